@@ -1,0 +1,102 @@
+//! The only reader of time. Everything else is told `now`.
+
+use std::time::{Duration, SystemTime};
+
+/// A moment of the machine's own clock, counted from boot with the time spent suspended: a lease
+/// runs out on the server while a laptop sleeps, so our deadlines must as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Moment(Duration);
+
+impl Moment {
+    /// A moment so long after boot; for tests and simulations, which keep their own time.
+    pub const fn from_boot(since_boot: Duration) -> Self {
+        Self(since_boot)
+    }
+
+    /// How long after `earlier` this is; zero if it is not after it.
+    pub fn since(self, earlier: Moment) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl std::ops::Add<Duration> for Moment {
+    type Output = Moment;
+    /// Saturates: no deadline is so far that it panics.
+    fn add(self, later: Duration) -> Moment {
+        Moment(self.0.saturating_add(later))
+    }
+}
+
+/// A date, in milliseconds since the Unix epoch. It may jump; only for what other machines or
+/// other processes read.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+#[serde(transparent)]
+pub struct Timestamp(pub u64);
+
+impl Timestamp {
+    /// How long after `earlier` this is; zero if the clock went back.
+    pub fn since(self, earlier: Timestamp) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl std::ops::Add<Duration> for Timestamp {
+    type Output = Timestamp;
+    fn add(self, later: Duration) -> Timestamp {
+        let ms = u64::try_from(later.as_millis()).unwrap_or(u64::MAX);
+        Timestamp(self.0.saturating_add(ms))
+    }
+}
+
+/// The present moment.
+pub fn now() -> Moment {
+    let at = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = u64::try_from(at.tv_sec).unwrap_or_default();
+    let nanos = u32::try_from(at.tv_nsec).unwrap_or_default();
+    Moment(Duration::new(seconds, nanos))
+}
+
+/// The present date.
+pub fn today() -> Timestamp {
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Returns at `at`, or at once if that is past. Needs the control runtime's timer.
+pub async fn sleep_until(at: Moment) {
+    tokio::time::sleep(at.since(now())).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arithmetic_saturates() {
+        let far = Moment::from_boot(Duration::MAX) + Duration::from_secs(1);
+        assert_eq!(far.since(Moment::default()), Duration::MAX);
+        assert_eq!(Moment::default().since(far), Duration::ZERO);
+        assert_eq!(Timestamp(5).since(Timestamp(9)), Duration::ZERO);
+        assert_eq!(Timestamp(u64::MAX) + Duration::MAX, Timestamp(u64::MAX));
+    }
+
+    #[test]
+    fn the_clock_does_not_go_back() {
+        let first = now();
+        assert!(now() >= first);
+    }
+}

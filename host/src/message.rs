@@ -1,0 +1,147 @@
+//! The nouns: what a message is, what befell it, and what we tell its queue. Pure data; knows no
+//! backend, no runtime and no WebAssembly.
+
+use crate::clock::Timestamp;
+use std::time::Duration;
+
+/// One delivery of one message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// The backend's id; the same on every redelivery.
+    pub id: String,
+    /// The queue as the configuration writes it, without its weight: `local:default`.
+    pub queue: String,
+    /// The payload, unaltered.
+    pub body: String,
+    /// An ARN, or the backend's own name for the queue.
+    pub source: String,
+    /// The token with which this delivery is extended and settled.
+    pub receipt: Receipt,
+    /// How often it has been received, this time included; 1 on the first delivery.
+    pub receive_count: u32,
+    /// When it was sent, where the backend tells.
+    pub sent_at: Option<Timestamp>,
+    /// When it was received first, where the backend tells.
+    pub first_received_at: Option<Timestamp>,
+    /// The FIFO group.
+    pub group: Option<String>,
+    /// The backend's own attributes, as it names them.
+    pub system_attributes: Vec<(String, String)>,
+    /// The sender's attributes.
+    pub attributes: Vec<Attribute>,
+    /// MD5 of the body in hexadecimal, where the backend tells.
+    pub body_md5: Option<String>,
+    /// MD5 of the sender's attributes in hexadecimal, where the backend tells.
+    pub attributes_md5: Option<String>,
+}
+
+/// The token of one delivery. Opaque to all but its own backend.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Receipt(pub String);
+
+/// One attribute of the sender's.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Attribute {
+    /// Unique within its message.
+    pub name: String,
+    /// `String`, `Number` or `Binary`, with an optional custom suffix.
+    pub data_type: String,
+    /// The value, in the shape that the data type asks for.
+    pub value: AttributeValue,
+}
+
+impl Attribute {
+    /// A `String` attribute.
+    pub fn text(name: impl Into<String>, value: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            data_type: "String".into(),
+            value: AttributeValue::Text(value.into()),
+        }
+    }
+}
+
+/// The value of an attribute.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AttributeValue {
+    /// For `String` and `Number`.
+    Text(String),
+    /// For `Binary`.
+    Binary(Vec<u8>),
+}
+
+/// A message to be sent.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Outgoing {
+    /// The payload.
+    pub body: String,
+    /// The sender's attributes.
+    pub attributes: Vec<Attribute>,
+    /// How long before it may be received.
+    pub delay: Duration,
+    /// The FIFO group.
+    pub group: Option<String>,
+}
+
+/// What a handler answered, or what befell the attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Handled.
+    Done,
+    /// Not handled; again later.
+    Retry {
+        /// How long to wait; without it, as the route's policy says.
+        after: Option<Duration>,
+        /// What befell it.
+        why: Mishap,
+    },
+    /// Never again, and the handler's reason.
+    Reject(String),
+}
+
+/// Why an attempt asks for a retry, in words a person can act on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mishap {
+    /// The handler asked for it.
+    Asked,
+    /// The guest trapped or exited; the engine's words.
+    Trapped(String),
+    /// The attempt ran longer than it may.
+    TimedOut(Duration),
+    /// The guest wanted more memory than it may have, in bytes.
+    OutOfMemory(usize),
+    /// The host itself failed: no instance, a panic of ours.
+    Host(String),
+}
+
+impl std::fmt::Display for Mishap {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Asked => write!(out, "the handler asked for a retry"),
+            Self::Trapped(why) => write!(out, "the plugin trapped: {why}"),
+            Self::TimedOut(after) => {
+                write!(
+                    out,
+                    "stopped after {after:?}, the limit that --timeout sets"
+                )
+            }
+            Self::OutOfMemory(limit) => write!(
+                out,
+                "the plugin wanted more than {limit} bytes of memory, the limit that --max-memory sets"
+            ),
+            Self::Host(why) => write!(out, "the host failed: {why}"),
+        }
+    }
+}
+
+/// What we tell the queue about one delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is done: delete it.
+    Delete,
+    /// Deliver it again after this long.
+    Release(Duration),
+    /// Move it to the dead-letter queue, with this reason as an attribute.
+    DeadLetter(String),
+}

@@ -1,0 +1,31 @@
+//! The port to handlers: one verb. What runs behind it (WebAssembly, today) is in the files beside.
+
+use crate::clock::{Moment, Timestamp};
+use crate::message::{Message, Verdict};
+use tokio_util::sync::CancellationToken;
+
+/// Some messages of one queue, about to be handled together.
+#[derive(Debug)]
+pub struct Attempt {
+    /// 1 to `Handler::batch` messages, in the queue's order.
+    pub messages: Vec<Message>,
+    /// One per message, at the same index: set once what the handler answers about it no longer
+    /// counts.
+    pub cancelled: Vec<CancellationToken>,
+    /// When the attempt is stopped.
+    pub deadline: Moment,
+    /// The same for the guest, who reads the calendar.
+    pub deadline_date: Timestamp,
+}
+
+/// Something that handles messages. Cloned by reference and used by many attempts at once.
+#[async_trait::async_trait]
+pub trait Handler: Send + Sync + 'static {
+    /// The most messages of one attempt; 1 for a handler of single messages.
+    fn batch(&self) -> usize;
+
+    /// Runs one attempt and answers with one verdict per message, in order. Never panics because
+    /// of a guest; a trap is a verdict. Yields to its executor at every epoch while the guest
+    /// computes. Dropping the future stops the guest and frees its instance.
+    async fn handle(&self, attempt: std::sync::Arc<Attempt>) -> Vec<Verdict>;
+}

@@ -1,0 +1,138 @@
+//! The port to queues: few verbs, batch first, an answer for every item. Knows no backend; each
+//! backend is a folder beside this file and the only place that names its library.
+
+pub mod local;
+pub mod name;
+pub mod sqs;
+
+use crate::message::{Message, Outcome, Outgoing, Receipt};
+use std::time::Duration;
+
+/// The longest that a message may stay invisible after a receive, extensions included: SQS's
+/// 12 hours (SQS developer guide, "visibility timeout"). Every backend keeps to it.
+pub const VISIBILITY_CEILING: Duration = Duration::from_secs(43_200);
+
+/// What is known about a queue once it is open.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// As the configuration writes it, without its weight.
+    pub name: String,
+    /// The ARN, or the backend's own name.
+    pub source: String,
+    /// How long a received message stays invisible unless extended, when the route does not say.
+    pub visibility: Duration,
+    /// The most messages of one `receive`, and items of one `extend`, `settle` or `send`.
+    pub batch: usize,
+    /// The longest `wait` of one `receive`.
+    pub longest_wait: Duration,
+    /// The shortest `wait` after which an answer can be `drained`: a short poll of SQS proves
+    /// nothing, one of the local queue proves all.
+    pub proof_wait: Duration,
+    /// Whether messages of one group must be handled one at a time and in order.
+    pub ordered_groups: bool,
+    /// Whether `Outcome::DeadLetter` has somewhere to go.
+    pub dead_letters: bool,
+}
+
+/// A request for messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ask {
+    /// At most so many; 1 to `Identity::batch`.
+    pub max: usize,
+    /// How long what is received stays invisible, from the moment of the call; 0 s to 12 h.
+    pub visibility: Duration,
+    /// How long to wait for the first message; at most `Identity::longest_wait`.
+    pub wait: Duration,
+}
+
+/// The answer to an `Ask`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Received {
+    /// In the queue's order.
+    pub messages: Vec<Message>,
+    /// The backend has looked everywhere and held nothing more that could be received.
+    pub drained: bool,
+}
+
+/// How many messages a queue holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Depth {
+    /// Could be received now.
+    pub waiting: u64,
+    /// Received and invisible.
+    pub in_flight: u64,
+    /// Sent with a delay, or released to come back later.
+    pub delayed: u64,
+    /// Age of the oldest message that is not in flight, where the backend tells.
+    pub oldest: Option<Duration>,
+}
+
+/// A whole call that failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct QueueError {
+    /// What may be done about it.
+    pub kind: Trouble,
+    /// One line: what, where, and the backend's own words.
+    pub message: String,
+}
+
+/// What may be done about a failed call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// May pass; try again with back-off.
+    Passing,
+    /// No answer from the endpoint.
+    Unreachable,
+    /// The queue does not exist.
+    Missing,
+    /// Not allowed: credentials or policy.
+    Denied,
+    /// The call itself is wrong, or the backend cannot do it.
+    Refused,
+}
+
+/// One item of a call that failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ItemError {
+    /// The receipt is not ours any more: it ran out, or the message is gone.
+    #[error("the receipt is no longer valid: {0}")]
+    Gone(String),
+    /// May pass; the same item may be tried again.
+    #[error("{0}")]
+    Passing(String),
+    /// Will never succeed as it is.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// One open queue. All calls may run at once and are safe to drop, save `receive`: a dropped
+/// receive may have taken messages that nobody will hear of until they are visible again.
+#[async_trait::async_trait]
+pub trait Queue: Send + Sync + 'static {
+    /// What is known about the queue. Cheap.
+    fn identity(&self) -> &Identity;
+
+    /// Takes up to `ask.max` messages and makes them invisible for `ask.visibility`, counted from
+    /// the call's start at the latest. Waits up to `ask.wait` for the first. No messages is not
+    /// an error.
+    async fn receive(&self, ask: Ask) -> Result<Received, QueueError>;
+
+    /// Keeps deliveries invisible for the given time from now; at most `Identity::batch` items
+    /// and at most what the ceiling of 12 hours leaves. One answer per item, in order.
+    async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>>;
+
+    /// Ends deliveries; at most `Identity::batch` items. One answer per item, in order. Settling
+    /// the same delivery with the same outcome again is harmless.
+    async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>>;
+
+    /// Sends; at most `Identity::batch` items. `Ok` is the new message's id and means that it
+    /// survives a crash. One answer per item, in order.
+    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>>;
+
+    /// How much the queue holds.
+    async fn depth(&self) -> Result<Depth, QueueError>;
+
+    /// The next messages without receiving them; `Trouble::Refused` where the backend cannot.
+    async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError>;
+}

@@ -1,0 +1,147 @@
+//! How a queue is named by people: which backend, and which queue there. Parses; opens nothing.
+
+/// Where messages live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Backend {
+    /// Amazon SQS, or a server that speaks its protocol.
+    Sqs,
+    /// The embedded queue: one file on this machine.
+    Local,
+}
+
+/// A queue as a person writes it: `name`, an SQS URL or ARN, or `local:name`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QueueName {
+    /// The backend that the prefix names; SQS without one.
+    pub backend: Backend,
+    /// The name, URL or ARN without the backend's prefix.
+    pub name: String,
+}
+
+impl QueueName {
+    /// Splits a trailing `:N` off, the queue's weight: `payments:3`, `local:default:2`, an ARN or
+    /// URL followed by `:3`. Says nothing about whether `N` is a good weight.
+    pub fn split_weight(text: &str) -> (&str, Option<&str>) {
+        let plain_colons = if text.starts_with("arn:") {
+            5
+        } else if let Some(at) = text.find("://") {
+            let path = text[at + 3..]
+                .find('/')
+                .map_or(text.len(), |slash| at + 3 + slash);
+            text[..path].matches(':').count()
+        } else if text.starts_with("sqs:") || Self::other_backend(text).is_some() {
+            1
+        } else {
+            0
+        };
+        match text.match_indices(':').nth(plain_colons) {
+            Some((colon, _)) => (&text[..colon], Some(&text[colon + 1..])),
+            None => (text, None),
+        }
+    }
+
+    fn other_backend(text: &str) -> Option<&str> {
+        let (prefix, _) = text.split_once(':')?;
+        ["local", "redis", "dynamodb"]
+            .contains(&prefix)
+            .then_some(prefix)
+    }
+}
+
+impl std::str::FromStr for QueueName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let sqs = |name: &str| Self {
+            backend: Backend::Sqs,
+            name: name.to_owned(),
+        };
+        if text.starts_with("arn:") {
+            let is_sqs = text.split(':').nth(2) == Some("sqs") && text.split(':').count() == 6;
+            return is_sqs.then(|| sqs(text)).ok_or_else(|| {
+                format!("`{text}` is not the ARN of an SQS queue; wanted arn:aws:sqs:REGION:ACCOUNT:NAME")
+            });
+        }
+        if text.starts_with("http://") || text.starts_with("https://") {
+            return Ok(sqs(text));
+        }
+        let (backend, name) = match text.split_once(':') {
+            None => (Backend::Sqs, text),
+            Some(("sqs", name)) => (Backend::Sqs, name),
+            Some(("local", name)) => (Backend::Local, name),
+            Some((other, _)) => {
+                return Err(format!(
+                    "`{text}` names the backend `{other}`, which this version does not have; \
+                     wanted NAME, an SQS URL or ARN, or local:NAME"
+                ));
+            }
+        };
+        let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if name.is_empty() || name.len() > 80 || !name.chars().all(legal) {
+            return Err(format!(
+                "`{text}` is not a queue name; wanted 1 to 80 letters, digits, `-`, `_` or `.`"
+            ));
+        }
+        Ok(Self {
+            backend,
+            name: name.to_owned(),
+        })
+    }
+}
+
+impl std::fmt::Display for QueueName {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.backend {
+            Backend::Sqs => write!(out, "{}", self.name),
+            Backend::Local => write!(out, "local:{}", self.name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_split_off_every_form() {
+        let split = QueueName::split_weight;
+        assert_eq!(split("payments"), ("payments", None));
+        assert_eq!(split("payments:3"), ("payments", Some("3")));
+        assert_eq!(split("payments:x"), ("payments", Some("x")));
+        assert_eq!(split("local:default"), ("local:default", None));
+        assert_eq!(split("local:default:2"), ("local:default", Some("2")));
+        let arn = "arn:aws:sqs:eu-west-1:123456789012:q";
+        assert_eq!(split(arn), (arn, None));
+        assert_eq!(split(&format!("{arn}:4")), (arn, Some("4")));
+        let url = "http://127.0.0.1:4566/000000000000/q";
+        assert_eq!(split(url), (url, None));
+        assert_eq!(split(&format!("{url}:4")), (url, Some("4")));
+    }
+
+    #[test]
+    fn names_round_trip() {
+        for text in [
+            "payments",
+            "local:default",
+            "arn:aws:sqs:eu-west-1:1:q",
+            "https://h/1/q.fifo",
+        ] {
+            let name: QueueName = text.parse().expect(text);
+            assert_eq!(name.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_queue_is_refused_with_what_was_wanted() {
+        for text in [
+            "",
+            "local:",
+            "a b",
+            "redis:q",
+            "arn:aws:sns:eu-west-1:1:topic",
+        ] {
+            let error = text.parse::<QueueName>().expect_err(text);
+            assert!(error.contains("wanted"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Amazon SQS. The only place that names its SDK; knows no other backend.
