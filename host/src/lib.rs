@@ -1,7 +1,16 @@
 //! `dispatcher` sits between queues and the code that handles their messages. This library holds
 //! the whole program; `main.rs` only calls it. `host/README.md` is the map.
 
+pub mod backoff;
 pub mod clock;
+pub mod executor;
+pub mod intake;
+pub mod job;
+pub mod lease;
 pub mod message;
 pub mod plugin;
 pub mod queue;
+pub mod scheduler;
+pub mod settlement;
+pub mod tasks;
+pub mod telemetry;
