@@ -2,6 +2,7 @@
 //! the whole program; `main.rs` only calls it. `host/README.md` is the map.
 
 pub mod clock;
+pub mod config;
 pub mod message;
 pub mod plugin;
 pub mod queue;
