@@ -3,6 +3,8 @@
 
 pub mod clock;
 pub mod config;
+pub mod error;
 pub mod message;
 pub mod plugin;
 pub mod queue;
+pub mod telemetry;

@@ -1,9 +1,21 @@
 //! Settings: file < environment < flags, made into types with every problem found at once. Opens
 //! no queue and no plugin, knows no network; `app` does that with what is decided here.
 
+mod check;
+mod file;
+pub mod flags;
+pub mod problem;
+mod queues;
+pub mod section;
+pub mod value;
+
 use crate::queue::name::QueueName;
+pub use crate::telemetry::log::LogFormat;
+use flags::Flags;
+use problem::Problem;
+use section::Layers;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// All that one `run` needs to know.
@@ -106,12 +118,53 @@ pub struct Reuse {
     pub memory: usize,
 }
 
-/// How log lines are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object a line.
-    Json,
+/// What a command needs that only looks at queues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// As in `Settings`.
+    pub data: PathBuf,
+    /// As in `Settings`.
+    pub endpoint_url: Option<String>,
+    /// As in `Settings`.
+    pub log_format: LogFormat,
+    /// As in `Settings`.
+    pub log_level: String,
 }
+
+/// Everything for a run, from flags and the file that they name. With problems the settings are
+/// only good for looking for more of them: what a problem is about is left out or defaulted, and a
+/// plugin without a file has an empty path.
+pub fn settings(flags: &Flags) -> (Settings, Vec<Problem>) {
+    let (file, problems) = load(flags);
+    let mut check = check::Check { problems };
+    let settings = check.settings(flags, &file);
+    (settings, check.problems)
+}
+
+/// Where the queues are, from flags and the file that they name; as good as `settings`.
+pub fn places(flags: &Flags) -> (Places, Vec<Problem>) {
+    let (file, problems) = load(flags);
+    let mut check = check::Check { problems };
+    let places = check.places(Layers(&[&flags.program, &file.program]));
+    (places, check.problems)
+}
+
+fn load(flags: &Flags) -> (file::File, Vec<Problem>) {
+    let (file, mut problems) = match &flags.file {
+        None => (file::File::default(), Vec::new()),
+        Some(given) => match std::fs::read_to_string(&given.text) {
+            Ok(text) => file::read(Path::new(&given.text), &text),
+            Err(error) => {
+                let found = format!("cannot read `{}`: {error}", given.text);
+                let wanted = "a configuration file in TOML";
+                let problem = Problem::new(&given.at, found, wanted);
+                (file::File::default(), vec![problem])
+            }
+        },
+    };
+    problems.extend(flags.problems.iter().cloned());
+    (file, problems)
+}
+
+#[cfg(test)]
+mod tests;
