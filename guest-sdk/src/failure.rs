@@ -1,0 +1,218 @@
+//! Why a message is not done, and the short ways of saying so. Knows nothing of how a handler is
+//! exported.
+
+use crate::Message;
+use crate::bindings::imports::dispatcher::plugin::types as wire;
+use std::error::Error;
+use std::fmt::Display;
+use std::time::Duration;
+
+/// Why a message is not done.
+///
+/// Any error turns into a retry by `?`, and is printed to stderr on the way, so that it can be
+/// read in the plugin's log:
+///
+/// ```
+/// use dispatcher_guest::{Failure, Message};
+///
+/// fn handle(message: Message) -> Result<(), Failure> {
+///     let seconds: u64 = message.body.parse()?;
+///     println!("{seconds} s");
+///     Ok(())
+/// }
+/// # assert_eq!(handle(Message { body: "no number".into(), ..Message::default() }), Err(Failure::Retry(None)));
+/// ```
+///
+/// `Failure` is deliberately not a [`std::error::Error`]: it is the answer to one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// Again after this long (whole milliseconds); without a duration, as the route's policy says.
+    Retry(Option<Duration>),
+    /// Never again, and why: the message goes to the dead-letter queue with this reason.
+    Reject(String),
+}
+
+impl Failure {
+    /// Again, when the route's policy says.
+    #[must_use]
+    pub fn retry() -> Self {
+        Self::Retry(None)
+    }
+
+    /// Again after `delay`, in whole milliseconds.
+    #[must_use]
+    pub fn retry_after(delay: Duration) -> Self {
+        Self::Retry(Some(delay))
+    }
+
+    /// Never again, and why.
+    #[must_use]
+    pub fn reject(why: impl Into<String>) -> Self {
+        Self::Reject(why.into())
+    }
+}
+
+impl<E: Error> From<E> for Failure {
+    /// Prints the error and its causes to stderr and asks for a retry by policy.
+    fn from(error: E) -> Self {
+        let mut line = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            line.push_str(": ");
+            line.push_str(&error.to_string());
+            cause = error.source();
+        }
+        eprintln!("{line}");
+        Self::retry()
+    }
+}
+
+/// Says what an error means for the message, where the plain `?` (a retry) is not it. Works for
+/// every error that can be displayed, strings included.
+///
+/// ```
+/// use dispatcher_guest::{Failure, OrFailure};
+///
+/// let number: Result<u8, Failure> = "x".parse::<u8>().or_reject();
+/// assert_eq!(number, Err(Failure::reject("invalid digit found in string")));
+/// ```
+pub trait OrFailure<T> {
+    /// Prints the error to stderr and asks for a retry by policy.
+    ///
+    /// # Errors
+    /// [`Failure::Retry`], where there was an error.
+    fn or_retry(self) -> Result<T, Failure>;
+
+    /// Prints the error to stderr and asks for a retry after `delay`.
+    ///
+    /// # Errors
+    /// [`Failure::Retry`], where there was an error.
+    fn or_retry_after(self, delay: Duration) -> Result<T, Failure>;
+
+    /// Rejects the message; the error is the reason.
+    ///
+    /// # Errors
+    /// [`Failure::Reject`], where there was an error.
+    fn or_reject(self) -> Result<T, Failure>;
+}
+
+impl<T, E: Display> OrFailure<T> for Result<T, E> {
+    fn or_retry(self) -> Result<T, Failure> {
+        self.map_err(|error| {
+            eprintln!("{error}");
+            Failure::retry()
+        })
+    }
+
+    fn or_retry_after(self, delay: Duration) -> Result<T, Failure> {
+        self.map_err(|error| {
+            eprintln!("{error}");
+            Failure::retry_after(delay)
+        })
+    }
+
+    fn or_reject(self) -> Result<T, Failure> {
+        self.map_err(|error| Failure::reject(error.to_string()))
+    }
+}
+
+/// One failed message of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failed {
+    /// The id of a message of the batch. An id that is not in the batch fails the whole batch.
+    pub id: String,
+    /// What befell it.
+    pub failure: Failure,
+}
+
+impl Failed {
+    /// This message of the batch failed so.
+    #[must_use]
+    pub fn new(message: &Message, failure: Failure) -> Self {
+        Self {
+            id: message.id.clone(),
+            failure,
+        }
+    }
+}
+
+/// Handles the messages of a batch one by one and lists those that failed.
+///
+/// # Errors
+/// None; the signature is what [`batch_handler!`](crate::batch_handler) wants.
+pub fn each(
+    messages: Vec<Message>,
+    mut handle: impl FnMut(&Message) -> Result<(), Failure>,
+) -> Result<Vec<Failed>, Failure> {
+    Ok(messages
+        .iter()
+        .filter_map(|message| Some(Failed::new(message, handle(message).err()?)))
+        .collect())
+}
+
+impl From<Failure> for wire::Failure {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Retry(delay) => Self::Retry(delay.map(whole_milliseconds)),
+            Failure::Reject(why) => Self::Reject(why),
+        }
+    }
+}
+
+impl From<Failed> for wire::Failed {
+    fn from(failed: Failed) -> Self {
+        Self {
+            id: failed.id,
+            failure: failed.failure.into(),
+        }
+    }
+}
+
+/// Saturates: a delay that does not fit 64 bits of milliseconds is for ever anyway.
+fn whole_milliseconds(delay: Duration) -> u64 {
+    u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delay_becomes_milliseconds_and_saturates() {
+        let wire = |delay| wire::Failure::from(Failure::retry_after(delay));
+        assert_eq!(
+            wire(Duration::from_micros(1_500_999)),
+            wire::Failure::Retry(Some(1500))
+        );
+        assert_eq!(wire(Duration::MAX), wire::Failure::Retry(Some(u64::MAX)));
+        assert_eq!(
+            wire::Failure::from(Failure::retry()),
+            wire::Failure::Retry(None)
+        );
+    }
+
+    #[test]
+    fn a_string_error_can_reject_or_retry() {
+        let failed: Result<(), &str> = Err("no stock");
+        assert_eq!(failed.or_reject(), Err(Failure::reject("no stock")));
+        assert_eq!(failed.or_retry(), Err(Failure::Retry(None)));
+        let soon = Duration::from_millis(5);
+        assert_eq!(failed.or_retry_after(soon), Err(Failure::Retry(Some(soon))));
+    }
+
+    #[test]
+    fn each_lists_the_failed_by_id() {
+        let message = |id: &str| Message {
+            id: id.into(),
+            ..Message::default()
+        };
+        let failed = each(vec![message("a"), message("b")], |message| {
+            if message.id == "b" {
+                return Err(Failure::reject("b is bad"));
+            }
+            Ok(())
+        });
+        let expected = Failed::new(&message("b"), Failure::reject("b is bad"));
+        assert_eq!(failed, Ok(vec![expected]));
+    }
+}
