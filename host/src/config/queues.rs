@@ -15,7 +15,7 @@ pub fn read(list: &[Given], problems: &mut Vec<Problem>) -> Vec<WeightedQueue> {
     let mut plain = None;
     let items = list.iter().flat_map(|given| {
         let texts = given.text.split(',');
-        texts.map(|text| (text.trim(), given))
+        texts.map(move |text| (text.trim(), given))
     });
     for (text, given) in items {
         let (name, weight) = QueueName::split_weight(text);
