@@ -1,5 +1,21 @@
 //! The port to handlers: one verb. What runs behind it (WebAssembly, today) is in the files beside.
 
+mod diagnosis;
+mod epoch;
+mod guest;
+mod handle;
+pub mod inspect;
+mod instance;
+mod limits;
+pub mod load;
+mod mishap;
+mod output;
+pub mod runtime;
+mod world;
+
+#[cfg(test)]
+mod tests;
+
 use crate::clock::{Moment, Timestamp};
 use crate::message::{Message, Verdict};
 use tokio_util::sync::CancellationToken;

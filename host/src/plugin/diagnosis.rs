@@ -1,0 +1,209 @@
+//! Why a file is no plugin that this host runs, each reason with what to do about it.
+
+use super::limits;
+use super::load::Problem;
+use super::world::v0_1::{BATCH_HANDLER, HANDLER, LENT, VERSION};
+use wasmtime::component::Component;
+
+/// The interfaces of WASI 0.2 that this host links; what they lead to may still be shut.
+const WASI: [&str; 27] = [
+    "wasi:cli/environment",
+    "wasi:cli/exit",
+    "wasi:cli/stderr",
+    "wasi:cli/stdin",
+    "wasi:cli/stdout",
+    "wasi:cli/terminal-input",
+    "wasi:cli/terminal-output",
+    "wasi:cli/terminal-stderr",
+    "wasi:cli/terminal-stdin",
+    "wasi:cli/terminal-stdout",
+    "wasi:clocks/monotonic-clock",
+    "wasi:clocks/wall-clock",
+    "wasi:filesystem/preopens",
+    "wasi:filesystem/types",
+    "wasi:io/error",
+    "wasi:io/poll",
+    "wasi:io/streams",
+    "wasi:random/insecure",
+    "wasi:random/insecure-seed",
+    "wasi:random/random",
+    "wasi:sockets/instance-network",
+    "wasi:sockets/ip-name-lookup",
+    "wasi:sockets/network",
+    "wasi:sockets/tcp",
+    "wasi:sockets/tcp-create-socket",
+    "wasi:sockets/udp",
+    "wasi:sockets/udp-create-socket",
+];
+
+/// How a component begins: the magic word, version 13, layer 1.
+const COMPONENT: [u8; 8] = *b"\0asm\x0d\0\x01\0";
+/// How a core module begins: the magic word, version 1.
+const CORE_MODULE: [u8; 8] = *b"\0asm\x01\0\0\0";
+
+/// Whether these are the bytes of a core module.
+pub(super) fn is_core_module(bytes: &[u8]) -> bool {
+    bytes.starts_with(&CORE_MODULE)
+}
+
+/// Whether the bytes may be a component at all.
+pub(super) fn of_bytes(bytes: &[u8]) -> Result<(), Problem> {
+    if bytes.starts_with(&COMPONENT) {
+        return Ok(());
+    }
+    Err(if is_core_module(bytes) {
+        Problem::new("a core module where a component is wanted")
+            .hint("build it for wasm32-wasip2, or wrap it with `wasm-tools component new`")
+    } else if bytes.is_empty() {
+        Problem::new("empty where a WebAssembly component is wanted")
+    } else if bytes.starts_with(b"\0asm") {
+        Problem::new("WebAssembly of a version that this host does not know")
+            .hint("rebuild it with current tools")
+    } else if bytes.trim_ascii_start().starts_with(b"(") {
+        Problem::new("WebAssembly text where the binary form is wanted")
+            .hint("convert it with `wasm-tools parse`")
+    } else {
+        Problem::new("not WebAssembly").hint("a plugin is a .wasm component")
+    })
+}
+
+/// Why the engine could not compile it.
+pub(super) fn of_compilation(error: &wasmtime::Error) -> Problem {
+    Problem::new(format!("not a valid component: {}", line(error)))
+        .hint("the file may be damaged, or use a proposal that this host lacks")
+}
+
+/// Why its imports or exports do not fit though their names do.
+pub(super) fn of_mismatch(error: &wasmtime::Error) -> Problem {
+    Problem::new(format!(
+        "an interface of the right name has another type: {}",
+        line(error)
+    ))
+    .hint(format!("build it against the WIT of dispatcher:plugin@{VERSION}"))
+}
+
+/// What its names tell: imports that this host does not lend, exports that it needs.
+pub(super) fn of_component(component: &Component) -> Vec<Problem> {
+    let (kind, engine) = (component.component_type(), component.engine());
+    let imports = kind.imports(engine).filter_map(|(name, _)| of_import(name));
+    let mut problems: Vec<_> = imports.collect();
+    let has = |name: &str| component.get_export_index(None, name).is_some();
+    match (has(HANDLER), has(BATCH_HANDLER)) {
+        (true, false) | (false, true) => {}
+        (true, true) => problems.push(
+            Problem::new("exports both handler and batch-handler").hint("export one of them"),
+        ),
+        (false, false) => {
+            let exports: Vec<_> = kind.exports(engine).map(|(name, _)| name).collect();
+            problems.push(of_exports(&exports));
+        }
+    }
+    problems
+}
+
+fn of_exports(exports: &[&str]) -> Problem {
+    let ours = |name: &&&str| {
+        let interface = split(name).0;
+        interface == split(HANDLER).0 || interface == split(BATCH_HANDLER).0
+    };
+    if let Some(other) = exports.iter().find(ours) {
+        let interface = split(other).0;
+        return Problem::new(format!("exports {other}; this host speaks {interface}@{VERSION}"))
+            .hint("build it against the WIT of this version");
+    }
+    let found = match exports {
+        [] => "nothing".to_owned(),
+        some => some.join(", "),
+    };
+    Problem::new(format!(
+        "exports neither {HANDLER} nor {BATCH_HANDLER} but {found}"
+    ))
+    .hint("a plugin exports one of the two")
+}
+
+/// Why this import is not lent.
+fn of_import(name: &str) -> Option<Problem> {
+    let (interface, version) = split(name);
+    let package = interface.split('/').next().unwrap_or(interface);
+    let refused = |why: &str| Some(Problem::new(format!("imports {name}")).hint(why));
+    match package {
+        "dispatcher:plugin" => {
+            let known = LENT.contains(&interface) || is_words(interface);
+            if known && same_track(version, VERSION) {
+                None
+            } else if known {
+                refused(&format!("this host lends it at version {VERSION}"))
+            } else if NOT_YET.contains(&interface) {
+                refused("this version does not lend it")
+            } else {
+                refused("unknown to this version of the contract")
+            }
+        }
+        "wasi:http" => refused("HTTP is not lent in this version"),
+        "wasi:config" | "wasi:keyvalue" | "wasi:logging" | "wasi:tls" | "wasi:nn" => {
+            refused("not lent in this version")
+        }
+        _ if WASI.contains(&interface) => {
+            if same_track(version, "0.2.0") {
+                None
+            } else {
+                refused("this host lends WASI 0.2; build it for wasm32-wasip2")
+            }
+        }
+        _ => refused("unknown"),
+    }
+}
+
+/// Interfaces of the contract that a later version of the host lends.
+const NOT_YET: [&str; 4] = [
+    "dispatcher:plugin/lambda",
+    "dispatcher:plugin/lambda-async",
+    "dispatcher:plugin/queues",
+    "dispatcher:plugin/queues-async",
+];
+
+/// Whether the interface holds types alone: nothing to lend.
+fn is_words(interface: &str) -> bool {
+    interface.ends_with("-types")
+}
+
+/// `a:b/c@1.2.3` → `a:b/c` and `1.2.3`.
+fn split(name: &str) -> (&str, &str) {
+    name.split_once('@').unwrap_or((name, ""))
+}
+
+/// Whether versions of 0.x are compatible: they differ in the last number alone.
+fn same_track(one: &str, other: &str) -> bool {
+    let track = |version: &str| version.rsplit_once('.').map(|(track, _)| track.to_owned());
+    track(one).is_some() && track(one) == track(other)
+}
+
+/// What one instance needs that this host does not give.
+pub(super) fn of_needs(component: &Component, max_memory: usize) -> Vec<Problem> {
+    const PAGE: u64 = 64 << 10;
+    let Some(needs) = component.resources_required() else {
+        return vec![Problem::new("imports core modules").hint("link them into the component")];
+    };
+    let mut problems = Vec::new();
+    let mut check = |what: &str, wanted: u64, most: u64| {
+        if wanted > most {
+            problems.push(Problem::new(format!(
+                "one instance wants {wanted} {what}; this host gives {most}"
+            )));
+        }
+    };
+    check("memories", needs.num_memories.into(), limits::MEMORIES.into());
+    check("tables", needs.num_tables.into(), limits::TABLES.into());
+    let elements = needs.max_initial_table_size.unwrap_or_default();
+    check("elements in a table", elements, limits::TABLE_ELEMENTS as u64);
+    let memory = needs.max_initial_memory_size.unwrap_or_default();
+    let memory = memory.saturating_mul(PAGE);
+    check("bytes of memory", memory, max_memory as u64);
+    problems
+}
+
+/// An error and its causes in one line.
+fn line(error: &wasmtime::Error) -> String {
+    let text = format!("{error:#}");
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

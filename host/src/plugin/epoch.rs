@@ -1,0 +1,137 @@
+//! The one thread that advances the engine's epoch, at which a computing guest yields or is
+//! stopped. Knows no guest and reads no time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The longest that a guest computes before it yields, give or take the scheduler. Ten `loop {}`
+/// guests on one thread thus delay an eleventh by about ten milliseconds.
+const TICK: Duration = Duration::from_millis(1);
+
+/// After so many ticks without a guest on a thread the ticker sleeps until the next one. More than
+/// one, so that a run of short attempts does not wake it for each.
+const IDLE_TICKS: u32 = 16;
+
+/// Ticks while at least one guest is being polled. Ends its thread when dropped.
+#[derive(Debug)]
+pub(super) struct Ticker {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Guests on a thread this instant. One that waits in a host call is not: it needs no tick.
+    polled: AtomicUsize,
+    parked: AtomicBool,
+    stopped: AtomicBool,
+}
+
+impl Ticker {
+    /// Starts the thread, asleep. `tick` is called at every tick.
+    pub(super) fn start(tick: impl Fn() + Send + 'static) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("epoch".into())
+            .spawn(move || run(&theirs, tick))?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Keeps the ticker awake until the answer is dropped.
+    pub(super) fn awake(&self) -> Awake<'_> {
+        self.shared.polled.fetch_add(1, Ordering::SeqCst);
+        // The ticker looks at `polled` once more after it has raised `parked`, so one of the two
+        // sees the other.
+        if self.shared.parked.load(Ordering::SeqCst)
+            && self.shared.parked.swap(false, Ordering::SeqCst)
+        {
+            self.unpark();
+        }
+        Awake(&self.shared)
+    }
+
+    fn unpark(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::SeqCst);
+        self.unpark();
+        if let Some(thread) = self.thread.take() {
+            // It cannot have panicked but in `tick`, and then there is nobody left to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A guest is on a thread.
+pub(super) struct Awake<'a>(&'a Shared);
+
+impl Drop for Awake<'_> {
+    fn drop(&mut self) {
+        self.0.polled.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn run(shared: &Shared, tick: impl Fn()) {
+    let mut idle = 0;
+    while !shared.stopped.load(Ordering::SeqCst) {
+        if shared.polled.load(Ordering::SeqCst) > 0 {
+            idle = 0;
+        } else {
+            idle += 1;
+        }
+        if idle > IDLE_TICKS {
+            park(shared);
+            idle = 0;
+        }
+        std::thread::park_timeout(TICK);
+        tick();
+    }
+}
+
+fn park(shared: &Shared) {
+    shared.parked.store(true, Ordering::SeqCst);
+    while shared.parked.load(Ordering::SeqCst)
+        && shared.polled.load(Ordering::SeqCst) == 0
+        && !shared.stopped.load(Ordering::SeqCst)
+    {
+        std::thread::park();
+    }
+    shared.parked.store(false, Ordering::SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn ticks_while_a_guest_is_polled_and_sleeps_otherwise() {
+        let (tick, ticks) = mpsc::channel();
+        let ticker = Ticker::start(move || tick.send(()).unwrap()).unwrap();
+        for _ in 0..3 {
+            let awake = ticker.awake();
+            for _ in 0..IDLE_TICKS * 3 {
+                ticks.recv().unwrap();
+            }
+            drop(awake);
+            while !ticker.shared.parked.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            while ticks.try_recv().is_ok() {}
+        }
+        drop(ticker);
+        assert!(ticks.recv().is_err(), "the thread has ended");
+    }
+}

@@ -1,0 +1,76 @@
+//! One attempt, from its messages to their verdicts.
+
+use super::load::Plugin;
+use super::{Attempt, Handler, instance, mishap};
+use crate::clock;
+use crate::message::{Mishap, Verdict};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[async_trait::async_trait]
+impl Handler for Plugin {
+    fn batch(&self) -> usize {
+        self.loaded.pre.batch()
+    }
+
+    /// May be polled on any thread: the timers of the runtime are at hand while the guest runs.
+    async fn handle(&self, attempt: Arc<Attempt>) -> Vec<Verdict> {
+        let runtime = &self.loaded.runtime;
+        let mut work = pin!(self.attempt(&attempt));
+        poll_fn(|context| {
+            let _awake = runtime.ticker.awake();
+            let _timers = runtime.timers.enter();
+            work.as_mut().poll(context)
+        })
+        .await
+    }
+}
+
+impl Plugin {
+    async fn attempt(&self, attempt: &Arc<Attempt>) -> Vec<Verdict> {
+        let loaded = &*self.loaded;
+        if attempt.messages.len() > loaded.pre.batch() {
+            let why = format!("{} messages for a plugin of single ones", attempt.messages.len());
+            return retry_all(attempt, Mishap::Host(why));
+        }
+        let limit = whole_milliseconds(attempt.deadline.since(clock::now()));
+        let kept = loaded.idle.as_ref().and_then(|idle| idle.take(attempt));
+        let made = match kept {
+            Some(live) => Ok(live),
+            None => {
+                instance::fresh(&loaded.runtime, &loaded.pre, &loaded.settings, attempt).await
+            }
+        };
+        let mut live = match made {
+            Ok(live) => live,
+            Err(stillborn) => {
+                let why = mishap::of(&stillborn.error, stillborn.store.data(), limit);
+                return retry_all(attempt, why);
+            }
+        };
+        let answer = live.call(attempt).await;
+        live.store.data().end();
+        match answer {
+            Ok(verdicts) => {
+                if let Some(idle) = &loaded.idle {
+                    idle.give(live);
+                }
+                verdicts
+            }
+            Err(error) => retry_all(attempt, mishap::of(&error, live.store.data(), limit)),
+        }
+    }
+}
+
+fn retry_all(attempt: &Attempt, why: Mishap) -> Vec<Verdict> {
+    let verdict = Verdict::Retry { after: None, why };
+    vec![verdict; attempt.messages.len()]
+}
+
+/// Rounded up, since a little of the time that the attempt was given has passed already.
+fn whole_milliseconds(time: Duration) -> Duration {
+    let ms = time.as_nanos().div_ceil(1_000_000);
+    u64::try_from(ms).map_or(Duration::MAX, Duration::from_millis)
+}

@@ -1,0 +1,119 @@
+//! What a file is, for people: its kind, what it wants and what it offers, whether or not this
+//! host would run it.
+
+use super::diagnosis;
+use super::load::Problem;
+use super::world::v0_1::{BATCH_HANDLER, HANDLER};
+use sha2::{Digest, Sha256};
+use std::path::Path;
+use wasmtime::component::Component;
+use wasmtime::{Config, Engine, OptLevel};
+
+/// What a file is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspection {
+    /// What it can be used as.
+    pub kind: Kind,
+    /// The names of what it imports, in its own order; none unless it is a component.
+    pub imports: Vec<String>,
+    /// The names of what it exports, likewise.
+    pub exports: Vec<String>,
+    /// Bytes.
+    pub size: usize,
+    /// SHA-256 in hexadecimal.
+    pub digest: String,
+    /// Why this host would not run it, as far as names tell. Types are checked when it is loaded.
+    pub problems: Vec<Problem>,
+}
+
+/// What a file can be used as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A plugin that handles messages one at a time.
+    Handler,
+    /// A plugin that handles messages in batches.
+    BatchHandler,
+    /// A component, but no plugin of a version that this host speaks.
+    Component,
+    /// A core module.
+    CoreModule,
+    /// No WebAssembly, or damaged.
+    Unknown,
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::Handler => "a plugin of single messages",
+            Self::BatchHandler => "a plugin of batches",
+            Self::Component => "a component that is no plugin",
+            Self::CoreModule => "a core module",
+            Self::Unknown => "no WebAssembly",
+        })
+    }
+}
+
+/// Looks at a file. An error only if it cannot be read.
+pub fn file(path: &Path) -> Result<Inspection, Problem> {
+    Ok(bytes(&read(path)?))
+}
+
+/// Looks at bytes. Compiles them, quickly and badly.
+pub fn bytes(bytes: &[u8]) -> Inspection {
+    let mut inspection = Inspection {
+        kind: Kind::Unknown,
+        imports: Vec::new(),
+        exports: Vec::new(),
+        size: bytes.len(),
+        digest: digest(bytes),
+        problems: Vec::new(),
+    };
+    if let Err(problem) = diagnosis::of_bytes(bytes) {
+        if diagnosis::is_core_module(bytes) {
+            inspection.kind = Kind::CoreModule;
+        }
+        inspection.problems.push(problem);
+        return inspection;
+    }
+    let mut config = Config::new();
+    config.cranelift_opt_level(OptLevel::None);
+    match Engine::new(&config).and_then(|engine| Component::from_binary(&engine, bytes)) {
+        Ok(component) => describe(&component, &mut inspection),
+        Err(error) => inspection.problems.push(diagnosis::of_compilation(&error)),
+    }
+    inspection
+}
+
+fn describe(component: &Component, inspection: &mut Inspection) {
+    let (kind, engine) = (component.component_type(), component.engine());
+    let names = |(name, _): (&str, _)| name.to_owned();
+    inspection.imports = kind.imports(engine).map(names).collect();
+    inspection.exports = kind.exports(engine).map(names).collect();
+    inspection.kind = if component.get_export_index(None, HANDLER).is_some() {
+        Kind::Handler
+    } else if component.get_export_index(None, BATCH_HANDLER).is_some() {
+        Kind::BatchHandler
+    } else {
+        Kind::Component
+    };
+    inspection.problems = diagnosis::of_component(component);
+}
+
+/// The bytes of a file, or why there are none.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, Problem> {
+    std::fs::read(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            Problem::new("no such file").hint("a plugin is a .wasm component; build it first")
+        }
+        std::io::ErrorKind::IsADirectory => {
+            Problem::new("a folder where a file is wanted").hint("name the .wasm file in it")
+        }
+        _ => Problem::new(format!("cannot be read: {error}")),
+    })
+}
+
+/// SHA-256 in hexadecimal.
+pub(super) fn digest(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,121 @@
+//! What one instance may take: memory, tables, instances. Remembers that the memory limit was
+//! struck, since the trap that follows does not tell.
+
+use wasmtime::ResourceLimiter;
+
+/// The most elements of one table; Python needs 7,689, a large C# program 10,000.
+pub(super) const TABLE_ELEMENTS: usize = 20_000;
+/// The most memories of one instance; QuickJS needs 3.
+pub(super) const MEMORIES: u32 = 4;
+/// The most tables of one instance.
+pub(super) const TABLES: u32 = 10;
+/// The most core instances of one component instance; Python needs 38.
+pub(super) const CORE_INSTANCES: u32 = 64;
+
+/// The limits of one instance and how much of them it has used.
+#[derive(Debug)]
+pub(super) struct Limits {
+    max_memory: usize,
+    memory: usize,
+    granted: usize,
+    struck: bool,
+}
+
+impl Limits {
+    /// At most so many bytes in all the memories of the instance.
+    pub(super) fn new(max_memory: usize) -> Self {
+        Self {
+            max_memory,
+            memory: 0,
+            granted: 0,
+            struck: false,
+        }
+    }
+
+    /// Bytes in all the memories of the instance. They never shrink.
+    pub(super) fn memory(&self) -> usize {
+        self.memory
+    }
+
+    /// The limit, if the instance has been refused memory since `begin`.
+    pub(super) fn struck(&self) -> Option<usize> {
+        self.struck.then_some(self.max_memory)
+    }
+
+    /// Forgets that memory was refused: another attempt begins.
+    pub(super) fn begin(&mut self) {
+        self.struck = false;
+    }
+}
+
+impl ResourceLimiter for Limits {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let more = desired.saturating_sub(current);
+        let total = self.memory.saturating_add(more);
+        if total > self.max_memory {
+            self.struck = true;
+            return Ok(false);
+        }
+        self.memory = total;
+        self.granted = more;
+        Ok(true)
+    }
+
+    fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
+        self.memory = self.memory.saturating_sub(std::mem::take(&mut self.granted));
+        Ok(())
+    }
+
+    fn table_growing(
+        &mut self,
+        _current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        Ok(desired <= TABLE_ELEMENTS)
+    }
+
+    fn instances(&self) -> usize {
+        CORE_INSTANCES as usize
+    }
+
+    fn tables(&self) -> usize {
+        TABLES as usize
+    }
+
+    fn memories(&self) -> usize {
+        MEMORIES as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memories_are_summed_and_a_refusal_is_remembered() {
+        let mut limits = Limits::new(100);
+        assert!(limits.memory_growing(0, 60, None).unwrap());
+        assert!(limits.memory_growing(0, 40, None).unwrap());
+        assert_eq!((limits.memory(), limits.struck()), (100, None));
+        assert!(!limits.memory_growing(40, 41, None).unwrap());
+        assert_eq!((limits.memory(), limits.struck()), (100, Some(100)));
+        limits.begin();
+        assert_eq!(limits.struck(), None);
+    }
+
+    #[test]
+    fn memory_that_the_engine_could_not_give_is_not_counted() {
+        let mut limits = Limits::new(100);
+        assert!(limits.memory_growing(0, 60, None).unwrap());
+        limits
+            .memory_grow_failed(wasmtime::Error::msg("beyond the module's own maximum"))
+            .unwrap();
+        assert_eq!((limits.memory(), limits.struck()), (0, None));
+    }
+}

@@ -1,0 +1,247 @@
+//! What a guest prints, line by line into our own log. Bounds how much, and lets no control
+//! character through.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
+use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
+
+/// The most bytes of one line; the rest of it is dropped.
+pub(super) const MAX_LINE: usize = 8 * 1024;
+/// The most lines of one attempt, both streams together; the rest is counted.
+pub(super) const MAX_LINES: u64 = 1_000;
+/// How much a guest may write in one call.
+const WRITE: usize = 64 * 1024;
+
+/// Where a line came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// The two streams of one instance.
+#[derive(Debug, Clone)]
+pub(super) struct Output(Arc<Mutex<Lines>>);
+
+#[derive(Debug)]
+struct Lines {
+    plugin: String,
+    message_id: String,
+    count: u64,
+    stdout: Partial,
+    stderr: Partial,
+}
+
+/// A line that has not ended yet.
+#[derive(Debug, Default)]
+struct Partial {
+    bytes: Vec<u8>,
+    cut: bool,
+}
+
+impl Output {
+    /// For the instance of this plugin that works on this message.
+    pub(super) fn new(plugin: &str, message_id: String) -> Self {
+        Self(Arc::new(Mutex::new(Lines {
+            plugin: plugin.to_owned(),
+            message_id,
+            count: 0,
+            stdout: Partial::default(),
+            stderr: Partial::default(),
+        })))
+    }
+
+    /// What the guest writes to.
+    pub(super) fn pipe(&self, stream: Stream) -> Pipe {
+        Pipe {
+            output: self.clone(),
+            stream,
+        }
+    }
+
+    /// From now on lines belong to this message.
+    pub(super) fn begin(&self, message_id: String) {
+        let mut lines = self.lines();
+        lines.end();
+        lines.message_id = message_id;
+    }
+
+    /// Logs lines that have not ended, and how many were dropped.
+    pub(super) fn end(&self) {
+        self.lines().end();
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lines {
+    fn write(&mut self, stream: Stream, mut bytes: &[u8]) {
+        while let Some(at) = bytes.iter().position(|byte| *byte == b'\n') {
+            self.partial(stream).push(&bytes[..at]);
+            self.line(stream);
+            bytes = &bytes[at + 1..];
+        }
+        self.partial(stream).push(bytes);
+    }
+
+    fn partial(&mut self, stream: Stream) -> &mut Partial {
+        match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        }
+    }
+
+    /// Logs the line that has just ended.
+    fn line(&mut self, stream: Stream) {
+        self.count += 1;
+        let line = self.partial(stream).take();
+        if self.count <= MAX_LINES {
+            self.log(stream, &line);
+        }
+    }
+
+    fn log(&self, stream: Stream, line: &str) {
+        let (plugin, message_id) = (self.plugin.as_str(), self.message_id.as_str());
+        match stream {
+            Stream::Stdout => {
+                tracing::info!(target: "guest", plugin, message_id, stream = "stdout", "{line}");
+            }
+            Stream::Stderr => {
+                tracing::warn!(target: "guest", plugin, message_id, stream = "stderr", "{line}");
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            if !self.partial(stream).is_empty() {
+                self.line(stream);
+            }
+        }
+        let dropped = self.count.saturating_sub(MAX_LINES);
+        if dropped > 0 {
+            self.log(
+                Stream::Stderr,
+                &format!("dropped {dropped} more lines; the limit is {MAX_LINES} an attempt"),
+            );
+        }
+        self.count = 0;
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Partial {
+    fn push(&mut self, bytes: &[u8]) {
+        let room = MAX_LINE - self.bytes.len();
+        self.cut |= bytes.len() > room;
+        self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    fn take(&mut self) -> String {
+        let line = self.bytes.strip_suffix(b"\r").unwrap_or(&self.bytes);
+        let mut text = harmless(&String::from_utf8_lossy(line));
+        if std::mem::take(&mut self.cut) {
+            text.push_str(" (cut)");
+        }
+        self.bytes.clear();
+        text
+    }
+}
+
+/// The text with every character that steers a terminal or turns the direction of writing spelt
+/// out.
+fn harmless(text: &str) -> String {
+    let steers = |letter: char| {
+        (letter.is_control() && letter != '\t')
+            || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if steers(letter) {
+            out.extend(letter.escape_default());
+        } else {
+            out.push(letter);
+        }
+    }
+    out
+}
+
+/// One stream, as the guest holds it.
+#[derive(Debug, Clone)]
+pub(super) struct Pipe {
+    output: Output,
+    stream: Stream,
+}
+
+impl IsTerminal for Pipe {
+    fn is_terminal(&self) -> bool {
+        false
+    }
+}
+
+impl StdoutStream for Pipe {
+    fn p2_stream(&self) -> Box<dyn OutputStream> {
+        Box::new(self.clone())
+    }
+
+    /// Only WASI 0.3 asks for this one, and this host does not lend that.
+    fn async_stream(&self) -> Box<dyn tokio::io::AsyncWrite + Send + Sync> {
+        Box::new(tokio::io::sink())
+    }
+}
+
+#[async_trait::async_trait]
+impl Pollable for Pipe {
+    async fn ready(&mut self) {}
+}
+
+impl OutputStream for Pipe {
+    fn write(&mut self, bytes: bytes::Bytes) -> StreamResult<()> {
+        self.output.lines().write(self.stream, &bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+
+    fn check_write(&mut self) -> StreamResult<usize> {
+        Ok(WRITE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_line_steers_a_terminal_or_is_too_long(bytes in prop::collection::vec(any::<u8>(), 0..20_000)) {
+            let mut partial = Partial::default();
+            for part in bytes.chunks(777) {
+                partial.push(part);
+            }
+            let line = partial.take();
+            prop_assert!(line.chars().all(|letter| letter == '\t' || !letter.is_control()));
+            prop_assert!(line.len() <= MAX_LINE * 8 + " (cut)".len());
+            prop_assert!(partial.is_empty());
+        }
+    }
+
+    #[test]
+    fn text_stays_as_it_is() {
+        assert_eq!(harmless("a\tbé\u{1b}[2J\u{202e}x"), "a\tbé\\u{1b}[2J\\u{202e}x");
+    }
+}

@@ -1,0 +1,178 @@
+//! The engine that all plugins share: its pool of instances, its compiled-code cache, its ticker.
+//! Knows no single plugin.
+
+use super::epoch::Ticker;
+use super::guest::Guest;
+use super::instance::Idle;
+use super::{limits, world};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use wasmtime::component::Linker;
+use wasmtime::{Cache, CacheConfig, Config, Engine, PoolingAllocationConfig, WasmBacktraceDetails};
+
+/// What the runtime needs to know before the first plugin is loaded.
+#[derive(Debug, Clone)]
+pub struct RuntimeOptions {
+    /// The most instances alive at once, those of all plugins together.
+    pub instances: usize,
+    /// The largest `max_memory` of all plugins, in bytes; at most 4 GiB.
+    pub max_memory: usize,
+    /// Where compiled components are kept. Without it every start compiles them anew.
+    pub cache: Option<PathBuf>,
+}
+
+/// Why there is no runtime.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The folder of compiled components is of no use.
+    #[error("the cache of compiled plugins at {path} is of no use: {why}")]
+    Cache {
+        /// The folder.
+        path: String,
+        /// The engine's words.
+        why: String,
+    },
+    /// The machine does not give us what so many instances need.
+    #[error("no WebAssembly engine for {instances} instances of {max_memory} bytes: {why}")]
+    Engine {
+        /// As asked for.
+        instances: usize,
+        /// As asked for.
+        max_memory: usize,
+        /// The engine's words.
+        why: String,
+    },
+    /// No thread.
+    #[error("no thread for the epoch: {0}")]
+    Thread(std::io::Error),
+}
+
+/// The engine. Cloned by reference; ends with its last clone and the last plugin loaded on it.
+#[derive(Clone)]
+pub struct Runtime {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) engine: Engine,
+    pub(super) linker: Linker<Guest>,
+    pub(super) ticker: Ticker,
+    /// Whose timers a guest sleeps on: attempts are polled outside tokio.
+    pub(super) timers: tokio::runtime::Handle,
+    pub(super) max_memory: usize,
+    idle: Mutex<Vec<Weak<Idle>>>,
+}
+
+impl Runtime {
+    /// Reserves room for the instances (address space, not memory) and starts the ticker.
+    /// `timers` is the tokio runtime, with its time driver on, that wakes guests that sleep.
+    pub fn start(
+        options: RuntimeOptions,
+        timers: tokio::runtime::Handle,
+    ) -> Result<Self, StartError> {
+        let refused = |error: wasmtime::Error| StartError::Engine {
+            instances: options.instances,
+            max_memory: options.max_memory,
+            why: format!("{error:#}"),
+        };
+        let mut config = config(&options);
+        if let Some(path) = &options.cache {
+            config.cache(Some(cache(path)?));
+        }
+        let engine = Engine::new(&config).map_err(refused)?;
+        let linker = linker(&engine).map_err(refused)?;
+        let ticked = engine.clone();
+        let ticker = Ticker::start(move || ticked.increment_epoch()).map_err(StartError::Thread)?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                engine,
+                linker,
+                ticker,
+                timers,
+                max_memory: options.max_memory,
+                idle: Mutex::default(),
+            }),
+        })
+    }
+
+    /// How many instances are alive, idle ones included.
+    pub fn instances(&self) -> u64 {
+        let metrics = self.inner.engine.pooling_allocator_metrics();
+        metrics.map_or(0, |metrics| metrics.component_instances())
+    }
+}
+
+impl Inner {
+    /// Remembers idle instances whose room another plugin may need.
+    pub(super) fn watch(&self, idle: &Arc<Idle>) {
+        let mut all = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|one| one.strong_count() > 0);
+        all.push(Arc::downgrade(idle));
+    }
+
+    /// Throws idle instances of all plugins away.
+    pub(super) fn clear_idle(&self) {
+        let all = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        for idle in all.iter().filter_map(Weak::upgrade) {
+            idle.clear();
+        }
+    }
+}
+
+/// What this host lends to any plugin.
+fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
+    let mut linker = Linker::new(engine);
+    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    world::v0_1::lend(&mut linker)?;
+    Ok(linker)
+}
+
+fn cache(path: &std::path::Path) -> Result<Cache, StartError> {
+    let mut config = CacheConfig::new();
+    config.with_directory(path);
+    Cache::new(config).map_err(|error| StartError::Cache {
+        path: path.display().to_string(),
+        why: format!("{error:#}"),
+    })
+}
+
+/// Address space that memories may reserve in all. Half of what the smallest 64-bit machines that
+/// we care for give to a process.
+const ADDRESS_SPACE: u64 = 64 << 40;
+/// With so much reserved for a memory, compiled code needs no bounds checks.
+const FREE_OF_CHECKS: u64 = 4 << 30;
+
+fn config(options: &RuntimeOptions) -> Config {
+    let instances = u32::try_from(options.instances.max(1)).unwrap_or(u32::MAX);
+    let memories = instances.saturating_mul(limits::MEMORIES);
+    let mut config = Config::new();
+    config
+        .epoch_interruption(true)
+        .wasm_backtrace_details(WasmBacktraceDetails::Disable)
+        .concurrency_support(true);
+    if u64::from(memories) * FREE_OF_CHECKS > ADDRESS_SPACE {
+        let needed = (options.max_memory as u64).next_multiple_of(64 << 10);
+        config.memory_reservation(needed).memory_guard_size(64 << 10);
+    }
+    config.allocation_strategy(pool(options, instances, memories));
+    config
+}
+
+fn pool(options: &RuntimeOptions, instances: u32, memories: u32) -> PoolingAllocationConfig {
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(instances)
+        .total_core_instances(instances.saturating_mul(limits::CORE_INSTANCES))
+        .total_memories(memories)
+        .total_tables(instances.saturating_mul(limits::TABLES))
+        .total_stacks(instances)
+        .max_core_instances_per_component(limits::CORE_INSTANCES)
+        .max_memories_per_component(limits::MEMORIES)
+        .max_tables_per_component(limits::TABLES)
+        .max_tables_per_module(limits::TABLES)
+        .max_memories_per_module(limits::MEMORIES)
+        .table_elements(limits::TABLE_ELEMENTS)
+        .max_memory_size(options.max_memory)
+        .decommit_batch_size(16)
+        .table_keep_resident(64 << 10);
+    pool
+}
