@@ -26,8 +26,9 @@ const STOLEN: usize = 50_000;
 const ROUNDS: usize = 9;
 /// Between two submissions, so that an idle worker is asleep again.
 const PAUSE: Duration = Duration::from_micros(200);
-/// One poll of a busy guest.
-const SLICE: Duration = Duration::from_micros(20);
+/// One poll of a busy guest. The pause is drawn out by up to as much, for the end of a slice is what
+/// starts it: a fixed pause would always submit at the same point of a slice.
+const SLICE: Duration = Duration::from_micros(100);
 
 /// The one verb that both sides share.
 trait Spawn: Clone + Send + Sync + 'static {
@@ -82,7 +83,7 @@ fn work_for(span: Duration) {
 fn latency(pool: &impl Spawn) -> Vec<f64> {
     (0..LATENCIES)
         .map(|_| {
-            thread::sleep(PAUSE);
+            thread::sleep(PAUSE + SLICE.mul_f64(fastrand::f64()));
             let (tell, told) = mpsc::channel();
             let start = Instant::now();
             pool.spawn(async move { tell.send(start.elapsed()).expect("somebody waits") });

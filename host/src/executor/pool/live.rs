@@ -1,8 +1,7 @@
 //! Every live task, so that a close can return also those that only a waker knows. It must not
 //! know queues or threads.
 //!
-//! Split into as many shards as there are workers, each behind its own lock that is held for a few
-//! instructions. The lock also decides between a spawn and a close: a shard is open or closed.
+//! Split into shards, each behind its own lock that is held for a few instructions. The lock also decides between a spawn and a close: a shard is open or closed.
 
 use std::sync::{
     Arc,

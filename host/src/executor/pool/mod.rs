@@ -5,8 +5,8 @@
 //!   a worker's own thread goes to that worker's deque, any other to the injector. An idle worker
 //!   takes a batch from the injector, or half of a random victim's deque.
 //! - **Fairness**: a future that wakes itself, as a guest does at every epoch tick, goes behind all
-//!   tasks of its worker and behind one task of the injector. Without such a yield the injector
-//!   is looked at every 61 polls.
+//!   tasks of its worker and behind one task of the injector; at every 61st poll behind all of the
+//!   injector, so that such futures spread. Without a yield the injector is looked at every 61 polls.
 //! - **Sleep**: an idle worker sleeps in the kernel. Work wakes at most one sleeper, which wakes the
 //!   next when it finds more than it can run. No work lies in a queue while a worker sleeps, but
 //!   for the time that a wake-up takes.
@@ -132,7 +132,7 @@ impl Pool {
     /// # Panics
     /// When one of the pool's own futures calls it, for that would wait for itself.
     pub fn close(mut self, how: Close) -> Vec<Returned> {
-        let inside = worker::current_index(&self.shared).is_some();
+        let inside = worker::is_inside(&self.shared);
         assert!(!inside, "a pool cannot be closed by one of its own futures");
         self.end(how)
     }
@@ -169,7 +169,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if worker::current_index(&self.shared).is_some() {
+        if worker::is_inside(&self.shared) {
             self.shared.abandoned.store(true, Release);
             self.shared.close(true);
         } else if !self.threads.is_empty() {
@@ -195,9 +195,7 @@ impl Spawner {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let outside = &self.shared.counters.outside;
-        let hint = worker::current_index(&self.shared)
-            .unwrap_or_else(|| outside.fetch_add(1, Relaxed) as usize);
+        let hint = self.shared.counters.spawns.fetch_add(1, Relaxed) as usize;
         let future = Box::new(future);
         let Some(entry) = self.shared.live.admit(hint) else {
             return Err(Closed(*future));

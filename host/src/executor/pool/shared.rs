@@ -13,14 +13,18 @@ use super::{
     task::{Returned, Task},
 };
 
+/// Enough that a spawn and the end of a stolen task seldom meet at one lock; loom, which would
+/// try every order of every lock, makes do with one.
+const SHARDS_PER_WORKER: usize = if cfg!(loom) { 1 } else { 8 };
+
 /// Plain counts, never used to decide: the standard library's also under loom.
 #[derive(Default)]
 pub(super) struct Counters {
     pub(super) steals: AtomicU64,
     pub(super) parks: AtomicU64,
     pub(super) panics: AtomicU64,
-    /// Spawns from outside, which take the shards of the live tasks in turn.
-    pub(super) outside: AtomicU64,
+    /// All spawns, which take the shards of the live tasks in turn.
+    pub(super) spawns: AtomicU64,
 }
 
 pub(super) struct Shared {
@@ -43,7 +47,7 @@ impl Shared {
         Self {
             injector: Injector::new(),
             stealers,
-            live: Live::new(workers),
+            live: Live::new(workers * SHARDS_PER_WORKER),
             parking: Parking::new(workers),
             counters: Counters::default(),
             stop: AtomicBool::new(false),

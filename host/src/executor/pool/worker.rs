@@ -53,9 +53,9 @@ pub(super) fn enqueue(task: Arc<Task>) {
     }
 }
 
-/// The number of this thread's worker, when it is one of `shared`.
-pub(super) fn current_index(shared: &Arc<Shared>) -> Option<usize> {
-    current(Arc::as_ptr(shared)).map(|local| local.index)
+/// Whether this thread is a worker of `shared`.
+pub(super) fn is_inside(shared: &Arc<Shared>) -> bool {
+    current(Arc::as_ptr(shared)).is_some()
 }
 
 fn current(shared: *const Shared) -> Option<Rc<Local>> {
