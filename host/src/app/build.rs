@@ -1,6 +1,7 @@
 //! Makes the parts that settings name: the only place that knows which backends there are.
 //! Receives nothing; finds every problem at once.
 
+use crate::aws;
 use crate::config::problem::Problem;
 use crate::config::{Plugin as PluginSettings, Route, Settings};
 use crate::plugin::Handler;
@@ -29,19 +30,32 @@ pub struct Backends {
 impl Backends {
     /// `data` is the folder of the embedded queue; `endpoint_url` stands for AWS where given.
     pub fn new(data: PathBuf, endpoint_url: Option<String>) -> Self {
-        Self { data, endpoint_url, sqs: OnceCell::new(), local: OnceCell::new() }
+        Self {
+            data,
+            endpoint_url,
+            sqs: OnceCell::new(),
+            local: OnceCell::new(),
+        }
     }
 
     async fn sqs(&self) -> &Sqs {
-        self.sqs.get_or_init(|| Sqs::connect(self.endpoint_url.as_deref())).await
+        let connect =
+            || async { Sqs::connect(&aws::configuration(self.endpoint_url.as_deref()).await) };
+        self.sqs.get_or_init(connect).await
     }
 
     async fn local(&self) -> Result<&Store, QueueError> {
-        self.local.get_or_try_init(|| async { Store::open(&self.data) }).await
+        self.local
+            .get_or_try_init(|| async { Store::open(&self.data) })
+            .await
     }
 
     /// Opens a queue, with the queue of the same backend that its dead letters go to.
-    pub async fn open(&self, name: &QueueName, dead_letter: Option<&QueueName>) -> Result<Arc<dyn Queue>, QueueError> {
+    pub async fn open(
+        &self,
+        name: &QueueName,
+        dead_letter: Option<&QueueName>,
+    ) -> Result<Arc<dyn Queue>, QueueError> {
         let dead_letter = dead_letter.map(|queue| queue.name.as_str());
         Ok(match name.backend {
             Backend::Sqs => Arc::new(self.sqs().await.open(&name.name, dead_letter).await?),
@@ -55,7 +69,10 @@ impl Backends {
             Backend::Sqs => self.sqs().await.names().await?,
             Backend::Local => self.local().await?.names()?,
         };
-        Ok(names.into_iter().map(|name| QueueName { backend, name }).collect())
+        Ok(names
+            .into_iter()
+            .map(|name| QueueName { backend, name })
+            .collect())
     }
 
     /// What is wrong, in words that name the queues there are.
@@ -68,11 +85,16 @@ impl Backends {
                 let wanted = if names.is_empty() {
                     "a queue that exists".to_owned()
                 } else {
-                    let more = if names.len() > NAMES_SHOWN { ", …" } else { "" };
+                    let more = if names.len() > NAMES_SHOWN {
+                        ", …"
+                    } else {
+                        ""
+                    };
                     let shown = names.iter().take(NAMES_SHOWN).cloned().collect::<Vec<_>>();
                     format!("one of {}{more}", shown.join(", "))
                 };
-                Problem { wanted, ..problem }.nearest(&name.to_string(), names.iter().map(String::as_str))
+                Problem { wanted, ..problem }
+                    .nearest(&name.to_string(), names.iter().map(String::as_str))
             }
             Trouble::Unreachable => problem.unreachable(),
             Trouble::Passing | Trouble::Denied | Trouble::Refused => problem,
@@ -99,27 +121,47 @@ pub async fn routes(settings: &Settings) -> Result<Vec<Built>, Vec<Problem>> {
         opened.push(open_queues(&backends, route, &mut problems).await);
     }
     let handlers = match runtime(settings) {
-        Ok(runtime) => settings.routes.iter().map(|route| load(&runtime, &route.plugin, &mut problems)).collect(),
+        Ok(runtime) => settings
+            .routes
+            .iter()
+            .map(|route| load(&runtime, &route.plugin, &mut problems))
+            .collect(),
         Err(problem) => {
             problems.push(problem);
             Vec::new()
         }
     };
-    problems.extend(settings.routes.iter().zip(&handlers).filter_map(|(route, handler)| {
-        let handler = handler.as_ref()?;
-        let useless = route.batch_size > handler.batch();
-        useless.then(|| needs_batches(route))
-    }));
+    problems.extend(
+        settings
+            .routes
+            .iter()
+            .zip(&handlers)
+            .filter_map(|(route, handler)| {
+                let handler = handler.as_ref()?;
+                let useless = route.batch_size > handler.batch();
+                useless.then(|| needs_batches(route))
+            }),
+    );
     if !problems.is_empty() {
         return Err(problems);
     }
     let parts = settings.routes.iter().zip(opened).zip(handlers);
     Ok(parts
-        .filter_map(|((route, queues), handler)| Some(Built { route: route.clone(), queues, handler: handler? }))
+        .filter_map(|((route, queues), handler)| {
+            Some(Built {
+                route: route.clone(),
+                queues,
+                handler: handler?,
+            })
+        })
         .collect())
 }
 
-async fn open_queues(backends: &Backends, route: &Route, problems: &mut Vec<Problem>) -> Vec<Arc<dyn Queue>> {
+async fn open_queues(
+    backends: &Backends,
+    route: &Route,
+    problems: &mut Vec<Problem>,
+) -> Vec<Arc<dyn Queue>> {
     let mut queues = Vec::new();
     for queue in &route.queues {
         match backends.open(&queue.name, route.dead_letter.as_ref()).await {
@@ -133,7 +175,12 @@ async fn open_queues(backends: &Backends, route: &Route, problems: &mut Vec<Prob
 fn runtime(settings: &Settings) -> Result<Runtime, Problem> {
     let options = RuntimeOptions {
         instances: settings.routes.iter().map(|route| route.concurrency).sum(),
-        max_memory: settings.routes.iter().map(|route| route.plugin.max_memory).max().unwrap_or_default(),
+        max_memory: settings
+            .routes
+            .iter()
+            .map(|route| route.plugin.max_memory)
+            .max()
+            .unwrap_or_default(),
         cache: Some(cache(&settings.data)),
     };
     Runtime::start(options, Handle::current())
@@ -145,12 +192,23 @@ pub fn cache(data: &Path) -> PathBuf {
     data.join("compiled")
 }
 
-fn load(runtime: &Runtime, plugin: &PluginSettings, problems: &mut Vec<Problem>) -> Option<Arc<dyn Handler>> {
+fn load(
+    runtime: &Runtime,
+    plugin: &PluginSettings,
+    problems: &mut Vec<Problem>,
+) -> Option<Arc<dyn Handler>> {
     match runtime.load(&plugin.file, options(plugin)) {
         Ok(loaded) => Some(Arc::new(loaded)),
         Err(error) => {
             let lines = error.problems.iter();
-            problems.extend(lines.map(|line| Problem::new(&plugin.at, line.to_string(), "")));
+            problems.extend(lines.map(|line| Problem {
+                hint: line.hint.clone(),
+                ..Problem::new(
+                    &plugin.at,
+                    format!("{}: {}", error.file.display(), line.what),
+                    "",
+                )
+            }));
             None
         }
     }
@@ -162,11 +220,22 @@ pub fn options(plugin: &PluginSettings) -> PluginOptions {
         name: plugin.name.clone(),
         max_memory: plugin.max_memory,
         env: plugin.env.clone(),
-        reuse: plugin.reuse.map(|reuse| Reuse { count: reuse.count, age: reuse.age, memory: reuse.memory }),
+        reuse: plugin.reuse.map(|reuse| Reuse {
+            count: reuse.count,
+            age: reuse.age,
+            memory: reuse.memory,
+        }),
     }
 }
 
 fn needs_batches(route: &Route) -> Problem {
-    let found = format!("batch-size {} for a plugin that handles single messages", route.batch_size);
-    Problem::new(&route.at, found, "batch-size 1, or a plugin that exports batch-handler")
+    let found = format!(
+        "batch-size {} for a plugin that handles single messages",
+        route.batch_size
+    );
+    Problem::new(
+        &route.at,
+        found,
+        "batch-size 1, or a plugin that exports batch-handler",
+    )
 }

@@ -39,10 +39,21 @@ impl Signals {
 }
 
 /// Waits for the first signal and stops everything in order.
-pub(crate) async fn until_stopped(mut signals: Signals, shared: &Shared, routes: Vec<Running>, pool: Pool, grace: Duration) {
+pub(crate) async fn until_stopped(
+    mut signals: Signals,
+    shared: &Shared,
+    routes: Vec<Running>,
+    pool: Pool,
+    grace: Duration,
+) {
     signals.next().await;
     let grace_ends = clock::now() + grace;
-    tracing::info!(running = shared.counters.running.get(), held = shared.ledger.held(), ?grace, "stopping; a second signal forces the exit");
+    tracing::info!(
+        running = shared.counters.running.get(),
+        held = shared.ledger.held(),
+        ?grace,
+        "stopping; a second signal forces the exit"
+    );
     let _force = tasks::spawn(async move {
         let code = signals.next().await;
         tracing::error!("forced to exit; what was held comes back when its visibility runs out");
@@ -52,20 +63,29 @@ pub(crate) async fn until_stopped(mut signals: Signals, shared: &Shared, routes:
     let halt = shared.halt.clone();
     let _grace = tasks::spawn(async move {
         clock::sleep_until(Some(grace_ends)).await;
-        tracing::warn!("the grace is over; running attempts are stopped and their messages given back");
+        tracing::warn!(
+            "the grace is over; running attempts are stopped and their messages given back"
+        );
         halt.cancel();
     });
     for route in routes {
         finish(route).await;
     }
     // Nothing is left in the pool; its threads end without being waited for by this one.
-    tasks::blocking(move || pool.close(Close::Finish)).finished().await;
+    tasks::blocking(move || pool.close(Close::Finish))
+        .finished()
+        .await;
     tracing::info!("stopped");
 }
 
 /// Ends the stages in the order in which messages pass them.
 async fn finish(route: Running) {
-    let Running { board, intake, mut settlements, executor } = route;
+    let Running {
+        board,
+        intake,
+        mut settlements,
+        executor,
+    } = route;
     intake.finished().await;
     loop {
         let retired = board.retired.notified();

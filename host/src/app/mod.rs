@@ -32,7 +32,8 @@ pub(crate) struct Shared {
 /// Runs until a signal, and then until nothing is ours any more.
 pub async fn run(settings: &Settings, counters: Arc<Counters>) -> Result<(), Vec<Problem>> {
     let built = build::routes(settings).await?;
-    let signals = Signals::listen().map_err(|error| vec![system_problem("signal handlers", &error)])?;
+    let signals =
+        Signals::listen().map_err(|error| vec![system_problem("signal handlers", &error)])?;
     let pool = Pool::start(settings.workers, "guest")
         .map_err(|error| vec![system_problem("the guest threads", &error)])?;
     let shared = Shared {
@@ -41,8 +42,15 @@ pub async fn run(settings: &Settings, counters: Arc<Counters>) -> Result<(), Vec
         stop: CancellationToken::new(),
         halt: CancellationToken::new(),
     };
-    let queues = built.iter().flat_map(|route| route.queues.iter().cloned()).collect();
-    let _keeper = tasks::spawn(keeper::keep(shared.ledger.clone(), queues, shared.counters.clone()));
+    let queues = built
+        .iter()
+        .flat_map(|route| route.queues.iter().cloned())
+        .collect();
+    let _keeper = tasks::spawn(keeper::keep(
+        shared.ledger.clone(),
+        queues,
+        shared.counters.clone(),
+    ));
     announce(settings, &built);
     let mut place = 0;
     let mut routes: Vec<Running> = Vec::new();
@@ -62,7 +70,10 @@ pub async fn check(settings: &Settings) -> Vec<Problem> {
 
 fn announce(settings: &Settings, built: &[Built]) {
     for Built { route, queues, .. } in built {
-        let names: Vec<&str> = queues.iter().map(|queue| queue.identity().name.as_str()).collect();
+        let names: Vec<&str> = queues
+            .iter()
+            .map(|queue| queue.identity().name.as_str())
+            .collect();
         tracing::info!(
             route = route.name,
             queues = names.join(","),

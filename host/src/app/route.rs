@@ -34,9 +34,16 @@ pub(crate) struct Running {
 
 /// Starts a route whose queues are in the keeper's list from `place` on.
 pub(crate) fn start(built: Built, place: usize, shared: &Shared, pool: &Pool) -> Running {
-    let Built { route, queues, handler } = built;
+    let Built {
+        route,
+        queues,
+        handler,
+    } = built;
     let board = Arc::new(Board::new(Scheduler::new(rules(&route, &queues))));
-    let settlements: Vec<Arc<Settlement>> = queues.iter().map(|queue| settlement(&route, queue, shared)).collect();
+    let settlements: Vec<Arc<Settlement>> = queues
+        .iter()
+        .map(|queue| settlement(&route, queue, shared))
+        .collect();
     let mut outbox = Vec::new();
     let mut running = Group::new();
     for settlement in &settlements {
@@ -55,7 +62,10 @@ pub(crate) fn start(built: Built, place: usize, shared: &Shared, pool: &Pool) ->
         counters: shared.counters.clone(),
     });
     let source = |(at, queue): (usize, &Arc<dyn Queue>)| Source {
-        visibility: route.visibility.unwrap_or(queue.identity().visibility).max(SHORTEST_VISIBILITY),
+        visibility: route
+            .visibility
+            .unwrap_or(queue.identity().visibility)
+            .max(SHORTEST_VISIBILITY),
         queue: queue.clone(),
         place: place + at,
     };
@@ -64,11 +74,19 @@ pub(crate) fn start(built: Built, place: usize, shared: &Shared, pool: &Pool) ->
         sources: queues.iter().enumerate().map(source).collect(),
         ledger: shared.ledger.clone(),
         outbox,
-        arrivals: Arc::new(Next { settlements, executor: executor.clone() }),
+        arrivals: Arc::new(Next {
+            settlements,
+            executor: executor.clone(),
+        }),
         stop: shared.stop.clone(),
         counters: shared.counters.clone(),
     };
-    Running { board, intake: tasks::spawn(intake.run()), settlements: running, executor }
+    Running {
+        board,
+        intake: tasks::spawn(intake.run()),
+        settlements: running,
+        executor,
+    }
 }
 
 /// The stages after intake, as intake sees them.
@@ -101,7 +119,11 @@ fn rules(route: &Route, queues: &[Arc<dyn Queue>]) -> Rules {
     };
     Rules {
         lanes: queues.iter().map(|queue| lane(queue.identity())).collect(),
-        weights: route.queues.iter().map(|queue| Some(queue.weight?.get())).collect(),
+        weights: route
+            .queues
+            .iter()
+            .map(|queue| Some(queue.weight?.get()))
+            .collect(),
         attempts: route.concurrency,
         batch: route.batch_size,
     }
@@ -114,5 +136,9 @@ fn settlement(route: &Route, queue: &Arc<dyn Queue>, shared: &Shared) -> Arc<Set
         attempts: route.retry.attempts.map(std::num::NonZero::get),
         dead_letters: queue.identity().dead_letters,
     };
-    Arc::new(Settlement::new(queue.clone(), policy, shared.counters.clone()))
+    Arc::new(Settlement::new(
+        queue.clone(),
+        policy,
+        shared.counters.clone(),
+    ))
 }

@@ -20,6 +20,7 @@ use send::Parcel;
 use settle::SAFE_CEILING_S;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 use trouble::Call;
 
 /// The most entries of one call (SQS quotas).
@@ -133,8 +134,9 @@ impl Queue for SqsQueue {
     }
 
     /// A long poll asks every server of SQS and a short one only some, so only a long poll that
-    /// brought fewer than asked is taken as proof that there was no more.
-    async fn receive(&self, ask: Ask) -> Result<Received, QueueError> {
+    /// brought fewer than asked is taken as proof that there was no more. There is no hurry here:
+    /// SQS does not hear of a poll that was cut, and would hand its messages to nobody.
+    async fn receive(&self, ask: Ask, _: &CancellationToken) -> Result<Received, QueueError> {
         let max = ask.max.clamp(1, BATCH);
         let wait = convert::seconds(ask.wait, LONGEST_WAIT_S);
         let answer = self
