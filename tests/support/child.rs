@@ -3,6 +3,7 @@
 
 use crate::PATIENCE;
 pub use rustix::process::Signal;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -19,9 +20,13 @@ pub struct Program {
 
 impl Program {
     /// With these arguments and a data folder of its own.
-    pub fn new<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Self {
+    pub fn new<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Self {
+        Self::of(binary(), arguments)
+    }
+
+    fn of<S: AsRef<OsStr>>(binary: PathBuf, arguments: impl IntoIterator<Item = S>) -> Self {
         let data = Arc::new(tempfile::tempdir().expect("a temporary folder"));
-        let mut command = Command::new(binary());
+        let mut command = Command::new(binary);
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();
             if name.starts_with("AWS_") || name.starts_with("DISPATCHER_") {
@@ -281,4 +286,37 @@ pub fn binary() -> PathBuf {
         binary.display()
     );
     binary
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Program {
+        Program::of("/bin/sh".into(), ["-c", script])
+    }
+
+    #[test]
+    fn streams_input_and_code_are_kept_apart() {
+        let program = shell("read line; echo got $line; echo $KEY >&2; exit 3");
+        let ended = program.stdin("word\n").env("KEY", "value").run();
+        assert_eq!(ended.code, 3);
+        assert_eq!((&*ended.stdout, &*ended.stderr), ("got word\n", "value\n"));
+    }
+
+    #[test]
+    fn a_signal_reaches_the_program() {
+        let mut running = shell("echo up; exec sleep 1000").start();
+        assert_eq!(running.wait_for_line(|line| line.contains("up")), "up");
+        running.signal(Signal::TERM);
+        assert_eq!(running.wait_exit(), 143);
+    }
+
+    #[test]
+    #[should_panic(expected = "no such line")]
+    fn a_line_that_never_comes_is_told_with_the_output() {
+        shell("echo something else")
+            .start()
+            .wait_for_line(|line| line.contains("up"));
+    }
 }

@@ -85,6 +85,7 @@ pub struct SqsQueue {
     identity: Identity,
     target: Target,
     dead_letter: Option<Target>,
+    buried: dead::Buried,
 }
 
 impl Sqs {
@@ -122,6 +123,7 @@ impl Sqs {
             },
             target: found.target,
             dead_letter: grave.map(|grave| grave.target),
+            buried: dead::Buried::default(),
         })
     }
 }
