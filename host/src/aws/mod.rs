@@ -32,9 +32,7 @@ const EMULATOR_REGION: &str = "us-east-1";
 /// named: on AWS itself a guessed region would be the wrong queue. Never fails: what is missing
 /// is reported by the first call that needs it.
 pub async fn configuration(endpoint_url: Option<&str>) -> SdkConfig {
-    let mut loader = aws_config::defaults(BehaviorVersion::latest())
-        .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
-        .timeout_config(timeouts(READ_TIMEOUT));
+    let mut loader = aws_config::defaults(BehaviorVersion::latest());
     if let Some(url) = endpoint_url {
         loader = loader.endpoint_url(url);
     }
@@ -47,11 +45,20 @@ pub async fn configuration(endpoint_url: Option<&str>) -> SdkConfig {
                 .or_else(Region::from_static(EMULATOR_REGION)),
         );
     }
-    let config = loader.load().await;
+    let config = with_limits(&loader.load().await);
     if config.region().is_none() && config.endpoint_url().is_some() {
         return for_endpoint(&config, None);
     }
     config
+}
+
+/// The same configuration with this program's attempts and time-outs.
+pub fn with_limits(config: &SdkConfig) -> SdkConfig {
+    config
+        .to_builder()
+        .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
+        .timeout_config(timeouts(READ_TIMEOUT))
+        .build()
 }
 
 /// The same configuration for calls that may take as long as a long poll.

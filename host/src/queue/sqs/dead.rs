@@ -1,10 +1,12 @@
 //! What a message becomes on its way to the dead-letter queue: the same, with the reason and the
-//! source as two attributes more. Pure; calls nothing.
+//! source as two attributes more; and which messages are there already. Calls nothing.
 
 use super::batch::MOST_BYTES;
 use super::send::{Parcel, attribute_bytes};
 use super::{Target, convert};
 use crate::message::{Attribute, AttributeValue, Message};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Why the message is dead, in the words of whoever gave it up.
 pub(super) const REASON: &str = "dispatcher-dead-letter-reason";
@@ -17,6 +19,37 @@ const MOST_ATTRIBUTES: usize = 10;
 
 /// The longest reason, in bytes: enough to act on, and little beside a message's 1 MiB.
 const LONGEST_REASON: usize = 2_048;
+
+/// The most ids that `Buried` keeps; beyond it the oldest goes.
+const MOST_BURIED: usize = 1_024;
+
+/// The ids of messages that were sent to the dead-letter queue but could not be deleted from
+/// their own: when they are settled or received again, no second copy is sent.
+#[derive(Debug, Default)]
+pub(super) struct Buried(Mutex<VecDeque<String>>);
+
+impl Buried {
+    pub fn add(&self, id: &str) {
+        let mut ids = self.lock();
+        if ids.len() == MOST_BURIED {
+            ids.pop_front();
+        }
+        ids.push_back(id.to_owned());
+    }
+
+    pub fn contains(&self, id: &str) -> bool {
+        self.lock().iter().any(|known| known == id)
+    }
+
+    /// The message is gone from its own queue.
+    pub fn forget(&self, id: &str) {
+        self.lock().retain(|known| known != id);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// The message for the dead-letter queue, and the names of the two attributes that did not fit:
 /// the sender's own are never dropped for them, and of the two the reason goes first.

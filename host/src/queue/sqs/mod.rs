@@ -86,6 +86,7 @@ pub struct SqsQueue {
     identity: Identity,
     target: Target,
     dead_letter: Option<Target>,
+    buried: dead::Buried,
 }
 
 impl Sqs {
@@ -123,6 +124,7 @@ impl Sqs {
             },
             target: found.target,
             dead_letter: grave.map(|grave| grave.target),
+            buried: dead::Buried::default(),
         })
     }
 }

@@ -62,7 +62,11 @@ impl SqsQueue {
                 results[at] = answer;
             }
         }
-        scatter(steps.len(), places.into_iter().zip(results))
+        let mut list = vec![None; steps.len()];
+        for (at, answer) in places.into_iter().zip(results) {
+            list[at] = Some(answer);
+        }
+        list
     }
 
     /// One answer for every step that deletes or buries, `None` for the others.
@@ -80,6 +84,9 @@ impl SqsQueue {
             .collect();
         let receipts: Vec<&Receipt> = places.iter().map(|&at| steps[at].receipt()).collect();
         for (at, answer) in places.into_iter().zip(self.delete(&receipts).await) {
+            if answer.is_ok() {
+                self.buried.forget(&steps[at].message.id);
+            }
             list[at] = Some(answer);
         }
         list
@@ -102,8 +109,13 @@ impl SqsQueue {
                 .map(|step| is_dead(step).then(refused))
                 .collect();
         };
+        let mut list: Vec<Option<Answer>> = vec![None; steps.len()];
         for (at, step) in steps.iter().enumerate() {
             if let Outcome::DeadLetter(reason) = step.outcome {
+                if self.buried.contains(&step.message.id) {
+                    list[at] = Some(Ok(()));
+                    continue;
+                }
                 let (parcel, left_out) = dead::parcel(step.message, reason, grave);
                 if !left_out.is_empty() {
                     tracing::warn!(
@@ -118,9 +130,13 @@ impl SqsQueue {
                 parcels.push(parcel);
             }
         }
-        let sent = send::send(grave, &parcels).await;
-        let answers = sent.into_iter().map(|answer| answer.map(|_id| ()));
-        scatter(steps.len(), places.into_iter().zip(answers))
+        for (at, answer) in places.into_iter().zip(send::send(grave, &parcels).await) {
+            if answer.is_ok() {
+                self.buried.add(&steps[at].message.id);
+            }
+            list[at] = Some(answer.map(|_id| ()));
+        }
+        list
     }
 
     async fn delete(&self, receipts: &[&Receipt]) -> Vec<Answer> {
@@ -202,14 +218,6 @@ fn release_s(message: &Message, after: Duration, today: Timestamp) -> i32 {
     };
     let left = i32::from(SAFE_CEILING_S) - convert::seconds(held, SAFE_CEILING_S);
     convert::seconds(after, SAFE_CEILING_S).min(left)
-}
-
-fn scatter(count: usize, answers: impl Iterator<Item = (usize, Answer)>) -> Vec<Option<Answer>> {
-    let mut list: Vec<Option<Answer>> = vec![None; count];
-    for (at, answer) in answers {
-        list[at] = Some(answer);
-    }
-    list
 }
 
 #[cfg(test)]

@@ -73,3 +73,16 @@ proptest! {
         prop_assert_eq!(legible(&text), text);
     }
 }
+
+#[test]
+fn the_buried_are_remembered_within_bounds() {
+    let buried = Buried::default();
+    for n in 0..=MOST_BURIED {
+        buried.add(&n.to_string());
+    }
+    assert!(!buried.contains("0"), "the oldest has gone");
+    assert!(buried.contains("1"));
+    buried.forget("1");
+    assert!(!buried.contains("1"));
+    assert!(buried.contains(&MOST_BURIED.to_string()));
+}
