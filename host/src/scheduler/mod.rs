@@ -14,8 +14,9 @@ use ready::Waiting;
 use room::{Permit, Room};
 use std::time::Duration;
 
-/// The most that room is left to gather before it is polled for.
-const LONGEST_GATHERING: Duration = Duration::from_millis(100);
+/// How long little room is left to gather before it is polled for. A quick handler frees a whole
+/// call's worth sooner; a slow one does not notice the least, and the most bounds what it loses.
+const GATHERING: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 /// Polls of one queue under way at once, at most: a bound on calls, not a limit in practice.
 const MOST_POLLS: usize = 16;
 
@@ -179,7 +180,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     fn gathering_time(&self) -> Duration {
-        (self.attempt_time / 10).min(LONGEST_GATHERING)
+        (self.attempt_time / 10).clamp(GATHERING.0, GATHERING.1)
     }
 
     fn contended(&self, index: usize) -> bool {
