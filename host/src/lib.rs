@@ -1,6 +1,7 @@
 //! `dispatcher` sits between queues and the code that handles their messages. This library holds
 //! the whole program; `main.rs` only calls it. `host/README.md` is the map.
 
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod error;

@@ -79,7 +79,9 @@ pub(super) fn of_mismatch(error: &wasmtime::Error) -> Problem {
         "an interface of the right name has another type: {}",
         line(error)
     ))
-    .hint(format!("build it against the WIT of dispatcher:plugin@{VERSION}"))
+    .hint(format!(
+        "build it against the WIT of dispatcher:plugin@{VERSION}"
+    ))
 }
 
 /// What its names tell: imports that this host does not lend, exports that it needs.
@@ -108,8 +110,10 @@ fn of_exports(exports: &[&str]) -> Problem {
     };
     if let Some(other) = exports.iter().find(ours) {
         let interface = split(other).0;
-        return Problem::new(format!("exports {other}; this host speaks {interface}@{VERSION}"))
-            .hint("build it against the WIT of this version");
+        return Problem::new(format!(
+            "exports {other}; this host speaks {interface}@{VERSION}"
+        ))
+        .hint("build it against the WIT of this version");
     }
     let found = match exports {
         [] => "nothing".to_owned(),
@@ -192,10 +196,18 @@ pub(super) fn of_needs(component: &Component, max_memory: usize) -> Vec<Problem>
             )));
         }
     };
-    check("memories", needs.num_memories.into(), limits::MEMORIES.into());
+    check(
+        "memories",
+        needs.num_memories.into(),
+        limits::MEMORIES.into(),
+    );
     check("tables", needs.num_tables.into(), limits::TABLES.into());
     let elements = needs.max_initial_table_size.unwrap_or_default();
-    check("elements in a table", elements, limits::TABLE_ELEMENTS as u64);
+    check(
+        "elements in a table",
+        elements,
+        limits::TABLE_ELEMENTS as u64,
+    );
     let memory = needs.max_initial_memory_size.unwrap_or_default();
     let memory = memory.saturating_mul(PAGE);
     check("bytes of memory", memory, max_memory as u64);

@@ -155,7 +155,11 @@ impl Runtime {
             return Err(problems);
         }
         let mismatch = |error| vec![diagnosis::of_mismatch(&error)];
-        let pre = self.inner.linker.instantiate_pre(component).map_err(mismatch)?;
+        let pre = self
+            .inner
+            .linker
+            .instantiate_pre(component)
+            .map_err(mismatch)?;
         ExportsPre::new(pre).map_err(mismatch)
     }
 }

@@ -40,13 +40,13 @@ pub(super) fn of(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> Mis
 
 fn trap(error: &wasmtime::Error) -> String {
     if let Some(exit) = error.downcast_ref::<wasmtime_wasi::I32Exit>() {
-        return format!(
-            "the handler called exit({}) instead of returning",
-            exit.0
-        );
+        return format!("the handler called exit({}) instead of returning", exit.0);
     }
     let cause = error.root_cause().to_string();
-    let mut text = cause.strip_prefix("wasm trap: ").unwrap_or(&cause).to_owned();
+    let mut text = cause
+        .strip_prefix("wasm trap: ")
+        .unwrap_or(&cause)
+        .to_owned();
     if let Some(trace) = error.downcast_ref::<WasmBacktrace>() {
         let mut before = " in ";
         for name in names(trace).take(FRAMES) {

@@ -152,7 +152,9 @@ fn config(options: &RuntimeOptions) -> Config {
         .concurrency_support(true);
     if u64::from(memories) * FREE_OF_CHECKS > ADDRESS_SPACE {
         let needed = (options.max_memory as u64).next_multiple_of(64 << 10);
-        config.memory_reservation(needed).memory_guard_size(64 << 10);
+        config
+            .memory_reservation(needed)
+            .memory_guard_size(64 << 10);
     }
     config.allocation_strategy(pool(options, instances, memories));
     config

@@ -188,7 +188,9 @@ fn sort_out(messages: &[Message], failed: Vec<types::Failed>) -> Vec<Verdict> {
         }
     }
     let verdicts = verdicts.into_iter();
-    verdicts.map(|verdict| verdict.unwrap_or(Verdict::Done)).collect()
+    verdicts
+        .map(|verdict| verdict.unwrap_or(Verdict::Done))
+        .collect()
 }
 
 fn verdict(failure: types::Failure) -> Verdict {
