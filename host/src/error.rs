@@ -3,6 +3,7 @@
 
 use crate::config::problem::{Fault, Problem};
 use crate::queue::{QueueError, Trouble};
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Exit codes other than 0, as `--help` documents them.
@@ -54,7 +55,8 @@ impl Failure {
     /// Prints the lines to stderr.
     pub fn report(&self) -> ExitCode {
         for line in &self.lines {
-            eprintln!("error: {line}");
+            // Nobody is left to tell if this fails.
+            let _ = writeln!(std::io::stderr(), "error: {line}");
         }
         ExitCode::from(self.exit.code())
     }

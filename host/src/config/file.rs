@@ -80,6 +80,8 @@ pub struct File {
     pub plugins: BTreeMap<String, Section>,
     /// `[[route]]` in the file's order.
     pub routes: Vec<Section>,
+    /// The file is named and could not be read: nothing in it can be called missing.
+    pub unread: bool,
 }
 
 /// Reads a file's text. What could be read comes back beside the problems, in the file's order,

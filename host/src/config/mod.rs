@@ -158,7 +158,11 @@ fn load(flags: &Flags) -> (file::File, Vec<Problem>) {
                 let found = format!("cannot read `{}`: {error}", given.text);
                 let wanted = "a configuration file in TOML";
                 let problem = Problem::new(&given.at, found, wanted);
-                (file::File::default(), vec![problem])
+                let unread = file::File {
+                    unread: true,
+                    ..file::File::default()
+                };
+                (unread, vec![problem])
             }
         },
     };

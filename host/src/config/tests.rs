@@ -266,6 +266,11 @@ fn a_file_that_is_not_there() {
         ("workers", "0"),
     ]);
     assert_eq!(problems.len(), 2, "{problems:?}");
+    let (settings, only) = from_flags(&[("config", "/nowhere/d.toml")]);
+    assert_eq!(
+        (only.len(), settings.routes[0].plugin.file.as_path()),
+        (1, Path::new(""))
+    );
     assert!(problems[0].starts_with("--config: cannot read `/nowhere/d.toml`: No such file"));
 }
 

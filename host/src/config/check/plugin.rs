@@ -34,28 +34,27 @@ impl Check {
         if let Some(known) = name.and_then(|name| plugins.get(name)) {
             return known.clone();
         }
-        let from_flags = Layers(&[&flags.plugin]);
         let given = section.one("plugin");
-        let file_given = flags.plugin.one("file");
-        if let Some(given) = given {
-            let wanted = "the name of a [plugin.NAME] of the file";
-            let problem = Problem::new(&given.at, format!("no plugin `{}`", given.text), wanted);
-            self.problems
-                .push(problem.nearest(&given.text, plugins.keys().copied()));
-        } else if file_given.is_none() {
-            let wanted = "a component to run";
-            let problem = match file.routes.is_empty() {
-                true => Problem::new("--plugin", "it is missing", wanted)
-                    .hint("written like --plugin handler.wasm"),
-                false => Problem::new(&section.at, "the route has no plugin", wanted)
-                    .hint("written like plugin = \"NAME\", with a section [plugin.NAME]"),
-            };
-            self.problems.push(problem);
-        } else {
-            let at = file_given.map_or("--plugin", |given| given.at.as_str());
-            let stem = file_given.and_then(|given| Path::new(&given.text).file_stem());
+        if let (None, Some(file)) = (given, flags.plugin.one("file")) {
+            let stem = Path::new(&file.text).file_stem();
             let name = stem.map_or_else(|| "plugin".into(), |stem| stem.to_string_lossy());
-            return self.plugin(&name, at, from_flags);
+            return self.plugin(&name, &file.at, Layers(&[&flags.plugin]));
+        }
+        // A file that could not be read is a problem already.
+        if !file.unread {
+            self.problems.push(match given {
+                Some(given) => {
+                    let found = format!("no plugin `{}`", given.text);
+                    Problem::new(&given.at, found, "the name of a [plugin.NAME] of the file")
+                        .nearest(&given.text, plugins.keys().copied())
+                }
+                None if file.routes.is_empty() => {
+                    Problem::new("--plugin", "it is missing", "a component to run")
+                        .hint("written like --plugin handler.wasm")
+                }
+                None => Problem::new(&section.at, "the route has no plugin", "a component to run")
+                    .hint("written like plugin = \"NAME\", with a section [plugin.NAME]"),
+            });
         }
         // Only to go on looking for problems: the flags' values are read, its missing file is not.
         let mut stand_in = Section::new("--plugin");
@@ -64,7 +63,10 @@ impl Check {
             0 | 1 => &[&flags.plugin, &stand_in],
             _ => &[&stand_in],
         };
-        self.plugin("missing", &section.at, Layers(layers))
+        Plugin {
+            file: PathBuf::new(),
+            ..self.plugin("missing", &section.at, Layers(layers))
+        }
     }
 
     pub(super) fn plugin(&mut self, name: &str, at: &str, layers: Layers<'_>) -> Plugin {
