@@ -192,11 +192,15 @@ pub fn cache(data: &Path) -> PathBuf {
     data.join("compiled")
 }
 
+/// `None` after a problem; one without a file has been found already.
 fn load(
     runtime: &Runtime,
     plugin: &PluginSettings,
     problems: &mut Vec<Problem>,
 ) -> Option<Arc<dyn Handler>> {
+    if plugin.file.as_os_str().is_empty() {
+        return None;
+    }
     match runtime.load(&plugin.file, options(plugin)) {
         Ok(loaded) => Some(Arc::new(loaded)),
         Err(error) => {

@@ -14,6 +14,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const FORCED_INTERRUPT: i32 = 130;
 const FORCED_TERMINATE: i32 = 143;
 
+/// A terminal and a wrapper often pass the same signal on, one after the other: what follows the
+/// first so closely is not a second wish.
+const SAME_SIGNAL: Duration = Duration::from_millis(300);
+
 /// The two signals that ask for a stop.
 pub struct Signals {
     interrupt: Signal,
@@ -54,7 +58,10 @@ pub(crate) async fn until_stopped(
         ?grace,
         "stopping; a second signal forces the exit"
     );
+    drop(signals);
     let _force = tasks::spawn(async move {
+        clock::sleep_until(Some(clock::now() + SAME_SIGNAL)).await;
+        let Ok(mut signals) = Signals::listen() else { return };
         let code = signals.next().await;
         tracing::error!("forced to exit; what was held comes back when its visibility runs out");
         std::process::exit(code);
