@@ -36,7 +36,10 @@ fn main() {
         memory: MAX_MEMORY,
     };
 
-    println!("{:<10}{:>10}{:>10}{:>14}{:>10}", "instance", "p50", "p99", "per second", "native =");
+    println!(
+        "{:<10}{:>10}{:>10}{:>14}{:>10}",
+        "instance", "p50", "p99", "per second", "native ="
+    );
     let native = measure(&Native, 1_000_000);
     let reused = measure(&load(&runtime, Some(reuse)), 500_000);
     let fresh = measure(&load(&runtime, None), 100_000);
@@ -54,7 +57,10 @@ fn main() {
 }
 
 fn load(runtime: &Runtime, reuse: Option<Reuse>) -> Plugin {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../plugins/prebuilt/bench-noop.wasm");
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../plugins/prebuilt/bench-noop.wasm"
+    );
     let options = PluginOptions {
         name: "bench-noop".into(),
         max_memory: MAX_MEMORY,
@@ -112,7 +118,10 @@ fn threads(plugin: &Plugin, name: &str) {
         }
     });
     let total = clock::now().since(start).as_secs_f64();
-    println!("{name} on {cores} threads: {:.0} per second", (EACH * cores) as f64 / total);
+    println!(
+        "{name} on {cores} threads: {:.0} per second",
+        (EACH * cores) as f64 / total
+    );
 }
 
 /// Polls until it is ready, as a worker with nothing else to do would.

@@ -32,16 +32,17 @@ impl Plugin {
     async fn attempt(&self, attempt: &Arc<Attempt>) -> Vec<Verdict> {
         let loaded = &*self.loaded;
         if attempt.messages.len() > loaded.pre.batch() {
-            let why = format!("{} messages for a plugin of single ones", attempt.messages.len());
+            let why = format!(
+                "{} messages for a plugin of single ones",
+                attempt.messages.len()
+            );
             return retry_all(attempt, Mishap::Host(why));
         }
         let limit = whole_milliseconds(attempt.deadline.since(clock::now()));
         let kept = loaded.idle.as_ref().and_then(|idle| idle.take(attempt));
         let made = match kept {
             Some(live) => Ok(live),
-            None => {
-                instance::fresh(&loaded.runtime, &loaded.pre, &loaded.settings, attempt).await
-            }
+            None => instance::fresh(&loaded.runtime, &loaded.pre, &loaded.settings, attempt).await,
         };
         let mut live = match made {
             Ok(live) => live,

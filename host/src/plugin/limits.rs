@@ -67,7 +67,9 @@ impl ResourceLimiter for Limits {
     }
 
     fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
-        self.memory = self.memory.saturating_sub(std::mem::take(&mut self.granted));
+        self.memory = self
+            .memory
+            .saturating_sub(std::mem::take(&mut self.granted));
         Ok(())
     }
 

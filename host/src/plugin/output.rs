@@ -141,7 +141,8 @@ impl Partial {
     fn push(&mut self, bytes: &[u8]) {
         let room = MAX_LINE - self.bytes.len();
         self.cut |= bytes.len() > room;
-        self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        self.bytes
+            .extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
     fn is_empty(&self) -> bool {
@@ -242,6 +243,9 @@ mod tests {
 
     #[test]
     fn text_stays_as_it_is() {
-        assert_eq!(harmless("a\tbé\u{1b}[2J\u{202e}x"), "a\tbé\\u{1b}[2J\\u{202e}x");
+        assert_eq!(
+            harmless("a\tbé\u{1b}[2J\u{202e}x"),
+            "a\tbé\\u{1b}[2J\\u{202e}x"
+        );
     }
 }
