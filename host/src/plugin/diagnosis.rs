@@ -4,9 +4,10 @@ use super::limits;
 use super::load::Problem;
 use super::world::v0_1::{BATCH_HANDLER, HANDLER, LENT, VERSION};
 use wasmtime::component::Component;
+use wasmtime::{Config, Engine, OptLevel};
 
 /// The interfaces of WASI 0.2 that this host links; what they lead to may still be shut.
-const WASI: [&str; 27] = [
+pub(super) const WASI: [&str; 27] = [
     "wasi:cli/environment",
     "wasi:cli/exit",
     "wasi:cli/stderr",
@@ -67,7 +68,28 @@ pub(super) fn of_bytes(bytes: &[u8]) -> Result<(), Problem> {
     })
 }
 
-/// Why the engine could not compile it.
+/// Why the engine that is to run it could not compile it: what it needs, if an engine without
+/// limits can.
+pub(super) fn of_refusal(bytes: &[u8], max_memory: usize, error: &wasmtime::Error) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if let Ok(component) = compile(bytes) {
+        problems.extend(of_component(&component));
+        problems.extend(of_needs(&component, max_memory));
+    }
+    if problems.is_empty() {
+        problems.push(of_compilation(error));
+    }
+    problems
+}
+
+/// Compiles a component quickly and badly, to look at it.
+pub(super) fn compile(bytes: &[u8]) -> wasmtime::Result<Component> {
+    let mut config = Config::new();
+    config.cranelift_opt_level(OptLevel::None);
+    Component::from_binary(&Engine::new(&config)?, bytes)
+}
+
+/// Why no engine could compile it.
 pub(super) fn of_compilation(error: &wasmtime::Error) -> Problem {
     Problem::new(format!("not a valid component: {}", line(error)))
         .hint("the file may be damaged, or use a proposal that this host lacks")

@@ -7,7 +7,6 @@ use super::world::v0_1::{BATCH_HANDLER, HANDLER};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use wasmtime::component::Component;
-use wasmtime::{Config, Engine, OptLevel};
 
 /// What a file is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,9 +74,7 @@ pub fn bytes(bytes: &[u8]) -> Inspection {
         inspection.problems.push(problem);
         return inspection;
     }
-    let mut config = Config::new();
-    config.cranelift_opt_level(OptLevel::None);
-    match Engine::new(&config).and_then(|engine| Component::from_binary(&engine, bytes)) {
+    match diagnosis::compile(bytes) {
         Ok(component) => describe(&component, &mut inspection),
         Err(error) => inspection.problems.push(diagnosis::of_compilation(&error)),
     }

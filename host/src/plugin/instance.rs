@@ -115,7 +115,7 @@ impl Idle {
     }
 
     fn is_young(&self, live: &Live) -> bool {
-        clock::now().since(live.born) <= self.reuse.age
+        clock::now().since(live.born) < self.reuse.age
     }
 
     fn waiting(&self) -> MutexGuard<'_, Vec<Live>> {

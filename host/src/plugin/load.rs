@@ -29,7 +29,7 @@ pub struct PluginOptions {
 pub struct Reuse {
     /// At most so many attempts.
     pub count: u64,
-    /// At most so long after its first attempt.
+    /// Only while less than this has passed since its first attempt ended.
     pub age: Duration,
     /// Only while it holds at most so many bytes of memory.
     pub memory: usize,
@@ -117,7 +117,7 @@ impl Runtime {
         let bytes = inspect::read(file).map_err(|problem| vec![problem])?;
         diagnosis::of_bytes(&bytes).map_err(|problem| vec![problem])?;
         let component = Component::from_binary(&self.inner.engine, &bytes)
-            .map_err(|error| vec![diagnosis::of_compilation(&error)])?;
+            .map_err(|error| diagnosis::of_refusal(&bytes, options.max_memory, &error))?;
         let pre = self.resolve(&component, options.max_memory)?;
         let idle = options.reuse.map(|reuse| Arc::new(Idle::new(reuse)));
         if let Some(idle) = &idle {

@@ -59,9 +59,11 @@ fn trap(error: &wasmtime::Error) -> String {
 
 /// The innermost functions first, without those that only carry a panic along.
 fn names(trace: &WasmBacktrace) -> impl Iterator<Item = String> {
-    let known = trace.frames().iter().filter_map(|frame| frame.func_name());
-    known
-        .map(|name| format!("{:#}", rustc_demangle::demangle(name)))
+    let names = trace.frames().iter().map(|frame| match frame.func_name() {
+        Some(name) => format!("{:#}", rustc_demangle::demangle(name)),
+        None => format!("function {}", frame.func_index()),
+    });
+    names
         .filter(|name| !carries_panic(name))
         .map(|name| name.chars().take(NAME).collect())
 }
@@ -78,4 +80,47 @@ fn carries_panic(name: &str) -> bool {
         "abort",
     ];
     PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wasmtime::{Engine, Instance, Module, Store};
+
+    /// Runs the export `run` of a core module written as text.
+    fn error(text: &str) -> wasmtime::Error {
+        let engine = Engine::default();
+        let module = Module::new(&engine, wat::parse_str(text).unwrap()).unwrap();
+        let mut store = Store::new(&engine, ());
+        let instance = Instance::new(&mut store, &module, &[]).unwrap();
+        let run = instance
+            .get_typed_func::<(), ()>(&mut store, "run")
+            .unwrap();
+        run.call(&mut store, ()).unwrap_err()
+    }
+
+    #[test]
+    fn a_trap_names_its_functions_innermost_first() {
+        let error = error(
+            r#"(module
+                (func $_ZN4core9panicking5panic17h0123456789abcdefE unreachable)
+                (func $_ZN4mine6handle17h0123456789abcdefE
+                    call $_ZN4core9panicking5panic17h0123456789abcdefE)
+                (func (export "run") call $_ZN4mine6handle17h0123456789abcdefE))"#,
+        );
+        assert_eq!(
+            trap(&error),
+            "wasm `unreachable` instruction executed in mine::handle ← function 2"
+        );
+    }
+
+    #[test]
+    fn a_deep_stack_is_shown_in_short() {
+        let why = trap(&error(r#"(module (func $dig (export "run") call $dig))"#));
+        assert!(
+            why.starts_with("call stack exhausted in dig ← dig"),
+            "{why}"
+        );
+        assert_eq!(why.matches("dig").count(), FRAMES);
+    }
 }

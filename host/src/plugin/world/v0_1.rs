@@ -5,7 +5,9 @@ use crate::plugin::Attempt;
 use crate::plugin::guest::Guest;
 use batch::dispatcher::plugin::{context, types};
 use std::time::Duration;
-use wasmtime::component::{HasSelf, InstancePre, Linker};
+use wasmtime::component::types::ComponentItem;
+use wasmtime::component::{ComponentNamedList, HasSelf, InstancePre, Lift, Linker, Lower};
+use wasmtime::error::Context;
 use wasmtime::{Engine, Store};
 
 /// The version as interface names carry it.
@@ -75,8 +77,10 @@ impl ExportsPre {
     /// Finds the exports of a component that has one of the two. An error if their types differ.
     pub(in crate::plugin) fn new(pre: InstancePre<Guest>) -> wasmtime::Result<Self> {
         if pre.component().get_export_index(None, HANDLER).is_some() {
+            check::<(types::Message<'_>,), (Result<(), types::Failure>,)>(&pre, HANDLER)?;
             Ok(Self::Single(single::SinglePre::new(pre)?))
         } else {
+            check::<BatchParams<'_>, BatchAnswer>(&pre, BATCH_HANDLER)?;
             Ok(Self::Batch(batch::BatchPre::new(pre)?))
         }
     }
@@ -118,6 +122,28 @@ impl Exports {
             Self::Single(exports) => call_single(exports, store, attempt).await,
             Self::Batch(exports) => call_batch(exports, store, attempt).await,
         }
+    }
+}
+
+type BatchParams<'a> = (&'a [types::Message<'a>],);
+type BatchAnswer = (Result<Vec<types::Failed>, types::Failure>,);
+
+/// Whether `handle` of this interface has the type that the bindings want. They look only when
+/// there is an instance, and then it is too late to refuse the file.
+fn check<Params, Answer>(pre: &InstancePre<Guest>, interface: &str) -> wasmtime::Result<()>
+where
+    Params: ComponentNamedList + Lower,
+    Answer: ComponentNamedList + Lift,
+{
+    let component = pre.component();
+    let instance = component.get_export_index(None, interface);
+    match component.get_export(instance.as_ref(), "handle") {
+        Some((ComponentItem::ComponentFunc(handle), _)) => handle
+            .typecheck::<Params, Answer>(&pre.instance_type())
+            .with_context(|| format!("its export {interface}, function handle")),
+        _ => Err(wasmtime::format_err!(
+            "its export {interface} has no function handle"
+        )),
     }
 }
 

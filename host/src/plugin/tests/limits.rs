@@ -1,0 +1,111 @@
+//! A guest that computes, waits or takes without end is stopped, and takes nobody with it.
+
+use super::*;
+
+#[test]
+fn a_loop_is_stopped_at_its_deadline() {
+    let plugin = verdicts();
+    for body in ["loop", "loop-calls"] {
+        let mut verdicts = drive(plugin.handle(attempt(&[body], Duration::from_millis(20))));
+        let why = mishap(verdicts.remove(0));
+        assert!(matches!(why, Mishap::TimedOut(_)), "{why:?}");
+    }
+}
+
+#[test]
+fn a_loop_yields_to_others_on_its_thread() {
+    let plugin = verdicts();
+    let mut endless = plugin.handle(attempt(&["loop"], LONG));
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..3 {
+        assert!(endless.as_mut().poll(&mut context).is_pending());
+        assert_eq!(one(&plugin, "done"), Verdict::Done);
+    }
+}
+
+#[test]
+fn memory_beyond_the_limit_is_named() {
+    let plugin = verdicts();
+    assert_eq!(mishap(one(&plugin, "eat")), Mishap::OutOfMemory(MAX_MEMORY));
+    assert_eq!(one(&plugin, "grow:16"), Verdict::Done);
+    let small = PluginOptions {
+        max_memory: 8 << 20,
+        ..options()
+    };
+    let small = load(&runtime(1), "verdicts", small);
+    assert_eq!(mishap(one(&small, "grow:16")), Mishap::OutOfMemory(8 << 20));
+    assert_eq!(one(&small, "done"), Verdict::Done);
+}
+
+#[test]
+fn a_guest_sleeps_where_there_is_no_tokio() {
+    assert!(tokio::runtime::Handle::try_current().is_err());
+    assert_eq!(one(&verdicts(), "sleep:5"), Verdict::Done);
+}
+
+#[test]
+fn dropping_a_sleeper_frees_its_instance() {
+    let runtime = runtime(1);
+    for options in [options(), reusing(10)] {
+        let plugin = load(&runtime, "verdicts", options);
+        for _ in 0..3 {
+            let sleeper = drive_until_it_waits(plugin.handle(attempt(&["sleep:3600000"], LONG)));
+            assert_eq!(runtime.instances(), 1);
+            let why = mishap(one(&plugin, "done"));
+            assert!(
+                matches!(&why, Mishap::Host(why) if why.contains("no room")),
+                "{why:?}"
+            );
+            drop(sleeper);
+            assert_eq!(runtime.instances(), 0);
+        }
+        assert_eq!(one(&plugin, "done"), Verdict::Done);
+    }
+}
+
+#[test]
+fn many_sleepers_hold_no_thread() {
+    let plugin = verdicts();
+    let sleepers: Vec<_> = (0..40)
+        .map(|_| drive_until_it_waits(plugin.handle(attempt(&["sleep:20"], LONG))))
+        .collect();
+    for sleeper in sleepers {
+        assert_eq!(drive(sleeper), [Verdict::Done]);
+    }
+}
+
+#[test]
+fn a_cancelled_guest_is_told_or_stopped() {
+    let plugin = verdicts();
+    assert_eq!(rejection(&plugin, "cancelled-now"), "false");
+    for body in ["loop", "cancelled"] {
+        let attempt = attempt(&[body], LONG);
+        let mut running = plugin.handle(Arc::clone(&attempt));
+        let poll = running
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
+        assert!(poll.is_pending());
+        attempt.cancelled[0].cancel();
+        match drive(running).remove(0) {
+            Verdict::Done => assert_eq!(body, "cancelled"),
+            other => assert!(trap(other).contains("no longer counts")),
+        }
+    }
+}
+
+#[test]
+fn messages_are_cancelled_one_by_one() {
+    let attempt = attempt(&["a", "b"], LONG);
+    let settings = super::super::guest::Settings {
+        name: String::new(),
+        env: Vec::new(),
+        max_memory: 0,
+    };
+    let guest = super::super::guest::Guest::new(Arc::new(settings), Arc::clone(&attempt));
+    assert!(!guest.is_message_cancelled("m0") && guest.is_message_cancelled("stranger"));
+    attempt.cancelled[0].cancel();
+    assert!(guest.is_message_cancelled("m0") && !guest.is_message_cancelled("m1"));
+    assert!(!guest.is_cancelled());
+    attempt.cancelled[1].cancel();
+    assert!(guest.is_cancelled());
+}

@@ -1,0 +1,237 @@
+//! Every reason why a file is no plugin, and that all of them are told at once.
+
+use super::super::diagnosis::WASI;
+use super::super::inspect::{self, Kind};
+use super::*;
+
+/// The problems of a file, one a line.
+fn problems(file: &std::path::Path) -> String {
+    let error = runtime(1).load(file, options()).unwrap_err();
+    assert!(!error.problems.is_empty());
+    let told = error.to_string();
+    assert_eq!(told.lines().count(), error.problems.len(), "{told}");
+    told
+}
+
+fn problems_of_text(text: &str) -> String {
+    load_text(text).unwrap_err().to_string()
+}
+
+fn problems_of_bytes(bytes: &[u8]) -> String {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), bytes).unwrap();
+    problems(file.path())
+}
+
+#[track_caller]
+fn tells(told: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(told.contains(part), "{part:?} in {told:?}");
+    }
+}
+
+#[test]
+fn files_that_are_no_component() {
+    tells(
+        &problems(&prebuilt("no-such-plugin")),
+        &["no-such-plugin.wasm: no such file"],
+    );
+    tells(&problems(std::path::Path::new("/")), &["/: a folder"]);
+    tells(&problems_of_bytes(b""), &["empty"]);
+    tells(&problems_of_bytes(b"#!/bin/sh"), &["not WebAssembly"]);
+    tells(&problems_of_bytes(b"(component)"), &["text"]);
+    tells(&problems_of_bytes(b"\0asm\x0d\0\x02\0"), &["version"]);
+    tells(
+        &problems_of_bytes(b"\0asm\x0d\0\x01\0rubbish"),
+        &["not a valid component"],
+    );
+    tells(
+        &problems(&prebuilt("core-module")),
+        &["a core module", "wasm32-wasip2"],
+    );
+}
+
+#[test]
+fn a_component_of_another_world_or_version() {
+    let told = problems(&prebuilt("wrong-world"));
+    tells(
+        &told,
+        &[
+            "neither",
+            "dispatcher:plugin/handler@0.1.0",
+            "elsewhere:clock/ticks",
+        ],
+    );
+    let told = problems(&prebuilt("wrong-version"));
+    tells(
+        &told,
+        &[
+            "dispatcher:plugin/handler@0.9.0",
+            "dispatcher:plugin/handler@0.1.0",
+        ],
+    );
+    tells(&problems_of_text("(component)"), &["but nothing"]);
+}
+
+#[test]
+fn an_import_that_is_not_lent() {
+    let told = problems(&prebuilt("forbidden"));
+    tells(
+        &told,
+        &[
+            "imports dispatcher:plugin/lambda@0.1.0",
+            "this version does not lend it",
+        ],
+    );
+}
+
+#[test]
+fn every_problem_at_once() {
+    let told = problems_of_text(
+        r#"(component
+            (import "wasi:http/types@0.2.0" (instance))
+            (import "wasi:cli/stdout@0.3.0" (instance))
+            (import "wasi:cli/stdout@0.2.99" (instance))
+            (import "dispatcher:plugin/queues@0.1.0" (instance))
+            (import "dispatcher:plugin/context@0.7.0" (instance))
+            (import "dispatcher:plugin/telepathy@0.1.0" (instance))
+            (import "acme:anvil/drop@1.0.0" (instance))
+        )"#,
+    );
+    assert_eq!(told.lines().count(), 7, "{told}");
+    tells(
+        &told,
+        &[
+            "wasi:http/types@0.2.0 (HTTP is not lent in this version)",
+            "wasi:cli/stdout@0.3.0 (this host lends WASI 0.2",
+            "dispatcher:plugin/queues@0.1.0 (this version does not lend it)",
+            "dispatcher:plugin/context@0.7.0 (this host lends it at version 0.1.0)",
+            "dispatcher:plugin/telepathy@0.1.0 (unknown to this version of the contract)",
+            "acme:anvil/drop@1.0.0 (unknown)",
+            "neither",
+        ],
+    );
+}
+
+/// A component whose `handle` has no parameters.
+const MISTYPED: &str = r#"
+    (core module $m (func (export "handle") (result i32) i32.const 0))
+    (core instance $i (instantiate $m))
+    (func $handle (result u32) (canon lift (core func $i "handle")))
+    (instance $handler (export "handle" (func $handle)))
+    (export "dispatcher:plugin/handler@0.1.0" (instance $handler))
+"#;
+
+#[test]
+fn the_right_name_with_another_type() {
+    let told = problems_of_text(&format!("(component {MISTYPED})"));
+    tells(&told, &["another type", "handle"]);
+    let told = problems_of_text(&format!(
+        r#"(component (import "dispatcher:plugin/context@0.1.0" (instance
+            (export "cancelled" (func (param "message-id" u32) (result bool))))) {MISTYPED})"#
+    ));
+    tells(
+        &told,
+        &[
+            "another type",
+            "dispatcher:plugin/context@0.1.0",
+            "cancelled",
+        ],
+    );
+}
+
+#[test]
+fn a_component_that_wants_more_than_it_may_have() {
+    let told = problems_of_text(&format!(
+        "(component (core module $big (memory 4096)) (core instance (instantiate $big)) {MISTYPED})"
+    ));
+    tells(&told, &["268435456 bytes of memory"]);
+    let greedy = PluginOptions {
+        max_memory: MAX_MEMORY * 2,
+        ..options()
+    };
+    let told = runtime(1)
+        .load(&prebuilt("count"), greedy)
+        .unwrap_err()
+        .to_string();
+    tells(&told, &["67108864 bytes of memory"]);
+}
+
+/// The list that the diagnosis goes by names what the engine links.
+#[test]
+fn wasi_as_listed_is_wasi_as_linked() {
+    let linker = &runtime(1).inner.linker;
+    // What is there already cannot be defined once more.
+    let is_linked = |name: &str| {
+        linker
+            .clone()
+            .root()
+            .func_wrap(name, |_, (): ()| Ok(()))
+            .is_err()
+    };
+    for name in WASI {
+        assert!(is_linked(&format!("{name}@0.2.12")), "{name}");
+    }
+    assert!(!is_linked("wasi:http/types@0.2.12"));
+}
+
+#[test]
+fn nothing_that_loads_is_called_unknown() {
+    for name in [
+        "hello",
+        "verdicts",
+        "count",
+        "bench-noop",
+        "batch-verdicts",
+        "order-check",
+    ] {
+        load(&runtime(1), name, options());
+    }
+}
+
+#[test]
+fn inspection_works_for_what_is_refused() {
+    let look = |name: &str| inspect::file(&prebuilt(name)).unwrap();
+    let hello = look("hello");
+    assert_eq!(
+        (hello.kind, hello.problems.as_slice()),
+        (Kind::Handler, [].as_slice())
+    );
+    assert_eq!(hello.digest.len(), 64);
+    assert!(
+        hello
+            .exports
+            .contains(&"dispatcher:plugin/handler@0.1.0".to_owned())
+    );
+    assert_eq!(look("batch-verdicts").kind, Kind::BatchHandler);
+    let forbidden = look("forbidden");
+    assert_eq!(forbidden.kind, Kind::Handler);
+    assert!(
+        forbidden
+            .imports
+            .contains(&"dispatcher:plugin/lambda@0.1.0".to_owned())
+    );
+    assert_eq!(forbidden.problems.len(), 1);
+    assert_eq!(look("wrong-world").kind, Kind::Component);
+    assert_eq!(look("core-module").kind, Kind::CoreModule);
+    assert_eq!(inspect::bytes(b"MZ").kind, Kind::Unknown);
+    assert!(inspect::file(&prebuilt("no-such-plugin")).is_err());
+}
+
+#[test]
+fn a_cache_is_filled_and_used() {
+    let folder = tempfile::tempdir().unwrap();
+    for _ in 0..2 {
+        let options = RuntimeOptions {
+            instances: 1,
+            max_memory: MAX_MEMORY,
+            cache: Some(folder.path().join("compiled")),
+        };
+        let runtime = Runtime::start(options, timers()).unwrap();
+        assert_eq!(
+            rejection(&load(&runtime, "count", super::options()), ""),
+            "1"
+        );
+    }
+    assert!(folder.path().join("compiled").read_dir().unwrap().count() > 0);
+}

@@ -1,0 +1,145 @@
+//! What a guest prints, as our log has it.
+
+use super::super::output::{MAX_LINE, MAX_LINES};
+use super::*;
+use serde_json::Value;
+use std::io::Write;
+use std::sync::Mutex;
+
+#[derive(Clone, Default)]
+struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A line of a guest: level, stream, message id, text.
+type Line = (String, String, String, String);
+
+/// What guests print while `work` runs.
+fn printed(work: impl FnOnce()) -> Vec<Line> {
+    let sink = Sink::default();
+    let writer = sink.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .json()
+        .with_writer(move || writer.clone())
+        .finish();
+    tracing::subscriber::with_default(subscriber, work);
+    let bytes = sink.0.lock().unwrap();
+    let events = bytes
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty());
+    let events = events.map(|line| serde_json::from_slice::<Value>(line).unwrap());
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    events
+        .filter(|event| event["target"] == "guest")
+        .inspect(|event| assert_eq!(event["fields"]["plugin"], "tested"))
+        .map(|event| {
+            let fields = &event["fields"];
+            (
+                text(&event["level"]),
+                text(&fields["stream"]),
+                text(&fields["message_id"]),
+                text(&fields["message"]),
+            )
+        })
+        .collect()
+}
+
+fn line(level: &str, stream: &str, id: &str, text: &str) -> Line {
+    (level.into(), stream.into(), id.into(), text.into())
+}
+
+#[test]
+fn lines_carry_their_stream_and_message() {
+    let plugin = verdicts();
+    let lines = printed(|| {
+        one(&plugin, "print:one\ntwo");
+        one(&plugin, "eprint:three");
+    });
+    assert_eq!(
+        lines,
+        [
+            line("INFO", "stdout", "m0", "one"),
+            line("INFO", "stdout", "m0", "two"),
+            line("WARN", "stderr", "m0", "three"),
+        ]
+    );
+}
+
+#[test]
+fn half_a_line_is_not_lost_and_control_characters_are_spelt_out() {
+    let plugin = verdicts();
+    // ESC [ 2 J, a byte that is no UTF-8, a line end of Windows, and no end.
+    let lines = printed(|| drop(one(&plugin, "print-raw:1b5b324a41ff0d0a42")));
+    let texts: Vec<_> = lines.iter().map(|line| line.3.as_str()).collect();
+    assert_eq!(texts, ["\\u{1b}[2JA\u{fffd}", "B"]);
+}
+
+#[test]
+fn the_last_words_before_a_panic_are_logged() {
+    let plugin = verdicts();
+    let lines = printed(|| drop(one(&plugin, "panic:as told")));
+    assert!(
+        lines.iter().any(|line| line.3.contains("as told")),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn a_long_line_is_cut() {
+    let plugin = verdicts();
+    let lines = printed(|| drop(one(&plugin, &format!("print:{}", "x".repeat(100_000)))));
+    assert_eq!(lines.len(), 1);
+    assert_eq!(lines[0].3, format!("{} (cut)", "x".repeat(MAX_LINE)));
+}
+
+#[test]
+fn a_flood_is_dammed() {
+    let plugin = verdicts();
+    let lines = printed(|| assert_eq!(one(&plugin, "flood:2000000"), Verdict::Done));
+    assert_eq!(lines.len() as u64, MAX_LINES + 1);
+    let told = &lines.last().unwrap().3;
+    let lines = 2_000_000_u64.div_ceil("flood ".len() as u64 * 170 + 1);
+    assert!(
+        told.starts_with(&format!("dropped {} more lines", lines - MAX_LINES)),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_reused_instance_prints_for_the_present_message() {
+    let plugin = load(&runtime(1), "verdicts", reusing(10));
+    let named = |id: &str| {
+        Arc::new(Attempt {
+            messages: vec![message(id, "print-raw:41")],
+            cancelled: vec![CancellationToken::new()],
+            deadline: clock::now() + LONG,
+            deadline_date: Timestamp(0),
+        })
+    };
+    let lines = printed(|| {
+        drive(plugin.handle(named("first")));
+        drive(plugin.handle(named("second")));
+    });
+    let expected = |id| line("INFO", "stdout", id, "A");
+    assert_eq!(lines, [expected("first"), expected("second")]);
+}
+
+#[test]
+fn a_batch_is_named_by_its_first_message_and_count() {
+    let plugin = load(&runtime(1), "batch-verdicts", options());
+    let lines = printed(|| {
+        drive(plugin.handle(attempt(&["done", "done", "done"], LONG)));
+    });
+    assert_eq!(
+        lines,
+        [line("INFO", "stdout", "m0 and 2 more", "batch of 3")]
+    );
+}

@@ -1,0 +1,68 @@
+//! Fresh instances remember nothing; reused ones do, until they have served their time.
+
+use super::*;
+
+#[test]
+fn a_fresh_instance_remembers_nothing() {
+    let plugin = load(&runtime(1), "count", options());
+    assert_eq!(rejection(&plugin, ""), "1");
+    assert_eq!(rejection(&plugin, ""), "1");
+}
+
+#[test]
+fn an_instance_is_used_so_many_times() {
+    let plugin = load(&runtime(1), "count", reusing(3));
+    let counts: Vec<_> = (0..7).map(|_| rejection(&plugin, "")).collect();
+    assert_eq!(counts, ["1", "2", "3", "1", "2", "3", "1"]);
+}
+
+#[test]
+fn an_old_or_fat_instance_is_not_used_again() {
+    let keep = reusing(10).reuse.unwrap();
+    let age = Duration::ZERO;
+    for keep in [Reuse { age, ..keep }, Reuse { memory: 0, ..keep }] {
+        let options = PluginOptions {
+            reuse: Some(keep),
+            ..options()
+        };
+        let plugin = load(&runtime(1), "count", options);
+        assert_eq!(rejection(&plugin, ""), "1");
+        assert_eq!(rejection(&plugin, ""), "1");
+    }
+}
+
+#[test]
+fn an_instance_that_failed_is_not_used_again() {
+    let runtime = runtime(4);
+    let plugin = load(&runtime, "verdicts", reusing(100));
+    for body in ["panic", "exit:0", "eat"] {
+        assert_eq!(one(&plugin, "done"), Verdict::Done);
+        assert_eq!(runtime.instances(), 1, "kept");
+        mishap(one(&plugin, body));
+        assert_eq!(runtime.instances(), 0, "thrown away after {body}");
+    }
+    drive(plugin.handle(attempt(&["loop"], Duration::ZERO)));
+    assert_eq!(runtime.instances(), 0, "thrown away after its time-out");
+    assert_eq!(one(&plugin, "done"), Verdict::Done);
+}
+
+#[test]
+fn a_reused_instance_has_the_present_deadline() {
+    let plugin = load(&runtime(1), "verdicts", reusing(100));
+    assert_eq!(one(&plugin, "done"), Verdict::Done);
+    let mut verdicts = drive(plugin.handle(attempt(&["loop"], Duration::from_millis(5))));
+    assert!(matches!(mishap(verdicts.remove(0)), Mishap::TimedOut(_)));
+}
+
+#[test]
+fn idle_instances_make_room_for_another_plugin() {
+    let runtime = runtime(1);
+    let (first, second) = (
+        load(&runtime, "count", reusing(100)),
+        load(&runtime, "count", reusing(100)),
+    );
+    for plugin in [&first, &second, &first] {
+        assert_eq!(rejection(plugin, ""), "1");
+    }
+    assert_eq!(rejection(&first, ""), "2");
+}
