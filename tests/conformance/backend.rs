@@ -1,6 +1,7 @@
 //! How a check gets an empty queue, on whichever backend it runs.
 
 use dispatcher::message::{Attribute, Message, Outcome, Outgoing};
+use dispatcher::queue::local::Store;
 use dispatcher::queue::sqs::Sqs;
 use dispatcher::queue::{Ask, Queue, Received};
 use dispatcher_tests::servers::MiniStack;
@@ -20,6 +21,11 @@ pub const PATIENT: Duration = Duration::from_secs(20);
 /// Where queues live.
 pub enum Backend {
     Sqs(&'static MiniStack),
+    Local {
+        store: Store,
+        /// Goes when the check ends.
+        _folder: tempfile::TempDir,
+    },
 }
 
 /// What a check needs.
@@ -42,9 +48,18 @@ impl Backend {
         Self::Sqs(MiniStack::shared())
     }
 
+    pub fn local() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        Self::Local {
+            store: Store::open(folder.path()).expect("the folder is ours"),
+            _folder: folder,
+        }
+    }
+
     pub async fn open(&self, wanted: Wanted) -> Opened {
         match self {
             Self::Sqs(server) => open_sqs(&server.url(), wanted).await,
+            Self::Local { store, .. } => open_local(store, wanted),
         }
     }
 
@@ -76,6 +91,18 @@ async fn open_sqs(url: &str, wanted: Wanted) -> Opened {
     Opened {
         queue: Arc::new(queue.expect("it was just made")),
         grave,
+    }
+}
+
+/// Every local queue keeps its groups in order.
+fn open_local(store: &Store, wanted: Wanted) -> Opened {
+    let open = |name: &str, dead_letter| {
+        let queue = store.queue(name, dead_letter);
+        Arc::new(queue.expect("the store is open")) as Arc<dyn Queue>
+    };
+    Opened {
+        queue: open("conformance", wanted.grave.then_some("grave")),
+        grave: wanted.grave.then(|| open("grave", None)),
     }
 }
 

@@ -64,3 +64,4 @@ macro_rules! conformance {
 }
 
 conformance!(sqs, crate::backend::Backend::sqs());
+conformance!(local, crate::backend::Backend::local());
