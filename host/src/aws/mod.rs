@@ -14,6 +14,10 @@ use std::time::Duration;
 /// be saved. Everything beyond that is decided by the caller, who knows the deadline.
 pub const ATTEMPTS: u32 = 2;
 
+/// How long, at most, the SDK waits before its second attempt: its default of one second is meant
+/// for callers that do not back off themselves.
+const SECOND_ATTEMPT: Duration = Duration::from_millis(200);
+
 /// How long to wait for a connection: the SDK's own default.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_millis(3_100);
 
@@ -56,7 +60,11 @@ pub async fn configuration(endpoint_url: Option<&str>) -> SdkConfig {
 pub fn with_limits(config: &SdkConfig) -> SdkConfig {
     config
         .to_builder()
-        .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
+        .retry_config(
+            RetryConfig::standard()
+                .with_max_attempts(ATTEMPTS)
+                .with_initial_backoff(SECOND_ATTEMPT),
+        )
         .timeout_config(timeouts(READ_TIMEOUT))
         .build()
 }
@@ -88,6 +96,23 @@ pub fn for_endpoint(config: &SdkConfig, endpoint_url: Option<&str>) -> SdkConfig
         builder = builder.endpoint_url(url);
     }
     builder.build()
+}
+
+/// Where calls to a service go, for messages: the endpoint, or the region whose endpoint the SDK
+/// knows. `service` as AWS writes it in the names of variables: `SQS`.
+pub fn place(config: &SdkConfig, service: &str) -> String {
+    // A service's own variable outranks all but an endpoint that we were given ourselves; it is
+    // read by the service's client, not into this configuration.
+    let loaded = config.service_config().is_some();
+    let own = std::env::var(format!("AWS_ENDPOINT_URL_{service}"))
+        .ok()
+        .filter(|_| loaded && !config.get_origin("endpoint_url").is_client_config());
+    let region = config.region().map(AsRef::as_ref);
+    match (own.as_deref().or(config.endpoint_url()), region) {
+        (Some(url), _) => url.to_owned(),
+        (None, Some(region)) => format!("{service} in {region}"),
+        (None, None) => service.to_owned(),
+    }
 }
 
 fn timeouts(read: Duration) -> TimeoutConfig {
@@ -125,6 +150,16 @@ mod tests {
         assert_eq!(local.endpoint_url(), url);
         let chosen = for_endpoint(&for_region(&bare, "eu-west-1"), url);
         assert_eq!(chosen.region(), Some(&Region::from_static("eu-west-1")));
+    }
+
+    #[test]
+    fn a_place_is_the_endpoint_or_the_region() {
+        let bare = SdkConfig::builder().build();
+        assert_eq!(place(&bare, "SQS"), "SQS");
+        let region = for_region(&bare, "eu-west-1");
+        assert_eq!(place(&region, "SQS"), "SQS in eu-west-1");
+        let url = "http://127.0.0.1:1";
+        assert_eq!(place(&for_endpoint(&region, Some(url)), "SQS"), url);
     }
 
     #[test]

@@ -45,16 +45,11 @@ struct Clients {
 
 impl Clients {
     fn of(config: &SdkConfig) -> Self {
-        let region = config.region().map(AsRef::as_ref);
         Self {
             control: Client::new(config),
             polls: Client::new(&aws::for_long_polls(config)),
-            place: match (config.endpoint_url(), region) {
-                (Some(url), _) => url.to_owned(),
-                (None, Some(region)) => format!("SQS in {region}"),
-                (None, None) => "SQS".to_owned(),
-            },
-            has_region: region.is_some(),
+            place: aws::place(config, "SQS"),
+            has_region: config.region().is_some(),
         }
     }
 }

@@ -207,7 +207,8 @@ where
     let mut next: Option<&dyn Error> = Some(error);
     while let Some(link) = next {
         let text = link.to_string();
-        if !links.iter().any(|known| known.contains(&text)) {
+        let says_nothing = ["dispatch failure", "other", "io error", "service error"];
+        if !says_nothing.contains(&&*text) && !links.iter().any(|known| known.contains(&text)) {
             links.push(text);
         }
         next = link.source();
