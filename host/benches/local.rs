@@ -140,7 +140,11 @@ async fn take(queue: &LocalQueue, wait: Duration) -> Vec<dispatcher::message::Me
         visibility: Duration::from_secs(60),
         wait,
     };
-    queue.receive(ask, &CancellationToken::new()).await.expect("received").messages
+    queue
+        .receive(ask, &CancellationToken::new())
+        .await
+        .expect("received")
+        .messages
 }
 
 /// Receives and deletes until all have been sent and nothing is left, in flight elsewhere included.

@@ -4,12 +4,26 @@ use crate::tree::{files, nothing_wrong, read, root};
 
 /// Words in back quotes that begin like a path of this repository.
 fn paths(text: &str) -> Vec<String> {
-    let tops = ["host/", "guest-sdk/", "plugins/", "tests/", "wit/", ".ci/", ".github/"];
+    let tops = [
+        "host/",
+        "guest-sdk/",
+        "plugins/",
+        "tests/",
+        "wit/",
+        ".ci/",
+        ".github/",
+    ];
     text.split('`')
         .skip(1)
         .step_by(2)
         .filter(|quoted| tops.iter().any(|top| quoted.starts_with(top)))
-        .map(|quoted| quoted.split([' ', ':']).next().unwrap_or_default().to_owned())
+        .map(|quoted| {
+            quoted
+                .split([' ', ':'])
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        })
         .filter(|path| !path.contains(['*', '<', '{', '…', '$']) && !path.contains("NAME"))
         .collect()
 }

@@ -6,7 +6,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 fn digest_of(path: &Path) -> String {
@@ -18,11 +21,18 @@ fn source_digest(crate_folder: &str) -> String {
     let mut inputs = files(&format!("plugins/{crate_folder}"), |_| true);
     inputs.extend(files("guest-sdk/src", |_| true));
     inputs.extend(files("wit", |_| true));
-    for single in ["guest-sdk/Cargo.toml", "plugins/Cargo.toml", "plugins/Cargo.lock"] {
+    for single in [
+        "guest-sdk/Cargo.toml",
+        "plugins/Cargo.toml",
+        "plugins/Cargo.lock",
+    ] {
         inputs.push((single.into(), root().join(single)));
     }
     inputs.sort();
-    let lines: String = inputs.iter().map(|(name, path)| format!("{}  {name}\n", digest_of(path))).collect();
+    let lines: String = inputs
+        .iter()
+        .map(|(name, path)| format!("{}  {name}\n", digest_of(path)))
+        .collect();
     digest(lines.as_bytes())
 }
 
@@ -36,25 +46,35 @@ fn shipped_components_belong_to_their_sources() {
         };
         known.insert(folder.to_owned());
         if source_digest(folder) != sources {
-            complaints.push(format!("plugins/{folder} changed and its component did not: run plugins/build and commit"));
+            complaints.push(format!(
+                "plugins/{folder} changed and its component did not: run plugins/build and commit"
+            ));
         }
         if digest_of(&root().join(format!("plugins/prebuilt/{name}.wasm"))) != component {
-            complaints.push(format!("plugins/prebuilt/{name}.wasm is not what plugins/build made"));
+            complaints.push(format!(
+                "plugins/prebuilt/{name}.wasm is not what plugins/build made"
+            ));
         }
     }
     for crate_folder in guest_crates() {
         if !known.contains(&crate_folder) {
-            complaints.push(format!("plugins/{crate_folder} is not shipped: run plugins/build and commit"));
+            complaints.push(format!(
+                "plugins/{crate_folder} is not shipped: run plugins/build and commit"
+            ));
         }
     }
     nothing_wrong(&complaints);
 }
 
 fn guest_crates() -> Vec<String> {
-    let manifests = files("plugins", |name| name.ends_with("/Cargo.toml") && name.matches('/').count() == 3);
+    let manifests = files("plugins", |name| {
+        name.ends_with("/Cargo.toml") && name.matches('/').count() == 3
+    });
     let folder = |(name, _): (String, _)| {
         let name: &str = name.as_ref();
-        name.trim_start_matches("plugins/").trim_end_matches("/Cargo.toml").to_owned()
+        name.trim_start_matches("plugins/")
+            .trim_end_matches("/Cargo.toml")
+            .to_owned()
     };
     let crates: Vec<String> = manifests.into_iter().map(folder).collect();
     assert!(crates.len() >= 10, "the guests were not found: {crates:?}");
@@ -64,12 +84,20 @@ fn guest_crates() -> Vec<String> {
 #[test]
 fn every_guest_has_a_test() {
     let mut tests = sources("tests");
-    tests.extend(sources("host/src").into_iter().filter(|(name, _)| name.contains("test")));
+    tests.extend(
+        sources("host/src")
+            .into_iter()
+            .filter(|(name, _)| name.contains("test")),
+    );
     tests.extend(sources("host/benches"));
     let unused: Vec<String> = guest_crates()
         .into_iter()
         .filter_map(|folder| folder.split('/').next_back().map(str::to_owned))
-        .filter(|name| !tests.iter().any(|(_, text)| text.contains(&format!("\"{name}\"")) || text.contains(&format!("{name}.wasm"))))
+        .filter(|name| {
+            !tests.iter().any(|(_, text)| {
+                text.contains(&format!("\"{name}\"")) || text.contains(&format!("{name}.wasm"))
+            })
+        })
         .map(|name| format!("no test or benchmark uses the guest `{name}`"))
         .collect();
     nothing_wrong(&unused);

@@ -38,7 +38,9 @@ fn member(path: &str) -> String {
 }
 
 fn layer(member: &str) -> usize {
-    let at = LAYERS.iter().position(|(members, _)| members.contains(&member));
+    let at = LAYERS
+        .iter()
+        .position(|(members, _)| members.contains(&member));
     at.unwrap_or_else(|| panic!("`{member}` stands in no layer: add it to the table in this file"))
 }
 
@@ -51,17 +53,28 @@ fn imports(text: &str) -> Vec<(usize, String)> {
         for (at, _) in code.match_indices("crate::") {
             let path = &code[at + "crate::".len()..];
             let mut push = |path: &str| {
-                let end = path.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(path.len());
-                let parts: Vec<&str> = path[..end].split("::").filter(|part| !part.is_empty()).collect();
+                let end = path
+                    .find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'))
+                    .unwrap_or(path.len());
+                let parts: Vec<&str> = path[..end]
+                    .split("::")
+                    .filter(|part| !part.is_empty())
+                    .collect();
                 if !parts.is_empty() {
                     found.push((number + 1, parts.join("/")));
                 }
             };
             match path.split_once('{') {
                 // `crate::plugin::{Attempt, load}`: each is named with what stands before it.
-                Some((before, group)) if before.chars().all(|c| c.is_alphanumeric() || c == '_' || c == ':') => {
+                Some((before, group))
+                    if before
+                        .chars()
+                        .all(|c| c.is_alphanumeric() || c == '_' || c == ':') =>
+                {
                     let group = group.split('}').next().unwrap_or_default();
-                    group.split(',').for_each(|part| push(&format!("{before}{}", part.trim())));
+                    group
+                        .split(',')
+                        .for_each(|part| push(&format!("{before}{}", part.trim())));
                 }
                 _ => push(path),
             }
@@ -81,9 +94,13 @@ fn imports_go_down() {
             let (up, down) = (layer(&own), layer(&other));
             let allowed = own == other || up < down || (up == down && LAYERS[up].1);
             if !allowed {
-                complaints.push(format!("{name}:{line}: `{own}` must not import `{other}` ({import})"));
+                complaints.push(format!(
+                    "{name}:{line}: `{own}` must not import `{other}` ({import})"
+                ));
             } else if other.contains('/') && own != other && !adapter_at_home {
-                complaints.push(format!("{name}:{line}: only {NAMES_ADAPTERS:?} may name an adapter ({import})"));
+                complaints.push(format!(
+                    "{name}:{line}: only {NAMES_ADAPTERS:?} may name an adapter ({import})"
+                ));
             }
         }
     }
@@ -93,7 +110,10 @@ fn imports_go_down() {
 #[test]
 fn the_check_sees_what_it_must_refuse() {
     let text = "use crate::queue::{Queue, sqs::Sqs};\nlet x = crate::app::run(); // crate::cli\n";
-    let found: Vec<String> = imports(text).into_iter().map(|(_, path)| member(&path)).collect();
+    let found: Vec<String> = imports(text)
+        .into_iter()
+        .map(|(_, path)| member(&path))
+        .collect();
     assert_eq!(found, ["queue", "queue/sqs", "app"]);
     assert!(layer("lease") > layer("executor"));
 }

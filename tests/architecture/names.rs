@@ -39,7 +39,10 @@ fn every_library_and_effect_has_its_place() {
             for (word, homes) in HOMES {
                 let at_home = homes.iter().any(|home| place.starts_with(home));
                 if !at_home && !test && names(code, word) {
-                    complaints.push(format!("{name}:{}: only {homes:?} may name `{word}`", number + 1));
+                    complaints.push(format!(
+                        "{name}:{}: only {homes:?} may name `{word}`",
+                        number + 1
+                    ));
                 }
             }
         }

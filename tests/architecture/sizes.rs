@@ -44,7 +44,9 @@ fn files_and_functions_are_short() {
         functions.visit_file(&file);
         for (function, lines) in functions.0 {
             if lines > LONGEST_FUNCTION {
-                complaints.push(format!("{name}: `{function}` has {lines} lines; at most {LONGEST_FUNCTION}"));
+                complaints.push(format!(
+                    "{name}: `{function}` has {lines} lines; at most {LONGEST_FUNCTION}"
+                ));
             }
         }
     }

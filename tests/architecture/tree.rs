@@ -16,7 +16,9 @@ pub(crate) fn files(folder: &str, wanted: impl Fn(&str) -> bool) -> Vec<(String,
             let path = entry.expect("a readable entry").path();
             let name = path.strip_prefix(root()).expect("below the root");
             let name = name.to_str().expect("paths are UTF-8").to_owned();
-            let built = ["target", ".git", ".tools"].iter().any(|part| name.split('/').any(|at| at == *part));
+            let built = ["target", ".git", ".tools"]
+                .iter()
+                .any(|part| name.split('/').any(|at| at == *part));
             if built {
                 continue;
             } else if path.is_dir() {
@@ -34,7 +36,10 @@ pub(crate) fn files(folder: &str, wanted: impl Fn(&str) -> bool) -> Vec<(String,
 pub(crate) fn sources(folder: &str) -> Vec<(String, String)> {
     let files = files(folder, |name| name.ends_with(".rs"));
     assert!(!files.is_empty(), "no sources in {folder}");
-    files.into_iter().map(|(name, path)| (name, read(&path))).collect()
+    files
+        .into_iter()
+        .map(|(name, path)| (name, read(&path)))
+        .collect()
 }
 
 /// A file's text.
@@ -49,12 +54,31 @@ pub(crate) fn nothing_wrong(complaints: &[String]) {
 
 #[test]
 fn the_top_level_is_what_was_agreed() {
-    let agreed = ["Cargo.toml", "Cargo.lock", "README.md", "CHANGELOG.md", "host", "guest-sdk", "plugins", "tests", "wit"];
+    let agreed = [
+        "Cargo.toml",
+        "Cargo.lock",
+        "README.md",
+        "CHANGELOG.md",
+        "host",
+        "guest-sdk",
+        "plugins",
+        "tests",
+        "wit",
+    ];
     let entries = std::fs::read_dir(root()).expect("a readable root");
-    let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    let names = entries.map(|entry| {
+        entry
+            .expect("an entry")
+            .file_name()
+            .to_string_lossy()
+            .into_owned()
+    });
     let strangers: Vec<String> = names
         .filter(|name| !name.starts_with('.') && !name.starts_with("LICENSE") && name != "target")
         .filter(|name| !agreed.contains(&name.as_str()))
         .collect();
-    assert!(strangers.is_empty(), "not agreed at the top level: {strangers:?}");
+    assert!(
+        strangers.is_empty(),
+        "not agreed at the top level: {strangers:?}"
+    );
 }

@@ -8,6 +8,7 @@ use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::{Server, configuration};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// Long enough that nothing received becomes visible again within a check.
 pub const LONG: Duration = Duration::from_secs(600);
@@ -133,7 +134,9 @@ impl Handy for dyn Queue {
             visibility,
             wait,
         };
-        self.receive(ask).await.expect("an open queue answers")
+        self.receive(ask, &CancellationToken::new())
+            .await
+            .expect("an open queue answers")
     }
 
     async fn next(&self, visibility: Duration) -> Message {

@@ -8,6 +8,7 @@ use dispatcher_tests::proxy::{Mode, Proxy};
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::{Server, configuration};
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// A proxy, and an open queue behind it.
 async fn behind_proxy() -> (Proxy, SqsQueue) {
@@ -80,12 +81,18 @@ async fn throttling_passes_and_denial_is_denied() {
     let (proxy, queue) = behind_proxy().await;
     let throttled = r#"{"__type": "com.amazonaws.sqs#RequestThrottled", "message": "slow"}"#;
     proxy.answer_next(2, "ReceiveMessage", 400, throttled);
-    let error = queue.receive(ask()).await.expect_err("throttled");
+    let error = queue
+        .receive(ask(), &CancellationToken::new())
+        .await
+        .expect_err("throttled");
     assert_eq!(error.kind, Trouble::Passing, "{error}");
     let denied =
         r#"{"__type": "com.amazon.coral.service#AccessDeniedException", "message": "not you"}"#;
     proxy.answer_next(1, "ReceiveMessage", 403, denied);
-    let error = queue.receive(ask()).await.expect_err("denied");
+    let error = queue
+        .receive(ask(), &CancellationToken::new())
+        .await
+        .expect_err("denied");
     assert_eq!(error.kind, Trouble::Denied, "{error}");
     assert!(error.message.contains("ReceiveMessage"), "{error}");
     assert!(error.message.contains("not you"), "{error}");
@@ -96,7 +103,10 @@ async fn a_queue_that_vanishes_is_missing() {
     let (proxy, queue) = behind_proxy().await;
     let gone = r#"{"__type": "com.amazonaws.sqs#QueueDoesNotExist", "message": "no such queue"}"#;
     proxy.answer_next(1, "ReceiveMessage", 400, gone);
-    let error = queue.receive(ask()).await.expect_err("gone");
+    let error = queue
+        .receive(ask(), &CancellationToken::new())
+        .await
+        .expect_err("gone");
     assert_eq!(error.kind, Trouble::Missing, "{error}");
 }
 
@@ -105,7 +115,10 @@ async fn nobody_there_is_unreachable_until_somebody_is() {
     let (proxy, queue) = behind_proxy().await;
     let messages = three_taken(&queue).await;
     proxy.set(Mode::Refuse);
-    let error = queue.receive(ask()).await.expect_err("refused");
+    let error = queue
+        .receive(ask(), &CancellationToken::new())
+        .await
+        .expect_err("refused");
     assert_eq!(error.kind, Trouble::Unreachable, "{error}");
     assert!(!error.message.contains('\n'), "{error}");
     let answers = queue.settle(&deletes(&messages)).await;

@@ -61,7 +61,9 @@ pub(crate) async fn until_stopped(
     drop(signals);
     let _force = tasks::spawn(async move {
         clock::sleep_until(Some(clock::now() + SAME_SIGNAL)).await;
-        let Ok(mut signals) = Signals::listen() else { return };
+        let Ok(mut signals) = Signals::listen() else {
+            return;
+        };
         let code = signals.next().await;
         tracing::error!("forced to exit; what was held comes back when its visibility runs out");
         std::process::exit(code);

@@ -21,7 +21,8 @@ pub enum LogFormat {
     Json,
 }
 
-/// Libraries that talk about themselves; only their warnings matter unless asked for.
+/// Libraries that talk about themselves: their errors reach us as values and are told once, at the
+/// boundary that handles them; their own lines only when asked for.
 const QUIET: &[&str] = &[
     "aws",
     "hyper",
@@ -91,7 +92,7 @@ pub fn filter(text: &str) -> Result<EnvFilter, String> {
             return Err(format!("`{part}` is not a level"));
         }
     }
-    let quiet = QUIET.iter().map(|target| format!("{target}=warn,"));
+    let quiet = QUIET.iter().map(|target| format!("{target}=error,"));
     EnvFilter::builder()
         .parse(quiet.collect::<String>() + &parts.join(","))
         .map_err(|error| error.to_string())
@@ -175,8 +176,8 @@ mod tests {
     #[test]
     fn noisy_libraries_are_quiet_unless_asked_for() {
         let text = filter("debug,hyper=trace").expect("parses").to_string();
-        assert!(text.contains("aws=warn"), "{text}");
+        assert!(text.contains("aws=error"), "{text}");
         assert!(text.contains("hyper=trace"), "{text}");
-        assert!(!text.contains("hyper=warn"), "{text}");
+        assert!(!text.contains("hyper=error"), "{text}");
     }
 }

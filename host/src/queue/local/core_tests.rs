@@ -237,7 +237,7 @@ fn a_dead_letter_keeps_its_id_and_says_why_and_whence() {
         dead[0].attributes,
         [
             Attribute::text(REASON, "bad \"day\""),
-            Attribute::text(SOURCE, "q")
+            Attribute::text(SOURCE, "local:q")
         ]
     );
     world.origin.dead_letter = None;

@@ -181,7 +181,7 @@ fn bury(
     let mut attributes: Vec<Attribute> = attributes;
     attributes.retain(|attribute| attribute.name != REASON && attribute.name != SOURCE);
     attributes.push(Attribute::text(REASON, reason));
-    attributes.push(Attribute::text(SOURCE, origin.name.as_str()));
+    attributes.push(Attribute::text(SOURCE, format!("local:{}", origin.name)));
     let attributes =
         encode(&attributes).map_err(|why| rusqlite::Error::ToSqlConversionFailure(why.into()))?;
     let new = NewEntry {

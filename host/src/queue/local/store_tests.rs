@@ -31,7 +31,10 @@ fn open(folder: &tempfile::TempDir) -> LocalQueue {
 }
 
 async fn bodies(queue: &LocalQueue, wait: Duration) -> Vec<String> {
-    let received = queue.receive(ask(10, wait), &CancellationToken::new()).await.unwrap();
+    let received = queue
+        .receive(ask(10, wait), &CancellationToken::new())
+        .await
+        .unwrap();
     received.messages.into_iter().map(|m| m.body).collect()
 }
 
@@ -42,7 +45,10 @@ async fn what_was_sent_is_there_after_reopening() {
     let ids = queue.send(&[text("a"), text("b")]).await;
     drop(queue);
     let queue = open(&folder);
-    let received = queue.receive(ask(2, Duration::ZERO), &CancellationToken::new()).await.unwrap();
+    let received = queue
+        .receive(ask(2, Duration::ZERO), &CancellationToken::new())
+        .await
+        .unwrap();
     assert!(!received.drained);
     for (message, id) in received.messages.iter().zip(ids) {
         assert_eq!(Ok(message.id.clone()), id);
@@ -54,7 +60,10 @@ async fn what_was_sent_is_there_after_reopening() {
         .map(|message| (message, Outcome::Delete))
         .collect();
     assert_eq!(queue.settle(&settled).await, [Ok(()), Ok(())]);
-    let nothing = queue.receive(ask(1, Duration::ZERO), &CancellationToken::new()).await.unwrap();
+    let nothing = queue
+        .receive(ask(1, Duration::ZERO), &CancellationToken::new())
+        .await
+        .unwrap();
     assert!(nothing.drained && nothing.messages.is_empty());
 }
 
@@ -274,7 +283,11 @@ async fn calls_beyond_the_contract_are_refused() {
         ..ask(1, Duration::ZERO)
     };
     assert_eq!(
-        queue.receive(long, &CancellationToken::new()).await.unwrap_err().kind,
+        queue
+            .receive(long, &CancellationToken::new())
+            .await
+            .unwrap_err()
+            .kind,
         Trouble::Refused
     );
     let outgoing = Outgoing {
@@ -282,7 +295,10 @@ async fn calls_beyond_the_contract_are_refused() {
         ..text("x")
     };
     queue.send(&[outgoing]).await[0].clone().unwrap();
-    let taken = queue.receive(ask(1, Duration::ZERO), &CancellationToken::new()).await.unwrap();
+    let taken = queue
+        .receive(ask(1, Duration::ZERO), &CancellationToken::new())
+        .await
+        .unwrap();
     let message = taken.messages[0].clone();
     let buried = [(message, Outcome::DeadLetter("r".into()))];
     assert_eq!(queue.settle(&buried).await, [Ok(())]);
