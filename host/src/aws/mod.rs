@@ -5,6 +5,7 @@ use aws_config::environment::EnvironmentVariableRegionProvider;
 use aws_config::meta::region::RegionProviderChain;
 use aws_config::profile::ProfileFileRegionProvider;
 use aws_config::retry::RetryConfig;
+use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
 use aws_config::timeout::TimeoutConfig;
 pub use aws_config::{BehaviorVersion, Region, SdkConfig};
 use std::time::Duration;
@@ -66,6 +67,16 @@ pub fn with_limits(config: &SdkConfig) -> SdkConfig {
                 .with_initial_backoff(SECOND_ATTEMPT),
         )
         .timeout_config(timeouts(READ_TIMEOUT))
+        .stalled_stream_protection(whole_requests())
+        .build()
+}
+
+/// Requests here are sent whole, never as a stream, so there is no upload to watch; the SDK's watch
+/// over them wakes twice a second for every long poll under way. Answers stay watched.
+fn whole_requests() -> StalledStreamProtectionConfig {
+    StalledStreamProtectionConfig::enabled()
+        .upload_enabled(false)
+        .download_enabled(true)
         .build()
 }
 
