@@ -1,6 +1,8 @@
 //! What one attempt costs: a fresh instance, a reused one, and the same handling in native Rust.
 //! A plain program that prints; it judges nothing. `cargo bench --bench attempt`.
 
+#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+
 use dispatcher::clock::{self, Timestamp};
 use dispatcher::message::{Message, Receipt, Verdict};
 use dispatcher::plugin::load::{Plugin, PluginOptions, Reuse};

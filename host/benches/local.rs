@@ -2,6 +2,12 @@
 //! time from one process's send to another's receive, and what waiting costs. Asserts nothing:
 //! numbers depend on how long the disk takes to sync, which is printed first.
 
+#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a benchmark paces itself and owns its threads"
+)]
+
 use dispatcher::clock;
 use dispatcher::message::{Outcome, Outgoing};
 use dispatcher::queue::local::{LocalQueue, Store};

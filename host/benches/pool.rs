@@ -3,6 +3,12 @@
 //!
 //! Every line: what, the pool, tokio, and the pool's share of tokio's; below 1 the pool is better.
 
+#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a benchmark paces itself and owns its threads"
+)]
+
 use std::{
     future::poll_fn,
     num::NonZeroUsize,

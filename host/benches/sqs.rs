@@ -30,7 +30,8 @@ const BODY: usize = 256;
 /// Calls that a program has under way when it may handle so many messages at once.
 const CONCURRENCIES: [(usize, usize); 3] = [(10, 1), (50, 5), (200, 16)];
 const IDLE: Duration = Duration::from_secs(20);
-const PARTS: [(&str, fn(&Path)); 5] = [
+type Part = fn(&Path);
+const PARTS: [(&str, Part); 5] = [
     ("drain", drain),
     ("idle", idle),
     ("start", start),
@@ -69,18 +70,15 @@ async fn bare(url: &str, queue: &str, loops: &str, all: bool) {
     let url = format!("{url}/000000000000/{queue}");
     let loops = (0..loops.parse().expect("a number")).map(|_| {
         let (client, url) = (client.clone(), url.clone());
-        tokio::spawn(async move {
-            loop {
-                receive_and_delete(&client, &url, all).await;
-            }
-        })
+        tokio::spawn(async move { while receive_and_delete(&client, &url, all).await {} })
     });
     for each in loops.collect::<Vec<_>>() {
-        each.await.expect("it never ends");
+        each.await.expect("it goes on until it is killed");
     }
 }
 
-async fn receive_and_delete(client: &Client, url: &str, all: bool) {
+/// Whether to go on, which is always.
+async fn receive_and_delete(client: &Client, url: &str, all: bool) -> bool {
     let mut receive = client
         .receive_message()
         .queue_url(url)
@@ -100,11 +98,12 @@ async fn receive_and_delete(client: &Client, url: &str, all: bool) {
         entries.push(entry.build().expect("id and receipt are set"));
     }
     if entries.is_empty() {
-        return;
+        return true;
     }
     let delete = client.delete_message_batch().queue_url(url);
     let answer = delete.set_entries(Some(entries)).send().await;
     assert!(answer.expect("an answer").failed.is_empty(), "not deleted");
+    true
 }
 
 /// What one drain came to.
