@@ -111,6 +111,17 @@ impl Server {
         }
     }
 
+    /// Returns once the queue holds nothing, in flight or not; asks again and again, since SQS tells
+    /// nobody.
+    pub async fn wait_until_empty(&self, url: &str) {
+        let asking = async {
+            while self.counts(url).await != Counts::default() {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(crate::PATIENCE, asking).await.expect("the queue becomes empty");
+    }
+
     /// Receives and deletes until a long poll brings nothing; the bodies in the order they came.
     pub async fn drain(&self, url: &str) -> Vec<String> {
         let mut bodies = Vec::new();

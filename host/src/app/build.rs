@@ -142,6 +142,17 @@ pub async fn routes(settings: &Settings) -> Result<Vec<Built>, Vec<Problem>> {
                 useless.then(|| needs_batches(route))
             }),
     );
+    problems.extend(
+        settings
+            .routes
+            .iter()
+            .zip(&opened)
+            .filter(|(route, queues)| {
+                let endless = queues.iter().any(|queue| !queue.identity().dead_letters);
+                route.retry.attempts.is_some() && endless
+            })
+            .map(|(route, _)| needs_dead_letters(route)),
+    );
     if !problems.is_empty() {
         return Err(problems);
     }
@@ -230,6 +241,12 @@ pub fn options(plugin: &PluginSettings) -> PluginOptions {
             memory: reuse.memory,
         }),
     }
+}
+
+fn needs_dead_letters(route: &Route) -> Problem {
+    let found = "a limit of attempts without a dead-letter queue, where it can have no effect";
+    let problem = Problem::new(&route.at, found, "a dead-letter queue as well");
+    problem.hint("or leave the limit to the queue's own redrive policy")
 }
 
 fn needs_batches(route: &Route) -> Problem {

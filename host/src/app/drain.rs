@@ -64,6 +64,7 @@ pub(crate) async fn until_stopped(
         let Ok(mut signals) = Signals::listen() else {
             return;
         };
+        tracing::debug!("a second signal forces the exit from now on");
         let code = signals.next().await;
         tracing::error!("forced to exit; what was held comes back when its visibility runs out");
         std::process::exit(code);
