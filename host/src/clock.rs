@@ -76,9 +76,13 @@ pub fn today() -> Timestamp {
     Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Returns at `at`, or at once if that is past. Needs the control runtime's timer.
-pub async fn sleep_until(at: Moment) {
-    tokio::time::sleep(at.since(now())).await;
+/// Returns at `at`, or at once if that is past; never, if there is no such moment. Needs the
+/// control runtime's timer.
+pub async fn sleep_until(at: Option<Moment>) {
+    match at {
+        Some(at) => tokio::time::sleep(at.since(now())).await,
+        None => std::future::pending().await,
+    }
 }
 
 #[cfg(test)]

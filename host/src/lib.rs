@@ -1,7 +1,21 @@
 //! `dispatcher` sits between queues and the code that handles their messages. This library holds
 //! the whole program; `main.rs` only calls it. `host/README.md` is the map.
 
+pub mod app;
+pub mod aws;
+pub mod backoff;
+pub mod cli;
 pub mod clock;
+pub mod config;
+pub mod error;
+pub mod executor;
+pub mod intake;
+pub mod job;
+pub mod lease;
 pub mod message;
 pub mod plugin;
 pub mod queue;
+pub mod scheduler;
+pub mod settlement;
+pub mod tasks;
+pub mod telemetry;

@@ -1,1 +1,13 @@
+//! What the test suites stand on: real servers, the real program as a child, a client that is not
+//! the program's own, and a proxy that breaks things. Knows no single test.
 
+pub mod child;
+pub mod proxy;
+pub mod servers;
+pub mod sqs;
+
+use std::time::Duration;
+
+/// How long any wait for a signal lasts before the test is given up. Never a measure of anything:
+/// far above what a loaded machine needs.
+pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -21,7 +21,7 @@ use crate::message::{Message, Verdict};
 use tokio_util::sync::CancellationToken;
 
 /// Some messages of one queue, about to be handled together.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Attempt {
     /// 1 to `Handler::batch` messages, in the queue's order.
     pub messages: Vec<Message>,

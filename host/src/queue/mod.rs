@@ -7,6 +7,7 @@ pub mod sqs;
 
 use crate::message::{Message, Outcome, Outgoing, Receipt};
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// The longest that a message may stay invisible after a receive, extensions included: SQS's
 /// 12 hours (SQS developer guide, "visibility timeout"). Every backend keeps to it.
@@ -114,9 +115,10 @@ pub trait Queue: Send + Sync + 'static {
     fn identity(&self) -> &Identity;
 
     /// Takes up to `ask.max` messages and makes them invisible for `ask.visibility`, counted from
-    /// the call's start at the latest. Waits up to `ask.wait` for the first. No messages is not
-    /// an error.
-    async fn receive(&self, ask: Ask) -> Result<Received, QueueError>;
+    /// the call's start at the latest. Waits up to `ask.wait` for the first; not any longer once
+    /// `hurry` is set, where the backend can end a wait without losing what it might bring. No
+    /// messages is not an error.
+    async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError>;
 
     /// Keeps deliveries invisible for the given time from now; at most `Identity::batch` items
     /// and at most what the ceiling of 12 hours leaves. One answer per item, in order.

@@ -1,1 +1,243 @@
-//! The embedded queue: one SQLite file. The only place that names SQLite; knows no other backend.
+//! The embedded queue: one SQLite file, safe for several processes at once. The only place that
+//! names SQLite; knows no other backend.
+//!
+//! `schema` is the file. `deliver`, `settle` and `look` are what can be done to it, as steps that
+//! are told `now` (`turn`). `writer` is the thread that runs them, many in one transaction; `work`
+//! is how it is asked, `lines` who waits for messages, `bell` how other processes are woken.
+
+mod bell;
+mod deliver;
+mod lines;
+mod look;
+mod schema;
+mod settle;
+mod turn;
+mod work;
+mod writer;
+
+#[cfg(test)]
+mod core_tests;
+#[cfg(test)]
+mod model_tests;
+#[cfg(test)]
+mod store_tests;
+
+use crate::message::{Message, Outcome, Outgoing, Receipt};
+use crate::queue::{
+    Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble, VISIBILITY_CEILING,
+};
+use settle::Origin;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use turn::Delivery;
+use work::{Care, Handle};
+
+/// The longest `wait` of one receive; the same as SQS, so that routes behave alike.
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
+/// The suffix of the queue that dead letters go to unless another is named.
+const DEAD: &str = ".dead";
+
+/// One folder with its file of queues. Clones share the connection; its thread ends with the
+/// last clone and the last queue of it.
+#[derive(Clone)]
+pub struct Store {
+    handle: Arc<Handle>,
+    place: schema::Place,
+}
+
+impl Store {
+    /// Opens `local.db` in the folder; creates both if they are missing. Blocks for some
+    /// milliseconds. Errors name the folder and the cause.
+    pub fn open(folder: &Path) -> Result<Self, QueueError> {
+        Self::start(folder).map(|(store, _)| store)
+    }
+
+    fn start(folder: &Path) -> Result<(Self, JoinHandle<()>), QueueError> {
+        let (place, connection, bell) = schema::open(folder)?;
+        let (sender, jobs) = mpsc::channel();
+        let handle = Handle::new(sender, place.clone());
+        let bell = bell::Bell::new(place.bell(), bell);
+        let writer = writer::Writer::new(
+            place.clone(),
+            connection,
+            bell,
+            jobs,
+            Arc::downgrade(&handle),
+        );
+        let thread = std::thread::Builder::new()
+            .name("local-queue".into())
+            .spawn(move || writer.run())
+            .map_err(|error| place.failed(Trouble::Passing, error))?;
+        Ok((Self { handle, place }, thread))
+    }
+
+    /// Opens a queue by its bare name; creates it if there is none. Dead letters go to the queue
+    /// `dead_letter` of the same file, without it to `NAME.dead`; a queue whose own name ends in
+    /// `.dead` has none by itself. Blocks for some milliseconds.
+    pub fn queue(&self, name: &str, dead_letter: Option<&str>) -> Result<LocalQueue, QueueError> {
+        let dead_letter = match dead_letter {
+            Some(same) if same == name => {
+                return Err(self.place.failed(
+                    Trouble::Refused,
+                    format!("`{name}` cannot be its own dead-letter queue"),
+                ));
+            }
+            Some(other) => Some(other.to_owned()),
+            None if name.ends_with(DEAD) => None,
+            None => Some(format!("{name}{DEAD}")),
+        };
+        let wanted = name.to_owned();
+        let id = self.handle.ask_blocking(Care::Full, move |turn| {
+            look::queue_id(turn.connection, &wanted)
+        })?;
+        let full = format!("local:{name}");
+        Ok(LocalQueue {
+            handle: self.handle.clone(),
+            name: full.as_str().into(),
+            identity: Identity {
+                name: full.clone(),
+                source: full,
+                visibility: Duration::from_secs(30),
+                batch: 100,
+                longest_wait: LONGEST_WAIT,
+                proof_wait: Duration::ZERO,
+                ordered_groups: true,
+                dead_letters: dead_letter.is_some(),
+            },
+            origin: Origin {
+                id,
+                name: name.to_owned(),
+                dead_letter,
+            },
+        })
+    }
+
+    /// The bare names of all queues that were opened once or have got dead letters, sorted.
+    /// Blocks for some milliseconds.
+    pub fn names(&self) -> Result<Vec<String>, QueueError> {
+        self.handle
+            .ask_blocking(Care::Look, |turn| look::names(turn))
+    }
+}
+
+/// One queue of a `Store`.
+pub struct LocalQueue {
+    handle: Arc<Handle>,
+    identity: Identity,
+    origin: Origin,
+    name: Arc<str>,
+}
+
+impl LocalQueue {
+    /// Runs a step on every item whose receipt can be read, in one transaction.
+    async fn each<I, F>(
+        &self,
+        care: Care,
+        items: Vec<(Receipt, I)>,
+        step: F,
+    ) -> Vec<Result<(), ItemError>>
+    where
+        I: Send + 'static,
+        F: Fn(&mut turn::Turn<'_>, Delivery, &I) -> rusqlite::Result<settle::Answer>
+            + Send
+            + 'static,
+    {
+        let count = items.len();
+        if count == 0 {
+            return Vec::new();
+        }
+        let run = move |turn: &mut turn::Turn<'_>| {
+            items
+                .iter()
+                .map(|(receipt, item)| match Delivery::parse(receipt) {
+                    Ok(delivery) => step(turn, delivery, item),
+                    Err(error) => Ok(Err(error)),
+                })
+                .collect()
+        };
+        spread(self.handle.ask(care, run).await, count)
+    }
+}
+
+/// A whole call's failure is every item's.
+fn spread<T>(
+    outcome: Result<Vec<Result<T, ItemError>>, QueueError>,
+    count: usize,
+) -> Vec<Result<T, ItemError>> {
+    outcome.unwrap_or_else(|error| {
+        std::iter::repeat_with(|| Err(schema::item_error(&error)))
+            .take(count)
+            .collect()
+    })
+}
+
+#[async_trait::async_trait]
+impl Queue for LocalQueue {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
+        if ask.visibility > VISIBILITY_CEILING {
+            return Err(QueueError {
+                kind: Trouble::Refused,
+                message: format!(
+                    "`{}`: a visibility of {:?} is too long, wanted 0 s to 12 h",
+                    self.name, ask.visibility
+                ),
+            });
+        }
+        let ask = Ask {
+            max: ask.max.clamp(1, self.identity.batch),
+            wait: ask.wait.min(self.identity.longest_wait),
+            ..ask
+        };
+        self.handle
+            .receive(self.origin.id, self.name.clone(), ask, hurry)
+            .await
+    }
+
+    async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {
+        let queue = self.origin.id;
+        self.each(Care::Light, items.to_vec(), move |turn, delivery, more| {
+            settle::extend(turn, queue, delivery, *more)
+        })
+        .await
+    }
+
+    async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {
+        let origin = self.origin.clone();
+        let items = items
+            .iter()
+            .map(|(message, outcome)| (message.receipt.clone(), outcome.clone()))
+            .collect();
+        self.each(Care::Full, items, move |turn, delivery, outcome| {
+            settle::settle(turn, &origin, delivery, outcome)
+        })
+        .await
+    }
+
+    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+        let (queue, count, items) = (self.origin.id, items.len(), items.to_vec());
+        if count == 0 {
+            return Vec::new();
+        }
+        let run = move |turn: &mut turn::Turn<'_>| deliver::send(turn, queue, &items);
+        spread(self.handle.ask(Care::Full, run).await, count)
+    }
+
+    async fn depth(&self) -> Result<Depth, QueueError> {
+        let queue = self.origin.id;
+        let run = move |turn: &mut turn::Turn<'_>| look::depth(turn, queue);
+        self.handle.ask(Care::Look, run).await
+    }
+
+    async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError> {
+        let (queue, name) = (self.origin.id, self.name.clone());
+        let run = move |turn: &mut turn::Turn<'_>| look::peek(turn, queue, &name, max);
+        self.handle.ask(Care::Look, run).await
+    }
+}

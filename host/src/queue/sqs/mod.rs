@@ -1,1 +1,216 @@
 //! Amazon SQS. The only place that names its SDK; knows no other backend.
+
+mod address;
+mod batch;
+mod convert;
+mod dead;
+mod open;
+mod send;
+mod settle;
+mod trouble;
+
+pub use open::Sqs;
+
+use crate::aws::{self, SdkConfig};
+use crate::message::{Message, Outcome, Outgoing, Receipt};
+use crate::queue::{Ask, Depth, Identity, ItemError, Queue, QueueError, Received};
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::types::{MessageSystemAttributeName, QueueAttributeName};
+use send::Parcel;
+use settle::SAFE_CEILING_S;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use trouble::Call;
+
+/// The most entries of one call (SQS quotas).
+const BATCH: usize = 10;
+
+/// The longest long poll (SQS quotas), in seconds.
+const LONGEST_WAIT_S: u16 = 20;
+
+/// The longest visibility timeout, in seconds.
+const LONGEST_VISIBILITY_S: u16 = 43_200;
+
+/// The clients for one region and endpoint. Two, since they differ in patience: an extension that
+/// hangs as long as a long poll may would lose the lease.
+#[derive(Debug)]
+struct Clients {
+    control: Client,
+    polls: Client,
+    /// The endpoint, or the region where the SDK finds it; for messages.
+    place: String,
+    has_region: bool,
+}
+
+impl Clients {
+    fn of(config: &SdkConfig) -> Self {
+        Self {
+            control: Client::new(config),
+            polls: Client::new(&aws::for_long_polls(config)),
+            place: aws::place(config, "SQS"),
+            has_region: config.region().is_some(),
+        }
+    }
+}
+
+/// One queue as a place to call.
+#[derive(Debug)]
+struct Target {
+    /// As the configuration writes it.
+    name: String,
+    url: String,
+    fifo: bool,
+    content_deduplication: bool,
+    clients: Arc<Clients>,
+}
+
+impl Target {
+    fn call(&self, step: &'static str) -> Call<'_> {
+        Call {
+            step,
+            queue: &self.name,
+            place: &self.clients.place,
+        }
+    }
+}
+
+/// An open queue of SQS.
+#[derive(Debug)]
+pub struct SqsQueue {
+    identity: Identity,
+    target: Target,
+    dead_letter: Option<Target>,
+    buried: dead::Buried,
+}
+
+impl Sqs {
+    /// Opens a queue by name, URL or ARN, and the queue that its dead letters go to. Errors name
+    /// the step: `Missing` (and then `names` tells which queues there are), `Denied`,
+    /// `Unreachable`, `Passing`, `Refused` (no region; or its own dead-letter queue).
+    pub async fn open(
+        &self,
+        name: &str,
+        dead_letter: Option<&str>,
+    ) -> Result<SqsQueue, QueueError> {
+        let found = self.find(name).await?;
+        let grave = match dead_letter {
+            Some(name) => Some(self.find(name).await?),
+            None => None,
+        };
+        if let Some(grave) = &grave
+            && grave.source == found.source
+        {
+            return Err(grave
+                .target
+                .call("opening the dead-letter queue")
+                .refused("a queue cannot be its own dead-letter queue; wanted another one"));
+        }
+        Ok(SqsQueue {
+            identity: Identity {
+                name: name.to_owned(),
+                source: found.source,
+                visibility: found.visibility,
+                batch: BATCH,
+                longest_wait: Duration::from_secs(LONGEST_WAIT_S.into()),
+                proof_wait: Duration::from_secs(1),
+                ordered_groups: found.target.fifo,
+                dead_letters: grave.is_some(),
+            },
+            target: found.target,
+            dead_letter: grave.map(|grave| grave.target),
+            buried: dead::Buried::default(),
+        })
+    }
+}
+
+#[async_trait::async_trait]
+impl Queue for SqsQueue {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// A long poll asks every server of SQS and a short one only some, so only a long poll that
+    /// brought fewer than asked is taken as proof that there was no more. There is no hurry here:
+    /// SQS does not hear of a poll that was cut, and would hand its messages to nobody.
+    async fn receive(&self, ask: Ask, _: &CancellationToken) -> Result<Received, QueueError> {
+        let max = ask.max.clamp(1, BATCH);
+        let wait = convert::seconds(ask.wait, LONGEST_WAIT_S);
+        let answer = self
+            .target
+            .clients
+            .polls
+            .receive_message()
+            .queue_url(&self.target.url)
+            .max_number_of_messages(i32::try_from(max).expect("at most ten"))
+            .visibility_timeout(convert::seconds(ask.visibility, LONGEST_VISIBILITY_S))
+            .wait_time_seconds(wait)
+            .message_system_attribute_names(MessageSystemAttributeName::All)
+            .message_attribute_names("All")
+            .send()
+            .await
+            .map_err(|error| self.target.call("ReceiveMessage").failed(&error))?;
+        let deliveries = answer.messages.unwrap_or_default();
+        let drained = wait > 0 && deliveries.len() < max;
+        let Identity { name, source, .. } = &self.identity;
+        let messages = deliveries
+            .into_iter()
+            .filter_map(|delivery| convert::message(delivery, name, source))
+            .collect();
+        Ok(Received { messages, drained })
+    }
+
+    async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {
+        let changes: Vec<(&Receipt, i32)> = items
+            .iter()
+            .map(|(receipt, time)| (receipt, convert::seconds(*time, SAFE_CEILING_S)))
+            .collect();
+        self.change_visibility(&changes).await
+    }
+
+    async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {
+        self.settle_all(items).await
+    }
+
+    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+        let parcels: Vec<Parcel> = items
+            .iter()
+            .map(|item| Parcel::of(item, &self.target))
+            .collect();
+        send::send(&self.target, &parcels).await
+    }
+
+    /// As SQS counts: approximately, about a minute late. It does not tell the oldest message.
+    async fn depth(&self) -> Result<Depth, QueueError> {
+        use QueueAttributeName as Name;
+        let answer = self
+            .target
+            .clients
+            .control
+            .get_queue_attributes()
+            .queue_url(&self.target.url)
+            .attribute_names(Name::ApproximateNumberOfMessages)
+            .attribute_names(Name::ApproximateNumberOfMessagesNotVisible)
+            .attribute_names(Name::ApproximateNumberOfMessagesDelayed)
+            .send()
+            .await
+            .map_err(|error| self.target.call("GetQueueAttributes").failed(&error))?;
+        let attributes = answer.attributes.unwrap_or_default();
+        let count = |name| attributes.get(&name).and_then(|n| n.parse().ok());
+        Ok(Depth {
+            waiting: count(Name::ApproximateNumberOfMessages).unwrap_or_default(),
+            in_flight: count(Name::ApproximateNumberOfMessagesNotVisible).unwrap_or_default(),
+            delayed: count(Name::ApproximateNumberOfMessagesDelayed).unwrap_or_default(),
+            oldest: None,
+        })
+    }
+
+    async fn peek(&self, _max: usize) -> Result<Vec<Message>, QueueError> {
+        Err(self.target.call("peek").refused(
+            "SQS cannot show messages without receiving them, which would hide them from their handlers and count as a delivery",
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,10 @@ fn sum(messages: Vec<Message>) -> Result<Vec<Failed>, Failure> {
     let mut sum = 0_i64;
     let failed = each(messages, |message| {
         let number: i64 = message.body.trim().parse().or_reject()?;
-        sum = sum.checked_add(number).ok_or("the sum overflows").or_reject()?;
+        sum = sum
+            .checked_add(number)
+            .ok_or("the sum overflows")
+            .or_reject()?;
         Ok(())
     });
     println!("{sum}");

@@ -10,8 +10,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 fn check(message: Message) -> Result<(), Failure> {
     let order: Value = serde_json::from_str(&message.body).or_reject()?;
-    let id = order["id"].as_str().ok_or("`id`: wanted a string").or_reject()?;
-    let amount = order["amount"].as_u64().ok_or("`amount`: wanted a whole number of cents");
+    let id = order["id"]
+        .as_str()
+        .ok_or("`id`: wanted a string")
+        .or_reject()?;
+    let amount = order["amount"]
+        .as_u64()
+        .ok_or("`amount`: wanted a whole number of cents");
     let amount = amount.or_reject()?;
     if amount == 0 {
         return Err(Failure::reject("`amount`: wanted more than nothing"));
@@ -26,7 +31,9 @@ fn check(message: Message) -> Result<(), Failure> {
 }
 
 fn patience(order: &Value) -> Duration {
-    order["ready_in_ms"].as_u64().map_or(PATIENCE, Duration::from_millis)
+    order["ready_in_ms"]
+        .as_u64()
+        .map_or(PATIENCE, Duration::from_millis)
 }
 
 handler!(check);

@@ -1,0 +1,245 @@
+//! Makes the parts that settings name: the only place that knows which backends there are.
+//! Receives nothing; finds every problem at once.
+
+use crate::aws;
+use crate::config::problem::Problem;
+use crate::config::{Plugin as PluginSettings, Route, Settings};
+use crate::plugin::Handler;
+use crate::plugin::load::{PluginOptions, Reuse};
+use crate::plugin::runtime::{Runtime, RuntimeOptions};
+use crate::queue::local::Store;
+use crate::queue::name::{Backend, QueueName};
+use crate::queue::sqs::Sqs;
+use crate::queue::{Queue, QueueError, Trouble};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use tokio::sync::OnceCell;
+
+/// How many names of other queues a problem lists.
+const NAMES_SHOWN: usize = 12;
+
+/// The backends, each connected to when its first queue is opened.
+pub struct Backends {
+    data: PathBuf,
+    endpoint_url: Option<String>,
+    sqs: OnceCell<Sqs>,
+    local: OnceCell<Store>,
+}
+
+impl Backends {
+    /// `data` is the folder of the embedded queue; `endpoint_url` stands for AWS where given.
+    pub fn new(data: PathBuf, endpoint_url: Option<String>) -> Self {
+        Self {
+            data,
+            endpoint_url,
+            sqs: OnceCell::new(),
+            local: OnceCell::new(),
+        }
+    }
+
+    async fn sqs(&self) -> &Sqs {
+        let connect =
+            || async { Sqs::connect(&aws::configuration(self.endpoint_url.as_deref()).await) };
+        self.sqs.get_or_init(connect).await
+    }
+
+    async fn local(&self) -> Result<&Store, QueueError> {
+        self.local
+            .get_or_try_init(|| async { Store::open(&self.data) })
+            .await
+    }
+
+    /// Opens a queue, with the queue of the same backend that its dead letters go to.
+    pub async fn open(
+        &self,
+        name: &QueueName,
+        dead_letter: Option<&QueueName>,
+    ) -> Result<Arc<dyn Queue>, QueueError> {
+        let dead_letter = dead_letter.map(|queue| queue.name.as_str());
+        Ok(match name.backend {
+            Backend::Sqs => Arc::new(self.sqs().await.open(&name.name, dead_letter).await?),
+            Backend::Local => Arc::new(self.local().await?.queue(&name.name, dead_letter)?),
+        })
+    }
+
+    /// The queues of a backend, as far as it tells.
+    pub async fn list(&self, backend: Backend) -> Result<Vec<QueueName>, QueueError> {
+        let names = match backend {
+            Backend::Sqs => self.sqs().await.names().await?,
+            Backend::Local => self.local().await?.names()?,
+        };
+        Ok(names
+            .into_iter()
+            .map(|name| QueueName { backend, name })
+            .collect())
+    }
+
+    /// What is wrong, in words that name the queues there are.
+    pub async fn problem(&self, at: &str, name: &QueueName, error: &QueueError) -> Problem {
+        let problem = Problem::new(at, format!("queue `{name}`: {error}"), "");
+        match error.kind {
+            Trouble::Missing => {
+                let known = self.list(name.backend).await.unwrap_or_default();
+                let names: Vec<String> = known.iter().map(ToString::to_string).collect();
+                let wanted = if names.is_empty() {
+                    "a queue that exists".to_owned()
+                } else {
+                    let more = if names.len() > NAMES_SHOWN {
+                        ", …"
+                    } else {
+                        ""
+                    };
+                    let shown = names.iter().take(NAMES_SHOWN).cloned().collect::<Vec<_>>();
+                    format!("one of {}{more}", shown.join(", "))
+                };
+                Problem { wanted, ..problem }
+                    .nearest(&name.to_string(), names.iter().map(String::as_str))
+            }
+            Trouble::Unreachable => problem.unreachable(),
+            Trouble::Passing | Trouble::Denied | Trouble::Refused => problem,
+        }
+    }
+}
+
+/// A route with its parts made.
+pub struct Built {
+    /// What it was made from.
+    pub route: Route,
+    /// In the route's order.
+    pub queues: Vec<Arc<dyn Queue>>,
+    /// What handles its messages.
+    pub handler: Arc<dyn Handler>,
+}
+
+/// Opens every queue and loads every plugin of the settings, or says all that is wrong.
+pub async fn routes(settings: &Settings) -> Result<Vec<Built>, Vec<Problem>> {
+    let backends = Backends::new(settings.data.clone(), settings.endpoint_url.clone());
+    let mut problems = Vec::new();
+    let mut opened = Vec::new();
+    for route in &settings.routes {
+        opened.push(open_queues(&backends, route, &mut problems).await);
+    }
+    let handlers = match runtime(settings) {
+        Ok(runtime) => settings
+            .routes
+            .iter()
+            .map(|route| load(&runtime, &route.plugin, &mut problems))
+            .collect(),
+        Err(problem) => {
+            problems.push(problem);
+            Vec::new()
+        }
+    };
+    problems.extend(
+        settings
+            .routes
+            .iter()
+            .zip(&handlers)
+            .filter_map(|(route, handler)| {
+                let handler = handler.as_ref()?;
+                let useless = route.batch_size > handler.batch();
+                useless.then(|| needs_batches(route))
+            }),
+    );
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let parts = settings.routes.iter().zip(opened).zip(handlers);
+    Ok(parts
+        .filter_map(|((route, queues), handler)| {
+            Some(Built {
+                route: route.clone(),
+                queues,
+                handler: handler?,
+            })
+        })
+        .collect())
+}
+
+async fn open_queues(
+    backends: &Backends,
+    route: &Route,
+    problems: &mut Vec<Problem>,
+) -> Vec<Arc<dyn Queue>> {
+    let mut queues = Vec::new();
+    for queue in &route.queues {
+        match backends.open(&queue.name, route.dead_letter.as_ref()).await {
+            Ok(opened) => queues.push(opened),
+            Err(error) => problems.push(backends.problem(&queue.at, &queue.name, &error).await),
+        }
+    }
+    queues
+}
+
+fn runtime(settings: &Settings) -> Result<Runtime, Problem> {
+    let options = RuntimeOptions {
+        instances: settings.routes.iter().map(|route| route.concurrency).sum(),
+        max_memory: settings
+            .routes
+            .iter()
+            .map(|route| route.plugin.max_memory)
+            .max()
+            .unwrap_or_default(),
+        cache: Some(cache(&settings.data)),
+    };
+    Runtime::start(options, Handle::current())
+        .map_err(|error| Problem::new("the plugin engine", error.to_string(), ""))
+}
+
+/// Where compiled plugins are kept.
+pub fn cache(data: &Path) -> PathBuf {
+    data.join("compiled")
+}
+
+/// `None` after a problem; one without a file has been found already.
+fn load(
+    runtime: &Runtime,
+    plugin: &PluginSettings,
+    problems: &mut Vec<Problem>,
+) -> Option<Arc<dyn Handler>> {
+    if plugin.file.as_os_str().is_empty() {
+        return None;
+    }
+    match runtime.load(&plugin.file, options(plugin)) {
+        Ok(loaded) => Some(Arc::new(loaded)),
+        Err(error) => {
+            let lines = error.problems.iter();
+            problems.extend(lines.map(|line| Problem {
+                hint: line.hint.clone(),
+                ..Problem::new(
+                    &plugin.at,
+                    format!("{}: {}", error.file.display(), line.what),
+                    "",
+                )
+            }));
+            None
+        }
+    }
+}
+
+/// What the plugin host is told of a plugin's settings.
+pub fn options(plugin: &PluginSettings) -> PluginOptions {
+    PluginOptions {
+        name: plugin.name.clone(),
+        max_memory: plugin.max_memory,
+        env: plugin.env.clone(),
+        reuse: plugin.reuse.map(|reuse| Reuse {
+            count: reuse.count,
+            age: reuse.age,
+            memory: reuse.memory,
+        }),
+    }
+}
+
+fn needs_batches(route: &Route) -> Problem {
+    let found = format!(
+        "batch-size {} for a plugin that handles single messages",
+        route.batch_size
+    );
+    Problem::new(
+        &route.at,
+        found,
+        "batch-size 1, or a plugin that exports batch-handler",
+    )
+}

@@ -1,0 +1,90 @@
+//! The life of the process, as a table of contents: make the parts, wire them, run until a signal,
+//! drain. Knows no business rule.
+
+pub mod build;
+pub mod drain;
+mod route;
+
+use crate::config::Settings;
+use crate::config::problem::Problem;
+use crate::executor::pool::Pool;
+use crate::lease::{Ledger, keeper};
+use crate::tasks;
+use crate::telemetry::counters::Counters;
+use build::Built;
+use drain::Signals;
+use route::Running;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// What every route of a process shares.
+pub(crate) struct Shared {
+    /// All leases.
+    pub ledger: Arc<Ledger>,
+    /// What is counted.
+    pub counters: Arc<Counters>,
+    /// Set when nothing more is to be received.
+    pub stop: CancellationToken,
+    /// Set when running attempts must end.
+    pub halt: CancellationToken,
+}
+
+/// Runs until a signal, and then until nothing is ours any more.
+pub async fn run(settings: &Settings, counters: Arc<Counters>) -> Result<(), Vec<Problem>> {
+    let built = build::routes(settings).await?;
+    let signals =
+        Signals::listen().map_err(|error| vec![system_problem("signal handlers", &error)])?;
+    let pool = Pool::start(settings.workers, "guest")
+        .map_err(|error| vec![system_problem("the guest threads", &error)])?;
+    let shared = Shared {
+        ledger: Arc::default(),
+        counters,
+        stop: CancellationToken::new(),
+        halt: CancellationToken::new(),
+    };
+    let queues = built
+        .iter()
+        .flat_map(|route| route.queues.iter().cloned())
+        .collect();
+    let _keeper = tasks::spawn(keeper::keep(
+        shared.ledger.clone(),
+        queues,
+        shared.counters.clone(),
+    ));
+    announce(settings, &built);
+    let mut place = 0;
+    let mut routes: Vec<Running> = Vec::new();
+    for built in built {
+        let queues = built.queues.len();
+        routes.push(route::start(built, place, &shared, &pool));
+        place += queues;
+    }
+    drain::until_stopped(signals, &shared, routes, pool, settings.shutdown_grace).await;
+    Ok(())
+}
+
+/// Opens and loads everything and receives nothing. Answers with all that is wrong.
+pub async fn check(settings: &Settings) -> Vec<Problem> {
+    build::routes(settings).await.err().unwrap_or_default()
+}
+
+fn announce(settings: &Settings, built: &[Built]) {
+    for Built { route, queues, .. } in built {
+        let names: Vec<&str> = queues
+            .iter()
+            .map(|queue| queue.identity().name.as_str())
+            .collect();
+        tracing::info!(
+            route = route.name,
+            queues = names.join(","),
+            plugin = %route.plugin.file.display(),
+            concurrency = route.concurrency,
+            workers = settings.workers,
+            "running"
+        );
+    }
+}
+
+fn system_problem(what: &str, error: &std::io::Error) -> Problem {
+    Problem::new(what, error.to_string(), "")
+}

@@ -1,0 +1,144 @@
+//! Wires one route: intake, scheduler, executor, settlement. No business rule.
+
+use super::Shared;
+use super::build::Built;
+use crate::config::Route;
+use crate::executor::Executor;
+use crate::executor::pool::Pool;
+use crate::intake::{Arrivals, Intake, Source};
+use crate::job::{Ending, Job};
+use crate::lease::book::SHORTEST_VISIBILITY;
+use crate::message::Message;
+use crate::queue::{Identity, Queue};
+use crate::scheduler::board::Board;
+use crate::scheduler::lane::LaneRules;
+use crate::scheduler::{Rules, Scheduler};
+use crate::settlement::Settlement;
+use crate::settlement::decide::Policy;
+use crate::tasks::{self, Group, Task};
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::unbounded_channel;
+
+/// A route at work.
+pub(crate) struct Running {
+    /// What is waiting and running.
+    pub board: Arc<Board<Job>>,
+    /// Ends after the stop, when the last poll was answered.
+    pub intake: Task<()>,
+    /// End when the last job is settled and no stage can send another.
+    pub settlements: Group<()>,
+    /// Held until nothing runs any more: its end lets the settlements end.
+    pub executor: Arc<Executor>,
+}
+
+/// Starts a route whose queues are in the keeper's list from `place` on.
+pub(crate) fn start(built: Built, place: usize, shared: &Shared, pool: &Pool) -> Running {
+    let Built {
+        route,
+        queues,
+        handler,
+    } = built;
+    let board = Arc::new(Board::new(Scheduler::new(rules(&route, &queues))));
+    let settlements: Vec<Arc<Settlement>> = queues
+        .iter()
+        .map(|queue| settlement(&route, queue, shared))
+        .collect();
+    let mut outbox = Vec::new();
+    let mut running = Group::new();
+    for settlement in &settlements {
+        let (sender, finished) = unbounded_channel();
+        outbox.push(sender);
+        running.spawn(settlement.clone().run(finished));
+    }
+    let executor = Arc::new(Executor {
+        board: board.clone(),
+        handler,
+        timeout: route.plugin.timeout,
+        outbox: outbox.clone(),
+        spawner: pool.spawner(),
+        control: Handle::current(),
+        halt: shared.halt.clone(),
+        counters: shared.counters.clone(),
+    });
+    let source = |(at, queue): (usize, &Arc<dyn Queue>)| Source {
+        visibility: route
+            .visibility
+            .unwrap_or(queue.identity().visibility)
+            .max(SHORTEST_VISIBILITY),
+        queue: queue.clone(),
+        place: place + at,
+    };
+    let intake = Intake {
+        board: board.clone(),
+        sources: queues.iter().enumerate().map(source).collect(),
+        ledger: shared.ledger.clone(),
+        outbox,
+        arrivals: Arc::new(Next {
+            settlements,
+            executor: executor.clone(),
+        }),
+        stop: shared.stop.clone(),
+        counters: shared.counters.clone(),
+    };
+    Running {
+        board,
+        intake: tasks::spawn(intake.run()),
+        settlements: running,
+        executor,
+    }
+}
+
+/// The stages after intake, as intake sees them.
+struct Next {
+    settlements: Vec<Arc<Settlement>>,
+    executor: Arc<Executor>,
+}
+
+impl Arrivals for Next {
+    fn ending(&self, lane: usize, message: &Message) -> Option<Ending> {
+        self.settlements[lane].on_arrival(message)
+    }
+
+    fn prefers_finishing(&self, lane: usize, message: &Message) -> bool {
+        self.settlements[lane].prefers_finishing(message)
+    }
+
+    fn arrived(&self) {
+        self.executor.hire();
+    }
+}
+
+fn rules(route: &Route, queues: &[Arc<dyn Queue>]) -> Rules {
+    let lane = |identity: &Identity| LaneRules {
+        batch: identity.batch,
+        poll_for: route.poll_for.min(identity.longest_wait),
+        proof_wait: identity.proof_wait,
+        sleep: route.sleep,
+        ordered_groups: identity.ordered_groups,
+    };
+    Rules {
+        lanes: queues.iter().map(|queue| lane(queue.identity())).collect(),
+        weights: route
+            .queues
+            .iter()
+            .map(|queue| Some(queue.weight?.get()))
+            .collect(),
+        attempts: route.concurrency,
+        batch: route.batch_size,
+    }
+}
+
+fn settlement(route: &Route, queue: &Arc<dyn Queue>, shared: &Shared) -> Arc<Settlement> {
+    let policy = Policy {
+        first: route.retry.first,
+        most: route.retry.most,
+        attempts: route.retry.attempts.map(std::num::NonZero::get),
+        dead_letters: queue.identity().dead_letters,
+    };
+    Arc::new(Settlement::new(
+        queue.clone(),
+        policy,
+        shared.counters.clone(),
+    ))
+}

@@ -1,0 +1,47 @@
+//! `dispatcher check`: find every problem of a run without receiving anything.
+
+use super::{Typed, block_on, flags, output};
+use crate::error::Failure;
+use crate::telemetry::log;
+use crate::{app, config};
+
+const EXAMPLES: &str = "\
+Examples:
+  dispatcher check --config dispatcher.toml
+  dispatcher check --plugin handler.wasm --queues payments:3,default:1
+
+Opens every queue, loads every plugin, receives nothing. Exits with 0 if nothing is wrong, 2 if
+something is, 3 if something only cannot be reached.";
+
+/// Validate everything that `run` would use, start nothing, print every problem
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(flatten)]
+    pub run: flags::RunArgs,
+}
+
+/// Prints all problems, or what is in order.
+pub fn run(typed: Typed) -> Result<(), Failure> {
+    let (settings, mut problems) = config::settings(&flags::settings(&typed.matches));
+    problems.splice(0..0, typed.unknown);
+    log::start(settings.log_format, &settings.log_level);
+    problems.extend(block_on(app::check(&settings))?);
+    if !problems.is_empty() {
+        return Err(problems.into());
+    }
+    for route in &settings.routes {
+        let queues: Vec<_> = route
+            .queues
+            .iter()
+            .map(|queue| queue.name.to_string())
+            .collect();
+        let plugin = route.plugin.file.display();
+        output::note(format!(
+            "ok: route {}: {} -> {plugin}",
+            route.name,
+            queues.join(", ")
+        ));
+    }
+    Ok(())
+}

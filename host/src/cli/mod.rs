@@ -1,0 +1,177 @@
+//! The command line: what is typed, and which command answers. One file per command; knows what
+//! to print and how to exit, and leaves all else to `app` and `config`.
+
+mod check;
+mod completions;
+mod flags;
+mod input;
+mod output;
+mod peek;
+mod plugin;
+mod queues;
+mod run;
+mod send;
+
+use crate::config::problem::Problem;
+use crate::error::{Exit, Failure};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  dispatcher run --plugin handler.wasm        handle what is sent to local:default
+  dispatcher send local:default hello         send it something, from another terminal
+  dispatcher run --plugin handler.wasm --queues payments:3,default:1
+  dispatcher check --config dispatcher.toml   find every problem, start nothing
+
+A queue is a name (SQS), an SQS URL or ARN, or local:NAME (a file on this machine).
+Every flag may also be given as an environment variable: --poll-for as DISPATCHER_POLL_FOR.
+Flags win over the environment, and both over the file that --config names. No file is read
+unless --config names it.
+
+Exit codes:
+  0    a clean end
+  1    failed while running
+  2    bad usage or configuration; every problem is listed
+  3    something needed could not be reached at start
+  130  a second SIGINT forced the stop
+  143  a second SIGTERM forced the stop";
+
+/// Takes messages from queues by priority, runs a sandboxed WebAssembly handler on each, and
+/// settles it: done, again later, or dead
+#[derive(Debug, Parser)]
+#[command(name = "dispatcher", version, after_help = EXAMPLES, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::Args),
+    Send(send::Args),
+    Queues(queues::Args),
+    Peek(peek::Args),
+    Check(check::Args),
+    #[command(subcommand)]
+    Plugin(plugin::Command),
+    Completions(completions::Args),
+}
+
+/// What was typed beside the typed arguments.
+struct Typed {
+    /// Of the innermost command.
+    matches: ArgMatches,
+    /// Flags that there are none of.
+    unknown: Vec<Problem>,
+}
+
+/// The program: runs the command of this process's arguments.
+pub fn main() -> ExitCode {
+    match answer(std::env::args_os().collect()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn answer(words: Vec<OsString>) -> Result<(), Failure> {
+    let Some((cli, typed)) = parse(words)? else {
+        return Ok(());
+    };
+    match cli.command {
+        Command::Run(_) => run::run(typed),
+        Command::Send(args) => send::run(args, &typed),
+        Command::Queues(args) => queues::run(args, &typed),
+        Command::Peek(args) => peek::run(args, &typed),
+        Command::Check(_) => check::run(typed),
+        Command::Plugin(command) => plugin::run(command, &typed),
+        Command::Completions(args) => completions::run(&args, &mut Cli::command()),
+    }
+}
+
+/// `None` if help or the version was asked for, and printed.
+fn parse(mut words: Vec<OsString>) -> Result<Option<(Cli, Typed)>, Failure> {
+    let mut unknown = Vec::new();
+    loop {
+        let error = match Cli::command().try_get_matches_from(&words) {
+            Ok(matches) => match Cli::from_arg_matches(&matches) {
+                Ok(cli) => {
+                    let matches = innermost(matches);
+                    return Ok(Some((cli, Typed { matches, unknown })));
+                }
+                Err(error) => error,
+            },
+            Err(error) => error,
+        };
+        // Only these two take nothing but flags: what follows an unknown one belongs to it.
+        let flags_only = words
+            .get(1)
+            .is_some_and(|word| word == "run" || word == "check");
+        if flags_only
+            && error.kind() == ErrorKind::UnknownArgument
+            && let Some(problem) = take_unknown(&error, &mut words)
+        {
+            unknown.push(problem);
+            continue;
+        }
+        let mut failure = Failure::from(unknown);
+        failure.exit = Exit::Usage;
+        // Nobody is left to tell if this fails.
+        let _ = error.print();
+        return match error.use_stderr() {
+            true => Err(failure),
+            false => Ok(None),
+        };
+    }
+}
+
+/// Takes an unknown flag and its value out of the words, so that the rest can be looked at too.
+fn take_unknown(error: &clap::Error, words: &mut Vec<OsString>) -> Option<Problem> {
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let begins = |word: &OsString| {
+        let word = word.to_string_lossy();
+        word.split_once('=').map_or(&*word, |(flag, _)| flag) == flag
+    };
+    let at = words.iter().position(begins)?;
+    let with_value = words.remove(at).to_string_lossy().contains('=');
+    let is_value = |word: &OsString| !word.to_string_lossy().starts_with('-');
+    if flag.starts_with('-') && !with_value && words.get(at).is_some_and(is_value) {
+        words.remove(at);
+    }
+    let what = match flag.starts_with('-') {
+        true => "unknown flag",
+        false => "a word where a flag is wanted",
+    };
+    let problem = Problem::new(flag, what, "");
+    Some(match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(name)) => problem.hint(format!("did you mean `{name}`?")),
+        _ => problem.hint("see --help"),
+    })
+}
+
+fn innermost(mut matches: ArgMatches) -> ArgMatches {
+    while let Some((_, inner)) = matches.remove_subcommand() {
+        matches = inner;
+    }
+    matches
+}
+
+/// Runs a future on the control runtime: the threads of polls, leases and settlement.
+fn block_on<T>(future: impl Future<Output = T>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("control")
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Failed, format!("no control threads: {error}")))?;
+    let made = runtime.block_on(future);
+    runtime.shutdown_background();
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests;

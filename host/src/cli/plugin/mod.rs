@@ -1,0 +1,49 @@
+//! `dispatcher plugin`: look at components and try them.
+
+mod check;
+mod invoke;
+
+use super::Typed;
+use crate::config::Plugin;
+use crate::config::section::Given;
+use crate::error::Failure;
+use crate::{config, telemetry};
+use std::path::Path;
+
+const EXAMPLES: &str = "\
+Examples:
+  dispatcher plugin check handler.wasm
+  dispatcher plugin invoke handler.wasm 'hello'";
+
+/// Look at plugins and try them
+#[derive(Debug, clap::Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub enum Command {
+    Check(check::Args),
+    Invoke(invoke::Args),
+}
+
+/// Runs the command.
+pub fn run(command: Command, typed: &Typed) -> Result<(), Failure> {
+    match command {
+        Command::Check(args) => check::run(&args, typed),
+        Command::Invoke(args) => invoke::run(&args, typed),
+    }
+}
+
+/// The plugin as flags have it, as `run --plugin FILE` would see it; the log is set up on the way.
+fn settings(
+    typed: &Typed,
+    file: &Path,
+) -> (
+    config::Settings,
+    Option<Plugin>,
+    Vec<config::problem::Problem>,
+) {
+    let mut flags = super::flags::settings(&typed.matches);
+    flags.take("plugin", Given::new("FILE", file.to_string_lossy()));
+    let (settings, problems) = config::settings(&flags);
+    telemetry::log::start(settings.log_format, &settings.log_level);
+    let plugin = settings.routes.first().map(|route| route.plugin.clone());
+    (settings, plugin, problems)
+}

@@ -1,0 +1,46 @@
+//! `dispatcher run`: handle messages until told to stop.
+
+use super::{Typed, block_on, flags};
+use crate::app;
+use crate::config;
+use crate::error::Failure;
+use crate::telemetry::counters::Counters;
+use crate::telemetry::log;
+use std::sync::Arc;
+
+const EXAMPLES: &str = "\
+Examples:
+  dispatcher run --plugin handler.wasm
+      handle what `dispatcher send local:default …` sends; no account, no server
+  dispatcher run --plugin handler.wasm --queues payments,default
+      SQS, strictly: nothing of `default` while `payments` holds something
+  dispatcher run --plugin handler.wasm --queues payments:3,default:1 --concurrency 50
+      SQS, three of `payments` for one of `default`
+  dispatcher run --config dispatcher.toml --log-format json
+      several routes, each with its plugin and queues
+
+The first SIGTERM or SIGINT stops receiving, lets running attempts end within --shutdown-grace,
+and gives back what has not begun; a second one forces the end.";
+
+/// Take messages from queues and run a plugin on each, until told to stop
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(flatten)]
+    pub run: flags::RunArgs,
+}
+
+/// Checks everything first, and begins only if nothing is wrong.
+pub fn run(typed: Typed) -> Result<(), Failure> {
+    let (settings, mut problems) = config::settings(&flags::settings(&typed.matches));
+    problems.splice(0..0, typed.unknown);
+    let screen = log::start(settings.log_format, &settings.log_level);
+    if !problems.is_empty() {
+        problems.extend(block_on(app::check(&settings))?);
+        return Err(problems.into());
+    }
+    let counters = Arc::new(Counters::default());
+    let shown = Arc::clone(&counters);
+    let _progress = screen.progress(move || shown.snapshot());
+    Ok(block_on(app::run(&settings, counters))??)
+}

@@ -1,0 +1,113 @@
+//! The command line as a whole: every command has its help and examples, every flag its variable,
+//! and all unknown flags are told at once.
+
+use super::*;
+use crate::cli::flags::variable;
+
+fn commands() -> Vec<clap::Command> {
+    let mut all = vec![Cli::command()];
+    let mut at = 0;
+    while at < all.len() {
+        let inner: Vec<_> = all[at].get_subcommands().cloned().collect();
+        all.extend(inner);
+        at += 1;
+    }
+    all
+}
+
+fn typed(line: &str) -> Result<Option<(Cli, Typed)>, Failure> {
+    parse(line.split(' ').map(OsString::from).collect())
+}
+
+#[test]
+fn the_definition_holds_together() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn every_command_has_help_with_examples() {
+    let names: Vec<_> = commands()
+        .iter()
+        .map(|command| command.get_name().to_owned())
+        .collect();
+    assert_eq!(names.len(), 10, "{names:?}");
+    for mut command in commands() {
+        let help = command.render_long_help().to_string();
+        assert!(help.contains("Examples:"), "{}", command.get_name());
+        assert!(command.get_about().is_some(), "{}", command.get_name());
+    }
+}
+
+#[test]
+fn exit_codes_are_documented() {
+    let help = Cli::command().render_help().to_string();
+    for code in [0, 1, 2, 3, 130, 143] {
+        assert!(help.contains(&format!("\n  {code:<4} ")), "{code}");
+    }
+}
+
+#[test]
+fn every_flag_is_a_variable_and_has_help() {
+    for command in commands() {
+        for arg in command.get_arguments() {
+            let name = format!("{} {}", command.get_name(), arg.get_id());
+            assert!(arg.get_help().is_some(), "{name}");
+            let Some(long) = arg.get_long() else { continue };
+            let found = arg.get_env().map(|env| env.to_string_lossy().into_owned());
+            assert_eq!(found, Some(variable(long)), "{name}");
+            assert_eq!(long, arg.get_id().as_str().replace('_', "-"), "{name}");
+        }
+    }
+}
+
+#[test]
+fn all_unknown_flags_are_told_and_the_rest_is_read() {
+    let line = "dispatcher run --concurency 5 --plugin p.wasm --quues=a --queues a:0 stray";
+    let (_, typed) = typed(line).expect("read").expect("no help");
+    let lines: Vec<_> = typed.unknown.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        lines,
+        [
+            "--concurency: unknown flag; did you mean `--concurrency`?",
+            "--quues: unknown flag; did you mean `--queues`?",
+            "stray: a word where a flag is wanted; see --help",
+        ]
+    );
+    let flags = flags::settings(&typed.matches);
+    assert_eq!(
+        flags.plugin.one("file").map(|given| given.text.as_str()),
+        Some("p.wasm")
+    );
+    assert_eq!(
+        flags.route.one("queues").map(|given| given.at.as_str()),
+        Some("--queues")
+    );
+}
+
+#[test]
+fn bad_usage_is_exit_code_2() {
+    for line in [
+        "dispatcher",
+        "dispatcher rum",
+        "dispatcher run --plugin",
+        "dispatcher send",
+        "dispatcher send q body --cout 3",
+        "dispatcher send q body --count 0",
+        "dispatcher send q body --file f",
+        "dispatcher peek q -n 0",
+        "dispatcher completions cmd",
+        "dispatcher run --plugin a --plugin b",
+    ] {
+        let failure = typed(line).map(|_| ()).expect_err(line);
+        assert_eq!(failure.exit, Exit::Usage, "{line}");
+    }
+    assert!(typed("dispatcher run --help").is_ok_and(|typed| typed.is_none()));
+}
+
+#[test]
+fn negative_numbers_are_values() {
+    let (_, typed) = typed("dispatcher run --poll-for -1")
+        .expect("read")
+        .expect("no help");
+    assert!(typed.unknown.is_empty());
+}

@@ -1,0 +1,290 @@
+//! Sections into settings: file < environment < flags, defaults, and what must hold between
+//! values. Every problem is collected; nothing is opened.
+
+mod plugin;
+
+use super::file::File;
+use super::flags::Flags;
+use super::problem::Problem;
+use super::queues;
+use super::section::{Given, Layers, Section};
+use super::value::{self, Bare};
+use super::{LogFormat, Places, Plugin, Retry, Route, Settings};
+use crate::queue::VISIBILITY_CEILING;
+use crate::queue::name::{Backend, QueueName};
+use std::collections::BTreeMap;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+const GRACE: Duration = Duration::from_secs(30);
+const CONCURRENCY: usize = 10;
+const LONGEST_POLL: Duration = Duration::from_secs(20);
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_MOST: Duration = Duration::from_secs(900);
+const ATTEMPTS: Option<NonZeroU32> = NonZeroU32::new(10);
+const ANY_TIME: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::MAX;
+const WITHIN_LEASE: std::ops::RangeInclusive<Duration> = Duration::ZERO..=VISIBILITY_CEILING;
+
+/// Collects problems while values are read.
+#[derive(Debug, Default)]
+pub(super) struct Check {
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Check {
+    /// The value as parsed, or `None` if there is none or it is wrong, which is then recorded.
+    fn read<T>(
+        &mut self,
+        given: Option<&Given>,
+        parse: impl FnOnce(&Given) -> Result<T, Problem>,
+    ) -> Option<T> {
+        parse(given?)
+            .map_err(|problem| self.problems.push(problem))
+            .ok()
+    }
+
+    /// Where things are, from flags and the file.
+    pub(super) fn places(&mut self, program: Layers<'_>) -> Places {
+        let given = self.read(program.one("data"), |given| value::text(given, "a folder"));
+        let data = given.map(PathBuf::from).or_else(default_data);
+        if data.is_none() {
+            let found = "this user has no home folder";
+            self.problems.push(Problem::new(
+                "--data",
+                found,
+                "the folder that data lives in",
+            ));
+        }
+        let format = |given: &Given| {
+            value::choice(
+                given,
+                &[("text", LogFormat::Text), ("json", LogFormat::Json)],
+            )
+        };
+        let level = |given: &Given| match crate::telemetry::log::filter(&given.text) {
+            Ok(_) => Ok(given.text.clone()),
+            Err(why) => {
+                let found = format!("`{}` is no log level: {why}", given.text);
+                let wanted = "error, warn, info, debug or trace, or directives such as guest=debug";
+                Err(Problem::new(&given.at, found, wanted))
+            }
+        };
+        Places {
+            data: data.unwrap_or_default(),
+            endpoint_url: self.read(program.one("endpoint-url"), value::url),
+            log_format: self
+                .read(program.one("log-format"), format)
+                .unwrap_or_default(),
+            log_level: self
+                .read(program.one("log-level"), level)
+                .unwrap_or_else(|| "info".to_owned()),
+        }
+    }
+
+    /// Everything that a run needs.
+    pub(super) fn settings(&mut self, flags: &Flags, file: &File) -> Settings {
+        let both = [&flags.program, &file.program];
+        let program = Layers(&both);
+        let places = self.places(program);
+        let grace = self.read(program.one("shutdown-grace"), |given| {
+            value::duration(given, Bare::Refused, &ANY_TIME)
+        });
+        let workers = self.read(program.one("workers"), |given| {
+            value::number(given, &(1..=1_024))
+        });
+        let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Settings {
+            data: places.data,
+            endpoint_url: places.endpoint_url,
+            log_format: places.log_format,
+            log_level: places.log_level,
+            shutdown_grace: grace.unwrap_or(GRACE),
+            workers: workers.and_then(NonZeroUsize::new).unwrap_or(processors),
+            routes: self.routes(flags, file),
+        }
+    }
+
+    fn routes(&mut self, flags: &Flags, file: &File) -> Vec<Route> {
+        if file.routes.len() > 1 {
+            self.refuse_route_flags(flags, file.routes.len());
+        }
+        let mut plugins = BTreeMap::new();
+        for (name, section) in &file.plugins {
+            let is_only_routes = file.routes.len() <= 1
+                && plugin::name_of(file.routes.first(), file).is_some_and(|of| of == name);
+            let layers: &[&Section] = match is_only_routes {
+                true => &[&flags.plugin, section],
+                false => &[section],
+            };
+            plugins.insert(
+                name.as_str(),
+                self.plugin(name, &section.at, Layers(layers)),
+            );
+        }
+        let mut routes = match file.routes.as_slice() {
+            [] => vec![self.route(&[&flags.route, &file.program], flags, file, &plugins)],
+            [only] => {
+                vec![self.route(&[&flags.route, only, &file.program], flags, file, &plugins)]
+            }
+            several => several
+                .iter()
+                .map(|section| self.route(&[section, &file.program], flags, file, &plugins))
+                .collect(),
+        };
+        self.unique_names(&mut routes, &file.routes);
+        self.disjoint_queues(&routes);
+        routes
+    }
+
+    fn refuse_route_flags(&mut self, flags: &Flags, routes: usize) {
+        for given in flags.route.all().chain(flags.plugin.all()) {
+            let found = format!("it describes one route, and the file has {routes}");
+            let problem = Problem::new(&given.at, found, "the setting in the file's route");
+            if !self.problems.contains(&problem) {
+                self.problems.push(problem);
+            }
+        }
+    }
+
+    /// `layers` ends with the program's section, whose concurrency is every route's default.
+    fn route(
+        &mut self,
+        layers: &[&Section],
+        flags: &Flags,
+        file: &File,
+        plugins: &BTreeMap<&str, Plugin>,
+    ) -> Route {
+        let with_defaults = Layers(layers);
+        let layers = Layers(&layers[..layers.len() - 1]);
+        let section = layers.0.last().copied().unwrap_or(&flags.route);
+        let implied = [Given::new("--queues", "local:default")];
+        let queues = match layers.list("queues") {
+            Some(list) => list,
+            None if file.routes.len() > 1 => &[],
+            None => &implied,
+        };
+        if queues.is_empty() {
+            let problem = Problem::new(&section.at, "the route has no queues", "at least one");
+            self.problems
+                .push(problem.hint("written like queues = [\"local:default\"]"));
+        }
+        let queues = queues::read(queues, &mut self.problems);
+        let dead_letter = self.read(layers.one("dead-letter"), |given| {
+            queues::dead_letter(given, &queues)
+        });
+        let has_dead_letters = dead_letter.is_some()
+            || queues
+                .iter()
+                .any(|queue| queue.name.backend == Backend::Local);
+        let plugin = self.plugin_for(section, flags, file, plugins);
+        let lease = |given: &Given| value::duration(given, Bare::Seconds, &WITHIN_LEASE);
+        let poll = Duration::ZERO..=LONGEST_POLL;
+        let name = self.read(layers.one("name"), |given| value::text(given, "a name"));
+        Route {
+            name: name.unwrap_or_else(|| plugin.name.clone()),
+            at: section.at.clone(),
+            queues,
+            plugin,
+            batch_size: self
+                .read(layers.one("batch-size"), |given| {
+                    value::number(given, &(1..=10))
+                })
+                .unwrap_or(1),
+            concurrency: self
+                .read(with_defaults.one("concurrency"), |given| {
+                    value::number(given, &(1..=100_000))
+                })
+                .unwrap_or(CONCURRENCY),
+            visibility: self.read(layers.one("visibility"), lease),
+            poll_for: self
+                .read(layers.one("poll-for"), |given| {
+                    value::duration(given, Bare::Seconds, &poll)
+                })
+                .unwrap_or(LONGEST_POLL),
+            sleep: self
+                .read(layers.one("sleep"), |given| {
+                    value::duration(given, Bare::Seconds, &ANY_TIME)
+                })
+                .unwrap_or_default(),
+            retry: self.retry(layers, has_dead_letters),
+            dead_letter,
+        }
+    }
+
+    fn retry(&mut self, layers: Layers<'_>, has_dead_letters: bool) -> Retry {
+        let pause = |given: &Given| value::duration(given, Bare::Refused, &WITHIN_LEASE);
+        let first = self.read(layers.one("retry.first"), pause);
+        let most = self.read(layers.one("retry.most"), pause);
+        if let (Some(first), Some(most), Some(given)) = (first, most, layers.one("retry.most"))
+            && most < first
+        {
+            let found = format!("`most` is {most:?} and `first` is {first:?}");
+            self.problems.push(Problem::new(
+                &given.at,
+                found,
+                "`most` no less than `first`",
+            ));
+        }
+        let attempts = self.read(layers.one("retry.attempts"), |given| {
+            value::number(given, &(1..=1_000_000))
+        });
+        let default = if has_dead_letters { ATTEMPTS } else { None };
+        let first = first.unwrap_or_else(|| RETRY_FIRST.min(most.unwrap_or(RETRY_MOST)));
+        Retry {
+            first,
+            most: most.unwrap_or(RETRY_MOST.max(first)),
+            attempts: attempts.and_then(NonZeroU32::new).or(default),
+        }
+    }
+
+    /// Named routes must differ; unnamed ones are made to.
+    fn unique_names(&mut self, routes: &mut [Route], sections: &[Section]) {
+        let mut taken = BTreeMap::<String, String>::new();
+        for (route, section) in routes.iter().zip(sections) {
+            let Some(given) = section.one("name") else {
+                continue;
+            };
+            if let Some(first) = taken.insert(route.name.clone(), given.at.clone()) {
+                let found = format!("route `{}` is there already, at {first}", route.name);
+                self.problems
+                    .push(Problem::new(&given.at, found, "names that differ"));
+            }
+        }
+        for (route, section) in routes.iter_mut().zip(sections) {
+            if section.one("name").is_none() {
+                let plain = route.name.clone();
+                let mut copy = 1;
+                while taken.contains_key(&route.name) {
+                    copy += 1;
+                    route.name = format!("{plain}-{copy}");
+                }
+                taken.insert(route.name.clone(), route.at.clone());
+            }
+        }
+    }
+
+    fn disjoint_queues(&mut self, routes: &[Route]) {
+        let mut taken = BTreeMap::<&QueueName, &str>::new();
+        for route in routes {
+            for queue in &route.queues {
+                match taken.get(&queue.name) {
+                    Some(other) if *other != route.name => {
+                        let found = format!("`{}` is in route `{other}` already", queue.name);
+                        let wanted = "each queue in one route";
+                        self.problems.push(Problem::new(&queue.at, found, wanted));
+                    }
+                    _ => {
+                        taken.insert(&queue.name, &route.name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn default_data() -> Option<PathBuf> {
+    use etcetera::BaseStrategy;
+    let strategy = etcetera::choose_base_strategy().ok()?;
+    Some(strategy.data_dir().join("dispatcher"))
+}

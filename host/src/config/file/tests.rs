@@ -1,0 +1,148 @@
+//! What the file's reader finds, and where.
+
+use super::*;
+
+fn problems(text: &str) -> Vec<String> {
+    let (_, problems) = read(Path::new("etc/d.toml"), text);
+    problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_whole_file_is_read() {
+    let text = r#"
+[dispatcher]
+concurrency = 20
+data = "data"
+endpoint-url = "http://a:1"
+[backend.sqs]
+endpoint-url = "http://b:1"
+[plugin.thumbs]
+file = "thumbs.wasm"
+env = { MODE = "fast", LEVEL = 0x10 }
+reuse = 1_000
+[[route]]
+queues = ["a:3", "b:1"]
+retry = { first = "1s", attempts = 3 }
+[[route]]
+queues = "c,d"
+"#;
+    let (file, problems) = read(Path::new("etc/d.toml"), text);
+    assert_eq!(problems, []);
+    let text = |section: &Section, key: &str| section.one(key).map(|given| given.text.clone());
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(text(&file.program, "endpoint-url"), some("http://b:1"));
+    assert_eq!(text(&file.program, "data"), some("etc/data"));
+    let plugin = &file.plugins["thumbs"];
+    assert_eq!(text(plugin, "file"), some("etc/thumbs.wasm"));
+    assert_eq!(text(plugin, "env.LEVEL"), some("16"));
+    assert_eq!(text(plugin, "reuse.count"), some("1000"));
+    let route = &file.routes[0];
+    assert_eq!(route.list("queues").map(<[Given]>::len), Some(2));
+    assert_eq!(
+        route.one("retry.attempts"),
+        Some(&Given::new("etc/d.toml:14", "3"))
+    );
+    assert_eq!((route.at.as_str(), file.routes.len()), ("etc/d.toml:12", 2));
+    assert_eq!(file.routes[1].list("queues").map(<[Given]>::len), Some(1));
+}
+
+#[test]
+fn every_problem_is_found_at_its_line() {
+    let found = problems(
+        "[dispatcher]\nconcurency = 1\nworkers = true\n[backend.reddis]\n[plugin.a]\nfil = 1\n\
+         env = 3\n[[route]]\nqueues = [\"a\", []]\nretry = { frist = \"1s\" }\n[rout]\nx = 1\n",
+    );
+    let wanted = [
+        "etc/d.toml:2: unknown key `concurency` in [dispatcher]; wanted concurrency, data,",
+        "etc/d.toml:3: `workers` is true or false; wanted a string or a number",
+        "etc/d.toml:4: unknown key `reddis` in [backend]; wanted local, sqs",
+        "etc/d.toml:6: unknown key `fil` in [plugin.a]; wanted env, file, ",
+        "etc/d.toml:7: `env` is a number",
+        "etc/d.toml:9: `queues` is a list",
+        "etc/d.toml:10: unknown key `frist` in `retry`; wanted first, most, attempts; did you mean",
+        "etc/d.toml:11: unknown key `rout` in the file; wanted dispatcher, backend, plugin, route",
+    ];
+    assert_eq!(found.len(), wanted.len(), "{found:#?}");
+    for (found, wanted) in found.iter().zip(wanted) {
+        assert!(found.starts_with(wanted), "{found}");
+    }
+    assert!(
+        found[0].ends_with("did you mean `concurrency`?"),
+        "{}",
+        found[0]
+    );
+}
+
+#[test]
+fn keys_of_other_versions_are_unknown() {
+    for key in [
+        "rate",
+        "admin",
+        "function",
+        "metrics-interval",
+        "order",
+        "max-age",
+    ] {
+        let found = problems(&format!("[[route]]\n{key} = 1\n"));
+        assert!(
+            found[0].contains(&format!("unknown key `{key}`")),
+            "{found:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_not_toml_is_told_with_the_rest() {
+    let found = problems("[dispatcher]\nworkers = = 3\nconcurency = 1\n");
+    assert!(
+        found[0].starts_with("etc/d.toml:2: not TOML: "),
+        "{found:#?}"
+    );
+    assert!(
+        found.iter().any(|line| line.contains("`concurency`")),
+        "{found:#?}"
+    );
+    assert!(found.iter().all(|line| !line.contains('\n')), "{found:#?}");
+}
+
+#[test]
+fn sections_of_the_wrong_kind() {
+    for (text, wanted) in [
+        ("dispatcher = 1", "d.toml:1: [dispatcher] is a number"),
+        (
+            "plugin = 'x'",
+            "d.toml:1: [plugin] is a string; wanted a table",
+        ),
+        ("route = 1", "wanted [[route]], in double brackets"),
+        ("[route]\nname = 'x'", "d.toml:1: `route` is not a list"),
+        ("plugin.a = 1", "d.toml:1: [plugin.a] is a number"),
+        ("route = [1]", "d.toml:1: [[route]] is a number"),
+    ] {
+        let found = problems(text);
+        assert!(
+            found.len() == 1 && found[0].contains(wanted),
+            "{text}: {found:?}"
+        );
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_panics(text in ".{0,200}") {
+        read(Path::new("x"), &text);
+    }
+
+    #[test]
+    fn no_likely_text_panics(
+        parts in proptest::collection::vec(
+            proptest::sample::select(vec![
+                "[dispatcher]", "[[route]]", "[plugin.a]", "[backend.sqs]", "queues", "retry",
+                "env", "=", "[", "]", "{", "}", "\"a:1\"", "3", "1.5", ",", "\n", "'", ".", "route",
+            ]),
+            0..30,
+        )
+    ) {
+        read(Path::new("x"), &parts.join(" "));
+        read(Path::new("x"), &parts.concat());
+    }
+}

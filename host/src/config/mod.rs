@@ -1,0 +1,174 @@
+//! Settings: file < environment < flags, made into types with every problem found at once. Opens
+//! no queue and no plugin, knows no network; `app` does that with what is decided here.
+
+mod check;
+mod file;
+pub mod flags;
+pub mod problem;
+mod queues;
+pub mod section;
+pub mod value;
+
+use crate::queue::name::QueueName;
+pub use crate::telemetry::log::LogFormat;
+use flags::Flags;
+use problem::Problem;
+use section::Layers;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// All that one `run` needs to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The folder of the embedded queue and of compiled plugins. Not created yet.
+    pub data: PathBuf,
+    /// `http://` or `https://` address for every AWS service; without it, as the SDK decides.
+    pub endpoint_url: Option<String>,
+    /// How long running attempts may go on after the first SIGTERM or SIGINT.
+    pub shutdown_grace: Duration,
+    /// How log lines are written.
+    pub log_format: LogFormat,
+    /// What is logged: a level, or directives as `RUST_LOG` has them. Parses as a filter.
+    pub log_level: String,
+    /// Threads that run guests.
+    pub workers: NonZeroUsize,
+    /// At least one, with different names and without a queue in common.
+    pub routes: Vec<Route>,
+}
+
+/// Some queues that share a plugin, a priority order and a concurrency.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// Unique; the plugin's name if none was given.
+    pub name: String,
+    /// Where it was written, for problems found later: `dispatcher.toml:12`, `--queues`.
+    pub at: String,
+    /// At least one, the most urgent first; all weighted or none.
+    pub queues: Vec<WeightedQueue>,
+    /// What handles the messages.
+    pub plugin: Plugin,
+    /// The most messages of one attempt, 1 to 10.
+    pub batch_size: usize,
+    /// The most attempts at once, at least 1.
+    pub concurrency: usize,
+    /// How long a received message stays invisible unless extended, up to 12 h; `None`: as the
+    /// queue itself says.
+    pub visibility: Option<Duration>,
+    /// How long one receive waits for messages, up to 20 s.
+    pub poll_for: Duration,
+    /// The pause after a receive that brought nothing.
+    pub sleep: Duration,
+    /// What happens to a message that was not handled.
+    pub retry: Retry,
+    /// Where rejected messages go: on the backend of every queue of the route, and none of them.
+    pub dead_letter: Option<QueueName>,
+}
+
+/// One queue of a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WeightedQueue {
+    /// Which queue.
+    pub name: QueueName,
+    /// Its share of the picks, 1 to 1,000,000; `None` in strict order.
+    pub weight: Option<NonZeroU32>,
+    /// Where it was written, for problems found later: `dispatcher.toml:12`, `--queues`.
+    pub at: String,
+}
+
+/// When a message comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retry {
+    /// The pause after the first attempt; doubles from there.
+    pub first: Duration,
+    /// The longest pause, at least `first` and at most 12 h.
+    pub most: Duration,
+    /// After so many attempts the message is dead-lettered; `None`: never, that is left to the
+    /// backend's own redrive policy.
+    pub attempts: Option<NonZeroU32>,
+}
+
+/// A handler and what it may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plugin {
+    /// The name in the file, or the file's stem.
+    pub name: String,
+    /// Where it was written, for problems found later: `dispatcher.toml:12`, `--plugin`.
+    pub at: String,
+    /// The component; a relative path is relative to the working directory.
+    pub file: PathBuf,
+    /// How long one attempt may take, 1 ms to 12 h.
+    pub timeout: Duration,
+    /// The most memory of one instance in bytes, 64 KiB to 4 GiB.
+    pub max_memory: usize,
+    /// The guest's environment variables, sorted by name.
+    pub env: Vec<(String, String)>,
+    /// How long an instance may live; `None`: one attempt.
+    pub reuse: Option<Reuse>,
+}
+
+/// When an instance that handles many messages is replaced by a fresh one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reuse {
+    /// After so many attempts, at least 1.
+    pub count: u64,
+    /// Once it is older than this.
+    pub age: Duration,
+    /// Once it holds more memory than this, in bytes; at most the plugin's `max_memory`.
+    pub memory: usize,
+}
+
+/// What a command needs that only looks at queues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// As in `Settings`.
+    pub data: PathBuf,
+    /// As in `Settings`.
+    pub endpoint_url: Option<String>,
+    /// As in `Settings`.
+    pub log_format: LogFormat,
+    /// As in `Settings`.
+    pub log_level: String,
+}
+
+/// Everything for a run, from flags and the file that they name. With problems the settings are
+/// only good for looking for more of them: what a problem is about is left out or defaulted, and a
+/// plugin without a file has an empty path.
+pub fn settings(flags: &Flags) -> (Settings, Vec<Problem>) {
+    let (file, problems) = load(flags);
+    let mut check = check::Check { problems };
+    let settings = check.settings(flags, &file);
+    (settings, check.problems)
+}
+
+/// Where the queues are, from flags and the file that they name; as good as `settings`.
+pub fn places(flags: &Flags) -> (Places, Vec<Problem>) {
+    let (file, problems) = load(flags);
+    let mut check = check::Check { problems };
+    let places = check.places(Layers(&[&flags.program, &file.program]));
+    (places, check.problems)
+}
+
+fn load(flags: &Flags) -> (file::File, Vec<Problem>) {
+    let (file, mut problems) = match &flags.file {
+        None => (file::File::default(), Vec::new()),
+        Some(given) => match std::fs::read_to_string(&given.text) {
+            Ok(text) => file::read(Path::new(&given.text), &text),
+            Err(error) => {
+                let found = format!("cannot read `{}`: {error}", given.text);
+                let wanted = "a configuration file in TOML";
+                let problem = Problem::new(&given.at, found, wanted);
+                let unread = file::File {
+                    unread: true,
+                    ..file::File::default()
+                };
+                (unread, vec![problem])
+            }
+        },
+    };
+    problems.extend(flags.problems.iter().cloned());
+    (file, problems)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! One thing that is wrong with the settings, in one line: where, what was found, what was wanted.
+//! Knows neither files nor flags.
+
+use std::fmt;
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Where: `dispatcher.toml:12`, `--queues`, `DISPATCHER_QUEUES`, a file's or a queue's name.
+    pub at: String,
+    /// What is there: a clause without a full stop.
+    pub found: String,
+    /// What should be there; may be empty where `found` says all.
+    pub wanted: String,
+    /// What to do about it: a likely name, an example.
+    pub hint: Option<String>,
+    /// Whose fault it is; decides the exit code.
+    pub fault: Fault,
+}
+
+/// Whose fault a problem is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// What was asked for is wrong: exit code 2.
+    Settings,
+    /// Something that is needed does not answer: exit code 3.
+    Dependency,
+}
+
+impl Problem {
+    /// A problem with the settings.
+    pub fn new(at: impl Into<String>, found: impl Into<String>, wanted: impl Into<String>) -> Self {
+        Self {
+            at: at.into(),
+            found: found.into(),
+            wanted: wanted.into(),
+            hint: None,
+            fault: Fault::Settings,
+        }
+    }
+
+    /// The same with advice.
+    pub fn hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+
+    /// The same with `did you mean`, if one of the names is near enough to `found`.
+    pub fn nearest<'a>(self, found: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
+        match nearest(found, names) {
+            Some(name) => self.hint(format!("did you mean `{name}`?")),
+            None => self,
+        }
+    }
+
+    /// The same as the fault of something that does not answer.
+    pub fn unreachable(self) -> Self {
+        Self {
+            fault: Fault::Dependency,
+            ..self
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}", self.at, self.found)?;
+        if !self.wanted.is_empty() {
+            write!(out, "; wanted {}", self.wanted)?;
+        }
+        match &self.hint {
+            Some(hint) => write!(out, "; {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The name most like `found`, unless none is near: spelling and dashes count, case does not.
+pub fn nearest<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let plain = |text: &str| text.to_lowercase().replace('_', "-");
+    let found = plain(found);
+    names
+        .into_iter()
+        .map(|name| (strsim::jaro_winkler(&found, &plain(name)), name))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_reads_as_one_line() {
+        let problem = Problem::new("a.toml:3", "unknown key `que`", "queues or name");
+        assert_eq!(
+            problem
+                .clone()
+                .nearest("que", ["queues", "name"])
+                .to_string(),
+            "a.toml:3: unknown key `que`; wanted queues or name; did you mean `queues`?"
+        );
+        assert_eq!(problem.nearest("zzz", ["queues"]).hint, None);
+    }
+
+    #[test]
+    fn near_names_are_found() {
+        let names = ["concurrency", "batch-size", "poll-for"];
+        assert_eq!(nearest("concurency", names), Some("concurrency"));
+        assert_eq!(nearest("batch_size", names), Some("batch-size"));
+        assert_eq!(nearest("BatchSize", names), Some("batch-size"));
+        assert_eq!(nearest("xyz", names), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! One attempt: the handler runs until it answers, its time is up, its leases are lost, or the
+//! process must end. A panic is an answer too.
+
+use crate::clock;
+use crate::job::{Ending, Job};
+use crate::message::{Mishap, Verdict};
+use crate::plugin::{Attempt, Handler};
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+/// What ends an attempt that does not end by itself.
+#[derive(Clone, Copy)]
+pub struct Limits<'a> {
+    /// The longest it may take.
+    pub timeout: Duration,
+    /// Set when it must end at once.
+    pub halt: &'a CancellationToken,
+    /// The runtime whose timers it uses.
+    pub control: &'a Handle,
+}
+
+enum End {
+    Answered(Vec<Verdict>),
+    Panicked(String),
+    TimedOut,
+    AllLost,
+    Halted,
+}
+
+/// Attempts the jobs together and says how each ended, in order.
+pub async fn attempt(
+    handler: &dyn Handler,
+    jobs: Vec<Job>,
+    limits: Limits<'_>,
+) -> Vec<(Job, Ending)> {
+    let mut messages = Vec::with_capacity(jobs.len());
+    let mut held = Vec::with_capacity(jobs.len());
+    for Job {
+        message,
+        lease,
+        permit,
+    } in jobs
+    {
+        messages.push(message);
+        held.push((lease, permit));
+    }
+    let attempt = Arc::new(Attempt {
+        messages,
+        cancelled: held.iter().map(|(lease, _)| lease.lost().clone()).collect(),
+        deadline: clock::now() + limits.timeout,
+        deadline_date: clock::today() + limits.timeout,
+    });
+    let end = run(handler, &attempt, limits).await;
+    // The handler is done with it, unless an instance that is kept still names it.
+    let attempt = Arc::try_unwrap(attempt).unwrap_or_else(|shared| (*shared).clone());
+    let lost: Vec<bool> = attempt
+        .cancelled
+        .iter()
+        .map(CancellationToken::is_cancelled)
+        .collect();
+    let endings = endings(end, &lost, limits.timeout);
+    let jobs = attempt.messages.into_iter().zip(held);
+    jobs.zip(endings)
+        .map(|((message, (lease, permit)), ending)| {
+            (
+                Job {
+                    message,
+                    lease,
+                    permit,
+                },
+                ending,
+            )
+        })
+        .collect()
+}
+
+async fn run(handler: &dyn Handler, attempt: &Arc<Attempt>, limits: Limits<'_>) -> End {
+    let mut handling = pin!(CatchPanic(handler.handle(attempt.clone())));
+    // Most attempts end in their first poll: they need no timer and no watch on their leases.
+    let first = std::future::poll_fn(|cx| Poll::Ready(handling.as_mut().poll(cx))).await;
+    if let Poll::Ready(end) = first {
+        return end;
+    }
+    let timer = {
+        let _entered = limits.control.enter();
+        tokio::time::sleep(attempt.deadline.since(clock::now()))
+    };
+    let all_lost = async {
+        for lost in &attempt.cancelled {
+            lost.cancelled().await;
+        }
+    };
+    tokio::select! {
+        biased; // a guest that computes is stopped from inside, with a backtrace
+        end = &mut handling => end,
+        () = all_lost => End::AllLost,
+        () = limits.halt.cancelled() => End::Halted,
+        () = timer => End::TimedOut,
+    }
+}
+
+/// One ending per message. What a handler answered about a message whose lease is lost does not
+/// count, whatever it was.
+fn endings(end: End, lost: &[bool], timeout: Duration) -> Vec<Ending> {
+    let same = |ending: Ending| vec![ending; lost.len()];
+    let retry = |why| Ending::Verdict(Verdict::Retry { after: None, why });
+    let answered = match end {
+        End::Answered(verdicts) if verdicts.len() == lost.len() => {
+            verdicts.into_iter().map(Ending::Verdict).collect()
+        }
+        End::Answered(verdicts) => same(retry(Mishap::Host(format!(
+            "the handler gave {} verdicts on {} messages",
+            verdicts.len(),
+            lost.len()
+        )))),
+        End::Panicked(why) => same(retry(Mishap::Host(why))),
+        End::TimedOut => same(retry(Mishap::TimedOut(timeout))),
+        End::AllLost => same(Ending::Lost),
+        End::Halted => same(Ending::Returned),
+    };
+    let fence = |(ending, &lost): (Ending, &bool)| match ending {
+        // It was done, whoever holds the message now: worth remembering when it comes back.
+        Ending::Verdict(Verdict::Done) => ending,
+        _ if lost => Ending::Lost,
+        _ => ending,
+    };
+    answered.into_iter().zip(lost).map(fence).collect()
+}
+
+/// Turns a panic of the host's own code into an answer.
+struct CatchPanic<'a>(Pin<Box<dyn Future<Output = Vec<Verdict>> + Send + 'a>>);
+
+impl Future for CatchPanic<'_> {
+    type Output = End;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<End> {
+        // After a panic the future is never polled again, so no broken state is seen.
+        match std::panic::catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx))) {
+            Ok(poll) => poll.map(End::Answered),
+            Err(panic) => {
+                let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+                let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+                let text = text.unwrap_or_else(|| "a panic without words".into());
+                Poll::Ready(End::Panicked(text))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "attempt_tests.rs"]
+mod tests;

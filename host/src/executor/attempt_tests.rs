@@ -1,0 +1,143 @@
+//! Every way in which an attempt can end.
+
+use super::*;
+use crate::job::samples;
+use crate::lease::Ledger;
+use crate::lease::book::Terms;
+use crate::scheduler::room::Room;
+
+type Answer = fn(Arc<Attempt>) -> Pin<Box<dyn Future<Output = Vec<Verdict>> + Send>>;
+
+/// A handler made of one function.
+struct Scripted(Answer);
+
+#[async_trait::async_trait]
+impl Handler for Scripted {
+    fn batch(&self) -> usize {
+        10
+    }
+
+    async fn handle(&self, attempt: Arc<Attempt>) -> Vec<Verdict> {
+        (self.0)(attempt).await
+    }
+}
+
+fn job(id: &str) -> Job {
+    let message = samples::message(id);
+    let terms = Terms {
+        queue: 0,
+        receipt: message.receipt.clone(),
+        received: clock::now(),
+        visibility: Duration::from_secs(30),
+    };
+    let lease = Arc::new(Ledger::default()).open([terms]).remove(0);
+    Job {
+        message,
+        lease,
+        permit: Room::new(1).reserve(1),
+    }
+}
+
+async fn end_of(
+    jobs: Vec<Job>,
+    timeout: Duration,
+    halt: &CancellationToken,
+    answer: Answer,
+) -> Vec<Ending> {
+    let limits = Limits {
+        timeout,
+        halt,
+        control: &Handle::current(),
+    };
+    let ended = attempt(&Scripted(answer), jobs, limits).await;
+    ended.into_iter().map(|(_, ending)| ending).collect()
+}
+
+const LONG: Duration = Duration::from_secs(600);
+
+#[tokio::test]
+async fn verdicts_go_to_their_messages() {
+    let halt = CancellationToken::new();
+    let endings = end_of(vec![job("a"), job("b")], LONG, &halt, |_| {
+        Box::pin(async { vec![Verdict::Done, Verdict::Reject("no".into())] })
+    });
+    let wanted = [Verdict::Done, Verdict::Reject("no".into())].map(Ending::Verdict);
+    assert_eq!(endings.await, wanted);
+}
+
+#[tokio::test]
+async fn a_panic_is_a_retry() {
+    let halt = CancellationToken::new();
+    let endings = end_of(vec![job("a")], LONG, &halt, |_| {
+        Box::pin(async { panic!("of ours") })
+    })
+    .await;
+    let why = Mishap::Host("of ours".into());
+    assert_eq!(
+        endings,
+        [Ending::Verdict(Verdict::Retry { after: None, why })]
+    );
+}
+
+#[tokio::test]
+async fn a_wrong_number_of_verdicts_settles_nothing_as_done() {
+    let halt = CancellationToken::new();
+    let endings = end_of(vec![job("a"), job("b")], LONG, &halt, |_| {
+        Box::pin(async { vec![Verdict::Done] })
+    })
+    .await;
+    assert!(
+        endings
+            .iter()
+            .all(|ending| matches!(ending, Ending::Verdict(Verdict::Retry { .. })))
+    );
+}
+
+#[tokio::test]
+async fn a_handler_that_waits_is_stopped_at_its_time() {
+    let halt = CancellationToken::new();
+    let limit = Duration::from_millis(20);
+    let endings = end_of(vec![job("a")], limit, &halt, |_| {
+        Box::pin(std::future::pending())
+    })
+    .await;
+    let why = Mishap::TimedOut(limit);
+    assert_eq!(
+        endings,
+        [Ending::Verdict(Verdict::Retry { after: None, why })]
+    );
+}
+
+#[tokio::test]
+async fn a_lost_lease_stops_the_attempt() {
+    let halt = CancellationToken::new();
+    let job = job("a");
+    job.lease.lost().cancel();
+    let endings = end_of(vec![job], LONG, &halt, |_| Box::pin(std::future::pending())).await;
+    assert_eq!(endings, [Ending::Lost]);
+}
+
+#[tokio::test]
+async fn in_a_batch_only_the_lost_one_is_fenced() {
+    let halt = CancellationToken::new();
+    let jobs = vec![job("a"), job("b")];
+    jobs[0].lease.lost().cancel();
+    let endings = end_of(jobs, LONG, &halt, |_| {
+        Box::pin(async { vec![Verdict::Reject("a".into()), Verdict::Reject("b".into())] })
+    });
+    assert_eq!(
+        endings.await,
+        [Ending::Lost, Ending::Verdict(Verdict::Reject("b".into()))]
+    );
+}
+
+#[tokio::test]
+async fn a_halt_gives_the_message_back() {
+    let halt = CancellationToken::new();
+    halt.cancel();
+    let endings = end_of(vec![job("a")], LONG, &halt, |_| {
+        Box::pin(std::future::pending())
+    })
+    .await;
+    assert_eq!(endings, [Ending::Returned]);
+}

@@ -1,0 +1,89 @@
+//! Runs jobs on the guest pool: a worker asks for the most urgent jobs when it is free, attempts
+//! them together, and hands them on. Knows no other stage and no plugin by name.
+
+pub mod attempt;
+pub mod pool;
+
+use crate::clock;
+use crate::job::{Ending, Job, Outbox};
+use crate::message::Verdict;
+use crate::plugin::Handler;
+use crate::scheduler::board::Board;
+use crate::telemetry::counters::Counters;
+use attempt::{Limits, attempt};
+use pool::Spawner;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+/// The executor of one route.
+pub struct Executor {
+    /// The route's scheduler.
+    pub board: Arc<Board<Job>>,
+    /// What handles its messages.
+    pub handler: Arc<dyn Handler>,
+    /// The longest that one attempt may take.
+    pub timeout: Duration,
+    /// Where finished jobs go.
+    pub outbox: Outbox,
+    /// The guest threads.
+    pub spawner: Spawner,
+    /// The runtime whose timers end attempts.
+    pub control: Handle,
+    /// Set when running attempts must end.
+    pub halt: CancellationToken,
+    /// What is counted.
+    pub counters: Arc<Counters>,
+}
+
+impl Executor {
+    /// Starts as many workers as there is work for. To be called whenever jobs arrived or a queue
+    /// turned out to be empty.
+    pub fn hire(self: &Arc<Self>) {
+        let hired = self.board.lock().hire();
+        for _ in 0..hired {
+            // A closed pool gives the future back: then the stop has begun, and what waits is
+            // released from the board.
+            let _ = self.spawner.spawn(self.clone().work());
+        }
+    }
+
+    async fn work(self: Arc<Self>) {
+        loop {
+            let next = self.board.lock().next();
+            let Some((lane, jobs)) = next else { break };
+            self.run(lane, jobs).await;
+        }
+        self.board.replan.notify_one();
+        self.board.retired.notify_one();
+    }
+
+    /// One attempt: start, verdicts, hand-over.
+    async fn run(&self, lane: usize, jobs: Vec<Job>) {
+        let started = clock::now();
+        self.counters.attempts.one();
+        let running = self.counters.running.hold();
+        let limits = Limits {
+            timeout: self.timeout,
+            halt: &self.halt,
+            control: &self.control,
+        };
+        let ended = attempt(&*self.handler, jobs, limits).await;
+        drop(running);
+        let took = clock::now().since(started);
+        let groups = ended
+            .iter()
+            .map(|(job, ending)| (job.message.group.as_deref(), !is_done(ending)));
+        let overtaking = self.board.lock().ended(lane, groups, took);
+        let returned = overtaking.into_iter().map(|job| (job, Ending::Returned));
+        for (job, ending) in ended.into_iter().chain(returned) {
+            // See `Outbox`: without a receiver the lease's drop lets the message go.
+            let _ = self.outbox[lane].send(job.finish(ending));
+        }
+    }
+}
+
+fn is_done(ending: &Ending) -> bool {
+    matches!(ending, Ending::Verdict(Verdict::Done))
+}

@@ -1,0 +1,121 @@
+//! Every live task, so that a close can return also those that only a waker knows. It must not
+//! know queues or threads.
+//!
+//! Split into shards, each behind its own lock that is held for a few instructions. The lock also decides between a spawn and a close: a shard is open or closed.
+
+use std::sync::{
+    Arc,
+    atomic::Ordering::{AcqRel, Acquire},
+};
+
+use super::{
+    sync::{AtomicUsize, Mutex, MutexGuard, lock},
+    task::Task,
+};
+
+/// A task's place: shard and index in the shard.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    shard: usize,
+    index: usize,
+}
+
+#[derive(Default)]
+struct Shard {
+    tasks: Vec<Option<Arc<Task>>>,
+    free: Vec<usize>,
+    closed: bool,
+}
+
+impl Shard {
+    fn len(&self) -> usize {
+        self.tasks.len() - self.free.len()
+    }
+}
+
+pub(super) struct Live {
+    shards: Box<[Mutex<Shard>]>,
+    /// Shards that are closed and empty; they stay so.
+    ended: AtomicUsize,
+}
+
+/// The right to add one task, against which no close can happen.
+pub(super) struct Entry<'a> {
+    shard: MutexGuard<'a, Shard>,
+    number: usize,
+}
+
+impl Entry<'_> {
+    pub(super) fn fill(mut self, make: impl FnOnce(Slot) -> Arc<Task>) -> Arc<Task> {
+        let index = self.shard.free.pop().unwrap_or_else(|| {
+            self.shard.tasks.push(None);
+            self.shard.tasks.len() - 1
+        });
+        let task = make(Slot {
+            shard: self.number,
+            index,
+        });
+        self.shard.tasks[index] = Some(Arc::clone(&task));
+        task
+    }
+}
+
+impl Live {
+    pub(super) fn new(shards: usize) -> Self {
+        let shards = (0..shards).map(|_| Mutex::new(Shard::default())).collect();
+        Self {
+            shards,
+            ended: AtomicUsize::new(0),
+        }
+    }
+
+    /// Room for one task in the shard `hint` points at; `None` once closed.
+    pub(super) fn admit(&self, hint: usize) -> Option<Entry<'_>> {
+        let number = hint % self.shards.len();
+        let shard = lock(&self.shards[number]);
+        (!shard.closed).then_some(Entry { shard, number })
+    }
+
+    /// Forgets a task that is over; `true` when it was the last one of a closed pool.
+    pub(super) fn remove(&self, slot: Slot) -> bool {
+        let mut shard = lock(&self.shards[slot.shard]);
+        let task = shard.tasks[slot.index].take();
+        shard.free.push(slot.index);
+        let ended = shard.closed && shard.len() == 0;
+        drop(shard);
+        drop(task);
+        ended && self.ended.fetch_add(1, AcqRel) + 1 == self.shards.len()
+    }
+
+    /// Admits nothing from here on.
+    pub(super) fn close(&self) {
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let ended = !shard.closed && shard.len() == 0;
+            shard.closed = true;
+            drop(shard);
+            if ended {
+                self.ended.fetch_add(1, AcqRel);
+            }
+        }
+    }
+
+    /// Closed and empty.
+    pub(super) fn is_over(&self) -> bool {
+        self.ended.load(Acquire) == self.shards.len()
+    }
+
+    /// Takes out every task, once closed and with no worker left.
+    pub(super) fn drain(&self) -> Vec<Arc<Task>> {
+        let take = |shard: &Mutex<Shard>| {
+            let mut shard = lock(shard);
+            shard.free.clear();
+            std::mem::take(&mut shard.tasks)
+        };
+        self.shards.iter().flat_map(take).flatten().collect()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
+    }
+}

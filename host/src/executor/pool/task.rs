@@ -1,0 +1,94 @@
+//! One spawned future and its waker. It must not know how tasks are queued or who polls them.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, Weak},
+    task::{Context, Poll, Wake, Waker},
+};
+
+use super::{
+    live::Slot,
+    shared::Shared,
+    state::State,
+    sync::{Mutex, contain, lock},
+    worker,
+};
+
+/// A future that the pool did not finish, as [`Pool::close`](super::Pool::close) returns it.
+pub type Returned = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What one poll left behind.
+pub(super) enum Ran {
+    /// It waits for a wake.
+    Suspended,
+    /// It was woken while it ran: it must be queued again.
+    Yielded,
+    /// It is over and dropped; `panics` is how often its code panicked, in the poll or the drop.
+    Ended { panics: u64 },
+}
+
+pub(super) struct Task {
+    state: State,
+    /// Locked by whoever polls, so never contended; empty when the task is over.
+    future: Mutex<Option<Returned>>,
+    /// Weak, for a task lies in the pool's own queues.
+    pub(super) home: Weak<Shared>,
+    pub(super) slot: Slot,
+}
+
+impl Task {
+    /// A task that the caller must queue.
+    pub(super) fn new(future: Returned, home: Weak<Shared>, slot: Slot) -> Arc<Self> {
+        Arc::new(Self {
+            state: State::queued(),
+            future: Mutex::new(Some(future)),
+            home,
+            slot,
+        })
+    }
+
+    /// Polls once.
+    pub(super) fn run(self: &Arc<Self>) -> Ran {
+        self.state.begin();
+        let waker = Waker::from(Arc::clone(self));
+        let mut slot = lock(&self.future);
+        let polled = match slot.as_mut() {
+            Some(future) => contain(|| future.as_mut().poll(&mut Context::from_waker(&waker))),
+            None => Some(Poll::Ready(())),
+        };
+        if polled == Some(Poll::Pending) {
+            // Unlocked first: once suspended, another worker may run it.
+            drop(slot);
+            return if self.state.suspend() {
+                Ran::Yielded
+            } else {
+                Ran::Suspended
+            };
+        }
+        drop(slot);
+        let dropped = contain(|| drop(self.take()));
+        Ran::Ended {
+            panics: u64::from(polled.is_none()) + u64::from(dropped.is_none()),
+        }
+    }
+
+    /// Ends the task, and takes what is left of it. No poll may be under way.
+    pub(super) fn take(&self) -> Option<Returned> {
+        self.state.finish();
+        lock(&self.future).take()
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        if self.state.wake() {
+            worker::enqueue(self);
+        }
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.state.wake() {
+            worker::enqueue(Arc::clone(self));
+        }
+    }
+}

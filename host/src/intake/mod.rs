@@ -1,0 +1,192 @@
+//! The first stage: asks the queues for what the scheduler wants, and turns what comes into jobs.
+//! A lease begins at the moment before its call. Knows no other stage and no backend by name.
+
+pub mod trouble;
+
+use crate::clock::{self, Moment};
+use crate::job::{Ending, Job, Outbox};
+use crate::lease::Ledger;
+use crate::lease::book::Terms;
+use crate::message::Message;
+use crate::queue::{Ask, Queue, QueueError, Received};
+use crate::scheduler::Poll;
+use crate::scheduler::board::Board;
+use crate::tasks::Group;
+use crate::telemetry::counters::Counters;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use trouble::Trouble;
+
+/// One queue of a route, to be received from.
+pub struct Source {
+    /// The queue.
+    pub queue: Arc<dyn Queue>,
+    /// Its place in the keeper's list.
+    pub place: usize,
+    /// How long what is received stays invisible.
+    pub visibility: Duration,
+}
+
+/// What the stages after this one say about a message that has just arrived.
+pub trait Arrivals: Send + Sync {
+    /// How a message of the queue `lane` ends that need not run; `None`: it runs.
+    fn ending(&self, lane: usize, message: &Message) -> Option<Ending>;
+    /// Whether a message that was not started is better finished than given back at a stop.
+    fn prefers_finishing(&self, lane: usize, message: &Message) -> bool;
+    /// Jobs have arrived, or a queue turned out to be empty.
+    fn arrived(&self);
+}
+
+/// The intake of one route.
+pub struct Intake {
+    /// The route's scheduler.
+    pub board: Arc<Board<Job>>,
+    /// The route's queues, in the order of its lanes.
+    pub sources: Vec<Source>,
+    /// Where leases are entered.
+    pub ledger: Arc<Ledger>,
+    /// Where jobs go that need not run.
+    pub outbox: Outbox,
+    /// The stages after this one.
+    pub arrivals: Arc<dyn Arrivals>,
+    /// Set when nothing more is to be asked for.
+    pub stop: CancellationToken,
+    /// What is counted.
+    pub counters: Arc<Counters>,
+}
+
+struct Answer {
+    poll: Poll,
+    called: Moment,
+    received: Result<Received, QueueError>,
+}
+
+impl Intake {
+    /// Polls until the stop, then until the last poll under way was answered.
+    pub async fn run(self) {
+        let mut polls: Group<Answer> = Group::new();
+        let mut troubles: Vec<Trouble> = self.sources.iter().map(|_| Trouble::default()).collect();
+        let room = self.board.lock().room().clone();
+        let mut stopping = false;
+        while !stopping || !polls.is_empty() {
+            let now = clock::now();
+            let (plan, next) = {
+                let mut scheduler = self.board.lock();
+                (scheduler.plan(now), scheduler.next_attention(now))
+            };
+            for poll in plan {
+                polls.spawn(self.receive(poll));
+            }
+            tokio::select! {
+                answer = polls.next() => self.take(answer, &mut troubles),
+                () = room.freed() => {}
+                () = self.board.replan.notified() => {}
+                () = clock::sleep_until(next) => {}
+                () = self.stop.cancelled(), if !stopping => {
+                    stopping = true;
+                    self.release_waiting();
+                }
+            }
+        }
+    }
+
+    fn receive(&self, poll: Poll) -> impl Future<Output = Answer> + Send + 'static {
+        let source = &self.sources[poll.lane];
+        let queue = source.queue.clone();
+        let ask = Ask {
+            max: poll.max,
+            visibility: source.visibility,
+            wait: poll.wait,
+        };
+        let stop = self.stop.clone();
+        self.counters.receive_calls.one();
+        async move {
+            let called = clock::now();
+            let received = queue.receive(ask, &stop).await;
+            Answer {
+                poll,
+                called,
+                received,
+            }
+        }
+    }
+
+    fn take(&self, answer: Answer, troubles: &mut [Trouble]) {
+        let Answer {
+            mut poll,
+            called,
+            received,
+        } = answer;
+        let lane = poll.lane;
+        let name = &self.sources[lane].queue.identity().name;
+        let now = clock::now();
+        match received {
+            Err(error) => {
+                let rest = troubles[lane].failed(name, &error, now);
+                self.counters.failed_calls.one();
+                self.board.lock().failed(poll, rest, now);
+            }
+            Ok(Received { messages, drained }) => {
+                troubles[lane].passed(name);
+                self.counters.received.many(messages.len());
+                let jobs = self.jobs(&mut poll, called, messages);
+                let jobs = self.sort_out(lane, jobs);
+                self.board.lock().answered(poll, jobs, drained, now);
+            }
+        }
+        self.arrivals.arrived();
+    }
+
+    fn jobs(&self, poll: &mut Poll, called: Moment, messages: Vec<Message>) -> Vec<Job> {
+        let source = &self.sources[poll.lane];
+        let terms = messages.iter().map(|message| Terms {
+            queue: source.place,
+            receipt: message.receipt.clone(),
+            received: called,
+            visibility: source.visibility,
+        });
+        let leases = self.ledger.open(terms);
+        let seated = messages.into_iter().zip(leases);
+        seated
+            .map(|(message, lease)| Job {
+                message,
+                lease,
+                permit: poll.seat(),
+            })
+            .collect()
+    }
+
+    /// Sends on what need not run, and what comes after the stop and is better given back.
+    fn sort_out(&self, lane: usize, jobs: Vec<Job>) -> Vec<Job> {
+        let stopping = self.stop.is_cancelled();
+        let ending = |job: &Job| {
+            let given_back = stopping && !self.arrivals.prefers_finishing(lane, &job.message);
+            let needless = self.arrivals.ending(lane, &job.message);
+            needless.or_else(|| given_back.then_some(Ending::Returned))
+        };
+        let mut run = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            match ending(&job) {
+                None => run.push(job),
+                Some(ending) => self.hand_on(lane, job, ending),
+            }
+        }
+        run
+    }
+
+    fn release_waiting(&self) {
+        let released = self
+            .board
+            .lock()
+            .stop(|lane, job| !self.arrivals.prefers_finishing(lane, &job.message));
+        for (lane, job) in released {
+            self.hand_on(lane, job, Ending::Returned);
+        }
+    }
+
+    fn hand_on(&self, lane: usize, job: Job, ending: Ending) {
+        // See `Outbox`: without a receiver the lease's drop lets the message go.
+        let _ = self.outbox[lane].send(job.finish(ending));
+    }
+}

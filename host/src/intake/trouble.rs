@@ -1,0 +1,67 @@
+//! A queue that cannot be received from: how long to rest, and how often to say so. Pure, told
+//! `now`; the log line is its only effect.
+
+use crate::backoff;
+use crate::clock::Moment;
+use crate::queue::QueueError;
+use std::time::Duration;
+
+/// The first and the longest rest after a failed receive.
+const REST: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// A lasting failure is said this often.
+const SAID_EVERY: Duration = Duration::from_secs(60);
+
+/// The failures of one queue in a row.
+#[derive(Debug, Default)]
+pub struct Trouble {
+    failures: u32,
+    said: Option<Moment>,
+}
+
+impl Trouble {
+    /// One more failure. Answers with the rest before the next poll.
+    pub fn failed(&mut self, queue: &str, error: &QueueError, now: Moment) -> Duration {
+        self.failures = self.failures.saturating_add(1);
+        if self.said.is_none_or(|said| now.since(said) >= SAID_EVERY) {
+            self.said = Some(now);
+            tracing::error!(
+                queue,
+                failures = self.failures,
+                "cannot receive, and tries again: {error}"
+            );
+        }
+        // Half of it is certain, so that a failing endpoint is never hammered.
+        let rest = backoff::ceiling(REST.0, REST.1, self.failures) / 2;
+        rest + backoff::full_jitter(REST.0 / 2, REST.1 / 2, self.failures, fastrand::u64(..))
+    }
+
+    /// A receive succeeded.
+    pub fn passed(&mut self, queue: &str) {
+        if self.failures > 0 {
+            tracing::info!(queue, failures = self.failures, "receives again");
+        }
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::Trouble as Kind;
+
+    #[test]
+    fn lesson_22_failures_rest_longer_and_longer() {
+        let error = QueueError {
+            kind: Kind::Denied,
+            message: "expired token".into(),
+        };
+        let mut trouble = Trouble::default();
+        let rests: Vec<_> = (0..10)
+            .map(|_| trouble.failed("q", &error, Moment::default()))
+            .collect();
+        assert!(rests[0] >= Duration::from_millis(250));
+        assert!(rests[9] >= Duration::from_secs(15) && rests[9] <= Duration::from_secs(30));
+        trouble.passed("q");
+        assert!(trouble.failed("q", &error, Moment::default()) <= Duration::from_millis(500));
+    }
+}

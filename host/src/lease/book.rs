@@ -1,0 +1,299 @@
+//! Which deliveries are ours, until when, and which extension is due: pure, told `now`. Knows no
+//! backend and makes no call.
+
+use crate::clock::Moment;
+use crate::message::Receipt;
+use crate::queue::{ItemError, VISIBILITY_CEILING};
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// No queue is asked for less: calls carry whole seconds, and half a lease must outlast a call.
+pub const SHORTEST_VISIBILITY: Duration = Duration::from_secs(2);
+/// A request for all that the ceiling leaves is refused if it arrives late (SQS developer guide
+/// advises 43,195 s), so this much is left on the table.
+const CEILING_MARGIN: Duration = Duration::from_secs(5);
+/// What is due within this part of its visibility joins a call that is made anyway.
+const JOIN_FRACTION: u32 = 4;
+
+/// One lease in the book.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId(u64);
+
+/// What a lease begins with.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    /// The queue's place in the keeper's list.
+    pub queue: usize,
+    /// The delivery's token.
+    pub receipt: Receipt,
+    /// The moment before the receive was called: from there everything is counted.
+    pub received: Moment,
+    /// What the receive asked for, and every extension will.
+    pub visibility: Duration,
+}
+
+/// One call that is due: items of one queue, those that run out first in front.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// The queue's place in the keeper's list.
+    pub queue: usize,
+    /// What to extend, and for how long from the call on.
+    pub items: Vec<(LeaseId, Receipt, Duration)>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    terms: Terms,
+    deadline: Moment,
+    extend_at: Moment,
+    state: State,
+    cancelled: CancellationToken,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Extended whenever it is due.
+    Kept,
+    /// A call for it is under way.
+    Extending,
+    /// Not extended any more: being settled, at the ceiling, or refused. Ends at its deadline.
+    Ending,
+    /// Being settled while the last extension is still under way.
+    EndingExtending,
+    /// Ran out or was taken away; what its attempt answers does not count.
+    Lost,
+}
+
+/// All leases of a process.
+#[derive(Debug, Default)]
+pub struct Book {
+    entries: HashMap<LeaseId, Entry>,
+    /// When each entry needs attention: an extension is due or its deadline has come.
+    agenda: BTreeSet<(Moment, LeaseId)>,
+    opened: u64,
+}
+
+impl Book {
+    /// Enters a lease. The token is set when the lease is lost.
+    pub fn open(&mut self, terms: Terms) -> (LeaseId, CancellationToken) {
+        self.opened += 1;
+        let id = LeaseId(self.opened);
+        let cancelled = CancellationToken::new();
+        let deadline = terms.received + terms.visibility;
+        let entry = Entry {
+            extend_at: terms.received + terms.visibility / 2,
+            deadline,
+            state: State::Kept,
+            cancelled: cancelled.clone(),
+            terms,
+        };
+        self.agenda.insert((entry.attention(), id));
+        self.entries.insert(id, entry);
+        (id, cancelled)
+    }
+
+    /// Strikes a lease out, settled or given up: nothing more is done for it.
+    pub fn close(&mut self, id: LeaseId) {
+        if let Some(entry) = self.entries.remove(&id) {
+            self.agenda.remove(&(entry.attention(), id));
+        }
+    }
+
+    /// Stops extending and says until when the delivery may be settled; `None` if it is lost.
+    pub fn settle(&mut self, id: LeaseId, now: Moment) -> Option<Moment> {
+        self.change(id, |entry| {
+            if entry.deadline <= now {
+                entry.lose();
+            }
+            entry.state = match entry.state {
+                State::Kept => State::Ending,
+                State::Extending => State::EndingExtending,
+                other => other,
+            };
+        });
+        let entry = self.entries.get(&id)?;
+        (entry.state != State::Lost).then_some(entry.deadline)
+    }
+
+    /// Whether an extension of this lease is under way: a release now could be overtaken by it.
+    pub fn extending(&self, id: LeaseId) -> bool {
+        let state = self.entries.get(&id).map(|entry| entry.state);
+        matches!(state, Some(State::Extending | State::EndingExtending))
+    }
+
+    /// When something is due next.
+    pub fn next_attention(&self) -> Option<Moment> {
+        self.agenda.first().map(|(at, _)| *at)
+    }
+
+    /// Loses what has run out, and answers with the calls that are due, at most `batch(queue)`
+    /// items in each. Each item stays under way until `extended` is told about it.
+    pub fn due(&mut self, now: Moment, batch: impl Fn(usize) -> usize) -> Vec<Call> {
+        let mut due = Vec::new();
+        while let Some(&(at, id)) = self.agenda.first() {
+            if at > now {
+                break;
+            }
+            match self.attend(id, now) {
+                Some(queue) => due.push((queue, id)),
+                None => continue,
+            }
+        }
+        self.fill(due, now, batch)
+    }
+
+    /// Takes one entry whose time has come off the agenda's head. Says its queue if an extension
+    /// is due.
+    fn attend(&mut self, id: LeaseId, now: Moment) -> Option<usize> {
+        let mut due = None;
+        self.change(id, |entry| {
+            if entry.deadline <= now {
+                entry.lose();
+            } else if entry.longest_extension(now).is_none() {
+                entry.state = State::Ending;
+            } else {
+                entry.state = State::Extending;
+                due = Some(entry.terms.queue);
+            }
+        });
+        due
+    }
+
+    /// Groups what is due into calls and lets what is nearly due of the same queue ride along.
+    fn fill(
+        &mut self,
+        due: Vec<(usize, LeaseId)>,
+        now: Moment,
+        batch: impl Fn(usize) -> usize,
+    ) -> Vec<Call> {
+        let mut by_queue: HashMap<usize, Vec<LeaseId>> = HashMap::new();
+        for (queue, id) in due {
+            by_queue.entry(queue).or_default().push(id);
+        }
+        let mut calls = Vec::new();
+        for (queue, mut ids) in by_queue {
+            let size = batch(queue).max(1);
+            let spare = (size - ids.len() % size) % size;
+            let near: Vec<LeaseId> = self.nearly_due(queue, now).take(spare).collect();
+            for id in near {
+                if self.attend(id, now).is_some() {
+                    ids.push(id);
+                }
+            }
+            ids.sort_by_key(|id| self.entries.get(id).map(|entry| entry.deadline));
+            for chunk in ids.chunks(size) {
+                let item = |id: &LeaseId| {
+                    let entry = self.entries.get(id)?;
+                    let length = entry.longest_extension(now)?;
+                    Some((*id, entry.terms.receipt.clone(), length))
+                };
+                calls.push(Call {
+                    queue,
+                    items: chunk.iter().filter_map(item).collect(),
+                });
+            }
+        }
+        calls.sort_by_key(|call| call.queue);
+        calls
+    }
+
+    fn nearly_due(&self, queue: usize, now: Moment) -> impl Iterator<Item = LeaseId> + '_ {
+        self.agenda
+            .iter()
+            .map_while(move |&(at, id)| {
+                let entry = self.entries.get(&id)?;
+                let horizon = now + entry.terms.visibility / JOIN_FRACTION;
+                (at <= horizon).then_some((id, entry))
+            })
+            .filter(move |(_, entry)| entry.state == State::Kept && entry.terms.queue == queue)
+            .map(|(id, _)| id)
+    }
+
+    /// Notes a call's answer for one item. `called` is the moment before the call, `asked` the
+    /// time it asked for. Late, repeated and unknown answers are harmless.
+    pub fn extended(
+        &mut self,
+        id: LeaseId,
+        called: Moment,
+        asked: Duration,
+        answer: &Result<(), ItemError>,
+        now: Moment,
+    ) {
+        self.change(id, |entry| {
+            let settling = match entry.state {
+                State::Extending => false,
+                State::EndingExtending => true,
+                State::Kept | State::Ending | State::Lost => return,
+            };
+            entry.state = if settling { State::Ending } else { State::Kept };
+            match answer {
+                Ok(()) => {
+                    entry.deadline = called + asked;
+                    entry.extend_at = called + asked / 2;
+                }
+                Err(ItemError::Passing(_)) => {
+                    let left = entry.deadline.since(now);
+                    entry.extend_at = now + (left / 4).max(Duration::from_millis(50));
+                }
+                Err(ItemError::Refused(_)) => entry.state = State::Ending,
+                Err(ItemError::Gone(_)) => entry.lose(),
+            }
+            if entry.deadline <= now {
+                entry.lose();
+            }
+        });
+    }
+
+    /// Every change goes through here, so the agenda always agrees with the entries.
+    fn change(&mut self, id: LeaseId, change: impl FnOnce(&mut Entry)) {
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return;
+        };
+        let before = entry.attention();
+        change(entry);
+        let after = entry.attention();
+        let lost = entry.state == State::Lost;
+        self.agenda.remove(&(before, id));
+        if !lost {
+            self.agenda.insert((after, id));
+        }
+    }
+
+    /// How many leases are held, lost ones that were not closed yet included.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether no lease is held.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+impl Entry {
+    fn attention(&self) -> Moment {
+        match self.state {
+            State::Kept => self.extend_at.min(self.deadline),
+            _ => self.deadline,
+        }
+    }
+
+    /// How long an extension may ask for; `None` once the ceiling leaves less than a second.
+    fn longest_extension(&self, now: Moment) -> Option<Duration> {
+        let ceiling = self.terms.received + (VISIBILITY_CEILING - CEILING_MARGIN);
+        let left = ceiling.since(now);
+        let whole_seconds = Duration::from_secs(left.min(self.terms.visibility).as_secs());
+        let gains = now + whole_seconds > self.deadline;
+        (gains && whole_seconds >= Duration::from_secs(1)).then_some(whole_seconds)
+    }
+
+    fn lose(&mut self) {
+        self.state = State::Lost;
+        self.cancelled.cancel();
+    }
+}
+
+#[cfg(test)]
+#[path = "book_tests.rs"]
+mod tests;

@@ -1,0 +1,89 @@
+//! Waking the receivers of other processes: a file that senders write to after their commit and
+//! that receivers watch. Only a hint: a sender that was killed in between has not rung, and the
+//! writer's slow look finds what it sent. Knows neither SQL nor queues.
+
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The bell of one store.
+pub struct Bell {
+    path: PathBuf,
+    file: File,
+    ears: Arc<Ears>,
+    // Kept for its Drop, which ends the watch.
+    watch: Option<RecommendedWatcher>,
+    tried: bool,
+}
+
+/// What the watcher's thread reads before it disturbs anybody.
+#[derive(Default)]
+struct Ears {
+    /// Somebody waits.
+    open: AtomicBool,
+    /// A ring has been passed on and not been looked into yet.
+    ringing: AtomicBool,
+}
+
+impl Bell {
+    /// A bell that nobody watches yet. `file` is open for writing.
+    pub fn new(path: PathBuf, file: File) -> Self {
+        Self {
+            path,
+            file,
+            ears: Arc::default(),
+            watch: None,
+            tried: false,
+        }
+    }
+
+    /// Wakes whoever watches. Failing is no error: they look by themselves, later.
+    pub fn ring(&mut self) {
+        let rung = self.file.rewind().and_then(|()| self.file.write_all(b"!"));
+        if let Err(error) = rung {
+            tracing::debug!(%error, path = %self.path.display(), "cannot ring the bell");
+        }
+    }
+
+    /// Whether rings should be passed on from now.
+    pub fn listen(&self, open: bool) {
+        self.ears.open.store(open, Ordering::SeqCst);
+    }
+
+    /// Says that the last ring is being looked into: the next one is news.
+    pub fn heard(&self) {
+        self.ears.ringing.store(false, Ordering::SeqCst);
+    }
+
+    /// Begins to watch, at the first call only; `on_ring` runs on the watcher's own thread.
+    pub fn watch(&mut self, on_ring: impl Fn() + Send + 'static) {
+        if std::mem::replace(&mut self.tried, true) {
+            return;
+        }
+        let ears = self.ears.clone();
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            let rung = event.is_ok_and(|event| event.kind.is_modify());
+            if rung
+                && ears.open.load(Ordering::SeqCst)
+                && !ears.ringing.swap(true, Ordering::SeqCst)
+            {
+                on_ring();
+            }
+        })
+        .and_then(|mut watcher| {
+            watcher.watch(&self.path, RecursiveMode::NonRecursive)?;
+            Ok(watcher)
+        });
+        match watcher {
+            Ok(watcher) => self.watch = Some(watcher),
+            Err(error) => tracing::warn!(
+                %error,
+                path = %self.path.display(),
+                "cannot watch for messages of other processes; looking once a second instead"
+            ),
+        }
+    }
+}

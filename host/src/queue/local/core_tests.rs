@@ -1,0 +1,325 @@
+//! Tests of the core on a database in memory, with a clock of their own.
+
+use super::deliver::{GROUP_HAS, NEXT_DUE, READ, next_due, receive, send};
+use super::look::{DEPTH, depth, names, peek, queue_id};
+use super::schema::in_memory;
+use super::settle::{Answer, MOVED, Origin, PROMOTE, REASON, SOURCE, extend, settle};
+use super::turn::{Delivery, Turn};
+use crate::clock::Timestamp;
+use crate::message::{Attribute, AttributeValue, Message, Outcome, Outgoing, Receipt};
+use crate::queue::{Ask, Depth, ItemError};
+use rusqlite::types::Null;
+use rusqlite::{Connection, params_from_iter};
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct World {
+    connection: Connection,
+    now: Timestamp,
+    origin: Origin,
+}
+
+impl World {
+    fn new() -> Self {
+        let connection = in_memory();
+        let id = queue_id(&connection, "q").unwrap();
+        Self {
+            connection,
+            now: Timestamp(1_000_000),
+            origin: Origin {
+                id,
+                name: "q".into(),
+                dead_letter: Some("q.dead".into()),
+            },
+        }
+    }
+
+    fn turn(&self) -> Turn<'_> {
+        Turn::new(&self.connection, self.now)
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+    }
+
+    fn send(&self, body: &str, group: Option<&str>, delay: Duration) -> String {
+        let item = Outgoing {
+            body: body.into(),
+            delay,
+            group: group.map(Into::into),
+            ..Outgoing::default()
+        };
+        let mut answers = send(&mut self.turn(), self.origin.id, &[item]).unwrap();
+        answers.remove(0).unwrap()
+    }
+
+    fn receive_for(&self, max: usize, visibility: Duration) -> Vec<Message> {
+        let ask = Ask {
+            max,
+            visibility,
+            wait: Duration::ZERO,
+        };
+        let received = receive(&mut self.turn(), self.origin.id, "local:q", ask).unwrap();
+        assert_eq!(received.drained, received.messages.len() < max);
+        received.messages
+    }
+
+    fn receive(&self, max: usize) -> Vec<Message> {
+        self.receive_for(max, 30 * SECOND)
+    }
+
+    fn bodies(&self) -> Vec<String> {
+        self.receive(10).into_iter().map(|m| m.body).collect()
+    }
+
+    fn settle(&self, message: &Message, outcome: Outcome) -> Answer {
+        let delivery = Delivery::parse(&message.receipt).unwrap();
+        settle(&mut self.turn(), &self.origin, delivery, &outcome).unwrap()
+    }
+
+    fn extend(&self, message: &Message, more: Duration) -> Answer {
+        let delivery = Delivery::parse(&message.receipt).unwrap();
+        extend(&mut self.turn(), self.origin.id, delivery, more).unwrap()
+    }
+
+    fn depth(&self) -> Depth {
+        depth(&self.turn(), self.origin.id).unwrap()
+    }
+}
+
+#[test]
+fn a_message_comes_as_it_was_sent() {
+    let mut world = World::new();
+    let item = Outgoing {
+        body: "\0 ü \u{10ffff}".into(),
+        attributes: vec![
+            Attribute::text("colour", "r\0t"),
+            Attribute {
+                name: "raw".into(),
+                data_type: "Binary.png".into(),
+                value: AttributeValue::Binary(vec![0, 255, 10]),
+            },
+        ],
+        ..Outgoing::default()
+    };
+    let sent = send(
+        &mut world.turn(),
+        world.origin.id,
+        std::slice::from_ref(&item),
+    )
+    .unwrap();
+    let sent_at = world.now;
+    world.pass(SECOND);
+    let got = world.receive(1).remove(0);
+    assert_eq!(Ok(&got.id), sent[0].as_ref());
+    assert_eq!((&got.body, &got.attributes), (&item.body, &item.attributes));
+    assert_eq!((got.receive_count, got.sent_at), (1, Some(sent_at)));
+    assert_eq!(got.first_received_at, Some(world.now));
+    world.pass(31 * SECOND);
+    let again = world.receive(1).remove(0);
+    assert_eq!((&again.id, again.receive_count), (&got.id, 2));
+    assert_eq!(again.first_received_at, got.first_received_at);
+}
+
+#[test]
+fn the_order_is_of_becoming_visible_then_of_sending() {
+    let mut world = World::new();
+    world.send("late", None, 5 * SECOND);
+    world.send("first", None, Duration::ZERO);
+    world.send("second", None, Duration::ZERO);
+    assert_eq!(world.bodies(), ["first", "second"]);
+    world.pass(5 * SECOND);
+    assert_eq!(world.bodies(), ["late"]);
+    world.pass(60 * SECOND);
+    assert_eq!(world.bodies(), ["first", "second", "late"]);
+}
+
+#[test]
+fn delays_may_last_for_years_and_for_ever() {
+    let mut world = World::new();
+    let years = SECOND * 60 * 60 * 24 * 365 * 30;
+    world.send("far", None, years);
+    world.send("never", None, Duration::MAX);
+    world.pass(years - SECOND);
+    assert!(world.receive(1).is_empty());
+    assert_eq!(
+        next_due(&world.turn(), world.origin.id).unwrap(),
+        Some(world.now + SECOND)
+    );
+    world.pass(SECOND);
+    assert_eq!(world.bodies(), ["far"]);
+    assert_eq!(world.depth().delayed, 1);
+}
+
+#[test]
+fn a_group_goes_one_by_one_and_its_head_holds_it_back() {
+    let mut world = World::new();
+    world.send("a1", Some("a"), 10 * SECOND);
+    world.send("a2", Some("a"), Duration::ZERO);
+    world.send("b1", Some("b"), Duration::ZERO);
+    world.send("b2", Some("b"), Duration::ZERO);
+    let b1 = world.receive(10);
+    assert_eq!(b1.len(), 1);
+    assert_eq!(world.settle(&b1[0], Outcome::Release(20 * SECOND)), Ok(()));
+    world.pass(10 * SECOND);
+    let a1 = world.receive(10);
+    assert_eq!(a1[0].body, "a1");
+    assert_eq!(world.settle(&a1[0], Outcome::Delete), Ok(()));
+    assert_eq!(world.bodies(), ["a2"]);
+    world.pass(10 * SECOND);
+    assert_eq!(world.bodies(), ["b1"], "what was released stays the head");
+}
+
+#[test]
+fn a_receipt_is_void_once_the_message_was_received_again() {
+    let mut world = World::new();
+    world.send("x", None, Duration::ZERO);
+    let first = world.receive(1).remove(0);
+    world.pass(30 * SECOND);
+    assert_eq!(world.extend(&first, 30 * SECOND), Ok(()), "nobody has it");
+    world.pass(30 * SECOND);
+    let second = world.receive(1).remove(0);
+    for outcome in [
+        Outcome::Delete,
+        Outcome::Release(SECOND),
+        Outcome::DeadLetter("x".into()),
+    ] {
+        let answer = world.settle(&first, outcome);
+        assert!(matches!(answer, Err(ItemError::Gone(_))), "{answer:?}");
+    }
+    assert!(matches!(
+        world.extend(&first, SECOND),
+        Err(ItemError::Gone(_))
+    ));
+    assert_eq!(world.settle(&second, Outcome::Delete), Ok(()));
+    assert_eq!(world.settle(&second, Outcome::Delete), Ok(()), "harmless");
+    assert!(matches!(
+        world.extend(&second, SECOND),
+        Err(ItemError::Gone(_))
+    ));
+}
+
+#[test]
+fn no_extension_goes_beyond_twelve_hours_from_the_receive() {
+    let mut world = World::new();
+    world.send("x", None, Duration::ZERO);
+    let message = world.receive_for(1, 43_200 * SECOND).remove(0);
+    world.pass(43_100 * SECOND);
+    assert_eq!(world.extend(&message, 100 * SECOND), Ok(()));
+    let answer = world.extend(&message, 101 * SECOND);
+    assert!(matches!(answer, Err(ItemError::Refused(_))), "{answer:?}");
+    world.now = Timestamp(0);
+    assert_eq!(
+        world.extend(&message, SECOND),
+        Ok(()),
+        "the clock went back"
+    );
+}
+
+#[test]
+fn a_dead_letter_keeps_its_id_and_says_why_and_whence() {
+    let mut world = World::new();
+    let id = world.send("x", Some("g"), Duration::ZERO);
+    world.send("y", Some("g"), Duration::ZERO);
+    let message = world.receive(10).remove(0);
+    let outcome = Outcome::DeadLetter("bad \"day\"".into());
+    assert_eq!(world.settle(&message, outcome.clone()), Ok(()));
+    assert_eq!(world.settle(&message, outcome), Ok(()), "harmless");
+    assert_eq!(world.bodies(), ["y"], "the group goes on");
+    assert_eq!(names(&world.turn()).unwrap(), ["q", "q.dead"]);
+    world.origin.id = queue_id(&world.connection, "q.dead").unwrap();
+    let dead = world.receive(10);
+    assert_eq!(dead.len(), 1);
+    assert_eq!((&dead[0].id, dead[0].receive_count), (&id, 1));
+    assert_eq!(dead[0].group.as_deref(), Some("g"));
+    assert_eq!(
+        dead[0].attributes,
+        [
+            Attribute::text(REASON, "bad \"day\""),
+            Attribute::text(SOURCE, "local:q")
+        ]
+    );
+    world.origin.dead_letter = None;
+    let answer = world.settle(&dead[0], Outcome::DeadLetter(String::new()));
+    assert!(matches!(answer, Err(ItemError::Refused(_))), "{answer:?}");
+}
+
+#[test]
+fn a_receipt_of_another_queue_or_no_receipt_is_told_so() {
+    let mut world = World::new();
+    world.send("x", None, Duration::ZERO);
+    let message = world.receive(1).remove(0);
+    world.origin.id = queue_id(&world.connection, "other").unwrap();
+    let answer = world.settle(&message, Outcome::Delete);
+    assert!(matches!(answer, Err(ItemError::Gone(_))), "{answer:?}");
+    for text in ["", "7", "a.b", "1.2.3"] {
+        let answer = Delivery::parse(&Receipt(text.into()));
+        assert!(matches!(answer, Err(ItemError::Refused(_))), "{answer:?}");
+    }
+}
+
+#[test]
+fn depth_is_exact_and_peek_touches_nothing() {
+    let mut world = World::new();
+    world.send("now", None, Duration::ZERO);
+    world.pass(SECOND);
+    world.send("g1", Some("g"), Duration::ZERO);
+    world.send("g2", Some("g"), Duration::ZERO);
+    world.send("later", None, 60 * SECOND);
+    let peeked = peek(&world.turn(), world.origin.id, "local:q", 9).unwrap();
+    let bodies: Vec<_> = peeked.iter().map(|m| m.body.as_str()).collect();
+    assert_eq!(bodies, ["now", "g1", "g2"]);
+    assert_eq!(peeked[0].receive_count, 0);
+    assert_eq!(world.receive(1)[0].body, "now");
+    let mut wanted = Depth {
+        waiting: 2,
+        in_flight: 1,
+        delayed: 1,
+        oldest: Some(Duration::ZERO),
+    };
+    assert_eq!(world.depth(), wanted);
+    world.pass(30 * SECOND);
+    wanted = Depth {
+        waiting: 3,
+        in_flight: 0,
+        oldest: Some(31 * SECOND),
+        ..wanted
+    };
+    assert_eq!(world.depth(), wanted);
+}
+
+/// What keeps every call cheap, whatever the size of a queue or group: no step sorts, and each
+/// goes straight to its rows.
+#[test]
+fn every_step_is_led_by_its_index() {
+    let connection = in_memory();
+    let first = "COVERING INDEX ready (queue=? AND head=?)";
+    let group = "COVERING INDEX groups (queue=? AND message_group=?)";
+    let row = "INTEGER PRIMARY KEY (rowid=?)";
+    for (sql, wanted) in [
+        (
+            READ,
+            vec!["INDEX ready (queue=? AND head=? AND visible_at<?)", row],
+        ),
+        (NEXT_DUE, vec![first]),
+        (GROUP_HAS, vec![group]),
+        (PROMOTE, vec![row, "SCALAR", group]),
+        (MOVED, vec!["COVERING INDEX moved (moved_from=?)"]),
+        (DEPTH, vec!["COVERING INDEX ready (queue=?)"]),
+    ] {
+        let mut plan = connection
+            .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+            .unwrap();
+        let nothing = params_from_iter(vec![Null; plan.parameter_count()]);
+        let steps: Vec<String> = plan
+            .query_map(nothing, |row| row.get(3))
+            .unwrap()
+            .collect::<Result<_, _>>()
+            .unwrap();
+        assert_eq!(steps.len(), wanted.len(), "{sql}: {steps:?}");
+        for (step, wanted) in steps.iter().zip(wanted) {
+            assert!(step.contains(wanted), "{sql}: {step}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The way in and out of a queue: send and receive, as pure steps on a connection that are told
+//! `now`. Knows no threads and no transactions.
+
+use super::turn::{Delivery, QueueId, Turn, date, millis};
+use crate::clock::Timestamp;
+use crate::message::{Attribute, Message, Outgoing, Receipt};
+use crate::queue::{Ask, ItemError, Received};
+use rusqlite::{OptionalExtension, Row, params};
+
+/// The longest body with its attributes, in bytes: what a row of SQLite holds (1,000,000,000),
+/// less some room for the rest of the row.
+const LONGEST: usize = 999_000_000;
+
+/// Waiting messages in the order of becoming visible, then of sending.
+pub const READ: &str = "SELECT e.seq, p.id, p.body, p.attributes, e.receive_count, e.sent_at,
+            e.first_received_at, e.message_group
+     FROM entries e CROSS JOIN payloads p ON p.seq = e.seq
+     WHERE e.queue = ?1 AND e.head = ?2 AND e.visible_at <= ?3
+     ORDER BY e.visible_at, e.seq LIMIT ?4";
+/// When the first of them becomes visible.
+pub const NEXT_DUE: &str =
+    "SELECT visible_at FROM entries WHERE queue = ?1 AND head = 1 ORDER BY visible_at LIMIT 1";
+/// Whether a group has messages.
+pub const GROUP_HAS: &str = "SELECT 1 FROM entries WHERE queue = ?1 AND message_group = ?2 LIMIT 1";
+
+/// Puts messages into a queue; one answer per item, the new message's id.
+pub fn send(
+    turn: &mut Turn<'_>,
+    queue: QueueId,
+    items: &[Outgoing],
+) -> rusqlite::Result<Vec<Result<String, ItemError>>> {
+    let mut answers = Vec::with_capacity(items.len());
+    for item in items {
+        let attributes = match encode(&item.attributes) {
+            Ok(text) if text.as_ref().map_or(0, String::len) + item.body.len() <= LONGEST => text,
+            Ok(_) => {
+                answers.push(Err(ItemError::Refused(format!(
+                    "the message has {} bytes, at most {LONGEST} fit",
+                    item.body.len()
+                ))));
+                continue;
+            }
+            Err(why) => {
+                answers.push(Err(ItemError::Refused(why)));
+                continue;
+            }
+        };
+        let id = fresh_id(turn.now);
+        let entry = NewEntry {
+            queue,
+            visible_at: turn.now + item.delay,
+            sent_at: turn.now,
+            group: item.group.as_deref(),
+            moved_from: None,
+        };
+        insert(turn, &entry, &id, &item.body, attributes.as_deref())?;
+        answers.push(Ok(id));
+    }
+    Ok(answers)
+}
+
+/// What a new row says of itself.
+pub struct NewEntry<'a> {
+    /// Where it goes.
+    pub queue: QueueId,
+    /// From when it may be received.
+    pub visible_at: Timestamp,
+    /// When it was sent first.
+    pub sent_at: Timestamp,
+    /// Its group.
+    pub group: Option<&'a str>,
+    /// The receipt with which it was taken from another queue.
+    pub moved_from: Option<&'a str>,
+}
+
+/// Adds one message at the end of its queue and of its group.
+pub fn insert(
+    turn: &mut Turn<'_>,
+    new: &NewEntry<'_>,
+    id: &str,
+    body: &str,
+    attributes: Option<&str>,
+) -> rusqlite::Result<()> {
+    let head = match new.group {
+        None => true,
+        Some(group) => !turn
+            .connection
+            .prepare_cached(GROUP_HAS)?
+            .exists(params![new.queue, group])?,
+    };
+    turn.connection
+        .prepare_cached(
+            "INSERT INTO entries (queue, head, visible_at, in_flight, receive_count, sent_at,
+                                  message_group, moved_from)
+             VALUES (?1, ?2, ?3, 0, 0, ?4, ?5, ?6)",
+        )?
+        .execute(params![
+            new.queue,
+            head,
+            millis(new.visible_at),
+            millis(new.sent_at),
+            new.group,
+            new.moved_from
+        ])?;
+    let seq = turn.connection.last_insert_rowid();
+    turn.connection
+        .prepare_cached("INSERT INTO payloads (seq, id, body, attributes) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![seq, id, body, attributes])?;
+    if head {
+        turn.stirred.insert(new.queue);
+    }
+    Ok(())
+}
+
+/// Takes up to `ask.max` messages. Order: of becoming visible, then of sending. `wait` is the
+/// caller's affair.
+pub fn receive(
+    turn: &mut Turn<'_>,
+    queue: QueueId,
+    name: &str,
+    ask: Ask,
+) -> rusqlite::Result<Received> {
+    let mut messages = read(turn, queue, name, true, ask.max)?;
+    let mut take = turn.connection.prepare_cached(
+        "UPDATE entries SET in_flight = 1, visible_at = ?2, receive_count = ?3, received_at = ?4,
+                            first_received_at = COALESCE(first_received_at, ?4)
+         WHERE seq = ?1",
+    )?;
+    for (seq, message) in &mut messages {
+        let count = i64::from(message.receive_count) + 1;
+        take.execute(params![
+            *seq,
+            millis(turn.now + ask.visibility),
+            count,
+            millis(turn.now)
+        ])?;
+        message.receipt = Delivery { seq: *seq, count }.receipt();
+        message.receive_count = message.receive_count.saturating_add(1);
+        message.first_received_at.get_or_insert(turn.now);
+    }
+    let messages: Vec<_> = messages.into_iter().map(|(_, message)| message).collect();
+    Ok(Received {
+        drained: messages.len() < ask.max,
+        messages,
+    })
+}
+
+/// Waiting messages with their rows, unchanged and without receipts: heads of their groups, or
+/// those that wait behind one.
+pub fn read(
+    turn: &Turn<'_>,
+    queue: QueueId,
+    name: &str,
+    head: bool,
+    max: usize,
+) -> rusqlite::Result<Vec<(i64, Message)>> {
+    turn.connection
+        .prepare_cached(READ)?
+        .query_map(
+            params![
+                queue,
+                head,
+                millis(turn.now),
+                i64::try_from(max).unwrap_or(i64::MAX)
+            ],
+            |row| message(row, name),
+        )?
+        .collect()
+}
+
+fn message(row: &Row<'_>, name: &str) -> rusqlite::Result<(i64, Message)> {
+    let attributes: Option<String> = row.get(3)?;
+    Ok((
+        row.get(0)?,
+        Message {
+            id: row.get(1)?,
+            queue: name.to_owned(),
+            body: row.get(2)?,
+            source: name.to_owned(),
+            receipt: Receipt(String::new()),
+            receive_count: u32::try_from(row.get::<_, i64>(4)?).unwrap_or(u32::MAX),
+            sent_at: Some(date(row.get(5)?)),
+            first_received_at: row.get::<_, Option<i64>>(6)?.map(date),
+            group: row.get(7)?,
+            system_attributes: Vec::new(),
+            attributes: decode(attributes.as_deref(), 3)?,
+            body_md5: None,
+            attributes_md5: None,
+        },
+    ))
+}
+
+/// When something of the queue can be received next, unless more is sent: now or in the past if
+/// there is something already.
+pub fn next_due(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Option<Timestamp>> {
+    turn.connection
+        .prepare_cached(NEXT_DUE)?
+        .query_row(params![queue], |row| row.get(0))
+        .optional()
+        .map(|due| due.map(date))
+}
+
+/// The sender's attributes as `payloads` holds them; nothing for none.
+pub fn encode(attributes: &[Attribute]) -> Result<Option<String>, String> {
+    if attributes.is_empty() {
+        return Ok(None);
+    }
+    serde_json::to_string(attributes)
+        .map(Some)
+        .map_err(|error| format!("the attributes cannot be written as JSON: {error}"))
+}
+
+/// What `encode` wrote; `column` is named in the error.
+pub fn decode(text: Option<&str>, column: usize) -> rusqlite::Result<Vec<Attribute>> {
+    let Some(text) = text else {
+        return Ok(Vec::new());
+    };
+    serde_json::from_str(text).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, error.into())
+    })
+}
+
+/// A UUID of version 7: sorts by time in logs, and needs no look at the file to be unique.
+fn fresh_id(now: Timestamp) -> String {
+    let random: [u8; 16] = fastrand::u128(..).to_le_bytes();
+    let tail = random.first_chunk().expect("16 bytes have a first 10");
+    uuid::Builder::from_unix_timestamp_millis(now.0, tail)
+        .into_uuid()
+        .to_string()
+}

@@ -1,0 +1,78 @@
+//! Looking without touching: names, depth, peek; and the keys of queues. Pure steps on a
+//! connection that are told `now`.
+
+use super::deliver::read;
+use super::turn::{QueueId, Turn, date, millis};
+use crate::message::Message;
+use crate::queue::Depth;
+use rusqlite::{Connection, OptionalExtension, params};
+
+/// Waiting, in flight, delayed, and when the oldest that is not in flight was sent.
+pub const DEPTH: &str = "SELECT count(*) FILTER (WHERE visible_at <= ?2),
+            count(*) FILTER (WHERE visible_at > ?2 AND in_flight),
+            count(*) FILTER (WHERE visible_at > ?2 AND NOT in_flight),
+            min(sent_at) FILTER (WHERE visible_at <= ?2 OR NOT in_flight)
+     FROM entries WHERE queue = ?1";
+
+/// The key of a queue, which is created if there is none of the name.
+pub fn queue_id(connection: &Connection, name: &str) -> rusqlite::Result<QueueId> {
+    if let Some(id) = known_id(connection, name)? {
+        return Ok(id);
+    }
+    connection
+        .prepare_cached("INSERT INTO queues (name) VALUES (?1)")?
+        .execute(params![name])?;
+    Ok(connection.last_insert_rowid())
+}
+
+/// The key of a queue, if there is one of the name.
+pub fn known_id(connection: &Connection, name: &str) -> rusqlite::Result<Option<QueueId>> {
+    connection
+        .prepare_cached("SELECT id FROM queues WHERE name = ?1")?
+        .query_row(params![name], |row| row.get(0))
+        .optional()
+}
+
+/// All queues that were ever opened or hold dead letters, by name.
+pub fn names(turn: &Turn<'_>) -> rusqlite::Result<Vec<String>> {
+    turn.connection
+        .prepare_cached("SELECT name FROM queues ORDER BY name")?
+        .query_map([], |row| row.get(0))?
+        .collect()
+}
+
+/// Exact counts, from one pass over an index. What waits behind the head of its group counts as
+/// waiting: it waits for its turn, not for a time.
+pub fn depth(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Depth> {
+    let count = |count: i64| u64::try_from(count).unwrap_or(0);
+    turn.connection
+        .prepare_cached(DEPTH)?
+        .query_row(params![queue, millis(turn.now)], |row| {
+            let oldest: Option<i64> = row.get(3)?;
+            Ok(Depth {
+                waiting: count(row.get(0)?),
+                in_flight: count(row.get(1)?),
+                delayed: count(row.get(2)?),
+                oldest: oldest.map(|sent| turn.now.since(date(sent))),
+            })
+        })
+}
+
+/// Up to `max` waiting messages without receipts: first what a receive would bring, in its order,
+/// then what waits behind the heads of groups.
+pub fn peek(
+    turn: &Turn<'_>,
+    queue: QueueId,
+    name: &str,
+    max: usize,
+) -> rusqlite::Result<Vec<Message>> {
+    let mut rows = read(turn, queue, name, true, max)?;
+    rows.extend(read(
+        turn,
+        queue,
+        name,
+        false,
+        max.saturating_sub(rows.len()),
+    )?);
+    Ok(rows.into_iter().map(|(_, message)| message).collect())
+}

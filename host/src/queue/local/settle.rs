@@ -1,0 +1,195 @@
+//! The life of a delivery after its receive: extend, delete, release, dead-letter, as pure steps
+//! on a connection that are told `now`. Knows no threads and no transactions.
+
+use super::deliver::{NewEntry, decode, encode, insert};
+use super::look::queue_id;
+use super::turn::{Delivery, Entry, Lost, QueueId, Turn, date, entry, millis};
+use crate::clock::Timestamp;
+use crate::message::{Attribute, Outcome};
+use crate::queue::{ItemError, VISIBILITY_CEILING};
+use rusqlite::params;
+use std::time::Duration;
+
+/// The attribute that says why a message was dead-lettered.
+pub const REASON: &str = "dispatcher-dead-letter-reason";
+/// The attribute that says from which queue it came.
+pub const SOURCE: &str = "dispatcher-dead-letter-source";
+
+/// Lets the first of a group forward.
+pub const PROMOTE: &str = "UPDATE entries SET head = 1 WHERE head = 0 AND seq =
+     (SELECT min(seq) FROM entries WHERE queue = ?1 AND message_group = ?2)";
+/// Whether a delivery was dead-lettered before.
+pub const MOVED: &str = "SELECT 1 FROM entries WHERE moved_from = ?1";
+
+/// The answer to one item of a call.
+pub type Answer = Result<(), ItemError>;
+
+/// The queue whose deliveries are settled, and where its dead letters go.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    /// Its key.
+    pub id: QueueId,
+    /// Its name as the configuration writes it.
+    pub name: String,
+    /// The dead-letter queue's name within the same file.
+    pub dead_letter: Option<String>,
+}
+
+/// Keeps a delivery invisible for `more` from now.
+pub fn extend(
+    turn: &mut Turn<'_>,
+    queue: QueueId,
+    delivery: Delivery,
+    more: Duration,
+) -> rusqlite::Result<Answer> {
+    let entry = match entry(turn, queue, delivery)? {
+        Ok(entry) if entry.in_flight => entry,
+        Ok(_) => return Ok(released()),
+        Err(lost) => return Ok(Err(gone(lost))),
+    };
+    let until = turn.now + more;
+    if until > entry.received_at + VISIBILITY_CEILING {
+        return Ok(Err(ItemError::Refused(format!(
+            "{more:?} more would keep the message invisible beyond {} h after its receive",
+            VISIBILITY_CEILING.as_secs() / 3600
+        ))));
+    }
+    postpone(turn, delivery, true, until)?;
+    if until < entry.visible_at {
+        turn.stirred.insert(queue);
+    }
+    Ok(Ok(()))
+}
+
+/// Ends a delivery.
+pub fn settle(
+    turn: &mut Turn<'_>,
+    origin: &Origin,
+    delivery: Delivery,
+    outcome: &Outcome,
+) -> rusqlite::Result<Answer> {
+    let entry = match entry(turn, origin.id, delivery)? {
+        Ok(entry) => entry,
+        Err(Lost::Vanished) => return vanished(turn, delivery, outcome),
+        Err(lost) => return Ok(Err(gone(lost))),
+    };
+    match outcome {
+        Outcome::Release(_) if !entry.in_flight => return Ok(Ok(())),
+        _ if !entry.in_flight => return Ok(released()),
+        Outcome::Delete => remove(turn, origin.id, delivery.seq, &entry)?,
+        Outcome::Release(after) => {
+            postpone(turn, delivery, false, turn.now + *after)?;
+            turn.stirred.insert(origin.id);
+        }
+        Outcome::DeadLetter(reason) => {
+            let Some(target) = &origin.dead_letter else {
+                return Ok(Err(ItemError::Refused(format!(
+                    "`{}` has no dead-letter queue",
+                    origin.name
+                ))));
+            };
+            bury(turn, origin, target, delivery, reason)?;
+            remove(turn, origin.id, delivery.seq, &entry)?;
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Settling what is not there: harmless if this very delivery was settled so before.
+fn vanished(turn: &Turn<'_>, delivery: Delivery, outcome: &Outcome) -> rusqlite::Result<Answer> {
+    let done = match outcome {
+        Outcome::Delete => true,
+        Outcome::Release(_) => false,
+        Outcome::DeadLetter(_) => turn
+            .connection
+            .prepare_cached(MOVED)?
+            .exists(params![delivery.receipt().0])?,
+    };
+    Ok(if done {
+        Ok(())
+    } else {
+        Err(gone(Lost::Vanished))
+    })
+}
+
+fn gone(lost: Lost) -> ItemError {
+    match lost {
+        Lost::Vanished => ItemError::Gone("the message has been settled and is gone".into()),
+        Lost::Void(error) => error,
+    }
+}
+
+fn released() -> Answer {
+    Err(ItemError::Gone("the message has been released".into()))
+}
+
+/// Sets from when a message can be received. The head of a group stays its head.
+fn postpone(
+    turn: &Turn<'_>,
+    delivery: Delivery,
+    in_flight: bool,
+    until: Timestamp,
+) -> rusqlite::Result<()> {
+    turn.connection
+        .prepare_cached("UPDATE entries SET in_flight = ?2, visible_at = ?3 WHERE seq = ?1")?
+        .execute(params![delivery.seq, in_flight, millis(until)])?;
+    Ok(())
+}
+
+/// Takes a message out of the file and lets the next of its group forward.
+fn remove(turn: &mut Turn<'_>, queue: QueueId, seq: i64, entry: &Entry) -> rusqlite::Result<()> {
+    for sql in [
+        "DELETE FROM entries WHERE seq = ?1",
+        "DELETE FROM payloads WHERE seq = ?1",
+    ] {
+        turn.connection.prepare_cached(sql)?.execute(params![seq])?;
+    }
+    let Some(group) = &entry.group else {
+        return Ok(());
+    };
+    let promoted = turn
+        .connection
+        .prepare_cached(PROMOTE)?
+        .execute(params![queue, group])?;
+    if promoted > 0 {
+        turn.stirred.insert(queue);
+    }
+    Ok(())
+}
+
+/// Copies a message into the dead-letter queue: visible at once, never received, the same id.
+fn bury(
+    turn: &mut Turn<'_>,
+    origin: &Origin,
+    target: &str,
+    delivery: Delivery,
+    reason: &str,
+) -> rusqlite::Result<()> {
+    let (id, body, attributes, sent_at, group) = turn
+        .connection
+        .prepare_cached(
+            "SELECT p.id, p.body, p.attributes, e.sent_at, e.message_group
+             FROM entries e JOIN payloads p ON p.seq = e.seq WHERE e.seq = ?1",
+        )?
+        .query_row(params![delivery.seq], |row| {
+            let text: Option<String> = row.get(2)?;
+            let texts: (String, String) = (row.get(0)?, row.get(1)?);
+            let group: Option<String> = row.get(4)?;
+            let attributes = decode(text.as_deref(), 2)?;
+            Ok((texts.0, texts.1, attributes, date(row.get(3)?), group))
+        })?;
+    let mut attributes: Vec<Attribute> = attributes;
+    attributes.retain(|attribute| attribute.name != REASON && attribute.name != SOURCE);
+    attributes.push(Attribute::text(REASON, reason));
+    attributes.push(Attribute::text(SOURCE, format!("local:{}", origin.name)));
+    let attributes =
+        encode(&attributes).map_err(|why| rusqlite::Error::ToSqlConversionFailure(why.into()))?;
+    let new = NewEntry {
+        queue: queue_id(turn.connection, target)?,
+        visible_at: turn.now,
+        sent_at,
+        group: group.as_deref(),
+        moved_from: Some(&delivery.receipt().0),
+    };
+    insert(turn, &new, &id, &body, attributes.as_deref())
+}

@@ -1,0 +1,355 @@
+//! The one thread that holds the connection. It takes everything that waits, runs it in one
+//! transaction, commits once, then answers all: the cost of reaching the disk is shared. Receives
+//! that find nothing stand in line here, so that a sent message is handed over in the very
+//! transaction that stores it.
+
+use super::bell::Bell;
+use super::deliver::{next_due, receive};
+use super::lines::{Asked, Lines};
+use super::schema::Place;
+use super::settle::{Origin, settle};
+use super::turn::{Delivery, QueueId, Turn};
+use super::work::{Care, Handle, Job, Work, unasked};
+use crate::clock::{self, Moment};
+use crate::message::Outcome;
+use crate::queue::Received;
+use rusqlite::Connection;
+use std::collections::BTreeSet;
+use std::sync::{Weak, mpsc};
+use std::time::Duration;
+
+/// The most jobs of one transaction: bounds how long the first waits for the last.
+const GROUP: usize = 512;
+/// How often to look for what another process sent without ringing, while somebody waits.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The state of the thread.
+pub struct Writer {
+    place: Place,
+    connection: Connection,
+    jobs: mpsc::Receiver<Job>,
+    /// For the bell's watcher. Weak: a watcher must not keep the thread alive.
+    handle: Weak<Handle>,
+    bell: Bell,
+    lines: Lines,
+    /// What `PRAGMA synchronous` is set to.
+    care: Care,
+    /// When to look next, and SQLite's mark of other connections' commits at the last look.
+    look_at: Moment,
+    seen: i64,
+}
+
+/// Where a transaction failed.
+enum Failed {
+    /// Not begun: nothing can be written now.
+    Begin(rusqlite::Error),
+    /// Begun and rolled back: perhaps one of its works is to blame.
+    Within(rusqlite::Error),
+}
+
+/// A receive that has got its messages, to be told after the commit.
+type Served = (QueueId, Asked, Received);
+
+impl Writer {
+    /// A writer that has done nothing yet.
+    pub fn new(
+        place: Place,
+        connection: Connection,
+        bell: Bell,
+        jobs: mpsc::Receiver<Job>,
+        handle: Weak<Handle>,
+    ) -> Self {
+        Self {
+            place,
+            connection,
+            jobs,
+            handle,
+            bell,
+            lines: Lines::default(),
+            care: Care::Full,
+            look_at: clock::now() + LOOK,
+            seen: 0,
+        }
+    }
+
+    /// Runs until the last handle is gone.
+    pub fn run(mut self) {
+        while let Some(jobs) = self.gather() {
+            let (works, mut tries) = self.sort(jobs);
+            tries.extend(self.look_around());
+            tries.extend(self.lines.ripe(clock::now(), clock::today()));
+            let works = self.answer_looks(works);
+            tries.retain(|queue| self.has_due(*queue));
+            if !works.is_empty() || !tries.is_empty() {
+                self.carry_out(works, tries);
+            }
+            self.lines.dismiss(clock::now());
+            self.bell.listen(!self.lines.is_empty());
+        }
+    }
+
+    /// Everything that waits to be done; nothing when it is time to look. None at the end.
+    fn gather(&self) -> Option<Vec<Job>> {
+        let mut jobs = Vec::new();
+        if self.lines.is_empty() {
+            jobs.push(self.jobs.recv().ok()?);
+        } else {
+            let now = clock::now();
+            let calm = self.lines.calm(now, clock::today()).unwrap_or(LOOK);
+            match self.jobs.recv_timeout(calm.min(self.look_at.since(now))) {
+                Ok(job) => jobs.push(job),
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        jobs.extend(self.jobs.try_iter().take(GROUP - 1));
+        Some(jobs)
+    }
+
+    /// Parts works from receives, which go into their lines, and says which queues to try.
+    fn sort(&mut self, jobs: Vec<Job>) -> (Vec<Box<dyn Work>>, BTreeSet<QueueId>) {
+        let mut works = Vec::new();
+        let mut tries = BTreeSet::new();
+        for job in jobs {
+            match job {
+                Job::Work(work) => works.push(work),
+                Job::Hurry(queue) => self.lines.hurry(queue),
+                Job::Bell => {
+                    self.bell.heard();
+                    tries.extend(self.lines.queues());
+                }
+                Job::Receive(queue, asked) => {
+                    if !asked.ask.wait.is_zero() {
+                        // Before we look into the file, else a ring in between would be lost.
+                        let handle = self.handle.clone();
+                        self.bell.watch(move || {
+                            if let Some(handle) = handle.upgrade() {
+                                handle.rung();
+                            }
+                        });
+                        self.bell.listen(true);
+                    }
+                    self.lines.push(queue, asked);
+                    tries.insert(queue);
+                }
+            }
+        }
+        (works, tries)
+    }
+
+    /// Once a `LOOK`: all lines if another process has written since.
+    fn look_around(&mut self) -> BTreeSet<QueueId> {
+        let now = clock::now();
+        if self.lines.is_empty() || now < self.look_at {
+            return BTreeSet::new();
+        }
+        self.look_at = now + LOOK;
+        let version = self
+            .connection
+            .prepare_cached("PRAGMA data_version")
+            .and_then(|mut version| version.query_row([], |row| row.get(0)));
+        match version {
+            Ok(version) if version == self.seen => BTreeSet::new(),
+            Ok(version) => {
+                self.seen = version;
+                self.lines.queues()
+            }
+            Err(_) => self.lines.queues(),
+        }
+    }
+
+    /// Runs and answers what only looks; gives back the rest.
+    fn answer_looks(&self, works: Vec<Box<dyn Work>>) -> Vec<Box<dyn Work>> {
+        let (looks, rest): (Vec<_>, Vec<_>) = works
+            .into_iter()
+            .partition(|work| work.care() == Care::Look);
+        for mut look in looks {
+            let mut turn = Turn::new(&self.connection, clock::today());
+            if let Err(error) = look.run(&mut turn) {
+                look.fail(self.place.trouble(&error));
+            }
+            look.answer();
+        }
+        rest
+    }
+
+    /// Whether a queue that somebody waits for holds something now, without taking the write lock.
+    fn has_due(&mut self, queue: QueueId) -> bool {
+        if !self.lines.contains(queue) {
+            return false;
+        }
+        let turn = Turn::new(&self.connection, clock::today());
+        match next_due(&turn, queue) {
+            Ok(due) => {
+                let now = turn.now;
+                self.lines.set_due(queue, due);
+                due.is_some_and(|due| due <= now)
+            }
+            // The transaction will meet the error again and tell those who wait.
+            Err(_) => true,
+        }
+    }
+
+    /// Runs all in one transaction; if that fails, each alone, so that none fails for another.
+    fn carry_out(&mut self, mut works: Vec<Box<dyn Work>>, tries: BTreeSet<QueueId>) {
+        match self.transact(&mut works, &tries) {
+            Ok(()) => {}
+            Err(Failed::Within(_)) if works.len() > 1 || !tries.is_empty() => {
+                for work in &mut works {
+                    let alone = std::slice::from_mut(work);
+                    if let Err(error) = self.transact(alone, &BTreeSet::new()) {
+                        self.fail_all(alone, &error);
+                    }
+                }
+                if let Err(error) = self.transact(&mut [], &tries) {
+                    self.fail_lines(&tries, &error);
+                }
+            }
+            Err(error) => {
+                self.fail_all(&mut works, &error);
+                self.fail_lines(&tries, &error);
+            }
+        }
+        for work in works {
+            work.answer();
+        }
+    }
+
+    fn fail_all(&self, works: &mut [Box<dyn Work>], error: &Failed) {
+        let (Failed::Begin(error) | Failed::Within(error)) = error;
+        for work in works {
+            work.fail(self.place.trouble(error));
+        }
+    }
+
+    fn fail_lines(&mut self, queues: &BTreeSet<QueueId>, error: &Failed) {
+        let (Failed::Begin(error) | Failed::Within(error)) = error;
+        self.lines.fail(queues, &self.place.trouble(error));
+    }
+
+    /// One transaction: the works, then the lines that were named or that the works stirred.
+    fn transact(
+        &mut self,
+        works: &mut [Box<dyn Work>],
+        tries: &BTreeSet<QueueId>,
+    ) -> Result<(), Failed> {
+        let care = works.iter().map(|work| work.care()).max();
+        self.begin(care.unwrap_or(Care::Light))
+            .map_err(Failed::Begin)?;
+        let mut turn = Turn::new(&self.connection, clock::today());
+        let mut served = Vec::new();
+        let done = run_works(&mut turn, &self.place, works)
+            .and_then(|()| serve(&mut turn, &mut self.lines, tries, &mut served))
+            .and_then(|()| execute(&self.connection, "COMMIT"));
+        let stirred = !turn.stirred.is_empty();
+        if let Err(error) = done {
+            if !self.connection.is_autocommit() {
+                // What cannot be rolled back either shows in the next BEGIN.
+                let _ = execute(&self.connection, "ROLLBACK");
+            }
+            for (queue, asked, _) in served.into_iter().rev() {
+                self.lines.put_back(queue, asked);
+            }
+            return Err(Failed::Within(error));
+        }
+        if stirred {
+            self.bell.ring();
+        }
+        self.hand_over(served);
+        Ok(())
+    }
+
+    fn begin(&mut self, care: Care) -> rusqlite::Result<()> {
+        if self.care != care {
+            // In WAL mode, NORMAL leaves out the sync at the commit; the next FULL one makes up
+            // for it, since the log is one sequence.
+            let level = if care == Care::Full { "FULL" } else { "NORMAL" };
+            self.connection
+                .execute_batch(&format!("PRAGMA synchronous = {level}"))?;
+            self.care = care;
+        }
+        execute(&self.connection, "BEGIN IMMEDIATE")
+    }
+
+    /// Answers receives. What nobody takes any more goes back into its queue at once.
+    fn hand_over(&mut self, served: Vec<Served>) {
+        for (queue, asked, received) in served {
+            let Err(Ok(orphans)) = asked.reply.send(Ok(received)) else {
+                continue;
+            };
+            let origin = Origin {
+                id: queue,
+                name: asked.name.to_string(),
+                dead_letter: None,
+            };
+            let release = unasked(Care::Light, move |turn| {
+                orphans.messages.iter().try_for_each(|message| {
+                    let Ok(delivery) = Delivery::parse(&message.receipt) else {
+                        return Ok(());
+                    };
+                    let outcome = Outcome::Release(Duration::ZERO);
+                    settle(turn, &origin, delivery, &outcome).map(drop)
+                })
+            });
+            // If this fails, they come back when their visibility ends.
+            let _ = self.transact(&mut [release], &BTreeSet::new());
+        }
+    }
+}
+
+fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
+    connection.prepare_cached(sql)?.execute([]).map(drop)
+}
+
+/// Runs each within its own savepoint, so that one that fails leaves nothing half done.
+fn run_works(
+    turn: &mut Turn<'_>,
+    place: &Place,
+    works: &mut [Box<dyn Work>],
+) -> rusqlite::Result<()> {
+    let connection = turn.connection;
+    for work in works {
+        execute(connection, "SAVEPOINT work")?;
+        if let Err(error) = work.run(turn) {
+            // Some errors, a full disk among them, end the whole transaction.
+            if connection.is_autocommit() {
+                return Err(error);
+            }
+            work.fail(place.trouble(&error));
+            execute(connection, "ROLLBACK TO work")?;
+        }
+        execute(connection, "RELEASE work")?;
+    }
+    Ok(())
+}
+
+/// Gives what there is to those who wait, and notes when there will be more.
+fn serve(
+    turn: &mut Turn<'_>,
+    lines: &mut Lines,
+    tries: &BTreeSet<QueueId>,
+    served: &mut Vec<Served>,
+) -> rusqlite::Result<()> {
+    let mut queues: Vec<_> = tries.union(&turn.stirred).copied().collect();
+    queues.retain(|queue| lines.contains(*queue));
+    for queue in queues {
+        while let Some(asked) = lines.pop(queue) {
+            match receive(turn, queue, &asked.name, asked.ask) {
+                Ok(received) if !received.messages.is_empty() => {
+                    let drained = received.drained;
+                    served.push((queue, asked, received));
+                    if drained {
+                        break;
+                    }
+                }
+                nothing => {
+                    lines.put_back(queue, asked);
+                    nothing?;
+                    break;
+                }
+            }
+        }
+        lines.set_due(queue, next_due(turn, queue)?);
+    }
+    Ok(())
+}

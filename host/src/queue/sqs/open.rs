@@ -1,0 +1,181 @@
+//! From what a person writes to an open queue: which client, which URL, which kind of queue, and
+//! which step failed when there is none.
+
+use super::address::{Address, name_in_url};
+use super::trouble::Call;
+use super::{Clients, Target};
+use crate::aws::{self, SdkConfig};
+use crate::queue::QueueError;
+use aws_sdk_sqs::types::QueueAttributeName;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The most names that `Sqs::names` fetches: what one page of ListQueues holds.
+const MOST_NAMES: usize = 1_000;
+
+/// SQS's default visibility timeout.
+const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
+
+/// SQS as one configuration reaches it. Cheap to make; nothing is called before `open`.
+#[derive(Debug)]
+pub struct Sqs {
+    config: SdkConfig,
+    /// One pair of clients for each other region or endpoint that a queue's address names.
+    clients: Mutex<HashMap<Reach, Arc<Clients>>>,
+}
+
+/// Region and endpoint, where they differ from the configured ones.
+type Reach = (Option<String>, Option<String>);
+
+impl Sqs {
+    /// Takes the configuration of `aws::configuration`.
+    pub fn connect(config: &SdkConfig) -> Self {
+        Self {
+            config: config.clone(),
+            clients: Mutex::default(),
+        }
+    }
+
+    /// The names of the queues that exist in the configured account and region, sorted; at most
+    /// 1,000.
+    pub async fn names(&self) -> Result<Vec<String>, QueueError> {
+        let clients = self.reach(None, None);
+        let call = Call {
+            step: "ListQueues",
+            queue: "",
+            place: &clients.place,
+        };
+        let mut names: Vec<String> = Vec::new();
+        let mut token = None;
+        loop {
+            let page = clients
+                .control
+                .list_queues()
+                .max_results(i32::try_from(MOST_NAMES).expect("a thousand"))
+                .set_next_token(token)
+                .send()
+                .await
+                .map_err(|error| call.failed(&error))?;
+            names.extend(page.queue_urls().iter().map(|url| name_in_url(url).into()));
+            token = page.next_token;
+            if token.is_none() || names.len() >= MOST_NAMES {
+                break;
+            }
+        }
+        names.sort();
+        names.truncate(MOST_NAMES);
+        Ok(names)
+    }
+
+    /// Finds one queue and what kind it is.
+    pub(super) async fn find(&self, name: &str) -> Result<Found, QueueError> {
+        let address = Address::of(name);
+        let clients = match &address {
+            Address::Name(_) => self.reach(None, None),
+            Address::Arn { region, .. } => self.reach(Some(region), None),
+            Address::Url {
+                region, endpoint, ..
+            } => self.reach(*region, *endpoint),
+        };
+        let url = queue_url(&clients, name, &address).await?;
+        let attributes = attributes(&clients, name, &url).await?;
+        let text = |key: &QueueAttributeName| attributes.get(key).map(String::as_str);
+        let flag = |key| text(&key) == Some("true");
+        let fifo = flag(QueueAttributeName::FifoQueue);
+        let content_deduplication = flag(QueueAttributeName::ContentBasedDeduplication);
+        Ok(Found {
+            source: text(&QueueAttributeName::QueueArn).unwrap_or(&url).into(),
+            visibility: text(&QueueAttributeName::VisibilityTimeout)
+                .and_then(|seconds| seconds.parse().ok())
+                .map_or(DEFAULT_VISIBILITY, Duration::from_secs),
+            target: Target {
+                name: name.to_owned(),
+                url,
+                fifo,
+                content_deduplication,
+                clients,
+            },
+        })
+    }
+
+    /// The clients for a region and endpoint, made once.
+    fn reach(&self, region: Option<&str>, endpoint: Option<&str>) -> Arc<Clients> {
+        let configured = self.config.region().map(AsRef::as_ref);
+        let region = region.filter(|region| Some(*region) != configured);
+        // An endpoint that is configured outranks the one in a queue's URL: proxies and tunnels.
+        let endpoint = endpoint.filter(|_| self.config.endpoint_url().is_none());
+        let reach = (region.map(str::to_owned), endpoint.map(str::to_owned));
+        let mut known = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let clients = known.entry(reach).or_insert_with(|| {
+            let mut config = match region {
+                Some(region) => aws::for_region(&self.config, region),
+                None => self.config.clone(),
+            };
+            if endpoint.is_some() {
+                config = aws::for_endpoint(&config, endpoint);
+            }
+            Arc::new(Clients::of(&config))
+        });
+        Arc::clone(clients)
+    }
+}
+
+/// A queue that exists.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub target: Target,
+    /// Its ARN.
+    pub source: String,
+    pub visibility: Duration,
+}
+
+async fn queue_url(
+    clients: &Clients,
+    queue: &str,
+    address: &Address<'_>,
+) -> Result<String, QueueError> {
+    let call = Call {
+        step: "GetQueueUrl",
+        queue,
+        place: &clients.place,
+    };
+    if !clients.has_region {
+        return Err(call.refused(
+            "no AWS region is configured; wanted AWS_REGION, a region in the profile, or the queue's ARN",
+        ));
+    }
+    let request = clients.control.get_queue_url();
+    let request = match address {
+        Address::Url { url, .. } => return Ok((*url).to_owned()),
+        Address::Name(name) => request.queue_name(*name),
+        Address::Arn { account, name, .. } => request
+            .queue_name(*name)
+            .queue_owner_aws_account_id(*account),
+    };
+    let answer = request.send().await.map_err(|error| call.failed(&error))?;
+    answer
+        .queue_url
+        .ok_or_else(|| call.refused("the answer holds no URL"))
+}
+
+async fn attributes(
+    clients: &Clients,
+    queue: &str,
+    url: &str,
+) -> Result<HashMap<QueueAttributeName, String>, QueueError> {
+    let call = Call {
+        step: "GetQueueAttributes",
+        queue,
+        place: &clients.place,
+    };
+    let answer = clients
+        .control
+        .get_queue_attributes()
+        .queue_url(url)
+        .attribute_names(QueueAttributeName::All)
+        .send()
+        .await
+        .map_err(|error| call.failed(&error))?;
+    Ok(answer.attributes.unwrap_or_default())
+}

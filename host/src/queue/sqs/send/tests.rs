@@ -1,0 +1,89 @@
+//! What is refused before SQS is asked, and how entries are made.
+
+use super::*;
+use crate::queue::sqs::tests::target;
+
+fn outgoing(body: &str) -> Outgoing {
+    Outgoing {
+        body: body.into(),
+        ..Outgoing::default()
+    }
+}
+
+fn refusal(outgoing: &Outgoing, fifo: bool) -> Option<String> {
+    let target = target(fifo);
+    Parcel::of(outgoing, &target).refusal(&target)
+}
+
+#[test]
+fn what_sqs_would_refuse_is_refused_with_what_was_wanted() {
+    assert_eq!(refusal(&outgoing("x"), false), None);
+    assert!(refusal(&outgoing(""), false).is_some());
+    assert_eq!(refusal(&outgoing(&"x".repeat(MOST_BYTES)), false), None);
+    let mut big = outgoing(&"x".repeat(MOST_BYTES - 12));
+    big.attributes = vec![Attribute::text("name", "v12")];
+    let words = refusal(&big, false).expect("an attribute's type counts as well");
+    assert!(words.contains("1048577"), "{words}");
+}
+
+#[test]
+fn delays_end_at_fifteen_minutes_and_do_not_exist_on_fifo() {
+    let delayed = |s: u64, ms: u64| {
+        let mut outgoing = outgoing("x");
+        outgoing.delay = Duration::from_millis(s * 1_000 + ms);
+        outgoing.group = Some("g".into());
+        outgoing
+    };
+    assert_eq!(refusal(&delayed(900, 0), false), None);
+    assert!(refusal(&delayed(900, 1), false).is_some());
+    assert_eq!(refusal(&delayed(0, 0), true), None);
+    assert!(refusal(&delayed(1, 0), true).is_some());
+}
+
+#[test]
+fn a_fifo_queue_wants_a_group() {
+    assert!(refusal(&outgoing("x"), true).is_some());
+}
+
+#[test]
+fn an_entry_carries_all_of_its_parcel() {
+    let mut parcel = Parcel {
+        body: "hello".into(),
+        attributes: vec![Attribute {
+            name: "photo".into(),
+            data_type: "Binary.jpeg".into(),
+            value: AttributeValue::Binary(vec![0, 255]),
+        }],
+        delay: Duration::from_millis(1_500),
+        group: Some("g".into()),
+        deduplication: Some("d".into()),
+        trace_header: Some("Root=1".into()),
+    };
+    let entry = parcel.entry(3, &target(false));
+    assert_eq!((entry.id(), entry.message_body()), ("3", "hello"));
+    assert_eq!(entry.delay_seconds(), Some(2));
+    assert_eq!(entry.message_group_id(), Some("g"));
+    assert_eq!(entry.message_deduplication_id(), None);
+    assert_eq!(entry.message_system_attributes().map(|m| m.len()), Some(1));
+    let photo = &entry.message_attributes().expect("one")["photo"];
+    assert_eq!(photo.data_type(), "Binary.jpeg");
+    assert_eq!(photo.binary_value().map(AsRef::as_ref), Some(&[0, 255][..]));
+    parcel.delay = Duration::ZERO;
+    let entry = parcel.entry(0, &target(true));
+    assert_eq!(entry.delay_seconds(), None);
+    assert_eq!(entry.message_deduplication_id(), Some("d"));
+}
+
+#[test]
+fn a_fifo_queue_without_its_own_deduplication_gets_an_id_per_parcel() {
+    let mut fifo = target(true);
+    let first = Parcel::of(&outgoing("x"), &fifo).deduplication;
+    assert!(first.is_some());
+    assert_ne!(first, Parcel::of(&outgoing("x"), &fifo).deduplication);
+    fifo.content_deduplication = true;
+    assert_eq!(Parcel::of(&outgoing("x"), &fifo).deduplication, None);
+    assert_eq!(
+        Parcel::of(&outgoing("x"), &target(false)).deduplication,
+        None
+    );
+}

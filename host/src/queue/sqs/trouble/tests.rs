@@ -1,0 +1,96 @@
+//! The meaning of SQS's answers, as tables.
+
+use super::*;
+
+fn entry(code: &str, message: &str, sender_fault: bool) -> BatchResultErrorEntry {
+    BatchResultErrorEntry::builder()
+        .id("0")
+        .code(code)
+        .message(message)
+        .sender_fault(sender_fault)
+        .build()
+        .expect("id, code and fault are set")
+}
+
+#[test]
+fn whole_calls_are_sorted_by_code_then_status() {
+    let table = [
+        ("QueueDoesNotExist", 400, Trouble::Missing),
+        (
+            "AWS.SimpleQueueService.NonExistentQueue",
+            400,
+            Trouble::Missing,
+        ),
+        ("AccessDenied", 403, Trouble::Denied),
+        ("InvalidClientTokenId", 403, Trouble::Denied),
+        ("ExpiredToken", 400, Trouble::Denied),
+        ("SomethingNew", 403, Trouble::Denied),
+        ("OverLimit", 403, Trouble::Passing),
+        ("RequestThrottled", 403, Trouble::Passing),
+        ("", 429, Trouble::Passing),
+        ("InternalFailure", 500, Trouble::Passing),
+        ("", 503, Trouble::Passing),
+        ("InvalidParameterValue", 400, Trouble::Refused),
+        ("", 404, Trouble::Refused),
+    ];
+    for (code, status, expected) in table {
+        assert_eq!(judge(code, status), expected, "{code} {status}");
+    }
+}
+
+#[test]
+fn entries_are_sorted_by_code_words_and_fault() {
+    let expired =
+        "Value AQ for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired.";
+    for (code, text) in [
+        (
+            "ReceiptHandleIsInvalid",
+            "the input receipt handle is not valid",
+        ),
+        ("AWS.SimpleQueueService.MessageNotInflight", "not in flight"),
+        ("MessageNotInflight", "not in flight"),
+        ("InvalidParameterValue", expired),
+    ] {
+        let error = entry_failed(&entry(code, text, true));
+        assert!(matches!(error, ItemError::Gone(_)), "{code}: {error}");
+    }
+    for (code, fault) in [
+        ("InternalError", false),
+        ("InternalError", true),
+        ("RequestThrottled", true),
+        ("SomethingNew", false),
+    ] {
+        let error = entry_failed(&entry(code, "later", fault));
+        assert!(matches!(error, ItemError::Passing(_)), "{code}: {error}");
+    }
+    let error = entry_failed(&entry("InvalidMessageContents", "bad\ncharacters", true));
+    assert_eq!(
+        error,
+        ItemError::Refused("InvalidMessageContents: bad characters".into())
+    );
+}
+
+#[test]
+fn the_ceiling_is_told_from_a_stale_receipt() {
+    let beyond = "Value 43200 for parameter VisibilityTimeout is invalid. Reason: Total \
+                  VisibilityTimeout for the message is beyond the limit [43200 seconds]";
+    let error = entry_failed(&entry("InvalidParameterValue", beyond, true));
+    assert!(is_beyond_ceiling(&error), "{error}");
+    assert!(!is_beyond_ceiling(&ItemError::Gone(beyond.into())));
+}
+
+#[test]
+fn a_failed_call_is_every_entry_s_failure() {
+    let of = |kind| {
+        every_item(&QueueError {
+            kind,
+            message: "m".into(),
+        })
+    };
+    let passing = ItemError::Passing("m".into());
+    assert_eq!(of(Trouble::Passing), passing);
+    assert_eq!(of(Trouble::Unreachable), passing);
+    assert_eq!(of(Trouble::Denied), passing);
+    assert_eq!(of(Trouble::Missing), ItemError::Gone("m".into()));
+    assert_eq!(of(Trouble::Refused), ItemError::Refused("m".into()));
+}

@@ -1,0 +1,135 @@
+//! Whose turn it is among queues: strictly in the order they are named, or by weight. Pure.
+
+/// One share of virtual time: a queue of weight `w` pays `SHARE / w` for each message.
+const SHARE: u128 = 1 << 32;
+
+/// How the queues of a route are ranked.
+#[derive(Debug, Clone)]
+pub enum Order {
+    /// The first named comes first.
+    Strict,
+    /// By what each queue has had so far in proportion to its weight, least first (stride
+    /// scheduling): shares converge to the weights faster than a random draw's would.
+    Weighted(Vec<Account>),
+}
+
+/// What a weighted queue has had.
+#[derive(Debug, Clone, Copy)]
+pub struct Account {
+    weight: u32,
+    spent: u128,
+}
+
+impl Order {
+    /// `weights` in the order of the queues; `None` for strict order.
+    pub fn new(weights: Option<&[u32]>) -> Self {
+        match weights {
+            None => Self::Strict,
+            Some(weights) => Self::Weighted(
+                weights
+                    .iter()
+                    .map(|&weight| Account {
+                        weight: weight.max(1),
+                        spent: 0,
+                    })
+                    .collect(),
+            ),
+        }
+    }
+
+    /// Whether a queue must wait for all before it.
+    pub fn is_strict(&self) -> bool {
+        matches!(self, Self::Strict)
+    }
+
+    /// All queues, the most urgent first. Equal ones in a random order, so that queues of the
+    /// same weight each have the same chance.
+    pub fn ranking(&self, lanes: usize) -> Vec<usize> {
+        let mut ranking: Vec<usize> = (0..lanes).collect();
+        if let Self::Weighted(accounts) = self {
+            if accounts
+                .windows(2)
+                .any(|pair| pair[0].spent == pair[1].spent)
+            {
+                fastrand::shuffle(&mut ranking);
+            }
+            ranking.sort_by_key(|&lane| accounts[lane].spent);
+        }
+        ranking
+    }
+
+    /// A queue has had so many messages.
+    pub fn charge(&mut self, lane: usize, messages: usize) {
+        if let Self::Weighted(accounts) = self {
+            let account = &mut accounts[lane];
+            let price = SHARE / u128::from(account.weight);
+            account.spent += price * messages as u128;
+        }
+    }
+
+    /// Gives back what was charged for messages that did not come.
+    pub fn refund(&mut self, lane: usize, messages: usize) {
+        if let Self::Weighted(accounts) = self {
+            let account = &mut accounts[lane];
+            let price = SHARE / u128::from(account.weight);
+            account.spent = account.spent.saturating_sub(price * messages as u128);
+        }
+    }
+
+    /// A queue that was empty competes again: it has no claim on the time it did not use.
+    pub fn rejoin(&mut self, lane: usize, competing: impl Iterator<Item = usize>) {
+        if let Self::Weighted(accounts) = self {
+            let least = competing
+                .filter(|&other| other != lane)
+                .map(|other| accounts[other].spent)
+                .min();
+            if let Some(least) = least {
+                accounts[lane].spent = accounts[lane].spent.max(least);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn shares_converge_to_the_weights(weights in prop::collection::vec(1_u32..100, 1..8)) {
+            let mut order = Order::new(Some(&weights));
+            let mut picks = vec![0_u32; weights.len()];
+            for _ in 0..10_000 {
+                let lane = order.ranking(weights.len())[0];
+                order.charge(lane, 1);
+                picks[lane] += 1;
+            }
+            let total: u32 = weights.iter().sum();
+            for (lane, &weight) in weights.iter().enumerate() {
+                let wanted = f64::from(weight) / f64::from(total);
+                let got = f64::from(picks[lane]) / 10_000.0;
+                prop_assert!((wanted - got).abs() < 0.01, "{wanted} {got}");
+            }
+        }
+    }
+
+    #[test]
+    fn equal_queues_are_each_first_now_and_then() {
+        let order = Order::new(Some(&[1, 1, 1]));
+        let mut first = [0; 3];
+        for _ in 0..300 {
+            first[order.ranking(3)[0]] += 1;
+        }
+        assert!(first.iter().all(|&count| count > 0), "{first:?}");
+    }
+
+    #[test]
+    fn a_queue_that_was_empty_has_no_claim_on_the_past() {
+        let mut order = Order::new(Some(&[1, 1]));
+        order.charge(0, 1_000);
+        order.rejoin(1, [0, 1].into_iter());
+        order.charge(1, 1);
+        assert_eq!(order.ranking(2)[0], 0);
+    }
+}

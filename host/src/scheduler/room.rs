@@ -1,0 +1,136 @@
+//! Room for messages: taken before receiving, given back on drop. Pure; says when some came free.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::Notify;
+
+/// How many messages may be held at once. Clones share the room.
+#[derive(Debug, Clone)]
+pub struct Room(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    capacity: usize,
+    used: AtomicUsize,
+    freed: Notify,
+}
+
+impl Room {
+    /// Room for so many messages.
+    pub fn new(capacity: usize) -> Self {
+        Self(Arc::new(Inner {
+            capacity,
+            used: AtomicUsize::new(0),
+            freed: Notify::new(),
+        }))
+    }
+
+    /// How many it was made for.
+    pub fn capacity(&self) -> usize {
+        self.0.capacity
+    }
+
+    /// How many permits are out; above the capacity after an overdraft.
+    pub fn used(&self) -> usize {
+        self.0.used.load(Ordering::Acquire)
+    }
+
+    /// How many may be reserved.
+    pub fn free(&self) -> usize {
+        self.0.capacity.saturating_sub(self.used())
+    }
+
+    /// As many as are free, at most `wanted`; perhaps none.
+    pub fn reserve(&self, wanted: usize) -> Permit {
+        let mut taken = 0;
+        let take = |used: usize| {
+            taken = wanted.min(self.0.capacity.saturating_sub(used));
+            Some(used + taken)
+        };
+        // The closure never declines, so the update cannot fail.
+        let _ = self
+            .0
+            .used
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
+        Permit {
+            room: self.clone(),
+            count: taken,
+        }
+    }
+
+    /// Takes room that may not be there: for what a parked poll brought, which must be held.
+    pub fn overdraw(&self, count: usize) -> Permit {
+        self.0.used.fetch_add(count, Ordering::AcqRel);
+        Permit {
+            room: self.clone(),
+            count,
+        }
+    }
+
+    /// Returns once a permit was given back since the last time it returned.
+    pub async fn freed(&self) {
+        self.0.freed.notified().await;
+    }
+}
+
+/// The right to hold some messages; its drop gives the room back.
+#[derive(Debug)]
+pub struct Permit {
+    room: Room,
+    count: usize,
+}
+
+impl Permit {
+    /// For how many messages.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Takes the right for one message out of this; overdraws when there is none left.
+    pub fn split_one(&mut self) -> Permit {
+        if self.count == 0 {
+            return self.room.overdraw(1);
+        }
+        self.count -= 1;
+        Permit {
+            room: self.room.clone(),
+            count: 1,
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            self.room.0.used.fetch_sub(self.count, Ordering::AcqRel);
+            self.room.0.freed.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drop_gives_the_room_back() {
+        let room = Room::new(3);
+        let mut permit = room.reserve(10);
+        assert_eq!((permit.count(), room.free()), (3, 0));
+        assert_eq!(room.reserve(1).count(), 0);
+        let one = permit.split_one();
+        drop(permit);
+        assert_eq!(room.free(), 2);
+        drop(one);
+        assert_eq!(room.free(), 3);
+    }
+
+    #[test]
+    fn an_overdraft_is_paid_back_before_new_room_is_given() {
+        let room = Room::new(2);
+        let over = room.overdraw(5);
+        assert_eq!((room.used(), room.free()), (5, 0));
+        drop(over);
+        assert_eq!(room.free(), 2);
+    }
+}

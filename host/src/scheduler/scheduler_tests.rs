@@ -1,0 +1,274 @@
+//! The scheduler in a small world of its own: queues that hold numbers, polls that are answered in
+//! any order, attempts that take their time.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Item {
+    lane: usize,
+    number: u64,
+}
+
+#[derive(Debug)]
+struct Held {
+    item: Item,
+    _seat: Permit,
+}
+
+impl Waiting for Held {
+    fn group(&self) -> Option<&str> {
+        None
+    }
+}
+
+fn lane(batch: usize) -> LaneRules {
+    LaneRules {
+        batch,
+        poll_for: Duration::from_secs(20),
+        proof_wait: Duration::from_secs(1),
+        sleep: Duration::ZERO,
+        ordered_groups: false,
+    }
+}
+
+/// Queues, a scheduler, and what is under way between them.
+struct World {
+    scheduler: Scheduler<Held>,
+    queues: Vec<VecDeque<u64>>,
+    /// With the time at which a wait is over.
+    polls: Vec<(Poll, Moment)>,
+    running: Vec<(usize, Vec<Held>)>,
+    now: Moment,
+    calls: usize,
+    started: Vec<Item>,
+}
+
+impl World {
+    fn new(lanes: usize, weights: Option<Vec<u32>>, attempts: usize, batch: usize) -> Self {
+        let rules = Rules {
+            lanes: vec![lane(10); lanes],
+            weights,
+            attempts,
+            batch,
+        };
+        Self {
+            scheduler: Scheduler::new(rules),
+            queues: vec![VecDeque::new(); lanes],
+            polls: Vec::new(),
+            running: Vec::new(),
+            now: Moment::from_boot(Duration::from_secs(1_000)),
+            calls: 0,
+            started: Vec::new(),
+        }
+    }
+
+    fn send(&mut self, lane: usize, count: u64) {
+        let first = self.queues[lane].len() as u64;
+        self.queues[lane].extend(first..first + count);
+    }
+
+    fn plan(&mut self) {
+        for poll in self.scheduler.plan(self.now) {
+            assert!(poll.max >= 1 && poll.max <= 10);
+            self.calls += 1;
+            let until = self.now + poll.wait;
+            self.polls.push((poll, until));
+        }
+    }
+
+    /// Answers the polls that have something to say: messages, or the end of their wait.
+    fn answer(&mut self) {
+        let (ready, waiting) = std::mem::take(&mut self.polls)
+            .into_iter()
+            .partition(|(poll, until)| !self.queues[poll.lane].is_empty() || *until <= self.now);
+        self.polls = waiting;
+        for (mut poll, _) in Vec::<(Poll, Moment)>::from_iter::<Vec<_>>(ready) {
+            let lane = poll.lane;
+            let count = poll.max.min(self.queues[lane].len());
+            let numbers: Vec<u64> = self.queues[lane].drain(..count).collect();
+            // A short poll proves nothing.
+            let drained = count < poll.max && !poll.wait.is_zero();
+            let held = |number| Held {
+                item: Item { lane, number },
+                _seat: poll.seat(),
+            };
+            let jobs = numbers.into_iter().map(held).collect();
+            self.scheduler.answered(poll, jobs, drained, self.now);
+        }
+    }
+
+    fn start(&mut self) {
+        for _ in 0..self.scheduler.hire() {
+            if let Some((lane, jobs)) = self.scheduler.next() {
+                self.started.extend(jobs.iter().map(|job| job.item.clone()));
+                self.running.push((lane, jobs));
+            }
+        }
+    }
+
+    /// Ends one attempt; its worker asks for the next.
+    fn end(&mut self, which: usize) {
+        if self.running.is_empty() {
+            return;
+        }
+        let (lane, jobs) = self.running.swap_remove(which % self.running.len());
+        let took = Duration::from_millis(10);
+        assert!(self.scheduler.ended(lane, [(None, false)], took).is_empty());
+        drop(jobs);
+        if let Some((lane, jobs)) = self.scheduler.next() {
+            self.started.extend(jobs.iter().map(|job| job.item.clone()));
+            self.running.push((lane, jobs));
+        }
+    }
+
+    fn step(&mut self, millis: u64) {
+        self.now = self.now + Duration::from_millis(millis);
+        self.plan();
+        self.answer();
+        self.start();
+    }
+
+    fn pending(&self) -> usize {
+        self.queues.iter().map(VecDeque::len).sum()
+    }
+}
+
+#[test]
+fn idle_queues_have_one_parked_poll_each_and_three_calls_a_minute() {
+    let mut world = World::new(20, None, 1, 1);
+    for _ in 0..2_000 {
+        world.step(10); // 20 s to learn that all are empty
+    }
+    assert_eq!(world.polls.len(), 20);
+    assert!(
+        world
+            .polls
+            .iter()
+            .all(|(poll, _)| poll.wait == Duration::from_secs(20))
+    );
+    world.calls = 0;
+    for _ in 0..6_000 {
+        world.step(10);
+    }
+    // lesson_16: an idle queue costs at most three calls a minute.
+    assert!(world.calls <= 3 * 20, "{} calls", world.calls);
+}
+
+#[test]
+fn lesson_14_a_message_on_any_idle_queue_starts_at_once() {
+    for lane in 0..20 {
+        let mut world = World::new(20, None, 1, 1);
+        (0..300).for_each(|_| world.step(10));
+        world.send(lane, 1);
+        world.step(0);
+        assert_eq!(world.started, [Item { lane, number: 0 }]);
+    }
+}
+
+#[test]
+fn lesson_15_strict_is_strict() {
+    let mut world = World::new(2, None, 4, 1);
+    world.send(0, 100);
+    world.send(1, 100);
+    while world.started.len() < 200 {
+        world.step(5);
+        world.end(0);
+    }
+    let first_low = world.started.iter().position(|item| item.lane == 1);
+    assert_eq!(
+        first_low,
+        Some(100),
+        "a lower message started while a higher one waited"
+    );
+}
+
+#[test]
+fn messages_held_for_a_lower_queue_do_not_lock_the_higher_out() {
+    let mut world = World::new(2, None, 1, 1);
+    (0..300).for_each(|_| world.step(10));
+    // Both parked polls bring all they may: room for one, four messages held.
+    world.send(0, 50);
+    world.send(1, 50);
+    for _ in 0..2_000 {
+        world.step(5);
+        world.end(0);
+    }
+    assert_eq!(world.started.len(), 100);
+    assert!(world.started[..50].iter().all(|item| item.lane == 0));
+}
+
+#[test]
+fn saturated_queues_share_by_weight() {
+    let weights = vec![3, 2, 1];
+    let mut world = World::new(3, Some(weights.clone()), 10, 1);
+    (0..3).for_each(|lane| world.send(lane, 20_000));
+    while world.started.len() < 10_000 {
+        world.step(5);
+        (0..10).for_each(|which| world.end(which));
+    }
+    for (lane, weight) in weights.into_iter().enumerate() {
+        let wanted = f64::from(weight) / 6.0;
+        let got = world.started[..10_000]
+            .iter()
+            .filter(|item| item.lane == lane)
+            .count();
+        let got = got as f64 / 10_000.0;
+        assert!(
+            (wanted - got).abs() < 0.01,
+            "queue {lane}: wanted {wanted}, got {got}"
+        );
+    }
+}
+
+#[test]
+fn at_load_a_call_brings_ten() {
+    let mut world = World::new(1, None, 50, 1);
+    world.send(0, 10_000);
+    while world.started.len() < 10_000 {
+        world.step(1);
+        (0..5).for_each(|which| world.end(which));
+    }
+    assert!(
+        world.calls <= 1_300,
+        "{} calls for 10,000 messages",
+        world.calls
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Any sends, answers and ends: nothing is lost, nothing starts twice, the room is kept but
+    /// for what parked polls may bring, and everything starts in the end.
+    #[test]
+    fn nothing_is_lost_and_everything_starts(
+        lanes in 1_usize..6,
+        weighted: bool,
+        attempts in 1_usize..20,
+        batch in 1_usize..4,
+        sends in prop::collection::vec((0_usize..6, 1_u64..40, 0_u64..3_000, 0_usize..10), 1..40),
+    ) {
+        let weights = weighted.then(|| (1..=u32::try_from(lanes).expect("few lanes")).collect());
+        let mut world = World::new(lanes, weights, attempts, batch);
+        let mut sent = 0;
+        for (lane, count, pause, ends) in sends {
+            world.send(lane % lanes, count);
+            sent += count;
+            world.step(pause);
+            (0..ends).for_each(|which| world.end(which));
+            let allowed = attempts * batch + 2 * lanes;
+            prop_assert!(world.scheduler.room().used() <= allowed);
+            prop_assert!(world.running.len() <= attempts);
+        }
+        for _ in 0..20_000 {
+            world.step(20);
+            world.end(0);
+        }
+        prop_assert_eq!(world.pending(), 0);
+        prop_assert_eq!(world.started.len() as u64, sent);
+        prop_assert_eq!(world.scheduler.room().used(), 0);
+        prop_assert!(world.running.is_empty());
+    }
+}

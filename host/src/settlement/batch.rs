@@ -1,0 +1,128 @@
+//! Gathers outcomes into calls: as many as a call takes, or what came within a short linger; and
+//! holds what is to be tried again until then. Pure, told `now`.
+
+use crate::clock::Moment;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// What waits for a call.
+#[derive(Debug)]
+pub struct Batcher<T> {
+    size: usize,
+    linger: Duration,
+    fresh: VecDeque<(Moment, T)>,
+    later: BTreeMap<(Moment, u64), T>,
+    numbered: u64,
+}
+
+impl<T> Batcher<T> {
+    /// `size` items a call; none waits longer than `linger` for others.
+    pub fn new(size: usize, linger: Duration) -> Self {
+        Self {
+            size: size.max(1),
+            linger,
+            fresh: VecDeque::new(),
+            later: BTreeMap::new(),
+            numbered: 0,
+        }
+    }
+
+    /// Adds an item.
+    pub fn push(&mut self, item: T, now: Moment) {
+        self.fresh.push_back((now, item));
+    }
+
+    /// Adds an item that is not to be tried before `at`.
+    pub fn push_later(&mut self, item: T, at: Moment) {
+        self.numbered += 1;
+        self.later.insert((at, self.numbered), item);
+    }
+
+    /// The next call's items, if a call is due; `flush`: whatever there is.
+    pub fn take(&mut self, now: Moment, flush: bool) -> Option<Vec<T>> {
+        while let Some(entry) = self.later.first_entry() {
+            let (at, _) = *entry.key();
+            if at > now {
+                break;
+            }
+            // It has waited already, so it makes its call due.
+            self.fresh.push_front((Moment::default(), entry.remove()));
+        }
+        let (oldest, _) = self.fresh.front()?;
+        let due = flush || self.fresh.len() >= self.size || *oldest + self.linger <= now;
+        due.then(|| {
+            let count = self.size.min(self.fresh.len());
+            self.fresh.drain(..count).map(|(_, item)| item).collect()
+        })
+    }
+
+    /// When `take` may give something though nothing was pushed.
+    pub fn next_due(&self) -> Option<Moment> {
+        let fresh = self.fresh.front().map(|(at, _)| *at + self.linger);
+        let later = self.later.first_key_value().map(|((at, _), _)| *at);
+        fresh.into_iter().chain(later).min()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.fresh.is_empty() && self.later.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LINGER: Duration = Duration::from_millis(5);
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_boot(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn a_full_call_goes_at_once_and_the_rest_lingers() {
+        let mut batch = Batcher::new(3, LINGER);
+        (0..5).for_each(|n| batch.push(n, at(0)));
+        assert_eq!(batch.take(at(0), false), Some(vec![0, 1, 2]));
+        assert_eq!(batch.take(at(0), false), None);
+        assert_eq!(batch.next_due(), Some(at(5)));
+        assert_eq!(batch.take(at(5), false), Some(vec![3, 4]));
+        assert!(batch.is_empty());
+    }
+
+    #[test]
+    fn what_is_tried_again_waits_for_its_time() {
+        let mut batch = Batcher::new(3, LINGER);
+        batch.push_later("again", at(100));
+        assert_eq!(batch.take(at(99), false), None);
+        assert_eq!(batch.next_due(), Some(at(100)));
+        assert_eq!(batch.take(at(100), false), Some(vec!["again"]));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_or_doubled(pushes in prop::collection::vec((0_u64..50, prop::option::of(0_u64..100)), 0..200), size in 1_usize..12) {
+            let mut batch = Batcher::new(size, LINGER);
+            let mut out = Vec::new();
+            let mut now = 0;
+            for (n, (step, delay)) in pushes.iter().enumerate() {
+                now += step;
+                match delay {
+                    None => batch.push(n, at(now)),
+                    Some(delay) => batch.push_later(n, at(now + delay)),
+                }
+                while let Some(items) = batch.take(at(now), false) {
+                    prop_assert!(!items.is_empty() && items.len() <= size);
+                    out.extend(items);
+                }
+            }
+            while let Some(items) = batch.take(at(now + 1_000), true) {
+                out.extend(items);
+            }
+            out.sort_unstable();
+            prop_assert_eq!(out, (0..pushes.len()).collect::<Vec<_>>());
+            prop_assert!(batch.is_empty());
+        }
+    }
+}

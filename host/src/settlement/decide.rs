@@ -1,0 +1,151 @@
+//! What a verdict means for the message. Pure: the caller brings the random number.
+
+use crate::backoff;
+use crate::job::Ending;
+use crate::message::{Message, Outcome, Verdict};
+use std::time::Duration;
+
+/// A route's policy on one of its queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// The longest pause after the first attempt; doubles from there.
+    pub first: Duration,
+    /// The longest pause of all.
+    pub most: Duration,
+    /// After so many attempts a message is dead-lettered; `None` leaves that to the backend.
+    pub attempts: Option<u32>,
+    /// Whether the queue has somewhere to put dead letters.
+    pub dead_letters: bool,
+}
+
+impl Policy {
+    /// Whether an attempt with this receive count is, or was, the last one.
+    fn exhausted(&self, receive_count: u32) -> Option<u32> {
+        self.attempts
+            .filter(|&attempts| self.dead_letters && receive_count >= attempts)
+    }
+
+    /// Whether giving the message back would make its next delivery its last word: it is better
+    /// finished than released.
+    pub fn next_receive_is_fatal(&self, message: &Message) -> bool {
+        self.exhausted(message.receive_count).is_some()
+    }
+
+    /// The verdict on a message that has had all its attempts and comes back all the same: they
+    /// killed the process or outlived their leases. Its receive count is the only witness.
+    pub fn on_arrival(&self, message: &Message) -> Option<Ending> {
+        let attempts = self.exhausted(message.receive_count.saturating_sub(1))?;
+        let why = format!(
+            "received {} times without an answer from the handler; {attempts} attempts are allowed",
+            message.receive_count - 1
+        );
+        Some(Ending::Verdict(Verdict::Reject(why)))
+    }
+}
+
+/// What the queue is told; `None` where a lost lease leaves us nothing to say.
+pub fn decide(
+    ending: &Ending,
+    receive_count: u32,
+    policy: &Policy,
+    random: u64,
+) -> Option<Outcome> {
+    let pause = || backoff::full_jitter(policy.first, policy.most, receive_count, random);
+    match ending {
+        Ending::Lost => None,
+        Ending::Returned => Some(Outcome::Release(Duration::ZERO)),
+        Ending::AlreadyDone | Ending::Verdict(Verdict::Done) => Some(Outcome::Delete),
+        Ending::Verdict(Verdict::Reject(why)) if policy.dead_letters => {
+            Some(Outcome::DeadLetter(why.clone()))
+        }
+        // Never deleted in silence: the backend's own redrive policy has it from here.
+        Ending::Verdict(Verdict::Reject(_)) => Some(Outcome::Release(pause())),
+        Ending::Verdict(Verdict::Retry { after, why }) => match policy.exhausted(receive_count) {
+            Some(attempts) => Some(Outcome::DeadLetter(format!(
+                "not handled in {attempts} attempts; in the last, {why}"
+            ))),
+            None => Some(Outcome::Release(after.unwrap_or_else(pause))),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Mishap;
+    use proptest::prelude::*;
+
+    fn policy(attempts: Option<u32>, dead_letters: bool) -> Policy {
+        Policy {
+            first: Duration::from_secs(1),
+            most: Duration::from_secs(900),
+            attempts,
+            dead_letters,
+        }
+    }
+
+    fn retry(after: Option<Duration>) -> Ending {
+        Ending::Verdict(Verdict::Retry {
+            after,
+            why: Mishap::Asked,
+        })
+    }
+
+    fn any_ending() -> impl Strategy<Value = Ending> {
+        prop_oneof![
+            Just(Ending::Lost),
+            Just(Ending::Returned),
+            Just(Ending::AlreadyDone),
+            Just(Ending::Verdict(Verdict::Done)),
+            Just(Ending::Verdict(Verdict::Reject("no".into()))),
+            prop::option::of(0_u64..100_000).prop_map(|ms| retry(ms.map(Duration::from_millis))),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn only_what_is_done_is_deleted(ending in any_ending(), count in 1_u32..50, attempts in prop::option::of(1_u32..20), dead: bool, random: u64) {
+            let outcome = decide(&ending, count, &policy(attempts, dead), random);
+            let done = matches!(ending, Ending::AlreadyDone | Ending::Verdict(Verdict::Done));
+            prop_assert_eq!(outcome == Some(Outcome::Delete), done);
+            prop_assert_eq!(outcome.is_none(), ending == Ending::Lost);
+            if !dead {
+                prop_assert!(!matches!(outcome, Some(Outcome::DeadLetter(_))));
+            }
+        }
+    }
+
+    #[test]
+    fn lesson_24_a_handler_says_when() {
+        let outcome = decide(
+            &retry(Some(Duration::from_millis(1_500))),
+            3,
+            &policy(None, true),
+            0,
+        );
+        assert_eq!(
+            outcome,
+            Some(Outcome::Release(Duration::from_millis(1_500)))
+        );
+    }
+
+    #[test]
+    fn the_last_attempt_is_the_last() {
+        let last = decide(&retry(None), 3, &policy(Some(3), true), 0);
+        assert!(matches!(last, Some(Outcome::DeadLetter(_))));
+        assert!(matches!(
+            decide(&retry(None), 2, &policy(Some(3), true), 0),
+            Some(Outcome::Release(_))
+        ));
+    }
+
+    #[test]
+    fn what_kills_the_process_is_dead_lettered_by_its_count() {
+        let mut message = crate::job::samples::message("m");
+        message.receive_count = 3;
+        assert_eq!(policy(Some(3), true).on_arrival(&message), None);
+        message.receive_count = 4;
+        assert!(policy(Some(3), true).on_arrival(&message).is_some());
+        assert_eq!(policy(Some(3), false).on_arrival(&message), None);
+    }
+}

@@ -1,0 +1,272 @@
+//! The last stage: turns endings into outcomes and tells the queue, in batches and off the hot
+//! path; tries again what was not taken until the lease ends. Knows no other stage and no backend
+//! by name.
+
+pub mod batch;
+pub mod decide;
+
+use crate::backoff;
+use crate::clock::{self, Moment};
+use crate::job::{Ending, Finished};
+use crate::lease::Claim;
+use crate::lease::settled::Settled;
+use crate::message::{Message, Mishap, Outcome, Verdict};
+use crate::queue::{ItemError, Queue};
+use crate::tasks::Group;
+use crate::telemetry::counters::Counters;
+use batch::Batcher;
+use decide::{Policy, decide};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// How long an outcome waits for others to share its call.
+const LINGER: Duration = Duration::from_millis(5);
+/// The first and the longest pause before an outcome is told again.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// How many handled ids are remembered for each queue.
+const REMEMBERED: usize = 10_000;
+
+/// One queue's settlement.
+pub struct Settlement {
+    queue: Arc<dyn Queue>,
+    policy: Policy,
+    settled: Mutex<Settled>,
+    counters: Arc<Counters>,
+}
+
+struct Item {
+    message: Message,
+    outcome: Outcome,
+    claim: Claim,
+    tries: u32,
+}
+
+struct Answer {
+    items: Vec<Item>,
+    results: Vec<Result<(), ItemError>>,
+}
+
+impl Settlement {
+    /// Settles on `queue` by `policy`.
+    pub fn new(queue: Arc<dyn Queue>, policy: Policy, counters: Arc<Counters>) -> Self {
+        Self {
+            queue,
+            policy,
+            settled: Mutex::new(Settled::new(REMEMBERED)),
+            counters,
+        }
+    }
+
+    /// How a message ends that need not run: handled before, or out of attempts.
+    pub fn on_arrival(&self, message: &Message) -> Option<Ending> {
+        if self.remembered().contains(&message.id) {
+            return Some(Ending::AlreadyDone);
+        }
+        self.policy.on_arrival(message)
+    }
+
+    /// Whether a message that was not started is better finished than given back at a stop.
+    pub fn prefers_finishing(&self, message: &Message) -> bool {
+        self.policy.next_receive_is_fatal(message)
+    }
+
+    fn remembered(&self) -> std::sync::MutexGuard<'_, Settled> {
+        self.settled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Settles what comes until the senders are gone and everything is told or its lease over.
+    pub async fn run(self: Arc<Self>, mut finished: UnboundedReceiver<Finished>) {
+        let mut batch = Batcher::new(self.queue.identity().batch, LINGER);
+        let mut calls: Group<Answer> = Group::new();
+        let mut overtaken: Group<Item> = Group::new();
+        let mut open = true;
+        while open || !batch.is_empty() || !calls.is_empty() || !overtaken.is_empty() {
+            let now = clock::now();
+            while let Some(items) = batch.take(now, !open) {
+                calls.spawn(settle(self.queue.clone(), items, self.counters.clone()));
+            }
+            tokio::select! {
+                next = finished.recv(), if open => match next {
+                    None => open = false,
+                    Some(finished) => self.admit(finished, &mut batch, &mut overtaken),
+                },
+                item = overtaken.next() => batch.push(item, clock::now()),
+                answer = calls.next() => self.note(answer, &mut batch),
+                () = clock::sleep_until(batch.next_due()) => {}
+            }
+        }
+    }
+
+    /// Decides on one finished job and queues its outcome.
+    fn admit(&self, finished: Finished, batch: &mut Batcher<Item>, overtaken: &mut Group<Item>) {
+        let Finished {
+            message,
+            lease,
+            ending,
+        } = finished;
+        if ending == Ending::Verdict(Verdict::Done) {
+            self.remembered().insert(&message.id);
+        }
+        self.report(&message, &ending);
+        let Some(outcome) = decide(
+            &ending,
+            message.receive_count,
+            &self.policy,
+            fastrand::u64(..),
+        ) else {
+            return;
+        };
+        let Some(claim) = lease.settle() else {
+            self.counters.lost.one();
+            tracing::warn!(
+                queue = message.queue,
+                message_id = message.id,
+                "the lease was lost before the message was settled; the queue delivers it again"
+            );
+            return;
+        };
+        self.count(&outcome, &ending);
+        let item = Item {
+            message,
+            outcome,
+            claim,
+            tries: 0,
+        };
+        if item.claim.is_quiet() {
+            batch.push(item, clock::now());
+        } else {
+            overtaken.spawn(async move {
+                item.claim.quiet().await;
+                item
+            });
+        }
+    }
+
+    fn count(&self, outcome: &Outcome, ending: &Ending) {
+        match (outcome, ending) {
+            (Outcome::Delete, _) => self.counters.done.one(),
+            (Outcome::DeadLetter(_), _) => self.counters.dead.one(),
+            (Outcome::Release(_), Ending::Returned) => self.counters.returned.one(),
+            (Outcome::Release(_), _) => self.counters.retried.one(),
+        }
+    }
+
+    /// Says once, here, what went wrong with a message.
+    fn report(&self, message: &Message, ending: &Ending) {
+        let Message {
+            queue,
+            id,
+            receive_count,
+            ..
+        } = message;
+        match ending {
+            Ending::Verdict(Verdict::Retry {
+                why: Mishap::Asked,
+                after,
+            }) => {
+                tracing::debug!(
+                    queue,
+                    message_id = id,
+                    receive_count,
+                    ?after,
+                    "the handler asked for a retry"
+                );
+            }
+            Ending::Verdict(Verdict::Retry { why, .. }) => {
+                tracing::warn!(queue, message_id = id, receive_count, "{why}");
+            }
+            Ending::Verdict(Verdict::Reject(why)) if self.policy.dead_letters => {
+                tracing::warn!(
+                    queue,
+                    message_id = id,
+                    receive_count,
+                    "dead-lettered: {why}"
+                );
+            }
+            Ending::Verdict(Verdict::Reject(why)) => {
+                tracing::warn!(
+                    queue,
+                    message_id = id,
+                    receive_count,
+                    "rejected, and released since there is no dead-letter queue: {why}"
+                );
+            }
+            Ending::Lost => {
+                self.counters.lost.one();
+                tracing::warn!(
+                    queue,
+                    message_id = id,
+                    receive_count,
+                    "the lease was lost, so the attempt was stopped; the queue delivers the message again"
+                );
+            }
+            Ending::AlreadyDone => {
+                tracing::info!(
+                    queue,
+                    message_id = id,
+                    receive_count,
+                    "handled before and delivered again; deleted without running"
+                );
+            }
+            Ending::Verdict(Verdict::Done) | Ending::Returned => {}
+        }
+    }
+
+    /// Reads a call's answers; what may pass is told again while its lease lasts.
+    fn note(&self, answer: Answer, batch: &mut Batcher<Item>) {
+        let now = clock::now();
+        let missing = || {
+            Err(ItemError::Passing(
+                "the queue's answer did not mention it".into(),
+            ))
+        };
+        let results = answer
+            .results
+            .into_iter()
+            .chain(std::iter::repeat_with(missing));
+        for (item, result) in answer.items.into_iter().zip(results) {
+            match result {
+                Ok(()) => {}
+                Err(ItemError::Passing(why)) => again(item, &why, now, batch),
+                Err(error) => {
+                    let Message { queue, id, .. } = &item.message;
+                    tracing::warn!(queue, message_id = id, outcome = ?item.outcome, %error, "not settled; the queue delivers the message again");
+                }
+            }
+        }
+    }
+}
+
+fn again(mut item: Item, why: &str, now: Moment, batch: &mut Batcher<Item>) {
+    item.tries += 1;
+    let at = now + backoff::full_jitter(AGAIN.0, AGAIN.1, item.tries, fastrand::u64(..));
+    if at < item.claim.until() {
+        batch.push_later(item, at);
+    } else {
+        let Message { queue, id, .. } = &item.message;
+        tracing::warn!(queue, message_id = id, outcome = ?item.outcome, "not settled before its lease ended; the queue delivers the message again: {why}");
+    }
+}
+
+async fn settle(queue: Arc<dyn Queue>, items: Vec<Item>, counters: Arc<Counters>) -> Answer {
+    let mut claims = Vec::with_capacity(items.len());
+    let mut told = Vec::with_capacity(items.len());
+    for item in items {
+        told.push((item.message, item.outcome));
+        claims.push((item.claim, item.tries));
+    }
+    counters.settle_calls.one();
+    let results = queue.settle(&told).await;
+    let items = told
+        .into_iter()
+        .zip(claims)
+        .map(|((message, outcome), (claim, tries))| Item {
+            message,
+            outcome,
+            claim,
+            tries,
+        })
+        .collect();
+    Answer { items, results }
+}

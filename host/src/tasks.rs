@@ -1,0 +1,82 @@
+//! The only spawn onto the control runtime. Every task has an owner: dropping the owner ends it.
+
+use std::future::Future;
+use tokio::task::{JoinError, JoinHandle, JoinSet};
+
+/// One owned task; dropped, it is stopped at its next await.
+#[derive(Debug)]
+pub struct Task<T>(JoinHandle<T>);
+
+/// Starts `future` on the present runtime.
+pub fn spawn<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> Task<T> {
+    Task(tokio::spawn(future))
+}
+
+/// Starts `work`, which blocks, on a thread of its own. It runs to its end even if dropped.
+pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Task<T> {
+    Task(tokio::task::spawn_blocking(work))
+}
+
+impl<T> Task<T> {
+    /// Waits for the task's end. A panic inside it goes on here.
+    pub async fn finished(mut self) -> T {
+        unwrap_panic((&mut self.0).await)
+    }
+}
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Any number of owned tasks; dropped, it stops them all.
+#[derive(Debug)]
+pub struct Group<T>(JoinSet<T>);
+
+impl<T: Send + 'static> Group<T> {
+    /// No tasks yet.
+    pub fn new() -> Self {
+        Self(JoinSet::new())
+    }
+
+    /// Starts one more.
+    pub fn spawn(&mut self, future: impl Future<Output = T> + Send + 'static) {
+        self.0.spawn(future);
+    }
+
+    /// The next to finish; for ever pending while there are none. Safe to drop and ask again.
+    pub async fn next(&mut self) -> T {
+        match self.0.join_next().await {
+            Some(ended) => unwrap_panic(ended),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// How many have not been taken by `next` yet.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether all have been taken.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<T: Send + 'static> Default for Group<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn unwrap_panic<T>(ended: Result<T, JoinError>) -> T {
+    match ended {
+        Ok(value) => value,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Only an owner aborts, and an owner that awaits has not.
+            Err(error) => unreachable!("an awaited task was stopped: {error}"),
+        },
+    }
+}

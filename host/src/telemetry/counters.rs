@@ -1,0 +1,139 @@
+//! Counts of what happened since the start. Written by every stage, read by whoever shows them.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// One count: it only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// One more.
+    pub fn one(&self) {
+        self.many(1);
+    }
+
+    /// So many more.
+    pub fn many(&self, more: usize) {
+        self.0.fetch_add(more as u64, Relaxed);
+    }
+
+    /// The count so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// How many of something there are now.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// Counts one until the guard is dropped.
+    #[must_use = "it counts only while the guard lives"]
+    pub fn hold(&self) -> Held<'_> {
+        self.0.fetch_add(1, Relaxed);
+        Held(self)
+    }
+
+    /// How many there are.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// One of what a `Gauge` counts.
+#[derive(Debug)]
+pub struct Held<'a>(&'a Gauge);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// All counts of one process; shared by `Arc`. No count orders memory: they are for people.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Messages received, redeliveries included.
+    pub received: Counter,
+    /// Messages deleted because their handler was done.
+    pub done: Counter,
+    /// Messages released to come back.
+    pub retried: Counter,
+    /// Messages moved to a dead-letter queue, or left to the backend's redrive policy.
+    pub dead: Counter,
+    /// Leases that ran out under a running attempt.
+    pub lost: Counter,
+    /// Messages released unhandled because the program stops.
+    pub returned: Counter,
+    /// Attempts begun.
+    pub attempts: Counter,
+    /// Attempts running now.
+    pub running: Gauge,
+    /// Calls to receive.
+    pub receive_calls: Counter,
+    /// Calls to settle.
+    pub settle_calls: Counter,
+    /// Calls to extend.
+    pub extend_calls: Counter,
+    /// Calls of any kind that failed as a whole.
+    pub failed_calls: Counter,
+}
+
+/// The counts at one moment, each read by itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[expect(
+    missing_docs,
+    reason = "each is the field of the same name of `Counters`"
+)]
+pub struct Snapshot {
+    pub received: u64,
+    pub done: u64,
+    pub retried: u64,
+    pub dead: u64,
+    pub lost: u64,
+    pub returned: u64,
+    pub attempts: u64,
+    pub running: u64,
+    pub receive_calls: u64,
+    pub settle_calls: u64,
+    pub extend_calls: u64,
+    pub failed_calls: u64,
+}
+
+impl Counters {
+    /// The counts now.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            received: self.received.get(),
+            done: self.done.get(),
+            retried: self.retried.get(),
+            dead: self.dead.get(),
+            lost: self.lost.get(),
+            returned: self.returned.get(),
+            attempts: self.attempts.get(),
+            running: self.running.get(),
+            receive_calls: self.receive_calls.get(),
+            settle_calls: self.settle_calls.get(),
+            extend_calls: self.extend_calls.get(),
+            failed_calls: self.failed_calls.get(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_grow_and_gauges_come_back() {
+        let counters = Counters::default();
+        counters.received.many(3);
+        counters.done.one();
+        let held = counters.running.hold();
+        let during = counters.snapshot();
+        assert_eq!((during.received, during.done, during.running), (3, 1, 1));
+        drop(held);
+        assert_eq!(counters.snapshot().running, 0);
+    }
+}

@@ -1,0 +1,6 @@
+//! What the program tells its operator: log lines, a progress line, counters. Knows nothing of
+//! queues, plugins or stages; they write here.
+
+pub mod counters;
+pub mod log;
+pub mod progress;

@@ -1,0 +1,9 @@
+//! What the tree must look like, whoever changes it: which way imports go, who may name which
+//! library, how long things are, and that documents and shipped components are true.
+
+mod documents;
+mod guests;
+mod layers;
+mod names;
+mod sizes;
+mod tree;

@@ -1,0 +1,77 @@
+//! How long things may be, and what every file begins with.
+
+use crate::tree::{nothing_wrong, sources};
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+
+const LONGEST_FILE: usize = 400;
+const LONGEST_FUNCTION: usize = 70;
+const LONGEST_EXAMPLE: usize = 60;
+const FOLDERS: [&str; 4] = ["host", "guest-sdk", "plugins", "tests"];
+
+#[derive(Default)]
+struct Functions(Vec<(String, usize)>);
+
+impl Functions {
+    fn note(&mut self, signature: &syn::Signature, body: &syn::Block) {
+        let lines = body.span().end().line + 1 - signature.span().start().line;
+        self.0.push((signature.ident.to_string(), lines));
+    }
+}
+
+impl<'a> Visit<'a> for Functions {
+    fn visit_item_fn(&mut self, function: &'a syn::ItemFn) {
+        self.note(&function.sig, &function.block);
+        visit::visit_item_fn(self, function);
+    }
+
+    fn visit_impl_item_fn(&mut self, function: &'a syn::ImplItemFn) {
+        self.note(&function.sig, &function.block);
+        visit::visit_impl_item_fn(self, function);
+    }
+}
+
+#[test]
+fn files_and_functions_are_short() {
+    let mut complaints = Vec::new();
+    for (name, text) in FOLDERS.iter().flat_map(|folder| sources(folder)) {
+        let lines = text.lines().count();
+        if lines > LONGEST_FILE {
+            complaints.push(format!("{name}: {lines} lines; at most {LONGEST_FILE}"));
+        }
+        let file = syn::parse_file(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut functions = Functions::default();
+        functions.visit_file(&file);
+        for (function, lines) in functions.0 {
+            if lines > LONGEST_FUNCTION {
+                complaints.push(format!(
+                    "{name}: `{function}` has {lines} lines; at most {LONGEST_FUNCTION}"
+                ));
+            }
+        }
+    }
+    nothing_wrong(&complaints);
+}
+
+#[test]
+fn examples_are_short() {
+    let mut complaints = Vec::new();
+    for (name, text) in sources("plugins/examples") {
+        let lines = text.lines().count();
+        if lines > LONGEST_EXAMPLE {
+            complaints.push(format!("{name}: {lines} lines; at most {LONGEST_EXAMPLE}"));
+        }
+    }
+    nothing_wrong(&complaints);
+}
+
+#[test]
+fn every_file_says_what_lives_there() {
+    let mut complaints = Vec::new();
+    for (name, text) in FOLDERS.iter().flat_map(|folder| sources(folder)) {
+        if !text.starts_with("//! ") {
+            complaints.push(format!("{name}: its first line is not `//! …`"));
+        }
+    }
+    nothing_wrong(&complaints);
+}

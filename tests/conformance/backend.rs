@@ -1,0 +1,202 @@
+//! How a check gets an empty queue, on whichever backend it runs.
+
+use dispatcher::message::{Attribute, Message, Outcome, Outgoing};
+use dispatcher::queue::local::Store;
+use dispatcher::queue::sqs::Sqs;
+use dispatcher::queue::{Ask, Queue, Received};
+use dispatcher_tests::servers::MiniStack;
+use dispatcher_tests::sqs::{Server, configuration};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Long enough that nothing received becomes visible again within a check.
+pub const LONG: Duration = Duration::from_secs(600);
+
+/// The shortest visibility that all backends know.
+pub const SHORT: Duration = Duration::from_secs(1);
+
+/// Far above what any check waits for a message that does come.
+pub const PATIENT: Duration = Duration::from_secs(20);
+
+/// Where queues live.
+pub enum Backend {
+    Sqs(&'static MiniStack),
+    Local {
+        store: Store,
+        /// Goes when the check ends.
+        _folder: tempfile::TempDir,
+    },
+}
+
+/// What a check needs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wanted {
+    /// Groups in order, where the backend has queues of that kind.
+    pub ordered: bool,
+    /// A dead-letter queue.
+    pub grave: bool,
+}
+
+/// A fresh, empty queue and, if wanted, its dead-letter queue.
+pub struct Opened {
+    pub queue: Arc<dyn Queue>,
+    pub grave: Option<Arc<dyn Queue>>,
+}
+
+impl Backend {
+    pub fn sqs() -> Self {
+        Self::Sqs(MiniStack::shared())
+    }
+
+    pub fn local() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        Self::Local {
+            store: Store::open(folder.path()).expect("the folder is ours"),
+            _folder: folder,
+        }
+    }
+
+    pub async fn open(&self, wanted: Wanted) -> Opened {
+        match self {
+            Self::Sqs(server) => open_sqs(&server.url(), wanted).await,
+            Self::Local { store, .. } => open_local(store, wanted),
+        }
+    }
+
+    pub async fn plain(&self) -> Arc<dyn Queue> {
+        self.open(Wanted::default()).await.queue
+    }
+}
+
+async fn open_sqs(url: &str, wanted: Wanted) -> Opened {
+    let server = Server::at(url);
+    let kind: &[(&str, &str)] = match wanted.ordered {
+        true => &[("FifoQueue", "true")],
+        false => &[],
+    };
+    let suffix = if wanted.ordered { ".fifo" } else { "" };
+    let name = Server::fresh_name("conformance") + suffix;
+    server.create(&name, kind).await;
+    let sqs = Sqs::connect(&configuration(url));
+    let mut grave = None;
+    let mut grave_name = None;
+    if wanted.grave {
+        let name = Server::fresh_name("grave") + suffix;
+        server.create(&name, kind).await;
+        let queue = sqs.open(&name, None).await.expect("it was just made");
+        grave = Some(Arc::new(queue) as Arc<dyn Queue>);
+        grave_name = Some(name);
+    }
+    let queue = sqs.open(&name, grave_name.as_deref()).await;
+    Opened {
+        queue: Arc::new(queue.expect("it was just made")),
+        grave,
+    }
+}
+
+/// Every local queue keeps its groups in order.
+fn open_local(store: &Store, wanted: Wanted) -> Opened {
+    let open = |name: &str, dead_letter| {
+        let queue = store.queue(name, dead_letter);
+        Arc::new(queue.expect("the store is open")) as Arc<dyn Queue>
+    };
+    Opened {
+        queue: open("conformance", wanted.grave.then_some("grave")),
+        grave: wanted.grave.then(|| open("grave", None)),
+    }
+}
+
+/// What checks do with any queue.
+#[allow(async_fn_in_trait, reason = "for these tests alone")]
+pub trait Handy {
+    async fn send_all(&self, messages: &[Outgoing]) -> Vec<String>;
+    async fn ask(&self, max: usize, visibility: Duration, wait: Duration) -> Received;
+    /// Receives one message, patiently.
+    async fn next(&self, visibility: Duration) -> Message;
+    /// Receives so many, in as many calls as it takes.
+    async fn take(&self, count: usize, visibility: Duration) -> Vec<Message>;
+    /// Fails if there is a message that could be received.
+    async fn expect_nothing(&self);
+    async fn settle_one(&self, message: &Message, outcome: Outcome);
+}
+
+impl Handy for dyn Queue {
+    async fn send_all(&self, messages: &[Outgoing]) -> Vec<String> {
+        let answers = self.send(messages).await;
+        let ids = answers.into_iter().collect::<Result<Vec<_>, _>>();
+        ids.expect("an open queue takes messages")
+    }
+
+    async fn ask(&self, max: usize, visibility: Duration, wait: Duration) -> Received {
+        let ask = Ask {
+            max,
+            visibility,
+            wait,
+        };
+        self.receive(ask, &CancellationToken::new())
+            .await
+            .expect("an open queue answers")
+    }
+
+    async fn next(&self, visibility: Duration) -> Message {
+        let mut messages = self.take(1, visibility).await;
+        messages.remove(0)
+    }
+
+    async fn take(&self, count: usize, visibility: Duration) -> Vec<Message> {
+        let mut messages = Vec::new();
+        while messages.len() < count {
+            let max = (count - messages.len()).min(self.identity().batch);
+            let wait = PATIENT.min(self.identity().longest_wait);
+            let received = self.ask(max, visibility, wait).await.messages;
+            assert!(
+                !received.is_empty(),
+                "only {} of {count} messages came",
+                messages.len()
+            );
+            messages.extend(received);
+        }
+        messages
+    }
+
+    async fn expect_nothing(&self) {
+        let proof = self.identity().proof_wait;
+        let received = self.ask(self.identity().batch, LONG, proof).await;
+        assert_eq!(received.messages, [], "nothing should be visible");
+        assert!(received.drained);
+    }
+
+    async fn settle_one(&self, message: &Message, outcome: Outcome) {
+        let answers = self.settle(&[(message.clone(), outcome)]).await;
+        assert_eq!(answers, [Ok(())]);
+    }
+}
+
+/// A message with nothing but a body.
+pub fn plain(body: &str) -> Outgoing {
+    Outgoing {
+        body: body.to_owned(),
+        ..Outgoing::default()
+    }
+}
+
+/// One of a group.
+pub fn grouped(group: &str, body: &str) -> Outgoing {
+    Outgoing {
+        group: Some(group.to_owned()),
+        ..plain(body)
+    }
+}
+
+/// The bodies, sorted: where no order is promised.
+pub fn bodies(messages: &[Message]) -> Vec<&str> {
+    let mut bodies: Vec<&str> = messages.iter().map(|m| &*m.body).collect();
+    bodies.sort_unstable();
+    bodies
+}
+
+/// The value of a text attribute.
+pub fn text<'a>(message: &'a Message, name: &str) -> Option<&'a Attribute> {
+    message.attributes.iter().find(|a| a.name == name)
+}

@@ -1,0 +1,195 @@
+//! The ends of a delivery, one answer for each.
+
+use crate::backend::{Backend, Handy, LONG, SHORT, Wanted, bodies, plain, text};
+use dispatcher::message::{Attribute, Message, Outcome, Outgoing, Receipt};
+use dispatcher::queue::{ItemError, Queue};
+use std::time::Duration;
+
+const GRAVE: Wanted = Wanted {
+    ordered: false,
+    grave: true,
+};
+
+async fn depth(queue: &dyn Queue) -> (u64, u64) {
+    let depth = queue.depth().await.expect("an open queue counts");
+    (depth.waiting + depth.delayed, depth.in_flight)
+}
+
+/// What was never a receipt will not become one.
+pub fn is_final(answer: &Result<(), ItemError>) -> bool {
+    matches!(answer, Err(ItemError::Gone(_) | ItemError::Refused(_)))
+}
+
+pub async fn a_deleted_message_is_gone(backend: &Backend) {
+    let queue = backend.plain().await;
+    queue.send_all(&[plain("done")]).await;
+    let message = queue.next(SHORT).await;
+    queue.settle_one(&message, Outcome::Delete).await;
+    assert_eq!(depth(&*queue).await, (0, 0));
+    queue.expect_nothing().await;
+    assert_eq!(queue.settle(&[]).await, []);
+}
+
+pub async fn settling_twice_is_harmless(backend: &Backend) {
+    let queue = backend.plain().await;
+    queue.send_all(&[plain("done"), plain("other")]).await;
+    let messages = queue.take(2, LONG).await;
+    queue.settle_one(&messages[0], Outcome::Delete).await;
+    let again = queue
+        .settle(&[(messages[0].clone(), Outcome::Delete)])
+        .await;
+    let harmless = matches!(again[..], [Ok(()) | Err(ItemError::Gone(_))]);
+    assert!(harmless, "{again:?}");
+    assert_eq!(depth(&*queue).await, (0, 1), "the other is still in flight");
+}
+
+pub async fn a_released_message_comes_back(backend: &Backend) {
+    let queue = backend.plain().await;
+    queue.send_all(&[plain("again")]).await;
+    let first = queue.next(LONG).await;
+    queue
+        .settle_one(&first, Outcome::Release(Duration::ZERO))
+        .await;
+    let second = queue.next(LONG).await;
+    assert_eq!(second.id, first.id);
+    assert_eq!(second.receive_count, 2);
+}
+
+pub async fn a_released_message_keeps_its_distance(backend: &Backend) {
+    let queue = backend.plain().await;
+    queue.send_all(&[plain("slow"), plain("quick")]).await;
+    let messages = queue.take(2, LONG).await;
+    let after = |message: &Message| match &*message.body {
+        "slow" => Outcome::Release(Duration::from_secs(43_200)),
+        _ => Outcome::Release(Duration::from_millis(700)),
+    };
+    let items: Vec<_> = messages.iter().map(|m| (m.clone(), after(m))).collect();
+    assert_eq!(queue.settle(&items).await, [Ok(()), Ok(())]);
+    assert_eq!(queue.next(LONG).await.body, "quick");
+    queue.expect_nothing().await;
+}
+
+pub async fn answers_stand_in_order(backend: &Backend) {
+    let queue = backend.plain().await;
+    queue.send_all(&[plain("a"), plain("b"), plain("c")]).await;
+    let messages = queue.take(3, LONG).await;
+    let mut stranger = messages[1].clone();
+    stranger.id = "no message of ours".into();
+    stranger.receipt = Receipt("no receipt of ours".into());
+    let mut items: Vec<_> = messages
+        .iter()
+        .map(|m| (m.clone(), Outcome::Delete))
+        .collect();
+    items.insert(1, (stranger, Outcome::Delete));
+    let answers = queue.settle(&items).await;
+    assert_eq!(answers.len(), 4);
+    assert!(is_final(&answers[1]), "{answers:?}");
+    for at in [0, 2, 3] {
+        assert_eq!(answers[at], Ok(()));
+    }
+    assert_eq!(depth(&*queue).await, (0, 0));
+}
+
+pub async fn a_stale_receipt_does_not_end_a_newer_delivery(backend: &Backend) {
+    let queue = backend.plain().await;
+    queue.send_all(&[plain("twice")]).await;
+    let stale = queue.next(SHORT).await;
+    let fresh = queue.next(LONG).await;
+    let release = Outcome::Release(Duration::ZERO);
+    let answers = queue.settle(&[(stale.clone(), release)]).await;
+    // SQS may take an old receipt and do nothing; no backend may give the message to a third.
+    let fenced = matches!(answers[..], [Ok(()) | Err(ItemError::Gone(_))]);
+    assert!(fenced, "{answers:?}");
+    queue.expect_nothing().await;
+    let answers = queue.settle(&[(stale, Outcome::Delete)]).await;
+    let fenced = matches!(answers[..], [Ok(()) | Err(ItemError::Gone(_))]);
+    assert!(fenced, "{answers:?}");
+    queue.settle_one(&fresh, Outcome::Delete).await;
+    assert_eq!(depth(&*queue).await, (0, 0));
+}
+
+pub async fn a_dead_message_moves_with_its_reason(backend: &Backend) {
+    let opened = backend.open(GRAVE).await;
+    let (queue, grave) = (opened.queue, opened.grave.expect("one was wanted"));
+    assert!(queue.identity().dead_letters);
+    let tenant = Attribute::text("tenant", "7");
+    let message = Outgoing {
+        attributes: vec![tenant.clone()],
+        ..plain("poison")
+    };
+    queue.send_all(&[message]).await;
+    let message = queue.next(LONG).await;
+    let reason = "it burnt: grüße\0";
+    queue
+        .settle_one(&message, Outcome::DeadLetter(reason.into()))
+        .await;
+    assert_eq!(depth(&*queue).await, (0, 0));
+    let dead = grave.next(LONG).await;
+    assert_eq!(dead.body, "poison");
+    assert_eq!(text(&dead, "tenant"), Some(&tenant));
+    let reason = text(&dead, "dispatcher-dead-letter-reason").expect("a reason");
+    let source = text(&dead, "dispatcher-dead-letter-source").expect("a source");
+    let starts = |attribute: &Attribute, with: &str| match &attribute.value {
+        dispatcher::message::AttributeValue::Text(text) => text.starts_with(with),
+        dispatcher::message::AttributeValue::Binary(_) => false,
+    };
+    assert!(starts(reason, "it burnt: grüße"), "{reason:?}");
+    assert!(starts(source, &queue.identity().source), "{source:?}");
+}
+
+pub async fn burying_without_a_grave_is_refused(backend: &Backend) {
+    let queue = backend.plain().await;
+    if queue.identity().dead_letters {
+        return;
+    }
+    queue.send_all(&[plain("poison")]).await;
+    let message = queue.next(LONG).await;
+    let answers = queue
+        .settle(&[(message.clone(), Outcome::DeadLetter("why".into()))])
+        .await;
+    assert!(
+        matches!(answers[..], [Err(ItemError::Refused(_))]),
+        "{answers:?}"
+    );
+    queue.settle_one(&message, Outcome::Delete).await;
+}
+
+pub async fn a_slice_may_name_a_message_twice(backend: &Backend) {
+    let queue = backend.plain().await;
+    queue.send_all(&[plain("twice"), plain("once")]).await;
+    let messages = queue.take(2, LONG).await;
+    let (twice, once) = (messages[0].clone(), messages[1].clone());
+    let answers = queue
+        .settle(&[
+            (twice.clone(), Outcome::Delete),
+            (once, Outcome::Delete),
+            (twice, Outcome::Delete),
+        ])
+        .await;
+    assert_eq!(answers, [Ok(()), Ok(()), Ok(())]);
+    assert_eq!(depth(&*queue).await, (0, 0));
+}
+
+pub async fn outcomes_may_be_mixed(backend: &Backend) {
+    let opened = backend.open(GRAVE).await;
+    let (queue, grave) = (opened.queue, opened.grave.expect("one was wanted"));
+    let kinds = ["delete", "release", "bury"];
+    let count = queue.identity().batch;
+    let sent: Vec<Outgoing> = (0..count).map(|n| plain(kinds[n % 3])).collect();
+    queue.send_all(&sent).await;
+    let messages = queue.take(count, LONG).await;
+    let outcome = |message: &Message| match &*message.body {
+        "delete" => Outcome::Delete,
+        "release" => Outcome::Release(Duration::ZERO),
+        _ => Outcome::DeadLetter("why".into()),
+    };
+    let items: Vec<_> = messages.iter().map(|m| (m.clone(), outcome(m))).collect();
+    assert!(queue.settle(&items).await.iter().all(Result::is_ok));
+    let of_kind = |kind: &str| sent.iter().filter(|m| m.body == kind).count();
+    let back = queue.take(of_kind("release"), LONG).await;
+    assert!(bodies(&back).iter().all(|body| *body == "release"));
+    queue.expect_nothing().await;
+    let dead = grave.take(of_kind("bury"), LONG).await;
+    assert!(bodies(&dead).iter().all(|body| *body == "bury"));
+    grave.expect_nothing().await;
+}

@@ -1,0 +1,182 @@
+//! SQS when the network or the service fails: whose failure is whose, and in which words.
+
+use crate::backend::{Handy, LONG, plain};
+use dispatcher::message::{Message, Outcome};
+use dispatcher::queue::sqs::{Sqs, SqsQueue};
+use dispatcher::queue::{Ask, ItemError, Queue, Trouble};
+use dispatcher_tests::proxy::{Mode, Proxy};
+use dispatcher_tests::servers::MiniStack;
+use dispatcher_tests::sqs::{Server, configuration};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// A proxy, and an open queue behind it.
+async fn behind_proxy() -> (Proxy, SqsQueue) {
+    let server = MiniStack::shared();
+    let proxy = Proxy::before(server.address());
+    let name = Server::fresh_name("faults");
+    Server::at(&server.url()).create(&name, &[]).await;
+    let sqs = Sqs::connect(&configuration(&proxy.url()));
+    let queue = sqs.open(&name, None).await.expect("it was just made");
+    (proxy, queue)
+}
+
+async fn three_taken(queue: &SqsQueue) -> Vec<Message> {
+    let queue: &dyn Queue = queue;
+    queue.send_all(&[plain("a"), plain("b"), plain("c")]).await;
+    queue.take(3, LONG).await
+}
+
+fn deletes(messages: &[Message]) -> Vec<(Message, Outcome)> {
+    let delete = |message: &Message| (message.clone(), Outcome::Delete);
+    messages.iter().map(delete).collect()
+}
+
+fn ask() -> Ask {
+    Ask {
+        max: 10,
+        visibility: LONG,
+        wait: Duration::ZERO,
+    }
+}
+
+#[tokio::test]
+async fn a_success_that_holds_failures_is_told_entry_by_entry() {
+    let (proxy, queue) = behind_proxy().await;
+    let messages = three_taken(&queue).await;
+    let answer = serde_json::json!({
+        "Successful": [{"Id": "2"}],
+        "Failed": [{"Id": "0", "Code": "InternalError", "SenderFault": false, "Message": "busy"}],
+    });
+    proxy.answer_next(1, "DeleteMessageBatch", 200, &answer.to_string());
+    let answers = queue.settle(&deletes(&messages)).await;
+    let words = ItemError::Passing("InternalError: busy".into());
+    assert_eq!(answers[0], Err(words));
+    assert!(matches!(answers[1], Err(ItemError::Passing(_))), "silence");
+    assert_eq!(answers[2], Ok(()));
+}
+
+#[tokio::test]
+async fn a_failed_call_fails_every_entry() {
+    let (proxy, queue) = behind_proxy().await;
+    let messages = three_taken(&queue).await;
+    let error = r#"{"__type": "com.amazonaws.sqs#InternalError", "message": "on fire"}"#;
+    proxy.answer_next(2, "DeleteMessageBatch", 500, error);
+    let answers = queue.settle(&deletes(&messages)).await;
+    assert_eq!(answers.len(), 3);
+    for answer in &answers {
+        let Err(ItemError::Passing(words)) = answer else {
+            panic!("{answers:?}");
+        };
+        assert!(words.contains("DeleteMessageBatch") && words.contains("on fire"));
+    }
+    assert_eq!(proxy.seen("DeleteMessageBatch"), 2, "the SDK tries twice");
+    // The trouble has passed and the receipts are still good.
+    let answers = queue.settle(&deletes(&messages)).await;
+    assert_eq!(answers, [Ok(()), Ok(()), Ok(())]);
+}
+
+#[tokio::test]
+async fn throttling_passes_and_denial_is_denied() {
+    let (proxy, queue) = behind_proxy().await;
+    let throttled = r#"{"__type": "com.amazonaws.sqs#RequestThrottled", "message": "slow"}"#;
+    proxy.answer_next(2, "ReceiveMessage", 400, throttled);
+    let error = queue
+        .receive(ask(), &CancellationToken::new())
+        .await
+        .expect_err("throttled");
+    assert_eq!(error.kind, Trouble::Passing, "{error}");
+    let denied =
+        r#"{"__type": "com.amazon.coral.service#AccessDeniedException", "message": "not you"}"#;
+    proxy.answer_next(1, "ReceiveMessage", 403, denied);
+    let error = queue
+        .receive(ask(), &CancellationToken::new())
+        .await
+        .expect_err("denied");
+    assert_eq!(error.kind, Trouble::Denied, "{error}");
+    assert!(error.message.contains("ReceiveMessage"), "{error}");
+    assert!(error.message.contains("not you"), "{error}");
+}
+
+#[tokio::test]
+async fn a_queue_that_vanishes_is_missing() {
+    let (proxy, queue) = behind_proxy().await;
+    let gone = r#"{"__type": "com.amazonaws.sqs#QueueDoesNotExist", "message": "no such queue"}"#;
+    proxy.answer_next(1, "ReceiveMessage", 400, gone);
+    let error = queue
+        .receive(ask(), &CancellationToken::new())
+        .await
+        .expect_err("gone");
+    assert_eq!(error.kind, Trouble::Missing, "{error}");
+}
+
+#[tokio::test]
+async fn nobody_there_is_unreachable_until_somebody_is() {
+    let (proxy, queue) = behind_proxy().await;
+    let messages = three_taken(&queue).await;
+    proxy.set(Mode::Refuse);
+    let error = queue
+        .receive(ask(), &CancellationToken::new())
+        .await
+        .expect_err("refused");
+    assert_eq!(error.kind, Trouble::Unreachable, "{error}");
+    assert!(!error.message.contains('\n'), "{error}");
+    let answers = queue.settle(&deletes(&messages)).await;
+    for answer in &answers {
+        assert!(matches!(answer, Err(ItemError::Passing(_))), "{answers:?}");
+    }
+    proxy.set(Mode::Pass);
+    let answers = queue.settle(&deletes(&messages)).await;
+    assert_eq!(answers, [Ok(()), Ok(()), Ok(())]);
+}
+
+#[tokio::test]
+async fn a_cut_answer_is_no_verdict_on_the_messages() {
+    let (proxy, queue) = behind_proxy().await;
+    let messages = three_taken(&queue).await;
+    proxy.set(Mode::Cut);
+    let answers = queue.settle(&deletes(&messages)).await;
+    for answer in &answers {
+        assert!(matches!(answer, Err(ItemError::Passing(_))), "{answers:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_ceiling_forbids_is_released_for_half_as_long() {
+    let (proxy, queue) = behind_proxy().await;
+    let messages = three_taken(&queue).await;
+    let beyond = "Value 43195 for parameter VisibilityTimeout is invalid. Reason: Total \
+                  VisibilityTimeout for the message is beyond the limit [43200 seconds]";
+    let answer = serde_json::json!({
+        "Successful": [{"Id": "0"}, {"Id": "2"}],
+        "Failed": [
+            {"Id": "1", "Code": "InvalidParameterValue", "SenderFault": true, "Message": beyond},
+        ],
+    });
+    proxy.answer_next(1, "ChangeMessageVisibilityBatch", 200, &answer.to_string());
+    let long = Outcome::Release(Duration::from_secs(43_200));
+    let items: Vec<_> = messages.iter().map(|m| (m.clone(), long.clone())).collect();
+    assert_eq!(queue.settle(&items).await, [Ok(()), Ok(()), Ok(())]);
+    assert_eq!(proxy.seen("ChangeMessageVisibilityBatch"), 2);
+}
+
+#[tokio::test]
+async fn a_burial_that_is_settled_again_leaves_one_copy() {
+    let server = MiniStack::shared();
+    let proxy = Proxy::before(server.address());
+    let (name, grave) = (Server::fresh_name("faults"), Server::fresh_name("grave"));
+    let client = Server::at(&server.url());
+    client.create(&name, &[]).await;
+    let grave_url = client.create(&grave, &[]).await;
+    let sqs = Sqs::connect(&configuration(&proxy.url()));
+    let queue = sqs.open(&name, Some(&grave)).await.expect("both exist");
+    let messages = three_taken(&queue).await;
+    let dead = Outcome::DeadLetter("why".into());
+    let items: Vec<_> = messages.iter().map(|m| (m.clone(), dead.clone())).collect();
+    let error = r#"{"__type": "com.amazonaws.sqs#InternalError", "message": "on fire"}"#;
+    proxy.answer_next(2, "DeleteMessageBatch", 500, error);
+    let answers = queue.settle(&items).await;
+    assert!(answers.iter().all(Result::is_err), "{answers:?}");
+    assert_eq!(queue.settle(&items).await, [Ok(()), Ok(()), Ok(())]);
+    assert_eq!(client.counts(&grave_url).await.waiting, 3);
+}

@@ -1,0 +1,189 @@
+//! What only SQS has: addresses, limits of its own, and what `open` says when there is no queue.
+
+use crate::backend::Backend;
+use crate::backend::{Handy, LONG, Wanted, grouped, plain};
+use dispatcher::message::{Outcome, Outgoing};
+use dispatcher::queue::sqs::Sqs;
+use dispatcher::queue::{ItemError, Queue, Trouble};
+use dispatcher_tests::servers::{MiniStack, free_port};
+use dispatcher_tests::sqs::{Counts, Server, configuration};
+use std::time::Duration;
+
+fn sqs() -> Sqs {
+    Sqs::connect(&configuration(&MiniStack::shared().url()))
+}
+
+#[tokio::test]
+async fn a_queue_opens_by_name_url_and_arn() {
+    let server = Server::at(&MiniStack::shared().url());
+    let name = Server::fresh_name("addressed");
+    let url = server.create(&name, &[("VisibilityTimeout", "77")]).await;
+    let sqs = sqs();
+    let by_name = sqs.open(&name, None).await.expect("by name");
+    let arn = by_name.identity().source.clone();
+    assert!(arn.starts_with("arn:aws:sqs:us-east-1:"), "{arn}");
+    for address in [&name, &url, &arn] {
+        let queue = sqs.open(address, None).await.expect(address);
+        let identity = queue.identity();
+        assert_eq!(&identity.name, address);
+        assert_eq!(identity.source, arn);
+        assert_eq!(identity.visibility, Duration::from_secs(77));
+        assert_eq!(identity.batch, 10);
+        assert!(!identity.ordered_groups);
+    }
+    assert!(sqs.names().await.expect("names").contains(&name));
+}
+
+#[tokio::test]
+async fn a_missing_queue_is_missing_and_says_which() {
+    let error = sqs().open("no-such-queue", None).await.expect_err("none");
+    assert_eq!(error.kind, Trouble::Missing, "{error}");
+    assert!(error.message.contains("`no-such-queue`"), "{error}");
+    let server = Server::at(&MiniStack::shared().url());
+    let name = Server::fresh_name("graveless");
+    server.create(&name, &[]).await;
+    let error = sqs().open(&name, Some("no-grave")).await;
+    let error = error.expect_err("no dead-letter queue");
+    assert!(error.message.contains("`no-grave`"), "{error}");
+    let error = sqs().open(&name, Some(&name)).await.expect_err("itself");
+    assert_eq!(error.kind, Trouble::Refused, "{error}");
+}
+
+#[tokio::test]
+async fn no_server_is_unreachable() {
+    let url = format!("http://127.0.0.1:{}", free_port());
+    let sqs = Sqs::connect(&configuration(&url));
+    for error in [
+        sqs.open("any", None).await.expect_err("no server"),
+        sqs.names().await.expect_err("no server"),
+    ] {
+        assert_eq!(error.kind, Trouble::Unreachable, "{error}");
+        assert!(error.message.contains(&url), "{error}");
+        assert!(!error.message.contains('\n'), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn no_credentials_are_denied_in_plain_words() {
+    let config = configuration(&MiniStack::shared().url());
+    let mut bare = config.to_builder();
+    bare.set_credentials_provider(None);
+    let error = Sqs::connect(&bare.build()).open("any", None).await;
+    let error = error.expect_err("no credentials");
+    assert_eq!(error.kind, Trouble::Denied, "{error}");
+    assert!(error.message.contains("credentials"), "{error}");
+}
+
+#[tokio::test]
+async fn no_region_is_refused_with_what_was_wanted() {
+    let mut bare = configuration("http://127.0.0.1:1").to_builder();
+    bare.set_region(None);
+    bare.set_endpoint_url(None);
+    let error = Sqs::connect(&bare.build()).open("any", None).await;
+    let error = error.expect_err("no region");
+    assert_eq!(error.kind, Trouble::Refused, "{error}");
+    assert!(error.message.contains("AWS_REGION"), "{error}");
+}
+
+#[tokio::test]
+async fn sends_are_split_by_bytes_and_refused_one_by_one() {
+    let queue = Backend::sqs().plain().await;
+    let large = "x".repeat(400_000);
+    let too_large = "x".repeat(1_048_577);
+    let too_late = Outgoing {
+        delay: Duration::from_secs(901),
+        ..plain("late")
+    };
+    let mut messages: Vec<Outgoing> = (0..6).map(|_| plain(&large)).collect();
+    messages.insert(1, plain(&too_large));
+    messages.insert(3, too_late);
+    messages.push(plain(""));
+    let answers = queue.send(&messages).await;
+    for (at, answer) in answers.iter().enumerate() {
+        let refused = matches!(answer, Err(ItemError::Refused(_)));
+        assert_eq!(refused, [1, 3, 8].contains(&at), "{at}: {answer:?}");
+        assert!(refused || answer.is_ok());
+    }
+    let received = queue.take(6, LONG).await;
+    assert!(received.iter().all(|message| message.body == large));
+}
+
+#[tokio::test]
+async fn a_fifo_grave_takes_the_dead_in_their_group() {
+    let wanted = Wanted {
+        ordered: true,
+        grave: true,
+    };
+    let opened = Backend::sqs().open(wanted).await;
+    let (queue, grave) = (opened.queue, opened.grave.expect("one was wanted"));
+    queue.send_all(&[grouped("g", "poison")]).await;
+    let message = queue.next(LONG).await;
+    let names: Vec<&str> = message
+        .system_attributes
+        .iter()
+        .map(|(name, _)| &**name)
+        .collect();
+    let in_order = [
+        "ApproximateReceiveCount",
+        "SentTimestamp",
+        "SequenceNumber",
+        "MessageGroupId",
+        "SenderId",
+        "MessageDeduplicationId",
+        "ApproximateFirstReceiveTimestamp",
+    ];
+    assert_eq!(names, in_order);
+    queue
+        .settle_one(&message, Outcome::DeadLetter("why".into()))
+        .await;
+    let dead = grave.next(LONG).await;
+    assert_eq!(dead.body, "poison");
+    assert_eq!(dead.group.as_deref(), Some("g"));
+}
+
+#[tokio::test]
+async fn what_fifo_cannot_do_is_refused() {
+    let wanted = Wanted {
+        ordered: true,
+        ..Wanted::default()
+    };
+    let queue = Backend::sqs().open(wanted).await.queue;
+    assert!(queue.identity().ordered_groups);
+    let delayed = Outgoing {
+        delay: Duration::from_secs(1),
+        ..grouped("g", "late")
+    };
+    let answers = queue.send(&[plain("no group"), delayed]).await;
+    for answer in &answers {
+        assert!(matches!(answer, Err(ItemError::Refused(_))), "{answers:?}");
+    }
+}
+
+#[tokio::test]
+async fn looking_without_receiving_is_refused() {
+    let queue = Backend::sqs().plain().await;
+    let error = queue.peek(1).await.expect_err("SQS cannot");
+    assert_eq!(error.kind, Trouble::Refused);
+}
+
+#[tokio::test]
+async fn the_tests_own_client_sees_what_the_program_does() {
+    let server = Server::at(&MiniStack::shared().url());
+    let name = Server::fresh_name("seen");
+    let url = server.create(&name, &[]).await;
+    server.send_many(&url, (0..12).map(|n| n.to_string())).await;
+    let queue = sqs().open(&name, None).await.expect("it was just made");
+    let queue: &dyn Queue = &queue;
+    let taken = queue.take(2, LONG).await;
+    let counts = Counts {
+        waiting: 10,
+        in_flight: 2,
+        delayed: 0,
+    };
+    assert_eq!(server.counts(&url).await, counts);
+    for message in &taken {
+        let now = Outcome::Release(Duration::ZERO);
+        queue.settle_one(message, now).await;
+    }
+    assert_eq!(server.drain(&url).await.len(), 12);
+}

@@ -1,0 +1,322 @@
+//! The real program as a child process: its own data folder, a clean environment, every line of
+//! output kept. Knows nothing of what the program does.
+
+use crate::PATIENCE;
+pub use rustix::process::Signal;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Instant;
+
+/// How to start the program.
+#[derive(Debug)]
+pub struct Program {
+    command: Command,
+    data: Arc<tempfile::TempDir>,
+    stdin: Option<String>,
+}
+
+impl Program {
+    /// With these arguments and a data folder of its own.
+    pub fn new<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Self {
+        Self::of(binary(), arguments)
+    }
+
+    fn of<S: AsRef<OsStr>>(binary: PathBuf, arguments: impl IntoIterator<Item = S>) -> Self {
+        let data = Arc::new(tempfile::tempdir().expect("a temporary folder"));
+        let mut command = Command::new(binary);
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy().into_owned();
+            if name.starts_with("AWS_") || name.starts_with("DISPATCHER_") {
+                command.env_remove(name);
+            }
+        }
+        command
+            .args(arguments)
+            .env("DISPATCHER_DATA", data.path())
+            // Neither the person's own profiles nor the machine's role.
+            .env("AWS_CONFIG_FILE", "/dev/null")
+            .env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+            .env("AWS_EC2_METADATA_DISABLED", "true")
+            .current_dir(data.path());
+        Self {
+            command,
+            data,
+            stdin: None,
+        }
+    }
+
+    /// In the data folder of another start, whose queues it then shares.
+    pub fn sharing(mut self, other: &Arc<tempfile::TempDir>) -> Self {
+        self.data = Arc::clone(other);
+        self.command
+            .env("DISPATCHER_DATA", other.path())
+            .current_dir(other.path());
+        self
+    }
+
+    /// With one more environment variable.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// With an emulator's endpoint, and credentials that it accepts.
+    pub fn aws(self, endpoint_url: &str) -> Self {
+        self.env("AWS_ENDPOINT_URL", endpoint_url)
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_ACCESS_KEY_ID", "test")
+            .env("AWS_SECRET_ACCESS_KEY", "test")
+    }
+
+    /// With this on standard input, which otherwise is empty.
+    pub fn stdin(mut self, text: &str) -> Self {
+        self.stdin = Some(text.to_owned());
+        self
+    }
+
+    /// Starts it and reads along.
+    pub fn start(mut self) -> Running {
+        let input = match self.stdin {
+            Some(_) => Stdio::piped(),
+            None => Stdio::null(),
+        };
+        let mut child = self
+            .command
+            .stdin(input)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {:?}: {error}", self.command));
+        let output = Arc::new(Output::default());
+        output.follow(Stream::Out, child.stdout.take().expect("it is piped"));
+        output.follow(Stream::Err, child.stderr.take().expect("it is piped"));
+        if let (Some(text), Some(mut pipe)) = (self.stdin, child.stdin.take()) {
+            // The program may stop reading before the end; what it says then is the test's matter.
+            std::thread::spawn(move || pipe.write_all(text.as_bytes()));
+        }
+        Running {
+            child,
+            output,
+            data: self.data,
+        }
+    }
+
+    /// Starts it and waits for its end.
+    pub fn run(self) -> Ended {
+        let mut running = self.start();
+        let code = running.wait_exit();
+        Ended {
+            code,
+            stdout: running.text(Stream::Out),
+            stderr: running.text(Stream::Err),
+        }
+    }
+}
+
+/// A program that has ended.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// As a shell counts: the exit code, or 128 and the signal's number.
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// A running program. Killed when dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    output: Arc<Output>,
+    data: Arc<tempfile::TempDir>,
+}
+
+impl Running {
+    /// Its data folder, for `Program::sharing`.
+    pub fn data(&self) -> &Arc<tempfile::TempDir> {
+        &self.data
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The first line, of either stream and since the start, for which this holds. Panics with
+    /// all output if the program ends without it.
+    pub fn wait_for_line(&self, holds: impl Fn(&str) -> bool) -> String {
+        let found = self.output.wait(|lines, open| {
+            let line = lines.iter().find(|(_, text)| holds(text));
+            match line {
+                Some((_, text)) => Some(Some(text.clone())),
+                None if open == 0 => Some(None),
+                None => None,
+            }
+        });
+        found
+            .flatten()
+            .unwrap_or_else(|| panic!("no such line in the program's output:\n{}", self.output))
+    }
+
+    /// Sends a signal to this process alone.
+    pub fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.child.id()).ok();
+        let id = id
+            .and_then(rustix::process::Pid::from_raw)
+            .expect("a process id");
+        rustix::process::kill_process(id, signal).expect("it is our child and not yet waited for");
+    }
+
+    /// Waits for the end; the code as a shell counts.
+    pub fn wait_exit(&mut self) -> i32 {
+        let ended = self.output.wait(|_, open| (open == 0).then_some(()));
+        assert!(
+            ended.is_some(),
+            "the program does not end:\n{}",
+            self.output
+        );
+        let status = self.child.wait().expect("it is our child");
+        shell_code(status)
+    }
+
+    /// All lines of one stream so far.
+    pub fn text(&self, stream: Stream) -> String {
+        let state = self
+            .output
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let of_stream = state.lines.iter().filter(|(of, _)| *of == stream);
+        of_stream.map(|(_, text)| format!("{text}\n")).collect()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Which stream a line came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    Out,
+    Err,
+}
+
+#[derive(Debug, Default)]
+struct Output {
+    state: Mutex<OutputState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct OutputState {
+    lines: Vec<(Stream, String)>,
+    /// Streams that have not ended.
+    open: usize,
+}
+
+impl Output {
+    fn follow(self: &Arc<Self>, stream: Stream, pipe: impl Read + Send + 'static) {
+        let output = Arc::clone(self);
+        output.update(|state| state.open += 1);
+        std::thread::spawn(move || {
+            for line in BufReader::new(pipe).split(b'\n') {
+                let Ok(line) = line else { break };
+                let text = String::from_utf8_lossy(&line).into_owned();
+                output.update(|state| state.lines.push((stream, text)));
+            }
+            output.update(|state| state.open -= 1);
+        });
+    }
+
+    fn update(&self, change: impl FnOnce(&mut OutputState)) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+
+    /// Waits until the question has an answer; `None` when patience ends.
+    fn wait<T>(&self, ask: impl Fn(&[(Stream, String)], usize) -> Option<T>) -> Option<T> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(answer) = ask(&state.lines, state.open) {
+                return Some(answer);
+            }
+            let left = deadline.checked_duration_since(Instant::now())?;
+            (state, _) = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl std::fmt::Display for Output {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        for (stream, text) in &state.lines {
+            writeln!(out, "{stream:?} {text}")?;
+        }
+        Ok(())
+    }
+}
+
+fn shell_code(status: ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal))
+        .expect("a process ends by itself or by a signal")
+}
+
+/// `dispatcher` in the target folder that this test was built in.
+pub fn binary() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows its own file");
+    // target/PROFILE/deps/TEST
+    let profile = test.ancestors().nth(2).unwrap_or(Path::new("."));
+    let binary = profile.join("dispatcher");
+    assert!(
+        binary.is_file(),
+        "there is no {}; build it first: cargo build -p dispatcher",
+        binary.display()
+    );
+    binary
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Program {
+        Program::of("/bin/sh".into(), ["-c", script])
+    }
+
+    #[test]
+    fn streams_input_and_code_are_kept_apart() {
+        let program = shell("read line; echo got $line; echo $KEY >&2; exit 3");
+        let ended = program.stdin("word\n").env("KEY", "value").run();
+        assert_eq!(ended.code, 3);
+        assert_eq!((&*ended.stdout, &*ended.stderr), ("got word\n", "value\n"));
+    }
+
+    #[test]
+    fn a_signal_reaches_the_program() {
+        let mut running = shell("echo up; exec sleep 1000").start();
+        assert_eq!(running.wait_for_line(|line| line.contains("up")), "up");
+        running.signal(Signal::TERM);
+        assert_eq!(running.wait_exit(), 143);
+    }
+
+    #[test]
+    #[should_panic(expected = "no such line")]
+    fn a_line_that_never_comes_is_told_with_the_output() {
+        shell("echo something else")
+            .start()
+            .wait_for_line(|line| line.contains("up"));
+    }
+}

@@ -1,0 +1,326 @@
+//! A proxy on the loopback interface that breaks what passes: refuses, holds, delays or cuts
+//! connections, or answers chosen requests itself. One request per connection, so that a change
+//! takes effect at once. Knows HTTP/1.1 with `Content-Length` and AWS's `X-Amz-Target`.
+
+use crate::PATIENCE;
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What befalls a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// It passes.
+    Pass,
+    /// Nothing listens: the connection is refused.
+    Refuse,
+    /// It is carried out, and the connection cut instead of an answer.
+    Cut,
+    /// It waits until the mode changes.
+    Hold,
+    /// It passes after so long.
+    Delay(Duration),
+}
+
+/// A running proxy. Ends when dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    address: SocketAddr,
+    upstream: SocketAddr,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    mode: Mode,
+    /// Whether connections are accepted at this moment.
+    listening: bool,
+    ended: bool,
+    rules: VecDeque<Rule>,
+    /// The target of every request so far.
+    seen: Vec<String>,
+}
+
+/// An answer that is given instead of the server's.
+#[derive(Debug)]
+struct Rule {
+    target: String,
+    left: usize,
+    status: u16,
+    body: String,
+}
+
+impl Proxy {
+    /// In front of a server.
+    pub fn before(upstream: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let shared = Arc::new(Shared {
+            address: listener.local_addr().expect("it is bound"),
+            upstream,
+            state: Mutex::new(State {
+                mode: Mode::Pass,
+                listening: true,
+                ended: false,
+                rules: VecDeque::new(),
+                seen: Vec::new(),
+            }),
+            changed: Condvar::new(),
+        });
+        let acceptor = {
+            let shared = Arc::clone(&shared);
+            std::thread::spawn(move || shared.accept(listener))
+        };
+        Self {
+            shared,
+            acceptor: Some(acceptor),
+        }
+    }
+
+    /// `http://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.shared.address)
+    }
+
+    /// Changes what befalls requests; returns once it does.
+    pub fn set(&self, mode: Mode) {
+        self.shared.update(|state| state.mode = mode);
+        self.shared.wake_acceptor();
+        let listening = mode != Mode::Refuse;
+        self.shared
+            .wait(|state| (state.listening == listening).then_some(()));
+    }
+
+    /// Answers the next `count` requests whose `X-Amz-Target` contains `target` with this status
+    /// and JSON. They do not reach the server.
+    pub fn answer_next(&self, count: usize, target: &str, status: u16, body: &str) {
+        let rule = Rule {
+            target: target.to_owned(),
+            left: count,
+            status,
+            body: body.to_owned(),
+        };
+        self.shared.update(|state| state.rules.push_back(rule));
+    }
+
+    /// How many requests with such a target have come so far.
+    pub fn seen(&self, target: &str) -> usize {
+        count(&self.shared.lock(), target)
+    }
+
+    /// Waits until so many requests with such a target have come since the start.
+    pub fn wait_until_seen(&self, times: usize, target: &str) {
+        self.shared
+            .wait(|state| (count(state, target) >= times).then_some(()));
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.update(|state| state.ended = true);
+        self.shared.wake_acceptor();
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+    }
+}
+
+fn count(state: &State, target: &str) -> usize {
+    state
+        .seen
+        .iter()
+        .filter(|seen| seen.contains(target))
+        .count()
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn update(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+
+    fn wait<T>(&self, ask: impl Fn(&State) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        let mut state = self.lock();
+        loop {
+            if let Some(answer) = ask(&state) {
+                return answer;
+            }
+            let left = deadline.checked_duration_since(Instant::now());
+            let left = left.unwrap_or_else(|| panic!("the proxy waits in vain: {state:?}"));
+            (state, _) = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// An accept returns only for a connection.
+    fn wake_acceptor(&self) {
+        let _ = TcpStream::connect(self.address);
+    }
+
+    fn accept(self: Arc<Self>, listener: TcpListener) {
+        let mut listener = Some(listener);
+        loop {
+            let accepted = listener.as_ref().map(TcpListener::accept);
+            let (ended, refuse) = {
+                let state = self.lock();
+                (state.ended, state.mode == Mode::Refuse)
+            };
+            if ended {
+                return;
+            }
+            if refuse {
+                // Closing it is the only way to be refused by the system itself.
+                drop(listener.take());
+                self.update(|state| state.listening = false);
+                self.wait_for_end_of_refusal();
+                continue;
+            }
+            if listener.is_none() {
+                listener = Some(TcpListener::bind(self.address).expect("the port was ours"));
+                self.update(|state| state.listening = true);
+            }
+            if let Some(Ok((client, _))) = accepted {
+                let shared = Arc::clone(&self);
+                // A broken connection is what this is for: the test sees it from the other side.
+                std::thread::spawn(move || shared.serve(client));
+            }
+        }
+    }
+
+    fn wait_for_end_of_refusal(&self) {
+        let mut state = self.lock();
+        while state.mode == Mode::Refuse && !state.ended {
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn serve(&self, mut client: TcpStream) -> io::Result<()> {
+        let Some(request) = Request::read(&mut client)? else {
+            return Ok(());
+        };
+        let canned = self.note(&request.target);
+        if let Some(answer) = canned {
+            return client.write_all(answer.as_bytes());
+        }
+        let mode = self.released_mode();
+        if let Mode::Delay(time) = mode {
+            std::thread::sleep(time);
+        }
+        let mut server = TcpStream::connect(self.upstream)?;
+        server.write_all(&request.head)?;
+        server.write_all(&request.body)?;
+        let mut answer = Vec::new();
+        server.read_to_end(&mut answer)?;
+        if mode == Mode::Cut {
+            return Ok(());
+        }
+        client.write_all(&answer)
+    }
+
+    /// Counts a request; the answer that a rule has for it.
+    fn note(&self, target: &str) -> Option<String> {
+        let mut answer = None;
+        self.update(|state| {
+            state.seen.push(target.to_owned());
+            let rule = state.rules.iter_mut();
+            let rule = rule.filter(|rule| rule.left > 0 && target.contains(&rule.target));
+            if let Some(rule) = rule.into_iter().next() {
+                rule.left -= 1;
+                answer = Some(rule.answer());
+            }
+        });
+        answer
+    }
+
+    /// The mode once it is no longer to hold.
+    fn released_mode(&self) -> Mode {
+        let mut state = self.lock();
+        while state.mode == Mode::Hold && !state.ended {
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        state.mode
+    }
+}
+
+impl Rule {
+    fn answer(&self) -> String {
+        let Self { status, body, .. } = self;
+        format!(
+            "HTTP/1.1 {status} As told\r\nContent-Type: application/x-amz-json-1.0\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        )
+    }
+}
+
+/// One request, ready to be passed on.
+struct Request {
+    /// With `Connection: close`, so that the end of the answer is the end of the connection.
+    head: Vec<u8>,
+    body: Vec<u8>,
+    target: String,
+}
+
+impl Request {
+    /// `None` when the connection ends first.
+    fn read(client: &mut TcpStream) -> io::Result<Option<Self>> {
+        let mut bytes = Vec::new();
+        let mut chunk = [0; 8_192];
+        let end = loop {
+            if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+                break at;
+            }
+            match client.read(&mut chunk)? {
+                0 => return Ok(None),
+                n => bytes.extend_from_slice(&chunk[..n]),
+            }
+        };
+        let text = String::from_utf8_lossy(&bytes[..end]).into_owned();
+        let header = |wanted: &str| {
+            text.lines().find_map(|line| {
+                let (name, value) = line.split_once(':')?;
+                name.eq_ignore_ascii_case(wanted).then(|| value.trim())
+            })
+        };
+        let length = header("content-length").and_then(|n| n.parse().ok());
+        let mut body = bytes.split_off(end + 4);
+        let have = body.len();
+        body.resize(length.unwrap_or(0).max(have), 0);
+        client.read_exact(&mut body[have..])?;
+        let mut head = String::new();
+        for line in text.lines() {
+            if !line.to_ascii_lowercase().starts_with("connection:") {
+                head.push_str(line);
+                head.push_str("\r\n");
+            }
+        }
+        head.push_str("Connection: close\r\n\r\n");
+        Ok(Some(Self {
+            head: head.into_bytes(),
+            body,
+            target: header("x-amz-target").unwrap_or_default().to_owned(),
+        }))
+    }
+}

@@ -1,0 +1,175 @@
+//! Servers that tests talk to, each a child process on a free port of the loopback interface. They
+//! install themselves once per machine. Knows no client.
+
+use crate::PATIENCE;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// The version that the suites were written against.
+const MINISTACK: &str = "ministack==1.5.33";
+
+/// Runs MiniStack in this very process and ends with its standard input: however the test binary
+/// ends, the pipe closes and no server is left behind.
+const UNTIL_STDIN_ENDS: &str = "
+import os, runpy, sys, threading
+def watch():
+    sys.stdin.buffer.read()
+    os._exit(0)
+threading.Thread(target=watch, daemon=True).start()
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name='__main__')
+";
+
+/// A running MiniStack: SQS, Lambda, DynamoDB and CloudWatch. Ends when dropped.
+#[derive(Debug)]
+pub struct MiniStack {
+    child: Child,
+    _alive: ChildStdin,
+    port: u16,
+    log: tempfile::NamedTempFile,
+}
+
+impl MiniStack {
+    /// The one that all tests of this binary share. Tests tell their queues apart by name.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<MiniStack> = OnceLock::new();
+        SHARED.get_or_init(Self::start)
+    }
+
+    /// One of the test's own, which it may stop. Returns once the server answers.
+    pub fn start() -> Self {
+        let tools = tools_folder();
+        let python = installed(&tools);
+        let port = free_port();
+        let log = tempfile::NamedTempFile::new().expect("a temporary file");
+        let writer = |file: &tempfile::NamedTempFile| file.reopen().expect("the log is ours");
+        let mut child = Command::new(&python)
+            .args(["-c", UNTIL_STDIN_ENDS])
+            .arg(python.with_file_name("ministack"))
+            .env("BIND_HOST", "127.0.0.1")
+            .env("GATEWAY_PORT", port.to_string())
+            .env("MINISTACK_HOST", "127.0.0.1")
+            .stdin(Stdio::piped())
+            .stdout(writer(&log))
+            .stderr(writer(&log))
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {}: {error}", python.display()));
+        let alive = child.stdin.take().expect("standard input is piped");
+        let mut server = Self {
+            child,
+            _alive: alive,
+            port,
+            log,
+        };
+        server.wait_until_it_answers();
+        server
+    }
+
+    /// `http://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address())
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    fn wait_until_it_answers(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        while !answers(self.address()) {
+            let ended = self.child.try_wait().expect("it is our child");
+            assert!(
+                ended.is_none() && Instant::now() < deadline,
+                "MiniStack does not answer at {} ({ended:?}); its log:\n{}",
+                self.url(),
+                fs::read_to_string(self.log.path()).unwrap_or_default()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for MiniStack {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port that nothing listens on at this moment.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("it is bound").port()
+}
+
+fn answers(address: SocketAddr) -> bool {
+    let mut answer = [0; 12];
+    TcpStream::connect_timeout(&address, Duration::from_secs(1))
+        .and_then(|mut stream| {
+            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+            stream.write_all(
+                b"GET /_ministack/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+            )?;
+            stream.read_exact(&mut answer)
+        })
+        .is_ok_and(|()| &answer == b"HTTP/1.1 200")
+}
+
+/// `$DISPATCHER_TOOLS`, or `test-tools` in the target folder that this test was built in.
+fn tools_folder() -> PathBuf {
+    if let Some(folder) = std::env::var_os("DISPATCHER_TOOLS") {
+        return folder.into();
+    }
+    let test = std::env::current_exe().expect("a test knows its own file");
+    // target/PROFILE/deps/TEST
+    let target = test
+        .ancestors()
+        .nth(3)
+        .expect("tests lie in a target folder");
+    target.join("test-tools")
+}
+
+/// The Python of an environment that holds MiniStack. Made by whichever test comes first; the
+/// others wait for its lock.
+fn installed(tools: &Path) -> PathBuf {
+    let environment = tools.join(MINISTACK.replace("==", "-"));
+    let python = environment.join("bin/python");
+    let complete = environment.join("complete");
+    fs::create_dir_all(tools)
+        .unwrap_or_else(|error| panic!("cannot make {}: {error}", tools.display()));
+    let lock = File::create(tools.join("lock")).expect("the folder is ours");
+    lock.lock().expect("a local file can be locked");
+    if !complete.exists() {
+        run(
+            Command::new("python3")
+                .args(["-m", "venv", "--clear"])
+                .arg(&environment),
+            "these tests need python3 with its venv module (Debian: python3-venv)",
+        );
+        run(
+            Command::new(&python).args(["-m", "pip", "install", "--quiet", MINISTACK]),
+            "MiniStack could not be installed",
+        );
+        File::create(&complete).expect("the folder is ours");
+    }
+    python
+}
+
+fn run(command: &mut Command, otherwise: &str) {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{otherwise}: {command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{otherwise}: {command:?}: {}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
