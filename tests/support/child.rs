@@ -172,9 +172,12 @@ impl Running {
                 false => None,
             }
         });
-        found
-            .flatten()
-            .unwrap_or_else(|| panic!("not {count} such lines in the program's output:\n{}", self.output))
+        found.flatten().unwrap_or_else(|| {
+            panic!(
+                "not {count} such lines in the program's output:\n{}",
+                self.output
+            )
+        })
     }
 
     /// Sends a signal to this process alone.
@@ -304,8 +307,17 @@ fn build() -> PathBuf {
     let profile = test.ancestors().nth(2).unwrap_or(Path::new("."));
     let target = profile.parent().unwrap_or(Path::new("."));
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--package", "dispatcher", "--bin", "dispatcher"]);
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).env("CARGO_TARGET_DIR", target);
+    cargo.args([
+        "build",
+        "--quiet",
+        "--package",
+        "dispatcher",
+        "--bin",
+        "dispatcher",
+    ]);
+    cargo
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("CARGO_TARGET_DIR", target);
     if profile.ends_with("release") {
         cargo.arg("--release");
     }

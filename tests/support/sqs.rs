@@ -22,7 +22,7 @@ pub fn configuration(endpoint_url: &str) -> SdkConfig {
 }
 
 /// How many messages a queue holds, as the server says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     pub waiting: u64,
     pub in_flight: u64,
@@ -119,7 +119,9 @@ impl Server {
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(crate::PATIENCE, asking).await.expect("the queue becomes empty");
+        tokio::time::timeout(crate::PATIENCE, asking)
+            .await
+            .expect("the queue becomes empty");
     }
 
     /// Receives and deletes until a long poll brings nothing; the bodies in the order they came.
