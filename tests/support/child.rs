@@ -121,7 +121,9 @@ impl Program {
 pub struct Ended {
     /// As a shell counts: the exit code, or 128 and the signal's number.
     pub code: i32,
+    /// Everything it wrote there, as text.
     pub stdout: String,
+    /// The same of the other stream.
     pub stderr: String,
 }
 
@@ -223,7 +225,9 @@ impl Drop for Running {
 /// Which stream a line came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
+    /// Standard output.
     Out,
+    /// Standard error.
     Err,
 }
 

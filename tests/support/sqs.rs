@@ -24,14 +24,18 @@ pub fn configuration(endpoint_url: &str) -> SdkConfig {
 /// How many messages a queue holds, as the server says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
+    /// Could be received.
     pub waiting: u64,
+    /// Received and invisible.
     pub in_flight: u64,
+    /// Sent with a delay.
     pub delayed: u64,
 }
 
 /// A client of one server.
 #[derive(Debug, Clone)]
 pub struct Server {
+    /// For what the helpers do not do.
     pub client: Client,
 }
 
