@@ -105,7 +105,6 @@ async fn an_acknowledged_send_survives_a_kill() {
 
 #[tokio::test]
 #[ignore = "the child of the test above"]
-#[expect(clippy::print_stdout, reason = "its parent reads it")]
 async fn sends_until_killed() {
     let folder =
         PathBuf::from(std::env::var_os("DISPATCHER_TEST_STORE").expect("set by the test above"));

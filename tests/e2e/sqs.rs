@@ -56,7 +56,7 @@ async fn lesson_01_a_message_that_a_poll_brings_after_the_stop_is_not_stranded()
     assert_eq!(running.wait_exit(), 0);
     let left = server.counts(&url).await;
     assert_eq!(left.in_flight, 0, "invisible for ten minutes");
-    assert_eq!(left.waiting as usize + prints(&running).len(), 1);
+    assert_eq!(left.waiting + prints(&running).len() as u64, 1);
 }
 
 #[tokio::test]
