@@ -142,6 +142,18 @@ async fn a_guest_that_computes_shares_its_thread() {
 }
 
 #[test]
+fn the_smallest_guests_run() {
+    for name in ["bench-noop", "bench-bare"] {
+        let ended = Program::new(["plugin", "invoke", &guest(name), "x"]).run();
+        assert_eq!(
+            (ended.code, ended.stdout.as_str()),
+            (0, "done\n"),
+            "{ended:?}"
+        );
+    }
+}
+
+#[test]
 fn invoke_prints_the_verdict_and_runs_nothing_else() {
     let verdicts = guest("verdicts");
     let invoke = |body: &str| Program::new(["plugin", "invoke", &verdicts, body]).run();
