@@ -11,30 +11,55 @@ fn refused(program: Program, code: i32, words: &[&str]) {
     let ended = program.run();
     assert_eq!(ended.code, code, "{ended:?}");
     for word in words {
-        assert!(ended.stderr.contains(word), "no `{word}` in {}", ended.stderr);
+        assert!(
+            ended.stderr.contains(word),
+            "no `{word}` in {}",
+            ended.stderr
+        );
     }
 }
 
 #[test]
 fn an_unknown_flag_names_the_nearest() {
-    refused(Program::new(["run", "--plugni", "x.wasm"]), 2, &["--plugni", "did you mean `--plugin`"]);
+    refused(
+        Program::new(["run", "--plugni", "x.wasm"]),
+        2,
+        &["--plugni", "did you mean `--plugin`"],
+    );
     refused(Program::new(["snd", "local:default"]), 2, &["send"]);
 }
 
 #[test]
 fn every_problem_is_told_at_once() {
-    let program = Program::new(["run", "--plugin", "nope.wasm", "--queues", "local:a:3,local:b,local:c:0", "--concurrency", "zero"]);
-    refused(program, 2, &["nope.wasm", "local:a:3", "`0` is not a weight", "`zero`"]);
+    let program = Program::new([
+        "run",
+        "--plugin",
+        "nope.wasm",
+        "--queues",
+        "local:a:3,local:b,local:c:0",
+        "--concurrency",
+        "zero",
+    ]);
+    refused(
+        program,
+        2,
+        &["nope.wasm", "local:a:3", "`0` is not a weight", "`zero`"],
+    );
 }
 
 #[test]
 fn an_unknown_key_names_its_line_and_the_nearest() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("dispatcher.toml");
-    let text = "[dispatcher]\nconcurency = 3\n\n[[route]]\nqueues = [\"local:q\"]\nplugin = \"x\"\n";
+    let text =
+        "[dispatcher]\nconcurency = 3\n\n[[route]]\nqueues = [\"local:q\"]\nplugin = \"x\"\n";
     std::fs::write(&file, text).expect("written");
     let file = file.to_str().expect("UTF-8");
-    refused(Program::new(["check", "--config", file]), 2, &[":2", "concurency", "did you mean `concurrency`", "`x`"]);
+    refused(
+        Program::new(["check", "--config", file]),
+        2,
+        &[":2", "concurency", "did you mean `concurrency`", "`x`"],
+    );
 }
 
 #[test]
@@ -45,7 +70,10 @@ fn what_is_no_plugin_says_what_it_is() {
         ("core-module", &["core module", "wasm32-wasip2"][..]),
         ("wrong-world", &["dispatcher:plugin/handler@0.1.0"][..]),
         ("wrong-version", &["0.9.0", "0.1.0"][..]),
-        ("forbidden", &["dispatcher:plugin/lambda@0.1.0", "not lend"][..]),
+        (
+            "forbidden",
+            &["dispatcher:plugin/lambda@0.1.0", "not lend"][..],
+        ),
     ] {
         refused(run(name, &[]), 2, words);
         refused(Program::new(["plugin", "check", &guest(name)]), 2, words);
@@ -64,7 +92,11 @@ async fn a_queue_that_does_not_exist_names_those_that_do() {
 #[test]
 fn an_endpoint_that_does_not_answer_is_three() {
     let url = format!("http://127.0.0.1:{}", free_port());
-    refused(run("hello", &["--queues", "orders"]).aws(&url), 3, &["orders", &url]);
+    refused(
+        run("hello", &["--queues", "orders"]).aws(&url),
+        3,
+        &["orders", &url],
+    );
 }
 
 #[test]
@@ -86,5 +118,9 @@ async fn nothing_is_received_before_all_is_well() {
 
 #[test]
 fn settings_that_can_have_no_effect_are_refused() {
-    refused(run("hello", &["--batch-size", "5"]), 2, &["batch-size 5", "single messages"]);
+    refused(
+        run("hello", &["--batch-size", "5"]),
+        2,
+        &["batch-size 5", "single messages"],
+    );
 }

@@ -21,12 +21,23 @@ async fn send_takes_an_argument_a_file_or_standard_input() {
     call(&data, &["send", "local:q", "first"]);
     let file = data.path().join("body.txt");
     std::fs::write(&file, "second").expect("written");
-    call(&data, &["send", "local:q", "--file", file.to_str().expect("UTF-8")]);
-    let piped = Program::new(["send", "local:q", "-"]).sharing(&data).stdin("third\nline").run();
+    call(
+        &data,
+        &["send", "local:q", "--file", file.to_str().expect("UTF-8")],
+    );
+    let piped = Program::new(["send", "local:q", "-"])
+        .sharing(&data)
+        .stdin("third\nline")
+        .run();
     assert_eq!(piped.code, 0, "{piped:?}");
     let peeked = call(&data, &["peek", "local:q", "-n", "5", "--json"]);
     let peeked: Value = serde_json::from_str(&peeked.stdout).expect("JSON");
-    let bodies: Vec<&str> = peeked.as_array().expect("an array").iter().filter_map(|m| m["body"].as_str()).collect();
+    let bodies: Vec<&str> = peeked
+        .as_array()
+        .expect("an array")
+        .iter()
+        .filter_map(|m| m["body"].as_str())
+        .collect();
     assert_eq!(bodies, ["first", "second", "third\nline"]);
 }
 
@@ -42,7 +53,10 @@ fn queues_prints_a_table_for_people_and_an_array_for_scripts() {
     let data = folder();
     call(&data, &["send", "local:q", "x", "--count", "250"]);
     let table = call(&data, &["queues"]);
-    assert!(table.stdout.contains("local:q") && table.stdout.contains("250"), "{table:?}");
+    assert!(
+        table.stdout.contains("local:q") && table.stdout.contains("250"),
+        "{table:?}"
+    );
     let array = call(&data, &["queues", "local:q", "--json"]);
     let array: Value = serde_json::from_str(&array.stdout).expect("JSON");
     assert_eq!(array[0]["queue"], "local:q");
@@ -66,7 +80,10 @@ fn a_body_that_is_not_text_is_refused() {
 fn check_says_yes_or_everything_that_is_wrong() {
     let data = folder();
     let file = data.path().join("dispatcher.toml");
-    let text = format!("[plugin.p]\nfile = \"{}\"\n\n[[route]]\nqueues = [\"local:q\"]\nplugin = \"p\"\n", guest("hello"));
+    let text = format!(
+        "[plugin.p]\nfile = \"{}\"\n\n[[route]]\nqueues = [\"local:q\"]\nplugin = \"p\"\n",
+        guest("hello")
+    );
     std::fs::write(&file, text).expect("written");
     call(&data, &["check", "--config", file.to_str().expect("UTF-8")]);
 }
@@ -74,18 +91,25 @@ fn check_says_yes_or_everything_that_is_wrong() {
 #[test]
 fn plugin_check_shows_what_a_component_is() {
     let shown = call(&folder(), &["plugin", "check", &guest("hello")]).stdout;
-    assert!(shown.contains("exports dispatcher:plugin/handler@0.1.0"), "{shown}");
+    assert!(
+        shown.contains("exports dispatcher:plugin/handler@0.1.0"),
+        "{shown}"
+    );
 }
 
 #[test]
 fn completions_and_help_exist_for_everything() {
     let data = folder();
     for shell in ["bash", "zsh", "fish"] {
-        assert!(call(&data, &["completions", shell]).stdout.contains("dispatcher"));
+        assert!(
+            call(&data, &["completions", shell])
+                .stdout
+                .contains("dispatcher")
+        );
     }
     for command in ["run", "send", "queues", "peek", "check", "plugin"] {
         let help = call(&data, &[command, "--help"]).stdout;
-        assert!(help.contains("Usage") , "{help}");
+        assert!(help.contains("Usage"), "{help}");
     }
     assert!(call(&data, &["--help"]).stdout.contains("Exit codes"));
 }

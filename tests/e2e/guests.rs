@@ -35,7 +35,9 @@ async fn every_misdeed_is_a_retry_with_a_reason_and_good_messages_pass() {
 #[tokio::test]
 async fn what_a_guest_prints_becomes_log_lines_with_its_message() {
     let mut running = run("verdicts", &[]).start();
-    let sent = Program::new(["send", "local:default", "eprint:on stderr"]).sharing(running.data()).run();
+    let sent = Program::new(["send", "local:default", "eprint:on stderr"])
+        .sharing(running.data())
+        .run();
     let line = running.wait_for_line(|line| line.contains("on stderr"));
     assert_eq!(field(&line, "message_id"), sent.stdout.trim());
     assert_eq!(field(&line, "stream"), "stderr");
@@ -45,11 +47,21 @@ async fn what_a_guest_prints_becomes_log_lines_with_its_message() {
 
 #[tokio::test]
 async fn the_sandbox_is_shut_until_opened_by_name() {
-    let mut running = run("verdicts", &["--env", "OPENED=yes"]).env("SECRET", "no").start();
-    send(running.data().path(), "default", ["env", "read:/etc/passwd", "connect:127.0.0.1:1"].map(String::from)).await;
+    let mut running = run("verdicts", &["--env", "OPENED=yes"])
+        .env("SECRET", "no")
+        .start();
+    send(
+        running.data().path(),
+        "default",
+        ["env", "read:/etc/passwd", "connect:127.0.0.1:1"].map(String::from),
+    )
+    .await;
     let said = running.wait_for_lines(3, |line| line.contains("dead-lettered"));
     let all = said.join("\n");
-    assert!(all.contains("OPENED=yes") && !all.contains("SECRET"), "{all}");
+    assert!(
+        all.contains("OPENED=yes") && !all.contains("SECRET"),
+        "{all}"
+    );
     assert!(!all.contains("root:"), "{all}");
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
@@ -57,14 +69,87 @@ async fn the_sandbox_is_shut_until_opened_by_name() {
 
 #[tokio::test]
 async fn an_instance_is_fresh_unless_reuse_is_asked_for() {
-    for (reuse, wanted) in [(&[][..], ["1", "1", "1"]), (&["--reuse", "100"][..], ["1", "2", "3"])] {
+    for (reuse, wanted) in [
+        (&[][..], ["1", "1", "1"]),
+        (&["--reuse", "100"][..], ["1", "2", "3"]),
+    ] {
         let mut running = run("count", &[&["--concurrency", "1"], reuse].concat()).start();
-        send(running.data().path(), "default", (0..3).map(|n| n.to_string())).await;
+        send(
+            running.data().path(),
+            "default",
+            (0..3).map(|n| n.to_string()),
+        )
+        .await;
         let said = running.wait_for_lines(3, |line| line.contains("dead-lettered"));
-        let counts: Vec<String> = said.iter().map(|line| field(line, "message").replace("dead-lettered: ", "")).collect();
+        let counts: Vec<String> = said
+            .iter()
+            .map(|line| field(line, "message").replace("dead-lettered: ", ""))
+            .collect();
         assert_eq!(counts, wanted);
         running.signal(Signal::TERM);
         assert_eq!(running.wait_exit(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_guest_that_waits_holds_no_thread() {
+    let mut running = run(
+        "verdicts",
+        &[
+            "--workers",
+            "1",
+            "--timeout",
+            "1h",
+            "--shutdown-grace",
+            "1ms",
+        ],
+    )
+    .start();
+    send(
+        running.data().path(),
+        "default",
+        ["sleep:3600000", "sleep:3600000", "print:beside them"].map(String::from),
+    )
+    .await;
+    running.wait_for_line(|line| line.contains("beside them"));
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+}
+
+#[tokio::test]
+async fn a_guest_that_computes_shares_its_thread() {
+    let mut running = run(
+        "verdicts",
+        &[
+            "--workers",
+            "1",
+            "--timeout",
+            "1h",
+            "--shutdown-grace",
+            "1ms",
+        ],
+    )
+    .start();
+    send(
+        running.data().path(),
+        "default",
+        ["loop", "loop", "print:beside them"].map(String::from),
+    )
+    .await;
+    running.wait_for_line(|line| line.contains("beside them"));
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+}
+
+#[test]
+fn the_smallest_guests_run() {
+    for name in ["bench-noop", "bench-bare"] {
+        let ended = Program::new(["plugin", "invoke", &guest(name), "x"]).run();
+        assert_eq!(
+            (ended.code, ended.stdout.as_str()),
+            (0, "done\n"),
+            "{ended:?}"
+        );
     }
 }
 

@@ -21,7 +21,11 @@ async fn handled_once(body: String, arguments: &[&str]) {
 
 #[tokio::test]
 async fn lesson_04_a_slow_handler_is_not_delivered_twice() {
-    handled_once(format!("sleep:{LONG_MS}"), &["--visibility", "2", "--max-attempts", "1"]).await;
+    handled_once(
+        format!("sleep:{LONG_MS}"),
+        &["--visibility", "2", "--max-attempts", "1"],
+    )
+    .await;
 }
 
 #[tokio::test]

@@ -9,7 +9,10 @@ use std::path::Path;
 
 /// The file of a shipped guest.
 pub(crate) fn guest(name: &str) -> String {
-    format!("{}/../plugins/prebuilt/{name}.wasm", env!("CARGO_MANIFEST_DIR"))
+    format!(
+        "{}/../plugins/prebuilt/{name}.wasm",
+        env!("CARGO_MANIFEST_DIR")
+    )
 }
 
 /// `dispatcher run` with a guest and log lines that a test can read.
@@ -26,7 +29,10 @@ pub(crate) async fn send(data: &Path, queue: &str, bodies: impl IntoIterator<Ite
     let queue = store.queue(queue, None).expect("the queue opens");
     let messages: Vec<Outgoing> = bodies
         .into_iter()
-        .map(|body| Outgoing { body, ..Outgoing::default() })
+        .map(|body| Outgoing {
+            body,
+            ..Outgoing::default()
+        })
         .collect();
     for batch in messages.chunks(100) {
         for sent in queue.send(batch).await {
@@ -59,7 +65,10 @@ pub(crate) fn field(line: &str, name: &str) -> String {
 /// What the guests of a run have printed so far.
 pub(crate) fn prints(running: &Running) -> Vec<String> {
     let text = running.text(Stream::Err);
-    text.lines().filter(|line| printed(line)).map(|line| field(line, "message")).collect()
+    text.lines()
+        .filter(|line| printed(line))
+        .map(|line| field(line, "message"))
+        .collect()
 }
 
 /// Returns once a local queue's depth is as wanted; looks again and again, since a file rings no
@@ -76,5 +85,7 @@ pub(crate) async fn until_depth(data: &Path, queue: &str, wanted: impl Fn(Depth)
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(dispatcher_tests::PATIENCE, looking).await.expect("the queue becomes as wanted")
+    tokio::time::timeout(dispatcher_tests::PATIENCE, looking)
+        .await
+        .expect("the queue becomes as wanted")
 }

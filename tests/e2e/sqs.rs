@@ -27,7 +27,9 @@ fn stop(running: &mut Running) {
 #[tokio::test]
 async fn it_drains_a_queue_and_leaves_nothing_behind() {
     let (server, name, url) = queue("drain", &[]).await;
-    server.send_many(&url, (0..500).map(|n| format!("print:{n}"))).await;
+    server
+        .send_many(&url, (0..500).map(|n| format!("print:{n}")))
+        .await;
     let mut running = start(&MiniStack::shared().url(), &name, &["--concurrency", "50"]);
     running.wait_for_lines(500, printed);
     stop(&mut running);
@@ -54,7 +56,7 @@ async fn lesson_01_a_message_that_a_poll_brings_after_the_stop_is_not_stranded()
     assert_eq!(running.wait_exit(), 0);
     let left = server.counts(&url).await;
     assert_eq!(left.in_flight, 0, "invisible for ten minutes");
-    assert_eq!(left.waiting as usize + prints(&running).len(), 1);
+    assert_eq!(left.waiting + prints(&running).len() as u64, 1);
 }
 
 #[tokio::test]
@@ -62,7 +64,9 @@ async fn lesson_04_a_slow_handler_keeps_its_lease() {
     let (server, name, url) = queue("slow", &[("VisibilityTimeout", "2")]).await;
     server.send_many(&url, ["sleep:7000".to_owned()]).await;
     let proxy = Proxy::before(MiniStack::shared().address());
-    let mut running = run("verdicts", &["--queues", &name, "--poll-for", "1"]).aws(&proxy.url()).start();
+    let mut running = run("verdicts", &["--queues", &name, "--poll-for", "1"])
+        .aws(&proxy.url())
+        .start();
     proxy.wait_until_seen(1, "DeleteMessageBatch");
     stop(&mut running);
     assert!(proxy.seen("ChangeMessageVisibilityBatch") >= 3);
@@ -105,21 +109,36 @@ async fn lesson_12_a_redelivery_of_a_done_message_is_deleted_without_running_aga
 async fn a_rejected_message_goes_to_the_dead_letter_queue_with_its_reason() {
     let (server, name, url) = queue("reject", &[]).await;
     let (_, dead, dead_url) = queue("dead", &[]).await;
-    server.send_many(&url, ["reject:bad address".to_owned()]).await;
+    server
+        .send_many(&url, ["reject:bad address".to_owned()])
+        .await;
     let mut running = start(&MiniStack::shared().url(), &name, &["--dead-letter", &dead]);
     running.wait_for_line(|line| line.contains("dead-lettered: bad address"));
     stop(&mut running);
     assert_eq!(server.counts(&url).await.waiting, 0);
-    let letter = server.client.receive_message().queue_url(&dead_url).message_attribute_names("All").send().await;
-    let letter = letter.expect("received").messages.unwrap_or_default().remove(0);
-    let reason = &letter.message_attributes.expect("has attributes")["dispatcher-dead-letter-reason"];
+    let letter = server
+        .client
+        .receive_message()
+        .queue_url(&dead_url)
+        .message_attribute_names("All")
+        .send()
+        .await;
+    let letter = letter
+        .expect("received")
+        .messages
+        .unwrap_or_default()
+        .remove(0);
+    let reason =
+        &letter.message_attributes.expect("has attributes")["dispatcher-dead-letter-reason"];
     assert_eq!(reason.string_value(), Some("bad address"));
 }
 
 #[tokio::test]
 async fn a_kill_loses_nothing() {
     let (server, name, url) = queue("kill", &[("VisibilityTimeout", "2")]).await;
-    server.send_many(&url, (0..200).map(|n| format!("print:{n}"))).await;
+    server
+        .send_many(&url, (0..200).map(|n| format!("print:{n}")))
+        .await;
     let mut handled = Vec::new();
     for after in [20, 40, 60] {
         let mut running = start(&MiniStack::shared().url(), &name, &["--concurrency", "5"]);

@@ -9,7 +9,12 @@ use dispatcher_tests::child::Signal;
 #[tokio::test]
 async fn a_rejected_message_is_dead_lettered_with_its_reason() {
     let mut running = run("verdicts", &[]).start();
-    send(running.data().path(), "default", ["reject:no such customer".into()]).await;
+    send(
+        running.data().path(),
+        "default",
+        ["reject:no such customer".into()],
+    )
+    .await;
     running.wait_for_line(|line| line.contains("dead-lettered"));
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
@@ -17,9 +22,15 @@ async fn a_rejected_message_is_dead_lettered_with_its_reason() {
     let dead = store.queue("default.dead", None).expect("opens");
     let letters = dead.peek(10).await.expect("looks");
     assert_eq!(letters.len(), 1);
-    let reason = letters[0].attributes.iter().find(|a| a.name == "dispatcher-dead-letter-reason");
+    let reason = letters[0]
+        .attributes
+        .iter()
+        .find(|a| a.name == "dispatcher-dead-letter-reason");
     let reason = reason.map(|attribute| attribute.value.clone());
-    assert_eq!(reason, Some(AttributeValue::Text("no such customer".into())));
+    assert_eq!(
+        reason,
+        Some(AttributeValue::Text("no such customer".into()))
+    );
     assert_eq!(depth(running.data().path(), "default").await.waiting, 0);
 }
 
@@ -49,15 +60,24 @@ async fn an_asked_delay_is_kept() {
 async fn the_last_of_the_attempts_is_the_last() {
     let mut running = run("verdicts", &["--max-attempts", "2"]).start();
     send(running.data().path(), "default", ["trap".into()]).await;
-    running.wait_for_lines(2, |line| line.contains("trapped") && line.contains("receive_count"));
+    running.wait_for_lines(2, |line| {
+        line.contains("trapped") && line.contains("receive_count")
+    });
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
-    assert_eq!(depth(running.data().path(), "default.dead").await.waiting, 1);
+    assert_eq!(
+        depth(running.data().path(), "default.dead").await.waiting,
+        1
+    );
 }
 
 #[tokio::test]
 async fn a_batch_plugin_answers_for_each_message() {
-    let mut running = run("batch-verdicts", &["--batch-size", "10", "--log-level", "debug"]).start();
+    let mut running = run(
+        "batch-verdicts",
+        &["--batch-size", "10", "--log-level", "debug"],
+    )
+    .start();
     let bodies = ["done", "reject:this one", "done", "retry:3600000", "done"];
     send(running.data().path(), "default", bodies.map(String::from)).await;
     running.wait_for_line(|line| line.contains("dead-lettered: this one"));
@@ -71,7 +91,12 @@ async fn a_batch_plugin_answers_for_each_message() {
 #[tokio::test]
 async fn a_batch_sum_example_runs() {
     let mut running = run("batch-sum", &["--batch-size", "10"]).start();
-    send(running.data().path(), "default", (1..=4).map(|n| n.to_string())).await;
+    send(
+        running.data().path(),
+        "default",
+        (1..=4).map(|n| n.to_string()),
+    )
+    .await;
     running.wait_for_line(printed);
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);

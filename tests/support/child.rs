@@ -121,7 +121,9 @@ impl Program {
 pub struct Ended {
     /// As a shell counts: the exit code, or 128 and the signal's number.
     pub code: i32,
+    /// Everything it wrote there, as text.
     pub stdout: String,
+    /// The same of the other stream.
     pub stderr: String,
 }
 
@@ -172,9 +174,12 @@ impl Running {
                 false => None,
             }
         });
-        found
-            .flatten()
-            .unwrap_or_else(|| panic!("not {count} such lines in the program's output:\n{}", self.output))
+        found.flatten().unwrap_or_else(|| {
+            panic!(
+                "not {count} such lines in the program's output:\n{}",
+                self.output
+            )
+        })
     }
 
     /// Sends a signal to this process alone.
@@ -220,7 +225,9 @@ impl Drop for Running {
 /// Which stream a line came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
+    /// Standard output.
     Out,
+    /// Standard error.
     Err,
 }
 
@@ -304,8 +311,17 @@ fn build() -> PathBuf {
     let profile = test.ancestors().nth(2).unwrap_or(Path::new("."));
     let target = profile.parent().unwrap_or(Path::new("."));
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--package", "dispatcher", "--bin", "dispatcher"]);
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).env("CARGO_TARGET_DIR", target);
+    cargo.args([
+        "build",
+        "--quiet",
+        "--package",
+        "dispatcher",
+        "--bin",
+        "dispatcher",
+    ]);
+    cargo
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("CARGO_TARGET_DIR", target);
     if profile.ends_with("release") {
         cargo.arg("--release");
     }

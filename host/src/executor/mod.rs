@@ -51,7 +51,7 @@ impl Executor {
 
     async fn work(self: Arc<Self>) {
         loop {
-            let next = self.board.lock().next();
+            let next = self.board.lock().next_jobs();
             let Some((lane, jobs)) = next else { break };
             self.run(lane, jobs).await;
         }

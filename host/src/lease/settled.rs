@@ -27,10 +27,10 @@ impl Settled {
             return;
         }
         self.order.push_back(id.to_owned());
-        if self.order.len() > self.capacity {
-            if let Some(oldest) = self.order.pop_front() {
-                self.known.remove(&oldest);
-            }
+        if self.order.len() > self.capacity
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
         }
     }
 

@@ -75,7 +75,7 @@ impl<J: Waiting> Lane<J> {
 
     /// Whether it competes for nothing at present.
     pub fn is_idle(&self) -> bool {
-        self.ready.len() == 0 && self.knowledge != Knowledge::Holds
+        self.ready.is_empty() && self.knowledge != Knowledge::Holds
     }
 
     /// The wait that proves emptiness, or as much of it as the user allows.
@@ -86,7 +86,7 @@ impl<J: Waiting> Lane<J> {
     /// The one poll of a queue that is not known to hold messages. It takes no room: what it
     /// brings is held even without.
     pub fn park(&mut self, index: usize, now: Moment, room: &Room) -> Option<Poll> {
-        let free = self.polls == 0 && self.ready.len() == 0 && self.rest_until <= now;
+        let free = self.polls == 0 && self.ready.is_empty() && self.rest_until <= now;
         free.then(|| self.parked_poll(index, room))
     }
 

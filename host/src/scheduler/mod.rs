@@ -191,7 +191,7 @@ impl<J: Waiting> Scheduler<J> {
             .filter(|(other, _)| *other != index);
         others
             .map(|(_, lane)| lane)
-            .any(|lane| lane.knowledge == Knowledge::Holds || lane.ready.len() > 0)
+            .any(|lane| lane.knowledge == Knowledge::Holds || !lane.ready.is_empty())
     }
 
     /// In strict order, messages held for lower queues can take all the room that the higher one
@@ -242,7 +242,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// How many more workers have something to do; each counts as running from now on, until
-    /// `next` gives it nothing.
+    /// `next_jobs` gives it nothing.
     pub fn hire(&mut self) -> usize {
         if self.startable_lane().is_none() {
             return 0;
@@ -257,7 +257,7 @@ impl<J: Waiting> Scheduler<J> {
 
     /// The most urgent jobs, of one queue, to be attempted together. `None` ends the worker's
     /// hire.
-    pub fn next(&mut self) -> Option<(usize, Vec<J>)> {
+    pub fn next_jobs(&mut self) -> Option<(usize, Vec<J>)> {
         let Some(lane) = self.startable_lane() else {
             self.running -= 1;
             return None;
@@ -325,7 +325,7 @@ impl<J: Waiting> Scheduler<J> {
             && self
                 .lanes
                 .iter()
-                .all(|lane| lane.polls == 0 && lane.ready.len() == 0)
+                .all(|lane| lane.polls == 0 && lane.ready.is_empty())
     }
 
     /// Attempts under way.

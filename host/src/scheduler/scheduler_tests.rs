@@ -101,7 +101,7 @@ impl World {
 
     fn start(&mut self) {
         for _ in 0..self.scheduler.hire() {
-            if let Some((lane, jobs)) = self.scheduler.next() {
+            if let Some((lane, jobs)) = self.scheduler.next_jobs() {
                 self.started.extend(jobs.iter().map(|job| job.item.clone()));
                 self.running.push((lane, jobs));
             }
@@ -117,7 +117,7 @@ impl World {
         let took = Duration::from_millis(10);
         assert!(self.scheduler.ended(lane, [(None, false)], took).is_empty());
         drop(jobs);
-        if let Some((lane, jobs)) = self.scheduler.next() {
+        if let Some((lane, jobs)) = self.scheduler.next_jobs() {
             self.started.extend(jobs.iter().map(|job| job.item.clone()));
             self.running.push((lane, jobs));
         }
