@@ -7,6 +7,7 @@ mod guests;
 mod leases;
 mod priority;
 mod quickstart;
+mod readme;
 mod scene;
 mod sqs;
 mod stop;
