@@ -39,6 +39,8 @@ fn an_extension_is_due_at_half_the_visibility() {
     book.extended(id, at(115.0), Duration::from_secs(30), &Ok(()), at(115.2));
     assert_eq!(book.next_attention(), Some(at(130.0)));
     assert!(!lost.is_cancelled());
+    // The server counted from the call, however late its answer is read.
+    assert_eq!(book.settle(id, at(120.0)), Some(at(145.0)));
 }
 
 #[test]
