@@ -91,54 +91,32 @@ async fn an_instance_is_fresh_unless_reuse_is_asked_for() {
     }
 }
 
-#[tokio::test]
-async fn a_guest_that_waits_holds_no_thread() {
-    let mut running = run(
-        "verdicts",
-        &[
-            "--workers",
-            "1",
-            "--timeout",
-            "1h",
-            "--shutdown-grace",
-            "1ms",
-        ],
-    )
-    .start();
-    send(
-        running.data().path(),
-        "default",
-        ["sleep:3600000", "sleep:3600000", "print:beside them"].map(String::from),
-    )
-    .await;
+/// With one guest thread, a message is handled although two others never end.
+async fn handled_beside(endless: &str) {
+    let arguments = [
+        "--workers",
+        "1",
+        "--timeout",
+        "1h",
+        "--shutdown-grace",
+        "1ms",
+    ];
+    let mut running = run("verdicts", &arguments).start();
+    let bodies = [endless, endless, "print:beside them"];
+    send(running.data().path(), "default", bodies.map(String::from)).await;
     running.wait_for_line(|line| line.contains("beside them"));
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }
 
 #[tokio::test]
+async fn a_guest_that_waits_holds_no_thread() {
+    handled_beside("sleep:3600000").await;
+}
+
+#[tokio::test]
 async fn a_guest_that_computes_shares_its_thread() {
-    let mut running = run(
-        "verdicts",
-        &[
-            "--workers",
-            "1",
-            "--timeout",
-            "1h",
-            "--shutdown-grace",
-            "1ms",
-        ],
-    )
-    .start();
-    send(
-        running.data().path(),
-        "default",
-        ["loop", "loop", "print:beside them"].map(String::from),
-    )
-    .await;
-    running.wait_for_line(|line| line.contains("beside them"));
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait_exit(), 0);
+    handled_beside("loop").await;
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::aws;
 use crate::config::problem::Problem;
 use crate::config::{Plugin as PluginSettings, Route, Settings};
 use crate::plugin::Handler;
-use crate::plugin::load::{PluginOptions, Reuse};
+use crate::plugin::load::PluginOptions;
 use crate::plugin::runtime::{Runtime, RuntimeOptions};
 use crate::queue::local::Store;
 use crate::queue::name::{Backend, QueueName};
@@ -235,11 +235,7 @@ pub fn options(plugin: &PluginSettings) -> PluginOptions {
         name: plugin.name.clone(),
         max_memory: plugin.max_memory,
         env: plugin.env.clone(),
-        reuse: plugin.reuse.map(|reuse| Reuse {
-            count: reuse.count,
-            age: reuse.age,
-            memory: reuse.memory,
-        }),
+        reuse: plugin.reuse,
     }
 }
 

@@ -1,5 +1,6 @@
 //! From a file to a plugin, or to every reason why it is none.
 
+use super::Reuse;
 use super::guest::Settings;
 use super::instance::Idle;
 use super::runtime::{Inner, Runtime};
@@ -7,7 +8,6 @@ use super::world::v0_1::ExportsPre;
 use super::{diagnosis, inspect};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 use wasmtime::component::Component;
 
 /// How a plugin is run.
@@ -21,18 +21,6 @@ pub struct PluginOptions {
     pub env: Vec<(String, String)>,
     /// When instances are used again. Without it every attempt has a fresh one.
     pub reuse: Option<Reuse>,
-}
-
-/// When an instance that has answered may be given another attempt. One that trapped, ran out of
-/// time or was cancelled never is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reuse {
-    /// At most so many attempts.
-    pub count: u64,
-    /// Only while less than this has passed since its first attempt ended.
-    pub age: Duration,
-    /// Only while it holds at most so many bytes of memory.
-    pub memory: usize,
 }
 
 /// A plugin, ready to run. Cloned by reference.

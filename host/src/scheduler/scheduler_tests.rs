@@ -185,6 +185,36 @@ fn lesson_15_strict_is_strict() {
 }
 
 #[test]
+fn an_empty_short_poll_proves_nothing() {
+    let mut world = World::new(2, None, 4, 1);
+    // The first polls bring all they may of both; then the higher queue is short-polled, since the
+    // lower one waits, and says nothing.
+    world.send(0, 2);
+    world.send(1, 50);
+    world.step(0);
+    while !world.running.is_empty() {
+        world.end(0);
+    }
+    world.plan();
+    assert!(
+        world
+            .polls
+            .iter()
+            .any(|(poll, _)| poll.lane == 0 && poll.wait.is_zero())
+    );
+    world.answer();
+    world.start();
+    assert!(
+        world.started.iter().all(|item| item.lane == 0),
+        "{:?}",
+        world.started
+    );
+    // A long poll says so, and the lower queue's messages start.
+    (0..200).for_each(|_| world.step(10));
+    assert!(world.started.iter().any(|item| item.lane == 1));
+}
+
+#[test]
 fn messages_held_for_a_lower_queue_do_not_lock_the_higher_out() {
     let mut world = World::new(2, None, 1, 1);
     (0..300).for_each(|_| world.step(10));
