@@ -87,7 +87,17 @@ fn every_command_line_is_understood() {
         arguments.push("--help".into());
         let ended = call(&folder(), &arguments);
         assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.stderr);
+        let known = flags(&ended.stdout);
+        for flag in arguments.iter().filter(|word| word.starts_with("--")) {
+            assert!(known.contains(&**flag), "{arguments:?}: no {flag}");
+        }
     }
+}
+
+/// The words of a help text that may be flags.
+fn flags(help: &str) -> BTreeSet<&str> {
+    help.split(|c: char| !(c.is_alphanumeric() || c == '-'))
+        .collect()
 }
 
 #[test]
@@ -135,7 +145,8 @@ fn the_example_of_a_configuration_is_accepted_also_without_its_comment_signs() {
             &format!("data = \"{data}\""),
         )
         .replace("# endpoint-url", "endpoint-url");
-    assert_eq!(opened.matches("\n[backend.").count(), 2);
+    let closed = opened.lines().find(|line| line.starts_with('#'));
+    assert_eq!(closed, None, "this line is not tried out");
     for text in [example(), opened] {
         std::fs::write(folder.path().join("dispatcher.toml"), text).expect("written");
         let arguments = ["check", "--config", "dispatcher.toml"].map(str::to_owned);
@@ -148,7 +159,6 @@ fn the_example_of_a_configuration_is_accepted_also_without_its_comment_signs() {
             ended.stderr
         );
     }
-    assert!(Path::new(&data).is_dir(), "the file's folder was not used");
 }
 
 /// `cargo test` compiles the SDK's own example and does not see README.md's: they are the same.
@@ -200,13 +210,11 @@ fn every_flag_and_exit_code_is_one_of_the_programs() {
     ]
     .map(help)
     .concat();
-    let known: BTreeSet<&str> = all
-        .split(|c: char| !(c.is_alphanumeric() || c == '-'))
-        .collect();
+    let known = flags(&all);
     let readme = read("README.md");
-    let flags = quoted(&readme, "--");
-    assert!(flags.len() >= 10, "the flags were not found: {flags:?}");
-    for flag in flags {
+    let named = quoted(&readme, "--");
+    assert!(named.len() >= 10, "the flags were not found: {named:?}");
+    for flag in named {
         assert!(
             known.contains(&*flag),
             "README.md names {flag}, which no command has"
