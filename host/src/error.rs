@@ -65,14 +65,16 @@ impl Failure {
 impl From<Vec<Problem>> for Failure {
     /// Bad settings outweigh what cannot be reached: they must be mended first.
     fn from(problems: Vec<Problem>) -> Self {
-        let only_unreachable = problems
-            .iter()
-            .all(|problem| problem.fault == Fault::Dependency);
+        let all = |fault| problems.iter().all(|problem| problem.fault == fault);
+        let exit = if all(Fault::Running) {
+            Exit::Failed
+        } else if all(Fault::Dependency) {
+            Exit::Unreachable
+        } else {
+            Exit::Usage
+        };
         Self {
-            exit: match only_unreachable {
-                true => Exit::Unreachable,
-                false => Exit::Usage,
-            },
+            exit,
             lines: problems.iter().map(ToString::to_string).collect(),
         }
     }

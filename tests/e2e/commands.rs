@@ -84,8 +84,30 @@ fn check_says_yes_or_everything_that_is_wrong() {
         "[plugin.p]\nfile = \"{}\"\n\n[[route]]\nqueues = [\"local:q\"]\nplugin = \"p\"\n",
         guest("hello")
     );
-    std::fs::write(&file, text).expect("written");
+    std::fs::write(&file, &text).expect("written");
     call(&data, &["check", "--config", file.to_str().expect("UTF-8")]);
+    let wrong = text
+        .replace("local:q", "local:q:0")
+        .replace("hello", "nosuch");
+    std::fs::write(&file, wrong).expect("written");
+    let checked = Program::new(["check", "--config", file.to_str().expect("UTF-8")]).run();
+    assert_eq!(checked.code, 2, "{checked:?}");
+    assert!(
+        checked.stderr.contains("`0` is not a weight") && checked.stderr.contains("nosuch"),
+        "{checked:?}"
+    );
+}
+
+#[test]
+fn a_relative_data_folder_and_a_queue_of_dead_letters_are_fine() {
+    let plugin = guest("hello");
+    let queues = "local:default.dead";
+    call(
+        &folder(),
+        &[
+            "check", "--data", "here", "--queues", queues, "--plugin", &plugin,
+        ],
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Misbehaving guests: each is stopped, said, and hurts nobody else.
 
-use crate::scene::{field, guest, printed, run, send};
+use crate::scene::{field, guest, printed, run, send, until_depth};
 use dispatcher_tests::child::{Program, Signal};
 
 /// What a guest does, and what the log says of it.
@@ -117,6 +117,20 @@ async fn a_guest_that_waits_holds_no_thread() {
 #[tokio::test]
 async fn a_guest_that_computes_shares_its_thread() {
     handled_beside("loop").await;
+}
+
+#[tokio::test]
+async fn a_queue_with_a_running_message_is_still_polled() {
+    let mut running = run("verdicts", &["--timeout", "1h", "--shutdown-grace", "1ms"]).start();
+    let data = running.data().clone();
+    for endless in 1..=3 {
+        send(data.path(), "default", ["sleep:3600000".into()]).await;
+        until_depth(data.path(), "default", |depth| depth.in_flight == endless).await;
+    }
+    send(data.path(), "default", ["print:beside them".into()]).await;
+    running.wait_for_line(|line| line.contains("beside them"));
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
 }
 
 #[test]

@@ -11,4 +11,5 @@ mod readme;
 mod scene;
 mod sqs;
 mod stop;
+mod unread;
 mod verdicts;

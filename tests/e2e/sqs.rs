@@ -1,7 +1,7 @@
 //! The same on SQS, spoken to through its SDK.
 
 use crate::scene::{printed, prints, run};
-use dispatcher_tests::child::{Program, Running, Signal};
+use dispatcher_tests::child::{Program, Running, Signal, Stream};
 use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::Server;
@@ -57,6 +57,12 @@ async fn lesson_01_a_message_that_a_poll_brings_after_the_stop_is_not_stranded()
     let left = server.counts(&url).await;
     assert_eq!(left.in_flight, 0, "invisible for ten minutes");
     assert_eq!(left.waiting + prints(&running).len() as u64, 1);
+    let given_back = proxy.seen("ChangeMessageVisibilityBatch");
+    assert_eq!(
+        given_back + prints(&running).len(),
+        1,
+        "the poll brought it after the stop"
+    );
 }
 
 #[tokio::test]
@@ -73,6 +79,33 @@ async fn lesson_04_a_slow_handler_keeps_its_lease() {
     assert_eq!(proxy.seen("DeleteMessageBatch"), 1, "it was handled once");
     let left = server.counts(&url).await;
     assert_eq!((left.waiting, left.in_flight), (0, 0));
+}
+
+#[tokio::test]
+async fn a_message_that_comes_late_in_a_long_poll_keeps_its_lease() {
+    let (server, name, url) = queue("late", &[("VisibilityTimeout", "3")]).await;
+    let (_, clock, clock_url) = queue("clock", &[]).await;
+    server
+        .send_many(&clock_url, ["sleep:5000".to_owned()])
+        .await;
+    let queues = format!("{clock},{name}");
+    let endpoint = MiniStack::shared().url();
+    let mut running = run("verdicts", &["--queues", &queues, "--poll-for", "20"])
+        .aws(&endpoint)
+        .start();
+    // Once the other queue's message is done, this one's poll has waited longer than a lease lasts.
+    server.wait_until_empty(&clock_url).await;
+    server.send_many(&url, ["print:late".to_owned()]).await;
+    running.wait_for_line(|line| line.contains("late") && printed(line));
+    server.wait_until_empty(&url).await;
+    assert!(
+        !running.text(Stream::Err).contains("lost"),
+        "{}",
+        running.text(Stream::Err)
+    );
+    assert_eq!(prints(&running), ["late"]);
+    running.signal(Signal::KILL);
+    running.wait_exit();
 }
 
 const FAILED: &str = r#"{"Successful":[],"Failed":[{"Id":"0","SenderFault":false,"Code":"InternalError","Message":"try again"}]}"#;

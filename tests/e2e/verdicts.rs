@@ -1,6 +1,6 @@
 //! What a handler answers, and what becomes of the message.
 
-use crate::scene::{depth, field, printed, run, send};
+use crate::scene::{depth, field, printed, run, send, until_depth};
 use dispatcher::message::AttributeValue;
 use dispatcher::queue::Queue;
 use dispatcher::queue::local::Store;
@@ -40,10 +40,18 @@ async fn lesson_24_a_retry_comes_back_when_the_handler_says() {
     send(running.data().path(), "default", ["retry-until:3".into()]).await;
     // It asks for a retry at once until the third delivery, which is done.
     running.wait_for_lines(2, |line| line.contains("asked for a retry"));
+    until_depth(running.data().path(), "default", |depth| {
+        depth == Default::default()
+    })
+    .await;
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
-    let left = depth(running.data().path(), "default").await;
-    assert_eq!((left.delayed, left.in_flight), (0, 0));
+    let asked = running.text(dispatcher_tests::child::Stream::Err);
+    assert_eq!(asked.matches("asked for a retry").count(), 2);
+    assert_eq!(
+        depth(running.data().path(), "default.dead").await,
+        Default::default()
+    );
 }
 
 #[tokio::test]

@@ -96,8 +96,8 @@ impl Backends {
                 Problem { wanted, ..problem }
                     .nearest(&name.to_string(), names.iter().map(String::as_str))
             }
-            Trouble::Unreachable => problem.unreachable(),
-            Trouble::Passing | Trouble::Denied | Trouble::Refused => problem,
+            Trouble::Unreachable | Trouble::Passing => problem.unreachable(),
+            Trouble::Denied | Trouble::Refused => problem,
         }
     }
 }
@@ -148,7 +148,7 @@ pub async fn routes(settings: &Settings) -> Result<Vec<Built>, Vec<Problem>> {
             .iter()
             .zip(&opened)
             .filter(|(route, queues)| {
-                let endless = queues.iter().any(|queue| !queue.identity().dead_letters);
+                let endless = queues.iter().all(|queue| !queue.identity().dead_letters);
                 route.retry.attempts.is_some() && endless
             })
             .map(|(route, _)| needs_dead_letters(route)),

@@ -5,6 +5,7 @@ pub mod local;
 pub mod name;
 pub mod sqs;
 
+use crate::clock::Moment;
 use crate::message::{Message, Outcome, Outgoing, Receipt};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -40,7 +41,7 @@ pub struct Identity {
 pub struct Ask {
     /// At most so many; 1 to `Identity::batch`.
     pub max: usize,
-    /// How long what is received stays invisible, from the moment of the call; 0 s to 12 h.
+    /// How long what is received stays invisible, from the moment it is handed out; 0 s to 12 h.
     pub visibility: Duration,
     /// How long to wait for the first message; at most `Identity::longest_wait`.
     pub wait: Duration,
@@ -53,6 +54,8 @@ pub struct Received {
     pub messages: Vec<Message>,
     /// The backend has looked everywhere and held nothing more that could be received.
     pub drained: bool,
+    /// When the messages were handed out, where the backend knows.
+    pub taken: Option<Moment>,
 }
 
 /// How many messages a queue holds.
@@ -114,8 +117,7 @@ pub trait Queue: Send + Sync + 'static {
     /// What is known about the queue. Cheap.
     fn identity(&self) -> &Identity;
 
-    /// Takes up to `ask.max` messages and makes them invisible for `ask.visibility`, counted from
-    /// the call's start at the latest. Waits up to `ask.wait` for the first; not any longer once
+    /// Takes up to `ask.max` messages and makes them invisible for `ask.visibility`. Waits up to `ask.wait` for the first; not any longer once
     /// `hurry` is set, where the backend can end a wait without losing what it might bring. No
     /// messages is not an error.
     async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError>;
