@@ -1,6 +1,6 @@
 //! What a handler answers, and what becomes of the message.
 
-use crate::scene::{depth, field, printed, run, send, until_depth};
+use crate::scene::{depth, field, run, send, until_depth};
 use dispatcher::message::AttributeValue;
 use dispatcher::queue::Queue;
 use dispatcher::queue::local::Store;
@@ -105,9 +105,19 @@ async fn a_batch_sum_example_runs() {
         (1..=4).map(|n| n.to_string()),
     )
     .await;
-    running.wait_for_line(printed);
+    until_depth(running.data().path(), "default", |depth| {
+        depth == Default::default()
+    })
+    .await;
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
+    // However the four were put into batches, their sums add up.
+    let sums = crate::scene::prints(&running);
+    let total: i64 = sums
+        .iter()
+        .map(|sum| sum.parse::<i64>().expect("a sum"))
+        .sum();
+    assert_eq!(total, 10, "{sums:?}");
 }
 
 #[tokio::test]

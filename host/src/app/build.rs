@@ -78,6 +78,12 @@ impl Backends {
     /// What is wrong, in words that name the queues there are.
     pub async fn problem(&self, at: &str, name: &QueueName, error: &QueueError) -> Problem {
         let problem = Problem::new(at, format!("queue `{name}`: {error}"), "");
+        // Who has no account and writes `default` means the queue in a file.
+        let plain = name.backend == Backend::Sqs && !name.name.contains([':', '/']);
+        let problem = match plain {
+            true => problem.hint(format!("the embedded queue of that name is local:{name}")),
+            false => problem,
+        };
         match error.kind {
             Trouble::Missing => {
                 let known = self.list(name.backend).await.unwrap_or_default();

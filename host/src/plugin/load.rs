@@ -34,7 +34,6 @@ pub(super) struct Loaded {
     pub(super) settings: Arc<Settings>,
     pub(super) pre: ExportsPre,
     pub(super) idle: Option<Arc<Idle>>,
-    digest: String,
 }
 
 /// Every reason why a file is no plugin.
@@ -122,7 +121,6 @@ impl Runtime {
                 settings: Arc::new(settings),
                 pre,
                 idle,
-                digest: inspect::digest(&bytes),
             }),
         })
     }
@@ -156,11 +154,6 @@ impl Plugin {
     /// The name that it was loaded under.
     pub fn name(&self) -> &str {
         &self.loaded.settings.name
-    }
-
-    /// SHA-256 of its file in hexadecimal.
-    pub fn digest(&self) -> &str {
-        &self.loaded.digest
     }
 }
 

@@ -14,6 +14,11 @@ use tokio_util::sync::CancellationToken;
 /// 12 hours (SQS developer guide, "visibility timeout"). Every backend keeps to it.
 pub const VISIBILITY_CEILING: Duration = Duration::from_secs(43_200);
 
+/// The attribute of a dead letter that says why it is one.
+pub const DEAD_LETTER_REASON: &str = "dispatcher-dead-letter-reason";
+/// The attribute of a dead letter that names where it came from, as `Message::source` does.
+pub const DEAD_LETTER_SOURCE: &str = "dispatcher-dead-letter-source";
+
 /// What is known about a queue once it is open.
 #[derive(Debug, Clone)]
 pub struct Identity {
