@@ -1,0 +1,242 @@
+//! The real program on the embedded queue, durable: how fast it drains, how soon an idle runner
+//! sees what another process sends, how late a good guest gets beside endless ones, start and stop.
+//! `cargo bench --bench end_to_end -- [PART…]`. Prints and judges nothing.
+
+#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a benchmark paces itself and owns its threads"
+)]
+
+mod support;
+
+use dispatcher::clock;
+use dispatcher::message::Outgoing;
+use dispatcher::queue::Queue;
+use dispatcher::queue::local::{LocalQueue, Store};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
+use support::figures::Samples;
+use support::program::{Program, dispatcher, plugin, print_size};
+use tokio::runtime::Runtime;
+
+const MESSAGES: usize = 100_000;
+const BODY: usize = 256;
+/// Messages of one send.
+const BATCH: usize = 100;
+/// Sends under way at once.
+const SENDERS: usize = 8;
+const CONCURRENCIES: [&str; 3] = ["10", "64", "256"];
+const WAKES: usize = 200;
+const IDLE: Duration = Duration::from_secs(20);
+type Part = fn(&Runtime);
+const PARTS: [(&str, Part); 5] = [
+    ("drain", drain),
+    ("wake", wake),
+    ("neighbours", neighbours),
+    ("start", start),
+    ("idle", idle),
+];
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let parts: Vec<&String> = words.iter().filter(|word| *word != "--bench").collect();
+    let runtime = Runtime::new().expect("a runtime");
+    print_size();
+    for (name, part) in PARTS {
+        if parts.is_empty() || parts.iter().any(|part| *part == name) {
+            println!("\n{name}");
+            part(&runtime);
+        }
+    }
+}
+
+fn open(folder: &Path, name: &str) -> Arc<LocalQueue> {
+    let store = Store::open(folder).expect("a store");
+    Arc::new(store.queue(name, None).expect("a queue"))
+}
+
+/// Sends, `SENDERS` calls at a time; every message is on the disk when this returns.
+async fn send(queue: &Arc<LocalQueue>, body: &str, count: usize) {
+    let tasks = (0..SENDERS).map(|sender| {
+        let (queue, body) = (queue.clone(), body.to_owned());
+        tokio::spawn(async move {
+            let own = count / SENDERS + usize::from(sender < count % SENDERS);
+            for start in (0..own).step_by(BATCH) {
+                let item = Outgoing {
+                    body: body.clone(),
+                    ..Outgoing::default()
+                };
+                let sent = queue.send(&vec![item; BATCH.min(own - start)]).await;
+                assert!(sent.iter().all(Result::is_ok), "{sent:?}");
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.expect("sent");
+    }
+}
+
+async fn left(queue: &LocalQueue) -> u64 {
+    let depth = queue.depth().await.expect("a depth");
+    depth.waiting + depth.in_flight
+}
+
+async fn drained(queue: &LocalQueue) {
+    while left(queue).await > 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// What waits is drained; and what is sent meanwhile.
+fn drain(runtime: &Runtime) {
+    println!(
+        "{:<26} {:>12} {:>12} {:>14} {:>9}",
+        "", "drain msg/s", "CPU-s/10,000", "with send/s", "peak MiB"
+    );
+    for concurrency in CONCURRENCIES {
+        for reuse in [None, Some("1000000")] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let queue = open(folder.path(), "bench");
+            let file = plugin("bench-noop");
+            let mut words = vec!["run", "--plugin", &file, "--queues", "local:bench"];
+            words.extend(["--concurrency", concurrency]);
+            words.extend(reuse.iter().flat_map(|count| ["--reuse", *count]));
+            let body = "x".repeat(BODY);
+            runtime.block_on(send(&queue, &body, MESSAGES));
+            let program = Program::start(dispatcher(folder.path(), &words));
+            runtime.block_on(drained(&queue));
+            let drain = clock::now().since(program.started).as_secs_f64();
+            let cpu = program.cpu().as_secs_f64() / (MESSAGES as f64 / 1e4);
+            let again = clock::now();
+            runtime.block_on(async {
+                send(&queue, &body, MESSAGES).await;
+                drained(&queue).await;
+            });
+            let both = clock::now().since(again).as_secs_f64();
+            let count = MESSAGES as f64;
+            let name = format!(
+                "{concurrency} at once, {}",
+                if reuse.is_none() { "fresh" } else { "reused" }
+            );
+            println!(
+                "{name:<26} {:>12.0} {cpu:>12.3} {:>14.0} {:>9.1}",
+                count / drain,
+                count / both,
+                program.memory().1
+            );
+            program.stop();
+        }
+    }
+    println!("(from the start of the process; its plugin is compiled anew each time)");
+}
+
+/// From a send in this process to the line that a guest of an idle runner prints.
+fn wake(runtime: &Runtime) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(folder.path(), "wake");
+    let file = plugin("verdicts");
+    let words = ["run", "--plugin", &file, "--queues", "local:wake"];
+    let mut program = Program::start(dispatcher(folder.path(), &words));
+    program.line("running");
+    let (from_send, from_answer) = lines_after_sends(runtime, &queue, &mut program, WAKES, 40);
+    println!("from a send's call to the handler's line:   {from_send}");
+    println!("from a send's answer to the handler's line: {from_answer}");
+    println!("SIGTERM to exit, idle: {:.0} ms", ms(program.stop()));
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// Sends one message after the other, `pause_ms` apart, and waits for the line of each.
+fn lines_after_sends(
+    runtime: &Runtime,
+    queue: &Arc<LocalQueue>,
+    program: &mut Program,
+    count: usize,
+    pause_ms: u64,
+) -> (Samples, Samples) {
+    let (mut from_send, mut from_answer) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        // Let the runner settle the last one and wait again.
+        sleep(Duration::from_millis(pause_ms));
+        let mark = format!("mark-{number}.");
+        let called = clock::now();
+        runtime.block_on(send(queue, &format!("print:{mark}"), 1));
+        let answered = clock::now();
+        let (at, _) = program.line(&mark);
+        from_send.push(at.since(called));
+        from_answer.push(at.since(answered));
+    }
+    (Samples::of(from_send), Samples::of(from_answer))
+}
+
+/// A good guest alone, and beside guests that never end and keep every guest thread busy.
+fn neighbours(runtime: &Runtime) {
+    for endless in [0, 1, 4] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (good, bad) = (open(folder.path(), "good"), open(folder.path(), "bad"));
+        let config = folder.path().join("two.toml");
+        let text = format!(
+            "[plugin.verdicts]\nfile = {:?}\ntimeout = \"60s\"\n\
+             [[route]]\nqueues = [\"local:bad\"]\nplugin = \"verdicts\"\nconcurrency = 4\n\
+             [[route]]\nqueues = [\"local:good\"]\nplugin = \"verdicts\"\n",
+            plugin("verdicts")
+        );
+        std::fs::write(&config, text).expect("our folder");
+        let config = config.to_string_lossy().into_owned();
+        let words = ["run", "--config", &config, "--shutdown-grace", "0s"];
+        let mut program = Program::start(dispatcher(folder.path(), &words));
+        program.line("running");
+        if endless > 0 {
+            runtime.block_on(send(&bad, "loop", endless));
+        }
+        sleep(Duration::from_millis(500));
+        let (from_send, _) = lines_after_sends(runtime, &good, &mut program, WAKES, 20);
+        println!("a good guest's line beside {endless} endless ones: {from_send}");
+    }
+}
+
+/// From the start of the process to the line of the first message's handler.
+fn start(runtime: &Runtime) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let queue = open(folder.path(), "start");
+    let file = plugin("verdicts");
+    let words = ["run", "--plugin", &file, "--queues", "local:start"];
+    let once = || {
+        runtime.block_on(send(&queue, "print:handled", 1));
+        let mut program = Program::start(dispatcher(folder.path(), &words));
+        let (at, _) = program.line("handled");
+        let took = at.since(program.started);
+        (took, program.stop())
+    };
+    println!("plugin not compiled yet: {:.0} ms", ms(once().0));
+    let runs: Vec<_> = (0..20).map(|_| once()).collect();
+    let first = Samples::of(runs.iter().map(|run| run.0));
+    let stop = Samples::of(runs.iter().map(|run| run.1));
+    println!("compiled plugin cached: {first}");
+    println!("SIGTERM to exit, right after: {stop}");
+}
+
+/// A runner on eight empty queues.
+fn idle(_: &Runtime) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = plugin("bench-noop");
+    let queues: Vec<String> = (0..8).map(|at| format!("local:idle-{at}")).collect();
+    let queues = queues.join(",");
+    let words = ["run", "--plugin", &file, "--queues", &queues];
+    let mut program = Program::start(dispatcher(folder.path(), &words));
+    program.line("running");
+    sleep(Duration::from_secs(2));
+    let before = program.cpu_of_threads();
+    sleep(IDLE);
+    let share = (program.cpu_of_threads() - before).as_secs_f64() / IDLE.as_secs_f64();
+    println!(
+        "8 idle queues: {:.3} % of a core, {:.1} MiB resident",
+        share * 100.0,
+        program.memory().0
+    );
+}

@@ -1,0 +1,245 @@
+//! What the scheduler costs for one message, on its way in and on its way out, with 1,000 to
+//! 1,000,000 jobs waiting, beside a plain deque and a plain heap that hold as many.
+//! `cargo bench --bench scheduler`. Knows only the scheduler; prints and judges nothing.
+
+#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+
+use dispatcher::clock::{self, Moment};
+use dispatcher::scheduler::lane::LaneRules;
+use dispatcher::scheduler::ready::Waiting;
+use dispatcher::scheduler::room::Permit;
+use dispatcher::scheduler::{Poll, Rules, Scheduler};
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, VecDeque};
+use std::hint::black_box;
+use std::time::Duration;
+
+/// Messages that pass in one measurement, at least.
+const MESSAGES: usize = 400_000;
+/// The most messages of one receive.
+const BATCH: usize = 10;
+/// Room beyond the waiting jobs: what sixteen receives bring.
+const SPARE: usize = 16 * BATCH;
+
+struct Job {
+    number: u64,
+    group: Option<Box<str>>,
+    /// Given back when it is dropped.
+    _permit: Option<Permit>,
+}
+
+impl Waiting for Job {
+    fn group(&self) -> Option<&str> {
+        self.group.as_deref()
+    }
+}
+
+/// A route whose queues never run dry.
+struct Route {
+    scheduler: Scheduler<Job>,
+    now: Moment,
+    number: u64,
+    /// The only queue that holds something; `None`: all of them do.
+    only: Option<usize>,
+    groups: u64,
+    /// Long polls of empty queues, which are never answered; one place for each queue.
+    parked: Vec<Option<Poll>>,
+    known_empty: Vec<bool>,
+}
+
+/// Nanoseconds for each message.
+struct Cost {
+    arriving: f64,
+    leaving: f64,
+}
+
+impl Route {
+    fn new(waiting: usize, lanes: usize, weighted: bool, groups: u64) -> Self {
+        let lane = LaneRules {
+            batch: BATCH,
+            poll_for: Duration::from_secs(20),
+            proof_wait: Duration::from_secs(1),
+            sleep: Duration::ZERO,
+            ordered_groups: groups > 0,
+        };
+        let rules = Rules {
+            lanes: vec![lane; lanes],
+            weights: weighted.then(|| (1..=5).cycle().take(lanes).collect()),
+            attempts: waiting + SPARE,
+            batch: 1,
+        };
+        let mut route = Self {
+            scheduler: Scheduler::new(rules),
+            now: Moment::from_boot(Duration::from_secs(1)),
+            number: 0,
+            // In strict order the dearest case: every queue above is looked at first.
+            only: (!weighted).then(|| lanes - 1),
+            groups,
+            parked: (0..lanes).map(|_| None).collect(),
+            known_empty: vec![false; lanes],
+        };
+        while route.arrive() > 0 {}
+        route.leave(SPARE);
+        route
+    }
+
+    /// Answers everything that is asked for; how many messages that were.
+    fn arrive(&mut self) -> usize {
+        self.now = self.now + Duration::from_millis(200);
+        let mut brought = 0;
+        for mut poll in self.scheduler.plan(self.now) {
+            let lane = poll.lane;
+            if self.only.is_some_and(|only| only != lane) {
+                if self.known_empty[lane] {
+                    self.parked[lane] = Some(poll);
+                } else {
+                    self.known_empty[lane] = true;
+                    self.scheduler.answered(poll, Vec::new(), true, self.now);
+                }
+                continue;
+            }
+            let jobs: Vec<Job> = (0..poll.max).map(|_| self.job(&mut poll)).collect();
+            brought += jobs.len();
+            self.scheduler.answered(poll, jobs, false, self.now);
+            black_box(self.scheduler.hire());
+        }
+        brought
+    }
+
+    fn job(&mut self, poll: &mut Poll) -> Job {
+        self.number += 1;
+        let group = (self.groups > 0).then(|| format!("group-{}", self.number % self.groups));
+        Job {
+            number: self.number,
+            group: group.map(Into::into),
+            _permit: Some(poll.seat()),
+        }
+    }
+
+    /// Runs so many attempts of one message, each to its end.
+    fn leave(&mut self, count: usize) {
+        for _ in 0..count {
+            let (lane, jobs) = self.scheduler.next().expect("something waits");
+            let ends = jobs.iter().map(|job| (job.group.as_deref(), false));
+            let back = self.scheduler.ended(lane, ends, Duration::from_millis(1));
+            assert!(back.is_empty(), "nothing failed");
+            black_box(jobs.first().map(|job| job.number));
+        }
+    }
+
+    fn measure(&mut self) -> Cost {
+        let (mut arriving, mut leaving, mut passed) = (Duration::ZERO, Duration::ZERO, 0);
+        while passed < MESSAGES {
+            let start = clock::now();
+            let count = self.arrive();
+            let arrived = clock::now();
+            self.leave(count);
+            leaving += clock::now().since(arrived);
+            arriving += arrived.since(start);
+            passed += count;
+        }
+        Cost {
+            arriving: each(arriving, passed),
+            leaving: each(leaving, passed),
+        }
+    }
+}
+
+fn each(time: Duration, count: usize) -> f64 {
+    time.as_secs_f64() * 1e9 / count as f64
+}
+
+fn plain_job(number: u64) -> Job {
+    Job {
+        number,
+        group: None,
+        _permit: None,
+    }
+}
+
+/// One in, one out, of a deque that holds so many.
+fn deque(waiting: usize) -> f64 {
+    let mut deque: VecDeque<Job> = (0..waiting as u64).map(plain_job).collect();
+    let start = clock::now();
+    for number in 0..MESSAGES as u64 {
+        deque.push_back(plain_job(number));
+        black_box(deque.pop_front());
+    }
+    each(clock::now().since(start), MESSAGES)
+}
+
+/// A job in the order of its urgency and then of its age.
+struct Ranked(Reverse<(u8, u64)>, Job);
+
+impl PartialEq for Ranked {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Ranked {}
+
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ranked {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.cmp(&other.0)
+    }
+}
+
+/// The same of a heap with twenty urgencies.
+fn heap(waiting: usize) -> f64 {
+    let ranked = |number: u64| Ranked(Reverse((fastrand::u8(0..20), number)), plain_job(number));
+    let mut heap: BinaryHeap<Ranked> = (0..waiting as u64).map(ranked).collect();
+    let start = clock::now();
+    for number in 0..MESSAGES as u64 {
+        heap.push(ranked(waiting as u64 + number));
+        black_box(heap.pop().map(|Ranked(_, job)| job));
+    }
+    each(clock::now().since(start), MESSAGES)
+}
+
+/// What it costs to find out that all that waits is of a group with a job under way: microseconds.
+fn blocked_group(waiting: usize) -> f64 {
+    const ROUNDS: usize = 50;
+    let mut route = Route::new(waiting, 1, false, 1);
+    let running = route.scheduler.next();
+    assert!(running.is_some(), "the group's first job starts");
+    let start = clock::now();
+    for _ in 0..ROUNDS {
+        assert!(route.scheduler.next().is_none(), "the group is busy");
+    }
+    each(clock::now().since(start), ROUNDS) / 1e3
+}
+
+fn main() {
+    println!("ns for each message");
+    println!(
+        "{:>9} {:<20} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "waiting", "queues", "arriving", "leaving", "both", "deque", "heap", "of heap"
+    );
+    for waiting in [1_000, 10_000, 100_000, 1_000_000] {
+        let (deque, heap) = (deque(waiting), heap(waiting));
+        for (lanes, weighted, groups, name) in [
+            (1, false, 0, "1"),
+            (20, false, 0, "20 strict"),
+            (20, true, 0, "20 weighted"),
+            (1, false, 1_000, "1 with 1,000 groups"),
+        ] {
+            let Cost { arriving, leaving } = Route::new(waiting, lanes, weighted, groups).measure();
+            let both = arriving + leaving;
+            let ratio = both / heap;
+            println!(
+                "{waiting:>9} {name:<20} {arriving:>9.0} {leaving:>9.0} {both:>9.0} {deque:>9.0} {heap:>9.0} {ratio:>8.2}x"
+            );
+        }
+    }
+    for waiting in [100, 1_000, 10_000] {
+        let cost = blocked_group(waiting);
+        println!("{waiting:>9} of one busy group: {cost:.1} µs to find nothing to start");
+    }
+}

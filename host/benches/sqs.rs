@@ -1,0 +1,354 @@
+//! The real program on SQS: what a message costs beside a bare loop on the SDK in the same run,
+//! what waiting costs, how fast it starts and stops, how late leases are extended beside guests
+//! that never end. `cargo bench --bench sqs -- [PART…]`. Prints and judges nothing.
+
+#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a benchmark paces itself and owns its threads"
+)]
+
+#[path = "support/server/mod.rs"]
+mod server;
+mod support;
+
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::types::{
+    DeleteMessageBatchRequestEntry, MessageSystemAttributeName, QueueAttributeName,
+};
+use dispatcher::clock;
+use server::{Calls, Server};
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+use support::figures::Samples;
+use support::program::{AWS, Program, dispatcher, plugin, print_size};
+
+const MESSAGES: usize = 100_000;
+const BODY: usize = 256;
+/// Calls that a program has under way when it may handle so many messages at once.
+const CONCURRENCIES: [(usize, usize); 3] = [(10, 1), (50, 5), (200, 16)];
+const IDLE: Duration = Duration::from_secs(20);
+const PARTS: [(&str, fn(&Path)); 5] = [
+    ("drain", drain),
+    ("idle", idle),
+    ("start", start),
+    ("stop", stop),
+    ("leases", leases),
+];
+
+fn main() {
+    let words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| word != "--bench")
+        .collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["--server", port] => server::serve(port.parse().expect("a port")),
+        ["--bare", url, queue, loops, asks] => bare(url, queue, loops, asks == "all"),
+        ref parts => measure(parts),
+    }
+}
+
+fn measure(parts: &[&str]) {
+    print_size();
+    let data = tempfile::tempdir().expect("a folder");
+    for (name, part) in PARTS {
+        if parts.is_empty() || parts.contains(&name) {
+            println!("\n{name}");
+            part(data.path());
+        }
+    }
+}
+
+/// The loop that people write: receive ten, delete ten.
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn bare(url: &str, queue: &str, loops: &str, all: bool) {
+    let config = dispatcher::aws::configuration(Some(url)).await;
+    let client = Client::new(&config);
+    let url = format!("{url}/000000000000/{queue}");
+    let loops = (0..loops.parse().expect("a number")).map(|_| {
+        let (client, url) = (client.clone(), url.clone());
+        tokio::spawn(async move {
+            loop {
+                receive_and_delete(&client, &url, all).await;
+            }
+        })
+    });
+    for each in loops.collect::<Vec<_>>() {
+        each.await.expect("it never ends");
+    }
+}
+
+async fn receive_and_delete(client: &Client, url: &str, all: bool) {
+    let mut receive = client
+        .receive_message()
+        .queue_url(url)
+        .max_number_of_messages(10)
+        .wait_time_seconds(1);
+    if all {
+        receive = receive
+            .message_system_attribute_names(MessageSystemAttributeName::All)
+            .message_attribute_names(QueueAttributeName::All.as_str());
+    }
+    let answer = receive.send().await.expect("messages");
+    let mut entries = Vec::new();
+    for (at, message) in answer.messages.unwrap_or_default().into_iter().enumerate() {
+        let entry = DeleteMessageBatchRequestEntry::builder()
+            .id(at.to_string())
+            .receipt_handle(message.receipt_handle.expect("a receipt"));
+        entries.push(entry.build().expect("id and receipt are set"));
+    }
+    if entries.is_empty() {
+        return;
+    }
+    let delete = client.delete_message_batch().queue_url(url);
+    let answer = delete.set_entries(Some(entries)).send().await;
+    assert!(answer.expect("an answer").failed.is_empty(), "not deleted");
+}
+
+/// What one drain came to.
+struct Drain {
+    name: String,
+    per_second: f64,
+    /// CPU-seconds for each 10,000 messages.
+    cpu: f64,
+    server_cpu: f64,
+    calls: Calls,
+    /// The most memory that was resident, in MiB.
+    peak: f64,
+}
+
+fn drain(data: &Path) {
+    println!(
+        "{:<32} {:>8} {:>7} {:>9} {:>9} {:>7} {:>7} {:>7}",
+        "", "msg/s", "calls", "CPU-s", "server's", "of bare", "of lean", "peak"
+    );
+    println!(
+        "{:<32} {:>8} {:>7} {:>9} {:>9} {:>7} {:>7} {:>7}   receives, deletes, changes",
+        "", "", "/msg", "/10,000", "/10,000", "loop", "loop", "MiB"
+    );
+    for (concurrency, loops) in CONCURRENCIES {
+        let mut server = Server::start();
+        let (url, loops) = (server.url.clone(), loops.to_string());
+        let this = std::env::current_exe().expect("our path");
+        let loop_of = |queue: &str, asks: &str| {
+            let mut command = Command::new(&this);
+            command
+                .args(["--bare", &url, queue, &loops, asks])
+                .envs(AWS);
+            command
+        };
+        let lean = loop_of("lean", "none");
+        let lean = drained(&mut server, "lean", &format!("lean loop × {loops}"), lean);
+        lean.print(None, None);
+        let bare = loop_of("bare", "all");
+        let bare = drained(&mut server, "bare", &format!("bare loop × {loops}"), bare);
+        bare.print(None, Some(&lean));
+        let (number, file) = (concurrency.to_string(), plugin("bench-noop"));
+        for (kind, reuse) in [("fresh", None), ("reused", Some("1000000"))] {
+            let mut words = vec!["run", "--plugin", &file, "--queues", kind];
+            words.extend(["--endpoint-url", &url, "--concurrency", &number]);
+            words.extend(reuse.iter().flat_map(|count| ["--reuse", *count]));
+            let name = format!("dispatcher, {number} at once, {kind}");
+            let command = dispatcher(data, &words);
+            drained(&mut server, kind, &name, command).print(Some(&bare), Some(&lean));
+        }
+    }
+}
+
+impl Drain {
+    fn print(&self, bare: Option<&Drain>, lean: Option<&Drain>) {
+        let ratio = |peer: Option<&Drain>| match peer {
+            Some(peer) => format!("{:.2}x", self.cpu / peer.cpu),
+            None => "-".into(),
+        };
+        let Calls {
+            receive,
+            empty,
+            delete,
+            change,
+            ..
+        } = self.calls;
+        println!(
+            "{:<32} {:>8.0} {:>7.4} {:>9.3} {:>9.3} {:>7} {:>7} {:>7.1}   {receive} ({empty} empty), {delete}, {change}",
+            self.name,
+            self.per_second,
+            (receive + delete + change) as f64 / MESSAGES as f64,
+            self.cpu,
+            self.server_cpu,
+            ratio(bare),
+            ratio(lean),
+            self.peak,
+        );
+    }
+}
+
+/// Drains a queue of its own with one program, which is started and idle before it is filled.
+fn drained(server: &mut Server, queue: &str, name: &str, command: Command) -> Drain {
+    server.queue(queue, 30);
+    let program = Program::start(command);
+    // Warm: connections, code, and the first instances.
+    server.fill(queue, 2_000, &"x".repeat(BODY));
+    server.drained(queue);
+    sleep(Duration::from_millis(300));
+    server.calls();
+    let before = program.cpu();
+    server.fill(queue, MESSAGES, &"x".repeat(BODY));
+    // Filling is not a part of it.
+    let filled = server.cpu();
+    let took = server.drained(queue).as_secs_f64();
+    let per_10_000 = |cpu: Duration| cpu.as_secs_f64() / (MESSAGES as f64 / 1e4);
+    Drain {
+        name: name.to_owned(),
+        per_second: MESSAGES as f64 / took,
+        cpu: per_10_000(program.cpu() - before),
+        server_cpu: per_10_000(server.cpu() - filled),
+        calls: server.calls(),
+        peak: program.memory().1,
+    }
+}
+
+/// A runner on eight queues that hold nothing.
+fn idle(data: &Path) {
+    let mut server = Server::start();
+    let names: Vec<String> = (0..8).map(|at| format!("idle-{at}")).collect();
+    for name in &names {
+        server.queue(name, 30);
+    }
+    let (url, file, queues) = (server.url.clone(), plugin("bench-noop"), names.join(","));
+    let words = [
+        "run",
+        "--plugin",
+        &file,
+        "--queues",
+        &queues,
+        "--endpoint-url",
+        &url,
+    ];
+    let mut program = Program::start(dispatcher(data, &words));
+    program.line("running");
+    // The first polls are short; then each queue has one long one.
+    sleep(Duration::from_secs(3));
+    server.calls();
+    let before = program.cpu_of_threads();
+    sleep(IDLE);
+    let cpu = (program.cpu_of_threads() - before).as_secs_f64();
+    let calls = server.calls().all as f64 / IDLE.as_secs_f64() * 60.0;
+    println!(
+        "8 idle queues for {} s: {:.3} % of a core, {calls:.0} calls a minute, {:.1} MiB resident",
+        IDLE.as_secs(),
+        cpu / IDLE.as_secs_f64() * 100.0,
+        program.memory().0
+    );
+}
+
+/// From the start of the process to what a guest printed about the first message.
+fn start(data: &Path) {
+    let mut server = Server::start();
+    server.queue("start", 30);
+    let (url, file) = (server.url.clone(), plugin("verdicts"));
+    let words = [
+        "run",
+        "--plugin",
+        &file,
+        "--queues",
+        "start",
+        "--endpoint-url",
+        &url,
+        "--poll-for",
+        "1",
+    ];
+    let mut once = |data: &Path| {
+        server.fill("start", 1, "print:handled");
+        let mut program = Program::start(dispatcher(data, &words));
+        let (at, _) = program.line("handled");
+        let took = at.since(program.started);
+        program.stop();
+        took
+    };
+    let empty = tempfile::tempdir().expect("a folder");
+    println!(
+        "start to first message, plugin not compiled yet: {:.0} ms",
+        once(empty.path()).as_secs_f64() * 1e3
+    );
+    once(data);
+    println!(
+        "start to first message, compiled plugin cached: {}",
+        Samples::of((0..20).map(|_| once(data)))
+    );
+}
+
+/// From SIGTERM to the end of a process with nothing to do.
+fn stop(data: &Path) {
+    let mut server = Server::start();
+    server.queue("stop", 600);
+    for poll_for in ["1", "5", "20"] {
+        let (url, file) = (server.url.clone(), plugin("bench-noop"));
+        let words = [
+            "run",
+            "--plugin",
+            &file,
+            "--queues",
+            "stop",
+            "--endpoint-url",
+            &url,
+            "--poll-for",
+            poll_for,
+        ];
+        let times = (0..3).map(|round| {
+            let mut program = Program::start(dispatcher(data, &words));
+            program.line("running");
+            // Handled and idle again; the long poll that is then under way is what is waited for.
+            server.fill("stop", 1, "x");
+            server.drained("stop");
+            sleep(Duration::from_millis(1_500 + 200 * round));
+            program.stop()
+        });
+        let times = Samples::of(times);
+        println!(
+            "SIGTERM to exit, idle, --poll-for {poll_for}: {times}; {} in flight",
+            server.in_flight("stop")
+        );
+    }
+}
+
+/// How late leases are extended: alone, and beside guests that never end.
+fn leases(data: &Path) {
+    for looping in [0, 4] {
+        let mut server = Server::start();
+        server.queue("sleepers", 2);
+        server.queue("loops", 60);
+        server.fill("sleepers", 40, "sleep:12000");
+        if looping > 0 {
+            server.fill("loops", looping, "loop");
+        }
+        let url = server.url.clone();
+        let file = data.join("leases.toml");
+        let text = format!(
+            "[plugin.verdicts]\nfile = {:?}\ntimeout = \"20s\"\n\n[[route]]\nqueues = [\"loops\"]\nplugin = \"verdicts\"\nconcurrency = 4\n\n[[route]]\nqueues = [\"sleepers\"]\nplugin = \"verdicts\"\nconcurrency = 40\n",
+            plugin("verdicts")
+        );
+        std::fs::write(&file, text).expect("our folder");
+        let file = file.to_string_lossy().into_owned();
+        let words = [
+            "run",
+            "--config",
+            &file,
+            "--endpoint-url",
+            &url,
+            "--shutdown-grace",
+            "1s",
+        ];
+        let program = Program::start(dispatcher(data, &words));
+        let start = clock::now();
+        sleep(Duration::from_secs(12));
+        let late = Samples::of_ms(server.late_ms());
+        let took = clock::now().since(start);
+        println!(
+            "extensions of 40 leases beside {looping} endless guests, after their due time, in {:.0} s: {late}",
+            took.as_secs_f64()
+        );
+        drop(program);
+    }
+}

@@ -1,0 +1,8 @@
+//! What the benchmarks of the whole program share: programs as child processes with their cost,
+//! and figures. Beside it: a server of SQS that is fast enough to measure against. Knows no
+//! measurement.
+
+#![allow(dead_code, reason = "each benchmark uses a part of it")]
+
+pub mod figures;
+pub mod program;

@@ -1,0 +1,173 @@
+//! Programs as child processes: their lines, what they cost, their end. Linux only: costs are read
+//! from /proc. Knows no queue.
+
+use dispatcher::clock::{self, Moment};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Ticks of a second in /proc/PID/stat, on every Linux that Rust runs on.
+const TICKS: f64 = 100.0;
+
+/// A running program. Killed when dropped.
+pub struct Program {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<(Moment, String)>,
+    /// When it was started.
+    pub started: Moment,
+}
+
+impl Program {
+    /// Starts it; its lines on both outputs are read at once and kept with their time.
+    pub fn start(mut command: Command) -> Self {
+        let started = clock::now();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let (sender, lines) = channel();
+        let outputs: [Option<Box<dyn Read + Send>>; 2] = [
+            child.stdout.take().map(|out| Box::new(out) as _),
+            child.stderr.take().map(|out| Box::new(out) as _),
+        ];
+        for output in outputs.into_iter().flatten() {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(output).lines().map_while(Result::ok) {
+                    if sender.send((clock::now(), line)).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        Self {
+            stdin: child.stdin.take(),
+            child,
+            lines,
+            started,
+        }
+    }
+
+    /// The next line that holds `part`, and when it came.
+    pub fn line(&mut self, part: &str) -> (Moment, String) {
+        let mut others = String::new();
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok((at, line)) if line.contains(part) => return (at, line),
+                Ok((_, line)) => others = format!("{others}{line}\n"),
+                Err(error) => panic!("no line with `{part}`: {error}\n{others}"),
+            }
+        }
+    }
+
+    /// Writes one line to its input.
+    pub fn tell(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().expect("open until the end");
+        writeln!(stdin, "{line}").expect("it reads its input");
+    }
+
+    /// Processor time of all its threads so far, ended ones included; to 10 ms.
+    pub fn cpu(&self) -> Duration {
+        let text = self.proc("stat");
+        let after_name = text.rsplit(')').next().unwrap_or_default();
+        let ticks = |place: usize| -> f64 {
+            let field = after_name.split_whitespace().nth(place);
+            field.and_then(|n| n.parse().ok()).expect("a number")
+        };
+        Duration::from_secs_f64((ticks(11) + ticks(12)) / TICKS)
+    }
+
+    /// Processor time of the threads that run now: exact, yet without ended threads.
+    pub fn cpu_of_threads(&self) -> Duration {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
+        let time = |path: PathBuf| -> Option<u64> {
+            let text = std::fs::read_to_string(path.join("schedstat")).ok()?;
+            text.split(' ').next()?.parse().ok()
+        };
+        let tasks = tasks.expect("it runs").filter_map(Result::ok);
+        Duration::from_nanos(tasks.filter_map(|task| time(task.path())).sum())
+    }
+
+    /// Resident memory now, and at most so far, in MiB.
+    pub fn memory(&self) -> (f64, f64) {
+        let text = self.proc("status");
+        let of = |name: &str| -> f64 {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+            kib.expect("a size") / 1024.0
+        };
+        (of("VmRSS:"), of("VmHWM:"))
+    }
+
+    fn proc(&self, file: &str) -> String {
+        std::fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).expect("it runs")
+    }
+
+    /// Asks it to stop and waits for its end; how long that took.
+    pub fn stop(mut self) -> Duration {
+        let id = i32::try_from(self.child.id()).expect("a process id");
+        let id = rustix::process::Pid::from_raw(id).expect("not zero");
+        let asked = clock::now();
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("it runs");
+        let status = self.child.wait().expect("our child");
+        let took = clock::now().since(asked);
+        assert!(status.success(), "{status}");
+        took
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended already, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The program that is measured, as this very build made it.
+pub const BINARY: &str = env!("CARGO_BIN_EXE_dispatcher");
+
+/// A command of the program with nothing of this shell's settings.
+pub fn dispatcher(data: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(BINARY);
+    for (name, _) in std::env::vars_os() {
+        let name_text = name.to_string_lossy();
+        if name_text.starts_with("DISPATCHER_") || name_text.starts_with("AWS_") {
+            command.env_remove(&name);
+        }
+    }
+    command.args(words).env("DISPATCHER_DATA", data);
+    for (name, value) in AWS {
+        command.env(name, value);
+    }
+    command
+}
+
+/// What an SDK must know to speak to a server that checks nothing.
+pub const AWS: [(&str, &str); 4] = [
+    ("AWS_ACCESS_KEY_ID", "bench"),
+    ("AWS_SECRET_ACCESS_KEY", "bench"),
+    ("AWS_REGION", "us-east-1"),
+    ("AWS_EC2_METADATA_DISABLED", "true"),
+];
+
+/// A shipped component.
+pub fn plugin(name: &str) -> String {
+    format!(
+        "{}/../plugins/prebuilt/{name}.wasm",
+        env!("CARGO_MANIFEST_DIR")
+    )
+}
+
+/// Prints how large the program is.
+pub fn print_size() {
+    let bytes = std::fs::metadata(BINARY).expect("cargo built it").len();
+    println!("release binary: {:.1} MB", bytes as f64 / 1e6);
+}
