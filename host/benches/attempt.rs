@@ -5,7 +5,8 @@
 
 use dispatcher::clock::{self, Timestamp};
 use dispatcher::message::{Message, Receipt, Verdict};
-use dispatcher::plugin::load::{Plugin, PluginOptions, Reuse};
+use dispatcher::plugin::Reuse;
+use dispatcher::plugin::load::{Plugin, PluginOptions};
 use dispatcher::plugin::runtime::{Runtime, RuntimeOptions};
 use dispatcher::plugin::{Attempt, Handler};
 use std::hint::black_box;

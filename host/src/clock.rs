@@ -60,9 +60,16 @@ impl std::ops::Add<Duration> for Timestamp {
     }
 }
 
+/// The clock that goes on while the machine sleeps.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+/// Elsewhere the monotonic one; on macOS that is one that goes on as well.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
 /// The present moment.
 pub fn now() -> Moment {
-    let at = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let at = rustix::time::clock_gettime(CLOCK);
     let seconds = u64::try_from(at.tv_sec).unwrap_or_default();
     let nanos = u32::try_from(at.tv_nsec).unwrap_or_default();
     Moment(Duration::new(seconds, nanos))

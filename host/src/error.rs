@@ -6,7 +6,8 @@ use crate::queue::{QueueError, Trouble};
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Exit codes other than 0, as `--help` documents them.
+/// Exit codes other than 0 that a command ends with, as `--help` documents them. A forced stop ends
+/// with 130 or 143, which only the stop itself knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// 1: failed while running.
@@ -15,10 +16,6 @@ pub enum Exit {
     Usage,
     /// 3: something needed could not be reached at start.
     Unreachable,
-    /// 130: a second SIGINT forced the stop.
-    Interrupted,
-    /// 143: a second SIGTERM forced the stop.
-    Terminated,
 }
 
 impl Exit {
@@ -28,8 +25,6 @@ impl Exit {
             Self::Failed => 1,
             Self::Usage => 2,
             Self::Unreachable => 3,
-            Self::Interrupted => 130,
-            Self::Terminated => 143,
         }
     }
 }
@@ -65,14 +60,16 @@ impl Failure {
 impl From<Vec<Problem>> for Failure {
     /// Bad settings outweigh what cannot be reached: they must be mended first.
     fn from(problems: Vec<Problem>) -> Self {
-        let only_unreachable = problems
-            .iter()
-            .all(|problem| problem.fault == Fault::Dependency);
+        let all = |fault| problems.iter().all(|problem| problem.fault == fault);
+        let exit = if all(Fault::Running) {
+            Exit::Failed
+        } else if all(Fault::Dependency) {
+            Exit::Unreachable
+        } else {
+            Exit::Usage
+        };
         Self {
-            exit: match only_unreachable {
-                true => Exit::Unreachable,
-                false => Exit::Usage,
-            },
+            exit,
             lines: problems.iter().map(ToString::to_string).collect(),
         }
     }

@@ -14,7 +14,7 @@ pub struct Job {
     pub message: Message,
     /// Our claim on it.
     pub lease: Lease,
-    /// Its place in the room; given back when the job is finished.
+    /// Its place in the room; given back when its outcome is on its way.
     pub permit: Permit,
 }
 
@@ -25,11 +25,12 @@ impl Waiting for Job {
 }
 
 impl Job {
-    /// Ends the job, which gives its room back.
+    /// Ends the job.
     pub fn finish(self, ending: Ending) -> Finished {
         Finished {
             message: self.message,
             lease: self.lease,
+            permit: self.permit,
             ending,
         }
     }
@@ -55,6 +56,8 @@ pub struct Finished {
     pub message: Message,
     /// Our claim on it, to be settled or let go.
     pub lease: Lease,
+    /// Its place in the room, which settlement keeps while it cannot keep up.
+    pub permit: Permit,
     /// How it ended.
     pub ending: Ending,
 }

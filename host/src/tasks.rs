@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
 
 /// One owned task; dropped, it is stopped at its next await.
 #[derive(Debug)]
@@ -27,6 +28,19 @@ impl<T> Task<T> {
 impl<T> Drop for Task<T> {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+/// Sets `broken` if `future` ends by a panic or is dropped, so that nobody works on without it.
+pub fn watched<T>(
+    broken: &CancellationToken,
+    future: impl Future<Output = T> + Send + 'static,
+) -> impl Future<Output = T> + Send + 'static {
+    let guard = broken.clone().drop_guard();
+    async move {
+        let value = future.await;
+        guard.disarm();
+        value
     }
 }
 
@@ -78,5 +92,19 @@ fn unwrap_panic<T>(ended: Result<T, JoinError>) -> T {
             // Only an owner aborts, and an owner that awaits has not.
             Err(error) => unreachable!("an awaited task was stopped: {error}"),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_in_a_watched_task_is_noticed() {
+        let broken = CancellationToken::new();
+        spawn(watched(&broken, async {})).finished().await;
+        assert!(!broken.is_cancelled());
+        let _panics = spawn(watched(&broken, async { panic!("as a test wants") }));
+        broken.cancelled().await;
     }
 }

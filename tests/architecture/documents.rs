@@ -24,7 +24,11 @@ fn paths(text: &str) -> Vec<String> {
                 .unwrap_or_default()
                 .to_owned()
         })
-        .filter(|path| !path.contains(['*', '<', '{', '…', '$']) && !path.contains("NAME"))
+        .filter(|path| {
+            !path.contains(['*', '<', '{', '…', '$'])
+                && !path.contains("NAME")
+                && !path.contains("CRATE")
+        })
         .collect()
 }
 

@@ -32,7 +32,9 @@ fn member(path: &str) -> String {
     match (first, second) {
         ("queue", Some(backend @ ("local" | "sqs"))) => format!("queue/{backend}"),
         // The port is `plugin` itself; what runs behind it is beside it.
-        ("plugin", Some(part)) if part != "Handler" && part != "Attempt" => "plugin/host".into(),
+        ("plugin", Some(part)) if !["Attempt", "Handler", "Reuse"].contains(&part) => {
+            "plugin/host".into()
+        }
         (first, _) => first.to_owned(),
     }
 }

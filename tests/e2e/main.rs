@@ -1,9 +1,15 @@
 //! The program as people start it: one file per promise.
 
-use dispatcher_tests::child::Program;
-
-#[test]
-fn it_says_its_version() {
-    let ended = Program::new(["--version"]).run();
-    assert_eq!(ended.code, 0, "{ended:?}");
-}
+mod bad_input;
+mod commands;
+mod crash;
+mod guests;
+mod leases;
+mod priority;
+mod quickstart;
+mod readme;
+mod scene;
+mod sqs;
+mod stop;
+mod unread;
+mod verdicts;

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
 use std::time::Instant;
 
 /// How to start the program.
@@ -121,7 +121,9 @@ impl Program {
 pub struct Ended {
     /// As a shell counts: the exit code, or 128 and the signal's number.
     pub code: i32,
+    /// Everything it wrote there, as text.
     pub stdout: String,
+    /// The same of the other stream.
     pub stderr: String,
 }
 
@@ -158,6 +160,26 @@ impl Running {
         found
             .flatten()
             .unwrap_or_else(|| panic!("no such line in the program's output:\n{}", self.output))
+    }
+
+    /// All lines so far for which this holds, once they are so many. Panics with all output if the
+    /// program ends before.
+    pub fn wait_for_lines(&self, count: usize, holds: impl Fn(&str) -> bool) -> Vec<String> {
+        let found = self.output.wait(|lines, open| {
+            let texts = lines.iter().map(|(_, text)| text);
+            let found: Vec<String> = texts.filter(|text| holds(text)).cloned().collect();
+            match found.len() >= count {
+                true => Some(Some(found)),
+                false if open == 0 => Some(None),
+                false => None,
+            }
+        });
+        found.flatten().unwrap_or_else(|| {
+            panic!(
+                "not {count} such lines in the program's output:\n{}",
+                self.output
+            )
+        })
     }
 
     /// Sends a signal to this process alone.
@@ -203,7 +225,9 @@ impl Drop for Running {
 /// Which stream a line came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
+    /// Standard output.
     Out,
+    /// Standard error.
     Err,
 }
 
@@ -274,18 +298,36 @@ fn shell_code(status: ExitStatus) -> i32 {
         .expect("a process ends by itself or by a signal")
 }
 
-/// `dispatcher` in the target folder that this test was built in.
+/// The program, built from this very tree in the profile of this test. Cargo does not build another
+/// package's binary for a test, so the first test to ask does; it takes no time when it is built.
 pub fn binary() -> PathBuf {
+    static BUILT: LazyLock<PathBuf> = LazyLock::new(build);
+    BUILT.clone()
+}
+
+fn build() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its own file");
-    // target/PROFILE/deps/TEST
+    // TARGET/PROFILE/deps/TEST
     let profile = test.ancestors().nth(2).unwrap_or(Path::new("."));
-    let binary = profile.join("dispatcher");
-    assert!(
-        binary.is_file(),
-        "there is no {}; build it first: cargo build -p dispatcher",
-        binary.display()
-    );
-    binary
+    let target = profile.parent().unwrap_or(Path::new("."));
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args([
+        "build",
+        "--quiet",
+        "--package",
+        "dispatcher",
+        "--bin",
+        "dispatcher",
+    ]);
+    cargo
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("CARGO_TARGET_DIR", target);
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let built = cargo.status().expect("cargo starts");
+    assert!(built.success(), "the program does not build");
+    profile.join("dispatcher")
 }
 
 #[cfg(test)]

@@ -112,6 +112,11 @@ impl Proxy {
         self.shared.update(|state| state.rules.push_back(rule));
     }
 
+    /// Lets everything pass to the server again.
+    pub fn forget_answers(&self) {
+        self.shared.update(|state| state.rules.clear());
+    }
+
     /// How many requests with such a target have come so far.
     pub fn seen(&self, target: &str) -> usize {
         count(&self.shared.lock(), target)

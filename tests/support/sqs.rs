@@ -22,16 +22,20 @@ pub fn configuration(endpoint_url: &str) -> SdkConfig {
 }
 
 /// How many messages a queue holds, as the server says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
+    /// Could be received.
     pub waiting: u64,
+    /// Received and invisible.
     pub in_flight: u64,
+    /// Sent with a delay.
     pub delayed: u64,
 }
 
 /// A client of one server.
 #[derive(Debug, Clone)]
 pub struct Server {
+    /// For what the helpers do not do.
     pub client: Client,
 }
 
@@ -109,6 +113,19 @@ impl Server {
             in_flight: count(Name::ApproximateNumberOfMessagesNotVisible),
             delayed: count(Name::ApproximateNumberOfMessagesDelayed),
         }
+    }
+
+    /// Returns once the queue holds nothing, in flight or not; asks again and again, since SQS tells
+    /// nobody.
+    pub async fn wait_until_empty(&self, url: &str) {
+        let asking = async {
+            while self.counts(url).await != Counts::default() {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(crate::PATIENCE, asking)
+            .await
+            .expect("the queue becomes empty");
     }
 
     /// Receives and deletes until a long poll brings nothing; the bodies in the order they came.

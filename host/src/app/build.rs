@@ -5,7 +5,7 @@ use crate::aws;
 use crate::config::problem::Problem;
 use crate::config::{Plugin as PluginSettings, Route, Settings};
 use crate::plugin::Handler;
-use crate::plugin::load::{PluginOptions, Reuse};
+use crate::plugin::load::PluginOptions;
 use crate::plugin::runtime::{Runtime, RuntimeOptions};
 use crate::queue::local::Store;
 use crate::queue::name::{Backend, QueueName};
@@ -78,6 +78,12 @@ impl Backends {
     /// What is wrong, in words that name the queues there are.
     pub async fn problem(&self, at: &str, name: &QueueName, error: &QueueError) -> Problem {
         let problem = Problem::new(at, format!("queue `{name}`: {error}"), "");
+        // Who has no account and writes `default` means the queue in a file.
+        let plain = name.backend == Backend::Sqs && !name.name.contains([':', '/']);
+        let problem = match plain {
+            true => problem.hint(format!("the embedded queue of that name is local:{name}")),
+            false => problem,
+        };
         match error.kind {
             Trouble::Missing => {
                 let known = self.list(name.backend).await.unwrap_or_default();
@@ -96,8 +102,8 @@ impl Backends {
                 Problem { wanted, ..problem }
                     .nearest(&name.to_string(), names.iter().map(String::as_str))
             }
-            Trouble::Unreachable => problem.unreachable(),
-            Trouble::Passing | Trouble::Denied | Trouble::Refused => problem,
+            Trouble::Unreachable | Trouble::Passing => problem.unreachable(),
+            Trouble::Denied | Trouble::Refused => problem,
         }
     }
 }
@@ -141,6 +147,17 @@ pub async fn routes(settings: &Settings) -> Result<Vec<Built>, Vec<Problem>> {
                 let useless = route.batch_size > handler.batch();
                 useless.then(|| needs_batches(route))
             }),
+    );
+    problems.extend(
+        settings
+            .routes
+            .iter()
+            .zip(&opened)
+            .filter(|(route, queues)| {
+                let endless = queues.iter().all(|queue| !queue.identity().dead_letters);
+                route.retry.attempts.is_some() && endless
+            })
+            .map(|(route, _)| needs_dead_letters(route)),
     );
     if !problems.is_empty() {
         return Err(problems);
@@ -224,12 +241,14 @@ pub fn options(plugin: &PluginSettings) -> PluginOptions {
         name: plugin.name.clone(),
         max_memory: plugin.max_memory,
         env: plugin.env.clone(),
-        reuse: plugin.reuse.map(|reuse| Reuse {
-            count: reuse.count,
-            age: reuse.age,
-            memory: reuse.memory,
-        }),
+        reuse: plugin.reuse,
     }
+}
+
+fn needs_dead_letters(route: &Route) -> Problem {
+    let found = "a limit of attempts without a dead-letter queue, where it can have no effect";
+    let problem = Problem::new(&route.at, found, "a dead-letter queue as well");
+    problem.hint("or leave the limit to the queue's own redrive policy")
 }
 
 fn needs_batches(route: &Route) -> Problem {

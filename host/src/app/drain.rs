@@ -4,9 +4,10 @@
 
 use super::Shared;
 use super::route::Running;
-use crate::clock;
+use crate::clock::{self, Moment};
+use crate::config::problem::Problem;
 use crate::executor::pool::{Close, Pool};
-use crate::tasks;
+use crate::tasks::{self, Group};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -42,6 +43,9 @@ impl Signals {
     }
 }
 
+/// How much longer than the grace a stop waits for polls under way: as long as SQS may hold one.
+const LAST_POLLS: Duration = Duration::from_secs(25);
+
 /// Waits for the first signal and stops everything in order.
 pub(crate) async fn until_stopped(
     mut signals: Signals,
@@ -49,56 +53,83 @@ pub(crate) async fn until_stopped(
     routes: Vec<Running>,
     pool: Pool,
     grace: Duration,
-) {
-    signals.next().await;
+) -> Result<(), Vec<Problem>> {
+    tokio::select! {
+        _ = signals.next() => {}
+        () = shared.broken.cancelled() => return Err(vec![broken()]),
+    }
+    drop(signals);
     let grace_ends = clock::now() + grace;
+    let running = shared.counters.running.get();
     tracing::info!(
-        running = shared.counters.running.get(),
+        running,
         held = shared.ledger.held(),
         ?grace,
         "stopping; a second signal forces the exit"
     );
-    drop(signals);
-    let _force = tasks::spawn(async move {
-        clock::sleep_until(Some(clock::now() + SAME_SIGNAL)).await;
-        let Ok(mut signals) = Signals::listen() else {
-            return;
-        };
-        let code = signals.next().await;
-        tracing::error!("forced to exit; what was held comes back when its visibility runs out");
-        std::process::exit(code);
-    });
+    let _force = tasks::spawn(force());
     shared.stop.cancel();
     let halt = shared.halt.clone();
     let _grace = tasks::spawn(async move {
         clock::sleep_until(Some(grace_ends)).await;
+        halt.cancel();
         tracing::warn!(
             "the grace is over; running attempts are stopped and their messages given back"
         );
-        halt.cancel();
     });
+    let mut finishing = Group::new();
     for route in routes {
-        finish(route).await;
+        finishing.spawn(finish(route, grace_ends + LAST_POLLS));
+    }
+    while !finishing.is_empty() {
+        tokio::select! {
+            biased; // a stage's panic would go on here
+            () = shared.broken.cancelled() => return Err(vec![broken()]),
+            () = finishing.next() => {}
+        }
     }
     // Nothing is left in the pool; its threads end without being waited for by this one.
     tasks::blocking(move || pool.close(Close::Finish))
         .finished()
         .await;
     tracing::info!("stopped");
+    Ok(())
 }
 
-/// Ends the stages in the order in which messages pass them.
-async fn finish(route: Running) {
+/// Exits on a second signal. Says nothing first: who forces may well do so because nobody reads.
+async fn force() {
+    clock::sleep_until(Some(clock::now() + SAME_SIGNAL)).await;
+    let Ok(mut signals) = Signals::listen() else {
+        return;
+    };
+    tracing::debug!("a second signal forces the exit from now on");
+    std::process::exit(signals.next().await);
+}
+
+fn broken() -> Problem {
+    let what = "a part of it ended by a panic, which is a defect of dispatcher";
+    let hint = "what was held comes back when its visibility runs out";
+    Problem::new("the program", what, "").hint(hint).failed()
+}
+
+/// Ends the stages in the order in which messages pass them. A poll that is not answered even
+/// until `latest` is given up.
+async fn finish(route: Running, latest: Moment) {
     let Running {
         board,
         intake,
         mut settlements,
         executor,
     } = route;
-    intake.finished().await;
+    tokio::select! {
+        () = intake.finished() => {}
+        () = clock::sleep_until(Some(latest)) => {
+            tracing::error!("a poll was not answered; what it may have brought comes back when its visibility runs out");
+        }
+    }
     loop {
         let retired = board.retired.notified();
-        if board.lock().is_idle() {
+        if board.lock().is_at_rest() {
             break;
         }
         executor.hire();

@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub stop: CancellationToken,
     /// Set when running attempts must end.
     pub halt: CancellationToken,
+    /// Set when a stage has ended that should not have.
+    pub broken: CancellationToken,
 }
 
 /// Runs until a signal, and then until nothing is ours any more.
@@ -41,16 +43,14 @@ pub async fn run(settings: &Settings, counters: Arc<Counters>) -> Result<(), Vec
         counters,
         stop: CancellationToken::new(),
         halt: CancellationToken::new(),
+        broken: CancellationToken::new(),
     };
     let queues = built
         .iter()
         .flat_map(|route| route.queues.iter().cloned())
         .collect();
-    let _keeper = tasks::spawn(keeper::keep(
-        shared.ledger.clone(),
-        queues,
-        shared.counters.clone(),
-    ));
+    let keeper = keeper::keep(shared.ledger.clone(), queues, shared.counters.clone());
+    let _keeper = tasks::spawn(tasks::watched(&shared.broken, keeper));
     announce(settings, &built);
     let mut place = 0;
     let mut routes: Vec<Running> = Vec::new();
@@ -59,8 +59,7 @@ pub async fn run(settings: &Settings, counters: Arc<Counters>) -> Result<(), Vec
         routes.push(route::start(built, place, &shared, &pool));
         place += queues;
     }
-    drain::until_stopped(signals, &shared, routes, pool, settings.shutdown_grace).await;
-    Ok(())
+    drain::until_stopped(signals, &shared, routes, pool, settings.shutdown_grace).await
 }
 
 /// Opens and loads everything and receives nothing. Answers with all that is wrong.
@@ -86,5 +85,5 @@ fn announce(settings: &Settings, built: &[Built]) {
 }
 
 fn system_problem(what: &str, error: &std::io::Error) -> Problem {
-    Problem::new(what, error.to_string(), "")
+    Problem::new(what, error.to_string(), "").failed()
 }

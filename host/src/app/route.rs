@@ -12,6 +12,7 @@ use crate::message::Message;
 use crate::queue::{Identity, Queue};
 use crate::scheduler::board::Board;
 use crate::scheduler::lane::LaneRules;
+use crate::scheduler::room::Room;
 use crate::scheduler::{Rules, Scheduler};
 use crate::settlement::Settlement;
 use crate::settlement::decide::Policy;
@@ -42,14 +43,17 @@ pub(crate) fn start(built: Built, place: usize, shared: &Shared, pool: &Pool) ->
     let board = Arc::new(Board::new(Scheduler::new(rules(&route, &queues))));
     let settlements: Vec<Arc<Settlement>> = queues
         .iter()
-        .map(|queue| settlement(&route, queue, shared))
+        .map(|queue| settlement(&route, queue, board.lock().room().clone(), shared))
         .collect();
     let mut outbox = Vec::new();
     let mut running = Group::new();
     for settlement in &settlements {
         let (sender, finished) = unbounded_channel();
         outbox.push(sender);
-        running.spawn(settlement.clone().run(finished));
+        running.spawn(tasks::watched(
+            &shared.broken,
+            settlement.clone().run(finished),
+        ));
     }
     let executor = Arc::new(Executor {
         board: board.clone(),
@@ -83,7 +87,7 @@ pub(crate) fn start(built: Built, place: usize, shared: &Shared, pool: &Pool) ->
     };
     Running {
         board,
-        intake: tasks::spawn(intake.run()),
+        intake: tasks::spawn(tasks::watched(&shared.broken, intake.run())),
         settlements: running,
         executor,
     }
@@ -129,7 +133,12 @@ fn rules(route: &Route, queues: &[Arc<dyn Queue>]) -> Rules {
     }
 }
 
-fn settlement(route: &Route, queue: &Arc<dyn Queue>, shared: &Shared) -> Arc<Settlement> {
+fn settlement(
+    route: &Route,
+    queue: &Arc<dyn Queue>,
+    room: Room,
+    shared: &Shared,
+) -> Arc<Settlement> {
     let policy = Policy {
         first: route.retry.first,
         most: route.retry.most,
@@ -139,6 +148,8 @@ fn settlement(route: &Route, queue: &Arc<dyn Queue>, shared: &Shared) -> Arc<Set
     Arc::new(Settlement::new(
         queue.clone(),
         policy,
+        room,
+        shared.halt.clone(),
         shared.counters.clone(),
     ))
 }

@@ -48,6 +48,8 @@ impl Check {
     pub(super) fn places(&mut self, program: Layers<'_>) -> Places {
         let given = self.read(program.one("data"), |given| value::text(given, "a folder"));
         let data = given.map(PathBuf::from).or_else(default_data);
+        // The cache of compiled plugins wants it so. Without a working folder it stays as it is.
+        let data = data.map(|data| std::path::absolute(&data).unwrap_or(data));
         if data.is_none() {
             let found = "this user has no home folder";
             self.problems.push(Problem::new(
@@ -174,9 +176,9 @@ impl Check {
             queues::dead_letter(given, &queues)
         });
         let has_dead_letters = dead_letter.is_some()
-            || queues
-                .iter()
-                .any(|queue| queue.name.backend == Backend::Local);
+            || queues.iter().any(|queue| {
+                queue.name.backend == Backend::Local && !queue.name.name.ends_with(".dead")
+            });
         let plugin = self.plugin_for(section, flags, file, plugins);
         let lease = |given: &Given| value::duration(given, Bare::Seconds, &WITHIN_LEASE);
         let poll = Duration::ZERO..=LONGEST_POLL;

@@ -9,6 +9,7 @@ mod queues;
 pub mod section;
 pub mod value;
 
+pub use crate::plugin::Reuse;
 use crate::queue::name::QueueName;
 pub use crate::telemetry::log::LogFormat;
 use flags::Flags;
@@ -105,17 +106,6 @@ pub struct Plugin {
     pub env: Vec<(String, String)>,
     /// How long an instance may live; `None`: one attempt.
     pub reuse: Option<Reuse>,
-}
-
-/// When an instance that handles many messages is replaced by a fresh one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reuse {
-    /// After so many attempts, at least 1.
-    pub count: u64,
-    /// Once it is older than this.
-    pub age: Duration,
-    /// Once it holds more memory than this, in bytes; at most the plugin's `max_memory`.
-    pub memory: usize,
 }
 
 /// What a command needs that only looks at queues.

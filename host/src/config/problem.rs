@@ -25,6 +25,8 @@ pub enum Fault {
     Settings,
     /// Something that is needed does not answer: exit code 3.
     Dependency,
+    /// It failed while running, or the system would not give what it needs: exit code 1.
+    Running,
 }
 
 impl Problem {
@@ -52,6 +54,14 @@ impl Problem {
         match nearest(found, names) {
             Some(name) => self.hint(format!("did you mean `{name}`?")),
             None => self,
+        }
+    }
+
+    /// The same as a failure of running.
+    pub fn failed(self) -> Self {
+        Self {
+            fault: Fault::Running,
+            ..self
         }
     }
 

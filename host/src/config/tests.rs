@@ -61,7 +61,10 @@ fn a_plugin_is_enough() {
         (Duration::from_secs(30), 64 << 20)
     );
     assert_eq!((plugin.at.as_str(), plugin.reuse), ("--plugin", None));
-    assert_eq!(settings.data, PathBuf::from("/d"));
+    assert_eq!(
+        settings.data,
+        std::path::absolute("d").expect("a working folder")
+    );
     assert_eq!(settings.shutdown_grace, Duration::from_secs(30));
 }
 
@@ -176,7 +179,8 @@ fn flags_win_over_the_file_key_by_key() {
         (route.plugin.file.as_path(), route.plugin.name.as_str()),
         (Path::new("o.wasm"), "thumbs")
     );
-    assert_eq!(settings.data, PathBuf::from("d"));
+    let data = std::path::absolute("d").expect("a working folder");
+    assert_eq!(settings.data, data);
 }
 
 #[test]

@@ -47,6 +47,7 @@ pub async fn attempt(
         permit,
     } in jobs
     {
+        lease.check(clock::now());
         messages.push(message);
         held.push((lease, permit));
     }
@@ -81,7 +82,14 @@ pub async fn attempt(
 }
 
 async fn run(handler: &dyn Handler, attempt: &Arc<Attempt>, limits: Limits<'_>) -> End {
-    let mut handling = pin!(CatchPanic(handler.handle(attempt.clone())));
+    if attempt
+        .cancelled
+        .iter()
+        .all(CancellationToken::is_cancelled)
+    {
+        return End::AllLost; // while they waited
+    }
+    let mut handling = pin!(CatchPanic(Some(handler.handle(attempt.clone()))));
     // Most attempts end in their first poll: they need no timer and no watch on their leases.
     let first = std::future::poll_fn(|cx| Poll::Ready(handling.as_mut().poll(cx))).await;
     if let Poll::Ready(end) = first {
@@ -134,14 +142,25 @@ fn endings(end: End, lost: &[bool], timeout: Duration) -> Vec<Ending> {
 }
 
 /// Turns a panic of the host's own code into an answer.
-struct CatchPanic<'a>(Pin<Box<dyn Future<Output = Vec<Verdict>> + Send + 'a>>);
+struct CatchPanic<'a>(Option<Pin<Box<dyn Future<Output = Vec<Verdict>> + Send + 'a>>>);
+
+impl Drop for CatchPanic<'_> {
+    fn drop(&mut self) {
+        let future = self.0.take();
+        // One in the future's drop would take the worker with it; it has been reported already.
+        drop(std::panic::catch_unwind(AssertUnwindSafe(|| drop(future))));
+    }
+}
 
 impl Future for CatchPanic<'_> {
     type Output = End;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<End> {
         // After a panic the future is never polled again, so no broken state is seen.
-        match std::panic::catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx))) {
+        let Some(future) = &mut self.0 else {
+            return Poll::Pending;
+        };
+        match std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
             Ok(poll) => poll.map(End::Answered),
             Err(panic) => {
                 let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());

@@ -8,6 +8,7 @@ use crate::clock;
 use crate::job::{Ending, Job, Outbox};
 use crate::message::Verdict;
 use crate::plugin::Handler;
+use crate::scheduler::Start;
 use crate::scheduler::board::Board;
 use crate::telemetry::counters::Counters;
 use attempt::{Limits, attempt};
@@ -43,20 +44,29 @@ impl Executor {
     pub fn hire(self: &Arc<Self>) {
         let hired = self.board.lock().hire();
         for _ in 0..hired {
-            // A closed pool gives the future back: then the stop has begun, and what waits is
-            // released from the board.
-            let _ = self.spawner.spawn(self.clone().work());
+            if self.spawner.spawn(self.clone().work()).is_err() {
+                // The pool is closed only once nothing runs or waits any more.
+                self.board.lock().dismiss();
+            }
         }
     }
 
     async fn work(self: Arc<Self>) {
+        let mut hire = Hire {
+            board: self.board.clone(),
+            ended: false,
+        };
         loop {
-            let next = self.board.lock().next();
-            let Some((lane, jobs)) = next else { break };
+            let next = self.board.lock().next_jobs();
+            let Some(Start { lane, jobs, replan }) = next else {
+                break;
+            };
+            if replan {
+                self.board.replan.notify_one();
+            }
             self.run(lane, jobs).await;
         }
-        self.board.replan.notify_one();
-        self.board.retired.notify_one();
+        hire.ended = true;
     }
 
     /// One attempt: start, verdicts, hand-over.
@@ -81,6 +91,23 @@ impl Executor {
             // See `Outbox`: without a receiver the lease's drop lets the message go.
             let _ = self.outbox[lane].send(job.finish(ending));
         }
+    }
+}
+
+/// One worker's hire. However its future ends, the scheduler hears of it.
+struct Hire {
+    board: Arc<Board<Job>>,
+    /// The scheduler ended it.
+    ended: bool,
+}
+
+impl Drop for Hire {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.board.lock().dismiss();
+        }
+        self.board.replan.notify_one();
+        self.board.retired.notify_one();
     }
 }
 

@@ -1,5 +1,5 @@
 //! The first stage: asks the queues for what the scheduler wants, and turns what comes into jobs.
-//! A lease begins at the moment before its call. Knows no other stage and no backend by name.
+//! Knows no other stage and no backend by name.
 
 pub mod trouble;
 
@@ -119,6 +119,7 @@ impl Intake {
             received,
         } = answer;
         let lane = poll.lane;
+        let visibility = self.sources[lane].visibility;
         let name = &self.sources[lane].queue.identity().name;
         let now = clock::now();
         match received {
@@ -127,10 +128,18 @@ impl Intake {
                 self.counters.failed_calls.one();
                 self.board.lock().failed(poll, rest, now);
             }
-            Ok(Received { messages, drained }) => {
+            Ok(Received {
+                messages,
+                drained,
+                taken,
+            }) => {
                 troubles[lane].passed(name);
                 self.counters.received.many(messages.len());
-                let jobs = self.jobs(&mut poll, called, messages);
+                let jobs = self.jobs(
+                    &mut poll,
+                    handed_out(called, taken, visibility, now),
+                    messages,
+                );
                 let jobs = self.sort_out(lane, jobs);
                 self.board.lock().answered(poll, jobs, drained, now);
             }
@@ -138,12 +147,12 @@ impl Intake {
         self.arrivals.arrived();
     }
 
-    fn jobs(&self, poll: &mut Poll, called: Moment, messages: Vec<Message>) -> Vec<Job> {
+    fn jobs(&self, poll: &mut Poll, received: Moment, messages: Vec<Message>) -> Vec<Job> {
         let source = &self.sources[poll.lane];
         let terms = messages.iter().map(|message| Terms {
             queue: source.place,
             receipt: message.receipt.clone(),
-            received: called,
+            received,
             visibility: source.visibility,
         });
         let leases = self.ledger.open(terms);
@@ -188,5 +197,35 @@ impl Intake {
     fn hand_on(&self, lane: usize, job: Job, ending: Ending) {
         // See `Outbox`: without a receiver the lease's drop lets the message go.
         let _ = self.outbox[lane].send(job.finish(ending));
+    }
+}
+
+/// When what a poll brought was handed out. A backend that does not tell may have waited long
+/// before; then the answer is taken to have been under way for a quarter of the visibility at
+/// most. The first extension, at half of it, makes sure.
+fn handed_out(
+    called: Moment,
+    taken: Option<Moment>,
+    visibility: Duration,
+    answered: Moment,
+) -> Moment {
+    let slowest = answered.since(called).min(visibility / 4);
+    taken.unwrap_or(called + (answered.since(called) - slowest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_comes_late_in_a_long_poll_has_most_of_its_lease_before_it() {
+        let at = |seconds| Moment::from_boot(Duration::from_secs(seconds));
+        let counted_from =
+            |answered| handed_out(at(100), None, Duration::from_secs(8), at(answered));
+        assert_eq!(counted_from(100), at(100));
+        assert_eq!(counted_from(101), at(100));
+        assert_eq!(counted_from(119), at(117));
+        let told = handed_out(at(100), Some(at(118)), Duration::from_secs(8), at(119));
+        assert_eq!(told, at(118));
     }
 }

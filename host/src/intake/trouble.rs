@@ -4,26 +4,24 @@
 use crate::backoff;
 use crate::clock::Moment;
 use crate::queue::QueueError;
+use crate::telemetry::said::Said;
 use std::time::Duration;
 
 /// The first and the longest rest after a failed receive.
 const REST: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
-/// A lasting failure is said this often.
-const SAID_EVERY: Duration = Duration::from_secs(60);
 
 /// The failures of one queue in a row.
 #[derive(Debug, Default)]
 pub struct Trouble {
     failures: u32,
-    said: Option<Moment>,
+    said: Said,
 }
 
 impl Trouble {
     /// One more failure. Answers with the rest before the next poll.
     pub fn failed(&mut self, queue: &str, error: &QueueError, now: Moment) -> Duration {
         self.failures = self.failures.saturating_add(1);
-        if self.said.is_none_or(|said| now.since(said) >= SAID_EVERY) {
-            self.said = Some(now);
+        if self.said.again(now) {
             tracing::error!(
                 queue,
                 failures = self.failures,

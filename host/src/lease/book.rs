@@ -27,7 +27,7 @@ pub struct Terms {
     pub queue: usize,
     /// The delivery's token.
     pub receipt: Receipt,
-    /// The moment before the receive was called: from there everything is counted.
+    /// When the delivery was made, or before: from there everything is counted.
     pub received: Moment,
     /// What the receive asked for, and every extension will.
     pub visibility: Duration,
@@ -40,6 +40,8 @@ pub struct Call {
     pub queue: usize,
     /// What to extend, and for how long from the call on.
     pub items: Vec<(LeaseId, Receipt, Duration)>,
+    /// When the first of them runs out.
+    pub runs_out: Moment,
 }
 
 #[derive(Debug)]
@@ -98,6 +100,15 @@ impl Book {
         if let Some(entry) = self.entries.remove(&id) {
             self.agenda.remove(&(entry.attention(), id));
         }
+    }
+
+    /// Loses a lease whose time is over.
+    pub fn check(&mut self, id: LeaseId, now: Moment) {
+        self.change(id, |entry| {
+            if entry.deadline <= now {
+                entry.lose();
+            }
+        });
     }
 
     /// Stops extending and says until when the delivery may be settled; `None` if it is lost.
@@ -188,9 +199,15 @@ impl Book {
                     let length = entry.longest_extension(now)?;
                     Some((*id, entry.terms.receipt.clone(), length))
                 };
+                let items = chunk.iter().filter_map(item).collect();
+                let deadlines = chunk
+                    .iter()
+                    .filter_map(|id| Some(self.entries.get(id)?.deadline));
+                let runs_out = deadlines.min().unwrap_or(now);
                 calls.push(Call {
                     queue,
-                    items: chunk.iter().filter_map(item).collect(),
+                    items,
+                    runs_out,
                 });
             }
         }

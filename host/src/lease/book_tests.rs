@@ -29,16 +29,18 @@ fn an_extension_is_due_at_half_the_visibility() {
     assert!(book.due(at(114.9), ten).is_empty());
     let calls = book.due(at(115.0), ten);
     let item = (id, Receipt("r".into()), Duration::from_secs(30));
-    assert_eq!(
-        calls,
-        [Call {
-            queue: 0,
-            items: vec![item]
-        }]
-    );
+    let items = vec![item];
+    let wanted = Call {
+        queue: 0,
+        items,
+        runs_out: at(130.0),
+    };
+    assert_eq!(calls, [wanted]);
     book.extended(id, at(115.0), Duration::from_secs(30), &Ok(()), at(115.2));
     assert_eq!(book.next_attention(), Some(at(130.0)));
     assert!(!lost.is_cancelled());
+    // The server counted from the call, however late its answer is read.
+    assert_eq!(book.settle(id, at(120.0)), Some(at(145.0)));
 }
 
 #[test]

@@ -8,12 +8,17 @@ use crate::message::Receipt;
 use crate::queue::{ItemError, Queue};
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
+use crate::telemetry::said::Said;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The longest that the keeper sleeps while it keeps something.
+const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
 /// Runs until dropped. Queues are named by their place in `queues`.
 pub async fn keep(ledger: Arc<Ledger>, queues: Vec<Arc<dyn Queue>>, counters: Arc<Counters>) {
     let mut calls = Group::new();
+    let mut said: Vec<Said> = queues.iter().map(|_| Said::default()).collect();
     loop {
         let changed = ledger.changed.notified();
         let (due, next) = {
@@ -28,9 +33,39 @@ pub async fn keep(ledger: Arc<Ledger>, queues: Vec<Arc<dyn Queue>>, counters: Ar
         }
         tokio::select! {
             () = changed => {}
-            () = clock::sleep_until(next) => {}
-            answer = calls.next() => note(&ledger, &answer),
+            () = clock::sleep_until(soon(next)) => {}
+            answer = calls.next() => {
+                let said = &mut said[answer.call.queue];
+                report(&queues[answer.call.queue], &answer, said, &counters);
+                note(&ledger, &answer);
+            }
         }
+    }
+}
+
+/// Timers stand still while the machine sleeps and deadlines do not: looks often enough to notice.
+fn soon(next: Option<Moment>) -> Option<Moment> {
+    next.map(|at| at.min(clock::now() + LONGEST_SLEEP))
+}
+
+/// Says that leases are not extended, once a minute for each queue.
+fn report(queue: &Arc<dyn Queue>, answer: &Answer, said: &mut Said, counters: &Counters) {
+    let mut errors = answer
+        .results
+        .iter()
+        .filter_map(|result| result.as_ref().err());
+    let Some(error) = errors.next() else { return };
+    let leases = errors.count() + 1;
+    if leases == answer.results.len() {
+        counters.failed_calls.one();
+    }
+    if said.again(clock::now()) {
+        let queue = &queue.identity().name;
+        tracing::warn!(
+            queue,
+            leases,
+            "leases were not extended, which is tried again: {error}"
+        );
     }
 }
 
@@ -47,10 +82,14 @@ async fn extend(queue: Arc<dyn Queue>, call: Call) -> Answer {
         .map(|(_, receipt, length)| (receipt.clone(), *length))
         .collect();
     let called = clock::now();
-    let results = queue.extend(&items).await;
-    for error in results.iter().filter_map(|result| result.as_ref().err()) {
-        tracing::warn!(queue = queue.identity().name, %error, "a lease was not extended");
-    }
+    // A call that hangs must leave time for another before the first lease runs out.
+    let patience = called + call.runs_out.since(called) / 3;
+    let results = tokio::select! {
+        results = queue.extend(&items) => results,
+        () = clock::sleep_until(Some(patience)) => {
+            vec![Err(ItemError::Passing("no answer in time".into())); items.len()]
+        }
+    };
     Answer {
         call,
         called,

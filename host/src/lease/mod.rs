@@ -3,7 +3,6 @@
 
 pub mod book;
 pub mod keeper;
-pub mod settled;
 
 use crate::clock::{self, Moment};
 use book::{Book, LeaseId, Terms};
@@ -68,6 +67,12 @@ impl Lease {
     /// Set when the lease is lost: it ran out, was taken away, or reached the 12 h ceiling.
     pub fn lost(&self) -> &CancellationToken {
         &self.cancelled
+    }
+
+    /// Loses the lease if its time is over: after a pause of the whole process nobody else has
+    /// noticed yet.
+    pub fn check(&self, now: Moment) {
+        self.ledger.lock().check(self.id, now);
     }
 
     /// Ends the extension for good and gives the right to settle once; `None` when the lease is

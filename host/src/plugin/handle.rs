@@ -47,7 +47,7 @@ impl Plugin {
         let mut live = match made {
             Ok(live) => live,
             Err(stillborn) => {
-                let why = mishap::of(&stillborn.error, stillborn.store.data(), limit);
+                let why = mishap::of_birth(&stillborn.error, stillborn.store.data(), limit);
                 return retry_all(attempt, why);
             }
         };

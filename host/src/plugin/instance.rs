@@ -1,7 +1,7 @@
 //! One live instance: its store, its exports, and the idle ones of a plugin that reuses them.
 
+use super::Reuse;
 use super::guest::{Guest, Settings};
-use super::load::Reuse;
 use super::mishap::Stopped;
 use super::world::v0_1::{Exports, ExportsPre};
 use super::{Attempt, runtime::Inner};

@@ -1,5 +1,6 @@
 //! From a file to a plugin, or to every reason why it is none.
 
+use super::Reuse;
 use super::guest::Settings;
 use super::instance::Idle;
 use super::runtime::{Inner, Runtime};
@@ -7,7 +8,6 @@ use super::world::v0_1::ExportsPre;
 use super::{diagnosis, inspect};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 use wasmtime::component::Component;
 
 /// How a plugin is run.
@@ -23,18 +23,6 @@ pub struct PluginOptions {
     pub reuse: Option<Reuse>,
 }
 
-/// When an instance that has answered may be given another attempt. One that trapped, ran out of
-/// time or was cancelled never is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reuse {
-    /// At most so many attempts.
-    pub count: u64,
-    /// Only while less than this has passed since its first attempt ended.
-    pub age: Duration,
-    /// Only while it holds at most so many bytes of memory.
-    pub memory: usize,
-}
-
 /// A plugin, ready to run. Cloned by reference.
 #[derive(Clone)]
 pub struct Plugin {
@@ -46,7 +34,6 @@ pub(super) struct Loaded {
     pub(super) settings: Arc<Settings>,
     pub(super) pre: ExportsPre,
     pub(super) idle: Option<Arc<Idle>>,
-    digest: String,
 }
 
 /// Every reason why a file is no plugin.
@@ -134,7 +121,6 @@ impl Runtime {
                 settings: Arc::new(settings),
                 pre,
                 idle,
-                digest: inspect::digest(&bytes),
             }),
         })
     }
@@ -168,11 +154,6 @@ impl Plugin {
     /// The name that it was loaded under.
     pub fn name(&self) -> &str {
         &self.loaded.settings.name
-    }
-
-    /// SHA-256 of its file in hexadecimal.
-    pub fn digest(&self) -> &str {
-        &self.loaded.digest
     }
 }
 

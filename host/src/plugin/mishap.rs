@@ -38,6 +38,18 @@ pub(super) fn of(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> Mis
     Mishap::Trapped(trap(error))
 }
 
+/// What befell an attempt whose instance could not be made. Where no guest code ran it was us.
+pub(super) fn of_birth(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> Mishap {
+    let of_guest = error.is::<Stopped>()
+        || error.is::<wasmtime::Trap>()
+        || error.is::<WasmBacktrace>()
+        || guest.limits.struck().is_some();
+    if of_guest || error.is::<PoolConcurrencyLimitError>() {
+        return of(error, guest, limit);
+    }
+    Mishap::Host(format!("no instance: {error:#}"))
+}
+
 fn trap(error: &wasmtime::Error) -> String {
     if let Some(exit) = error.downcast_ref::<wasmtime_wasi::I32Exit>() {
         return format!("the handler called exit({}) instead of returning", exit.0);

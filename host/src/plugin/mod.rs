@@ -18,6 +18,7 @@ mod tests;
 
 use crate::clock::{Moment, Timestamp};
 use crate::message::{Message, Verdict};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Some messages of one queue, about to be handled together.
@@ -32,6 +33,18 @@ pub struct Attempt {
     pub deadline: Moment,
     /// The same for the guest, who reads the calendar.
     pub deadline_date: Timestamp,
+}
+
+/// When an instance that has answered may be given another attempt. One that trapped, ran out of
+/// time or was cancelled never is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reuse {
+    /// At most so many attempts.
+    pub count: u64,
+    /// Only while less than this has passed since its first attempt ended.
+    pub age: Duration,
+    /// Only while it holds at most so many bytes of memory.
+    pub memory: usize,
 }
 
 /// Something that handles messages. Cloned by reference and used by many attempts at once.

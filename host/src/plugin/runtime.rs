@@ -43,6 +43,18 @@ pub enum StartError {
         /// The engine's words.
         why: String,
     },
+    /// The kernel allows this process fewer mappings than so many instances need.
+    #[error(
+        "{instances} instances need {needed} memory mappings and vm.max_map_count is {allowed}: raise it, or lower the concurrency"
+    )]
+    Mappings {
+        /// As asked for.
+        instances: usize,
+        /// Roughly, with those of the rest of the program.
+        needed: usize,
+        /// By the kernel.
+        allowed: usize,
+    },
     /// No thread.
     #[error("no thread for the epoch: {0}")]
     Thread(std::io::Error),
@@ -76,6 +88,7 @@ impl Runtime {
             max_memory: options.max_memory,
             why: format!("{error:#}"),
         };
+        check_mappings(options.instances)?;
         let mut config = config(&options);
         if let Some(path) = &options.cache {
             config.cache(Some(cache(path)?));
@@ -120,6 +133,26 @@ impl Inner {
     }
 }
 
+/// Whether the kernel gives us the mappings. Without it the first attempts beyond would fail.
+fn check_mappings(instances: usize) -> Result<(), StartError> {
+    /// Measured: a stack and its guard, a memory, its image and its guard, and what is between.
+    const EACH: usize = 6;
+    const OTHERS: usize = 2_000;
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    let Ok(allowed) = text.trim().parse() else {
+        return Ok(()); // Not Linux, or it does not tell: the engine's own error has to do.
+    };
+    let needed = instances.saturating_mul(EACH).saturating_add(OTHERS);
+    if needed > allowed {
+        return Err(StartError::Mappings {
+            instances,
+            needed,
+            allowed,
+        });
+    }
+    Ok(())
+}
+
 /// What this host lends to any plugin.
 fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
     let mut linker = Linker::new(engine);
@@ -137,8 +170,7 @@ fn cache(path: &std::path::Path) -> Result<Cache, StartError> {
     })
 }
 
-/// Address space that memories may reserve in all. Half of what the smallest 64-bit machines that
-/// we care for give to a process.
+/// Address space that memories may reserve in all: half of what Linux gives a process on x86-64.
 const ADDRESS_SPACE: u64 = 64 << 40;
 /// With so much reserved for a memory, compiled code needs no bounds checks.
 const FREE_OF_CHECKS: u64 = 4 << 30;

@@ -5,6 +5,7 @@ pub mod local;
 pub mod name;
 pub mod sqs;
 
+use crate::clock::Moment;
 use crate::message::{Message, Outcome, Outgoing, Receipt};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -12,6 +13,11 @@ use tokio_util::sync::CancellationToken;
 /// The longest that a message may stay invisible after a receive, extensions included: SQS's
 /// 12 hours (SQS developer guide, "visibility timeout"). Every backend keeps to it.
 pub const VISIBILITY_CEILING: Duration = Duration::from_secs(43_200);
+
+/// The attribute of a dead letter that says why it is one.
+pub const DEAD_LETTER_REASON: &str = "dispatcher-dead-letter-reason";
+/// The attribute of a dead letter that names where it came from, as `Message::source` does.
+pub const DEAD_LETTER_SOURCE: &str = "dispatcher-dead-letter-source";
 
 /// What is known about a queue once it is open.
 #[derive(Debug, Clone)]
@@ -40,7 +46,7 @@ pub struct Identity {
 pub struct Ask {
     /// At most so many; 1 to `Identity::batch`.
     pub max: usize,
-    /// How long what is received stays invisible, from the moment of the call; 0 s to 12 h.
+    /// How long what is received stays invisible, from the moment it is handed out; 0 s to 12 h.
     pub visibility: Duration,
     /// How long to wait for the first message; at most `Identity::longest_wait`.
     pub wait: Duration,
@@ -53,6 +59,8 @@ pub struct Received {
     pub messages: Vec<Message>,
     /// The backend has looked everywhere and held nothing more that could be received.
     pub drained: bool,
+    /// When the messages were handed out, where the backend knows.
+    pub taken: Option<Moment>,
 }
 
 /// How many messages a queue holds.
@@ -114,8 +122,7 @@ pub trait Queue: Send + Sync + 'static {
     /// What is known about the queue. Cheap.
     fn identity(&self) -> &Identity;
 
-    /// Takes up to `ask.max` messages and makes them invisible for `ask.visibility`, counted from
-    /// the call's start at the latest. Waits up to `ask.wait` for the first; not any longer once
+    /// Takes up to `ask.max` messages and makes them invisible for `ask.visibility`. Waits up to `ask.wait` for the first; not any longer once
     /// `hurry` is set, where the backend can end a wait without losing what it might bring. No
     /// messages is not an error.
     async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError>;

@@ -9,6 +9,8 @@ use std::time::Duration;
 /// What a parked poll asks for: two, since a long poll that brings fewer than it asked for has
 /// shown that nothing else was there. What it brings is held beyond the room if need be.
 const PARKED: usize = 2;
+/// So many failed polls in a row do not change what is believed of a queue.
+const FORGIVEN: u32 = 2;
 /// The shortest rest after an empty poll that did not wait: asking again at once would spin.
 const SHORTEST_REST: Duration = Duration::from_millis(100);
 
@@ -51,6 +53,11 @@ pub(super) struct Lane<J> {
     pub polls: usize,
     /// No poll before this.
     pub rest_until: Moment,
+    /// Taken and not ended yet.
+    pub started: usize,
+    /// Polls that failed in a row, and whether the queue held messages before the first.
+    failures: u32,
+    held: bool,
 }
 
 impl<J: Waiting> Lane<J> {
@@ -61,21 +68,24 @@ impl<J: Waiting> Lane<J> {
             knowledge: Knowledge::Unknown,
             polls: 0,
             rest_until: Moment::default(),
+            started: 0,
+            failures: 0,
+            held: false,
         }
     }
 
     /// Whether the queue must be taken to hold messages: only a long poll's answer says it is
-    /// empty.
+    /// empty, and a call or two that failed say nothing. One that keeps failing holds nobody up.
     pub fn may_hold(&self) -> bool {
         matches!(
             self.knowledge,
             Knowledge::Unknown | Knowledge::Holds | Knowledge::Doubted
-        )
+        ) || (self.knowledge == Knowledge::Failing && self.held && self.failures <= FORGIVEN)
     }
 
     /// Whether it competes for nothing at present.
     pub fn is_idle(&self) -> bool {
-        self.ready.len() == 0 && self.knowledge != Knowledge::Holds
+        self.ready.is_empty() && self.knowledge != Knowledge::Holds
     }
 
     /// The wait that proves emptiness, or as much of it as the user allows.
@@ -84,10 +94,27 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// The one poll of a queue that is not known to hold messages. It takes no room: what it
-    /// brings is held even without.
+    /// brings is held even without. That is for queues that have nothing in hand; one that fills
+    /// the room itself is asked again when some is free.
     pub fn park(&mut self, index: usize, now: Moment, room: &Room) -> Option<Poll> {
-        let free = self.polls == 0 && self.ready.len() == 0 && self.rest_until <= now;
+        let in_hand = self.started > 0 || !self.ready.is_empty();
+        let free = self.is_unasked() && self.rest_until <= now && (!in_hand || room.free() > 0);
         free.then(|| self.parked_poll(index, room))
+    }
+
+    /// Whether nothing is asked of it and nothing of it could start.
+    pub fn is_unasked(&self) -> bool {
+        self.polls == 0 && !self.ready.startable()
+    }
+
+    /// A poll failed.
+    pub fn fail(&mut self, rest: Duration, now: Moment) {
+        if self.knowledge != Knowledge::Failing {
+            self.held = self.may_hold();
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.knowledge = Knowledge::Failing;
+        self.rest_until = now + rest;
     }
 
     pub fn parked_poll(&mut self, index: usize, room: &Room) -> Poll {
@@ -115,6 +142,7 @@ impl<J: Waiting> Lane<J> {
         waited: Duration,
         now: Moment,
     ) {
+        self.failures = 0;
         // A user who allows no long polls gets no proof; then an empty answer must do.
         let proven = drained || (brought == 0 && (parked || waited >= self.rules.proof_wait));
         self.knowledge = match (brought, proven) {

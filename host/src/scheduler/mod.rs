@@ -53,6 +53,17 @@ impl Poll {
     }
 }
 
+/// What a worker is to do: the most urgent jobs, of one queue, to be attempted together.
+#[derive(Debug)]
+pub struct Start<J> {
+    /// Their queue.
+    pub lane: usize,
+    /// At least one, no two of one group.
+    pub jobs: Vec<J>,
+    /// Whether `plan` has something to say now that they are taken.
+    pub replan: bool,
+}
+
 /// The scheduler of one route.
 #[derive(Debug)]
 pub struct Scheduler<J> {
@@ -191,7 +202,7 @@ impl<J: Waiting> Scheduler<J> {
             .filter(|(other, _)| *other != index);
         others
             .map(|(_, lane)| lane)
-            .any(|lane| lane.knowledge == Knowledge::Holds || lane.ready.len() > 0)
+            .any(|lane| lane.knowledge == Knowledge::Holds || !lane.ready.is_empty())
     }
 
     /// In strict order, messages held for lower queues can take all the room that the higher one
@@ -231,8 +242,7 @@ impl<J: Waiting> Scheduler<J> {
         }
         let lane = &mut self.lanes[poll.lane];
         lane.polls -= 1;
-        lane.knowledge = Knowledge::Failing;
-        lane.rest_until = now + rest;
+        lane.fail(rest, now);
     }
 
     fn competing(&self) -> Vec<usize> {
@@ -242,7 +252,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// How many more workers have something to do; each counts as running from now on, until
-    /// `next` gives it nothing.
+    /// `next_jobs` gives it nothing.
     pub fn hire(&mut self) -> usize {
         if self.startable_lane().is_none() {
             return 0;
@@ -255,14 +265,25 @@ impl<J: Waiting> Scheduler<J> {
         hired
     }
 
-    /// The most urgent jobs, of one queue, to be attempted together. `None` ends the worker's
-    /// hire.
-    pub fn next(&mut self) -> Option<(usize, Vec<J>)> {
-        let Some(lane) = self.startable_lane() else {
-            self.running -= 1;
+    /// What a worker is to do next. `None` ends its hire.
+    pub fn next_jobs(&mut self) -> Option<Start<J>> {
+        let Some(index) = self.startable_lane() else {
+            self.dismiss();
             return None;
         };
-        Some((lane, self.lanes[lane].ready.take(self.batch)))
+        let lane = &mut self.lanes[index];
+        let jobs = lane.ready.take(self.batch);
+        lane.started += jobs.len();
+        Some(Start {
+            lane: index,
+            jobs,
+            replan: lane.is_unasked(),
+        })
+    }
+
+    /// Ends the hire of a worker that will not ask again.
+    pub fn dismiss(&mut self) {
+        self.running -= 1;
     }
 
     fn startable_lane(&self) -> Option<usize> {
@@ -288,19 +309,23 @@ impl<J: Waiting> Scheduler<J> {
         took: Duration,
     ) -> Vec<J> {
         self.attempt_time = (self.attempt_time * 7 + took) / 8;
-        let ready = &mut self.lanes[lane].ready;
-        groups
-            .into_iter()
-            .filter_map(|(group, failed)| Some((group?, failed)))
-            .flat_map(|(group, failed)| ready.freed(group, failed))
-            .collect()
+        let lane = &mut self.lanes[lane];
+        let mut overtaking = Vec::new();
+        for (group, failed) in groups {
+            lane.started = lane.started.saturating_sub(1);
+            if let Some(group) = group {
+                overtaking.extend(lane.ready.freed(group, failed));
+            }
+        }
+        overtaking
     }
 
     /// When `plan` may have more to say though nothing happened.
     pub fn next_attention(&self, now: Moment) -> Option<Moment> {
         let gathered = self
             .gathering_since
-            .map(|since| since + self.gathering_time());
+            .map(|since| since + self.gathering_time())
+            .filter(|at| *at > now);
         let rested = self.lanes.iter().filter_map(|lane| lane.rests_until(now));
         gathered.into_iter().chain(rested).min()
     }
@@ -319,21 +344,14 @@ impl<J: Waiting> Scheduler<J> {
             .collect()
     }
 
-    /// Whether nothing is polled, waiting or running.
-    pub fn is_idle(&self) -> bool {
-        self.running == 0
-            && self
-                .lanes
-                .iter()
-                .all(|lane| lane.polls == 0 && lane.ready.len() == 0)
-    }
-
-    /// Attempts under way.
-    pub fn running(&self) -> usize {
-        self.running
+    /// Whether nothing waits or runs.
+    pub fn is_at_rest(&self) -> bool {
+        self.running == 0 && self.lanes.iter().all(|lane| lane.ready.is_empty())
     }
 }
 
+#[cfg(test)]
+mod group_tests;
 #[cfg(test)]
 #[path = "scheduler_tests.rs"]
 mod tests;

@@ -37,6 +37,11 @@ impl<J: Waiting> Ready<J> {
         self.waiting.len()
     }
 
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Whether `take` would give something.
     pub fn startable(&self) -> bool {
         self.waiting.iter().any(|job| self.may_start(job))

@@ -41,6 +41,9 @@ struct World {
     polls: Vec<(Poll, Moment)>,
     running: Vec<(usize, Vec<Held>)>,
     now: Moment,
+    /// Whether something happened that wakes the intake; when it wakes by itself.
+    woken: bool,
+    attention: Option<Moment>,
     calls: usize,
     started: Vec<Item>,
 }
@@ -59,6 +62,8 @@ impl World {
             polls: Vec::new(),
             running: Vec::new(),
             now: Moment::from_boot(Duration::from_secs(1_000)),
+            woken: true,
+            attention: None,
             calls: 0,
             started: Vec::new(),
         }
@@ -69,13 +74,23 @@ impl World {
         self.queues[lane].extend(first..first + count);
     }
 
+    /// What the intake does, and only when something wakes it.
     fn plan(&mut self) {
+        let due = self.attention.is_some_and(|at| at <= self.now);
+        if !std::mem::take(&mut self.woken) && !due {
+            return;
+        }
         for poll in self.scheduler.plan(self.now) {
             assert!(poll.max >= 1 && poll.max <= 10);
             self.calls += 1;
             let until = self.now + poll.wait;
             self.polls.push((poll, until));
         }
+        self.attention = self.scheduler.next_attention(self.now);
+        assert!(
+            self.attention.is_none_or(|at| at > self.now),
+            "the intake would spin"
+        );
     }
 
     /// Answers the polls that have something to say: messages, or the end of their wait.
@@ -85,6 +100,7 @@ impl World {
             .partition(|(poll, until)| !self.queues[poll.lane].is_empty() || *until <= self.now);
         self.polls = waiting;
         for (mut poll, _) in Vec::<(Poll, Moment)>::from_iter::<Vec<_>>(ready) {
+            self.woken = true;
             let lane = poll.lane;
             let count = poll.max.min(self.queues[lane].len());
             let numbers: Vec<u64> = self.queues[lane].drain(..count).collect();
@@ -101,26 +117,32 @@ impl World {
 
     fn start(&mut self) {
         for _ in 0..self.scheduler.hire() {
-            if let Some((lane, jobs)) = self.scheduler.next() {
-                self.started.extend(jobs.iter().map(|job| job.item.clone()));
-                self.running.push((lane, jobs));
-            }
+            self.take();
         }
     }
 
-    /// Ends one attempt; its worker asks for the next.
+    /// A worker asks for jobs; it wakes the intake when told to, and when it finds none.
+    fn take(&mut self) {
+        let next = self.scheduler.next_jobs();
+        self.woken |= next.as_ref().is_none_or(|start| start.replan);
+        if let Some(Start { lane, jobs, .. }) = next {
+            self.started.extend(jobs.iter().map(|job| job.item.clone()));
+            self.running.push((lane, jobs));
+        }
+    }
+
+    /// Ends one attempt, which frees its room; its worker asks for the next.
     fn end(&mut self, which: usize) {
         if self.running.is_empty() {
             return;
         }
         let (lane, jobs) = self.running.swap_remove(which % self.running.len());
         let took = Duration::from_millis(10);
-        assert!(self.scheduler.ended(lane, [(None, false)], took).is_empty());
+        let ended = jobs.iter().map(|_| (None, false));
+        assert!(self.scheduler.ended(lane, ended, took).is_empty());
         drop(jobs);
-        if let Some((lane, jobs)) = self.scheduler.next() {
-            self.started.extend(jobs.iter().map(|job| job.item.clone()));
-            self.running.push((lane, jobs));
-        }
+        self.woken = true;
+        self.take();
     }
 
     fn step(&mut self, millis: u64) {
@@ -132,6 +154,47 @@ impl World {
 
     fn pending(&self) -> usize {
         self.queues.iter().map(VecDeque::len).sum()
+    }
+}
+
+#[test]
+fn a_queue_with_a_running_message_is_still_polled() {
+    let mut world = World::new(1, None, 10, 1);
+    (0..300).for_each(|_| world.step(10));
+    world.send(0, 1);
+    // The intake plans before a worker has taken the message, and again only when it is woken.
+    world.plan();
+    world.answer();
+    world.plan();
+    world.start();
+    (0..3).for_each(|_| world.step(10));
+    world.send(0, 1);
+    world.step(10);
+    assert_eq!(world.running.len(), 2);
+}
+
+#[test]
+fn one_failed_call_does_not_break_strict_order_and_a_dead_queue_holds_nobody_up() {
+    let mut world = World::new(2, None, 4, 1);
+    world.send(0, 2);
+    world.send(1, 50);
+    world.step(0);
+    assert!(world.running.iter().all(|(lane, _)| *lane == 0));
+    (0..2).for_each(|_| world.end(0));
+    for failures in 1..=4 {
+        world.now = world.now + Duration::from_secs(1);
+        world.plan();
+        let at = world.polls.iter().position(|(poll, _)| poll.lane == 0);
+        let (poll, _) = world
+            .polls
+            .remove(at.expect("the higher queue is asked again"));
+        world
+            .scheduler
+            .failed(poll, Duration::from_millis(300), world.now);
+        world.woken = true;
+        world.start();
+        let low_runs = world.running.iter().any(|(lane, _)| *lane == 1);
+        assert_eq!(low_runs, failures > 2, "after {failures} failures");
     }
 }
 
@@ -182,6 +245,36 @@ fn lesson_15_strict_is_strict() {
         Some(100),
         "a lower message started while a higher one waited"
     );
+}
+
+#[test]
+fn an_empty_short_poll_proves_nothing() {
+    let mut world = World::new(2, None, 4, 1);
+    // The first polls bring all they may of both; then the higher queue is short-polled, since the
+    // lower one waits, and says nothing.
+    world.send(0, 2);
+    world.send(1, 50);
+    world.step(0);
+    while !world.running.is_empty() {
+        world.end(0);
+    }
+    world.plan();
+    assert!(
+        world
+            .polls
+            .iter()
+            .any(|(poll, _)| poll.lane == 0 && poll.wait.is_zero())
+    );
+    world.answer();
+    world.start();
+    assert!(
+        world.started.iter().all(|item| item.lane == 0),
+        "{:?}",
+        world.started
+    );
+    // A long poll says so, and the lower queue's messages start.
+    (0..200).for_each(|_| world.step(10));
+    assert!(world.started.iter().any(|item| item.lane == 1));
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use crate::backoff;
 use crate::job::Ending;
-use crate::message::{Message, Outcome, Verdict};
+use crate::message::{Outcome, Verdict};
+use crate::queue::VISIBILITY_CEILING;
 use std::time::Duration;
 
 /// A route's policy on one of its queues.
@@ -19,38 +20,34 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Whether an attempt with this receive count is, or was, the last one.
-    fn exhausted(&self, receive_count: u32) -> Option<u32> {
+    /// Whether so many attempts are all that a message has.
+    fn exhausted(&self, made: u32) -> Option<u32> {
         self.attempts
-            .filter(|&attempts| self.dead_letters && receive_count >= attempts)
+            .filter(|&attempts| self.dead_letters && made >= attempts)
     }
 
-    /// Whether giving the message back would make its next delivery its last word: it is better
-    /// finished than released.
-    pub fn next_receive_is_fatal(&self, message: &Message) -> bool {
-        self.exhausted(message.receive_count).is_some()
+    /// Whether giving back a message that is at its attempt number `attempt` would make its next
+    /// delivery its last word: it is better finished than released.
+    pub fn next_receive_is_fatal(&self, attempt: u32) -> bool {
+        self.exhausted(attempt).is_some()
     }
 
     /// The verdict on a message that has had all its attempts and comes back all the same: they
     /// killed the process or outlived their leases. Its receive count is the only witness.
-    pub fn on_arrival(&self, message: &Message) -> Option<Ending> {
-        let attempts = self.exhausted(message.receive_count.saturating_sub(1))?;
+    pub fn on_arrival(&self, attempt: u32) -> Option<Ending> {
+        let made = attempt.saturating_sub(1);
+        let attempts = self.exhausted(made)?;
         let why = format!(
-            "received {} times without an answer from the handler; {attempts} attempts are allowed",
-            message.receive_count - 1
+            "delivered {made} times without an answer from the handler; {attempts} attempts are allowed"
         );
         Some(Ending::Verdict(Verdict::Reject(why)))
     }
 }
 
-/// What the queue is told; `None` where a lost lease leaves us nothing to say.
-pub fn decide(
-    ending: &Ending,
-    receive_count: u32,
-    policy: &Policy,
-    random: u64,
-) -> Option<Outcome> {
-    let pause = || backoff::full_jitter(policy.first, policy.most, receive_count, random);
+/// What the queue is told of a message at its attempt number `attempt`; `None` where a lost lease
+/// leaves us nothing to say.
+pub fn decide(ending: &Ending, attempt: u32, policy: &Policy, random: u64) -> Option<Outcome> {
+    let pause = || backoff::full_jitter(policy.first, policy.most, attempt, random);
     match ending {
         Ending::Lost => None,
         Ending::Returned => Some(Outcome::Release(Duration::ZERO)),
@@ -60,11 +57,13 @@ pub fn decide(
         }
         // Never deleted in silence: the backend's own redrive policy has it from here.
         Ending::Verdict(Verdict::Reject(_)) => Some(Outcome::Release(pause())),
-        Ending::Verdict(Verdict::Retry { after, why }) => match policy.exhausted(receive_count) {
+        Ending::Verdict(Verdict::Retry { after, why }) => match policy.exhausted(attempt) {
             Some(attempts) => Some(Outcome::DeadLetter(format!(
                 "not handled in {attempts} attempts; in the last, {why}"
             ))),
-            None => Some(Outcome::Release(after.unwrap_or_else(pause))),
+            None => Some(Outcome::Release(
+                after.unwrap_or_else(pause).min(VISIBILITY_CEILING),
+            )),
         },
     }
 }
@@ -141,11 +140,8 @@ mod tests {
 
     #[test]
     fn what_kills_the_process_is_dead_lettered_by_its_count() {
-        let mut message = crate::job::samples::message("m");
-        message.receive_count = 3;
-        assert_eq!(policy(Some(3), true).on_arrival(&message), None);
-        message.receive_count = 4;
-        assert!(policy(Some(3), true).on_arrival(&message).is_some());
-        assert_eq!(policy(Some(3), false).on_arrival(&message), None);
+        assert_eq!(policy(Some(3), true).on_arrival(3), None);
+        assert!(policy(Some(3), true).on_arrival(4).is_some());
+        assert_eq!(policy(Some(3), false).on_arrival(4), None);
     }
 }

@@ -4,34 +4,40 @@
 
 pub mod batch;
 pub mod decide;
+pub mod memory;
 
 use crate::backoff;
 use crate::clock::{self, Moment};
 use crate::job::{Ending, Finished};
 use crate::lease::Claim;
-use crate::lease::settled::Settled;
 use crate::message::{Message, Mishap, Outcome, Verdict};
 use crate::queue::{ItemError, Queue};
+use crate::scheduler::room::{Permit, Room};
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
 use batch::Batcher;
 use decide::{Policy, decide};
+use memory::Memory;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio_util::sync::CancellationToken;
 
 /// How long an outcome waits for others to share its call.
 const LINGER: Duration = Duration::from_millis(5);
 /// The first and the longest pause before an outcome is told again.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// How many handled ids are remembered for each queue.
-const REMEMBERED: usize = 10_000;
+/// So many calls of one queue at once. While they are all under way, what is finished keeps its
+/// place in the room: a queue that cannot be told is not asked for more either.
+const MOST_CALLS: usize = 32;
 
 /// One queue's settlement.
 pub struct Settlement {
     queue: Arc<dyn Queue>,
     policy: Policy,
-    settled: Mutex<Settled>,
+    room: Room,
+    memory: Mutex<Memory>,
+    halt: CancellationToken,
     counters: Arc<Counters>,
 }
 
@@ -40,6 +46,8 @@ struct Item {
     outcome: Outcome,
     claim: Claim,
     tries: u32,
+    /// Its place in the room, if it kept it.
+    seat: Option<Permit>,
 }
 
 struct Answer {
@@ -48,31 +56,42 @@ struct Answer {
 }
 
 impl Settlement {
-    /// Settles on `queue` by `policy`.
-    pub fn new(queue: Arc<dyn Queue>, policy: Policy, counters: Arc<Counters>) -> Self {
+    /// Settles on `queue` by `policy`. Once `halt` is set nothing is tried again.
+    pub fn new(
+        queue: Arc<dyn Queue>,
+        policy: Policy,
+        room: Room,
+        halt: CancellationToken,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let memory = Mutex::default();
         Self {
             queue,
             policy,
-            settled: Mutex::new(Settled::new(REMEMBERED)),
+            room,
+            memory,
+            halt,
             counters,
         }
     }
 
     /// How a message ends that need not run: handled before, or out of attempts.
     pub fn on_arrival(&self, message: &Message) -> Option<Ending> {
-        if self.remembered().contains(&message.id) {
+        let memory = self.memory();
+        if memory.is_done(&message.id) {
             return Some(Ending::AlreadyDone);
         }
-        self.policy.on_arrival(message)
+        self.policy.on_arrival(memory.attempts(message))
     }
 
     /// Whether a message that was not started is better finished than given back at a stop.
     pub fn prefers_finishing(&self, message: &Message) -> bool {
-        self.policy.next_receive_is_fatal(message)
+        self.policy
+            .next_receive_is_fatal(self.memory().attempts(message))
     }
 
-    fn remembered(&self) -> std::sync::MutexGuard<'_, Settled> {
-        self.settled.lock().unwrap_or_else(PoisonError::into_inner)
+    fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Settles what comes until the senders are gone and everything is told or its lease over.
@@ -83,40 +102,46 @@ impl Settlement {
         let mut open = true;
         while open || !batch.is_empty() || !calls.is_empty() || !overtaken.is_empty() {
             let now = clock::now();
-            while let Some(items) = batch.take(now, !open) {
+            while calls.len() < MOST_CALLS
+                && let Some(items) = batch.take(now, !open)
+            {
+                let items = in_time(items, now);
                 calls.spawn(settle(self.queue.clone(), items, self.counters.clone()));
             }
+            let due = batch.next_due().filter(|_| calls.len() < MOST_CALLS);
             tokio::select! {
                 next = finished.recv(), if open => match next {
                     None => open = false,
-                    Some(finished) => self.admit(finished, &mut batch, &mut overtaken),
+                    Some(finished) => {
+                        let crowded = calls.len() >= MOST_CALLS;
+                        self.admit(finished, crowded, &mut batch, &mut overtaken);
+                    }
                 },
                 item = overtaken.next() => batch.push(item, clock::now()),
                 answer = calls.next() => self.note(answer, &mut batch),
-                () = clock::sleep_until(batch.next_due()) => {}
+                () = clock::sleep_until(due) => {}
             }
         }
     }
 
     /// Decides on one finished job and queues its outcome.
-    fn admit(&self, finished: Finished, batch: &mut Batcher<Item>, overtaken: &mut Group<Item>) {
+    fn admit(
+        &self,
+        finished: Finished,
+        crowded: bool,
+        batch: &mut Batcher<Item>,
+        overtaken: &mut Group<Item>,
+    ) {
         let Finished {
             message,
             lease,
+            permit,
             ending,
         } = finished;
-        if ending == Ending::Verdict(Verdict::Done) {
-            self.remembered().insert(&message.id);
-        }
+        let attempts = self.remember(&message, &ending);
         self.report(&message, &ending);
-        let Some(outcome) = decide(
-            &ending,
-            message.receive_count,
-            &self.policy,
-            fastrand::u64(..),
-        ) else {
-            return;
-        };
+        let outcome = decide(&ending, attempts, &self.policy, fastrand::u64(..));
+        let Some(outcome) = outcome else { return };
         let Some(claim) = lease.settle() else {
             self.counters.lost.one();
             tracing::warn!(
@@ -132,8 +157,10 @@ impl Settlement {
             outcome,
             claim,
             tries: 0,
+            seat: crowded.then_some(permit),
         };
-        if item.claim.is_quiet() {
+        // Only a release can be undone by an extension that overtakes it.
+        if !matches!(item.outcome, Outcome::Release(_)) || item.claim.is_quiet() {
             batch.push(item, clock::now());
         } else {
             overtaken.spawn(async move {
@@ -141,6 +168,18 @@ impl Settlement {
                 item
             });
         }
+    }
+
+    /// Notes what will matter when the id comes back. Answers with the attempts so far.
+    fn remember(&self, message: &Message, ending: &Ending) -> u32 {
+        let mut memory = self.memory();
+        let attempts = memory.attempts(message);
+        match ending {
+            Ending::Verdict(Verdict::Done) => memory.handled(&message.id),
+            Ending::Returned => memory.given_back(&message.id),
+            Ending::Verdict(_) | Ending::AlreadyDone | Ending::Lost => {}
+        }
+        attempts
     }
 
     fn count(&self, outcome: &Outcome, ending: &Ending) {
@@ -227,8 +266,11 @@ impl Settlement {
             .chain(std::iter::repeat_with(missing));
         for (item, result) in answer.items.into_iter().zip(results) {
             match result {
+                Ok(()) if item.outcome == Outcome::Delete => {
+                    self.memory().deleted(&item.message.id);
+                }
                 Ok(()) => {}
-                Err(ItemError::Passing(why)) => again(item, &why, now, batch),
+                Err(ItemError::Passing(why)) => self.again(item, &why, now, batch),
                 Err(error) => {
                     let Message { queue, id, .. } = &item.message;
                     tracing::warn!(queue, message_id = id, outcome = ?item.outcome, %error, "not settled; the queue delivers the message again");
@@ -236,17 +278,38 @@ impl Settlement {
             }
         }
     }
+
+    fn again(&self, mut item: Item, why: &str, now: Moment, batch: &mut Batcher<Item>) {
+        item.tries += 1;
+        item.seat.get_or_insert_with(|| self.room.overdraw(1));
+        let at = now + backoff::full_jitter(AGAIN.0, AGAIN.1, item.tries, fastrand::u64(..));
+        if at < item.claim.until() && !self.halt.is_cancelled() {
+            batch.push_later(item, at);
+        } else {
+            let Message { queue, id, .. } = &item.message;
+            tracing::warn!(queue, message_id = id, outcome = ?item.outcome, "not settled before its lease ended; the queue delivers the message again: {why}");
+        }
+    }
 }
 
-fn again(mut item: Item, why: &str, now: Moment, batch: &mut Batcher<Item>) {
-    item.tries += 1;
-    let at = now + backoff::full_jitter(AGAIN.0, AGAIN.1, item.tries, fastrand::u64(..));
-    if at < item.claim.until() {
-        batch.push_later(item, at);
-    } else {
-        let Message { queue, id, .. } = &item.message;
-        tracing::warn!(queue, message_id = id, outcome = ?item.outcome, "not settled before its lease ended; the queue delivers the message again: {why}");
+/// Leaves out what would come after its lease. A deletion may: it is right whoever holds the
+/// message now.
+fn in_time(items: Vec<Item>, now: Moment) -> Vec<Item> {
+    let late = |item: &Item| item.claim.until() <= now && item.outcome != Outcome::Delete;
+    let (late, items): (Vec<Item>, Vec<Item>) = items.into_iter().partition(late);
+    for Item {
+        message, outcome, ..
+    } in late
+    {
+        let Message { queue, id, .. } = &message;
+        tracing::warn!(
+            queue,
+            message_id = id,
+            ?outcome,
+            "not settled before its lease ended; the queue delivers the message again"
+        );
     }
+    items
 }
 
 async fn settle(queue: Arc<dyn Queue>, items: Vec<Item>, counters: Arc<Counters>) -> Answer {
@@ -254,18 +317,24 @@ async fn settle(queue: Arc<dyn Queue>, items: Vec<Item>, counters: Arc<Counters>
     let mut told = Vec::with_capacity(items.len());
     for item in items {
         told.push((item.message, item.outcome));
-        claims.push((item.claim, item.tries));
+        claims.push((item.claim, item.tries, item.seat));
     }
-    counters.settle_calls.one();
-    let results = queue.settle(&told).await;
+    let results = match told.is_empty() {
+        true => Vec::new(),
+        false => {
+            counters.settle_calls.one();
+            queue.settle(&told).await
+        }
+    };
     let items = told
         .into_iter()
         .zip(claims)
-        .map(|((message, outcome), (claim, tries))| Item {
+        .map(|((message, outcome), (claim, tries, seat))| Item {
             message,
             outcome,
             claim,
             tries,
+            seat,
         })
         .collect();
     Answer { items, results }

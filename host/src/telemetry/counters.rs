@@ -56,11 +56,11 @@ impl Drop for Held<'_> {
 pub struct Counters {
     /// Messages received, redeliveries included.
     pub received: Counter,
-    /// Messages deleted because their handler was done.
+    /// Messages whose handler was done.
     pub done: Counter,
     /// Messages released to come back.
     pub retried: Counter,
-    /// Messages moved to a dead-letter queue, or left to the backend's redrive policy.
+    /// Messages on their way to a dead-letter queue.
     pub dead: Counter,
     /// Leases that ran out under a running attempt.
     pub lost: Counter,

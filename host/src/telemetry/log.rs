@@ -5,6 +5,8 @@ use crate::clock;
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -36,6 +38,12 @@ const QUIET: &[&str] = &[
     "mio",
 ];
 
+/// How long a line waits for a reader that has not read the ones before.
+const READER: Duration = Duration::from_millis(200);
+
+/// What a pipe that polls as writable takes without blocking: `PIPE_BUF` of Linux.
+const WRITABLE: usize = 4_096;
+
 const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
 
 /// Where log lines and the progress line share one stderr.
@@ -43,6 +51,8 @@ const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
 pub struct Screen {
     pub(super) bars: MultiProgress,
     pub(super) shows_progress: bool,
+    /// Lines that were dropped since the last that was written.
+    dropped: Arc<AtomicU64>,
 }
 
 /// Sets the program's log up: the given format and filter, once per process; a second call keeps
@@ -57,11 +67,14 @@ pub fn start(format: LogFormat, level: &str) -> Screen {
     let screen = Screen {
         bars: MultiProgress::with_draw_target(target),
         shows_progress,
+        dropped: Arc::default(),
     };
     let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter(level).unwrap_or_else(|_| EnvFilter::new("info")))
-        .with_writer(screen.clone());
+        .with_writer(screen.clone())
+        // It would print to the very stream that failed, and panic.
+        .log_internal_errors(false);
     let already_set_up = match format {
         LogFormat::Text => lines.with_ansi(colours).with_timer(TimeOfDay).try_init(),
         LogFormat::Json => lines
@@ -112,6 +125,41 @@ pub struct Line<'a> {
     screen: &'a Screen,
 }
 
+impl Screen {
+    /// Writes a line, or drops it where nobody reads: a log that blocks would stop the leases.
+    fn write(&self, line: &[u8]) {
+        let mut stderr = io::stderr().lock();
+        let dropped = self.dropped.load(Relaxed);
+        let patience = if dropped == 0 { READER } else { Duration::ZERO };
+        if !writable(patience) {
+            self.dropped.fetch_add(1, Relaxed);
+            return;
+        }
+        if dropped > 0 {
+            self.dropped.store(0, Relaxed);
+            // A stream that fails has no reader to tell.
+            let _ = writeln!(
+                stderr,
+                "({dropped} log lines were dropped: nobody read them)"
+            );
+        }
+        for part in line.chunks(WRITABLE) {
+            if !writable(READER) || stderr.write_all(part).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Whether stderr takes `WRITABLE` bytes now, or within `patience`.
+fn writable(patience: Duration) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let stderr = io::stderr();
+    let mut streams = [PollFd::new(&stderr, PollFlags::OUT)];
+    let patience = Timespec::try_from(patience).ok();
+    poll(&mut streams, patience.as_ref()).is_ok_and(|ready| ready > 0)
+}
+
 impl Write for Line<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_all(bytes).map(|()| bytes.len())
@@ -119,9 +167,10 @@ impl Write for Line<'_> {
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self.screen.shows_progress {
-            true => self.screen.bars.suspend(|| io::stderr().write_all(bytes)),
-            false => io::stderr().write_all(bytes),
+            true => self.screen.bars.suspend(|| self.screen.write(bytes)),
+            false => self.screen.write(bytes),
         }
+        Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -4,3 +4,4 @@
 pub mod counters;
 pub mod log;
 pub mod progress;
+pub mod said;

@@ -195,7 +195,8 @@ impl Spawner {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let hint = self.shared.counters.spawns.fetch_add(1, Relaxed) as usize;
+        let spawned = self.shared.counters.spawns.fetch_add(1, Relaxed);
+        let hint = usize::try_from(spawned).unwrap_or_default();
         let future = Box::new(future);
         let Some(entry) = self.shared.live.admit(hint) else {
             return Err(Closed(*future));

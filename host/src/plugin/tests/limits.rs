@@ -109,3 +109,17 @@ fn messages_are_cancelled_one_by_one() {
     attempt.cancelled[1].cancel();
     assert!(guest.is_cancelled());
 }
+
+#[test]
+fn more_instances_than_the_machine_can_map_are_refused() {
+    let options = RuntimeOptions {
+        instances: usize::MAX,
+        max_memory: MAX_MEMORY,
+        cache: None,
+    };
+    let told = Runtime::start(options, timers()).err().unwrap().to_string();
+    assert!(
+        told.contains(&format!("{} instances", usize::MAX)),
+        "{told}"
+    );
+}

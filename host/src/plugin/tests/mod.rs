@@ -8,7 +8,8 @@ mod reuse;
 mod sandbox;
 mod verdicts;
 
-use super::load::{LoadError, Plugin, PluginOptions, Reuse};
+use super::Reuse;
+use super::load::{LoadError, Plugin, PluginOptions};
 use super::runtime::{Runtime, RuntimeOptions};
 use super::{Attempt, Handler};
 use crate::clock::{self, Timestamp};

@@ -3,11 +3,12 @@
 use super::deliver::{GROUP_HAS, NEXT_DUE, READ, next_due, receive, send};
 use super::look::{DEPTH, depth, names, peek, queue_id};
 use super::schema::in_memory;
-use super::settle::{Answer, MOVED, Origin, PROMOTE, REASON, SOURCE, extend, settle};
+use super::settle::{Answer, MOVED, Origin, PROMOTE, extend, settle};
 use super::turn::{Delivery, Turn};
 use crate::clock::Timestamp;
 use crate::message::{Attribute, AttributeValue, Message, Outcome, Outgoing, Receipt};
 use crate::queue::{Ask, Depth, ItemError};
+use crate::queue::{DEAD_LETTER_REASON as REASON, DEAD_LETTER_SOURCE as SOURCE};
 use rusqlite::types::Null;
 use rusqlite::{Connection, params_from_iter};
 use std::time::Duration;

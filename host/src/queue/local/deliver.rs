@@ -141,6 +141,7 @@ pub fn receive(
     let messages: Vec<_> = messages.into_iter().map(|(_, message)| message).collect();
     Ok(Received {
         drained: messages.len() < ask.max,
+        taken: None,
         messages,
     })
 }

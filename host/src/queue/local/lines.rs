@@ -120,6 +120,7 @@ impl Lines {
                     let nothing = Received {
                         messages: Vec::new(),
                         drained: true,
+                        taken: None,
                     };
                     // A caller who has gone needs no answer.
                     let _ = asked.reply.send(Ok(nothing));

@@ -242,6 +242,28 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..80)
 }
 
+/// Receives from the file and from the model; both must give the same.
+fn received(
+    turn: &mut Turn<'_>,
+    model: &mut Model,
+    origins: &[Origin],
+    queue: usize,
+    ask: Ask,
+) -> Result<Vec<(Handed, Delivery)>, TestCaseError> {
+    let peeked = peek(turn, origins[queue].id, "q", ask.max).unwrap();
+    let got = receive(turn, origins[queue].id, "q", ask).unwrap();
+    let wanted = model.receive(queue, ask);
+    prop_assert_eq!(got.drained, wanted.len() < ask.max);
+    prop_assert_eq!(got.messages.len(), wanted.len());
+    let mut handed = Vec::new();
+    for (at, (message, (id, count, hand))) in got.messages.iter().zip(wanted).enumerate() {
+        prop_assert_eq!((&message.id, message.receive_count), (&id, count));
+        prop_assert_eq!(&peeked[at].id, &id);
+        handed.push((hand, Delivery::parse(&message.receipt).unwrap()));
+    }
+    Ok(handed)
+}
+
 fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
     let connection = in_memory();
     let origins = [("q", Some("q.dead")), ("q.dead", None)].map(|(name, dead)| Origin {
@@ -280,18 +302,7 @@ fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
                     visibility: Duration::from_secs(visibility),
                     wait: Duration::ZERO,
                 };
-                let peeked = peek(&turn, origins[queue].id, "q", max).unwrap();
-                let got = receive(&mut turn, origins[queue].id, "q", ask).unwrap();
-                let wanted = model.receive(queue, ask);
-                prop_assert_eq!(got.drained, wanted.len() < max);
-                prop_assert_eq!(got.messages.len(), wanted.len());
-                for (at, (message, (id, count, hand))) in
-                    got.messages.iter().zip(wanted).enumerate()
-                {
-                    prop_assert_eq!((&message.id, message.receive_count), (&id, count));
-                    prop_assert_eq!(&peeked[at].id, &id);
-                    handed.push((hand, Delivery::parse(&message.receipt).unwrap()));
-                }
+                handed.extend(received(&mut turn, &mut model, &origins, queue, ask)?);
             }
             Step::Extend { pick, more } if !handed.is_empty() => {
                 let (hand, delivery) = *pick.get(&handed);

@@ -6,14 +6,10 @@ use super::look::queue_id;
 use super::turn::{Delivery, Entry, Lost, QueueId, Turn, date, entry, millis};
 use crate::clock::Timestamp;
 use crate::message::{Attribute, Outcome};
+use crate::queue::{DEAD_LETTER_REASON as REASON, DEAD_LETTER_SOURCE as SOURCE};
 use crate::queue::{ItemError, VISIBILITY_CEILING};
 use rusqlite::params;
 use std::time::Duration;
-
-/// The attribute that says why a message was dead-lettered.
-pub const REASON: &str = "dispatcher-dead-letter-reason";
-/// The attribute that says from which queue it came.
-pub const SOURCE: &str = "dispatcher-dead-letter-source";
 
 /// Lets the first of a group forward.
 pub const PROMOTE: &str = "UPDATE entries SET head = 1 WHERE head = 0 AND seq =

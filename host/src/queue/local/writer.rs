@@ -236,6 +236,7 @@ impl Writer {
         let care = works.iter().map(|work| work.care()).max();
         self.begin(care.unwrap_or(Care::Light))
             .map_err(Failed::Begin)?;
+        let begun = clock::now();
         let mut turn = Turn::new(&self.connection, clock::today());
         let mut served = Vec::new();
         let done = run_works(&mut turn, &self.place, works)
@@ -254,6 +255,9 @@ impl Writer {
         }
         if stirred {
             self.bell.ring();
+        }
+        for (_, _, received) in &mut served {
+            received.taken = Some(begun);
         }
         self.hand_over(served);
         Ok(())

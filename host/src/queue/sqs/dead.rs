@@ -5,14 +5,9 @@ use super::batch::MOST_BYTES;
 use super::send::{Parcel, attribute_bytes};
 use super::{Target, convert};
 use crate::message::{Attribute, AttributeValue, Message};
+use crate::queue::{DEAD_LETTER_REASON as REASON, DEAD_LETTER_SOURCE as SOURCE};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Why the message is dead, in the words of whoever gave it up.
-pub(super) const REASON: &str = "dispatcher-dead-letter-reason";
-
-/// The ARN of the queue that it died in.
-pub(super) const SOURCE: &str = "dispatcher-dead-letter-source";
 
 /// The most attributes of one message (SQS quotas).
 const MOST_ATTRIBUTES: usize = 10;

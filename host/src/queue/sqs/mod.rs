@@ -157,7 +157,11 @@ impl Queue for SqsQueue {
             .into_iter()
             .filter_map(|delivery| convert::message(delivery, name, source))
             .collect();
-        Ok(Received { messages, drained })
+        Ok(Received {
+            messages,
+            drained,
+            taken: None,
+        })
     }
 
     async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {

@@ -83,8 +83,8 @@ proptest! {
     fn every_item_of_a_slice_gets_its_step(ids in prop::collection::vec(0..5_u8, 0..10)) {
         let items: Vec<_> = ids
             .iter()
-            .enumerate()
-            .map(|(at, id)| (delivery(&id.to_string(), at as u32 + 1), Outcome::Delete))
+            .zip(1_u32..)
+            .map(|(id, count)| (delivery(&id.to_string(), count), Outcome::Delete))
             .collect();
         let plan = Plan::of(&items);
         let steps = plan.steps.len();

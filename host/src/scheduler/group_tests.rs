@@ -1,0 +1,91 @@
+//! The scheduler on a queue that keeps its groups in order, and at a stop.
+
+use super::*;
+
+#[derive(Debug)]
+struct Grouped {
+    group: &'static str,
+    _seat: Permit,
+}
+
+impl Waiting for Grouped {
+    fn group(&self) -> Option<&str> {
+        Some(self.group)
+    }
+}
+
+fn scheduler(lanes: usize) -> Scheduler<Grouped> {
+    let lane = LaneRules {
+        batch: 10,
+        poll_for: Duration::from_secs(20),
+        proof_wait: Duration::from_secs(1),
+        sleep: Duration::ZERO,
+        ordered_groups: true,
+    };
+    Scheduler::new(Rules {
+        lanes: vec![lane; lanes],
+        weights: None,
+        attempts: 10,
+        batch: 1,
+    })
+}
+
+fn at(ms: u64) -> Moment {
+    Moment::from_boot(Duration::from_millis(1_000_000 + ms))
+}
+
+fn bring(scheduler: &mut Scheduler<Grouped>, mut poll: Poll, groups: &[&'static str], now: Moment) {
+    let jobs = groups
+        .iter()
+        .map(|group| Grouped {
+            group,
+            _seat: poll.seat(),
+        })
+        .collect();
+    scheduler.answered(poll, jobs, true, now);
+}
+
+#[test]
+fn a_group_that_waits_does_not_hide_the_others() {
+    let mut scheduler = scheduler(1);
+    let poll = scheduler.plan(at(0)).remove(0);
+    bring(&mut scheduler, poll, &["a", "a"], at(1));
+    scheduler.hire();
+    let running = scheduler.next_jobs().expect("the first of the group");
+    assert!(running.replan, "the intake is to be woken");
+    let polls = scheduler.plan(at(2));
+    assert_eq!(polls.len(), 1, "the queue is asked for other groups");
+}
+
+#[test]
+fn a_failure_gives_back_what_it_would_be_overtaken_by() {
+    let mut scheduler = scheduler(1);
+    let poll = scheduler.plan(at(0)).remove(0);
+    bring(&mut scheduler, poll, &["a", "a"], at(1));
+    scheduler.hire();
+    let first = scheduler.next_jobs().expect("the first of the group");
+    let back = scheduler.ended(first.lane, [(Some("a"), true)], Duration::ZERO);
+    assert_eq!(back.len(), 1);
+    drop((back, first));
+    assert!(scheduler.next_jobs().is_none());
+    while scheduler.running > 0 {
+        scheduler.dismiss();
+    }
+    assert!(scheduler.is_at_rest() && scheduler.room().used() == 0);
+}
+
+#[test]
+fn after_a_stop_nothing_is_asked_and_what_is_kept_still_runs() {
+    let mut scheduler = scheduler(2);
+    let mut polls = scheduler.plan(at(0));
+    let (high, low) = (polls.remove(0), polls.remove(0));
+    bring(&mut scheduler, low, &["kept", "released"], at(1));
+    // Nothing is known of the higher queue, so the lower one's messages wait.
+    assert_eq!(scheduler.hire(), 0);
+    let released = scheduler.stop(|_, job| job.group == "released");
+    assert_eq!(released.len(), 1);
+    assert!(scheduler.plan(at(2)).is_empty());
+    assert_eq!(scheduler.hire(), 1);
+    assert_eq!(scheduler.next_jobs().map(|start| start.lane), Some(1));
+    drop(high);
+}

@@ -1,0 +1,140 @@
+//! What settlement remembers of messages, for a while, since their ids come back: which were
+//! handled, and how often one was given back untried. Pure; bounded.
+
+use crate::message::Message;
+use std::collections::{HashMap, VecDeque};
+
+/// So many ids of each kind.
+const REMEMBERED: usize = 10_000;
+
+/// The memory of one queue's settlement.
+#[derive(Debug)]
+pub struct Memory {
+    /// Handled; the queue has not confirmed the deletion. Kept apart from those it has, so that
+    /// they are not pushed out by the many.
+    undeleted: Recent<()>,
+    deleted: Recent<()>,
+    untried: Recent<u32>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
+            undeleted: Recent::new(REMEMBERED),
+            deleted: Recent::new(REMEMBERED),
+            untried: Recent::new(REMEMBERED),
+        }
+    }
+}
+
+impl Memory {
+    /// A handler was done with it.
+    pub fn handled(&mut self, id: &str) {
+        self.undeleted.insert(id, ());
+        self.untried.remove(id);
+    }
+
+    /// The queue has deleted it.
+    pub fn deleted(&mut self, id: &str) {
+        if self.undeleted.remove(id).is_some() {
+            self.deleted.insert(id, ());
+        }
+    }
+
+    /// It was given back without an attempt, which raised its receive count all the same.
+    pub fn given_back(&mut self, id: &str) {
+        let times = self.untried.get(id).copied().unwrap_or_default();
+        self.untried.insert(id, times + 1);
+    }
+
+    /// Whether a handler was done with it.
+    pub fn is_done(&self, id: &str) -> bool {
+        self.undeleted.get(id).is_some() || self.deleted.get(id).is_some()
+    }
+
+    /// How many of its deliveries were, or will be, attempts.
+    pub fn attempts(&self, message: &Message) -> u32 {
+        let untried = self.untried.get(&message.id).copied().unwrap_or_default();
+        message.receive_count.saturating_sub(untried).max(1)
+    }
+}
+
+/// A map that forgets the oldest entries.
+#[derive(Debug)]
+struct Recent<T> {
+    entries: HashMap<String, T>,
+    order: VecDeque<String>,
+    capacity: usize,
+}
+
+impl<T> Recent<T> {
+    fn new(capacity: usize) -> Self {
+        Self {
+            entries: HashMap::new(),
+            order: VecDeque::new(),
+            capacity,
+        }
+    }
+
+    fn insert(&mut self, id: &str, value: T) {
+        if self.entries.insert(id.to_owned(), value).is_none() {
+            self.order.push_back(id.to_owned());
+        }
+        while self.entries.len() > self.capacity
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.entries.remove(&oldest);
+        }
+        // Removed ids leave their place in the order behind.
+        if self.order.len() > 2 * self.capacity {
+            self.order.retain(|id| self.entries.contains_key(id));
+        }
+    }
+
+    fn get(&self, id: &str) -> Option<&T> {
+        self.entries.get(id)
+    }
+
+    fn remove(&mut self, id: &str) -> Option<T> {
+        self.entries.remove(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::samples;
+
+    #[test]
+    fn it_forgets_the_oldest() {
+        let mut recent = Recent::new(2);
+        for id in ["a", "b", "a", "c"] {
+            recent.insert(id, ());
+        }
+        assert!(recent.get("a").is_none());
+        assert!(recent.get("b").is_some() && recent.get("c").is_some());
+    }
+
+    #[test]
+    fn what_is_not_deleted_is_not_pushed_out_by_what_is() {
+        let mut memory = Memory::default();
+        memory.handled("stubborn");
+        for n in 0..3 * REMEMBERED {
+            memory.handled(&n.to_string());
+            memory.deleted(&n.to_string());
+        }
+        assert!(memory.is_done("stubborn"));
+        assert!(!memory.is_done("0") && memory.is_done(&(3 * REMEMBERED - 1).to_string()));
+    }
+
+    #[test]
+    fn a_delivery_without_an_attempt_is_not_counted() {
+        let mut memory = Memory::default();
+        let mut message = samples::message("behind a failing head");
+        for count in 1..=20 {
+            message.receive_count = count;
+            assert_eq!(memory.attempts(&message), 1);
+            memory.given_back(&message.id);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What is worked on stays ours, however long it takes.
+
+use crate::scene::{depth, run, send, until_depth};
+use dispatcher_tests::child::{Signal, Stream};
+
+/// Longer than three visibilities of two seconds.
+const LONG_MS: u64 = 7_000;
+
+async fn handled_once(body: String, arguments: &[&str]) {
+    let mut running = run("verdicts", arguments).start();
+    let data = running.data().clone();
+    send(data.path(), "default", [body]).await;
+    until_depth(data.path(), "default", |depth| depth.in_flight == 1).await;
+    until_depth(data.path(), "default", |depth| depth.in_flight == 0).await;
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+    let log = running.text(Stream::Err);
+    assert!(!log.contains("lost") && !log.contains("WARN"), "{log}");
+    assert_eq!(depth(data.path(), "default").await, Default::default());
+}
+
+#[tokio::test]
+async fn lesson_04_a_slow_handler_is_not_delivered_twice() {
+    handled_once(
+        format!("sleep:{LONG_MS}"),
+        &["--visibility", "2", "--max-attempts", "1"],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn lesson_25_a_guest_that_computes_does_not_starve_the_renewal_of_its_lease() {
+    let arguments = ["--visibility", "2", "--max-attempts", "1", "--workers", "1"];
+    handled_once(format!("loop-for:{LONG_MS}"), &arguments).await;
+}
+
+#[tokio::test]
+async fn a_lost_lease_stops_the_attempt_and_its_verdict_is_fenced() {
+    let mut running = run("verdicts", &["--visibility", "2", "--timeout", "1h"]).start();
+    let data = running.data().clone();
+    send(data.path(), "default", ["sleep:3600000".into()]).await;
+    until_depth(data.path(), "default", |depth| depth.in_flight == 1).await;
+    // A runner that stands still longer than its lease has lost it when it wakes.
+    running.signal(Signal::STOP);
+    until_depth(data.path(), "default", |depth| depth.waiting == 1).await;
+    running.signal(Signal::CONT);
+    running.wait_for_line(|line| line.contains("the lease was lost"));
+    running.signal(Signal::KILL);
+    assert_eq!(running.wait_exit(), 137);
+}

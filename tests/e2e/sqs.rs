@@ -1,0 +1,205 @@
+//! The same on SQS, spoken to through its SDK.
+
+use crate::scene::{printed, prints, run};
+use dispatcher_tests::child::{Program, Running, Signal, Stream};
+use dispatcher_tests::proxy::Proxy;
+use dispatcher_tests::servers::MiniStack;
+use dispatcher_tests::sqs::Server;
+
+/// A queue of its own on the shared server: the server, the queue's name and its URL.
+async fn queue(hint: &str, attributes: &[(&str, &str)]) -> (Server, String, String) {
+    let server = Server::at(&MiniStack::shared().url());
+    let name = Server::fresh_name(hint);
+    let url = server.create(&name, attributes).await;
+    (server, name, url)
+}
+
+fn start(endpoint: &str, queue: &str, more: &[&str]) -> Running {
+    let arguments = [&["--queues", queue, "--poll-for", "1"], more].concat();
+    run("verdicts", &arguments).aws(endpoint).start()
+}
+
+fn stop(running: &mut Running) {
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+}
+
+#[tokio::test]
+async fn it_drains_a_queue_and_leaves_nothing_behind() {
+    let (server, name, url) = queue("drain", &[]).await;
+    server
+        .send_many(&url, (0..500).map(|n| format!("print:{n}")))
+        .await;
+    let mut running = start(&MiniStack::shared().url(), &name, &["--concurrency", "50"]);
+    running.wait_for_lines(500, printed);
+    stop(&mut running);
+    let mut handled = prints(&running);
+    handled.sort();
+    handled.dedup();
+    assert_eq!(handled.len(), 500);
+    let left = server.counts(&url).await;
+    assert_eq!((left.waiting, left.in_flight, left.delayed), (0, 0, 0));
+}
+
+#[tokio::test]
+async fn lesson_01_a_message_that_a_poll_brings_after_the_stop_is_not_stranded() {
+    let (server, name, url) = queue("stop", &[("VisibilityTimeout", "600")]).await;
+    // Five seconds: the poll is still parked when the signal comes.
+    let arguments = ["--queues", &name, "--poll-for", "5"];
+    let proxy = Proxy::before(MiniStack::shared().address());
+    let mut running = run("verdicts", &arguments).aws(&proxy.url()).start();
+    // The first poll only proves that the queue is empty; the second is parked.
+    proxy.wait_until_seen(2, "ReceiveMessage");
+    running.signal(Signal::TERM);
+    running.wait_for_line(|line| line.contains("stopping"));
+    server.send_many(&url, ["print:late".to_owned()]).await;
+    assert_eq!(running.wait_exit(), 0);
+    let left = server.counts(&url).await;
+    assert_eq!(left.in_flight, 0, "invisible for ten minutes");
+    assert_eq!(left.waiting + prints(&running).len() as u64, 1);
+    let given_back = proxy.seen("ChangeMessageVisibilityBatch");
+    assert_eq!(
+        given_back + prints(&running).len(),
+        1,
+        "the poll brought it after the stop"
+    );
+}
+
+#[tokio::test]
+async fn lesson_04_a_slow_handler_keeps_its_lease() {
+    let (server, name, url) = queue("slow", &[("VisibilityTimeout", "2")]).await;
+    server.send_many(&url, ["sleep:7000".to_owned()]).await;
+    let proxy = Proxy::before(MiniStack::shared().address());
+    let mut running = run("verdicts", &["--queues", &name, "--poll-for", "1"])
+        .aws(&proxy.url())
+        .start();
+    proxy.wait_until_seen(1, "DeleteMessageBatch");
+    stop(&mut running);
+    assert!(proxy.seen("ChangeMessageVisibilityBatch") >= 3);
+    assert_eq!(proxy.seen("DeleteMessageBatch"), 1, "it was handled once");
+    let left = server.counts(&url).await;
+    assert_eq!((left.waiting, left.in_flight), (0, 0));
+}
+
+#[tokio::test]
+async fn a_message_that_comes_late_in_a_long_poll_keeps_its_lease() {
+    let (server, name, url) = queue("late", &[("VisibilityTimeout", "3")]).await;
+    let (_, clock, clock_url) = queue("clock", &[]).await;
+    server
+        .send_many(&clock_url, ["sleep:5000".to_owned()])
+        .await;
+    let queues = format!("{clock},{name}");
+    let endpoint = MiniStack::shared().url();
+    let mut running = run("verdicts", &["--queues", &queues, "--poll-for", "20"])
+        .aws(&endpoint)
+        .start();
+    // Once the other queue's message is done, this one's poll has waited longer than a lease lasts.
+    server.wait_until_empty(&clock_url).await;
+    server.send_many(&url, ["print:late".to_owned()]).await;
+    running.wait_for_line(|line| line.contains("late") && printed(line));
+    server.wait_until_empty(&url).await;
+    assert!(
+        !running.text(Stream::Err).contains("lost"),
+        "{}",
+        running.text(Stream::Err)
+    );
+    assert_eq!(prints(&running), ["late"]);
+    running.signal(Signal::KILL);
+    running.wait_exit();
+}
+
+const FAILED: &str = r#"{"Successful":[],"Failed":[{"Id":"0","SenderFault":false,"Code":"InternalError","Message":"try again"}]}"#;
+
+#[tokio::test]
+async fn lesson_12_a_failed_delete_is_tried_again() {
+    let (server, name, url) = queue("failed", &[]).await;
+    let proxy = Proxy::before(MiniStack::shared().address());
+    proxy.answer_next(2, "DeleteMessageBatch", 200, FAILED);
+    server.send_many(&url, ["print:once".to_owned()]).await;
+    let mut running = start(&proxy.url(), &name, &[]);
+    proxy.wait_until_seen(3, "DeleteMessageBatch");
+    stop(&mut running);
+    assert_eq!(prints(&running), ["once"]);
+    let left = server.counts(&url).await;
+    assert_eq!((left.waiting, left.in_flight), (0, 0));
+}
+
+#[tokio::test]
+async fn lesson_12_a_redelivery_of_a_done_message_is_deleted_without_running_again() {
+    let (server, name, url) = queue("redelivered", &[("VisibilityTimeout", "2")]).await;
+    let proxy = Proxy::before(MiniStack::shared().address());
+    proxy.answer_next(1_000, "DeleteMessageBatch", 500, "{}");
+    server.send_many(&url, ["print:once".to_owned()]).await;
+    let mut running = start(&proxy.url(), &name, &[]);
+    running.wait_for_line(|line| line.contains("handled before and delivered again"));
+    proxy.forget_answers();
+    server.wait_until_empty(&url).await;
+    stop(&mut running);
+    assert_eq!(prints(&running), ["once"]);
+}
+
+#[tokio::test]
+async fn a_rejected_message_goes_to_the_dead_letter_queue_with_its_reason() {
+    let (server, name, url) = queue("reject", &[]).await;
+    let (_, dead, dead_url) = queue("dead", &[]).await;
+    server
+        .send_many(&url, ["reject:bad address".to_owned()])
+        .await;
+    let mut running = start(&MiniStack::shared().url(), &name, &["--dead-letter", &dead]);
+    running.wait_for_line(|line| line.contains("dead-lettered: bad address"));
+    stop(&mut running);
+    assert_eq!(server.counts(&url).await.waiting, 0);
+    let letter = server
+        .client
+        .receive_message()
+        .queue_url(&dead_url)
+        .message_attribute_names("All")
+        .send()
+        .await;
+    let letter = letter
+        .expect("received")
+        .messages
+        .unwrap_or_default()
+        .remove(0);
+    let reason =
+        &letter.message_attributes.expect("has attributes")["dispatcher-dead-letter-reason"];
+    assert_eq!(reason.string_value(), Some("bad address"));
+}
+
+#[tokio::test]
+async fn a_kill_loses_nothing() {
+    let (server, name, url) = queue("kill", &[("VisibilityTimeout", "2")]).await;
+    server
+        .send_many(&url, (0..200).map(|n| format!("print:{n}")))
+        .await;
+    let mut handled = Vec::new();
+    for after in [20, 40, 60] {
+        let mut running = start(&MiniStack::shared().url(), &name, &["--concurrency", "5"]);
+        running.wait_for_lines(after, printed);
+        running.signal(Signal::KILL);
+        running.wait_exit();
+        handled.extend(prints(&running));
+    }
+    let mut running = start(&MiniStack::shared().url(), &name, &["--concurrency", "5"]);
+    server.wait_until_empty(&url).await;
+    stop(&mut running);
+    handled.extend(prints(&running));
+    handled.sort();
+    handled.dedup();
+    assert_eq!(handled.len(), 200);
+}
+
+#[tokio::test]
+async fn commands_speak_to_sqs_too() {
+    let (server, name, url) = queue("commands", &[]).await;
+    let endpoint = MiniStack::shared().url();
+    let call = |arguments: &[&str]| Program::new(arguments).aws(&endpoint).run();
+    let sent = call(&["send", &name, "hello", "--attribute", "colour=blue"]);
+    assert_eq!(sent.code, 0, "{sent:?}");
+    assert_eq!(server.counts(&url).await.waiting, 1);
+    let queues = call(&["queues", &name, "--json"]);
+    assert!(queues.stdout.contains("\"waiting\":1"), "{queues:?}");
+    let peek = call(&["peek", &name]);
+    assert_eq!(peek.code, 2, "{peek:?}");
+    assert!(peek.stderr.contains("receiv"), "{peek:?}");
+}
