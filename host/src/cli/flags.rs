@@ -113,7 +113,7 @@ pub struct RunArgs {
         hide_env_values = true
     )]
     pub queues: Option<String>,
-    /// The most attempts at once [default: 10]
+    /// The most attempts at once [default: 50]
     #[arg(
         long,
         value_name = "N",

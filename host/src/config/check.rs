@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 const GRACE: Duration = Duration::from_secs(30);
-const CONCURRENCY: usize = 10;
+const CONCURRENCY: usize = 50;
 const LONGEST_POLL: Duration = Duration::from_secs(20);
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(900);
