@@ -74,6 +74,8 @@ pub struct Scheduler<J> {
     batch: usize,
     /// Attempts under way.
     running: usize,
+    /// Room that polls under way have reserved.
+    reserved: usize,
     /// Since when room is free that nobody polled for because it is little.
     gathering_since: Option<Moment>,
     /// What an attempt takes, averaged.
@@ -91,6 +93,7 @@ impl<J: Waiting> Scheduler<J> {
             attempts: rules.attempts,
             batch: rules.batch,
             running: 0,
+            reserved: 0,
             gathering_since: None,
             attempt_time: Duration::ZERO,
             stopped: false,
@@ -163,6 +166,7 @@ impl<J: Waiting> Scheduler<J> {
         self.gathering_since = None;
         let room = self.room.reserve(full);
         self.order.charge(index, room.count());
+        self.reserved += room.count();
         let lane = &mut self.lanes[index];
         lane.polls += 1;
         // Room that others want is not tied up in a wait.
@@ -183,8 +187,9 @@ impl<J: Waiting> Scheduler<J> {
     /// Whether little room has been free for long enough: a tenth of what an attempt takes, so
     /// that calls bring more than one message and no more than a tenth of the capacity idles.
     fn gathered(&mut self, now: Moment) -> bool {
-        if self.running == 0 {
-            return true; // nothing will free more
+        let waiting: usize = self.lanes.iter().map(|lane| lane.ready.len()).sum();
+        if self.room.used() <= waiting + self.reserved {
+            return true; // nobody holds any who would give it back
         }
         let since = *self.gathering_since.get_or_insert(now);
         now.since(since) >= self.gathering_time()
@@ -227,6 +232,7 @@ impl<J: Waiting> Scheduler<J> {
         if poll.parked {
             self.order.charge(poll.lane, jobs.len());
         } else {
+            self.reserved -= poll.max;
             self.order
                 .refund(poll.lane, poll.max.saturating_sub(jobs.len()));
         }
@@ -238,6 +244,7 @@ impl<J: Waiting> Scheduler<J> {
     /// A poll failed; the queue rests for `rest`.
     pub fn failed(&mut self, poll: Poll, rest: Duration, now: Moment) {
         if !poll.parked {
+            self.reserved -= poll.max;
             self.order.refund(poll.lane, poll.max);
         }
         let lane = &mut self.lanes[poll.lane];
