@@ -67,6 +67,22 @@ fn queues_prints_a_table_for_people_and_an_array_for_scripts() {
 }
 
 #[test]
+fn a_look_makes_no_queue_and_names_those_there_are() {
+    let data = folder();
+    call(&data, &["send", "local:orders", "x"]);
+    for arguments in [["queues", "local:ordres"], ["peek", "local:ordres"]] {
+        let ended = Program::new(arguments).sharing(&data).run();
+        assert_eq!(ended.code, 2, "{ended:?}");
+        assert!(
+            ended.stderr.contains("did you mean `local:orders`?"),
+            "{ended:?}"
+        );
+    }
+    assert!(!call(&data, &["queues"]).stdout.contains("ordres"));
+    call(&data, &["peek", "local:orders.dead"]);
+}
+
+#[test]
 fn a_body_that_is_not_text_is_refused() {
     let data = folder();
     let file = data.path().join("bytes");

@@ -11,5 +11,6 @@ mod readme;
 mod scene;
 mod sqs;
 mod stop;
+mod terminal;
 mod unread;
 mod verdicts;

@@ -3,12 +3,6 @@
 use crate::scene::{depth, printed, run};
 use dispatcher_tests::child::{Program, Signal};
 
-#[test]
-fn it_says_its_version() {
-    let ended = Program::new(["--version"]).run();
-    assert_eq!(ended.code, 0, "{ended:?}");
-}
-
 #[tokio::test]
 async fn a_message_sent_from_another_terminal_is_handled() {
     let mut running = run("hello", &[]).start();

@@ -63,6 +63,25 @@ impl Backends {
         })
     }
 
+    /// Opens a queue to look at it. Local queues are made when they are first used; a look makes
+    /// none, so a misspelt name is told.
+    pub async fn open_existing(&self, name: &QueueName) -> Result<Arc<dyn Queue>, QueueError> {
+        if name.backend == Backend::Local {
+            let known = self.local().await?.names()?;
+            let bare = name.name.strip_suffix(".dead").unwrap_or(&name.name);
+            if !known
+                .iter()
+                .any(|known| *known == name.name || known == bare)
+            {
+                return Err(QueueError {
+                    kind: Trouble::Missing,
+                    message: "it does not exist; the first message sent to it makes it".into(),
+                });
+            }
+        }
+        self.open(name, None).await
+    }
+
     /// The queues of a backend, as far as it tells.
     pub async fn list(&self, backend: Backend) -> Result<Vec<QueueName>, QueueError> {
         let names = match backend {

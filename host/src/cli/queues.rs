@@ -105,7 +105,7 @@ async fn look(places: &Places, wanted: Vec<Which>) -> (Vec<(QueueName, Depth)>, 
     }
     let mut depths = Vec::new();
     for name in names {
-        let depth = match backends.open(&name, None).await {
+        let depth = match backends.open_existing(&name).await {
             Ok(queue) => queue.depth().await,
             Err(error) => Err(error),
         };
