@@ -299,8 +299,9 @@ fn shell_code(status: ExitStatus) -> i32 {
 }
 
 /// The program, built from this very tree in the profile of this test. Cargo builds it for its own
-/// package's suite, and not for this one, so the first test to ask builds that suite: in the words
-/// of `cargo test --workspace`, after which there is nothing left to do.
+/// package's suite, and not for this one, so the first test to ask builds it: in the very words of
+/// `cargo test --workspace`, after which nothing is left to do. Fewer words would choose other
+/// features of the dependencies, and compile them all again.
 pub fn binary() -> PathBuf {
     static BUILT: LazyLock<PathBuf> = LazyLock::new(build);
     BUILT.clone()
@@ -312,14 +313,7 @@ fn build() -> PathBuf {
     let profile = test.ancestors().nth(2).unwrap_or(Path::new("."));
     let target = profile.parent().unwrap_or(Path::new("."));
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args([
-        "test",
-        "--quiet",
-        "--workspace",
-        "--no-run",
-        "--test",
-        "binary",
-    ]);
+    cargo.args(["test", "--quiet", "--workspace", "--no-run"]);
     cargo
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env("CARGO_TARGET_DIR", target);
