@@ -5,12 +5,10 @@ use dispatcher_tests::child::Signal;
 
 #[tokio::test]
 async fn a_running_attempt_finishes_within_the_grace() {
-    let mut running = run("verdicts", &[]).start();
+    let mut running = run("verdicts", &["--log-level", "debug"]).start();
     send(running.data().path(), "default", ["sleep:1000".into()]).await;
-    until_depth(running.data().path(), "default", |depth| {
-        depth.in_flight == 1
-    })
-    .await;
+    // Received is not begun: what has not begun is given back.
+    running.wait_for_line(|line| line.contains("an attempt begins"));
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
     assert_eq!(
@@ -78,10 +76,7 @@ async fn a_second_signal_forces_the_exit() {
         )
         .start();
         send(running.data().path(), "default", ["sleep:3600000".into()]).await;
-        until_depth(running.data().path(), "default", |depth| {
-            depth.in_flight == 1
-        })
-        .await;
+        running.wait_for_line(|line| line.contains("an attempt begins"));
         running.signal(signal);
         running.wait_for_line(|line| line.contains("forces the exit from now on"));
         running.signal(signal);

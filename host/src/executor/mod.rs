@@ -6,7 +6,7 @@ pub mod pool;
 
 use crate::clock;
 use crate::job::{Ending, Job, Outbox};
-use crate::message::Verdict;
+use crate::message::{Message, Verdict};
 use crate::plugin::Handler;
 use crate::scheduler::Start;
 use crate::scheduler::board::Board;
@@ -72,6 +72,15 @@ impl Executor {
     /// One attempt: start, verdicts, hand-over.
     async fn run(&self, lane: usize, jobs: Vec<Job>) {
         let started = clock::now();
+        for job in &jobs {
+            let Message {
+                queue,
+                id,
+                receive_count,
+                ..
+            } = &job.message;
+            tracing::debug!(queue, message_id = id, receive_count, "an attempt begins");
+        }
         self.counters.attempts.one();
         let running = self.counters.running.hold();
         let limits = Limits {
