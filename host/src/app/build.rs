@@ -173,7 +173,9 @@ pub async fn routes(settings: &Settings) -> Result<Vec<Built>, Vec<Problem>> {
             .iter()
             .zip(&opened)
             .filter(|(route, queues)| {
-                let endless = queues.iter().all(|queue| !queue.identity().dead_letters);
+                // Of queues that could not be opened, nothing is known.
+                let endless =
+                    !queues.is_empty() && queues.iter().all(|queue| !queue.identity().dead_letters);
                 route.retry.attempts.is_some() && endless
             })
             .map(|(route, _)| needs_dead_letters(route)),
