@@ -65,28 +65,3 @@ pub struct Finished {
 /// Where finished jobs go: one sender per queue of a route, in the route's order. A send fails
 /// only when the process is past its end, and then the lease's drop lets the message go.
 pub type Outbox = Vec<UnboundedSender<Finished>>;
-
-/// Messages for the tests of the stages.
-#[cfg(test)]
-pub mod samples {
-    use crate::message::{Message, Receipt};
-
-    /// A first delivery.
-    pub fn message(id: &str) -> Message {
-        Message {
-            id: id.into(),
-            queue: "local:test".into(),
-            body: "hello".into(),
-            source: "local:test".into(),
-            receipt: Receipt(format!("{id}-1")),
-            receive_count: 1,
-            sent_at: None,
-            first_received_at: None,
-            group: None,
-            system_attributes: Vec::new(),
-            attributes: Vec::new(),
-            body_md5: None,
-            attributes_md5: None,
-        }
-    }
-}

@@ -145,3 +145,28 @@ pub enum Outcome {
     /// Move it to the dead-letter queue, with this reason as an attribute.
     DeadLetter(String),
 }
+
+/// Messages for tests.
+#[cfg(test)]
+pub mod samples {
+    use super::{Message, Receipt};
+
+    /// A first delivery.
+    pub fn message(id: &str) -> Message {
+        Message {
+            id: id.into(),
+            queue: "local:test".into(),
+            body: "hello".into(),
+            source: "local:test".into(),
+            receipt: Receipt(format!("{id}-1")),
+            receive_count: 1,
+            sent_at: None,
+            first_received_at: None,
+            group: None,
+            system_attributes: Vec::new(),
+            attributes: Vec::new(),
+            body_md5: None,
+            attributes_md5: None,
+        }
+    }
+}

@@ -1,9 +1,9 @@
 //! Every way in which an attempt can end.
 
 use super::*;
-use crate::job::samples;
 use crate::lease::Ledger;
 use crate::lease::book::Terms;
+use crate::message::samples;
 use crate::scheduler::room::Room;
 
 type Answer = fn(Arc<Attempt>) -> Pin<Box<dyn Future<Output = Vec<Verdict>> + Send>>;

@@ -187,8 +187,7 @@ impl<J: Waiting> Scheduler<J> {
     /// Whether little room has been free for long enough: a tenth of what an attempt takes, so
     /// that calls bring more than one message and no more than a tenth of the capacity idles.
     fn gathered(&mut self, now: Moment) -> bool {
-        let waiting: usize = self.lanes.iter().map(|lane| lane.ready.len()).sum();
-        if self.room.used() <= waiting + self.reserved {
+        if self.room.used() <= self.waiting() + self.reserved {
             return true; // nobody holds any who would give it back
         }
         let since = *self.gathering_since.get_or_insert(now);
@@ -213,8 +212,8 @@ impl<J: Waiting> Scheduler<J> {
     /// In strict order, messages held for lower queues can take all the room that the higher one
     /// needs to be asked; then it is asked beyond the room.
     fn rescue(&mut self, index: usize) -> Option<Poll> {
-        let held: usize = self.lanes.iter().map(|lane| lane.ready.len()).sum();
-        let stuck = self.running == 0 && self.room.free() == 0 && held >= self.room.used();
+        let full_of_waiting = self.room.free() == 0 && self.waiting() >= self.room.used();
+        let stuck = self.running == 0 && full_of_waiting;
         let lane = &mut self.lanes[index];
         let needed = stuck && lane.polls == 0 && !lane.ready.startable();
         needed.then(|| lane.parked_poll(index, &self.room))
@@ -252,6 +251,11 @@ impl<J: Waiting> Scheduler<J> {
         lane.fail(rest, now);
     }
 
+    /// Jobs that are here and not taken.
+    fn waiting(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.ready.len()).sum()
+    }
+
     fn competing(&self) -> Vec<usize> {
         (0..self.lanes.len())
             .filter(|&lane| !self.lanes[lane].is_idle())
@@ -264,8 +268,8 @@ impl<J: Waiting> Scheduler<J> {
         if self.startable_lane().is_none() {
             return 0;
         }
-        let waiting: usize = self.lanes.iter().map(|lane| lane.ready.len()).sum();
-        let hired = waiting
+        let hired = self
+            .waiting()
             .div_ceil(self.batch)
             .min(self.attempts - self.running);
         self.running += hired;

@@ -103,7 +103,7 @@ impl<T> Recent<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::samples;
+    use crate::message::samples;
 
     #[test]
     fn it_forgets_the_oldest() {

@@ -2,24 +2,18 @@
 
 use super::{Clients, Target};
 use crate::aws::SdkConfig;
+use crate::message::samples;
 use crate::message::{Message, Receipt};
 use std::sync::Arc;
 
 pub(super) fn delivery(id: &str, receive_count: u32) -> Message {
     Message {
-        id: id.into(),
         queue: "q".into(),
         body: "body".into(),
         source: "arn:aws:sqs:eu-west-1:123456789012:q".into(),
         receipt: Receipt(format!("{id}/{receive_count}")),
         receive_count,
-        sent_at: None,
-        first_received_at: None,
-        group: None,
-        system_attributes: Vec::new(),
-        attributes: Vec::new(),
-        body_md5: None,
-        attributes_md5: None,
+        ..samples::message(id)
     }
 }
 
