@@ -30,6 +30,17 @@ pub enum Failure {
     Retry(Option<Duration>),
     /// Never again, and why: the message goes to the dead-letter queue with this reason.
     Reject(String),
+    /// Nothing was done for it, since something that it needs is busy: the host keeps its lease,
+    /// has fewer attempts at once, and tries it again. Spends no receive, unlike a retry.
+    Busy {
+        /// How long to wait at least (whole milliseconds); without it, as the host's back-off says.
+        after: Option<Duration>,
+        /// What is busy, for the log.
+        reason: String,
+    },
+    /// Nothing was done for it, and no message will fare better until somebody acts, and why. The
+    /// host keeps its lease, receives nothing more for its route, and tries again ever more rarely.
+    Closed(String),
 }
 
 impl Failure {
@@ -155,6 +166,11 @@ impl From<Failure> for wire::Failure {
         match failure {
             Failure::Retry(delay) => Self::Retry(delay.map(whole_milliseconds)),
             Failure::Reject(why) => Self::Reject(why),
+            Failure::Busy { after, reason } => Self::Busy(wire::Busy {
+                after: after.map(whole_milliseconds),
+                reason,
+            }),
+            Failure::Closed(why) => Self::Closed(why),
         }
     }
 }

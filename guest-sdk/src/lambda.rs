@@ -12,20 +12,22 @@ pub use wire::lambda_types::{DidNotRun, Invocation, InvokeError, Request, Respon
 pub use wire::lambda_async::invoke as invoke_async;
 
 impl Failure {
-    /// What a failed invocation means for the message it was made for: again (when Lambda advises,
-    /// if it does) unless no retry can help. A function that may have run may run twice.
+    /// What a failed invocation means for the message it was made for. One that did not run is
+    /// tried again without spending a receive; one that may have run is retried by policy, so the
+    /// function may run twice; one that cannot run at all closes the route until somebody acts.
     #[must_use]
     pub fn of_invocation(error: InvokeError) -> Self {
         match error {
-            InvokeError::DidNotRun(why) => {
-                eprintln!("the function did not run: {}", why.reason);
-                Self::Retry(why.retry_after.map(Duration::from_millis))
-            }
+            InvokeError::DidNotRun(why) => Self::Busy {
+                after: why.retry_after.map(Duration::from_millis),
+                reason: why.reason,
+            },
             InvokeError::MayHaveRun(why) => {
                 eprintln!("the function may have run: {why}");
                 Self::retry()
             }
-            InvokeError::Permanent(why) | InvokeError::Forbidden(why) => Self::Reject(why),
+            InvokeError::TooLarge(why) => Self::Reject(why),
+            InvokeError::Permanent(why) | InvokeError::Forbidden(why) => Self::Closed(why),
         }
     }
 }
@@ -35,15 +37,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn advice_is_followed_and_the_hopeless_is_rejected() {
+    fn what_did_not_run_spends_no_receive_and_what_cannot_run_closes_the_route() {
         let throttled = InvokeError::DidNotRun(DidNotRun {
             reason: "busy".into(),
             retry_after: Some(20),
         });
-        let later = Failure::retry_after(Duration::from_millis(20));
+        let later = Failure::Busy {
+            after: Some(Duration::from_millis(20)),
+            reason: "busy".into(),
+        };
         assert_eq!(Failure::of_invocation(throttled), later);
-        let hopeless = InvokeError::Permanent("no such function".into());
-        let reject = Failure::reject("no such function");
-        assert_eq!(Failure::of_invocation(hopeless), reject);
+        let missing = InvokeError::Permanent("no such function".into());
+        let closed = Failure::Closed("no such function".into());
+        assert_eq!(Failure::of_invocation(missing), closed);
     }
 }

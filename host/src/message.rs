@@ -98,6 +98,16 @@ pub enum Verdict {
     },
     /// Never again, and the handler's reason.
     Reject(String),
+    /// Not begun, since something downstream is busy: its lease is kept and it is tried again.
+    Busy {
+        /// How long to wait at least; without it, as the back-off says.
+        after: Option<Duration>,
+        /// What is busy, in the handler's words.
+        why: String,
+    },
+    /// Not begun, and no message of the route would be until somebody acts: its lease is kept,
+    /// and the route receives nothing more until an attempt shows that it is open again.
+    Closed(String),
 }
 
 /// Why an attempt asks for a retry, in words a person can act on.

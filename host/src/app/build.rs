@@ -3,7 +3,7 @@
 
 use crate::aws;
 use crate::config::problem::Problem;
-use crate::config::{Plugin as PluginSettings, Route, Settings};
+use crate::config::{Code, Plugin as PluginSettings, Route, Settings};
 use crate::plugin::Handler;
 use crate::plugin::load::PluginOptions;
 use crate::plugin::runtime::{Runtime, RuntimeOptions};
@@ -236,10 +236,10 @@ fn load(
     plugin: &PluginSettings,
     problems: &mut Vec<Problem>,
 ) -> Option<Arc<dyn Handler>> {
-    if plugin.file.as_os_str().is_empty() {
+    let Code::File(file) = &plugin.code else {
         return None;
-    }
-    match runtime.load(&plugin.file, options(plugin)) {
+    };
+    match runtime.load(file, options(plugin)) {
         Ok(loaded) => Some(Arc::new(loaded)),
         Err(error) => {
             let lines = error.problems.iter();

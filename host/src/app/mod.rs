@@ -15,7 +15,11 @@ use build::Built;
 use drain::Signals;
 use route::Running;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+
+/// How long an attempt may take that nobody has said more about.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What every route of a process shares.
 pub(crate) struct Shared {
@@ -76,7 +80,7 @@ fn announce(settings: &Settings, built: &[Built]) {
         tracing::info!(
             route = route.name,
             queues = names.join(","),
-            plugin = %route.plugin.file.display(),
+            plugin = %route.plugin.code,
             concurrency = route.concurrency,
             workers = settings.workers,
             "running"

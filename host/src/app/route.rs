@@ -58,7 +58,7 @@ pub(crate) fn start(built: Built, place: usize, shared: &Shared, pool: &Pool) ->
     let executor = Arc::new(Executor {
         board: board.clone(),
         handler,
-        timeout: route.plugin.timeout,
+        timeout: route.plugin.timeout.unwrap_or(super::TIMEOUT),
         outbox: outbox.clone(),
         spawner: pool.spawner(),
         control: Handle::current(),

@@ -36,7 +36,7 @@ pub fn run(typed: Typed) -> Result<(), Failure> {
             .iter()
             .map(|queue| queue.name.to_string())
             .collect();
-        let plugin = route.plugin.file.display();
+        let plugin = &route.plugin.code;
         output::note(format!(
             "ok: route {}: {} -> {plugin}",
             route.name,

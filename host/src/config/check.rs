@@ -102,6 +102,9 @@ impl Check {
             log_format: places.log_format,
             log_level: places.log_level,
             shutdown_grace: grace.unwrap_or(GRACE),
+            name: None,
+            metrics: None,
+            admin: None,
             workers: workers.and_then(NonZeroUsize::new).unwrap_or(processors),
             routes: self.routes(flags, file),
         }
@@ -193,6 +196,7 @@ impl Check {
                     value::number(given, &(1..=10))
                 })
                 .unwrap_or(1),
+            batch_window: Duration::ZERO,
             concurrency: self
                 .read(with_defaults.one("concurrency"), |given| {
                     value::number(given, &(1..=100_000))

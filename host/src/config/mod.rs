@@ -15,12 +15,13 @@ pub use crate::telemetry::log::LogFormat;
 use flags::Flags;
 use problem::Problem;
 use section::Layers;
+use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// All that one `run` needs to know.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The folder of the embedded queue and of compiled plugins. Not created yet.
     pub data: PathBuf,
@@ -34,12 +35,36 @@ pub struct Settings {
     pub log_level: String,
     /// Threads that run guests.
     pub workers: NonZeroUsize,
+    /// What the program is called in metrics.
+    pub name: Option<String>,
+    /// Where metrics go; nowhere without.
+    pub metrics: Option<Metrics>,
+    /// Where `/healthz` and `/readyz` are served; nowhere without.
+    pub admin: Option<SocketAddr>,
     /// At least one, with different names and without a queue in common.
     pub routes: Vec<Route>,
 }
 
+/// How metrics are published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metrics {
+    /// Where they go.
+    pub sink: MetricsSink,
+    /// How often, 1 s to 1 h.
+    pub interval: Duration,
+}
+
+/// Where metrics go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricsSink {
+    /// To CloudWatch, by `PutMetricData`.
+    CloudWatch,
+    /// To stdout, one line of Embedded Metric Format per queue and interval.
+    EmbeddedFormat,
+}
+
 /// Some queues that share a plugin, a priority order and a concurrency.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Route {
     /// Unique; the plugin's name if none was given.
     pub name: String,
@@ -49,8 +74,10 @@ pub struct Route {
     pub queues: Vec<WeightedQueue>,
     /// What handles the messages.
     pub plugin: Plugin,
-    /// The most messages of one attempt, 1 to 10.
+    /// The most messages of one attempt, 1 to 10,000.
     pub batch_size: usize,
+    /// How long a message waits for others to share its attempt, up to 300 s.
+    pub batch_window: Duration,
     /// The most attempts at once, at least 1.
     pub concurrency: usize,
     /// How long a received message stays invisible unless extended, up to 12 h; `None`: as the
@@ -67,12 +94,16 @@ pub struct Route {
 }
 
 /// One queue of a route.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct WeightedQueue {
     /// Which queue.
     pub name: QueueName,
     /// Its share of the picks, 1 to 1,000,000; `None` in strict order.
     pub weight: Option<NonZeroU32>,
+    /// The most messages of it that are started in a second, greater than 0.
+    pub rate: Option<f64>,
+    /// The most attempts at its messages at once, besides the route's.
+    pub concurrency: Option<usize>,
     /// Where it was written, for problems found later: `dispatcher.toml:12`, `--queues`.
     pub at: String,
 }
@@ -96,16 +127,55 @@ pub struct Plugin {
     pub name: String,
     /// Where it was written, for problems found later: `dispatcher.toml:12`, `--plugin`.
     pub at: String,
-    /// The component; a relative path is relative to the working directory.
-    pub file: PathBuf,
-    /// How long one attempt may take, 1 ms to 12 h.
-    pub timeout: Duration,
+    /// What it is made of.
+    pub code: Code,
+    /// The Lambda functions that it may invoke: names, `name:alias` or ARNs, in which `*` stands
+    /// for any characters. A forwarder may invoke its own function besides.
+    pub allow_lambda: Vec<String>,
+    /// The most attempts that one instance works on at once, at least 1. More than 1 suits only
+    /// components whose handler is `async`.
+    pub instance_concurrency: usize,
+    /// How long one attempt may take, 1 ms to 12 h; without it 30 s, and for a forwarder as long
+    /// as its function may run and a little more.
+    pub timeout: Option<Duration>,
     /// The most memory of one instance in bytes, 64 KiB to 4 GiB.
     pub max_memory: usize,
     /// The guest's environment variables, sorted by name.
     pub env: Vec<(String, String)>,
     /// How long an instance may live; `None`: one attempt.
     pub reuse: Option<Reuse>,
+}
+
+/// What a plugin is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Code {
+    /// Nothing was named, which is a problem that has been reported.
+    Missing,
+    /// The component in this file; a relative path is relative to the working directory.
+    File(PathBuf),
+    /// The component that comes with the program and forwards messages to a Lambda function.
+    Forward(Forward),
+}
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Missing => out.write_str("nothing"),
+            Self::File(file) => write!(out, "{}", file.display()),
+            Self::Forward(forward) => write!(out, "Lambda function {}", forward.function),
+        }
+    }
+}
+
+/// How messages are forwarded to AWS Lambda.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forward {
+    /// Name, `name:alias`, `name:version` or ARN.
+    pub function: String,
+    /// Whether to leave Lambda alone with the event, and not to wait for the function's answer.
+    pub asynchronous: bool,
+    /// Whether the function's `batchItemFailures` are heeded.
+    pub partial_failures: bool,
 }
 
 /// What a command needs that only looks at queues.

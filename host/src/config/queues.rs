@@ -46,6 +46,8 @@ pub fn read(list: &[Given], problems: &mut Vec<Problem>) -> Vec<WeightedQueue> {
         queues.push(WeightedQueue {
             name,
             weight,
+            rate: None,
+            concurrency: None,
             at: given.at.clone(),
         });
     }

@@ -56,10 +56,7 @@ fn a_plugin_is_enough() {
     };
     assert_eq!(route.retry, retry);
     let plugin = &route.plugin;
-    assert_eq!(
-        (plugin.timeout, plugin.max_memory),
-        (Duration::from_secs(30), 64 << 20)
-    );
+    assert_eq!((plugin.timeout, plugin.max_memory), (None, 64 << 20));
     assert_eq!((plugin.at.as_str(), plugin.reuse), ("--plugin", None));
     assert_eq!(settings.data, PathBuf::from("/d"));
     assert_eq!(settings.shutdown_grace, Duration::from_secs(30));
@@ -149,7 +146,7 @@ fn flags_win_over_the_file_key_by_key() {
     assert_eq!(route.queues[0].weight, NonZeroU32::new(3));
     assert_eq!(route.poll_for, Duration::from_secs(5));
     let plugin = &route.plugin;
-    assert_eq!(plugin.timeout, Duration::from_secs(9));
+    assert_eq!(plugin.timeout, Some(Duration::from_secs(9)));
     assert_eq!(
         plugin.env,
         [("A".into(), "1".into()), ("B".into(), "3".into())]
@@ -160,7 +157,8 @@ fn flags_win_over_the_file_key_by_key() {
         memory: 32 << 20,
     };
     assert_eq!(plugin.reuse, Some(reuse));
-    assert!(plugin.file.is_absolute() && settings.data.is_absolute());
+    assert!(matches!(&plugin.code, Code::File(file) if file.is_absolute()));
+    assert!(settings.data.is_absolute());
 
     let list = [
         ("queues", "local:c"),
@@ -173,8 +171,8 @@ fn flags_win_over_the_file_key_by_key() {
     let route = &settings.routes[0];
     assert_eq!((route.queues.len(), route.concurrency), (1, 2));
     assert_eq!(
-        (route.plugin.file.as_path(), route.plugin.name.as_str()),
-        (Path::new("o.wasm"), "thumbs")
+        (&route.plugin.code, route.plugin.name.as_str()),
+        (&Code::File("o.wasm".into()), "thumbs")
     );
     let data = std::path::absolute("d").expect("a working folder");
     assert_eq!(settings.data, data);
@@ -269,8 +267,8 @@ fn a_file_that_is_not_there() {
     assert_eq!(problems.len(), 2, "{problems:?}");
     let (settings, only) = from_flags(&[("config", "/nowhere/d.toml")]);
     assert_eq!(
-        (only.len(), settings.routes[0].plugin.file.as_path()),
-        (1, Path::new(""))
+        (only.len(), &settings.routes[0].plugin.code),
+        (1, &Code::Missing)
     );
     assert!(problems[0].starts_with("--config: cannot read `/nowhere/d.toml`: No such file"));
 }

@@ -50,7 +50,10 @@ pub fn decide(ending: &Ending, attempt: u32, policy: &Policy, random: u64) -> Op
     let pause = || backoff::full_jitter(policy.first, policy.most, attempt, random);
     match ending {
         Ending::Lost => None,
-        Ending::Returned => Some(Outcome::Release(Duration::ZERO)),
+        // What is busy is held by the scheduler; what still comes here is on its way out.
+        Ending::Returned | Ending::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => {
+            Some(Outcome::Release(Duration::ZERO))
+        }
         Ending::AlreadyDone | Ending::Verdict(Verdict::Done) => Some(Outcome::Delete),
         Ending::Verdict(Verdict::Reject(why)) if policy.dead_letters => {
             Some(Outcome::DeadLetter(why.clone()))

@@ -248,7 +248,9 @@ impl Settlement {
                     "handled before and delivered again; deleted without running"
                 );
             }
-            Ending::Verdict(Verdict::Done) | Ending::Returned => {}
+            // A busy downstream is reported for the route, not for each message.
+            Ending::Verdict(Verdict::Done | Verdict::Busy { .. } | Verdict::Closed(_))
+            | Ending::Returned => {}
         }
     }
 

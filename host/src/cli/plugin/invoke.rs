@@ -4,10 +4,10 @@ use super::super::flags::{GuestArgs, LogArgs};
 use super::super::input::MessageArgs;
 use super::super::{Typed, block_on, output};
 use super::settings;
-use crate::app::build;
+use crate::app::{self, build};
 use crate::clock;
-use crate::config::Plugin;
 use crate::config::problem::Problem;
+use crate::config::{Code, Plugin};
 use crate::error::{Exit, Failure};
 use crate::message::{Message, Mishap, Receipt, Verdict};
 use crate::plugin::runtime::{Runtime, RuntimeOptions};
@@ -89,6 +89,10 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
 }
 
 async fn attempt(plugin: &Plugin, cache: PathBuf, message: Message) -> Result<Verdict, Failure> {
+    let Code::File(file) = &plugin.code else {
+        return Err(Failure::new(Exit::Usage, "no component to invoke"));
+    };
+    let timeout = plugin.timeout.unwrap_or(app::TIMEOUT);
     let options = |cache| RuntimeOptions {
         instances: 1,
         max_memory: plugin.max_memory,
@@ -99,7 +103,7 @@ async fn attempt(plugin: &Plugin, cache: PathBuf, message: Message) -> Result<Ve
         .or_else(|_| Runtime::start(options(None), Handle::current()))
         .map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
     let loaded = runtime
-        .load(&plugin.file, build::options(plugin))
+        .load(file, build::options(plugin))
         .map_err(|error| {
             let at = error.file.display().to_string();
             let problems = error.problems.iter();
@@ -112,8 +116,8 @@ async fn attempt(plugin: &Plugin, cache: PathBuf, message: Message) -> Result<Ve
     let attempt = Attempt {
         messages: vec![message],
         cancelled: vec![CancellationToken::new()],
-        deadline: clock::now() + plugin.timeout,
-        deadline_date: clock::today() + plugin.timeout,
+        deadline: clock::now() + timeout,
+        deadline_date: clock::today() + timeout,
     };
     let verdicts = loaded.handle(Arc::new(attempt)).await;
     verdicts
@@ -127,10 +131,16 @@ fn as_json(verdict: &Verdict) -> Value {
         Verdict::Done => json!({ "verdict": "done" }),
         Verdict::Retry { after, why } => json!({
             "verdict": "retry",
-            "after_ms": after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
+            "after_ms": after.map(milliseconds),
             "why": why.to_string(),
         }),
         Verdict::Reject(why) => json!({ "verdict": "reject", "why": why }),
+        Verdict::Busy { after, why } => json!({
+            "verdict": "busy",
+            "after_ms": after.map(milliseconds),
+            "why": why,
+        }),
+        Verdict::Closed(why) => json!({ "verdict": "closed", "why": why }),
     }
 }
 
@@ -145,7 +155,16 @@ fn as_text(verdict: &Verdict) -> String {
         }
         Verdict::Retry { after: None, why } => format!("retry: {why}"),
         Verdict::Reject(why) => format!("reject: {why}"),
+        Verdict::Busy { after, why } => match after {
+            Some(after) => format!("busy for {}: {why}", humantime::format_duration(*after)),
+            None => format!("busy: {why}"),
+        },
+        Verdict::Closed(why) => format!("closed: {why}"),
     }
+}
+
+fn milliseconds(after: std::time::Duration) -> u64 {
+    u64::try_from(after.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -6,13 +6,12 @@ use crate::config::flags::Flags;
 use crate::config::problem::Problem;
 use crate::config::section::{Given, Layers, Section};
 use crate::config::value::{self, Bare};
-use crate::config::{Plugin, Reuse};
+use crate::config::{Code, Plugin, Reuse};
 use crate::queue::VISIBILITY_CEILING;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-const TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_MEMORY: usize = 64 << 20;
 const REUSE_COUNT: u64 = 1_000;
 const REUSE_AGE: Duration = Duration::from_secs(600);
@@ -64,7 +63,7 @@ impl Check {
             _ => &[&stand_in],
         };
         Plugin {
-            file: PathBuf::new(),
+            code: Code::Missing,
             ..self.plugin("missing", &section.at, Layers(layers))
         }
     }
@@ -95,15 +94,14 @@ impl Check {
         Plugin {
             name: name.to_owned(),
             at: file.map_or_else(|| at.to_owned(), |given| given.at.clone()),
-            file: self
+            code: self
                 .read(file, |given| value::text(given, "a component's file"))
-                .map(PathBuf::from)
-                .unwrap_or_default(),
-            timeout: self
-                .read(layers.one("timeout"), |given| {
-                    value::duration(given, Bare::Refused, &attempt)
-                })
-                .unwrap_or(TIMEOUT),
+                .map_or(Code::Missing, |file| Code::File(file.into())),
+            allow_lambda: Vec::new(),
+            instance_concurrency: 1,
+            timeout: self.read(layers.one("timeout"), |given| {
+                value::duration(given, Bare::Refused, &attempt)
+            }),
             max_memory,
             env,
             reuse: layers.has("reuse").then(|| self.reuse(layers, max_memory)),

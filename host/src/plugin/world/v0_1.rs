@@ -226,6 +226,11 @@ fn verdict(failure: types::Failure) -> Verdict {
             why: Mishap::Asked,
         },
         types::Failure::Reject(why) => Verdict::Reject(why),
+        types::Failure::Busy(busy) => Verdict::Busy {
+            after: busy.after.map(Duration::from_millis),
+            why: busy.reason,
+        },
+        types::Failure::Closed(why) => Verdict::Closed(why),
     }
 }
 
