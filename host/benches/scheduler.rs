@@ -8,7 +8,8 @@ use dispatcher::clock::{self, Moment};
 use dispatcher::scheduler::lane::LaneRules;
 use dispatcher::scheduler::ready::Waiting;
 use dispatcher::scheduler::room::Permit;
-use dispatcher::scheduler::{Poll, Rules, Scheduler};
+use dispatcher::scheduler::{Ended, Fate, Limits, Poll, Rules, Scheduler};
+use dispatcher::throttle::control::Showed;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 use std::hint::black_box;
@@ -65,8 +66,12 @@ impl Route {
         let rules = Rules {
             lanes: vec![lane; lanes],
             weights: weighted.then(|| (1..=5).cycle().take(lanes).collect()),
-            attempts: waiting + SPARE,
             batch: 1,
+            limits: Limits {
+                attempts: waiting + SPARE,
+                window: Duration::ZERO,
+                lanes: Vec::new(),
+            },
         };
         let mut route = Self {
             scheduler: Scheduler::new(rules),
@@ -101,7 +106,7 @@ impl Route {
             let jobs: Vec<Job> = (0..poll.max).map(|_| self.job(&mut poll)).collect();
             brought += jobs.len();
             self.scheduler.answered(poll, jobs, false, self.now);
-            black_box(self.scheduler.hire());
+            black_box(self.scheduler.hire(self.now));
         }
         brought
     }
@@ -119,11 +124,16 @@ impl Route {
     /// Runs so many attempts of one message, each to its end.
     fn leave(&mut self, count: usize) {
         for _ in 0..count {
-            let start = self.scheduler.next_jobs().expect("something waits");
+            let start = self.scheduler.next_jobs(self.now).expect("something waits");
             let (lane, jobs) = (start.lane, start.jobs);
-            let ends = jobs.iter().map(|job| (job.group.as_deref(), false));
-            let back = self.scheduler.ended(lane, ends, Duration::from_millis(1));
-            assert!(back.is_empty(), "nothing failed");
+            let fates = jobs.iter().map(|job| (job.group.as_deref(), Fate::Done));
+            let ended = Ended {
+                lane,
+                began: self.now,
+                showed: Showed::Open,
+            };
+            let after = self.scheduler.ended(ended, fates, self.now);
+            assert!(after.overtaking.is_empty(), "nothing failed");
             black_box(jobs.first().map(|job| job.number));
         }
     }
@@ -208,12 +218,12 @@ fn heap(waiting: usize) -> f64 {
 fn blocked_group(waiting: usize) -> f64 {
     const ROUNDS: usize = 50;
     let mut route = Route::new(waiting, 1, false, 1);
-    route.scheduler.hire();
-    let running = route.scheduler.next_jobs();
+    route.scheduler.hire(route.now);
+    let running = route.scheduler.next_jobs(route.now);
     assert!(running.is_some(), "the group's first job starts");
     let start = clock::now();
     for _ in 0..ROUNDS {
-        assert_eq!(route.scheduler.hire(), 0, "the group is busy");
+        assert_eq!(route.scheduler.hire(route.now), 0, "the group is busy");
     }
     each(clock::now().since(start), ROUNDS) / 1e3
 }

@@ -16,6 +16,10 @@ pub struct Job {
     pub lease: Lease,
     /// Its place in the room; given back when its outcome is on its way.
     pub permit: Permit,
+    /// How often in a row it was begun in vain, its downstream being busy.
+    pub holds: u32,
+    /// Whether its next delivery would be its last word: it is better finished than given back.
+    pub last_chance: bool,
 }
 
 impl Waiting for Job {
@@ -65,3 +69,41 @@ pub struct Finished {
 /// Where finished jobs go: one sender per queue of a route, in the route's order. A send fails
 /// only when the process is past its end, and then the lease's drop lets the message go.
 pub type Outbox = Vec<UnboundedSender<Finished>>;
+
+/// Sends a job that ended on to the settlement of its queue.
+pub fn hand_on(outbox: &Outbox, lane: usize, job: Job, ending: Ending) {
+    // See `Outbox`: without a receiver the lease's drop lets the message go.
+    let _ = outbox[lane].send(job.finish(ending));
+}
+
+/// Jobs for tests.
+#[cfg(test)]
+pub mod samples {
+    use super::Job;
+    use crate::clock;
+    use crate::lease::Ledger;
+    use crate::lease::book::Terms;
+    use crate::message::samples;
+    use crate::scheduler::room::Room;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// A job on a message of this id, with a lease of 30 s that nobody extends.
+    pub fn job(id: &str) -> Job {
+        let message = samples::message(id);
+        let terms = Terms {
+            queue: 0,
+            receipt: message.receipt.clone(),
+            received: clock::now(),
+            visibility: Duration::from_secs(30),
+        };
+        let lease = Arc::new(Ledger::default()).open([terms]).remove(0);
+        Job {
+            message,
+            lease,
+            permit: Room::new(1).reserve(1),
+            holds: 0,
+            last_chance: false,
+        }
+    }
+}

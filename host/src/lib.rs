@@ -19,3 +19,4 @@ pub mod scheduler;
 pub mod settlement;
 pub mod tasks;
 pub mod telemetry;
+pub mod throttle;

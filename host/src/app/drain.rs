@@ -10,6 +10,7 @@ use crate::executor::pool::{Close, Pool};
 use crate::tasks::{self, Group};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 /// Exit codes of a forced stop: 128 and the signal's number, as shells count.
 const FORCED_INTERRUPT: i32 = 130;
@@ -79,7 +80,7 @@ pub(crate) async fn until_stopped(
     });
     let mut finishing = Group::new();
     for route in routes {
-        finishing.spawn(finish(route, grace_ends + LAST_POLLS));
+        finishing.spawn(finish(route, shared.halt.clone(), grace_ends + LAST_POLLS));
     }
     while !finishing.is_empty() {
         tokio::select! {
@@ -114,7 +115,7 @@ fn broken() -> Problem {
 
 /// Ends the stages in the order in which messages pass them. A poll that is not answered even
 /// until `latest` is given up.
-async fn finish(route: Running, latest: Moment) {
+async fn finish(route: Running, halt: CancellationToken, latest: Moment) {
     let Running {
         board,
         intake,
@@ -132,8 +133,18 @@ async fn finish(route: Running, latest: Moment) {
         if board.lock().is_at_rest() {
             break;
         }
-        executor.hire();
-        retired.await;
+        if halt.is_cancelled() {
+            executor.give_back();
+        } else {
+            executor.hire();
+        }
+        let now = clock::now();
+        let attention = board.lock().next_attention(now);
+        tokio::select! {
+            () = retired => {}
+            () = clock::sleep_until(attention) => {}
+            () = halt.cancelled(), if !halt.is_cancelled() => {}
+        }
     }
     drop(executor);
     while !settlements.is_empty() {

@@ -11,6 +11,7 @@ use crate::executor::pool::Pool;
 use crate::lease::{Ledger, keeper};
 use crate::tasks;
 use crate::telemetry::counters::Counters;
+use crate::telemetry::readiness::Readiness;
 use build::Built;
 use drain::Signals;
 use route::Running;
@@ -27,6 +28,8 @@ pub(crate) struct Shared {
     pub ledger: Arc<Ledger>,
     /// What is counted.
     pub counters: Arc<Counters>,
+    /// What keeps the program from being ready.
+    pub readiness: Arc<Readiness>,
     /// Set when nothing more is to be received.
     pub stop: CancellationToken,
     /// Set when running attempts must end.
@@ -45,6 +48,7 @@ pub async fn run(settings: &Settings, counters: Arc<Counters>) -> Result<(), Vec
     let shared = Shared {
         ledger: Arc::default(),
         counters,
+        readiness: Arc::default(),
         stop: CancellationToken::new(),
         halt: CancellationToken::new(),
         broken: CancellationToken::new(),

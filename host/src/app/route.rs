@@ -4,6 +4,7 @@ use super::Shared;
 use super::build::Built;
 use crate::config::Route;
 use crate::executor::Executor;
+use crate::executor::downstream::Downstream;
 use crate::executor::pool::Pool;
 use crate::intake::{Arrivals, Intake, Source};
 use crate::job::{Ending, Job};
@@ -11,9 +12,9 @@ use crate::lease::book::SHORTEST_VISIBILITY;
 use crate::message::Message;
 use crate::queue::{Identity, Queue};
 use crate::scheduler::board::Board;
-use crate::scheduler::lane::LaneRules;
+use crate::scheduler::lane::{LaneLimits, LaneRules};
 use crate::scheduler::room::Room;
-use crate::scheduler::{Rules, Scheduler};
+use crate::scheduler::{Limits, Rules, Scheduler};
 use crate::settlement::Settlement;
 use crate::settlement::decide::Policy;
 use crate::tasks::{self, Group, Task};
@@ -64,6 +65,7 @@ pub(crate) fn start(built: Built, place: usize, shared: &Shared, pool: &Pool) ->
         control: Handle::current(),
         halt: shared.halt.clone(),
         counters: shared.counters.clone(),
+        downstream: Downstream::new(&route.name, route.concurrency, shared.readiness.clone()),
     });
     let source = |(at, queue): (usize, &Arc<dyn Queue>)| Source {
         visibility: route
@@ -128,8 +130,19 @@ fn rules(route: &Route, queues: &[Arc<dyn Queue>]) -> Rules {
             .iter()
             .map(|queue| Some(queue.weight?.get()))
             .collect(),
-        attempts: route.concurrency,
         batch: route.batch_size,
+        limits: Limits {
+            attempts: route.concurrency,
+            window: route.batch_window,
+            lanes: route
+                .queues
+                .iter()
+                .map(|queue| LaneLimits {
+                    rate: queue.rate,
+                    attempts: queue.concurrency,
+                })
+                .collect(),
+        },
     }
 }
 

@@ -3,8 +3,10 @@
 
 use crate::clock;
 use crate::job::{Ending, Job};
-use crate::message::{Mishap, Verdict};
+use crate::lease::Lease;
+use crate::message::{Message, Mishap, Verdict};
 use crate::plugin::{Attempt, Handler};
+use crate::scheduler::room::Permit;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
@@ -40,20 +42,20 @@ pub async fn attempt(
     limits: Limits<'_>,
 ) -> Vec<(Job, Ending)> {
     let mut messages = Vec::with_capacity(jobs.len());
-    let mut held = Vec::with_capacity(jobs.len());
-    for Job {
-        message,
-        lease,
-        permit,
-    } in jobs
-    {
-        lease.check(clock::now());
-        messages.push(message);
-        held.push((lease, permit));
+    let mut kept = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        job.lease.check(clock::now());
+        messages.push(job.message);
+        kept.push(Kept {
+            lease: job.lease,
+            permit: job.permit,
+            holds: job.holds,
+            last_chance: job.last_chance,
+        });
     }
     let attempt = Arc::new(Attempt {
         messages,
-        cancelled: held.iter().map(|(lease, _)| lease.lost().clone()).collect(),
+        cancelled: kept.iter().map(|kept| kept.lease.lost().clone()).collect(),
         deadline: clock::now() + limits.timeout,
         deadline_date: clock::today() + limits.timeout,
     });
@@ -66,19 +68,30 @@ pub async fn attempt(
         .map(CancellationToken::is_cancelled)
         .collect();
     let endings = endings(end, &lost, limits.timeout);
-    let jobs = attempt.messages.into_iter().zip(held);
+    let jobs = attempt.messages.into_iter().zip(kept);
     jobs.zip(endings)
-        .map(|((message, (lease, permit)), ending)| {
-            (
-                Job {
-                    message,
-                    lease,
-                    permit,
-                },
-                ending,
-            )
-        })
+        .map(|((message, kept), ending)| (kept.with(message), ending))
         .collect()
+}
+
+/// A job without its message, which the handler has.
+struct Kept {
+    lease: Lease,
+    permit: Permit,
+    holds: u32,
+    last_chance: bool,
+}
+
+impl Kept {
+    fn with(self, message: Message) -> Job {
+        Job {
+            message,
+            lease: self.lease,
+            permit: self.permit,
+            holds: self.holds,
+            last_chance: self.last_chance,
+        }
+    }
 }
 
 async fn run(handler: &dyn Handler, attempt: &Arc<Attempt>, limits: Limits<'_>) -> End {

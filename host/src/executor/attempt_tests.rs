@@ -1,10 +1,7 @@
 //! Every way in which an attempt can end.
 
 use super::*;
-use crate::lease::Ledger;
-use crate::lease::book::Terms;
-use crate::message::samples;
-use crate::scheduler::room::Room;
+use crate::job::samples::job;
 
 type Answer = fn(Arc<Attempt>) -> Pin<Box<dyn Future<Output = Vec<Verdict>> + Send>>;
 
@@ -19,22 +16,6 @@ impl Handler for Scripted {
 
     async fn handle(&self, attempt: Arc<Attempt>) -> Vec<Verdict> {
         (self.0)(attempt).await
-    }
-}
-
-fn job(id: &str) -> Job {
-    let message = samples::message(id);
-    let terms = Terms {
-        queue: 0,
-        receipt: message.receipt.clone(),
-        received: clock::now(),
-        visibility: Duration::from_secs(30),
-    };
-    let lease = Arc::new(Ledger::default()).open([terms]).remove(0);
-    Job {
-        message,
-        lease,
-        permit: Room::new(1).reserve(1),
     }
 }
 

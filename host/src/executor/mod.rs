@@ -2,16 +2,20 @@
 //! them together, and hands them on. Knows no other stage and no plugin by name.
 
 pub mod attempt;
+mod conclude;
+pub mod downstream;
 pub mod pool;
 
-use crate::clock;
-use crate::job::{Ending, Job, Outbox};
-use crate::message::{Message, Verdict};
+use crate::clock::{self, Moment};
+use crate::job::{Ending, Job, Outbox, hand_on};
+use crate::message::Message;
 use crate::plugin::Handler;
-use crate::scheduler::Start;
 use crate::scheduler::board::Board;
+use crate::scheduler::{After, Ended, Fate, Start};
 use crate::telemetry::counters::Counters;
 use attempt::{Limits, attempt};
+use conclude::Pause;
+use downstream::Downstream;
 use pool::Spawner;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,18 +40,28 @@ pub struct Executor {
     pub halt: CancellationToken,
     /// What is counted.
     pub counters: Arc<Counters>,
+    /// Says when what the handler needs is busy or closed.
+    pub downstream: Downstream,
 }
 
 impl Executor {
-    /// Starts as many workers as there is work for. To be called whenever jobs arrived or a queue
-    /// turned out to be empty.
+    /// Starts as many workers as there is work for. To be called whenever jobs arrived or may
+    /// start, or a queue turned out to be empty.
     pub fn hire(self: &Arc<Self>) {
-        let hired = self.board.lock().hire();
+        let hired = self.board.lock().hire(clock::now());
         for _ in 0..hired {
             if self.spawner.spawn(self.clone().work()).is_err() {
                 // The pool is closed only once nothing runs or waits any more.
                 self.board.lock().dismiss();
             }
+        }
+    }
+
+    /// Gives back what has not begun.
+    pub fn give_back(&self) {
+        let released = self.board.lock().stop(|_, _| true);
+        for (lane, job) in released {
+            hand_on(&self.outbox, lane, job, Ending::Returned);
         }
     }
 
@@ -57,21 +71,23 @@ impl Executor {
             ended: false,
         };
         loop {
-            let next = self.board.lock().next_jobs();
+            let next = self.board.lock().next_jobs(clock::now());
             let Some(Start { lane, jobs, replan }) = next else {
                 break;
             };
             if replan {
                 self.board.replan.notify_one();
             }
-            self.run(lane, jobs).await;
+            if self.run(lane, jobs).await {
+                self.hire();
+            }
         }
         hire.ended = true;
     }
 
-    /// One attempt: start, verdicts, hand-over.
-    async fn run(&self, lane: usize, jobs: Vec<Job>) {
-        let started = clock::now();
+    /// One attempt: start, verdicts, hand-over. Whether there may be work for more workers.
+    async fn run(&self, lane: usize, jobs: Vec<Job>) -> bool {
+        let began = clock::now();
         for job in &jobs {
             let Message {
                 queue,
@@ -88,18 +104,59 @@ impl Executor {
             halt: &self.halt,
             control: &self.control,
         };
-        let ended = attempt(&*self.handler, jobs, limits).await;
+        let mut ended = attempt(&*self.handler, jobs, limits).await;
         drop(running);
-        let took = clock::now().since(started);
-        let groups = ended
-            .iter()
-            .map(|(job, ending)| (job.message.group.as_deref(), !is_done(ending)));
-        let overtaking = self.board.lock().ended(lane, groups, took);
-        let returned = overtaking.into_iter().map(|job| (job, Ending::Returned));
-        for (job, ending) in ended.into_iter().chain(returned) {
-            // See `Outbox`: without a receiver the lease's drop lets the message go.
-            let _ = self.outbox[lane].send(job.finish(ending));
+        if self.board.lock().orders_groups(lane) {
+            conclude::in_group_order(&mut ended);
         }
+        if self.halt.is_cancelled() {
+            conclude::let_go(&mut ended);
+        }
+        let (over, after) = self.conclude(lane, began, ended);
+        let returned = after.overtaking.into_iter();
+        let returned = returned.map(|job| (job, Ending::Returned));
+        for (job, ending) in over.into_iter().chain(returned) {
+            hand_on(&self.outbox, lane, job, ending);
+        }
+        after.hire
+    }
+
+    /// Tells the scheduler what the attempt has shown, and gives it back what is to be held.
+    fn conclude(
+        &self,
+        lane: usize,
+        began: Moment,
+        ended: Vec<(Job, Ending)>,
+    ) -> (Vec<(Job, Ending)>, After<Job>) {
+        let now = clock::now();
+        let showed = conclude::showed(ended.iter().map(|(_, ending)| ending));
+        let mut scheduler = self.board.lock();
+        let fates = ended
+            .iter()
+            .map(|(job, ending)| (job.message.group.as_deref(), conclude::fate(ending)));
+        let attempted = Ended {
+            lane,
+            began,
+            showed,
+        };
+        let after = scheduler.ended(attempted, fates, now);
+        let (held, over): (Vec<_>, Vec<_>) = ended
+            .into_iter()
+            .partition(|(_, ending)| conclude::fate(ending) == Fate::Kept);
+        let why = conclude::why(&held);
+        if let Some(Pause { not_before, until }) = conclude::pause(&held, now, fastrand::u64(..)) {
+            self.counters.held.many(held.len());
+            let again = held.into_iter().map(|(job, _)| Job {
+                holds: job.holds.saturating_add(1),
+                ..job
+            });
+            scheduler.hold(lane, again.collect(), not_before, until);
+        }
+        let (limit, closed) = (scheduler.attempts_limit(), scheduler.is_closed());
+        drop(scheduler);
+        self.downstream
+            .note(showed, why.as_deref(), limit, closed, now);
+        (over, after)
     }
 }
 
@@ -118,8 +175,4 @@ impl Drop for Hire {
         self.board.replan.notify_one();
         self.board.retired.notify_one();
     }
-}
-
-fn is_done(ending: &Ending) -> bool {
-    matches!(ending, Ending::Verdict(Verdict::Done))
 }

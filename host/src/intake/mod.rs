@@ -4,7 +4,7 @@
 pub mod trouble;
 
 use crate::clock::{self, Moment};
-use crate::job::{Ending, Job, Outbox};
+use crate::job::{Ending, Job, Outbox, hand_on};
 use crate::lease::Ledger;
 use crate::lease::book::Terms;
 use crate::message::Message;
@@ -34,7 +34,7 @@ pub trait Arrivals: Send + Sync {
     fn ending(&self, lane: usize, message: &Message) -> Option<Ending>;
     /// Whether a message that was not started is better finished than given back at a stop.
     fn prefers_finishing(&self, lane: usize, message: &Message) -> bool;
-    /// Jobs have arrived, or a queue turned out to be empty.
+    /// Jobs have arrived or may start now, or a queue turned out to be empty.
     fn arrived(&self);
 }
 
@@ -82,7 +82,7 @@ impl Intake {
                 answer = polls.next() => self.take(answer, &mut troubles),
                 () = room.freed() => {}
                 () = self.board.replan.notified() => {}
-                () = clock::sleep_until(next) => {}
+                () = clock::sleep_until(next) => self.arrivals.arrived(),
                 () = self.stop.cancelled(), if !stopping => {
                     stopping = true;
                     self.release_waiting();
@@ -159,9 +159,11 @@ impl Intake {
         let seated = messages.into_iter().zip(leases);
         seated
             .map(|(message, lease)| Job {
+                last_chance: self.arrivals.prefers_finishing(poll.lane, &message),
                 message,
                 lease,
                 permit: poll.seat(),
+                holds: 0,
             })
             .collect()
     }
@@ -170,7 +172,7 @@ impl Intake {
     fn sort_out(&self, lane: usize, jobs: Vec<Job>) -> Vec<Job> {
         let stopping = self.stop.is_cancelled();
         let ending = |job: &Job| {
-            let given_back = stopping && !self.arrivals.prefers_finishing(lane, &job.message);
+            let given_back = stopping && !job.last_chance;
             let needless = self.arrivals.ending(lane, &job.message);
             needless.or_else(|| given_back.then_some(Ending::Returned))
         };
@@ -178,25 +180,17 @@ impl Intake {
         for job in jobs {
             match ending(&job) {
                 None => run.push(job),
-                Some(ending) => self.hand_on(lane, job, ending),
+                Some(ending) => hand_on(&self.outbox, lane, job, ending),
             }
         }
         run
     }
 
     fn release_waiting(&self) {
-        let released = self
-            .board
-            .lock()
-            .stop(|lane, job| !self.arrivals.prefers_finishing(lane, &job.message));
+        let released = self.board.lock().stop(|_, job| !job.last_chance);
         for (lane, job) in released {
-            self.hand_on(lane, job, Ending::Returned);
+            hand_on(&self.outbox, lane, job, Ending::Returned);
         }
-    }
-
-    fn hand_on(&self, lane: usize, job: Job, ending: Ending) {
-        // See `Outbox`: without a receiver the lease's drop lets the message go.
-        let _ = self.outbox[lane].send(job.finish(ending));
     }
 }
 

@@ -1,6 +1,7 @@
 //! The scheduler on a queue that keeps its groups in order, and at a stop.
 
 use super::*;
+use crate::throttle::control::Showed;
 
 #[derive(Debug)]
 struct Grouped {
@@ -25,8 +26,12 @@ fn scheduler(lanes: usize) -> Scheduler<Grouped> {
     Scheduler::new(Rules {
         lanes: vec![lane; lanes],
         weights: None,
-        attempts: 10,
         batch: 1,
+        limits: Limits {
+            attempts: 10,
+            window: Duration::ZERO,
+            lanes: Vec::new(),
+        },
     })
 }
 
@@ -50,8 +55,8 @@ fn a_group_that_waits_does_not_hide_the_others() {
     let mut scheduler = scheduler(1);
     let poll = scheduler.plan(at(0)).remove(0);
     bring(&mut scheduler, poll, &["a", "a"], at(1));
-    scheduler.hire();
-    let running = scheduler.next_jobs().expect("the first of the group");
+    scheduler.hire(at(1));
+    let running = scheduler.next_jobs(at(2)).expect("the first of the group");
     assert!(running.replan, "the intake is to be woken");
     let polls = scheduler.plan(at(2));
     assert_eq!(polls.len(), 1, "the queue is asked for other groups");
@@ -62,12 +67,17 @@ fn a_failure_gives_back_what_it_would_be_overtaken_by() {
     let mut scheduler = scheduler(1);
     let poll = scheduler.plan(at(0)).remove(0);
     bring(&mut scheduler, poll, &["a", "a"], at(1));
-    scheduler.hire();
-    let first = scheduler.next_jobs().expect("the first of the group");
-    let back = scheduler.ended(first.lane, [(Some("a"), true)], Duration::ZERO);
-    assert_eq!(back.len(), 1);
-    drop((back, first));
-    assert!(scheduler.next_jobs().is_none());
+    scheduler.hire(at(1));
+    let first = scheduler.next_jobs(at(2)).expect("the first of the group");
+    let ended = Ended {
+        lane: first.lane,
+        began: at(1),
+        showed: Showed::Open,
+    };
+    let after = scheduler.ended(ended, [(Some("a"), Fate::Failed)], at(2));
+    assert_eq!(after.overtaking.len(), 1);
+    drop((after, first));
+    assert!(scheduler.next_jobs(at(2)).is_none());
     while scheduler.running > 0 {
         scheduler.dismiss();
     }
@@ -81,11 +91,11 @@ fn after_a_stop_nothing_is_asked_and_what_is_kept_still_runs() {
     let (high, low) = (polls.remove(0), polls.remove(0));
     bring(&mut scheduler, low, &["kept", "released"], at(1));
     // Nothing is known of the higher queue, so the lower one's messages wait.
-    assert_eq!(scheduler.hire(), 0);
+    assert_eq!(scheduler.hire(at(1)), 0);
     let released = scheduler.stop(|_, job| job.group == "released");
     assert_eq!(released.len(), 1);
     assert!(scheduler.plan(at(2)).is_empty());
-    assert_eq!(scheduler.hire(), 1);
-    assert_eq!(scheduler.next_jobs().map(|start| start.lane), Some(1));
+    assert_eq!(scheduler.hire(at(2)), 1);
+    assert_eq!(scheduler.next_jobs(at(2)).map(|start| start.lane), Some(1));
     drop(high);
 }

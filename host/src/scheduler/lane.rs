@@ -1,9 +1,12 @@
-//! One queue as its scheduler sees it: what is known about it, what is being asked. Pure.
+//! One queue as its scheduler sees it: what is known about it, what is being asked, what it may
+//! have under way. Pure.
 
 use super::Poll;
-use super::ready::{Ready, Waiting};
+use super::held::Held;
+use super::ready::{Gather, Ready, Waiting};
 use super::room::Room;
 use crate::clock::Moment;
+use crate::throttle::bucket::Bucket;
 use std::time::Duration;
 
 /// What a parked poll asks for: two, since a long poll that brings fewer than it asked for has
@@ -13,6 +16,8 @@ const PARKED: usize = 2;
 const FORGIVEN: u32 = 2;
 /// The shortest rest after an empty poll that did not wait: asking again at once would spin.
 const SHORTEST_REST: Duration = Duration::from_millis(100);
+/// How often a queue with a rate is looked at, at most.
+const REFILL: Duration = Duration::from_millis(10);
 
 /// What does not change about a queue.
 #[derive(Debug, Clone)]
@@ -25,8 +30,17 @@ pub struct LaneRules {
     pub proof_wait: Duration,
     /// How long to rest after an empty poll.
     pub sleep: Duration,
-    /// Whether messages of a group run one at a time and in order.
+    /// Whether messages of a group run in order, one attempt at a time.
     pub ordered_groups: bool,
+}
+
+/// What may change about a queue while it runs: limits of its own, besides the route's.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct LaneLimits {
+    /// Messages started in a second.
+    pub rate: Option<f64>,
+    /// Attempts at once.
+    pub attempts: Option<usize>,
 }
 
 /// What the last answer said.
@@ -48,29 +62,120 @@ pub(super) enum Knowledge {
 pub(super) struct Lane<J> {
     pub rules: LaneRules,
     pub ready: Ready<J>,
+    pub held: Held<J>,
     pub knowledge: Knowledge,
     /// Under way.
     pub polls: usize,
+    /// What they asked for with room reserved.
+    pub reserved: usize,
     /// No poll before this.
     pub rest_until: Moment,
-    /// Taken and not ended yet.
+    /// Messages taken and not ended yet.
     pub started: usize,
+    /// Attempts under way.
+    pub attempts: usize,
+    most: Option<usize>,
+    bucket: Option<Bucket>,
+    together: usize,
     /// Polls that failed in a row, and whether the queue held messages before the first.
     failures: u32,
-    held: bool,
+    had: bool,
 }
 
 impl<J: Waiting> Lane<J> {
-    pub fn new(rules: LaneRules) -> Self {
+    pub fn new(rules: LaneRules, limits: LaneLimits, gather: Gather) -> Self {
         Self {
-            ready: Ready::new(rules.ordered_groups),
+            ready: Ready::new(rules.ordered_groups, gather),
+            held: Held::default(),
             rules,
             knowledge: Knowledge::Unknown,
             polls: 0,
+            reserved: 0,
             rest_until: Moment::default(),
             started: 0,
+            attempts: 0,
+            most: limits.attempts,
+            bucket: limits.rate.map(|rate| Bucket::new(rate, gather.full)),
+            together: gather.full,
             failures: 0,
-            held: false,
+            had: false,
+        }
+    }
+
+    /// Other limits from now on.
+    pub fn set_limits(&mut self, limits: LaneLimits, now: Moment) {
+        self.most = limits.attempts;
+        match (&mut self.bucket, limits.rate) {
+            (Some(bucket), Some(rate)) => bucket.change(rate, self.together, now),
+            (bucket, rate) => *bucket = rate.map(|rate| Bucket::new(rate, self.together)),
+        }
+    }
+
+    /// How many messages of it may start now, as far as its own limits go.
+    fn may_start(&self, now: Moment) -> usize {
+        if self.most.is_some_and(|most| self.attempts >= most) {
+            return 0;
+        }
+        let bucket = self.bucket.as_ref();
+        bucket.map_or(usize::MAX, |bucket| bucket.available(now))
+    }
+
+    /// Whether one of its own limits keeps it from starting anything now. It then holds up no
+    /// queue below it: the route's capacity is not for it to use.
+    pub fn is_limited(&self, now: Moment) -> bool {
+        self.may_start(now) == 0
+    }
+
+    /// Whether `take` would give something.
+    pub fn startable(&self, now: Moment) -> bool {
+        !self.is_limited(now) && self.ready.startable(now)
+    }
+
+    /// The jobs of one attempt.
+    pub fn take(&mut self, now: Moment) -> Vec<J> {
+        let jobs = self.ready.take(self.together.min(self.may_start(now)));
+        self.started += jobs.len();
+        self.attempts += 1;
+        if let Some(bucket) = &mut self.bucket {
+            bucket.take(jobs.len(), now);
+        }
+        jobs
+    }
+
+    /// How many more messages are worth asking for, as far as its own limits go.
+    pub fn appetite(&self, now: Moment) -> usize {
+        let at_hand = self.ready.len() + self.held.len() + self.reserved;
+        let bucket = self.bucket.as_ref();
+        let by_rate = bucket.map_or(usize::MAX, |bucket| {
+            bucket.soon(now).saturating_sub(at_hand)
+        });
+        let by_attempts = self.most.map_or(usize::MAX, |most| {
+            (most * self.together).saturating_sub(at_hand + self.started)
+        });
+        by_rate.min(by_attempts)
+    }
+
+    /// When the passing of time alone lets it start or ask for more.
+    pub fn attention(&self, now: Moment) -> Option<Moment> {
+        let gathered = self.ready.due();
+        let held = self.held.due();
+        let wants = !self.ready.is_empty() || self.knowledge == Knowledge::Holds;
+        let refilled = self
+            .bucket
+            .as_ref()
+            .filter(|_| wants)
+            .map(|bucket| bucket.next(now).max(now + REFILL));
+        [gathered, held, refilled, self.rests_until(now)]
+            .into_iter()
+            .flatten()
+            .filter(|at| *at > now)
+            .min()
+    }
+
+    /// Lets what was held and is due start again.
+    pub fn wake(&mut self, now: Moment) {
+        while let Some(jobs) = self.held.take_due(now) {
+            self.ready.resume(jobs);
         }
     }
 
@@ -80,12 +185,12 @@ impl<J: Waiting> Lane<J> {
         matches!(
             self.knowledge,
             Knowledge::Unknown | Knowledge::Holds | Knowledge::Doubted
-        ) || (self.knowledge == Knowledge::Failing && self.held && self.failures <= FORGIVEN)
+        ) || (self.knowledge == Knowledge::Failing && self.had && self.failures <= FORGIVEN)
     }
 
     /// Whether it competes for nothing at present.
     pub fn is_idle(&self) -> bool {
-        self.ready.is_empty() && self.knowledge != Knowledge::Holds
+        self.ready.is_empty() && self.held.is_empty() && self.knowledge != Knowledge::Holds
     }
 
     /// The wait that proves emptiness, or as much of it as the user allows.
@@ -97,20 +202,23 @@ impl<J: Waiting> Lane<J> {
     /// brings is held even without. That is for queues that have nothing in hand; one that fills
     /// the room itself is asked again when some is free.
     pub fn park(&mut self, index: usize, now: Moment, room: &Room) -> Option<Poll> {
-        let in_hand = self.started > 0 || !self.ready.is_empty();
-        let free = self.is_unasked() && self.rest_until <= now && (!in_hand || room.free() > 0);
+        let in_hand = self.started > 0 || !self.ready.is_empty() || !self.held.is_empty();
+        let free = self.is_unasked(now)
+            && self.rest_until <= now
+            && self.appetite(now) > 0
+            && (!in_hand || room.free() > 0);
         free.then(|| self.parked_poll(index, room))
     }
 
     /// Whether nothing is asked of it and nothing of it could start.
-    pub fn is_unasked(&self) -> bool {
-        self.polls == 0 && !self.ready.startable()
+    pub fn is_unasked(&self, now: Moment) -> bool {
+        self.polls == 0 && !self.startable(now)
     }
 
     /// A poll failed.
     pub fn fail(&mut self, rest: Duration, now: Moment) {
         if self.knowledge != Knowledge::Failing {
-            self.held = self.may_hold();
+            self.had = self.may_hold();
         }
         self.failures = self.failures.saturating_add(1);
         self.knowledge = Knowledge::Failing;
@@ -158,7 +266,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// When its rest ends, if it rests and has nothing else to wait for.
-    pub fn rests_until(&self, now: Moment) -> Option<Moment> {
+    fn rests_until(&self, now: Moment) -> Option<Moment> {
         (self.polls == 0 && self.rest_until > now).then_some(self.rest_until)
     }
 }

@@ -1,6 +1,8 @@
-//! What one queue has waiting, and which groups are busy. Pure.
+//! What one queue has waiting, and which groups are busy. Pure, told `now`.
 
+use crate::clock::Moment;
 use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
 
 /// Something that waits to be run.
 pub trait Waiting {
@@ -8,28 +10,67 @@ pub trait Waiting {
     fn group(&self) -> Option<&str>;
 }
 
+/// What is needed of waiting jobs before some may start.
+#[derive(Debug, Clone, Copy)]
+pub struct Gather {
+    /// So many start at once ...
+    pub full: usize,
+    /// ... or fewer, once one has waited so long.
+    pub window: Duration,
+}
+
 /// The waiting jobs of one queue.
 #[derive(Debug)]
 pub struct Ready<J> {
-    waiting: VecDeque<J>,
+    waiting: VecDeque<Entry<J>>,
     /// Groups with a job under way; empty unless the queue orders its groups.
     busy: HashSet<String>,
     ordered: bool,
+    gather: Gather,
+}
+
+#[derive(Debug)]
+struct Entry<J> {
+    job: J,
+    since: Moment,
 }
 
 impl<J: Waiting> Ready<J> {
-    /// `ordered`: jobs of one group run one at a time and in order.
-    pub fn new(ordered: bool) -> Self {
+    /// `ordered`: jobs of one group run in order, never two attempts at a time.
+    pub fn new(ordered: bool, gather: Gather) -> Self {
         Self {
             waiting: VecDeque::new(),
             busy: HashSet::new(),
             ordered,
+            gather,
         }
     }
 
+    /// Whether jobs of one group run in order.
+    pub fn is_ordered(&self) -> bool {
+        self.ordered
+    }
+
+    /// From now on jobs wait so long for others.
+    pub fn set_window(&mut self, window: Duration) {
+        self.gather.window = window;
+    }
+
     /// Adds a job behind the others.
-    pub fn push(&mut self, job: J) {
-        self.waiting.push_back(job);
+    pub fn push(&mut self, job: J, now: Moment) {
+        self.waiting.push_back(Entry { job, since: now });
+    }
+
+    /// Puts jobs that have been under way before all others, in their order. They have waited for
+    /// company before, and their groups are free for them.
+    pub fn resume(&mut self, jobs: Vec<J>) {
+        for job in jobs.into_iter().rev() {
+            if let Some(group) = job.group() {
+                self.busy.remove(group);
+            }
+            let since = Moment::default();
+            self.waiting.push_front(Entry { job, since });
+        }
     }
 
     /// How many wait, startable or not.
@@ -42,20 +83,42 @@ impl<J: Waiting> Ready<J> {
         self.waiting.is_empty()
     }
 
-    /// Whether `take` would give something.
-    pub fn startable(&self) -> bool {
-        self.waiting.iter().any(|job| self.may_start(job))
+    /// Whether `take` would give something that needs no more company.
+    pub fn startable(&self, now: Moment) -> bool {
+        let mut free = self.free();
+        let Some(first) = free.next() else {
+            return false;
+        };
+        let full = self.gather.full;
+        let company = || free.take(full.saturating_sub(1)).count();
+        first.since + self.gather.window <= now || company() + 1 >= full
     }
 
-    fn may_start(&self, job: &J) -> bool {
-        !self.ordered || job.group().is_none_or(|group| !self.busy.contains(group))
+    /// When what waits for company stops waiting.
+    pub fn due(&self) -> Option<Moment> {
+        let first = self.free().next()?;
+        Some(first.since + self.gather.window)
     }
 
-    /// The next jobs to run together, at most `max`, no two of one group. Their groups are busy
-    /// until `freed`.
+    /// What may start, but for company, in order.
+    fn free(&self) -> impl Iterator<Item = &Entry<J>> {
+        self.waiting.iter().filter(|entry| self.may_start(entry))
+    }
+
+    fn may_start(&self, entry: &Entry<J>) -> bool {
+        !self.ordered
+            || entry
+                .job
+                .group()
+                .is_none_or(|group| !self.busy.contains(group))
+    }
+
+    /// The next jobs to run together, at most `max`, those of a group in their order. Their groups
+    /// are busy until `freed` or resumed.
     pub fn take(&mut self, max: usize) -> Vec<J> {
         if !self.ordered {
-            return self.waiting.drain(..max.min(self.waiting.len())).collect();
+            let taken = self.waiting.drain(..max.min(self.waiting.len()));
+            return taken.map(|entry| entry.job).collect();
         }
         let mut taken = Vec::new();
         let mut at = 0;
@@ -64,19 +127,18 @@ impl<J: Waiting> Ready<J> {
                 at += 1;
                 continue;
             }
-            let job = self
+            let entry = self
                 .waiting
                 .remove(at)
                 .expect("the index is below the length");
-            if let Some(group) = job.group() {
-                self.busy.insert(group.to_owned());
-            }
-            taken.push(job);
+            taken.push(entry.job);
         }
+        let groups = taken.iter().filter_map(|job| job.group());
+        self.busy.extend(groups.map(str::to_owned));
         taken
     }
 
-    /// A group's job has ended. After a failure what waits of the group is given back: it must
+    /// A group's jobs have ended. After a failure what waits of the group is given back: it must
     /// not overtake the failed one, so it is to be released.
     #[must_use = "what is given back must be released"]
     pub fn freed(&mut self, group: &str, failed: bool) -> Vec<J> {
@@ -93,11 +155,11 @@ impl<J: Waiting> Ready<J> {
 
     /// Takes all that wait out, for instance to release them.
     pub fn extract(&mut self, which: impl Fn(&J) -> bool) -> Vec<J> {
-        let (out, kept) = std::mem::take(&mut self.waiting)
+        let (out, kept): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.waiting)
             .into_iter()
-            .partition(|job| which(job));
+            .partition(|entry| which(&entry.job));
         self.waiting = kept;
-        Vec::from_iter::<VecDeque<J>>(out)
+        out.into_iter().map(|entry| entry.job).collect()
     }
 }
 
@@ -114,22 +176,39 @@ mod tests {
         }
     }
 
+    const ALONE: Gather = Gather {
+        full: 1,
+        window: Duration::ZERO,
+    };
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_boot(Duration::from_millis(ms))
+    }
+
     fn ready(jobs: &[(u32, Option<&'static str>)]) -> Ready<Job> {
-        let mut ready = Ready::new(true);
+        let mut ready = Ready::new(true, ALONE);
         for (n, group) in jobs {
-            ready.push(Job(*n, *group));
+            ready.push(Job(*n, *group), at(0));
         }
         ready
     }
 
+    fn numbers(jobs: Vec<Job>) -> Vec<u32> {
+        jobs.into_iter().map(|job| job.0).collect()
+    }
+
     #[test]
-    fn one_of_a_group_at_a_time_and_in_order() {
-        let mut ready = ready(&[(1, Some("a")), (2, Some("a")), (3, Some("b")), (4, None)]);
-        let numbers = |jobs: Vec<Job>| jobs.into_iter().map(|job| job.0).collect::<Vec<_>>();
-        assert_eq!(numbers(ready.take(10)), [1, 3, 4]);
-        assert!(!ready.startable());
+    fn one_attempt_at_a_group_at_a_time_and_in_order() {
+        let mut ready = ready(&[
+            (1, Some("a")),
+            (2, Some("b")),
+            (3, Some("a")),
+            (4, Some("a")),
+        ]);
+        assert_eq!(numbers(ready.take(3)), [1, 2, 3]);
+        assert!(!ready.startable(at(0)));
         assert!(ready.freed("a", false).is_empty());
-        assert_eq!(numbers(ready.take(10)), [2]);
+        assert_eq!(numbers(ready.take(10)), [4]);
     }
 
     #[test]
@@ -146,5 +225,30 @@ mod tests {
             [Job(2, Some("a")), Job(3, Some("a"))]
         );
         assert_eq!(ready.take(9), [Job(4, Some("b"))]);
+    }
+
+    #[test]
+    fn what_is_resumed_goes_before_the_rest_of_its_group() {
+        let mut ready = ready(&[(1, Some("a")), (2, Some("a")), (3, Some("a"))]);
+        let taken = ready.take(2);
+        ready.resume(taken);
+        assert_eq!(numbers(ready.take(9)), [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_window_gathers_company_and_ends() {
+        let gather = Gather {
+            full: 3,
+            window: Duration::from_millis(100),
+        };
+        let mut ready = Ready::new(false, gather);
+        ready.push(Job(1, None), at(10));
+        ready.push(Job(2, None), at(50));
+        assert!(!ready.startable(at(109)) && ready.startable(at(110)));
+        assert_eq!(ready.due(), Some(at(110)));
+        ready.push(Job(3, None), at(60));
+        assert!(ready.startable(at(60)), "it is full");
+        assert_eq!(ready.take(3).len(), 3);
+        assert_eq!(ready.due(), None);
     }
 }

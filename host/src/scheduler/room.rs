@@ -10,7 +10,7 @@ pub struct Room(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    capacity: usize,
+    capacity: AtomicUsize,
     used: AtomicUsize,
     freed: Notify,
 }
@@ -19,15 +19,22 @@ impl Room {
     /// Room for so many messages.
     pub fn new(capacity: usize) -> Self {
         Self(Arc::new(Inner {
-            capacity,
+            capacity: AtomicUsize::new(capacity),
             used: AtomicUsize::new(0),
             freed: Notify::new(),
         }))
     }
 
-    /// How many it was made for.
+    /// How many it is for.
     pub fn capacity(&self) -> usize {
-        self.0.capacity
+        self.0.capacity.load(Ordering::Acquire)
+    }
+
+    /// Makes it for so many from now on. Permits that are out stay valid.
+    pub fn resize(&self, capacity: usize) {
+        if self.0.capacity.swap(capacity, Ordering::AcqRel) < capacity {
+            self.0.freed.notify_one();
+        }
     }
 
     /// How many permits are out; above the capacity after an overdraft.
@@ -37,14 +44,14 @@ impl Room {
 
     /// How many may be reserved.
     pub fn free(&self) -> usize {
-        self.0.capacity.saturating_sub(self.used())
+        self.capacity().saturating_sub(self.used())
     }
 
     /// As many as are free, at most `wanted`; perhaps none.
     pub fn reserve(&self, wanted: usize) -> Permit {
         let mut taken = 0;
         let take = |used: usize| {
-            taken = wanted.min(self.0.capacity.saturating_sub(used));
+            taken = wanted.min(self.capacity().saturating_sub(used));
             Some(used + taken)
         };
         // The closure never declines, so the update cannot fail.
@@ -123,6 +130,18 @@ mod tests {
         assert_eq!(room.free(), 2);
         drop(one);
         assert_eq!(room.free(), 3);
+    }
+
+    #[test]
+    fn a_smaller_room_gives_nothing_until_it_has_emptied() {
+        let room = Room::new(4);
+        let held = room.reserve(4);
+        room.resize(2);
+        assert_eq!((room.free(), room.reserve(1).count()), (0, 0));
+        drop(held);
+        assert_eq!(room.free(), 2);
+        room.resize(5);
+        assert_eq!(room.free(), 5);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! any order, attempts that take their time.
 
 use super::*;
+use crate::throttle::control::Showed;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -33,6 +34,14 @@ fn lane(batch: usize) -> LaneRules {
     }
 }
 
+fn limits(attempts: usize) -> Limits {
+    Limits {
+        attempts,
+        window: Duration::ZERO,
+        lanes: Vec::new(),
+    }
+}
+
 /// Queues, a scheduler, and what is under way between them.
 struct World {
     scheduler: Scheduler<Held>,
@@ -53,8 +62,8 @@ impl World {
         let rules = Rules {
             lanes: vec![lane(10); lanes],
             weights,
-            attempts,
             batch,
+            limits: limits(attempts),
         };
         Self {
             scheduler: Scheduler::new(rules),
@@ -116,14 +125,14 @@ impl World {
     }
 
     fn start(&mut self) {
-        for _ in 0..self.scheduler.hire() {
+        for _ in 0..self.scheduler.hire(self.now) {
             self.take();
         }
     }
 
     /// A worker asks for jobs; it wakes the intake when told to, and when it finds none.
     fn take(&mut self) {
-        let next = self.scheduler.next_jobs();
+        let next = self.scheduler.next_jobs(self.now);
         self.woken |= next.as_ref().is_none_or(|start| start.replan);
         if let Some(Start { lane, jobs, .. }) = next {
             self.started.extend(jobs.iter().map(|job| job.item.clone()));
@@ -133,16 +142,38 @@ impl World {
 
     /// Ends one attempt, which frees its room; its worker asks for the next.
     fn end(&mut self, which: usize) {
+        self.end_showing(which, Showed::Open);
+    }
+
+    /// Ends one attempt; what was begun in vain is held for a while.
+    fn end_showing(&mut self, which: usize, showed: Showed) {
         if self.running.is_empty() {
             return;
         }
         let (lane, jobs) = self.running.swap_remove(which % self.running.len());
-        let took = Duration::from_millis(10);
-        let ended = jobs.iter().map(|_| (None, false));
-        assert!(self.scheduler.ended(lane, ended, took).is_empty());
-        drop(jobs);
+        let kept = matches!(showed, Showed::Busy | Showed::Closed);
+        let fate = if kept { Fate::Kept } else { Fate::Done };
+        let ended = Ended {
+            lane,
+            began: self.now,
+            showed,
+        };
+        let fates = jobs.iter().map(|_| (None, fate));
+        let after = self.scheduler.ended(ended, fates, self.now);
+        assert!(after.overtaking.is_empty());
+        if kept {
+            for job in &jobs {
+                let at = self.started.iter().position(|item| *item == job.item);
+                self.started.swap_remove(at.expect("it was started"));
+            }
+            let until = self.now + Duration::from_secs(1);
+            self.scheduler.hold(lane, jobs, self.now, until);
+        }
         self.woken = true;
         self.take();
+        if after.hire {
+            self.start();
+        }
     }
 
     fn step(&mut self, millis: u64) {
@@ -333,7 +364,7 @@ fn at_load_a_call_brings_ten() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Any sends, answers and ends: nothing is lost, nothing starts twice, the room is kept but
+    /// Any sends, answers, ends and troubles downstream: nothing is lost, nothing starts twice, the room is kept but
     /// for what parked polls may bring, and everything starts in the end.
     #[test]
     fn nothing_is_lost_and_everything_starts(
@@ -341,16 +372,18 @@ proptest! {
         weighted: bool,
         attempts in 1_usize..20,
         batch in 1_usize..4,
-        sends in prop::collection::vec((0_usize..6, 1_u64..40, 0_u64..3_000, 0_usize..10), 1..40),
+        sends in prop::collection::vec((0_usize..6, 1_u64..40, 0_u64..3_000, 0_usize..10, 0_usize..8), 1..40),
     ) {
         let weights = weighted.then(|| (1..=u32::try_from(lanes).expect("few lanes")).collect());
         let mut world = World::new(lanes, weights, attempts, batch);
         let mut sent = 0;
-        for (lane, count, pause, ends) in sends {
+        for (lane, count, pause, ends, trouble) in sends {
             world.send(lane % lanes, count);
             sent += count;
             world.step(pause);
-            (0..ends).for_each(|which| world.end(which));
+            let showed = [Showed::Busy, Showed::Closed, Showed::Nothing];
+            let showed = showed.get(trouble).copied().unwrap_or(Showed::Open);
+            (0..ends).for_each(|which| world.end_showing(which, showed));
             let allowed = attempts * batch + 2 * lanes;
             prop_assert!(world.scheduler.room().used() <= allowed);
             prop_assert!(world.running.len() <= attempts);

@@ -66,6 +66,8 @@ pub struct Counters {
     pub lost: Counter,
     /// Messages released unhandled because the program stops.
     pub returned: Counter,
+    /// Messages held since their downstream was busy; each time counts.
+    pub held: Counter,
     /// Attempts begun.
     pub attempts: Counter,
     /// Attempts running now.
@@ -93,6 +95,7 @@ pub struct Snapshot {
     pub dead: u64,
     pub lost: u64,
     pub returned: u64,
+    pub held: u64,
     pub attempts: u64,
     pub running: u64,
     pub receive_calls: u64,
@@ -111,6 +114,7 @@ impl Counters {
             dead: self.dead.get(),
             lost: self.lost.get(),
             returned: self.returned.get(),
+            held: self.held.get(),
             attempts: self.attempts.get(),
             running: self.running.get(),
             receive_calls: self.receive_calls.get(),

@@ -4,4 +4,5 @@
 pub mod counters;
 pub mod log;
 pub mod progress;
+pub mod readiness;
 pub mod said;

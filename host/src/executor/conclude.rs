@@ -1,0 +1,123 @@
+//! What the endings of one attempt mean: for the downstream, for the order of groups, for what is
+//! tried again. Pure.
+
+use crate::backoff;
+use crate::clock::Moment;
+use crate::job::{Ending, Job};
+use crate::message::{Mishap, Verdict};
+use crate::scheduler::Fate;
+use crate::throttle::control::Showed;
+use std::time::Duration;
+
+/// The first and the longest pause before what was begun in vain is tried again. A success of
+/// another attempt cuts it short.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(20));
+
+/// How long something is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pause {
+    /// The downstream's own wish.
+    pub not_before: Moment,
+    /// When it is tried again in any case.
+    pub until: Moment,
+}
+
+/// What became of a message, as its group's order is concerned.
+pub fn fate(ending: &Ending) -> Fate {
+    match ending {
+        Ending::Verdict(Verdict::Done) | Ending::AlreadyDone => Fate::Done,
+        Ending::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => Fate::Kept,
+        _ => Fate::Failed,
+    }
+}
+
+/// What the attempt showed of the downstream: the worst that was said.
+pub fn showed<'a>(endings: impl Iterator<Item = &'a Ending>) -> Showed {
+    let one = |ending: &Ending| match ending {
+        Ending::Verdict(Verdict::Closed(_)) => Showed::Closed,
+        Ending::Verdict(Verdict::Busy { .. }) => Showed::Busy,
+        // A guest that was cut short, or never ran, has nothing to tell.
+        Ending::Verdict(Verdict::Retry {
+            why: Mishap::TimedOut(_) | Mishap::Host(_) | Mishap::OutOfMemory(_),
+            ..
+        })
+        | Ending::Returned
+        | Ending::AlreadyDone
+        | Ending::Lost => Showed::Nothing,
+        Ending::Verdict(_) => Showed::Open,
+    };
+    let rank = |showed: &Showed| match showed {
+        Showed::Nothing => 0,
+        Showed::Open => 1,
+        Showed::Busy => 2,
+        Showed::Closed => 3,
+    };
+    endings.map(one).max_by_key(rank).unwrap_or(Showed::Nothing)
+}
+
+/// From the first message of a group on that is not done, all later ones of the group share its
+/// lot: they are given back after a failure and held with what is held.
+pub fn in_group_order(ended: &mut [(Job, Ending)]) {
+    for at in 0..ended.len() {
+        let (earlier, later) = ended.split_at_mut(at + 1);
+        let Some((job, ending)) = earlier.last() else {
+            continue;
+        };
+        let (fate, Some(group)) = (fate(ending), job.message.group.as_deref()) else {
+            continue;
+        };
+        if fate == Fate::Done {
+            continue;
+        }
+        let of_group = later
+            .iter_mut()
+            .filter(|(job, _)| job.message.group.as_deref() == Some(group));
+        for (_, other) in of_group.filter(|(_, other)| *other != Ending::Lost) {
+            *other = match fate {
+                Fate::Kept => ending.clone(),
+                _ => Ending::Returned,
+            };
+        }
+    }
+}
+
+/// Nothing is held any longer: what would have been is given back.
+pub fn let_go(ended: &mut [(Job, Ending)]) {
+    for (_, ending) in ended {
+        if fate(ending) == Fate::Kept {
+            *ending = Ending::Returned;
+        }
+    }
+}
+
+/// Why these are held, in the words of the first.
+pub fn why(held: &[(Job, Ending)]) -> Option<String> {
+    held.iter().find_map(|(_, ending)| match ending {
+        Ending::Verdict(Verdict::Busy { why, .. } | Verdict::Closed(why)) => Some(why.clone()),
+        _ => None,
+    })
+}
+
+/// How long these are held together: as advised, and longer from time to time. What is closed is
+/// tried when the route is.
+pub fn pause(held: &[(Job, Ending)], now: Moment, random: u64) -> Option<Pause> {
+    let pauses = held.iter().filter_map(|(job, ending)| match ending {
+        Ending::Verdict(Verdict::Busy { after, .. }) => {
+            let tries = job.holds.saturating_add(1);
+            // Half of it is certain, so that nothing busy is hammered.
+            let half = backoff::ceiling(PAUSE.0, PAUSE.1, tries) / 2;
+            let own = half + backoff::full_jitter(PAUSE.0 / 2, PAUSE.1 / 2, tries, random);
+            let advised = after.unwrap_or_default();
+            Some((now + advised, now + own.max(advised)))
+        }
+        Ending::Verdict(Verdict::Closed(_)) => Some((now, now)),
+        _ => None,
+    });
+    pauses
+        .reduce(|one, other| (one.0.max(other.0), one.1.max(other.1)))
+        .map(|(not_before, until)| Pause { not_before, until })
+}
+
+#[cfg(test)]
+#[path = "conclude_tests.rs"]
+mod tests;

@@ -1,0 +1,97 @@
+//! Readings of endings, one by one and by properties.
+
+use super::*;
+use crate::job::samples::job;
+use proptest::prelude::*;
+
+fn busy(after: Option<u64>) -> Ending {
+    Ending::Verdict(Verdict::Busy {
+        after: after.map(Duration::from_millis),
+        why: "full".into(),
+    })
+}
+
+fn done() -> Ending {
+    Ending::Verdict(Verdict::Done)
+}
+
+fn failed() -> Ending {
+    Ending::Verdict(Verdict::Retry {
+        after: None,
+        why: Mishap::Asked,
+    })
+}
+
+fn ended(list: &[(&str, Ending)]) -> Vec<(Job, Ending)> {
+    let of_group = |group: &str| {
+        let mut job = job(group);
+        job.message.group = (!group.is_empty()).then(|| group.to_owned());
+        job
+    };
+    list.iter()
+        .map(|(group, ending)| (of_group(group), ending.clone()))
+        .collect()
+}
+
+fn endings(list: Vec<(Job, Ending)>) -> Vec<Ending> {
+    list.into_iter().map(|(_, ending)| ending).collect()
+}
+
+#[test]
+fn lesson_19_after_a_failure_the_rest_of_its_group_is_given_back_whatever_it_answered() {
+    let mut list = ended(&[
+        ("a", done()),
+        ("a", failed()),
+        ("b", done()),
+        ("a", done()),
+        ("", done()),
+        ("a", Ending::Lost),
+    ]);
+    in_group_order(&mut list);
+    let wanted = [
+        done(),
+        failed(),
+        done(),
+        Ending::Returned,
+        done(),
+        Ending::Lost,
+    ];
+    assert_eq!(endings(list), wanted);
+}
+
+#[test]
+fn what_follows_something_held_is_held_with_it() {
+    let mut list = ended(&[("a", busy(None)), ("a", done()), ("b", failed())]);
+    in_group_order(&mut list);
+    assert_eq!(endings(list), [busy(None), busy(None), failed()]);
+}
+
+#[test]
+fn the_worst_that_was_said_is_what_was_shown() {
+    let closed = Ending::Verdict(Verdict::Closed("gone".into()));
+    let timed_out = Ending::Verdict(Verdict::Retry {
+        after: None,
+        why: Mishap::TimedOut(Duration::ZERO),
+    });
+    assert_eq!(showed([done(), busy(None), closed].iter()), Showed::Closed);
+    assert_eq!(showed([done(), busy(None)].iter()), Showed::Busy);
+    assert_eq!(showed([failed(), Ending::Lost].iter()), Showed::Open);
+    assert_eq!(
+        showed([timed_out, Ending::Returned].iter()),
+        Showed::Nothing
+    );
+}
+
+proptest! {
+    #[test]
+    fn advice_is_kept_and_pauses_grow_to_a_limit(advice in prop::option::of(0_u64..100_000), holds: u32, random: u64) {
+        let now = Moment::from_boot(Duration::from_secs(1_000));
+        let mut list = ended(&[("", busy(advice))]);
+        list[0].0.holds = holds;
+        let pause = pause(&list, now, random).expect("it is busy");
+        let advised = Duration::from_millis(advice.unwrap_or_default());
+        prop_assert_eq!(pause.not_before, now + advised);
+        prop_assert!(pause.until >= pause.not_before && pause.until <= now + PAUSE.1.max(advised));
+        prop_assert!(pause.until >= now + PAUSE.0 / 2);
+    }
+}

@@ -1,0 +1,245 @@
+//! The scheduler under limits: a window, rates, attempts of one queue, a downstream that is busy or
+//! closed.
+
+use super::*;
+use crate::throttle::control::Showed;
+
+#[derive(Debug)]
+struct Job {
+    _seat: Permit,
+}
+
+impl Waiting for Job {
+    fn group(&self) -> Option<&str> {
+        None
+    }
+}
+
+fn at(ms: u64) -> Moment {
+    Moment::from_boot(Duration::from_millis(1_000_000 + ms))
+}
+
+/// In strict order, with limits for the first queue.
+fn scheduler(lanes: usize, attempts: usize, batch: usize, first: LaneLimits) -> Scheduler<Job> {
+    let lane = LaneRules {
+        batch: 10,
+        poll_for: Duration::from_secs(20),
+        proof_wait: Duration::from_secs(1),
+        sleep: Duration::ZERO,
+        ordered_groups: false,
+    };
+    Scheduler::new(Rules {
+        lanes: vec![lane; lanes],
+        weights: None,
+        batch,
+        limits: Limits {
+            attempts,
+            window: Duration::ZERO,
+            lanes: vec![first],
+        },
+    })
+}
+
+/// Answers the polls of one queue with as many messages as they ask for, or with none.
+fn answer(scheduler: &mut Scheduler<Job>, now: Moment, holds: impl Fn(usize) -> bool) -> usize {
+    let mut brought = 0;
+    for mut poll in scheduler.plan(now) {
+        let count = if holds(poll.lane) { poll.max } else { 0 };
+        let jobs: Vec<Job> = (0..count).map(|_| Job { _seat: poll.seat() }).collect();
+        brought += jobs.len();
+        scheduler.answered(poll, jobs, count == 0, now);
+    }
+    brought
+}
+
+fn start(scheduler: &mut Scheduler<Job>, now: Moment) -> Vec<Start<Job>> {
+    let hired = scheduler.hire(now);
+    (0..hired)
+        .filter_map(|_| scheduler.next_jobs(now))
+        .collect()
+}
+
+/// Ends an attempt that began a millisecond ago. Whether there may be work for others.
+fn end(scheduler: &mut Scheduler<Job>, start: Start<Job>, showed: Showed, now: Moment) -> bool {
+    let began = Moment::from_boot(now.since(Moment::default()) - Duration::from_millis(1));
+    let ended = Ended {
+        lane: start.lane,
+        began,
+        showed,
+    };
+    let kept = matches!(showed, Showed::Busy | Showed::Closed);
+    let fate = if kept { Fate::Kept } else { Fate::Done };
+    let fates: Vec<_> = start.jobs.iter().map(|_| (None, fate)).collect();
+    let after = scheduler.ended(ended, fates, now);
+    if kept {
+        let until = now + Duration::from_secs(5);
+        scheduler.hold(start.lane, start.jobs, now, until);
+    }
+    scheduler.dismiss();
+    after.hire
+}
+
+#[test]
+fn a_window_gathers_a_batch_and_the_clock_ends_it() {
+    let mut scheduler = scheduler(1, 2, 10, LaneLimits::default());
+    let mut limits = Limits {
+        attempts: 2,
+        window: Duration::from_secs(3),
+        lanes: Vec::new(),
+    };
+    scheduler.set_limits(&limits, at(0));
+    assert_eq!(answer(&mut scheduler, at(0), |_| true), 2);
+    assert!(start(&mut scheduler, at(1)).is_empty());
+    assert_eq!(scheduler.next_attention(at(1)), Some(at(3_000)));
+    let started = start(&mut scheduler, at(3_000));
+    assert_eq!((started.len(), started[0].jobs.len()), (1, 2));
+    // A batch that is full waits for nobody.
+    limits.window = Duration::from_secs(300);
+    scheduler.set_limits(&limits, at(3_000));
+    assert!(answer(&mut scheduler, at(3_000), |_| true) >= 10);
+    assert_eq!(start(&mut scheduler, at(3_001))[0].jobs.len(), 10);
+}
+
+#[test]
+fn a_queue_at_its_rate_asks_for_little_and_holds_up_nobody() {
+    let limits = LaneLimits {
+        rate: Some(20.0),
+        attempts: None,
+    };
+    let mut scheduler = scheduler(2, 50, 1, limits);
+    let (mut high, mut low) = (0, 0);
+    for ms in (0..5_000).step_by(10) {
+        answer(&mut scheduler, at(ms), |_| true);
+        for start in start(&mut scheduler, at(ms)) {
+            if start.lane == 0 {
+                high += 1;
+            } else {
+                low += 1;
+            }
+            end(&mut scheduler, start, Showed::Open, at(ms));
+        }
+        let waiting = scheduler.lanes[0].ready.len();
+        assert!(waiting <= 5, "{waiting} wait at twenty a second");
+    }
+    assert!((98..=102).contains(&high), "{high} in five seconds");
+    assert!(low > 1_000, "{low}");
+}
+
+#[test]
+fn a_queue_has_no_more_attempts_than_its_own() {
+    let limits = LaneLimits {
+        rate: None,
+        attempts: Some(3),
+    };
+    let mut scheduler = scheduler(2, 10, 1, limits);
+    let mut running = Vec::new();
+    for ms in 0..50 {
+        answer(&mut scheduler, at(ms), |_| true);
+        running.extend(start(&mut scheduler, at(ms)));
+    }
+    let of = |lane| running.iter().filter(|start| start.lane == lane).count();
+    assert_eq!((of(0), of(1)), (3, 7));
+    assert!(scheduler.lanes[0].ready.len() <= 2, "no more is at hand");
+}
+
+#[test]
+fn lesson_17_what_is_busy_is_held_and_little_is_asked_for() {
+    let mut scheduler = scheduler(1, 8, 1, LaneLimits::default());
+    answer(&mut scheduler, at(0), |_| true);
+    answer(&mut scheduler, at(1), |_| true);
+    let running = start(&mut scheduler, at(2));
+    assert_eq!(running.len(), 8);
+    for start in running {
+        end(&mut scheduler, start, Showed::Busy, at(3));
+    }
+    assert_eq!((scheduler.attempts_limit(), scheduler.held()), (4, 8));
+    assert_eq!(
+        answer(&mut scheduler, at(4), |_| true),
+        0,
+        "there is no room"
+    );
+    assert!(start(&mut scheduler, at(5)).is_empty(), "nothing is due");
+    assert_eq!(scheduler.next_attention(at(5)), Some(at(5_003)));
+    let mut again = start(&mut scheduler, at(5_003));
+    assert_eq!(again.len(), 4);
+    let one = again.remove(0);
+    end(&mut scheduler, one, Showed::Open, at(5_004));
+    assert_eq!(start(&mut scheduler, at(5_005)).len(), 1);
+}
+
+#[test]
+fn a_success_hastens_what_is_held() {
+    let mut scheduler = scheduler(1, 2, 1, LaneLimits::default());
+    answer(&mut scheduler, at(0), |_| true);
+    let mut running = start(&mut scheduler, at(2));
+    let (first, second) = (running.remove(0), running.remove(0));
+    end(&mut scheduler, first, Showed::Busy, at(3));
+    assert!(end(&mut scheduler, second, Showed::Open, at(4)));
+    assert_eq!(start(&mut scheduler, at(4)).len(), 1);
+}
+
+#[test]
+fn while_closed_nothing_is_asked_for_and_one_at_a_time_finds_out() {
+    let mut scheduler = scheduler(3, 2, 1, LaneLimits::default());
+    answer(&mut scheduler, at(0), |lane| lane == 0);
+    for start in start(&mut scheduler, at(2)) {
+        end(&mut scheduler, start, Showed::Closed, at(3));
+    }
+    assert!(scheduler.plan(at(4)).is_empty() && start(&mut scheduler, at(4)).is_empty());
+    assert!(start(&mut scheduler, at(900)).is_empty());
+    assert_eq!(scheduler.next_attention(at(900)), Some(at(1_003)));
+    let mut probe = start(&mut scheduler, at(6_000));
+    assert_eq!(probe.len(), 1);
+    assert!(scheduler.plan(at(6_000)).is_empty());
+    assert!(end(
+        &mut scheduler,
+        probe.remove(0),
+        Showed::Open,
+        at(6_001)
+    ));
+    assert!(!scheduler.is_closed());
+    assert_eq!(start(&mut scheduler, at(6_002)).len(), 1);
+    assert!(!scheduler.plan(at(6_002)).is_empty());
+}
+
+#[test]
+fn closed_with_nothing_at_hand_a_little_is_asked_for_to_find_out() {
+    let mut scheduler = scheduler(3, 2, 1, LaneLimits::default());
+    answer(&mut scheduler, at(0), |lane| lane == 0);
+    for start in start(&mut scheduler, at(2)) {
+        end(&mut scheduler, start, Showed::Closed, at(3));
+    }
+    drop(scheduler.lanes[0].held.extract(|_| true));
+    assert!(scheduler.plan(at(500)).is_empty());
+    let polls = scheduler.plan(at(1_003));
+    assert_eq!(
+        polls.iter().map(|poll| poll.max).collect::<Vec<_>>(),
+        [2, 2, 2]
+    );
+    assert!(scheduler.plan(at(1_004)).is_empty());
+}
+
+#[test]
+fn lesson_15_what_is_held_of_a_higher_queue_is_not_overtaken() {
+    let mut scheduler = scheduler(2, 1, 1, LaneLimits::default());
+    answer(&mut scheduler, at(0), |_| true);
+    let high = start(&mut scheduler, at(1)).remove(0);
+    assert_eq!(high.lane, 0);
+    drop(scheduler.lanes[0].ready.extract(|_| true));
+    scheduler.lanes[0].knowledge = lane::Knowledge::Drained;
+    end(&mut scheduler, high, Showed::Busy, at(2));
+    assert!(start(&mut scheduler, at(3)).is_empty());
+    assert_eq!(start(&mut scheduler, at(5_002)).remove(0).lane, 0);
+}
+
+#[test]
+fn a_stop_gives_back_what_is_held() {
+    let mut scheduler = scheduler(1, 2, 1, LaneLimits::default());
+    answer(&mut scheduler, at(0), |_| true);
+    for start in start(&mut scheduler, at(2)) {
+        end(&mut scheduler, start, Showed::Busy, at(3));
+    }
+    assert!(!scheduler.is_at_rest());
+    assert_eq!(scheduler.stop(|_, _| true).len(), 2);
+    assert!(scheduler.is_at_rest() && scheduler.room().used() == 0);
+}

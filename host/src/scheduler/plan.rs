@@ -1,0 +1,155 @@
+//! When each queue is asked, and for how many.
+
+use super::lane::Knowledge;
+use super::ready::Waiting;
+use super::{Poll, Scheduler};
+use crate::clock::Moment;
+use std::time::Duration;
+
+/// How long little room is left to gather before it is polled for. A quick handler frees a whole
+/// call's worth sooner; a slow one does not notice the least, and the most bounds what it loses.
+const GATHERING: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+/// Polls of one queue under way at once, at most: a bound on calls, not a limit in practice.
+const MOST_POLLS: usize = 16;
+
+impl<J: Waiting> Scheduler<J> {
+    /// The polls to be started now.
+    pub fn plan(&mut self, now: Moment) -> Vec<Poll> {
+        let mut polls = Vec::new();
+        if self.stopped {
+            return polls;
+        }
+        self.lanes.iter_mut().for_each(|lane| lane.wake(now));
+        if self.control.is_closed() {
+            return self.probe(now);
+        }
+        let strict = self.order.is_strict();
+        for lane in self.order.ranking(self.lanes.len()) {
+            let state = &self.lanes[lane];
+            let holds = state.knowledge == Knowledge::Holds;
+            // What is below must wait for this queue.
+            let blocks = strict && (holds || !state.held.is_empty()) && !state.is_limited(now);
+            if holds && strict {
+                while let Some(poll) = self.poll_for_room(lane, now) {
+                    polls.push(poll);
+                }
+                polls.extend(self.rescue(lane, now));
+            } else if !holds {
+                polls.extend(self.lanes[lane].park(lane, now, &self.room));
+            }
+            if blocks {
+                break;
+            }
+        }
+        if !strict {
+            polls.extend(self.share_room(now));
+        }
+        polls
+    }
+
+    /// Gives free room to the queues that hold messages, by weight.
+    fn share_room(&mut self, now: Moment) -> Vec<Poll> {
+        let mut polls = Vec::new();
+        'again: loop {
+            for lane in self.order.ranking(self.lanes.len()) {
+                if self.lanes[lane].knowledge != Knowledge::Holds {
+                    continue;
+                }
+                if let Some(poll) = self.poll_for_room(lane, now) {
+                    polls.push(poll);
+                    continue 'again;
+                }
+            }
+            return polls;
+        }
+    }
+
+    /// A poll of a queue that holds messages, when there is room enough to be worth a call.
+    fn poll_for_room(&mut self, index: usize, now: Moment) -> Option<Poll> {
+        let contended = self.contended(index);
+        let lane = &self.lanes[index];
+        let appetite = lane.appetite(now);
+        if lane.polls >= MOST_POLLS || appetite == 0 {
+            return None;
+        }
+        let full = lane.rules.batch.min(self.room.capacity()).min(appetite);
+        let free = self.room.free();
+        if free == 0 {
+            self.gathering_since = None;
+            return None;
+        }
+        if free < full && !self.gathered(now) {
+            return None;
+        }
+        self.gathering_since = None;
+        let room = self.room.reserve(full);
+        self.order.charge(index, room.count());
+        let lane = &mut self.lanes[index];
+        lane.reserved += room.count();
+        lane.polls += 1;
+        // Room that others want is not tied up in a wait.
+        let wait = if contended {
+            Duration::ZERO
+        } else {
+            lane.proof_wait()
+        };
+        Some(Poll {
+            lane: index,
+            max: room.count(),
+            wait,
+            room,
+            parked: false,
+        })
+    }
+
+    /// Whether little room has been free for long enough: a tenth of what an attempt takes, so
+    /// that calls bring more than one message and no more than a tenth of the capacity idles.
+    fn gathered(&mut self, now: Moment) -> bool {
+        let reserved: usize = self.lanes.iter().map(|lane| lane.reserved).sum();
+        if self.room.used() <= self.waiting() + self.held() + reserved {
+            return true; // nobody holds any who would give it back
+        }
+        let since = *self.gathering_since.get_or_insert(now);
+        now.since(since) >= self.gathering_time()
+    }
+
+    pub(super) fn gathering_time(&self) -> Duration {
+        (self.attempt_time / 10).clamp(GATHERING.0, GATHERING.1)
+    }
+
+    fn contended(&self, index: usize) -> bool {
+        let others = self
+            .lanes
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != index);
+        others
+            .map(|(_, lane)| lane)
+            .any(|lane| lane.knowledge == Knowledge::Holds || !lane.ready.is_empty())
+    }
+
+    /// In strict order, messages held for lower queues can take all the room that the higher one
+    /// needs to be asked; then it is asked beyond the room.
+    fn rescue(&mut self, index: usize, now: Moment) -> Option<Poll> {
+        let full_of_waiting =
+            self.room.free() == 0 && self.waiting() + self.held() >= self.room.used();
+        let stuck = self.running == 0 && full_of_waiting;
+        let lane = &mut self.lanes[index];
+        let needed = stuck && lane.polls == 0 && lane.held.is_empty() && !lane.startable(now);
+        needed.then(|| lane.parked_poll(index, &self.room))
+    }
+
+    /// While the downstream is closed, nothing is asked for; but when it is time to find out
+    /// whether it still is, and nothing at hand can, every queue is asked for a little.
+    fn probe(&mut self, now: Moment) -> Vec<Poll> {
+        let busy = self.running + self.held() > 0 || self.startable_lane(now).is_some();
+        if self.control.limit(now) == 0 || busy {
+            return Vec::new();
+        }
+        let room = &self.room;
+        let lanes = self.lanes.iter_mut().enumerate();
+        lanes
+            .filter_map(|(index, lane)| lane.park(index, now, room))
+            .collect()
+    }
+}

@@ -1,0 +1,162 @@
+//! Which jobs a free worker gets, and what the end of an attempt changes.
+
+use super::Scheduler;
+use super::ready::Waiting;
+use crate::clock::Moment;
+use crate::throttle::control::Showed;
+
+/// What a worker is to do: the most urgent jobs, of one queue, to be attempted together.
+#[derive(Debug)]
+pub struct Start<J> {
+    /// Their queue.
+    pub lane: usize,
+    /// At least one; those of one group in their order.
+    pub jobs: Vec<J>,
+    /// Whether `plan` has something to say now that they are taken.
+    pub replan: bool,
+}
+
+/// An attempt that has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Ended {
+    /// Its queue.
+    pub lane: usize,
+    /// When it began.
+    pub began: Moment,
+    /// What it showed of the downstream.
+    pub showed: Showed,
+}
+
+/// What became of one message of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It is done.
+    Done,
+    /// It must be delivered again.
+    Failed,
+    /// It was begun in vain and is to be held, by `hold`.
+    Kept,
+}
+
+/// What the end of an attempt leads to.
+#[derive(Debug)]
+#[must_use = "what is given back must be released"]
+pub struct After<J> {
+    /// What must be released so that no group is overtaken.
+    pub overtaking: Vec<J>,
+    /// Whether there may be work for more workers.
+    pub hire: bool,
+}
+
+impl<J: Waiting> Scheduler<J> {
+    /// How many more workers have something to do; each counts as running from now on, until
+    /// `next_jobs` gives it nothing.
+    pub fn hire(&mut self, now: Moment) -> usize {
+        let free = self.control.limit(now).saturating_sub(self.running);
+        if free == 0 || self.startable_lane(now).is_none() {
+            return 0;
+        }
+        let hired = self.waiting().div_ceil(self.batch).min(free);
+        self.running += hired;
+        hired
+    }
+
+    /// What a worker is to do next. `None` ends its hire.
+    pub fn next_jobs(&mut self, now: Moment) -> Option<Start<J>> {
+        let welcome = self.running <= self.control.limit(now);
+        let Some(index) = self.startable_lane(now).filter(|_| welcome) else {
+            self.dismiss();
+            return None;
+        };
+        let lane = &mut self.lanes[index];
+        let jobs = lane.take(now);
+        Some(Start {
+            lane: index,
+            jobs,
+            replan: lane.is_unasked(now),
+        })
+    }
+
+    /// Ends the hire of a worker that will not ask again.
+    pub fn dismiss(&mut self) {
+        self.running -= 1;
+    }
+
+    pub(super) fn startable_lane(&mut self, now: Moment) -> Option<usize> {
+        for index in self.order.ranking(self.lanes.len()) {
+            let lane = &mut self.lanes[index];
+            lane.wake(now);
+            if lane.startable(now) {
+                return Some(index);
+            }
+            let blocks = (lane.may_hold() || !lane.held.is_empty()) && !lane.is_limited(now);
+            if self.order.is_strict() && blocks && !self.stopped {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// An attempt ended; `fates` names each message's group and what became of it, in order.
+    pub fn ended<'a>(
+        &mut self,
+        ended: Ended,
+        fates: impl IntoIterator<Item = (Option<&'a str>, Fate)>,
+        now: Moment,
+    ) -> After<J> {
+        let took = now.since(ended.began);
+        self.attempt_time = (self.attempt_time * 7 + took) / 8;
+        let lane = &mut self.lanes[ended.lane];
+        lane.attempts -= 1;
+        let mut groups: Vec<(&str, Fate)> = Vec::new();
+        for (group, fate) in fates {
+            lane.started = lane.started.saturating_sub(1);
+            let Some(group) = group else { continue };
+            match groups.iter_mut().find(|(other, _)| *other == group) {
+                // The first that is not done speaks for the group.
+                Some((_, of_group)) if *of_group == Fate::Done => *of_group = fate,
+                Some(_) => {}
+                None => groups.push((group, fate)),
+            }
+        }
+        let mut overtaking = Vec::new();
+        for (group, fate) in groups {
+            if fate != Fate::Kept {
+                overtaking.extend(lane.ready.freed(group, fate == Fate::Failed));
+            }
+        }
+        let hire = self.note(ended, now);
+        After { overtaking, hire }
+    }
+
+    /// Draws the conclusion on the downstream. Whether more may run than before.
+    fn note(&mut self, ended: Ended, now: Moment) -> bool {
+        let before = self.control.limit(now);
+        let running = self.running;
+        self.control.note(ended.showed, ended.began, running, now);
+        if ended.showed == Showed::Nothing {
+            return false;
+        }
+        self.resize_room();
+        let hastened = ended.showed == Showed::Open && self.hasten(now);
+        hastened || self.control.limit(now) > before
+    }
+
+    /// Since the downstream is open, what is held has not long to wait.
+    fn hasten(&mut self, now: Moment) -> bool {
+        for index in self.order.ranking(self.lanes.len()) {
+            let lane = &mut self.lanes[index];
+            if let Some(jobs) = lane.held.hasten(now) {
+                lane.ready.resume(jobs);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Holds what was begun in vain, all of one attempt together: until `until`, or earlier if the
+    /// downstream turns out to be open, but not before `not_before`.
+    pub fn hold(&mut self, lane: usize, jobs: Vec<J>, not_before: Moment, until: Moment) {
+        self.lanes[lane].held.push(jobs, not_before, until);
+    }
+}

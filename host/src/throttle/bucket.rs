@@ -1,0 +1,129 @@
+//! A token bucket: how many messages may start now when only so many may in a second. Pure.
+
+use crate::clock::Moment;
+use std::time::Duration;
+
+/// Sums of fractions that should make a whole fall short of it by less than this.
+const ROUNDING: f64 = 1e-6;
+
+/// Allows so many a second, and a burst after a pause.
+#[derive(Debug, Clone)]
+pub struct Bucket {
+    per_second: f64,
+    burst: f64,
+    tokens: f64,
+    at: Moment,
+}
+
+impl Bucket {
+    /// How far ahead it is worth having messages at hand.
+    pub const SOON: Duration = Duration::from_millis(100);
+
+    /// Full. `together`: as many as one attempt takes may start at once.
+    pub fn new(per_second: f64, together: usize) -> Self {
+        // At least what a late timer misses, so that it costs no throughput.
+        let burst = (per_second * Self::SOON.as_secs_f64())
+            .max(as_float(together))
+            .max(1.0);
+        Self {
+            per_second,
+            burst,
+            tokens: burst,
+            at: Moment::default(),
+        }
+    }
+
+    /// The same tokens under another rate.
+    pub fn change(&mut self, per_second: f64, together: usize, now: Moment) {
+        let tokens = self.tokens(now);
+        *self = Self::new(per_second, together);
+        self.tokens = tokens.min(self.burst);
+        self.at = now;
+    }
+
+    /// How many may start now.
+    pub fn available(&self, now: Moment) -> usize {
+        whole(self.tokens(now))
+    }
+
+    /// How many may have started soon, if nothing else starts: what is worth having at hand.
+    pub fn soon(&self, now: Moment) -> usize {
+        whole(self.tokens(now) + self.per_second * Self::SOON.as_secs_f64()).max(1)
+    }
+
+    /// So many start.
+    pub fn take(&mut self, count: usize, now: Moment) {
+        self.tokens = self.tokens(now) - as_float(count);
+        self.at = now;
+    }
+
+    /// When the next may start.
+    pub fn next(&self, now: Moment) -> Moment {
+        let missing = (1.0 - self.tokens(now)).max(0.0);
+        now + Duration::try_from_secs_f64(missing / self.per_second).unwrap_or(Duration::MAX)
+    }
+
+    fn tokens(&self, now: Moment) -> f64 {
+        let earned = now.since(self.at).as_secs_f64() * self.per_second;
+        (self.tokens + earned).min(self.burst)
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "batches are far below the 2^52 where it begins"
+)]
+fn as_float(count: usize) -> f64 {
+    count as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "casts of floats saturate, and tokens below zero are none"
+)]
+fn whole(tokens: f64) -> usize {
+    (tokens + ROUNDING) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_boot(Duration::from_millis(1_000_000 + ms))
+    }
+
+    proptest! {
+        #[test]
+        fn lesson_24_no_span_holds_more_than_the_rate_and_one_burst(rate in 0.5_f64..2_000.0, together in 1_usize..11, steps in prop::collection::vec(0_u64..500, 1..300)) {
+            let mut bucket = Bucket::new(rate, together);
+            let (mut now, mut started) = (0, 0);
+            for step in steps {
+                now += step;
+                let count = bucket.available(at(now)).min(together);
+                bucket.take(count, at(now));
+                started += count;
+                let allowed = rate * Duration::from_millis(now).as_secs_f64() + bucket.burst;
+                prop_assert!(as_float(started) <= allowed + 0.01, "{started} of {allowed}");
+            }
+        }
+
+        #[test]
+        fn the_next_is_when_it_says(rate in 0.01_f64..100_000.0, taken in 0_usize..20) {
+            let mut bucket = Bucket::new(rate, 1);
+            bucket.take(taken, at(0));
+            prop_assert!(bucket.available(bucket.next(at(0))) >= 1);
+        }
+    }
+
+    #[test]
+    fn a_change_keeps_what_was_used() {
+        let mut bucket = Bucket::new(10.0, 1);
+        bucket.take(1, at(0));
+        bucket.change(1_000.0, 1, at(0));
+        assert_eq!(bucket.available(at(0)), 0);
+        assert_eq!(bucket.available(at(10)), 10);
+    }
+}

@@ -1,0 +1,206 @@
+//! How many attempts a route may have under way: fewer while its downstream is busy, none while it
+//! is closed but for a probe now and then. Pure.
+
+use crate::backoff;
+use crate::clock::Moment;
+use std::time::Duration;
+
+/// The least growth a success brings, as a share of one: a limit of thousands would otherwise take
+/// thousands of rounds to come back.
+const LEAST_GROWTH: f64 = 1.0 / 32.0;
+/// The first and the longest pause before a closed downstream is tried again.
+const PROBE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// What an attempt showed of its downstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Showed {
+    /// It took the work, whatever came of it.
+    Open,
+    /// It is busy.
+    Busy,
+    /// It will take nothing until somebody acts.
+    Closed,
+    /// Nothing either way.
+    Nothing,
+}
+
+/// The limit of one route: halved by what is busy, raised by what is done.
+#[derive(Debug, Clone)]
+pub struct Control {
+    most: usize,
+    limit: f64,
+    lowered: Moment,
+    closed: Option<Closed>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Closed {
+    since: Moment,
+    probes: u32,
+    until: Moment,
+}
+
+impl Control {
+    /// At most so many, and as many until something is busy.
+    pub fn new(most: usize) -> Self {
+        Self {
+            most,
+            limit: as_float(most),
+            lowered: Moment::default(),
+            closed: None,
+        }
+    }
+
+    /// Another ceiling. A limit at the old one goes along.
+    pub fn set_most(&mut self, most: usize) {
+        if self.limit >= as_float(self.most) {
+            self.limit = as_float(most);
+        }
+        self.limit = self.limit.min(as_float(most));
+        self.most = most;
+    }
+
+    /// How many attempts may be under way now.
+    pub fn limit(&self, now: Moment) -> usize {
+        match self.closed {
+            Some(closed) if now < closed.until => 0,
+            Some(_) => 1,
+            None => self.open_limit(),
+        }
+    }
+
+    /// The same, were it not closed; at least 1.
+    pub fn open_limit(&self) -> usize {
+        whole(self.limit).clamp(1, self.most)
+    }
+
+    /// Whether it is closed, the time of a probe included.
+    pub fn is_closed(&self) -> bool {
+        self.closed.is_some()
+    }
+
+    /// When a closed downstream is tried again, if that is to come.
+    pub fn probe_at(&self, now: Moment) -> Option<Moment> {
+        self.closed
+            .map(|closed| closed.until)
+            .filter(|until| *until > now)
+    }
+
+    /// An attempt ended that began at `began`, one of `running`. What began before the last change
+    /// tells of the time before it: many that fail together count as one.
+    pub fn note(&mut self, showed: Showed, began: Moment, running: usize, now: Moment) {
+        match showed {
+            Showed::Nothing => {}
+            Showed::Open => {
+                self.reopen(began);
+                let growth = (1.0 / self.limit).max(LEAST_GROWTH);
+                self.limit = (self.limit + growth).min(as_float(self.most));
+            }
+            Showed::Busy => {
+                self.reopen(began);
+                if began >= self.lowered {
+                    let used = self.limit.min(as_float(running.max(1)));
+                    self.limit = (used / 2.0).max(1.0);
+                    self.lowered = now;
+                }
+            }
+            Showed::Closed => self.close(began, now),
+        }
+    }
+
+    fn reopen(&mut self, began: Moment) {
+        if self.closed.is_some_and(|closed| began >= closed.since) {
+            self.closed = None;
+        }
+    }
+
+    fn close(&mut self, began: Moment, now: Moment) {
+        let probes = match self.closed {
+            Some(closed) if began < closed.until => return,
+            Some(closed) => closed.probes + 1,
+            None => 1,
+        };
+        self.closed = Some(Closed {
+            since: self.closed.map_or(now, |closed| closed.since),
+            probes,
+            until: now + backoff::ceiling(PROBE.0, PROBE.1, probes),
+        });
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "limits are far below the 2^52 where it begins"
+)]
+fn as_float(count: usize) -> f64 {
+    count as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "casts of floats saturate, and a limit is never below zero"
+)]
+fn whole(limit: f64) -> usize {
+    (limit + 1e-6) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_boot(Duration::from_millis(1_000_000 + ms))
+    }
+
+    #[test]
+    fn lesson_17_a_busy_round_halves_once_and_successes_raise_again() {
+        let mut control = Control::new(40);
+        for _ in 0..40 {
+            control.note(Showed::Busy, at(0), 40, at(10));
+        }
+        assert_eq!(control.limit(at(10)), 20);
+        control.note(Showed::Busy, at(11), 20, at(20));
+        assert_eq!(control.limit(at(20)), 10);
+        for _ in 0..11 {
+            control.note(Showed::Open, at(21), 10, at(30));
+        }
+        assert_eq!(control.limit(at(30)), 11);
+        for _ in 0..2_000 {
+            control.note(Showed::Open, at(31), 10, at(40));
+        }
+        assert_eq!(control.limit(at(40)), 40);
+    }
+
+    #[test]
+    fn what_is_closed_is_probed_ever_more_rarely() {
+        let mut control = Control::new(10);
+        control.note(Showed::Closed, at(0), 10, at(1));
+        control.note(Showed::Closed, at(0), 10, at(2));
+        assert_eq!((control.limit(at(2)), control.limit(at(1_001))), (0, 1));
+        control.note(Showed::Open, at(0), 9, at(3));
+        assert!(control.is_closed(), "that one began before");
+        control.note(Showed::Closed, at(1_001), 1, at(1_002));
+        assert_eq!((control.limit(at(3_001)), control.limit(at(3_002))), (0, 1));
+        assert_eq!(control.probe_at(at(1_002)), Some(at(3_002)));
+        control.note(Showed::Open, at(3_002), 1, at(3_003));
+        assert_eq!(control.limit(at(3_003)), 10);
+    }
+
+    proptest! {
+        #[test]
+        fn the_limit_stays_within_its_bounds(most in 1_usize..10_000, events in prop::collection::vec((0_u8..4, 0_u64..5_000), 0..200)) {
+            let mut control = Control::new(most);
+            let mut now = 0;
+            for (kind, step) in events {
+                let began = at(now);
+                now += step;
+                let showed = [Showed::Open, Showed::Busy, Showed::Closed, Showed::Nothing][usize::from(kind)];
+                control.note(showed, began, most, at(now));
+                prop_assert!(control.limit(at(now)) <= most && control.open_limit() >= 1);
+                prop_assert!(control.limit(at(now + 60_000)) >= 1, "it stays closed for ever");
+            }
+        }
+    }
+}
