@@ -1,6 +1,7 @@
 //! `dispatcher` sits between queues and the code that handles their messages. This library holds
 //! the whole program; `main.rs` only calls it. `host/README.md` is the map.
 
+pub mod admin;
 pub mod app;
 pub mod aws;
 pub mod backoff;

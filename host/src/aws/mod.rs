@@ -2,7 +2,10 @@
 //! the SDK's own retries; and the clients of Lambda and CloudWatch, each in a file of its own. Knows
 //! nothing else of this program.
 
+pub mod cloudwatch;
 pub mod lambda;
+#[cfg(test)]
+mod test_server;
 mod words;
 
 use aws_config::environment::EnvironmentVariableRegionProvider;

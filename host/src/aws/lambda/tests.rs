@@ -1,30 +1,10 @@
 //! The client of Lambda against a server of a few lines, which answers as AWS does, or not at all.
 
-mod server;
-
 use super::*;
-use aws_sdk_lambda::config::{Credentials, Region, SharedCredentialsProvider};
-use server::{Act, Server, answer};
-use std::net::SocketAddr;
+use crate::aws::test_server::{Act, Server, answer, configuration, without_credentials};
 
 /// Far more than any of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn configuration(address: SocketAddr) -> SdkConfig {
-    let credentials = Credentials::new("id", "secret", None, None, "test");
-    without_credentials(address)
-        .to_builder()
-        .credentials_provider(SharedCredentialsProvider::new(credentials))
-        .build()
-}
-
-fn without_credentials(address: SocketAddr) -> SdkConfig {
-    SdkConfig::builder()
-        .behavior_version(aws_config::BehaviorVersion::latest())
-        .region(Region::from_static("us-east-1"))
-        .endpoint_url(format!("http://{address}"))
-        .build()
-}
 
 fn request() -> Request {
     Request {

@@ -1,6 +1,8 @@
-//! A server that does what a test says: one act per request, in order. Knows nothing of Lambda.
+//! A server that does what a test says: one act per request, in order. Knows nothing of AWS.
 
 use crate::tasks::{self, Group, Task};
+use aws_config::SdkConfig;
+use aws_sdk_lambda::config::{Credentials, Region, SharedCredentialsProvider};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// What the server does once it has read a request.
 #[derive(Debug)]
-pub(super) enum Act {
+pub(in crate::aws) enum Act {
     /// Sends this; then waits for the next request.
     Answer(String),
     /// Sends this and closes.
@@ -23,11 +25,29 @@ pub(super) enum Act {
 }
 
 /// A whole answer. `headers` end with line breaks.
-pub(super) fn answer(status: u16, headers: &str, body: &str) -> Act {
+pub(in crate::aws) fn answer(status: u16, headers: &str, body: &str) -> Act {
     let length = body.len();
     Act::Answer(format!(
         "HTTP/1.1 {status} As Told\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
     ))
+}
+
+/// How to reach it, with credentials that nobody checks.
+pub(in crate::aws) fn configuration(address: SocketAddr) -> SdkConfig {
+    let credentials = Credentials::new("id", "secret", None, None, "test");
+    without_credentials(address)
+        .to_builder()
+        .credentials_provider(SharedCredentialsProvider::new(credentials))
+        .build()
+}
+
+/// The same without credentials.
+pub(in crate::aws) fn without_credentials(address: SocketAddr) -> SdkConfig {
+    SdkConfig::builder()
+        .behavior_version(aws_config::BehaviorVersion::latest())
+        .region(Region::from_static("us-east-1"))
+        .endpoint_url(format!("http://{address}"))
+        .build()
 }
 
 #[derive(Debug, Default)]
@@ -39,7 +59,7 @@ struct Seen {
 
 /// Listens on a free port of the loopback interface until it is dropped.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(in crate::aws) struct Server {
     address: SocketAddr,
     seen: Arc<Mutex<Seen>>,
     _task: Task<()>,
@@ -111,18 +131,19 @@ async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Seen>>) {
 
 /// One request; nothing if the client has gone.
 async fn read(stream: &mut TcpStream) -> Option<String> {
-    let mut text = String::new();
+    let mut request = Vec::new();
     loop {
         let mut bytes = [0; 4096];
         let count = stream.read(&mut bytes).await.ok()?;
         if count == 0 {
             return None;
         }
-        text.push_str(&String::from_utf8_lossy(&bytes[..count]));
-        if let Some((head, body)) = text.split_once("\r\n\r\n")
-            && body.len() >= length(head)
+        request.extend_from_slice(&bytes[..count]);
+        let end = request.windows(4).position(|four| four == b"\r\n\r\n");
+        if let Some(end) = end
+            && request.len() - end - 4 >= length(&String::from_utf8_lossy(&request[..end]))
         {
-            return Some(text);
+            return Some(String::from_utf8_lossy(&request).into_owned());
         }
     }
 }
