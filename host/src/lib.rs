@@ -1,6 +1,7 @@
 //! `dispatcher` sits between queues and the code that handles their messages. This library holds
 //! the whole program; `main.rs` only calls it. `host/README.md` is the map.
 
+pub mod admin;
 pub mod app;
 pub mod aws;
 pub mod backoff;
@@ -9,6 +10,7 @@ pub mod clock;
 pub mod config;
 pub mod error;
 pub mod executor;
+pub mod files;
 pub mod intake;
 pub mod job;
 pub mod lease;

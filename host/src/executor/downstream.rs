@@ -60,7 +60,7 @@ impl Downstream {
             Showed::Closed => {
                 self.troubled.store(true, Relaxed);
                 let why = why.unwrap_or_default();
-                self.readiness.set(&self.name(), why);
+                self.readiness.set(self.name(), why);
                 let mut state = self.state();
                 state.is_closed = true;
                 if state.closed.again(now) {

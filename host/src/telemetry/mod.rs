@@ -1,8 +1,10 @@
-//! What the program tells its operator: log lines, a progress line, counters. Knows nothing of
-//! queues, plugins or stages; they write here.
+//! What the program tells its operator: log lines, a progress line, counters, metrics, readiness.
+//! Knows nothing of queues, plugins or stages; they write here.
 
 pub mod counters;
 pub mod log;
+pub mod metrics;
 pub mod progress;
+pub mod prometheus;
 pub mod readiness;
 pub mod said;

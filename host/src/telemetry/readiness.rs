@@ -1,22 +1,54 @@
-//! What keeps the program from being ready, by name.
+//! Whether the program can do its work, as `/readyz` tells it. Knows no condition by itself.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Shared by `Arc`.
+/// What is wrong at the moment: named conditions, each with its reason. Shared by `Arc`; ready as
+/// long as it is empty.
 #[derive(Debug, Default)]
 pub struct Readiness(Mutex<BTreeMap<String, String>>);
 
 impl Readiness {
-    /// Not ready, and why.
-    pub fn set(&self, name: &str, reason: &str) {
-        let mut red = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        red.insert(name.to_owned(), reason.to_owned());
+    /// This is wrong from now on, for this reason; a reason that was given before is replaced.
+    pub fn set(&self, name: impl Into<String>, reason: impl Into<String>) {
+        self.wrong().insert(name.into(), reason.into());
     }
 
-    /// That is over.
+    /// This is well again. Nothing happens if it was.
     pub fn clear(&self, name: &str) {
-        let mut red = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        red.remove(name);
+        self.wrong().remove(name);
+    }
+
+    /// All that is wrong, each with its reason, by name.
+    pub fn reasons(&self) -> Vec<(String, String)> {
+        let wrong = self.wrong();
+        let pairs = wrong.iter();
+        pairs
+            .map(|(name, reason)| (name.clone(), reason.clone()))
+            .collect()
+    }
+
+    fn wrong(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_ready_once_all_is_well_again() {
+        let readiness = Readiness::default();
+        readiness.set("sqs:b", "denied");
+        readiness.set("sqs:a", "no answer");
+        readiness.set("sqs:b", "no such queue");
+        let pair = |name: &str, reason: &str| (name.to_owned(), reason.to_owned());
+        let wanted = [pair("sqs:a", "no answer"), pair("sqs:b", "no such queue")];
+        assert_eq!(readiness.reasons(), wanted);
+        readiness.clear("sqs:a");
+        readiness.clear("sqs:a");
+        readiness.clear("sqs:b");
+        assert!(readiness.reasons().is_empty());
     }
 }

@@ -1,0 +1,78 @@
+//! How many data fit into one PutMetricData. Pure.
+
+use super::Datum;
+
+/// CloudWatch takes so many data at once.
+pub(super) const MOST_DATA: usize = 1_000;
+
+/// CloudWatch takes 1 MB at once, compressed or not; what is sent is compressed, and counted here
+/// as if it were not.
+pub(super) const MOST_BYTES: usize = 1_000_000;
+
+/// What a request has beside its data: the namespace, 255 characters at most, and names of members.
+const REQUEST_BYTES: usize = 400;
+
+/// The data in their order, in as few requests as the limits allow.
+pub(super) fn chunks(data: Vec<Datum>) -> Vec<Vec<Datum>> {
+    let mut chunks: Vec<Vec<Datum>> = Vec::new();
+    let mut bytes = 0;
+    for datum in data {
+        let more = datum_bytes(&datum);
+        match chunks.last_mut() {
+            Some(chunk) if chunk.len() < MOST_DATA && bytes + more <= MOST_BYTES => {
+                bytes += more;
+                chunk.push(datum);
+            }
+            _ => {
+                bytes = REQUEST_BYTES + more;
+                chunks.push(vec![datum]);
+            }
+        }
+    }
+    chunks
+}
+
+/// At least as many bytes as a datum takes in CBOR: nine for a number, five before a text.
+pub(super) fn datum_bytes(datum: &Datum) -> usize {
+    let names = 160;
+    let queue = datum.queue.as_ref().map_or(0, |queue| queue.len() + 40);
+    names + datum.name.len() + datum.unit.len() + queue + datum.values.len() * 18
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn datum(values: usize, queue: usize) -> Datum {
+        Datum {
+            name: "Duration",
+            unit: "Milliseconds",
+            queue: Some("q".repeat(queue)),
+            at_ms: 0,
+            resolution_s: 60,
+            values: vec![(1.0, 1); values],
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_and_no_limit_is_passed(shapes in proptest::collection::vec((1_usize..=150, 1_usize..=255), 0..2_500)) {
+            let data: Vec<Datum> = shapes.iter().map(|(values, queue)| datum(*values, *queue)).collect();
+            let chunks = chunks(data.clone());
+            for chunk in &chunks {
+                let bytes: usize = chunk.iter().map(datum_bytes).sum();
+                prop_assert!(!chunk.is_empty() && chunk.len() <= MOST_DATA);
+                prop_assert!(bytes + REQUEST_BYTES <= MOST_BYTES);
+            }
+            prop_assert_eq!(chunks.concat(), data);
+        }
+    }
+
+    #[test]
+    fn a_thousand_small_ones_are_one_request() {
+        assert_eq!(chunks(vec![datum(1, 8); 1_000]).len(), 1);
+        assert_eq!(chunks(vec![datum(1, 8); 1_001]).len(), 2);
+        assert!(chunks(Vec::new()).is_empty());
+    }
+}

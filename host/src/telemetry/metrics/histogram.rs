@@ -1,0 +1,210 @@
+//! How long things took, in few numbers: counts by logarithmic buckets. Knows no metric and no sink.
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// How many buckets there are. CloudWatch takes at most 150 values with their counts at once.
+pub const BUCKETS: usize = 150;
+
+/// Where the logarithmic buckets begin and where they end: what is shorter counts as 0, what is
+/// longer as if it were in the last bucket. A message can be in flight for 12 hours at most.
+const SHORTEST_MS: f64 = 1.0;
+const LONGEST_MS: f64 = 12.0 * 3_600_000.0;
+
+/// The largest error of a value that the histogram gives back, relative to what was recorded.
+pub const RELATIVE_ERROR: f64 = 0.061;
+
+/// Where each bucket but the first begins, in milliseconds, and where the last one ends.
+static EDGES: LazyLock<[f64; BUCKETS]> = LazyLock::new(|| {
+    let last = (BUCKETS - 1) as f64;
+    std::array::from_fn(|edge| SHORTEST_MS * (LONGEST_MS / SHORTEST_MS).powf(edge as f64 / last))
+});
+
+/// Counts of durations since the start, from below 1 ms to 12 h. Written with one atomic addition
+/// for the count and one for the sum; read at leisure.
+#[derive(Debug)]
+pub struct Histogram {
+    counts: [AtomicU64; BUCKETS],
+    sum_us: AtomicU64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self {
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            sum_us: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Histogram {
+    /// Counts one duration.
+    pub fn record(&self, duration: Duration) {
+        self.counts[bucket(duration)].fetch_add(1, Relaxed);
+        let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        self.sum_us.fetch_add(us, Relaxed);
+    }
+
+    /// Everything since the start. Each count is read by itself.
+    pub fn samples(&self) -> Samples {
+        Samples {
+            counts: self
+                .counts
+                .iter()
+                .map(|count| count.load(Relaxed))
+                .collect(),
+            sum_us: self.sum_us.load(Relaxed),
+        }
+    }
+}
+
+/// The counts of a histogram, as of some moment or of some time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Samples {
+    /// One per bucket.
+    counts: Vec<u64>,
+    sum_us: u64,
+}
+
+impl Default for Samples {
+    fn default() -> Self {
+        Self {
+            counts: vec![0; BUCKETS],
+            sum_us: 0,
+        }
+    }
+}
+
+impl Samples {
+    /// What was added since `earlier`, which must be of the same histogram.
+    pub fn since(&self, earlier: &Samples) -> Samples {
+        let both = self.counts.iter().zip(&earlier.counts);
+        Samples {
+            counts: both.map(|(now, then)| now.saturating_sub(*then)).collect(),
+            sum_us: self.sum_us.wrapping_sub(earlier.sum_us),
+        }
+    }
+
+    /// Adds those of another histogram.
+    pub fn add(&mut self, other: &Samples) {
+        for (own, more) in self.counts.iter_mut().zip(&other.counts) {
+            *own += more;
+        }
+        self.sum_us = self.sum_us.wrapping_add(other.sum_us);
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// What they sum up to, exactly.
+    pub fn sum(&self) -> Duration {
+        Duration::from_micros(self.sum_us)
+    }
+
+    /// Values in milliseconds, rising, each with how many samples it stands for: never 0. At most
+    /// `BUCKETS` of them. A value differs from what was recorded by at most `RELATIVE_ERROR` if
+    /// that was from 1 ms to 12 h; what was shorter is 0.
+    pub fn values(&self) -> Vec<(f64, u64)> {
+        let numbered = self.counts.iter().enumerate();
+        numbered
+            .filter(|(_, count)| **count > 0)
+            .map(|(bucket, count)| (value(bucket), *count))
+            .collect()
+    }
+
+    /// How many were shorter than each of a few durations, for charts that want it so: each is
+    /// about four times the one before.
+    pub fn cumulative(&self) -> impl Iterator<Item = (Duration, u64)> {
+        let mut below = 0;
+        let numbered = self.counts.iter().enumerate();
+        let each = numbered.map(move |(bucket, count)| {
+            below += count;
+            (Duration::from_secs_f64(EDGES[bucket] / 1_000.0), below)
+        });
+        each.step_by(12)
+    }
+}
+
+fn bucket(duration: Duration) -> usize {
+    let ms = duration.as_secs_f64() * 1_000.0;
+    let begun = EDGES.partition_point(|edge| *edge <= ms);
+    begun.min(BUCKETS - 1)
+}
+
+/// What stands for a bucket: the middle of it, as logarithms have it.
+fn value(bucket: usize) -> f64 {
+    match bucket {
+        0 => 0.0,
+        _ => (EDGES[bucket - 1] * EDGES[bucket]).sqrt(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn counts_are_kept_and_values_are_near(all in proptest::collection::vec(0_u64..50_000_000_000, 0..300)) {
+            let histogram = Histogram::default();
+            for us in &all {
+                histogram.record(Duration::from_micros(*us));
+            }
+            let samples = histogram.samples();
+            let values = samples.values();
+            prop_assert_eq!(samples.count(), all.len() as u64);
+            prop_assert!(values.len() <= BUCKETS);
+            prop_assert!(values.is_sorted_by(|a, b| a.0 < b.0));
+            prop_assert!(values.iter().all(|(value, count)| value.is_finite() && *count > 0));
+            let total: u64 = values.iter().map(|(_, count)| count).sum();
+            prop_assert_eq!(total, all.len() as u64);
+            prop_assert_eq!(samples.sum(), Duration::from_micros(all.iter().sum()));
+        }
+
+        #[test]
+        fn a_value_is_within_the_error_that_is_promised(us in 1_000_u64..43_200_000_000) {
+            let ms = us as f64 / 1_000.0;
+            let given = value(bucket(Duration::from_micros(us)));
+            prop_assert!((given - ms).abs() <= ms * RELATIVE_ERROR, "{} for {}", given, ms);
+        }
+
+        #[test]
+        fn intervals_add_up(first in proptest::collection::vec(0_u64..100_000_000, 0..50), second in proptest::collection::vec(0_u64..100_000_000, 0..50)) {
+            let histogram = Histogram::default();
+            first.iter().for_each(|us| histogram.record(Duration::from_micros(*us)));
+            let then = histogram.samples();
+            second.iter().for_each(|us| histogram.record(Duration::from_micros(*us)));
+            let mut sum = histogram.samples().since(&then);
+            prop_assert_eq!(sum.count(), second.len() as u64);
+            sum.add(&then);
+            prop_assert_eq!(sum, histogram.samples());
+        }
+    }
+
+    #[test]
+    fn the_ends_are_closed() {
+        assert_eq!(bucket(Duration::ZERO), 0);
+        assert_eq!(bucket(Duration::from_micros(999)), 0);
+        assert_eq!(bucket(Duration::from_millis(1)), 1);
+        assert_eq!(bucket(Duration::from_secs(12 * 3_600)), BUCKETS - 1);
+        assert_eq!(bucket(Duration::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn cumulative_counts_end_with_almost_all() {
+        let histogram = Histogram::default();
+        for ms in [0, 1, 10, 100, 1_000] {
+            histogram.record(Duration::from_millis(ms));
+        }
+        let samples = histogram.samples();
+        let steps: Vec<(Duration, u64)> = samples.cumulative().collect();
+        assert_eq!(steps.len(), 13);
+        assert_eq!(steps[0], (Duration::from_millis(1), 1));
+        assert_eq!(steps.last().map(|step| step.1), Some(5));
+        assert!(steps.is_sorted());
+    }
+}

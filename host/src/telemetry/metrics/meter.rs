@@ -1,0 +1,234 @@
+//! What is measured of one queue. Written on the hot path with plain atomic additions; read by
+//! publishers and by `/metrics`. Knows no sink.
+
+use super::histogram::{Histogram, Samples};
+use crate::telemetry::counters::Counter;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How many there are now, and how many there were at most.
+#[derive(Debug, Default)]
+pub(super) struct Level {
+    now: AtomicU64,
+    most: AtomicU64,
+}
+
+impl Level {
+    fn rise(&self, more: u64) {
+        let now = self.now.fetch_add(more, Relaxed) + more;
+        self.most.fetch_max(now, Relaxed);
+    }
+
+    fn fall(&self, less: u64) {
+        self.now.fetch_sub(less, Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.now.load(Relaxed)
+    }
+
+    /// The most there were since this was asked last; there may be as many still.
+    pub(super) fn take_most(&self) -> u64 {
+        let most = self.most.swap(0, Relaxed);
+        let now = self.now.load(Relaxed);
+        self.most.fetch_max(now, Relaxed);
+        most.max(now)
+    }
+}
+
+/// What is measured of one queue; shared by `Arc`. Totals since the start: they only grow.
+#[derive(Debug, Default)]
+pub struct Meter {
+    /// Messages received, redeliveries included.
+    pub received: Counter,
+    /// Messages whose handler was done.
+    pub done: Counter,
+    /// Messages whose attempt failed: retry, reject, trap, time-out.
+    pub failed: Counter,
+    /// Messages that what stands behind the handler had no room for.
+    pub throttled: Counter,
+    /// Messages on their way to a dead-letter queue.
+    pub dead: Counter,
+    /// Leases that ran out under a running attempt.
+    pub lost: Counter,
+    /// Calls to receive, settle and extend.
+    pub calls: Counter,
+    duration: Histogram,
+    age: Histogram,
+    in_flight: Level,
+    /// That of all queues together: the sum of what each had at most is more than that.
+    all: Arc<Level>,
+    /// What the last `drain` saw.
+    drained: Mutex<Totals>,
+}
+
+impl Meter {
+    pub(super) fn new(all: &Arc<Level>) -> Self {
+        Self {
+            all: Arc::clone(all),
+            ..Self::default()
+        }
+    }
+
+    /// A message's attempt took so long.
+    pub fn took(&self, duration: Duration) {
+        self.duration.record(duration);
+    }
+
+    /// A message was received so long after it was sent.
+    pub fn aged(&self, since_sent: Duration) {
+        self.age.record(since_sent);
+    }
+
+    /// Counts messages as in flight until the guard is dropped.
+    pub fn hold(self: &Arc<Self>, messages: u32) -> InFlight {
+        self.in_flight.rise(u64::from(messages));
+        self.all.rise(u64::from(messages));
+        InFlight {
+            meter: Arc::clone(self),
+            messages: u64::from(messages),
+        }
+    }
+
+    /// Messages in flight now.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.get()
+    }
+
+    /// Everything since the start.
+    pub fn totals(&self) -> Totals {
+        Totals {
+            received: self.received.get(),
+            done: self.done.get(),
+            failed: self.failed.get(),
+            throttled: self.throttled.get(),
+            dead: self.dead.get(),
+            lost: self.lost.get(),
+            calls: self.calls.get(),
+            duration: self.duration.samples(),
+            age: self.age.samples(),
+        }
+    }
+
+    /// What was measured since the last call. For one reader: two would take from each other.
+    pub fn drain(&self) -> Interval {
+        let mut drained = self.drained.lock().unwrap_or_else(PoisonError::into_inner);
+        let totals = self.totals();
+        let counts = totals.since(&drained);
+        *drained = totals;
+        Interval {
+            counts,
+            in_flight: self.in_flight.take_most(),
+        }
+    }
+}
+
+/// Messages that count as in flight; dropped, they do no longer.
+#[derive(Debug)]
+#[must_use = "it counts only while the guard lives"]
+pub struct InFlight {
+    meter: Arc<Meter>,
+    messages: u64,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.meter.in_flight.fall(self.messages);
+        self.meter.all.fall(self.messages);
+    }
+}
+
+/// The counts of a meter, as of some moment or of some time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is the field of the same name of `Meter`")]
+pub struct Totals {
+    pub received: u64,
+    pub done: u64,
+    pub failed: u64,
+    pub throttled: u64,
+    pub dead: u64,
+    pub lost: u64,
+    pub calls: u64,
+    /// How long each message's attempt took.
+    pub duration: Samples,
+    /// How long ago each message had been sent when it was received.
+    pub age: Samples,
+}
+
+impl Totals {
+    fn since(&self, earlier: &Totals) -> Totals {
+        Totals {
+            received: self.received - earlier.received,
+            done: self.done - earlier.done,
+            failed: self.failed - earlier.failed,
+            throttled: self.throttled - earlier.throttled,
+            dead: self.dead - earlier.dead,
+            lost: self.lost - earlier.lost,
+            calls: self.calls - earlier.calls,
+            duration: self.duration.since(&earlier.duration),
+            age: self.age.since(&earlier.age),
+        }
+    }
+
+    /// Adds those of another queue.
+    pub fn add(&mut self, other: &Totals) {
+        self.received += other.received;
+        self.done += other.done;
+        self.failed += other.failed;
+        self.throttled += other.throttled;
+        self.dead += other.dead;
+        self.lost += other.lost;
+        self.calls += other.calls;
+        self.duration.add(&other.duration);
+        self.age.add(&other.age);
+    }
+}
+
+/// What was measured between two drains.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Interval {
+    /// What was added in that time.
+    pub counts: Totals,
+    /// The most messages that were in flight at once.
+    pub in_flight: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_drain_has_what_came_since_the_last() {
+        let meter = Arc::new(Meter::default());
+        meter.received.many(3);
+        meter.took(Duration::from_millis(5));
+        let first = meter.drain();
+        assert_eq!(
+            (first.counts.received, first.counts.duration.count()),
+            (3, 1)
+        );
+        meter.received.one();
+        meter.aged(Duration::from_secs(9));
+        let second = meter.drain();
+        assert_eq!(
+            (second.counts.received, second.counts.duration.count()),
+            (1, 0)
+        );
+        assert_eq!(second.counts.age.count(), 1);
+        assert_eq!(meter.totals().received, 4, "totals are never drained");
+    }
+
+    #[test]
+    fn in_flight_is_the_most_there_were_also_if_they_were_there_before() {
+        let meter = Arc::new(Meter::default());
+        let held = meter.hold(5);
+        drop(meter.hold(2));
+        assert_eq!(meter.drain().in_flight, 7);
+        assert_eq!(meter.drain().in_flight, 5);
+        drop(held);
+        assert_eq!(meter.drain().in_flight, 5, "they were there when it began");
+        assert_eq!(meter.drain().in_flight, 0);
+        assert_eq!(meter.in_flight(), 0);
+    }
+}

@@ -1,0 +1,191 @@
+//! Counters and meters as Prometheus reads them: its text format, version 0.0.4. Pure.
+
+use super::counters::Snapshot;
+use super::metrics::Meters;
+use super::metrics::histogram::Samples;
+use super::metrics::meter::{Meter, Totals};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// The type of the text, for whoever serves it.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A count by queue: its name, what it is, and how it is read.
+type Count = (&'static str, &'static str, fn(&Totals) -> u64);
+
+const COUNTS: [Count; 7] = [
+    (
+        "received",
+        "Messages received, redeliveries included.",
+        |of| of.received,
+    ),
+    ("done", "Messages whose handler was done.", |of| of.done),
+    ("failed", "Messages whose attempt failed.", |of| of.failed),
+    (
+        "throttled",
+        "Messages that what stands behind the handler had no room for.",
+        |of| of.throttled,
+    ),
+    (
+        "dead",
+        "Messages on their way to a dead-letter queue.",
+        |of| of.dead,
+    ),
+    (
+        "lost",
+        "Leases that ran out under a running attempt.",
+        |of| of.lost,
+    ),
+    ("calls", "Calls to receive, settle and extend.", |of| {
+        of.calls
+    }),
+];
+
+/// A histogram by queue.
+type Times = (&'static str, &'static str, fn(&Totals) -> &Samples);
+
+const TIMES: [Times; 2] = [
+    (
+        "attempt_seconds",
+        "How long the attempt of a message took.",
+        |of| &of.duration,
+    ),
+    (
+        "age_seconds",
+        "How long ago a message had been sent when it was received.",
+        |of| &of.age,
+    ),
+];
+
+/// Everything that is counted, in lines. Names begin with `dispatcher_`, those of single queues
+/// with `dispatcher_queue_`; times are in seconds.
+pub fn text(snapshot: &Snapshot, meters: &Meters) -> String {
+    let mut out = String::new();
+    // Writing into a string cannot fail.
+    let _ = process(&mut out, snapshot).and_then(|()| queues(&mut out, meters));
+    out
+}
+
+fn process(out: &mut String, snapshot: &Snapshot) -> std::fmt::Result {
+    // The snapshot names its own members, so that none can be forgotten here.
+    let members = serde_json::to_value(snapshot).unwrap_or_default();
+    let members = members.as_object().into_iter().flatten();
+    for (name, count) in members.filter_map(|(name, value)| Some((name, Value::as_u64(value)?))) {
+        match name.as_str() {
+            "running" => writeln!(
+                out,
+                "# TYPE dispatcher_running gauge\ndispatcher_running {count}"
+            )?,
+            _ => writeln!(
+                out,
+                "# TYPE dispatcher_{name}_total counter\ndispatcher_{name}_total {count}"
+            )?,
+        }
+    }
+    Ok(())
+}
+
+fn queues(out: &mut String, meters: &Meters) -> std::fmt::Result {
+    let queues: Vec<(String, &Arc<Meter>, Totals)> = meters
+        .iter()
+        .map(|(name, meter)| (escaped(name), meter, meter.totals()))
+        .collect();
+    for (name, help, count) in COUNTS {
+        let name = format!("dispatcher_queue_{name}_total");
+        writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter")?;
+        for (queue, _, totals) in &queues {
+            writeln!(out, "{name}{{queue=\"{queue}\"}} {}", count(totals))?;
+        }
+    }
+    let name = "dispatcher_queue_in_flight";
+    writeln!(
+        out,
+        "# HELP {name} Messages in flight now.\n# TYPE {name} gauge"
+    )?;
+    for (queue, meter, _) in &queues {
+        writeln!(out, "{name}{{queue=\"{queue}\"}} {}", meter.in_flight())?;
+    }
+    for (name, help, samples) in TIMES {
+        let name = format!("dispatcher_queue_{name}");
+        writeln!(out, "# HELP {name} {help}\n# TYPE {name} histogram")?;
+        for (queue, _, totals) in &queues {
+            histogram(out, &name, queue, samples(totals))?;
+        }
+    }
+    Ok(())
+}
+
+fn histogram(out: &mut String, name: &str, queue: &str, samples: &Samples) -> std::fmt::Result {
+    for (edge, below) in samples.cumulative() {
+        let edge = edge.as_secs_f64();
+        writeln!(
+            out,
+            "{name}_bucket{{queue=\"{queue}\",le=\"{edge:.6}\"}} {below}"
+        )?;
+    }
+    let (count, sum) = (samples.count(), samples.sum().as_secs_f64());
+    writeln!(
+        out,
+        "{name}_bucket{{queue=\"{queue}\",le=\"+Inf\"}} {count}"
+    )?;
+    writeln!(out, "{name}_sum{{queue=\"{queue}\"}} {sum}")?;
+    writeln!(out, "{name}_count{{queue=\"{queue}\"}} {count}")
+}
+
+/// A label's value, as the format wants it between its quotes.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn every_count_has_a_line() {
+        let meters = Meters::new(["local:a\"b"]);
+        let meter = meters.of("local:a\"b").expect("it was named");
+        meter.received.many(2);
+        meter.took(Duration::from_millis(3));
+        let _held = meter.hold(1);
+        let snapshot = Snapshot {
+            received: 2,
+            running: 1,
+            ..Snapshot::default()
+        };
+        let text = text(&snapshot, &meters);
+        for line in [
+            "dispatcher_received_total 2",
+            "dispatcher_running 1",
+            "dispatcher_failed_calls_total 0",
+            "dispatcher_queue_received_total{queue=\"local:a\\\"b\"} 2",
+            "dispatcher_queue_in_flight{queue=\"local:a\\\"b\"} 1",
+            "dispatcher_queue_attempt_seconds_bucket{queue=\"local:a\\\"b\",le=\"0.001000\"} 0",
+            "dispatcher_queue_attempt_seconds_bucket{queue=\"local:a\\\"b\",le=\"+Inf\"} 1",
+            "dispatcher_queue_attempt_seconds_sum{queue=\"local:a\\\"b\"} 0.003",
+            "dispatcher_queue_age_seconds_count{queue=\"local:a\\\"b\"} 0",
+        ] {
+            assert!(
+                text.lines().any(|other| other == line),
+                "{line} not in\n{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn each_name_is_declared_once_and_before_its_values() {
+        let text = text(&Snapshot::default(), &Meters::new(["a", "b"]));
+        let declared: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE "))
+            .collect();
+        let mut sorted = declared.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), declared.len());
+    }
+}
