@@ -2,8 +2,10 @@
 //! no queue and no plugin, knows no network; `app` does that with what is decided here.
 
 mod check;
+pub mod classic;
 mod file;
 pub mod flags;
+pub mod function;
 pub mod problem;
 mod queues;
 pub mod section;
