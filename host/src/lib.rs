@@ -9,6 +9,7 @@ pub mod clock;
 pub mod config;
 pub mod error;
 pub mod executor;
+pub mod files;
 pub mod intake;
 pub mod job;
 pub mod lease;

@@ -9,6 +9,7 @@ const LAYERS: &[(&[&str], bool)] = &[
     (&["main", "lib", "cli"], true),
     (&["error"], false),
     (&["app"], true),
+    (&["admin"], false),
     (&["config"], true),
     (&["intake", "executor", "settlement"], false),
     (&["job"], false),
@@ -18,7 +19,7 @@ const LAYERS: &[(&[&str], bool)] = &[
     (&["queue", "plugin"], false),
     (&["message"], false),
     (&["telemetry"], false),
-    (&["clock", "tasks", "backoff", "aws"], false),
+    (&["clock", "tasks", "backoff", "files", "aws"], false),
 ];
 
 /// The only places above an adapter that may name it.

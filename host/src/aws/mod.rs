@@ -1,5 +1,9 @@
 //! How every AWS client of the program is configured: credentials, region, endpoint, time-outs and
-//! the SDK's own retries. Knows no service and nothing else of this program.
+//! the SDK's own retries; and the clients of Lambda and CloudWatch, each in a file of its own. Knows
+//! nothing else of this program.
+
+pub mod lambda;
+mod words;
 
 use aws_config::environment::EnvironmentVariableRegionProvider;
 use aws_config::meta::region::RegionProviderChain;

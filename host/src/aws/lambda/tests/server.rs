@@ -1,0 +1,135 @@
+//! A server that does what a test says: one act per request, in order. Knows nothing of Lambda.
+
+use crate::tasks::{self, Group, Task};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What the server does once it has read a request.
+#[derive(Debug)]
+pub(super) enum Act {
+    /// Sends this; then waits for the next request.
+    Answer(String),
+    /// Sends this and closes.
+    Say(String),
+    /// Closes in good order, without a word.
+    Close,
+    /// Drops the connection.
+    Reset,
+    /// Nothing, for ever.
+    Silence,
+}
+
+/// A whole answer. `headers` end with line breaks.
+pub(super) fn answer(status: u16, headers: &str, body: &str) -> Act {
+    let length = body.len();
+    Act::Answer(format!(
+        "HTTP/1.1 {status} As Told\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
+    ))
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    acts: VecDeque<Act>,
+    requests: Vec<String>,
+    connections: usize,
+}
+
+/// Listens on a free port of the loopback interface until it is dropped.
+#[derive(Debug)]
+pub(super) struct Server {
+    address: SocketAddr,
+    seen: Arc<Mutex<Seen>>,
+    _task: Task<()>,
+}
+
+impl Server {
+    pub async fn start(acts: Vec<Act>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let seen = Arc::new(Mutex::new(Seen {
+            acts: acts.into(),
+            ..Seen::default()
+        }));
+        let task = tasks::spawn(accept(listener, Arc::clone(&seen)));
+        Self {
+            address,
+            seen,
+            _task: task,
+        }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The requests so far, each with its body.
+    pub fn requests(&self) -> Vec<String> {
+        lock(&self.seen).requests.clone()
+    }
+
+    /// How many connections were made.
+    pub fn connections(&self) -> usize {
+        lock(&self.seen).connections
+    }
+}
+
+fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn accept(listener: TcpListener, seen: Arc<Mutex<Seen>>) {
+    let mut connections = Group::new();
+    loop {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        lock(&seen).connections += 1;
+        connections.spawn(serve(stream, Arc::clone(&seen)));
+    }
+}
+
+async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Seen>>) {
+    while let Some(request) = read(&mut stream).await {
+        let act = {
+            let mut seen = lock(&seen);
+            seen.requests.push(request);
+            seen.acts.pop_front().expect("an act for each request")
+        };
+        match act {
+            Act::Answer(text) => stream.write_all(text.as_bytes()).await.expect("a reader"),
+            Act::Say(text) => return stream.write_all(text.as_bytes()).await.expect("a reader"),
+            Act::Close => return,
+            Act::Reset => {
+                // What lingers for no time at all is reset.
+                return stream.set_zero_linger().expect("a socket's option");
+            }
+            Act::Silence => std::future::pending().await,
+        }
+    }
+}
+
+/// One request; nothing if the client has gone.
+async fn read(stream: &mut TcpStream) -> Option<String> {
+    let mut text = String::new();
+    loop {
+        let mut bytes = [0; 4096];
+        let count = stream.read(&mut bytes).await.ok()?;
+        if count == 0 {
+            return None;
+        }
+        text.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        if let Some((head, body)) = text.split_once("\r\n\r\n")
+            && body.len() >= length(head)
+        {
+            return Some(text);
+        }
+    }
+}
+
+fn length(head: &str) -> usize {
+    head.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        .map_or(0, |(_, value)| value.trim().parse().expect("a number"))
+}
