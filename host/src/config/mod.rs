@@ -6,8 +6,10 @@ pub mod classic;
 mod file;
 pub mod flags;
 pub mod function;
+pub mod iam;
 pub mod problem;
 mod queues;
+pub mod reload;
 pub mod section;
 pub mod value;
 
