@@ -205,6 +205,7 @@ fn every_flag_and_exit_code_is_one_of_the_programs() {
         &["queues"],
         &["peek"],
         &["check"],
+        &["doctor"],
         &["plugin", "check"],
         &["plugin", "invoke"],
     ]

@@ -2,6 +2,7 @@
 //! drain. Knows no business rule.
 
 pub mod build;
+pub mod doctor;
 pub mod drain;
 mod route;
 

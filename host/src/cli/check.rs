@@ -9,6 +9,7 @@ const EXAMPLES: &str = "\
 Examples:
   dispatcher check --config dispatcher.toml
   dispatcher check --plugin handler.wasm --queues payments:3,default:1
+  dispatcher check --function my-function --queues payments
 
 Opens every queue, loads every plugin, receives nothing. Exits with 0 if nothing is wrong, 2 if
 something is, 3 if something only cannot be reached.";
@@ -23,9 +24,13 @@ pub struct Args {
 
 /// Prints all problems, or what is in order.
 pub fn run(typed: Typed) -> Result<(), Failure> {
-    let (settings, mut problems) = config::settings(&flags::settings(&typed.matches));
+    let (flags, notice) = flags::with_classic(&typed.matches);
+    let (settings, mut problems) = config::settings(&flags);
     problems.splice(0..0, typed.unknown);
     log::start(settings.log_format, &settings.log_level);
+    if let Some(notice) = notice {
+        tracing::warn!("{notice}");
+    }
     problems.extend(block_on(app::check(&settings))?);
     if !problems.is_empty() {
         return Err(problems.into());

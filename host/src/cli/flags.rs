@@ -1,6 +1,9 @@
 //! Flags that several commands share, and what was given of them. The texts stay texts: `config`
 //! reads them, so that every problem is found at once.
 
+mod run;
+
+use crate::config::classic;
 use crate::config::flags::Flags;
 use crate::config::problem::Problem;
 use crate::config::section::Given;
@@ -8,6 +11,7 @@ use crate::config::{self, Places};
 use crate::telemetry::log::{self, Screen};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
+pub use run::RunArgs;
 
 /// Where queues are.
 #[derive(Debug, Args)]
@@ -66,7 +70,8 @@ pub struct LogArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Plugin")]
 pub struct GuestArgs {
-    /// Stop an attempt after this long [default: 30s]
+    /// Stop an attempt after this long [default: 30s; for --function as long as the function may
+    /// run, and a little more]
     #[arg(
         long,
         value_name = "TIME",
@@ -74,7 +79,7 @@ pub struct GuestArgs {
         hide_env_values = true
     )]
     pub timeout: Option<String>,
-    /// The most memory of one instance [default: 64MiB]
+    /// The most memory of one instance [default: 64MiB; 256MiB for --function]
     #[arg(
         long,
         value_name = "SIZE",
@@ -91,119 +96,15 @@ pub struct GuestArgs {
         hide_env_values = true
     )]
     pub env: Vec<String>,
-}
-
-/// What a run is made of.
-#[derive(Debug, Args)]
-pub struct RunArgs {
-    /// The WebAssembly component that handles the messages
+    /// A Lambda function that the plugin may invoke: a name, NAME:ALIAS or ARN, in which * stands
+    /// for any characters; may be repeated, and DISPATCHER_ALLOW_LAMBDA holds one a line
     #[arg(
         long,
-        value_name = "FILE",
-        env = "DISPATCHER_PLUGIN",
+        value_name = "PATTERN",
+        env = "DISPATCHER_ALLOW_LAMBDA",
         hide_env_values = true
     )]
-    pub plugin: Option<String>,
-    /// Queues, the most urgent first; or each with a weight, as in payments:3,default:1
-    /// [default: local:default]
-    #[arg(
-        long,
-        value_name = "LIST",
-        env = "DISPATCHER_QUEUES",
-        hide_env_values = true
-    )]
-    pub queues: Option<String>,
-    /// The most attempts at once [default: 50]
-    #[arg(
-        long,
-        value_name = "N",
-        env = "DISPATCHER_CONCURRENCY",
-        hide_env_values = true
-    )]
-    pub concurrency: Option<String>,
-    /// The most messages of one attempt, 1 to 10 [default: 1]
-    #[arg(
-        long,
-        value_name = "N",
-        env = "DISPATCHER_BATCH_SIZE",
-        hide_env_values = true
-    )]
-    pub batch_size: Option<String>,
-    /// How long one receive waits for messages, 0 to 20 seconds [default: 20]
-    #[arg(
-        long,
-        value_name = "S",
-        env = "DISPATCHER_POLL_FOR",
-        hide_env_values = true
-    )]
-    #[arg(allow_negative_numbers = true)]
-    pub poll_for: Option<String>,
-    /// The pause after a receive that brought nothing, in seconds [default: 0]
-    #[arg(
-        long,
-        value_name = "S",
-        env = "DISPATCHER_SLEEP",
-        hide_env_values = true
-    )]
-    #[arg(allow_negative_numbers = true)]
-    pub sleep: Option<String>,
-    /// How long a received message stays invisible unless extended, 0 to 43200 seconds
-    /// [default: as the queue says]
-    #[arg(
-        long,
-        value_name = "S",
-        env = "DISPATCHER_VISIBILITY",
-        hide_env_values = true
-    )]
-    #[arg(allow_negative_numbers = true)]
-    pub visibility: Option<String>,
-    /// Where rejected messages go: a queue on the same backend
-    #[arg(
-        long,
-        value_name = "QUEUE",
-        env = "DISPATCHER_DEAD_LETTER",
-        hide_env_values = true
-    )]
-    pub dead_letter: Option<String>,
-    /// Dead-letter a message after so many attempts [default: 10 where there is a dead-letter
-    /// queue, as every local queue has; else as the queue's redrive policy says]
-    #[arg(
-        long,
-        value_name = "N",
-        env = "DISPATCHER_MAX_ATTEMPTS",
-        hide_env_values = true
-    )]
-    pub max_attempts: Option<String>,
-    /// How long running attempts may go on after SIGTERM or SIGINT [default: 30s]
-    #[arg(
-        long,
-        value_name = "TIME",
-        env = "DISPATCHER_SHUTDOWN_GRACE",
-        hide_env_values = true
-    )]
-    pub shutdown_grace: Option<String>,
-    /// Threads that run plugins [default: one per processor]
-    #[arg(
-        long,
-        value_name = "N",
-        env = "DISPATCHER_WORKERS",
-        hide_env_values = true
-    )]
-    pub workers: Option<String>,
-    #[command(flatten)]
-    pub guest: GuestArgs,
-    /// Use an instance for so many attempts [default: a fresh instance for each]
-    #[arg(
-        long,
-        value_name = "N",
-        env = "DISPATCHER_REUSE",
-        hide_env_values = true
-    )]
-    pub reuse: Option<String>,
-    #[command(flatten)]
-    pub places: PlaceArgs,
-    #[command(flatten)]
-    pub log: LogArgs,
+    pub allow_lambda: Vec<String>,
 }
 
 /// The settings among what was given, each with the flag or the variable that it came from.
@@ -224,6 +125,14 @@ pub fn settings(matches: &ArgMatches) -> Flags {
         }
     }
     flags
+}
+
+/// The same for a command that runs routes: with what the classic tool's variables say below it,
+/// and a notice for the log if they say anything.
+pub fn with_classic(matches: &ArgMatches) -> (Flags, Option<String>) {
+    let mut flags = settings(matches);
+    let notice = classic::take(&mut flags, |name| std::env::var(name).ok());
+    (flags, notice)
 }
 
 /// The environment variable of a flag.

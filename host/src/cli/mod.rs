@@ -3,6 +3,7 @@
 
 mod check;
 mod completions;
+mod doctor;
 mod flags;
 mod input;
 mod output;
@@ -24,7 +25,9 @@ Examples:
   dispatcher run --plugin handler.wasm        handle what is sent to local:default
   dispatcher send local:default hello         send it something, from another terminal
   dispatcher run --plugin handler.wasm --queues payments:3,default:1
+  dispatcher run --function my-function --queues payments:3,default:1
   dispatcher check --config dispatcher.toml   find every problem, start nothing
+  dispatcher doctor --config dispatcher.toml  look at real queues and functions for what will hurt
 
 A queue is a name (SQS), an SQS URL or ARN, or local:NAME (a file on this machine).
 Every flag may also be given as an environment variable: --poll-for as DISPATCHER_POLL_FOR.
@@ -39,8 +42,8 @@ Exit codes:
   130  a second SIGINT forced the stop
   143  a second SIGTERM forced the stop";
 
-/// Takes messages from queues by priority, runs a sandboxed WebAssembly handler on each, and
-/// settles it: done, again later, or dead
+/// Takes messages from queues by priority, runs a sandboxed WebAssembly handler on each or forwards
+/// it to AWS Lambda, and settles it: done, again later, or dead
 #[derive(Debug, Parser)]
 #[command(name = "dispatcher", version, after_help = EXAMPLES, arg_required_else_help = true)]
 struct Cli {
@@ -55,6 +58,7 @@ enum Command {
     Queues(queues::Args),
     Peek(peek::Args),
     Check(check::Args),
+    Doctor(doctor::Args),
     #[command(subcommand)]
     Plugin(plugin::Command),
     Completions(completions::Args),
@@ -86,6 +90,7 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
         Command::Queues(args) => queues::run(args, &typed),
         Command::Peek(args) => peek::run(args, &typed),
         Command::Check(_) => check::run(typed),
+        Command::Doctor(args) => doctor::run(&args, typed),
         Command::Plugin(command) => plugin::run(command, &typed),
         Command::Completions(args) => completions::run(&args, &mut Cli::command()),
     }
@@ -105,10 +110,10 @@ fn parse(mut words: Vec<OsString>) -> Result<Option<(Cli, Typed)>, Failure> {
             },
             Err(error) => error,
         };
-        // Only these two take nothing but flags: what follows an unknown one belongs to it.
+        // Only these take nothing but flags: what follows an unknown one belongs to it.
         let flags_only = words
             .get(1)
-            .is_some_and(|word| word == "run" || word == "check");
+            .is_some_and(|word| word == "run" || word == "check" || word == "doctor");
         if flags_only
             && error.kind() == ErrorKind::UnknownArgument
             && let Some(problem) = take_unknown(&error, &mut words)

@@ -16,11 +16,21 @@ Examples:
       SQS, strictly: nothing of `default` while `payments` holds something
   dispatcher run --plugin handler.wasm --queues payments:3,default:1 --concurrency 50
       SQS, three of `payments` for one of `default`
+  dispatcher run --function my-function --queues payments:3,default:1 --name my-app
+      forward to a Lambda function as SQS events, with metrics in Dispatcher-my-app
+  dispatcher run --function my-function:live --queues payments,default --batch-size 10 \\
+                 --partial-failures --concurrency 50,payments=5 --rate default=100/s
+      ten messages an event; at most five events of `payments` at once, and 100 messages of
+      `default` a second
   dispatcher run --config dispatcher.toml --log-format json
       several routes, each with its plugin and queues
 
 The first SIGTERM or SIGINT stops receiving, lets running attempts end within --shutdown-grace,
-and gives back what has not begun; a second one forces the end.";
+and gives back what has not begun; a second one forces the end. SIGHUP reads the file of --config
+again: limits change at once, all else at the next start.
+
+WORKERLESS_FUNCTION, _QUEUES, _CONCURRENCY, _POLL_FOR, _SLEEP, _NAME and _METRICS_INTERVAL are read
+where neither the flag nor its DISPATCHER_ variable is there.";
 
 /// Take messages from queues and run a plugin on each, until told to stop
 #[derive(Debug, clap::Args)]
@@ -32,9 +42,13 @@ pub struct Args {
 
 /// Checks everything first, and begins only if nothing is wrong.
 pub fn run(typed: Typed) -> Result<(), Failure> {
-    let (settings, mut problems) = config::settings(&flags::settings(&typed.matches));
+    let (flags, notice) = flags::with_classic(&typed.matches);
+    let (settings, mut problems) = config::settings(&flags);
     problems.splice(0..0, typed.unknown);
     let screen = log::start(settings.log_format, &settings.log_level);
+    if let Some(notice) = notice {
+        tracing::warn!("{notice}");
+    }
     if !problems.is_empty() {
         problems.extend(block_on(app::check(&settings))?);
         return Err(problems.into());

@@ -30,7 +30,7 @@ fn every_command_has_help_with_examples() {
         .iter()
         .map(|command| command.get_name().to_owned())
         .collect();
-    assert_eq!(names.len(), 10, "{names:?}");
+    assert_eq!(names.len(), 11, "{names:?}");
     for mut command in commands() {
         let help = command.render_long_help().to_string();
         assert!(help.contains("Examples:"), "{}", command.get_name());
@@ -110,4 +110,32 @@ fn negative_numbers_are_values() {
         .expect("read")
         .expect("no help");
     assert!(typed.unknown.is_empty());
+}
+
+#[test]
+fn a_switch_may_say_no_and_limits_may_be_repeated() {
+    let line = "dispatcher run --partial-failures --function f --concurrency 50 \
+                --concurrency payments=5 --rate payments=1/s,a=2/s --queues payments,a";
+    let (_, read) = typed(line).expect("read").expect("no help");
+    let flags = flags::settings(&read.matches);
+    let switch = |flags: &crate::config::flags::Flags| {
+        let given = flags.plugin.one("partial-failures");
+        given.map(|given| given.text.clone())
+    };
+    assert_eq!(switch(&flags).as_deref(), Some("true"));
+    let (settings, problems) = crate::config::settings(&flags);
+    assert_eq!(problems, []);
+    let route = &settings.routes[0];
+    assert_eq!(
+        (route.concurrency, route.queues[0].concurrency),
+        (50, Some(5))
+    );
+    assert_eq!(route.queues[1].rate, Some(2.0));
+    let (_, read) = typed("dispatcher check --partial-failures=false")
+        .expect("read")
+        .expect("no help");
+    assert_eq!(
+        switch(&flags::settings(&read.matches)).as_deref(),
+        Some("false")
+    );
 }

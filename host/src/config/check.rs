@@ -1,7 +1,9 @@
 //! Sections into settings: file < environment < flags, defaults, and what must hold between
 //! values. Every problem is collected; nothing is opened.
 
+mod limits;
 mod plugin;
+mod telemetry;
 
 use super::file::File;
 use super::flags::Flags;
@@ -19,6 +21,7 @@ use std::time::Duration;
 
 const GRACE: Duration = Duration::from_secs(30);
 const CONCURRENCY: usize = 50;
+const MOST_CONCURRENCY: usize = 100_000;
 const LONGEST_POLL: Duration = Duration::from_secs(20);
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(900);
@@ -96,15 +99,16 @@ impl Check {
             value::number(given, &(1..=1_024))
         });
         let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let (name, metrics) = self.metrics(program);
         Settings {
             data: places.data,
             endpoint_url: places.endpoint_url,
             log_format: places.log_format,
             log_level: places.log_level,
             shutdown_grace: grace.unwrap_or(GRACE),
-            name: None,
-            metrics: None,
-            admin: None,
+            name,
+            metrics,
+            admin: self.read(program.one("admin"), value::socket),
             workers: workers.and_then(NonZeroUsize::new).unwrap_or(processors),
             routes: self.routes(flags, file),
         }
@@ -174,7 +178,8 @@ impl Check {
             self.problems
                 .push(problem.hint("written like queues = [\"local:default\"]"));
         }
-        let queues = queues::read(queues, &mut self.problems);
+        let mut queues = queues::read(queues, &mut self.problems);
+        self.limits(layers, &mut queues);
         let dead_letter = self.read(layers.one("dead-letter"), |given| {
             queues::dead_letter(given, &queues)
         });
@@ -185,21 +190,18 @@ impl Check {
         let plugin = self.plugin_for(section, flags, file, plugins);
         let lease = |given: &Given| value::duration(given, Bare::Seconds, &WITHIN_LEASE);
         let poll = Duration::ZERO..=LONGEST_POLL;
+        let (batch_size, batch_window) = self.batches(layers);
         let name = self.read(layers.one("name"), |given| value::text(given, "a name"));
         Route {
             name: name.unwrap_or_else(|| plugin.name.clone()),
             at: section.at.clone(),
             queues,
             plugin,
-            batch_size: self
-                .read(layers.one("batch-size"), |given| {
-                    value::number(given, &(1..=10))
-                })
-                .unwrap_or(1),
-            batch_window: Duration::ZERO,
+            batch_size,
+            batch_window,
             concurrency: self
                 .read(with_defaults.one("concurrency"), |given| {
-                    value::number(given, &(1..=100_000))
+                    value::number(given, &(1..=MOST_CONCURRENCY))
                 })
                 .unwrap_or(CONCURRENCY),
             visibility: self.read(layers.one("visibility"), lease),

@@ -14,6 +14,8 @@ use toml::de::{DeTable, DeValue};
 enum Shape {
     /// A string or a number.
     Scalar,
+    /// `true` or `false`.
+    Switch,
     /// An array of scalars, or one scalar.
     List,
     /// A table with names of the user's own.
@@ -27,11 +29,15 @@ enum Shape {
 type Key = (&'static str, Shape);
 
 const DISPATCHER: &[Key] = &[
+    ("admin", Shape::Scalar),
     ("concurrency", Shape::Scalar),
     ("data", Shape::Scalar),
     ("endpoint-url", Shape::Scalar),
     ("log-format", Shape::Scalar),
     ("log-level", Shape::Scalar),
+    ("metrics", Shape::Scalar),
+    ("metrics-interval", Shape::Scalar),
+    ("name", Shape::Scalar),
     ("shutdown-grace", Shape::Scalar),
     ("workers", Shape::Scalar),
 ];
@@ -40,9 +46,14 @@ const BACKENDS: &[(&str, &[Key])] = &[
     ("sqs", &[("endpoint-url", Shape::Scalar)]),
 ];
 const PLUGIN: &[Key] = &[
+    ("allow-lambda", Shape::List),
     ("env", Shape::Map),
     ("file", Shape::Scalar),
+    ("function", Shape::Scalar),
+    ("instance-concurrency", Shape::Scalar),
+    ("invocation", Shape::Scalar),
     ("max-memory", Shape::Scalar),
+    ("partial-failures", Shape::Switch),
     ("reuse", Shape::ScalarOrTable(REUSE)),
     ("timeout", Shape::Scalar),
 ];
@@ -53,12 +64,15 @@ const REUSE: &[Key] = &[
 ];
 const ROUTE: &[Key] = &[
     ("batch-size", Shape::Scalar),
+    ("batch-window", Shape::Scalar),
     ("concurrency", Shape::Scalar),
     ("dead-letter", Shape::Scalar),
     ("name", Shape::Scalar),
     ("plugin", Shape::Scalar),
     ("poll-for", Shape::Scalar),
+    ("queue-concurrency", Shape::Map),
     ("queues", Shape::List),
+    ("rate", Shape::Map),
     ("retry", Shape::Table(RETRY)),
     ("sleep", Shape::Scalar),
     ("visibility", Shape::Scalar),
@@ -205,6 +219,15 @@ impl Reader<'_> {
                     self.scalar(key, item, into);
                 }
             }
+            (Shape::Switch, DeValue::Boolean(on)) => {
+                into.push(key, Given::new(self.place(value.span()), on.to_string()));
+            }
+            (Shape::Switch, other) => {
+                let kind = kind(other);
+                self.report(value.span(), |at| {
+                    Problem::new(at, format!("`{key}` is {kind}"), "true or false")
+                });
+            }
             (Shape::Scalar | Shape::List, _) => self.scalar(key, value, into),
             (Shape::Map, _) => {
                 for (name, value) in self.table(&format!("`{key}`"), value) {
@@ -240,7 +263,10 @@ impl Reader<'_> {
         match text {
             Some(text) => into.push(key, Given::new(self.place(value.span()), text)),
             None => {
-                let kind = kind(value.get_ref());
+                let kind = match value.get_ref() {
+                    DeValue::Integer(_) => "a number out of range",
+                    other => kind(other),
+                };
                 self.report(value.span(), |at| {
                     Problem::new(at, format!("`{key}` is {kind}"), "a string or a number")
                 });
@@ -300,7 +326,7 @@ type Entry<'v, 'i> = (
 fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
-        DeValue::Integer(_) => "a number out of range",
+        DeValue::Integer(_) => "a number",
         DeValue::Float(_) => "a fraction",
         DeValue::Boolean(_) => "true or false",
         DeValue::Datetime(_) => "a date",

@@ -29,19 +29,30 @@ enum Part {
 
 /// Each flag, the section it overrides, and the key there.
 const FLAGS: &[(&str, Part, &str)] = &[
+    ("admin", Part::Program, "admin"),
+    ("allow-lambda", Part::Plugin, "allow-lambda"),
     ("batch-size", Part::Route, "batch-size"),
+    ("batch-window", Part::Route, "batch-window"),
     ("concurrency", Part::Route, "concurrency"),
     ("data", Part::Program, "data"),
     ("dead-letter", Part::Route, "dead-letter"),
     ("endpoint-url", Part::Program, "endpoint-url"),
     ("env", Part::Plugin, "env"),
+    ("function", Part::Plugin, "function"),
+    ("instance-concurrency", Part::Plugin, "instance-concurrency"),
+    ("invocation", Part::Plugin, "invocation"),
     ("log-format", Part::Program, "log-format"),
     ("log-level", Part::Program, "log-level"),
     ("max-attempts", Part::Route, "retry.attempts"),
     ("max-memory", Part::Plugin, "max-memory"),
+    ("metrics", Part::Program, "metrics"),
+    ("metrics-interval", Part::Program, "metrics-interval"),
+    ("name", Part::Program, "name"),
+    ("partial-failures", Part::Plugin, "partial-failures"),
     ("plugin", Part::Plugin, "file"),
     ("poll-for", Part::Route, "poll-for"),
     ("queues", Part::Route, "queues"),
+    ("rate", Part::Route, "rate"),
     ("reuse", Part::Plugin, "reuse.count"),
     ("shutdown-grace", Part::Program, "shutdown-grace"),
     ("sleep", Part::Route, "sleep"),
@@ -63,6 +74,18 @@ impl Default for Flags {
 }
 
 impl Flags {
+    /// Whether the flag was given, itself or by its variable.
+    pub fn says(&self, flag: &str) -> bool {
+        home(flag).is_some_and(|(part, key)| {
+            let section = match part {
+                Part::Program => &self.program,
+                Part::Route => &self.route,
+                Part::Plugin => &self.plugin,
+            };
+            section.has(key)
+        })
+    }
+
     /// Takes one value of a flag, named without its dashes. Says whether it is one of the flags
     /// that settings come from.
     pub fn take(&mut self, flag: &str, given: Given) -> bool {
@@ -70,7 +93,7 @@ impl Flags {
             self.file = Some(given);
             return true;
         }
-        let Some((_, part, key)) = FLAGS.iter().find(|(name, _, _)| *name == flag) else {
+        let Some((part, key)) = home(flag) else {
             return false;
         };
         let section = match part {
@@ -78,15 +101,47 @@ impl Flags {
             Part::Route => &mut self.route,
             Part::Plugin => &mut self.plugin,
         };
-        match *key {
-            // One pair a line: an environment variable holds many.
+        let problems = &mut self.problems;
+        match key {
+            // One a line: an environment variable holds many.
+            "allow-lambda" => {
+                for line in given.text.lines() {
+                    section.push("allow-lambda", Given::new(&given.at, line));
+                }
+            }
             "env" => {
                 for line in given.text.lines() {
                     match value::pair(&Given::new(&given.at, line)) {
                         Ok((name, value)) => {
                             section.push(format!("env.{name}"), Given::new(&given.at, value));
                         }
-                        Err(problem) => self.problems.push(problem),
+                        Err(problem) => problems.push(problem),
+                    }
+                }
+            }
+            "concurrency" => {
+                for part in parts(&given) {
+                    match part.text.rsplit_once('=') {
+                        Some((queue, number)) => {
+                            let key = format!("queue-concurrency.{}", queue.trim());
+                            once(section, &key, Given::new(&part.at, number.trim()), problems);
+                        }
+                        None => once(section, "concurrency", part, problems),
+                    }
+                }
+            }
+            "rate" => {
+                for part in parts(&given) {
+                    match part.text.rsplit_once('=') {
+                        Some((queue, rate)) => {
+                            let key = format!("rate.{}", queue.trim());
+                            once(section, &key, Given::new(&part.at, rate.trim()), problems);
+                        }
+                        None => {
+                            let found = format!("`{}` is not a queue and its rate", part.text);
+                            let problem = Problem::new(&part.at, found, "QUEUE=N/s, /m or /h");
+                            problems.push(problem.hint("written like payments=100/s"));
+                        }
                     }
                 }
             }
@@ -94,6 +149,30 @@ impl Flags {
         }
         true
     }
+}
+
+/// The section and key that a flag speaks about.
+fn home(flag: &str) -> Option<(Part, &'static str)> {
+    let (_, part, key) = FLAGS.iter().find(|(name, _, _)| *name == flag)?;
+    Some((*part, key))
+}
+
+/// The parts of a list with commas, each at the list's place.
+fn parts(given: &Given) -> Vec<Given> {
+    let parts = given.text.split(',').map(str::trim);
+    parts.map(|part| Given::new(&given.at, part)).collect()
+}
+
+/// Keeps a value of a flag that may be repeated, but not to say the same thing twice.
+fn once(section: &mut Section, key: &str, given: Given, problems: &mut Vec<Problem>) {
+    if let Some(first) = section.one(key) {
+        let found = match key.split_once('.') {
+            Some((_, queue)) => format!("`{}` and `{}` for `{queue}`", first.text, given.text),
+            None => format!("`{}` and `{}`, both for all queues", first.text, given.text),
+        };
+        return problems.push(Problem::new(&given.at, found, "one of them"));
+    }
+    section.push(key, given);
 }
 
 #[cfg(test)]
@@ -113,5 +192,45 @@ mod tests {
         assert_eq!(env[1], ("B", &Given::new("DISPATCHER_ENV", "x=y")));
         assert_eq!(flags.problems.len(), 1);
         assert!(flags.route.has("retry"));
+    }
+
+    #[test]
+    fn limits_of_queues_stand_beside_the_total() {
+        let mut flags = Flags::default();
+        let given = Given::new("DISPATCHER_CONCURRENCY", "50, payments=5,local:a=1");
+        assert!(flags.take("concurrency", given));
+        assert!(flags.take("rate", Given::new("--rate", "payments=100/s")));
+        assert!(flags.take(
+            "rate",
+            Given::new("--rate", "local:a=5/m,arn:aws:sqs:r:1:q=1/h")
+        ));
+        assert_eq!(flags.problems, []);
+        let given = Given::new("DISPATCHER_CONCURRENCY", "50");
+        assert_eq!(flags.route.one("concurrency"), Some(&given));
+        let names = |table: &str| {
+            let entries = flags.route.entries(table);
+            entries.map(|(name, _)| name.to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(names("queue-concurrency"), ["local:a", "payments"]);
+        assert_eq!(names("rate"), ["arn:aws:sqs:r:1:q", "local:a", "payments"]);
+    }
+
+    #[test]
+    fn nothing_is_said_twice() {
+        let mut flags = Flags::default();
+        flags.take("concurrency", Given::new("--concurrency", "5,a=1"));
+        flags.take("concurrency", Given::new("--concurrency", "6"));
+        flags.take("concurrency", Given::new("--concurrency", "a=2"));
+        flags.take("rate", Given::new("--rate", "100/s"));
+        let found: Vec<_> = flags.problems.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            found,
+            [
+                "--concurrency: `5` and `6`, both for all queues; wanted one of them",
+                "--concurrency: `1` and `2` for `a`; wanted one of them",
+                "--rate: `100/s` is not a queue and its rate; wanted QUEUE=N/s, /m or /h; \
+                 written like payments=100/s",
+            ]
+        );
     }
 }

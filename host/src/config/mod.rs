@@ -2,10 +2,14 @@
 //! no queue and no plugin, knows no network; `app` does that with what is decided here.
 
 mod check;
+pub mod classic;
 mod file;
 pub mod flags;
+pub mod function;
+pub mod iam;
 pub mod problem;
 mod queues;
+pub mod reload;
 pub mod section;
 pub mod value;
 

@@ -1,5 +1,7 @@
 //! Settings from flags and files: what wins, what is assumed, and every bad input at once.
 
+mod classic_mode;
+
 use super::*;
 use proptest::prelude::*;
 use section::Given;
@@ -83,7 +85,8 @@ fn attempts_end_only_where_there_is_a_dead_letter_queue() {
 fn every_bad_flag_is_told_at_once() {
     let (_, problems) = from_flags(&[
         ("queues", "payments:0,b,b,redis:x"),
-        ("batch-size", "11"),
+        ("batch-size", "10001"),
+        ("batch-window", "301"),
         ("poll-for", "21"),
         ("sleep", "-1"),
         ("visibility", "13h"),
@@ -93,7 +96,14 @@ fn every_bad_flag_is_told_at_once() {
         ("reuse", "0"),
         ("dead-letter", "local:dead"),
         ("max-attempts", "0"),
-        ("concurrency", "0"),
+        ("concurrency", "0,b=none"),
+        ("rate", "b=fast"),
+        ("name", "my app"),
+        ("metrics", "cloud"),
+        ("metrics-interval", "0"),
+        ("admin", ":9090"),
+        ("allow-lambda", "a b"),
+        ("instance-concurrency", "10001"),
         ("shutdown-grace", "30"),
         ("workers", "0"),
         ("log-format", "jsn"),
@@ -118,7 +128,16 @@ fn every_bad_flag_is_told_at_once() {
         "--max-memory: `64` is 64 B, which is out of range",
         "--timeout: `0s` is out of range",
         "--reuse: `0` is out of range",
-        "--batch-size: `11` is out of range; wanted 1 to 10",
+        "--batch-size: `10001` is out of range; wanted 1 to 10000",
+        "--batch-window: `301` is out of range; wanted 0s to 5m",
+        "--rate: `fast` is not a rate; wanted a number and /s, /m or /h",
+        "--concurrency: `none` is not a whole number; wanted 1 to 100000",
+        "--name: `my app` cannot name a namespace of metrics",
+        "--metrics: `cloud` is not known; wanted cloudwatch or emf or none; did you mean `cloudwatch`?",
+        "--metrics-interval: `0` is out of range; wanted 1s to 1h",
+        "--admin: `:9090` is not a socket address; wanted an IP address and a port; did you mean `127.0.0.1:9090`?",
+        "--allow-lambda: `a b` is not a pattern of Lambda functions",
+        "--instance-concurrency: `10001` is out of range; wanted 1 to 10000",
         "--concurrency: `0` is out of range",
         "--visibility: `13h` is out of range; wanted 0s to 12h",
         "--poll-for: `21` is out of range; wanted 0s to 20s",
@@ -131,7 +150,7 @@ fn every_bad_flag_is_told_at_once() {
             .count();
         assert_eq!(found, 1, "{wanted}\n{problems:#?}");
     }
-    assert_eq!(problems.len(), 22, "{problems:#?}");
+    assert_eq!(problems.len(), 31, "{problems:#?}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::problem::{Problem, nearest};
 use super::section::Given;
 use bytesize::ByteSize;
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -136,6 +137,76 @@ pub fn url(given: &Given) -> Result<String, Problem> {
     }
 }
 
+/// A socket to listen at, such as `127.0.0.1:9090`.
+pub fn socket(given: &Given) -> Result<SocketAddr, Problem> {
+    let text = given.text.trim();
+    text.parse().map_err(|_| {
+        let found = format!("`{text}` is not a socket address");
+        let problem = Problem::new(&given.at, found, "an IP address and a port");
+        let port = text.strip_prefix("localhost").unwrap_or(text);
+        let port = port.strip_prefix(':').unwrap_or(port);
+        match port.parse::<u16>() {
+            Ok(port) => problem.hint(format!("did you mean `127.0.0.1:{port}`?")),
+            Err(_) => problem.hint("written like 127.0.0.1:9090"),
+        }
+    })
+}
+
+/// How many a second, from a number and its unit: `100/s`, `30/m`, `0.5/h`. One a day at least,
+/// so that the wait for the next one is always a time that can be waited for.
+pub fn rate(given: &Given) -> Result<f64, Problem> {
+    const LEAST: f64 = 1.0 / 86_400.0;
+    const MOST: f64 = 1_000_000.0;
+    let text = given.text.trim();
+    let decimal = |text: &str| {
+        let digits = |c: char| c.is_ascii_digit() || c == '.';
+        text.chars().all(digits).then(|| text.parse::<f64>().ok())?
+    };
+    let parsed = text.split_once('/').and_then(|(number, unit)| {
+        let seconds = match unit.trim() {
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3_600.0,
+            _ => return None,
+        };
+        Some(decimal(number.trim())? / seconds)
+    });
+    let wanted = "a number and /s, /m or /h, from one a day to 1000000/s";
+    match parsed {
+        Some(rate) if (LEAST..=MOST).contains(&rate) => Ok(rate),
+        Some(_) => {
+            let found = format!("`{text}` is out of range");
+            Err(Problem::new(&given.at, found, wanted))
+        }
+        None => {
+            let problem = Problem::new(&given.at, format!("`{text}` is not a rate"), wanted);
+            Err(match decimal(text) {
+                Some(_) => problem.hint(format!("did you mean `{text}/s`?")),
+                None => problem.hint("written like 100/s"),
+            })
+        }
+    }
+}
+
+/// A name that can be part of a namespace of CloudWatch, whose letters these are.
+pub fn namespace(given: &Given) -> Result<String, Problem> {
+    let text = given.text.trim();
+    let legal = |c: char| c.is_ascii_alphanumeric() || ".-_/#".contains(c);
+    match (1..=200).contains(&text.len()) && text.chars().all(legal) {
+        true => Ok(text.to_owned()),
+        false => {
+            let found = format!("`{text}` cannot name a namespace of metrics");
+            let wanted = "1 to 200 letters, digits, `.`, `-`, `_`, `/` or `#`";
+            Err(Problem::new(&given.at, found, wanted))
+        }
+    }
+}
+
+/// `true` or `false`.
+pub fn switch(given: &Given) -> Result<bool, Problem> {
+    choice(given, &[("true", true), ("false", false)])
+}
+
 /// A text with something in it, `what` being what it names.
 pub fn text(given: &Given, what: &str) -> Result<String, Problem> {
     let empty = given.text.is_empty() || given.text.contains('\0');
@@ -164,82 +235,4 @@ pub fn is_key(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn given(text: &str) -> Given {
-        Given::new("--x", text)
-    }
-
-    #[test]
-    fn durations_have_units_unless_told() {
-        let range = Duration::ZERO..=Duration::from_secs(20);
-        let bare = |text| duration(&given(text), Bare::Seconds, &range);
-        assert_eq!(bare("20"), Ok(Duration::from_secs(20)));
-        assert_eq!(bare("0.5"), Ok(Duration::from_millis(500)));
-        assert_eq!(bare("2s"), Ok(Duration::from_secs(2)));
-        for bad in ["21", "-1", "inf", "nan", "1e300", "", "soon", "36h"] {
-            let problem = bare(bad).expect_err(bad).to_string();
-            assert!(problem.contains("wanted 0s to 20s"), "{problem}");
-        }
-        let strict = |text| duration(&given(text), Bare::Refused, &range);
-        let problem = strict("5").expect_err("no unit").to_string();
-        assert!(problem.ends_with("did you mean `5s`?"), "{problem}");
-    }
-
-    #[test]
-    fn sizes_are_bytes() {
-        let range = 65_536..=1 << 32;
-        assert_eq!(size(&given("64MiB"), &range), Ok(64 << 20));
-        assert_eq!(size(&given("65536"), &range), Ok(65_536));
-        for bad in [
-            "64",
-            "-1",
-            "",
-            "lots",
-            "64 parsecs",
-            "99999999999999999999TB",
-            "5GiB",
-        ] {
-            let problem = size(&given(bad), &range).expect_err(bad).to_string();
-            assert!(problem.contains("wanted 64.0 KiB to 4.0 GiB"), "{problem}");
-        }
-    }
-
-    #[test]
-    fn numbers_choices_and_addresses() {
-        assert_eq!(number(&given("10"), &(1..=10)), Ok(10));
-        for bad in ["0", "11", "-1", "ten", "", "1.5", "99999999999999999999999"] {
-            let problem = number(&given(bad), &(1_u32..=10))
-                .expect_err(bad)
-                .to_string();
-            assert!(problem.contains("wanted 1 to 10"), "{problem}");
-        }
-        assert_eq!(choice(&given("json"), &[("text", 0), ("json", 1)]), Ok(1));
-        let problem = choice(&given("jsn"), &[("text", 0), ("json", 1)]).expect_err("jsn");
-        assert_eq!(problem.hint.as_deref(), Some("did you mean `json`?"));
-        assert!(url(&given("http://127.0.0.1:1")).is_ok());
-        for bad in [
-            "",
-            "localhost:1",
-            "http://",
-            "http:// x",
-            "ftp://x",
-            "http:///p",
-        ] {
-            assert!(url(&given(bad)).is_err(), "{bad}");
-        }
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn no_text_panics(text in ".*") {
-            let given = given(&text);
-            let _ = duration(&given, Bare::Seconds, &(Duration::ZERO..=Duration::MAX));
-            let _ = duration(&given, Bare::Refused, &(Duration::ZERO..=Duration::MAX));
-            let _ = size(&given, &(0..=usize::MAX));
-            let _ = number(&given, &(0_u64..=9));
-            let _ = (url(&given), pair(&given));
-        }
-    }
-}
+mod tests;

@@ -3,16 +3,22 @@
 use super::{ANY_TIME, Check};
 use crate::config::file::File;
 use crate::config::flags::Flags;
+use crate::config::function::{self, FunctionName};
 use crate::config::problem::Problem;
 use crate::config::section::{Given, Layers, Section};
 use crate::config::value::{self, Bare};
-use crate::config::{Code, Plugin, Reuse};
+use crate::config::{Code, Forward, Plugin, Reuse};
 use crate::queue::VISIBILITY_CEILING;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 const MAX_MEMORY: usize = 64 << 20;
+/// Of a forwarder, one instance of which holds the events of many attempts.
+const FORWARD_MEMORY: usize = 256 << 20;
+/// The most attempts that share an instance of a forwarder, which mostly waits.
+const FORWARD_SHARED: usize = 1_000;
+const MOST_SHARED: usize = 10_000;
 const REUSE_COUNT: u64 = 1_000;
 const REUSE_AGE: Duration = Duration::from_secs(600);
 /// One page of WebAssembly's memory.
@@ -34,10 +40,8 @@ impl Check {
             return known.clone();
         }
         let given = section.one("plugin");
-        if let (None, Some(file)) = (given, flags.plugin.one("file")) {
-            let stem = Path::new(&file.text).file_stem();
-            let name = stem.map_or_else(|| "plugin".into(), |stem| stem.to_string_lossy());
-            return self.plugin(&name, &file.at, Layers(&[&flags.plugin]));
+        if let (None, Some((name, at))) = (given, named_by(&flags.plugin)) {
+            return self.plugin(&name, at, Layers(&[&flags.plugin]));
         }
         // A file that could not be read is a problem already.
         if !file.unread {
@@ -49,7 +53,7 @@ impl Check {
                 }
                 None if file.routes.is_empty() => {
                     Problem::new("--plugin", "it is missing", "a component to run")
-                        .hint("written like --plugin handler.wasm")
+                        .hint("written like --plugin handler.wasm, or --function my-function")
                 }
                 None => Problem::new(&section.at, "the route has no plugin", "a component to run")
                     .hint("written like plugin = \"NAME\", with a section [plugin.NAME]"),
@@ -69,19 +73,119 @@ impl Check {
     }
 
     pub(super) fn plugin(&mut self, name: &str, at: &str, layers: Layers<'_>) -> Plugin {
-        let file = layers.one("file");
-        if file.is_none() {
-            let problem = Problem::new(at, format!("plugin `{name}` has no file"), "a component");
-            self.problems
-                .push(problem.hint("written like file = \"handler.wasm\""));
-        }
+        let (code, at) = self.code(name, at, layers);
+        let forwards = matches!(code, Code::Forward(_));
         let memory = LEAST_MEMORY..=MOST_MEMORY;
-        let max_memory = self
-            .read(layers.one("max-memory"), |given| {
-                value::size(given, &memory)
-            })
-            .unwrap_or(MAX_MEMORY);
+        let max_memory = self.read(layers.one("max-memory"), |given| {
+            value::size(given, &memory)
+        });
+        let max_memory = max_memory.unwrap_or(match forwards {
+            true => FORWARD_MEMORY,
+            false => MAX_MEMORY,
+        });
+        let shared = self.read(layers.one("instance-concurrency"), |given| {
+            value::number(given, &(1..=MOST_SHARED))
+        });
         let attempt = Duration::from_millis(1)..=VISIBILITY_CEILING;
+        Plugin {
+            name: name.to_owned(),
+            at,
+            code,
+            allow_lambda: self.allowed(layers),
+            instance_concurrency: shared.unwrap_or(match forwards {
+                true => FORWARD_SHARED,
+                false => 1,
+            }),
+            timeout: self.read(layers.one("timeout"), |given| {
+                value::duration(given, Bare::Refused, &attempt)
+            }),
+            max_memory,
+            env: self.env(layers),
+            reuse: layers.has("reuse").then(|| self.reuse(layers, max_memory)),
+        }
+    }
+
+    /// What the plugin is made of, and where that was written: the highest layer that names a
+    /// component or a function decides, and must not name both.
+    fn code(&mut self, name: &str, at: &str, layers: Layers<'_>) -> (Code, String) {
+        let names = |section: &&&Section| section.has("file") || section.has("function");
+        let section = layers.0.iter().find(names);
+        let one = |key| section.and_then(|section| section.one(key));
+        match (one("file"), one("function")) {
+            (None, None) => {
+                let found = format!("plugin `{name}` has no file");
+                let hint = "written like file = \"handler.wasm\", or function = \"my-function\"";
+                self.problems
+                    .push(Problem::new(at, found, "a component").hint(hint));
+                (Code::Missing, at.to_owned())
+            }
+            (Some(file), Some(function)) => {
+                let found = format!(
+                    "the function `{}` beside the component `{}` of {}",
+                    function.text, file.text, file.at
+                );
+                let wanted = "either a component or a function";
+                self.problems
+                    .push(Problem::new(&function.at, found, wanted));
+                (Code::Missing, function.at.clone())
+            }
+            (Some(file), None) => {
+                self.refuse_forwarding(layers);
+                let read = self.read(Some(file), |given| value::text(given, "a component's file"));
+                let code = read.map_or(Code::Missing, |file| Code::File(file.into()));
+                (code, file.at.clone())
+            }
+            (None, Some(given)) => {
+                let forward = self.forward(given, layers);
+                (Code::Forward(forward), given.at.clone())
+            }
+        }
+    }
+
+    fn forward(&mut self, given: &Given, layers: Layers<'_>) -> Forward {
+        let asynchronous = self.read(layers.one("invocation"), |given| {
+            value::choice(given, &[("sync", false), ("async", true)])
+        });
+        let partial_failures = self.read(layers.one("partial-failures"), value::switch);
+        if let (Some(true), Some(true), Some(given)) = (
+            asynchronous,
+            partial_failures,
+            layers.one("partial-failures"),
+        ) {
+            let found = "an asynchronous invocation has no answer that could name failures";
+            self.problems
+                .push(Problem::new(&given.at, found, "invocation sync"));
+        }
+        Forward {
+            function: self
+                .read(Some(given), function::read)
+                .unwrap_or_else(|| given.text.clone()),
+            asynchronous: asynchronous.unwrap_or(false),
+            partial_failures: partial_failures.unwrap_or(false),
+        }
+    }
+
+    /// What speaks about a function has no effect on a component.
+    fn refuse_forwarding(&mut self, layers: Layers<'_>) {
+        for key in ["invocation", "partial-failures"] {
+            if let Some(given) = layers.one(key) {
+                let found =
+                    format!("`{key}` says how a function is invoked, and this is a component");
+                let problem = Problem::new(&given.at, found, "it beside a function only");
+                self.problems.push(problem);
+            }
+        }
+    }
+
+    fn allowed(&mut self, layers: Layers<'_>) -> Vec<String> {
+        let patterns = layers.list("allow-lambda").unwrap_or_default();
+        patterns
+            .iter()
+            .filter_map(|given| self.read(Some(given), function::pattern))
+            .collect()
+    }
+
+    fn env(&mut self, layers: Layers<'_>) -> Vec<(String, String)> {
         let mut env = Vec::new();
         for (key, given) in layers.entries("env") {
             if !value::is_key(key) || given.text.contains('\0') {
@@ -91,21 +195,7 @@ impl Check {
             }
             env.push((key.to_owned(), given.text.clone()));
         }
-        Plugin {
-            name: name.to_owned(),
-            at: file.map_or_else(|| at.to_owned(), |given| given.at.clone()),
-            code: self
-                .read(file, |given| value::text(given, "a component's file"))
-                .map_or(Code::Missing, |file| Code::File(file.into())),
-            allow_lambda: Vec::new(),
-            instance_concurrency: 1,
-            timeout: self.read(layers.one("timeout"), |given| {
-                value::duration(given, Bare::Refused, &attempt)
-            }),
-            max_memory,
-            env,
-            reuse: layers.has("reuse").then(|| self.reuse(layers, max_memory)),
-        }
+        env
     }
 
     fn reuse(&mut self, layers: Layers<'_>, max_memory: usize) -> Reuse {
@@ -125,6 +215,20 @@ impl Check {
             memory: size.unwrap_or(max_memory / 2),
         }
     }
+}
+
+/// What a plugin is called that flags alone describe, and which flag did: the file's stem, or the
+/// function's bare name.
+fn named_by(flags: &Section) -> Option<(String, &str)> {
+    if let Some(file) = flags.one("file") {
+        let stem = Path::new(&file.text).file_stem();
+        let name = stem.map_or_else(|| "plugin".into(), |stem| stem.to_string_lossy());
+        return Some((name.into_owned(), &file.at));
+    }
+    let given = flags.one("function")?;
+    let function = FunctionName::parse(given.text.trim());
+    let name = function.map_or("function", |function| function.name);
+    Some((name.to_owned(), &given.at))
 }
 
 /// The name of the plugin that a route of the file uses: as it says, or the only one there is.

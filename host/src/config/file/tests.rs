@@ -50,17 +50,20 @@ queues = "c,d"
 fn every_problem_is_found_at_its_line() {
     let found = problems(
         "[dispatcher]\nconcurency = 1\nworkers = true\n[backend.reddis]\n[plugin.a]\nfil = 1\n\
-         env = 3\n[[route]]\nqueues = [\"a\", []]\nretry = { frist = \"1s\" }\n[rout]\nx = 1\n",
+         env = 3\npartial-failures = \"yes\"\n[[route]]\nqueues = [\"a\", []]\n\
+         retry = { frist = \"1s\" }\nrate = 5\n[rout]\nx = 1\n",
     );
     let wanted = [
-        "etc/d.toml:2: unknown key `concurency` in [dispatcher]; wanted concurrency, data,",
+        "etc/d.toml:2: unknown key `concurency` in [dispatcher]; wanted admin, concurrency, data,",
         "etc/d.toml:3: `workers` is true or false; wanted a string or a number",
         "etc/d.toml:4: unknown key `reddis` in [backend]; wanted local, sqs",
-        "etc/d.toml:6: unknown key `fil` in [plugin.a]; wanted env, file, ",
+        "etc/d.toml:6: unknown key `fil` in [plugin.a]; wanted allow-lambda, env, file, ",
         "etc/d.toml:7: `env` is a number",
-        "etc/d.toml:9: `queues` is a list",
-        "etc/d.toml:10: unknown key `frist` in `retry`; wanted first, most, attempts; did you mean",
-        "etc/d.toml:11: unknown key `rout` in the file; wanted dispatcher, backend, plugin, route",
+        "etc/d.toml:8: `partial-failures` is a string; wanted true or false",
+        "etc/d.toml:10: `queues` is a list",
+        "etc/d.toml:11: unknown key `frist` in `retry`; wanted first, most, attempts; did you mean",
+        "etc/d.toml:12: `rate` is a number; wanted a table",
+        "etc/d.toml:13: unknown key `rout` in the file; wanted dispatcher, backend, plugin, route",
     ];
     assert_eq!(found.len(), wanted.len(), "{found:#?}");
     for (found, wanted) in found.iter().zip(wanted) {
@@ -74,21 +77,43 @@ fn every_problem_is_found_at_its_line() {
 }
 
 #[test]
-fn keys_of_other_versions_are_unknown() {
-    for key in [
-        "rate",
-        "admin",
-        "function",
-        "metrics-interval",
-        "order",
-        "max-age",
-    ] {
+fn keys_of_other_sections_and_versions_are_unknown() {
+    for key in ["admin", "function", "metrics-interval", "order", "max-age"] {
         let found = problems(&format!("[[route]]\n{key} = 1\n"));
         assert!(
             found[0].contains(&format!("unknown key `{key}`")),
             "{found:?}"
         );
     }
+}
+
+#[test]
+fn what_classic_mode_needs_is_read() {
+    let text = r#"
+[dispatcher]
+name = "staging"
+metrics = "emf"
+[plugin.forward]
+function = "f:live"
+partial-failures = true
+allow-lambda = ["img-*", "doc"]
+[[route]]
+queue-concurrency = { payments = 5, "local:default" = 1 }
+rate = { "payments.fifo" = "100/s" }
+"#;
+    let (file, problems) = read(Path::new("etc/d.toml"), text);
+    assert_eq!(problems, []);
+    let plugin = &file.plugins["forward"];
+    let switch = Given::new("etc/d.toml:7", "true");
+    assert_eq!(plugin.one("partial-failures"), Some(&switch));
+    assert_eq!(plugin.list("allow-lambda").map(<[Given]>::len), Some(2));
+    let route = &file.routes[0];
+    let names = |table: &str| {
+        let entries = route.entries(table);
+        entries.map(|(name, _)| name.to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names("queue-concurrency"), ["local:default", "payments"]);
+    assert_eq!(names("rate"), ["payments.fifo"]);
 }
 
 #[test]

@@ -68,6 +68,14 @@ impl Sqs {
         Ok(names)
     }
 
+    /// After how many receives a queue's redrive policy buries a message; `None` without one.
+    ///
+    /// # Errors
+    /// As those of `open`.
+    pub async fn most_receives(&self, name: &str) -> Result<Option<u32>, QueueError> {
+        Ok(self.find(name).await?.most_receives)
+    }
+
     /// Finds one queue and what kind it is.
     pub(super) async fn find(&self, name: &str) -> Result<Found, QueueError> {
         let address = Address::of(name);
@@ -86,6 +94,7 @@ impl Sqs {
         let content_deduplication = flag(QueueAttributeName::ContentBasedDeduplication);
         Ok(Found {
             source: text(&QueueAttributeName::QueueArn).unwrap_or(&url).into(),
+            most_receives: text(&QueueAttributeName::RedrivePolicy).and_then(most_receives),
             visibility: text(&QueueAttributeName::VisibilityTimeout)
                 .and_then(|seconds| seconds.parse().ok())
                 .map_or(DEFAULT_VISIBILITY, Duration::from_secs),
@@ -128,6 +137,16 @@ pub(super) struct Found {
     /// Its ARN.
     pub source: String,
     pub visibility: Duration,
+    /// Of its redrive policy.
+    pub most_receives: Option<u32>,
+}
+
+/// Reads `{"deadLetterTargetArn":"…","maxReceiveCount":5}`; the number may be a text.
+fn most_receives(policy: &str) -> Option<u32> {
+    let policy: serde_json::Value = serde_json::from_str(policy).ok()?;
+    let number = policy.get("maxReceiveCount")?;
+    let number = number.as_u64().or_else(|| number.as_str()?.parse().ok());
+    u32::try_from(number?).ok()
 }
 
 async fn queue_url(
@@ -178,4 +197,24 @@ async fn attributes(
         .await
         .map_err(|error| call.failed(&error))?;
     Ok(answer.attributes.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redrive_policies_as_they_are_met() {
+        for (policy, wanted) in [
+            (
+                r#"{"deadLetterTargetArn":"arn","maxReceiveCount":5}"#,
+                Some(5),
+            ),
+            (r#"{"maxReceiveCount":"1000"}"#, Some(1_000)),
+            (r#"{"deadLetterTargetArn":"arn"}"#, None),
+            ("", None),
+        ] {
+            assert_eq!(most_receives(policy), wanted, "{policy}");
+        }
+    }
 }

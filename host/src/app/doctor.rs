@@ -1,0 +1,269 @@
+//! What will hurt a run one day, found by looking at its real queues and functions: opens and asks,
+//! receives nothing, invokes nothing. What is seen is judged by pure functions.
+
+use super::build::Backends;
+use crate::aws::lambda::{Function, Lambda, LookError};
+use crate::config::problem::{Fault, Problem};
+use crate::config::{Code, Forward, Route, Settings};
+use crate::queue::name::{Backend, QueueName};
+use crate::queue::{Identity, QueueError};
+use crate::{aws, files};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A lease shorter than this is lost by a pause that any machine may make.
+const SHORT_LEASE: Duration = Duration::from_secs(10);
+
+/// A redrive policy that buries after so many receives takes one restart for a bad message.
+const FEW_RECEIVES: u32 = 2;
+
+/// Open files beside the connections of invocations: polls, settlement, metrics, the data folder.
+const OTHER_FILES: u64 = 100;
+
+/// How much something hurts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// Not at all.
+    Ok,
+    /// It works, and will hurt one day.
+    Warn,
+    /// It does not work; whose fault that is.
+    Bad(Fault),
+}
+
+/// One line about one thing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// How much it hurts.
+    pub level: Level,
+    /// What it is about: `queue payments`, `function my-function`, `--timeout`.
+    pub about: String,
+    /// What was found, in a clause.
+    pub says: String,
+}
+
+impl Finding {
+    fn new(level: Level, about: &str, says: impl Into<String>) -> Self {
+        Self {
+            level,
+            about: about.to_owned(),
+            says: says.into(),
+        }
+    }
+}
+
+impl From<Problem> for Finding {
+    fn from(problem: Problem) -> Self {
+        let says = Problem {
+            at: String::new(),
+            ..problem.clone()
+        };
+        let says = says.to_string().trim_start_matches(": ").to_owned();
+        Self::new(Level::Bad(problem.fault), &problem.at, says)
+    }
+}
+
+/// Looks at everything that settings without problems name. What `check` would refuse is bad.
+pub async fn look(settings: &Settings) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = super::check(settings)
+        .await
+        .into_iter()
+        .map(Finding::from)
+        .collect();
+    let backends = Backends::new(settings.data.clone(), settings.endpoint_url.clone());
+    for route in &settings.routes {
+        for queue in &route.queues {
+            // What cannot be opened is among the problems of `check`.
+            if let Ok(seen) = see(&backends, route, &queue.name).await {
+                findings.extend(of_queue(route, &queue.name, &seen));
+            }
+        }
+    }
+    let functions = functions(settings);
+    if !functions.is_empty() {
+        let lambda = Lambda::connect(&aws::configuration(settings.endpoint_url.as_deref()).await);
+        for (function, uses) in functions {
+            let seen = lambda.look(function).await;
+            findings.extend(of_function(function, &uses, seen));
+        }
+    }
+    findings.extend(of_files(settings, files::raise_limit().1));
+    findings
+}
+
+/// What is seen of a queue.
+struct Seen {
+    identity: Identity,
+    /// Of its own redrive policy, if it has one.
+    most_receives: Option<u32>,
+}
+
+async fn see(backends: &Backends, route: &Route, name: &QueueName) -> Result<Seen, QueueError> {
+    let queue = backends.open(name, route.dead_letter.as_ref()).await?;
+    Ok(Seen {
+        identity: queue.identity().clone(),
+        most_receives: backends.most_receives(name).await?,
+    })
+}
+
+fn of_queue(route: &Route, name: &QueueName, seen: &Seen) -> Vec<Finding> {
+    let about = format!("queue {name}");
+    let mut findings = Vec::new();
+    let mut warn = |says: String| findings.push(Finding::new(Level::Warn, &about, says));
+    let buried = seen.identity.dead_letters || seen.most_receives.is_some();
+    if !buried {
+        warn(
+            "it has no redrive policy and the route no dead-letter queue: a message that always \
+             fails comes back until its retention ends"
+                .to_owned(),
+        );
+    }
+    if let Some(most) = seen.most_receives.filter(|most| *most <= FEW_RECEIVES) {
+        let times = if most == 1 { "time" } else { "times" };
+        warn(format!(
+            "its redrive policy buries a message that was received {most} {times}: one restart or \
+             one short trouble makes a good message a dead one; 5 or more is usual"
+        ));
+    }
+    let visibility = route.visibility.unwrap_or(seen.identity.visibility);
+    if visibility < SHORT_LEASE {
+        let words = humantime::format_duration(visibility);
+        warn(format!(
+            "a message is visible again after {words}: a pause that long gives it to somebody else \
+             while it is worked on; --visibility 30 is enough"
+        ));
+    }
+    if seen.identity.ordered_groups && name.backend == Backend::Sqs && !route.batch_window.is_zero()
+    {
+        warn("a FIFO queue with a batch window: every wait holds a whole group up".to_owned());
+    }
+    if findings.is_empty() {
+        let words = humantime::format_duration(visibility);
+        let fifo = match seen.identity.ordered_groups && name.backend == Backend::Sqs {
+            true => "; FIFO: one attempt at a time for each message group",
+            false => "",
+        };
+        let says = format!("open; a message is leased for {words} at a time{fifo}");
+        findings.push(Finding::new(Level::Ok, &about, says));
+    }
+    findings
+}
+
+/// The routes that forward to each function.
+fn functions(settings: &Settings) -> BTreeMap<&str, Vec<(&Route, &Forward)>> {
+    let mut functions = BTreeMap::<&str, Vec<(&Route, &Forward)>>::new();
+    for route in &settings.routes {
+        if let Code::Forward(forward) = &route.plugin.code {
+            let uses = functions.entry(&forward.function).or_default();
+            uses.push((route, forward));
+        }
+    }
+    functions
+}
+
+fn of_function(
+    name: &str,
+    uses: &[(&Route, &Forward)],
+    seen: Result<Function, LookError>,
+) -> Vec<Finding> {
+    let about = format!("function {name}");
+    let function = match seen {
+        Ok(function) => function,
+        Err(error) => {
+            let fault = match error {
+                LookError::Unreachable(_) => Fault::Dependency,
+                LookError::Missing(_) | LookError::Denied(_) | LookError::Other(_) => {
+                    Fault::Settings
+                }
+            };
+            let says = error.to_string();
+            return vec![Finding::new(Level::Bad(fault), &about, says)];
+        }
+    };
+    let mut findings = Vec::new();
+    let mut find = |level, says: String| findings.push(Finding::new(level, &about, says));
+    let why = function
+        .state_reason
+        .as_deref()
+        .unwrap_or("no reason given");
+    match function.state.as_str() {
+        "" | "Active" => {}
+        "Failed" => find(
+            Level::Bad(Fault::Settings),
+            format!("its state is Failed and it cannot be invoked: {why}"),
+        ),
+        state => find(
+            Level::Warn,
+            format!("its state is {state}, so that the first invocations are refused: {why}"),
+        ),
+    }
+    let wanted: usize = uses.iter().map(|(route, _)| route.concurrency).sum();
+    match function.reserved_concurrency {
+        Some(0) => find(
+            Level::Bad(Fault::Settings),
+            "its reserved concurrency is 0: every invocation is throttled".to_owned(),
+        ),
+        Some(reserved) if usize::try_from(reserved).is_ok_and(|most| most < wanted) => find(
+            Level::Warn,
+            format!(
+                "its reserved concurrency is {reserved} and up to {wanted} are invoked at once: \
+                 the others are throttled; --concurrency {reserved} or less suits it"
+            ),
+        ),
+        _ => {}
+    }
+    for (route, forward) in uses {
+        // Without a time-out of its own a route follows the function's.
+        let Some(timeout) = route.plugin.timeout else {
+            continue;
+        };
+        if !forward.asynchronous && timeout < function.timeout {
+            find(
+                Level::Warn,
+                format!(
+                    "it may run for {} and route {} waits {}: an invocation that is given up may \
+                     go on, and its messages are handled again",
+                    humantime::format_duration(function.timeout),
+                    route.name,
+                    humantime::format_duration(timeout),
+                ),
+            );
+        }
+    }
+    if findings.is_empty() {
+        let timeout = humantime::format_duration(function.timeout);
+        let says = format!("there; an invocation may take {timeout}");
+        findings.push(Finding::new(Level::Ok, &about, says));
+    }
+    findings
+}
+
+/// Whether every invocation can have its connection. `limit` is that of open files.
+fn of_files(settings: &Settings, limit: u64) -> Option<Finding> {
+    let invoking = settings.routes.iter().filter(|route| {
+        matches!(route.plugin.code, Code::Forward(_)) || !route.plugin.allow_lambda.is_empty()
+    });
+    let invocations: usize = invoking.map(|route| route.concurrency).sum();
+    let needed = u64::try_from(invocations).unwrap_or(u64::MAX);
+    let needed = needed.saturating_add(OTHER_FILES);
+    let about = "open files";
+    Some(match (invocations, limit < needed) {
+        (0, _) => return None,
+        (_, true) => Finding::new(
+            Level::Warn,
+            about,
+            format!(
+                "at most {limit}, and {invocations} invocations at once need about {needed}: \
+                 raise the hard limit (ulimit -Hn, LimitNOFILE) or lower --concurrency"
+            ),
+        ),
+        (_, false) => Finding::new(
+            Level::Ok,
+            about,
+            format!("enough for {invocations} invocations at once"),
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests;

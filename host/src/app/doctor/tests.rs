@@ -1,0 +1,229 @@
+//! What is said of queues and functions as they may be found.
+
+use super::*;
+use crate::config::flags::Flags;
+use crate::config::section::Given;
+
+fn settings(list: &[(&str, &str)]) -> Settings {
+    let mut flags = Flags::default();
+    for (flag, text) in list {
+        flags.take(flag, Given::new(format!("--{flag}"), *text));
+    }
+    let (settings, problems) = crate::config::settings(&flags);
+    assert_eq!(problems, []);
+    settings
+}
+
+fn seen() -> Seen {
+    Seen {
+        identity: Identity {
+            name: "payments".into(),
+            source: "arn:aws:sqs:eu-west-1:123456789012:payments".into(),
+            visibility: Duration::from_secs(30),
+            batch: 10,
+            longest_wait: Duration::from_secs(20),
+            proof_wait: Duration::from_secs(1),
+            ordered_groups: false,
+            dead_letters: false,
+        },
+        most_receives: Some(5),
+    }
+}
+
+fn queue(list: &[(&str, &str)], seen: &Seen) -> Vec<(Level, String)> {
+    let settings = settings(&[&[("function", "f"), ("queues", "payments")], list].concat());
+    let route = &settings.routes[0];
+    let findings = of_queue(route, &route.queues[0].name, seen);
+    assert!(
+        findings
+            .iter()
+            .all(|finding| finding.about == "queue payments")
+    );
+    let pairs = findings
+        .into_iter()
+        .map(|finding| (finding.level, finding.says));
+    pairs.collect()
+}
+
+#[test]
+fn a_good_queue_is_one_line() {
+    let found = queue(&[], &seen());
+    let wanted = "open; a message is leased for 30s at a time".to_owned();
+    assert_eq!(found, [(Level::Ok, wanted)]);
+    let mut fifo = seen();
+    fifo.identity.ordered_groups = true;
+    assert!(queue(&[], &fifo)[0].1.contains("FIFO"));
+}
+
+#[test]
+fn a_queue_that_will_hurt_says_why() {
+    let mut endless = seen();
+    endless.most_receives = None;
+    let mut nervous = seen();
+    nervous.most_receives = Some(1);
+    let mut short = seen();
+    short.identity.visibility = Duration::from_secs(5);
+    let mut fifo = seen();
+    fifo.identity.ordered_groups = true;
+    let window = [("batch-size", "10"), ("batch-window", "2")];
+    for (list, seen, wanted) in [
+        (
+            &[][..],
+            &endless,
+            "it has no redrive policy and the route no dead-letter queue",
+        ),
+        (
+            &[],
+            &nervous,
+            "its redrive policy buries a message that was received 1 time:",
+        ),
+        (&[], &short, "a message is visible again after 5s"),
+        (
+            &[("visibility", "3")],
+            &endless,
+            "a message is visible again after 3s",
+        ),
+        (&window, &fifo, "a FIFO queue with a batch window"),
+    ] {
+        let found = queue(list, seen);
+        let warned =
+            |(level, says): &(Level, String)| *level == Level::Warn && says.starts_with(wanted);
+        assert!(found.iter().any(warned), "{wanted}: {found:?}");
+    }
+    let mut buried = endless;
+    buried.identity.dead_letters = true;
+    assert_eq!(queue(&[], &buried)[0].0, Level::Ok);
+}
+
+fn good() -> Function {
+    Function {
+        timeout: Duration::from_secs(60),
+        state: "Active".into(),
+        state_reason: None,
+        reserved_concurrency: None,
+    }
+}
+
+fn function(list: &[(&str, &str)], seen: Result<Function, LookError>) -> Vec<(Level, String)> {
+    let settings = settings(&[&[("function", "f")], list].concat());
+    let all = functions(&settings);
+    let findings = of_function("f", &all["f"], seen);
+    let pairs = findings
+        .into_iter()
+        .map(|finding| (finding.level, finding.says));
+    pairs.collect()
+}
+
+#[test]
+fn functions_are_judged_by_what_they_are_set_to() {
+    let bad = Level::Bad(Fault::Settings);
+    for (list, seen, level, wanted) in [
+        (
+            &[][..],
+            good(),
+            Level::Ok,
+            "there; an invocation may take 1m",
+        ),
+        (
+            &[],
+            Function {
+                reserved_concurrency: Some(50),
+                ..good()
+            },
+            Level::Ok,
+            "there",
+        ),
+        (
+            &[],
+            Function {
+                reserved_concurrency: Some(49),
+                ..good()
+            },
+            Level::Warn,
+            "its reserved concurrency is 49 and up to 50 are invoked at once",
+        ),
+        (
+            &[],
+            Function {
+                reserved_concurrency: Some(0),
+                ..good()
+            },
+            bad,
+            "its reserved concurrency is 0",
+        ),
+        (
+            &[],
+            Function {
+                state: "Failed".into(),
+                ..good()
+            },
+            bad,
+            "its state is Failed",
+        ),
+        (
+            &[],
+            Function {
+                state: "Pending".into(),
+                state_reason: Some("Creating".into()),
+                ..good()
+            },
+            Level::Warn,
+            "its state is Pending, so that the first invocations are refused: Creating",
+        ),
+        (
+            &[("timeout", "59s")],
+            good(),
+            Level::Warn,
+            "it may run for 1m and route f waits 59s",
+        ),
+        (&[("timeout", "61s")], good(), Level::Ok, "there"),
+        (
+            &[("timeout", "5s"), ("invocation", "async")],
+            good(),
+            Level::Ok,
+            "there",
+        ),
+    ] {
+        let found = function(list, Ok(seen));
+        assert_eq!((found.len(), found[0].0), (1, level), "{wanted}: {found:?}");
+        assert!(found[0].1.starts_with(wanted), "{found:?}");
+    }
+}
+
+#[test]
+fn a_function_that_cannot_be_looked_at_is_bad() {
+    let fault = |error| function(&[], Err(error))[0].0;
+    let text = || "why".to_owned();
+    assert_eq!(
+        fault(LookError::Missing(text())),
+        Level::Bad(Fault::Settings)
+    );
+    assert_eq!(
+        fault(LookError::Denied(text())),
+        Level::Bad(Fault::Settings)
+    );
+    assert_eq!(
+        fault(LookError::Unreachable(text())),
+        Level::Bad(Fault::Dependency)
+    );
+}
+
+#[test]
+fn every_invocation_needs_a_connection() {
+    let settings_of = settings(&[("function", "f"), ("concurrency", "1000")]);
+    let level = |limit| of_files(&settings_of, limit).map(|finding| finding.level);
+    assert_eq!(level(1_100), Some(Level::Ok));
+    assert_eq!(level(1_099), Some(Level::Warn));
+    assert_eq!(of_files(&settings(&[("plugin", "p.wasm")]), 0), None);
+}
+
+#[test]
+fn what_check_refuses_is_a_finding() {
+    let problem = Problem::new("--queues", "queue `q`: gone", "one of a").unreachable();
+    let wanted = Finding::new(
+        Level::Bad(Fault::Dependency),
+        "--queues",
+        "queue `q`: gone; wanted one of a",
+    );
+    assert_eq!(Finding::from(problem), wanted);
+}

@@ -1,0 +1,245 @@
+//! The flags of a run, in groups as its help shows them.
+
+use super::{GuestArgs, LogArgs, PlaceArgs};
+use clap::Args;
+
+/// What a run is made of.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub handler: HandlerArgs,
+    #[command(flatten)]
+    pub queues: QueueArgs,
+    #[command(flatten)]
+    pub limits: LimitArgs,
+    #[command(flatten)]
+    pub guest: GuestArgs,
+    #[command(flatten)]
+    pub instances: InstanceArgs,
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
+    #[command(flatten)]
+    pub places: PlaceArgs,
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// What handles the messages.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Handler: a component or a Lambda function")]
+pub struct HandlerArgs {
+    /// The WebAssembly component that handles the messages
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "DISPATCHER_PLUGIN",
+        hide_env_values = true
+    )]
+    pub plugin: Option<String>,
+    /// The Lambda function that messages are forwarded to as SQS events: NAME, NAME:ALIAS or ARN
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "DISPATCHER_FUNCTION",
+        hide_env_values = true
+    )]
+    pub function: Option<String>,
+    /// Whether to wait for the function's answer (sync) or to leave Lambda alone with the event
+    /// (async), after which a message counts as done [default: sync]
+    #[arg(
+        long,
+        value_name = "sync|async",
+        env = "DISPATCHER_INVOCATION",
+        hide_env_values = true
+    )]
+    pub invocation: Option<String>,
+    /// Heed the batchItemFailures that the function answers with
+    #[arg(
+        long,
+        value_name = "true|false",
+        env = "DISPATCHER_PARTIAL_FAILURES",
+        hide_env_values = true
+    )]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub partial_failures: Option<String>,
+}
+
+/// Which messages, and what becomes of them.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Queues")]
+pub struct QueueArgs {
+    /// Queues, the most urgent first; or each with a weight, as in payments:3,default:1
+    /// [default: local:default]
+    #[arg(
+        long,
+        value_name = "LIST",
+        env = "DISPATCHER_QUEUES",
+        hide_env_values = true
+    )]
+    pub queues: Option<String>,
+    /// How long one receive waits for messages, 0 to 20 seconds [default: 20]
+    #[arg(
+        long,
+        value_name = "S",
+        env = "DISPATCHER_POLL_FOR",
+        hide_env_values = true
+    )]
+    #[arg(allow_negative_numbers = true)]
+    pub poll_for: Option<String>,
+    /// The pause after a receive that brought nothing, in seconds [default: 0]
+    #[arg(
+        long,
+        value_name = "S",
+        env = "DISPATCHER_SLEEP",
+        hide_env_values = true
+    )]
+    #[arg(allow_negative_numbers = true)]
+    pub sleep: Option<String>,
+    /// How long a received message stays invisible unless extended, 0 to 43200 seconds
+    /// [default: as the queue says]
+    #[arg(
+        long,
+        value_name = "S",
+        env = "DISPATCHER_VISIBILITY",
+        hide_env_values = true
+    )]
+    #[arg(allow_negative_numbers = true)]
+    pub visibility: Option<String>,
+    /// Where rejected messages go: a queue on the same backend
+    #[arg(
+        long,
+        value_name = "QUEUE",
+        env = "DISPATCHER_DEAD_LETTER",
+        hide_env_values = true
+    )]
+    pub dead_letter: Option<String>,
+    /// Dead-letter a message after so many attempts [default: 10 where there is a dead-letter
+    /// queue, as every local queue has; else as the queue's redrive policy says]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "DISPATCHER_MAX_ATTEMPTS",
+        hide_env_values = true
+    )]
+    pub max_attempts: Option<String>,
+}
+
+/// How much at once.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits")]
+pub struct LimitArgs {
+    /// The most attempts at once, as in 50; or those at the messages of one queue, as in
+    /// payments=5; may be repeated or hold both, as in 50,payments=5 [default: 50]
+    #[arg(
+        long,
+        value_name = "N|QUEUE=N",
+        env = "DISPATCHER_CONCURRENCY",
+        hide_env_values = true
+    )]
+    pub concurrency: Vec<String>,
+    /// The most messages of one queue that are started in a second, a minute or an hour, as in
+    /// payments=100/s; may be repeated or hold several with commas
+    #[arg(
+        long,
+        value_name = "QUEUE=N/s",
+        env = "DISPATCHER_RATE",
+        hide_env_values = true
+    )]
+    pub rate: Vec<String>,
+    /// The most messages of one attempt, 1 to 10000 [default: 1]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "DISPATCHER_BATCH_SIZE",
+        hide_env_values = true
+    )]
+    pub batch_size: Option<String>,
+    /// How long a message waits for others to share its attempt, 0 to 300 seconds [default: 0]
+    #[arg(
+        long,
+        value_name = "S",
+        env = "DISPATCHER_BATCH_WINDOW",
+        hide_env_values = true
+    )]
+    #[arg(allow_negative_numbers = true)]
+    pub batch_window: Option<String>,
+    /// How long running attempts may go on after SIGTERM or SIGINT [default: 30s]
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "DISPATCHER_SHUTDOWN_GRACE",
+        hide_env_values = true
+    )]
+    pub shutdown_grace: Option<String>,
+    /// Threads that run plugins [default: one per processor]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "DISPATCHER_WORKERS",
+        hide_env_values = true
+    )]
+    pub workers: Option<String>,
+}
+
+/// How instances of the plugin are used.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Plugin")]
+pub struct InstanceArgs {
+    /// Use an instance for so many attempts [default: a fresh instance for each]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "DISPATCHER_REUSE",
+        hide_env_values = true
+    )]
+    pub reuse: Option<String>,
+    /// The most attempts that share an instance, 1 to 10000; more than 1 suits handlers that are
+    /// async [default: 1; 1000 for --function]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "DISPATCHER_INSTANCE_CONCURRENCY",
+        hide_env_values = true
+    )]
+    pub instance_concurrency: Option<String>,
+}
+
+/// What is told of a run besides its log.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Metrics")]
+pub struct MetricsArgs {
+    /// What this program is called in metrics: their namespace is Dispatcher-NAME
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "DISPATCHER_NAME",
+        hide_env_values = true
+    )]
+    pub name: Option<String>,
+    /// Where metrics go: to CloudWatch, as Embedded Metric Format to stdout, or nowhere
+    /// [default: cloudwatch with --name, else none]
+    #[arg(
+        long,
+        value_name = "cloudwatch|emf|none",
+        env = "DISPATCHER_METRICS",
+        hide_env_values = true
+    )]
+    pub metrics: Option<String>,
+    /// How often metrics are published, 1 to 3600 seconds [default: 60]
+    #[arg(
+        long,
+        value_name = "S",
+        env = "DISPATCHER_METRICS_INTERVAL",
+        hide_env_values = true
+    )]
+    #[arg(allow_negative_numbers = true)]
+    pub metrics_interval: Option<String>,
+    /// Serve /healthz and /readyz at this address, as in 127.0.0.1:9090 [default: nowhere]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "DISPATCHER_ADMIN",
+        hide_env_values = true
+    )]
+    pub admin: Option<String>,
+}

@@ -1,0 +1,99 @@
+//! The environment variables of the classic tool, as a layer below this program's own and above
+//! the file, so that its container users move by changing the image. Is told the environment.
+
+use super::flags::Flags;
+use super::section::Given;
+
+/// Each variable's end, which is the same in both tools, and the flag that it stands for.
+const VARIABLES: &[(&str, &str)] = &[
+    ("FUNCTION", "function"),
+    ("QUEUES", "queues"),
+    ("CONCURRENCY", "concurrency"),
+    ("POLL_FOR", "poll-for"),
+    ("SLEEP", "sleep"),
+    ("NAME", "name"),
+    ("METRICS_INTERVAL", "metrics-interval"),
+];
+
+/// Takes what the classic variables say and neither a flag nor a variable of this program does.
+/// Answers with a line that names what was taken and its new name, if anything was. An empty
+/// variable counts as none, since images set them so.
+pub fn take(flags: &mut Flags, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let mut taken = Vec::new();
+    for (end, flag) in VARIABLES {
+        let name = format!("WORKERLESS_{end}");
+        let Some(text) = variable(&name).filter(|text| !text.trim().is_empty()) else {
+            continue;
+        };
+        // A component that is named by a higher layer stands in the function's place.
+        let named = flags.says(flag) || (*flag == "function" && flags.says("plugin"));
+        if !named && flags.take(flag, Given::new(&name, text)) {
+            taken.push(format!("{name} as DISPATCHER_{end}"));
+        }
+    }
+    (!taken.is_empty()).then(|| {
+        let list = taken.join(", ");
+        format!("read from the classic tool's environment: {list}; the new names are to be used")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(name: &str) -> Option<String> {
+        let value = match name {
+            "WORKERLESS_FUNCTION" => "old",
+            "WORKERLESS_QUEUES" => "payments:3,default:1",
+            "WORKERLESS_CONCURRENCY" => "7",
+            "WORKERLESS_SLEEP" => "",
+            _ => return None,
+        };
+        Some(value.to_owned())
+    }
+
+    #[test]
+    fn what_is_said_nowhere_else_is_taken_with_one_notice() {
+        let mut flags = Flags::default();
+        flags.take("concurrency", Given::new("--concurrency", "payments=2"));
+        flags.take("queues", Given::new("DISPATCHER_QUEUES", "payments"));
+        let notice = take(&mut flags, environment);
+        assert_eq!(
+            notice.as_deref(),
+            Some(
+                "read from the classic tool's environment: \
+                 WORKERLESS_FUNCTION as DISPATCHER_FUNCTION, \
+                 WORKERLESS_CONCURRENCY as DISPATCHER_CONCURRENCY; the new names are to be used"
+            )
+        );
+        let function = Given::new("WORKERLESS_FUNCTION", "old");
+        assert_eq!(flags.plugin.one("function"), Some(&function));
+        let queues = Given::new("DISPATCHER_QUEUES", "payments");
+        assert_eq!(flags.route.one("queues"), Some(&queues));
+        assert!(flags.route.one("sleep").is_none());
+        // The total and the limit of one queue are two things.
+        let total = Given::new("WORKERLESS_CONCURRENCY", "7");
+        assert_eq!(flags.route.one("concurrency"), Some(&total));
+        assert!(flags.route.has("queue-concurrency"));
+        assert_eq!(flags.problems, []);
+    }
+
+    #[test]
+    fn a_component_stands_in_the_functions_place() {
+        let mut flags = Flags::default();
+        flags.take("plugin", Given::new("--plugin", "p.wasm"));
+        let only = |name: &str| environment(name).filter(|_| name == "WORKERLESS_FUNCTION");
+        assert_eq!(take(&mut flags, only), None);
+        assert!(flags.plugin.one("function").is_none());
+    }
+
+    #[test]
+    fn all_seven_are_known() {
+        let mut flags = Flags::default();
+        let notice = take(&mut flags, |_| Some("1".to_owned())).expect("a notice");
+        assert_eq!(notice.matches("WORKERLESS_").count(), 7, "{notice}");
+        for key in ["metrics-interval", "name"] {
+            assert!(flags.program.has(key), "{key}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Whole policies, as people will paste them.
+
+use crate::config::flags::Flags;
+use crate::config::iam::policy;
+use crate::config::section::Given;
+
+fn of(list: &[(&str, &str)]) -> String {
+    let mut flags = Flags::default();
+    for (flag, text) in list {
+        flags.take(flag, Given::new(format!("--{flag}"), *text));
+    }
+    let (settings, problems) = crate::config::settings(&flags);
+    assert_eq!(problems, []);
+    policy(&settings)
+}
+
+fn resources(list: &[(&str, &str)]) -> Vec<String> {
+    let policy: serde_json::Value = serde_json::from_str(&of(list)).expect("JSON");
+    let statements = policy["Statement"].as_array().expect("a list");
+    let resources = statements.iter().flat_map(|statement| {
+        let resources = statement["Resource"].as_array().expect("a list");
+        resources.iter().filter_map(|resource| resource.as_str())
+    });
+    let mut all: Vec<String> = resources.map(str::to_owned).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+#[test]
+fn a_run_in_classic_mode() {
+    let policy = of(&[
+        ("function", "my-function:live"),
+        ("queues", "submissions:2,payments:3"),
+        ("dead-letter", "dead"),
+        ("name", "my-app"),
+    ]);
+    let wanted = r#"{
+  "Version": "2012-10-17",
+  "Statement": [
+    {
+      "Sid": "TakeMessages",
+      "Effect": "Allow",
+      "Action": [
+        "sqs:ChangeMessageVisibility",
+        "sqs:DeleteMessage",
+        "sqs:GetQueueAttributes",
+        "sqs:GetQueueUrl",
+        "sqs:ReceiveMessage"
+      ],
+      "Resource": [
+        "arn:aws:sqs:*:*:payments",
+        "arn:aws:sqs:*:*:submissions"
+      ]
+    },
+    {
+      "Sid": "BuryDeadLetters",
+      "Effect": "Allow",
+      "Action": [
+        "sqs:GetQueueAttributes",
+        "sqs:GetQueueUrl",
+        "sqs:SendMessage"
+      ],
+      "Resource": [
+        "arn:aws:sqs:*:*:dead"
+      ]
+    },
+    {
+      "Sid": "InvokeFunctions",
+      "Effect": "Allow",
+      "Action": [
+        "lambda:InvokeFunction"
+      ],
+      "Resource": [
+        "arn:aws:lambda:*:*:function:my-function:live"
+      ]
+    },
+    {
+      "Sid": "LookAtFunctions",
+      "Effect": "Allow",
+      "Action": [
+        "lambda:GetFunctionConcurrency",
+        "lambda:GetFunctionConfiguration"
+      ],
+      "Resource": [
+        "arn:aws:lambda:*:*:function:my-function",
+        "arn:aws:lambda:*:*:function:my-function:live"
+      ]
+    },
+    {
+      "Sid": "PublishMetrics",
+      "Effect": "Allow",
+      "Action": [
+        "cloudwatch:PutMetricData"
+      ],
+      "Resource": [
+        "*"
+      ],
+      "Condition": {
+        "StringEquals": {
+          "cloudwatch:namespace": "Dispatcher-my-app"
+        }
+      }
+    }
+  ]
+}"#;
+    assert_eq!(policy, wanted);
+}
+
+#[test]
+fn nothing_is_asked_for_that_nothing_needs() {
+    let empty = "{\n  \"Version\": \"2012-10-17\",\n  \"Statement\": []\n}";
+    assert_eq!(of(&[("plugin", "p.wasm")]), empty);
+    let to_stdout = [("plugin", "p.wasm"), ("name", "a"), ("metrics", "emf")];
+    assert_eq!(of(&to_stdout), empty);
+    let only = of(&[("plugin", "p.wasm"), ("allow-lambda", "img-*\ndoc:live")]);
+    assert!(
+        !only.contains("GetFunction") && !only.contains("sqs:"),
+        "{only}"
+    );
+}
+
+#[test]
+fn what_is_known_of_region_account_and_partition_is_kept() {
+    let arn = "arn:aws:sqs:eu-west-1:123456789012:payments";
+    for (queue, wanted) in [
+        (arn, arn),
+        (
+            "https://sqs.eu-west-1.amazonaws.com/123456789012/payments",
+            arn,
+        ),
+        (
+            "https://vpce-1.sqs.eu-west-1.vpce.amazonaws.com/123456789012/payments",
+            arn,
+        ),
+        (
+            "https://eu-west-1.queue.amazonaws.com/123456789012/payments",
+            arn,
+        ),
+        (
+            "https://sqs.cn-north-1.amazonaws.com.cn/123456789012/q",
+            "arn:aws-cn:sqs:cn-north-1:123456789012:q",
+        ),
+        (
+            "http://127.0.0.1:4566/000000000000/q.fifo",
+            "arn:aws:sqs:*:000000000000:q.fifo",
+        ),
+        ("http://127.0.0.1:9324/queue/q", "arn:aws:sqs:*:*:q"),
+    ] {
+        assert_eq!(resources(&[("plugin", "p"), ("queues", queue)]), [wanted]);
+    }
+    for (function, wanted) in [
+        (
+            "arn:aws-us-gov:lambda:us-gov-west-1:123456789012:function:f",
+            &[
+                "arn:aws-us-gov:lambda:us-gov-west-1:123456789012:function:f",
+                "arn:aws-us-gov:sqs:*:*:q",
+            ][..],
+        ),
+        (
+            "123456789012:function:f:$LATEST",
+            &[
+                "arn:aws:lambda:*:123456789012:function:f",
+                "arn:aws:lambda:*:123456789012:function:f:$LATEST",
+                "arn:aws:sqs:*:*:q",
+            ],
+        ),
+    ] {
+        assert_eq!(
+            resources(&[("function", function), ("queues", "q")]),
+            wanted
+        );
+    }
+    let patterns = "img-*\n123456789012:function:x\narn:aws:lambda:*:*:function:y";
+    assert_eq!(
+        resources(&[("plugin", "p"), ("allow-lambda", patterns)]),
+        [
+            "arn:aws:lambda:*:*:function:img-*",
+            "arn:aws:lambda:*:*:function:y",
+            "arn:aws:lambda:*:123456789012:function:x",
+        ]
+    );
+}

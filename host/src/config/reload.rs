@@ -1,0 +1,221 @@
+//! What of new settings can be applied to a run that goes on, and what needs another start. Pure;
+//! whoever holds the running parts applies it.
+
+use super::{Code, Plugin, Retry, Route, Settings, WeightedQueue};
+use std::time::Duration;
+
+/// The difference between the settings that a run was started with and others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Changes {
+    /// What holds from now on, for every route of the run that the new settings have as well, in
+    /// the run's order; also where nothing is different, since it may have been changed before.
+    pub routes: Vec<RouteLimits>,
+    /// A line for every other setting that is different, naming it.
+    pub needs_restart: Vec<String>,
+}
+
+/// The limits of a route.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RouteLimits {
+    /// Its name.
+    pub route: String,
+    /// The most attempts at once; at most as many as at the start.
+    pub concurrency: usize,
+    /// How long a message waits for others to share its attempt.
+    pub batch_window: Duration,
+    /// One for each queue of the route, in the order of the start.
+    pub queues: Vec<QueueLimits>,
+}
+
+/// The limits of a queue.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct QueueLimits {
+    /// The most messages that are started in a second.
+    pub rate: Option<f64>,
+    /// The most attempts at its messages at once.
+    pub concurrency: Option<usize>,
+}
+
+/// Compares the settings that a run was **started** with to new ones without problems. Routes are
+/// the same if their names are.
+pub fn changes(old: &Settings, new: &Settings) -> Changes {
+    let mut changes = Changes {
+        routes: Vec::new(),
+        needs_restart: program(old, new),
+    };
+    let lines = &mut changes.needs_restart;
+    for was in &old.routes {
+        match new.routes.iter().find(|route| route.name == was.name) {
+            Some(now) => changes.routes.push(route(was, now, lines)),
+            None => lines.push(format!("route `{}` is gone", was.name)),
+        }
+    }
+    for route in &new.routes {
+        if !old.routes.iter().any(|was| was.name == route.name) {
+            lines.push(format!("route `{}` is new", route.name));
+        }
+    }
+    changes
+}
+
+/// Takes every field apart, so that one that is added later is not forgotten here.
+fn program(old: &Settings, new: &Settings) -> Vec<String> {
+    let Settings {
+        data,
+        endpoint_url,
+        shutdown_grace,
+        log_format,
+        log_level,
+        workers,
+        name,
+        metrics,
+        admin,
+        routes: _,
+    } = old;
+    let interval = |settings: &Settings| settings.metrics.map(|metrics| metrics.interval);
+    let sink = |settings: &Settings| settings.metrics.map(|metrics| metrics.sink);
+    let apart = metrics.is_some() && new.metrics.is_some();
+    let different = [
+        ("data", *data != new.data),
+        ("endpoint-url", *endpoint_url != new.endpoint_url),
+        ("shutdown-grace", *shutdown_grace != new.shutdown_grace),
+        ("log-format", *log_format != new.log_format),
+        ("log-level", *log_level != new.log_level),
+        ("workers", *workers != new.workers),
+        ("name", *name != new.name),
+        ("metrics", sink(old) != sink(new)),
+        ("metrics-interval", apart && interval(old) != interval(new)),
+        ("admin", *admin != new.admin),
+    ];
+    named(&different)
+        .map(|key| format!("`{key}` of [dispatcher]"))
+        .collect()
+}
+
+fn route(was: &Route, now: &Route, lines: &mut Vec<String>) -> RouteLimits {
+    let Route {
+        name,
+        at: _,
+        queues,
+        plugin: of,
+        batch_size,
+        batch_window: _,
+        concurrency,
+        visibility,
+        poll_for,
+        sleep,
+        retry: Retry {
+            first,
+            most,
+            attempts,
+        },
+        dead_letter,
+    } = was;
+    let list = |queues: &[WeightedQueue]| {
+        let list = queues
+            .iter()
+            .map(|queue| (queue.name.clone(), queue.weight));
+        list.collect::<Vec<_>>()
+    };
+    let different = [
+        ("queues", list(queues) != list(&now.queues)),
+        ("batch-size", *batch_size != now.batch_size),
+        ("visibility", *visibility != now.visibility),
+        ("poll-for", *poll_for != now.poll_for),
+        ("sleep", *sleep != now.sleep),
+        ("retry.first", *first != now.retry.first),
+        ("retry.most", *most != now.retry.most),
+        ("retry.attempts", *attempts != now.retry.attempts),
+        ("dead-letter", *dead_letter != now.dead_letter),
+    ];
+    lines.extend(named(&different).map(|key| format!("`{key}` of route `{name}`")));
+    lines.extend(
+        plugin(of, &now.plugin).map(|key| format!("`{key}` of the plugin of route `{name}`")),
+    );
+    if now.concurrency > *concurrency {
+        lines.push(format!(
+            "`concurrency` of route `{name}` beyond the {concurrency} that room was made for at \
+             the start: {} is wanted",
+            now.concurrency
+        ));
+    }
+    // A queue that is gone from the list is read until the next start, with its limits.
+    let limits = |queue: &WeightedQueue| {
+        let now = now.queues.iter().find(|other| other.name == queue.name);
+        of_queue(now.unwrap_or(queue))
+    };
+    RouteLimits {
+        route: name.clone(),
+        concurrency: now.concurrency.min(*concurrency),
+        batch_window: now.batch_window,
+        queues: queues.iter().map(limits).collect(),
+    }
+}
+
+fn of_queue(queue: &WeightedQueue) -> QueueLimits {
+    QueueLimits {
+        rate: queue.rate,
+        concurrency: queue.concurrency,
+    }
+}
+
+fn plugin(was: &Plugin, now: &Plugin) -> impl Iterator<Item = &'static str> {
+    let Plugin {
+        name,
+        at: _,
+        code,
+        allow_lambda,
+        instance_concurrency,
+        timeout,
+        max_memory,
+        env,
+        reuse,
+    } = was;
+    let (forward, other) = match (code, &now.code) {
+        (Code::Forward(was), Code::Forward(now)) => (
+            [
+                ("function", was.function != now.function),
+                ("invocation", was.asynchronous != now.asynchronous),
+                (
+                    "partial-failures",
+                    was.partial_failures != now.partial_failures,
+                ),
+            ],
+            false,
+        ),
+        (was, now) => (
+            [
+                ("function", false),
+                ("invocation", false),
+                ("partial-failures", false),
+            ],
+            was != now,
+        ),
+    };
+    let different = [
+        ("name", *name != now.name),
+        ("file", other),
+        ("allow-lambda", *allow_lambda != now.allow_lambda),
+        (
+            "instance-concurrency",
+            *instance_concurrency != now.instance_concurrency,
+        ),
+        ("timeout", *timeout != now.timeout),
+        ("max-memory", *max_memory != now.max_memory),
+        ("env", *env != now.env),
+        ("reuse", *reuse != now.reuse),
+    ];
+    let keys: Vec<_> = named(&different).chain(named(&forward)).collect();
+    keys.into_iter()
+}
+
+/// The names of what is different.
+fn named<'a>(
+    different: &'a [(&'static str, bool)],
+) -> impl Iterator<Item = &'static str> + use<'a> {
+    let different = different.iter().filter(|(_, different)| *different);
+    different.map(|(key, _)| *key)
+}
+
+#[cfg(test)]
+mod tests;
