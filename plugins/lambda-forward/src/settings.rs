@@ -1,0 +1,113 @@
+//! What to forward to, from environment variables. Knows nothing of messages.
+
+use dispatcher_guest::lambda::Invocation;
+
+/// The most that Lambda takes when it is waited for, in bytes: 6 MB (Invoke's quota).
+const LIMIT_SYNC: usize = 6 * 1024 * 1024;
+/// The most that it takes into its own queue, in bytes: 1 MB (Invoke's quota).
+const LIMIT_ASYNC: usize = 1024 * 1024;
+
+/// What to forward to, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Name, `name:alias`, `name:version` or ARN.
+    pub function: String,
+    /// Whether the function's answer is waited for.
+    pub invocation: Invocation,
+    /// Whether the answer may name the messages that failed (`batchItemFailures`).
+    pub partial_failures: bool,
+}
+
+impl Settings {
+    /// Reads `FUNCTION`, `INVOCATION` and `PARTIAL_FAILURES` by way of `variable`.
+    ///
+    /// # Errors
+    /// Every problem in one line.
+    pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let mut problems = Vec::new();
+        let function = set("FUNCTION").unwrap_or_default();
+        if function.is_empty() {
+            problems.push("FUNCTION is not set: wanted a function's name or ARN".to_owned());
+        }
+        let invocation = match set("INVOCATION").as_deref() {
+            None | Some("sync") => Invocation::RequestResponse,
+            Some("async") => Invocation::Event,
+            Some(other) => {
+                problems.push(format!("INVOCATION is {other:?}: wanted sync or async"));
+                Invocation::RequestResponse
+            }
+        };
+        let partial_failures = match set("PARTIAL_FAILURES").as_deref() {
+            None | Some("false") => false,
+            Some("true") => true,
+            Some(other) => {
+                problems.push(format!(
+                    "PARTIAL_FAILURES is {other:?}: wanted true or false"
+                ));
+                false
+            }
+        };
+        if problems.is_empty() {
+            Ok(Self {
+                function,
+                invocation,
+                partial_failures,
+            })
+        } else {
+            Err(problems.join("; "))
+        }
+    }
+
+    /// The most bytes of one invocation.
+    pub fn limit(&self) -> usize {
+        if self.waits() {
+            LIMIT_SYNC
+        } else {
+            LIMIT_ASYNC
+        }
+    }
+
+    /// Whether the function's answer is waited for.
+    pub fn waits(&self) -> bool {
+        matches!(self.invocation, Invocation::RequestResponse)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Settings, String> {
+        let find = |name: &str| variables.iter().find(|(known, _)| *known == name);
+        Settings::read(|name| find(name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn only_the_function_must_be_named() {
+        let least = read(&[("FUNCTION", "f:live")]).expect("complete");
+        assert_eq!(least.function, "f:live");
+        assert!(least.waits() && !least.partial_failures);
+        assert_eq!(least.limit(), 6_291_456);
+        let all = [
+            ("FUNCTION", "f"),
+            ("INVOCATION", "async"),
+            ("PARTIAL_FAILURES", "true"),
+        ];
+        let all = read(&all).expect("complete");
+        assert!(!all.waits() && all.partial_failures);
+        assert_eq!(all.limit(), 1_048_576);
+    }
+
+    #[test]
+    fn every_problem_is_named_at_once() {
+        let bad = [("INVOCATION", "later"), ("PARTIAL_FAILURES", "yes")];
+        assert_eq!(
+            read(&bad),
+            Err("FUNCTION is not set: wanted a function's name or ARN; \
+                 INVOCATION is \"later\": wanted sync or async; \
+                 PARTIAL_FAILURES is \"yes\": wanted true or false"
+                .into())
+        );
+    }
+}

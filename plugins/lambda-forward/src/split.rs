@@ -1,0 +1,173 @@
+//! Batches into events that fit one invocation each. Each record is written once, into its place,
+//! so no size is foretold: what is counted is what is sent. Knows nothing of invocations.
+
+use crate::event;
+use dispatcher_guest::Message;
+
+const HEAD: &[u8] = br#"{"Records":["#;
+const TAIL: &[u8] = b"]}";
+
+/// What is kept of a message once its record is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slip {
+    /// Its id.
+    pub id: String,
+    /// Its group, where the group's order must be kept.
+    pub group: Option<String>,
+    /// When its attempt is over, in milliseconds since the Unix epoch.
+    pub deadline: u64,
+}
+
+/// Some messages in the batch's order, and the event made of them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The messages; at least one.
+    pub slips: Vec<Slip>,
+    /// The event.
+    pub payload: Vec<u8>,
+    /// Where in the payload each message's record ends.
+    ends: Vec<usize>,
+}
+
+/// What is to be done, in the batch's order.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Invoke the function with these.
+    Invoke(Part),
+    /// Nothing can be: this message alone makes an event of so many bytes.
+    Oversized(Slip, usize),
+}
+
+impl Step {
+    /// The messages of this step.
+    pub fn slips(&self) -> &[Slip] {
+        match self {
+            Self::Invoke(part) => &part.slips,
+            Self::Oversized(slip, _) => std::slice::from_ref(slip),
+        }
+    }
+
+    /// The same, without the rest.
+    pub fn into_slips(self) -> Vec<Slip> {
+        match self {
+            Self::Invoke(part) => part.slips,
+            Self::Oversized(slip, _) => vec![slip],
+        }
+    }
+}
+
+impl Part {
+    fn new(room: usize) -> Self {
+        let mut payload = Vec::with_capacity(room.max(HEAD.len()));
+        payload.extend_from_slice(HEAD);
+        Self {
+            slips: Vec::new(),
+            payload,
+            ends: Vec::new(),
+        }
+    }
+
+    /// Appends a record that `write` writes.
+    fn add(&mut self, slip: Slip, write: impl FnOnce(&mut Vec<u8>)) {
+        if !self.slips.is_empty() {
+            self.payload.push(b',');
+        }
+        write(&mut self.payload);
+        self.slips.push(slip);
+        self.ends.push(self.payload.len());
+    }
+
+    /// Where a record begins.
+    fn start(&self, at: usize) -> usize {
+        match at.checked_sub(1) {
+            Some(before) => self.ends[before] + 1,
+            None => HEAD.len(),
+        }
+    }
+
+    /// How many bytes the finished event has.
+    fn bytes(&self) -> usize {
+        self.payload.len() + TAIL.len()
+    }
+
+    /// Takes the last record out again.
+    fn take_last(&mut self) -> Option<(Slip, Vec<u8>)> {
+        let slip = self.slips.pop()?;
+        let start = self.start(self.slips.len());
+        self.ends.pop();
+        let record = self.payload.split_off(start);
+        if !self.slips.is_empty() {
+            self.payload.pop();
+        }
+        Some((slip, record))
+    }
+
+    fn finish(mut self) -> Step {
+        self.payload.extend_from_slice(TAIL);
+        Step::Invoke(self)
+    }
+
+    /// The event again, for halves should Lambda take less than it says. None for a single
+    /// message, which has no halves.
+    pub fn spare(&self) -> Option<Vec<u8>> {
+        (self.slips.len() > 1).then(|| self.payload.clone())
+    }
+
+    /// Two parts of half as many messages each, from the event that `spare` kept.
+    pub fn halves(self, payload: &[u8]) -> (Self, Self) {
+        let middle = self.slips.len() / 2;
+        let piece = |from: usize, to: usize| {
+            let mut part = Self::new(self.ends[to - 1] - self.start(from) + 64);
+            for at in from..to {
+                let record = &payload[self.start(at)..self.ends[at]];
+                part.add(self.slips[at].clone(), |out| out.extend_from_slice(record));
+            }
+            part.payload.extend_from_slice(TAIL);
+            part
+        };
+        (piece(0, middle), piece(middle, self.slips.len()))
+    }
+}
+
+/// Writes the events of a batch, none above `limit` bytes. Each message is freed as soon as its
+/// record is written.
+pub fn plan(messages: Vec<Message>, limit: usize) -> Vec<Step> {
+    let mut steps = Vec::new();
+    // Escapes may make it more; then it grows.
+    let room: usize = messages.iter().map(|m| m.body.len() + 1024).sum();
+    let mut part = Part::new(room.min(limit));
+    for message in messages {
+        let slip = Slip {
+            group: message
+                .group
+                .clone()
+                .filter(|_| event::is_ordered(&message)),
+            deadline: message.deadline,
+            id: message.id.clone(),
+        };
+        part.add(slip, |out| event::write(&message, out));
+        drop(message);
+        if part.bytes() <= limit {
+            continue;
+        }
+        let Some((slip, record)) = part.take_last() else {
+            continue;
+        };
+        if !part.slips.is_empty() {
+            steps.push(std::mem::replace(&mut part, Part::new(0)).finish());
+        }
+        let bytes = HEAD.len() + record.len() + TAIL.len();
+        if bytes > limit {
+            steps.push(Step::Oversized(slip, bytes));
+        } else {
+            part.add(slip, |out| out.extend_from_slice(&record));
+        }
+    }
+    if !part.slips.is_empty() {
+        steps.push(part.finish());
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests;
