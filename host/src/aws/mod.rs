@@ -1,6 +1,8 @@
 //! How every AWS client of the program is configured: credentials, region, endpoint, time-outs and
 //! the SDK's own retries. Knows no service and nothing else of this program.
 
+pub mod lambda;
+
 use aws_config::environment::EnvironmentVariableRegionProvider;
 use aws_config::meta::region::RegionProviderChain;
 use aws_config::profile::ProfileFileRegionProvider;
