@@ -4,6 +4,8 @@
 #![allow(missing_docs)]
 
 pub use imports::dispatcher::plugin::types::{Failed, Failure, Message};
+/// For the macros that generate the bindings of their exports where they are used.
+pub use wit_bindgen;
 
 /// What `handler!` accepts.
 pub type Function = fn(Message) -> Result<(), crate::Failure>;

@@ -1,4 +1,4 @@
-//! The two macros that turn a function into a plugin. Knows nothing of what the function does.
+//! The two macros that turn a function into a plugin. Know nothing of what the function does.
 
 /// Exports a function `fn(Message) -> Result<(), Failure>` as a plugin that handles messages one
 /// at a time (world `handler-plugin`).

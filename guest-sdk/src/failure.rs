@@ -61,6 +61,30 @@ impl Failure {
     pub fn reject(why: impl Into<String>) -> Self {
         Self::Reject(why.into())
     }
+
+    /// Not begun, since something is busy, and what: again when the host's back-off says.
+    #[must_use]
+    pub fn busy(reason: impl Into<String>) -> Self {
+        Self::Busy {
+            after: None,
+            reason: reason.into(),
+        }
+    }
+
+    /// The same, and not before `delay` is over, in whole milliseconds.
+    #[must_use]
+    pub fn busy_for(delay: Duration, reason: impl Into<String>) -> Self {
+        Self::Busy {
+            after: Some(delay),
+            reason: reason.into(),
+        }
+    }
+
+    /// Not begun, and nothing would be until somebody acts, and why.
+    #[must_use]
+    pub fn closed(why: impl Into<String>) -> Self {
+        Self::Closed(why.into())
+    }
 }
 
 impl<E: Error> From<E> for Failure {
@@ -205,6 +229,20 @@ mod tests {
             wire::Failure::from(Failure::retry()),
             wire::Failure::Retry(None)
         );
+    }
+
+    #[test]
+    fn busy_and_closed_keep_their_words() {
+        let busy = wire::Failure::from(Failure::busy_for(Duration::from_millis(40), "the printer"));
+        let expected = wire::Busy {
+            after: Some(40),
+            reason: "the printer".into(),
+        };
+        assert_eq!(busy, wire::Failure::Busy(expected));
+        let busy = wire::Failure::from(Failure::busy("the printer"));
+        assert!(matches!(busy, wire::Failure::Busy(busy) if busy.after.is_none()));
+        let closed = wire::Failure::from(Failure::closed("no printer"));
+        assert_eq!(closed, wire::Failure::Closed("no printer".into()));
     }
 
     #[test]

@@ -15,6 +15,9 @@
 //! # fn main() {}
 //! ```
 //!
+//! A handler that awaits the host is an `async fn` under [`async_handler!`] or
+//! [`async_batch_handler!`]: one instance then keeps many messages in flight.
+//!
 //! Built as a `cdylib` for `wasm32-wasip2` this is a component for `dispatcher run --plugin`. It
 //! imports only what it calls: of this crate, nothing but [`cancelled`], [`lambda`] and [`queues`]
 //! asks anything of the host.
@@ -24,6 +27,7 @@
 #[doc(hidden)]
 pub mod bindings;
 mod export;
+mod export_async;
 mod failure;
 pub mod lambda;
 mod message;
