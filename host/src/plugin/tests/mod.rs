@@ -1,11 +1,13 @@
 //! What the host promises about guests, tried with real components: the prebuilt fixtures, and
 //! text where a fixture would have to be malformed. Here is what the tests share.
 
+mod functions;
 mod limits;
 mod load;
 mod output;
 mod reuse;
 mod sandbox;
+mod shared;
 mod verdicts;
 
 use super::Reuse;
