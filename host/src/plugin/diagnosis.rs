@@ -111,6 +111,16 @@ pub(super) fn of_mismatch(error: &wasmtime::Error) -> Problem {
     ))
 }
 
+/// Why its instances cannot take so many attempts at once.
+pub(super) fn of_taking_turns(concurrency: usize) -> Problem {
+    Problem::new(format!(
+        "{concurrency} attempts at once in an instance whose handle is not an async func"
+    ))
+    .hint(
+        "export it with async_handler! or async_batch_handler!, or leave instance-concurrency out",
+    )
+}
+
 /// What its names tell: imports that this host does not lend, exports that it needs. `lambda` tells
 /// whether functions are lent.
 pub(super) fn of_component(component: &Component, lambda: bool) -> Vec<Problem> {

@@ -137,15 +137,17 @@ impl Runtime {
             instances: options.shared_instances,
             reuse: options.reuse,
         });
-        let shared = sharing.map(|sharing| {
+        let shared = sharing.map(|sharing| -> Result<_, Vec<Problem>> {
+            let many = ManyPre::new(pre.clone());
             let recipe = Recipe {
                 runtime: Arc::clone(&self.inner),
                 settings: Arc::clone(&settings),
-                pre: ManyPre::new(pre.clone()),
+                pre: many.ok_or_else(|| vec![diagnosis::of_taking_turns(sharing.concurrency)])?,
             };
             let spawn = Arc::clone(&self.inner.spawn);
-            Shared::new(sharing, options.max_memory, recipe, spawn)
+            Ok(Shared::new(sharing, options.max_memory, recipe, spawn))
         });
+        let shared = shared.transpose()?;
         let pre = ExportsPre::new(pre).map_err(|error| vec![diagnosis::of_mismatch(&error)])?;
         Ok(Plugin {
             loaded: Arc::new(Loaded {

@@ -33,6 +33,11 @@ impl Fake {
         }
     }
 
+    /// How many invocations there were.
+    pub(super) fn calls(&self) -> usize {
+        *self.called.lock().unwrap()
+    }
+
     /// Answers all, those to come included.
     pub(super) fn answer_all(&self) {
         self.answer.cancel();
@@ -84,5 +89,75 @@ pub(super) fn lending(fake: &Arc<Fake>, allowed: &[&str]) -> Functions {
         refused: Arc::new(move || {
             counted.refused.fetch_add(1, Ordering::SeqCst);
         }),
+    }
+}
+
+/// What the guest says of its invocation, in each flavour, alone and with others.
+fn answers(fake: &Arc<Fake>, allowed: &[&str], function: &str) -> Vec<String> {
+    fake.answer_all();
+    let mut answers = Vec::new();
+    for instance_concurrency in [1, 10] {
+        let options = PluginOptions {
+            instance_concurrency,
+            lambda: Some(lending(fake, allowed)),
+            ..options()
+        };
+        let plugin = load(&runtime(1), "commands", options);
+        for flavour in ["invoke", "sync-invoke"] {
+            answers.push(rejection(&plugin, &format!("{flavour} {function}")));
+        }
+    }
+    answers
+}
+
+#[test]
+fn every_failure_arrives_in_both_flavours() {
+    for (function, expected) in [
+        ("echo", "echo m0"),
+        ("throttled", "did not run: Throttled, Some(1500)"),
+        ("starting", "did not run: Starting, None"),
+        ("reset", "may have run: why"),
+        ("large", "too large: why"),
+        ("missing", "permanent: why"),
+    ] {
+        assert_eq!(answers(&Fake::new(), &["*"], function), [expected; 4]);
+    }
+}
+
+#[test]
+fn a_function_that_is_not_lent_is_forbidden_and_counted() {
+    let fake = Fake::new();
+    for answer in answers(&fake, &["echo-*", "other"], "echo") {
+        assert!(answer.starts_with("forbidden: "), "{answer}");
+        assert!(answer.contains("echo"), "{answer}");
+    }
+    assert_eq!(fake.refused.load(Ordering::SeqCst), 4);
+    assert_eq!(fake.calls(), 0);
+}
+
+#[test]
+fn an_invocation_holds_no_thread() {
+    let fake = Fake::new();
+    let options = PluginOptions {
+        lambda: Some(lending(&fake, &["*"])),
+        ..options()
+    };
+    let plugin = load(&runtime(4), "commands", options);
+    let running: Vec<_> = ["invoke echo", "sync-invoke echo"]
+        .map(|body| drive_until_it_waits(plugin.handle(attempt(&[body], LONG))))
+        .into();
+    fake.until_called(2);
+    fake.answer_all();
+    for running in running {
+        assert_eq!(drive(running), [Verdict::Reject("echo m0".into())]);
+    }
+}
+
+#[test]
+fn a_plugin_that_is_lent_no_functions_is_refused() {
+    let refused = runtime(1).load(&prebuilt("commands"), options());
+    let why = refused.err().unwrap().to_string();
+    for wanted in ["lambda@", "lambda-async@", "--allow-lambda"] {
+        assert!(why.contains(wanted), "{why}");
     }
 }

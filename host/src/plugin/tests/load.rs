@@ -80,7 +80,7 @@ fn an_import_that_is_not_lent() {
         &told,
         &[
             "imports dispatcher:plugin/lambda@0.1.0",
-            "this version does not lend it",
+            "allow-lambda",
         ],
     );
 }

@@ -5,6 +5,7 @@ use super::{BATCH_HANDLER, HANDLER, sort_out, types, verdict};
 use crate::message::{self, Verdict};
 use crate::plugin::Attempt;
 use crate::plugin::guest::Guest;
+use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{
     Accessor, ComponentType, GuestTaskId, InstancePre, Lower, TypedFunc, TypedFuncCallConcurrent,
 };
@@ -31,9 +32,19 @@ pub(in crate::plugin) enum Begun {
 }
 
 impl ManyPre {
-    /// Of a component that is known to have one of the two exports.
-    pub(in crate::plugin) fn new(pre: InstancePre<Guest>) -> Self {
-        Self(pre)
+    /// Of a component that is known to have one of the two exports. None if it is not asynchronous:
+    /// an instance would begin an attempt only when the one before has ended.
+    pub(in crate::plugin) fn new(pre: InstancePre<Guest>) -> Option<Self> {
+        let component = pre.component();
+        let is_async = |interface| {
+            let instance = component.get_export_index(None, interface)?;
+            match component.get_export(Some(&instance), "handle") {
+                Some((ComponentItem::ComponentFunc(handle), _)) => Some(handle.async_()),
+                _ => None,
+            }
+        };
+        let is_async = is_async(HANDLER).or_else(|| is_async(BATCH_HANDLER));
+        is_async.unwrap_or_default().then_some(Self(pre))
     }
 
     pub(in crate::plugin) fn engine(&self) -> &Engine {
