@@ -32,7 +32,8 @@ fn main() {
         max_memory: MAX_MEMORY,
         cache: None,
     };
-    let runtime = Runtime::start(options, timers.handle().clone()).expect("an engine");
+    let runtime = Runtime::start(options, timers.handle().clone(), std::sync::Arc::new(drop))
+        .expect("an engine");
     let reuse = Reuse {
         count: u64::MAX,
         age: Duration::MAX,
@@ -69,6 +70,7 @@ fn load(runtime: &Runtime, reuse: Option<Reuse>) -> Plugin {
         max_memory: MAX_MEMORY,
         env: Vec::new(),
         reuse,
+        ..PluginOptions::default()
     };
     match runtime.load(Path::new(file), options) {
         Ok(plugin) => plugin,

@@ -6,7 +6,7 @@ use crate::config::problem::Problem;
 use crate::config::{Code, Plugin as PluginSettings, Route, Settings};
 use crate::plugin::Handler;
 use crate::plugin::load::PluginOptions;
-use crate::plugin::runtime::{Runtime, RuntimeOptions};
+use crate::plugin::runtime::{Runtime, RuntimeOptions, Spawn};
 use crate::queue::local::Store;
 use crate::queue::name::{Backend, QueueName};
 use crate::queue::sqs::Sqs;
@@ -145,15 +145,16 @@ pub struct Built {
     pub handler: Arc<dyn Handler>,
 }
 
-/// Opens every queue and loads every plugin of the settings, or says all that is wrong.
-pub async fn routes(settings: &Settings) -> Result<Vec<Built>, Vec<Problem>> {
+/// Opens every queue and loads every plugin of the settings, or says all that is wrong. `spawn` runs
+/// instances that take many attempts at once.
+pub async fn routes(settings: &Settings, spawn: Spawn) -> Result<Vec<Built>, Vec<Problem>> {
     let backends = Backends::new(settings.data.clone(), settings.endpoint_url.clone());
     let mut problems = Vec::new();
     let mut opened = Vec::new();
     for route in &settings.routes {
         opened.push(open_queues(&backends, route, &mut problems).await);
     }
-    let handlers = match runtime(settings) {
+    let handlers = match runtime(settings, spawn) {
         Ok(runtime) => settings
             .routes
             .iter()
@@ -218,7 +219,7 @@ async fn open_queues(
     queues
 }
 
-fn runtime(settings: &Settings) -> Result<Runtime, Problem> {
+fn runtime(settings: &Settings, spawn: Spawn) -> Result<Runtime, Problem> {
     let options = RuntimeOptions {
         instances: settings.routes.iter().map(|route| route.concurrency).sum(),
         max_memory: settings
@@ -229,7 +230,7 @@ fn runtime(settings: &Settings) -> Result<Runtime, Problem> {
             .unwrap_or_default(),
         cache: Some(cache(&settings.data)),
     };
-    Runtime::start(options, Handle::current())
+    Runtime::start(options, Handle::current(), spawn)
         .map_err(|error| Problem::new("the plugin engine", error.to_string(), ""))
 }
 
@@ -271,6 +272,7 @@ pub fn options(plugin: &PluginSettings) -> PluginOptions {
         max_memory: plugin.max_memory,
         env: plugin.env.clone(),
         reuse: plugin.reuse,
+        ..PluginOptions::default()
     }
 }
 

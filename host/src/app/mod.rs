@@ -41,11 +41,14 @@ pub(crate) struct Shared {
 
 /// Runs until a signal, and then until nothing is ours any more.
 pub async fn run(settings: &Settings, counters: Arc<Counters>) -> Result<(), Vec<Problem>> {
-    let built = build::routes(settings).await?;
-    let signals =
-        Signals::listen().map_err(|error| vec![system_problem("signal handlers", &error)])?;
     let pool = Pool::start(settings.workers, "guest")
         .map_err(|error| vec![system_problem("the guest threads", &error)])?;
+    let spawner = pool.spawner();
+    // A future that a closed pool refuses is dropped, which is what its owner is told.
+    let spawn = Arc::new(move |future| drop(spawner.spawn(future)));
+    let built = build::routes(settings, spawn).await?;
+    let signals =
+        Signals::listen().map_err(|error| vec![system_problem("signal handlers", &error)])?;
     let shared = Shared {
         ledger: Arc::default(),
         counters,
@@ -73,7 +76,9 @@ pub async fn run(settings: &Settings, counters: Arc<Counters>) -> Result<(), Vec
 
 /// Opens and loads everything and receives nothing. Answers with all that is wrong.
 pub async fn check(settings: &Settings) -> Vec<Problem> {
-    build::routes(settings).await.err().unwrap_or_default()
+    // Nothing is attempted, so nothing needs to be run.
+    let routes = build::routes(settings, Arc::new(drop)).await;
+    routes.err().unwrap_or_default()
 }
 
 fn announce(settings: &Settings, built: &[Built]) {

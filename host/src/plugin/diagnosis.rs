@@ -2,7 +2,7 @@
 
 use super::limits;
 use super::load::Problem;
-use super::world::v0_1::{BATCH_HANDLER, HANDLER, LENT, VERSION};
+use super::world::v0_1::{BATCH_HANDLER, HANDLER, LAMBDA, LENT, VERSION};
 use wasmtime::component::Component;
 use wasmtime::{Config, Engine, OptLevel};
 
@@ -70,10 +70,15 @@ pub(super) fn of_bytes(bytes: &[u8]) -> Result<(), Problem> {
 
 /// Why the engine that is to run it could not compile it: what it needs, if an engine without
 /// limits can.
-pub(super) fn of_refusal(bytes: &[u8], max_memory: usize, error: &wasmtime::Error) -> Vec<Problem> {
+pub(super) fn of_refusal(
+    bytes: &[u8],
+    max_memory: usize,
+    lambda: bool,
+    error: &wasmtime::Error,
+) -> Vec<Problem> {
     let mut problems = Vec::new();
     if let Ok(component) = compile(bytes) {
-        problems.extend(of_component(&component));
+        problems.extend(of_component(&component, lambda));
         problems.extend(of_needs(&component, max_memory));
     }
     if problems.is_empty() {
@@ -106,10 +111,23 @@ pub(super) fn of_mismatch(error: &wasmtime::Error) -> Problem {
     ))
 }
 
-/// What its names tell: imports that this host does not lend, exports that it needs.
-pub(super) fn of_component(component: &Component) -> Vec<Problem> {
+/// Why its instances cannot take so many attempts at once.
+pub(super) fn of_taking_turns(concurrency: usize) -> Problem {
+    Problem::new(format!(
+        "{concurrency} attempts at once in an instance whose handle is not an async func"
+    ))
+    .hint(
+        "export it with async_handler! or async_batch_handler!, or leave instance-concurrency out",
+    )
+}
+
+/// What its names tell: imports that this host does not lend, exports that it needs. `lambda` tells
+/// whether functions are lent.
+pub(super) fn of_component(component: &Component, lambda: bool) -> Vec<Problem> {
     let (kind, engine) = (component.component_type(), component.engine());
-    let imports = kind.imports(engine).filter_map(|(name, _)| of_import(name));
+    let imports = kind
+        .imports(engine)
+        .filter_map(|(name, _)| of_import(name, lambda));
     let mut problems: Vec<_> = imports.collect();
     let has = |name: &str| component.get_export_index(None, name).is_some();
     match (has(HANDLER), has(BATCH_HANDLER)) {
@@ -148,14 +166,16 @@ fn of_exports(exports: &[&str]) -> Problem {
 }
 
 /// Why this import is not lent.
-fn of_import(name: &str) -> Option<Problem> {
+fn of_import(name: &str, lambda: bool) -> Option<Problem> {
     let (interface, version) = split(name);
     let package = interface.split('/').next().unwrap_or(interface);
     let refused = |why: &str| Some(Problem::new(format!("imports {name}")).hint(why));
     match package {
         "dispatcher:plugin" => {
             let known = LENT.contains(&interface) || is_words(interface);
-            if known && same_track(version, VERSION) {
+            if LAMBDA.contains(&interface) && !lambda {
+                refused("lend it the functions that it needs with --allow-lambda or allow-lambda")
+            } else if known && same_track(version, VERSION) {
                 None
             } else if known {
                 refused(&format!("this host lends it at version {VERSION}"))
@@ -181,12 +201,7 @@ fn of_import(name: &str) -> Option<Problem> {
 }
 
 /// Interfaces of the contract that a later version of the host lends.
-const NOT_YET: [&str; 4] = [
-    "dispatcher:plugin/lambda",
-    "dispatcher:plugin/lambda-async",
-    "dispatcher:plugin/queues",
-    "dispatcher:plugin/queues-async",
-];
+const NOT_YET: [&str; 2] = ["dispatcher:plugin/queues", "dispatcher:plugin/queues-async"];
 
 /// Whether the interface holds types alone: nothing to lend.
 fn is_words(interface: &str) -> bool {

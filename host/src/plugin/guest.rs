@@ -1,9 +1,12 @@
-//! What the host keeps beside one instance: its attempt, its limits and, once it asks for it, its
+//! What the host keeps beside one instance: its attempts, its limits and, once it asks for it, its
 //! sandboxed WASI. Everything is shut but the clocks, chance, stdout, stderr and lent variables.
 
 use super::Attempt;
+use super::capability::lambda::Lent;
 use super::limits::Limits;
 use super::output::{Output, Stream};
+use super::shared::underway::{Job, Underway};
+use crate::clock::Moment;
 use std::sync::Arc;
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
@@ -17,11 +20,21 @@ pub(super) struct Settings {
     pub(super) env: Vec<(String, String)>,
     /// The most memory of one instance, in bytes.
     pub(super) max_memory: usize,
+    /// The functions that it may invoke.
+    pub(super) lambda: Option<Lent>,
+}
+
+/// What an instance works on.
+enum Work {
+    /// One attempt at a time.
+    One(Arc<Attempt>),
+    /// Many at once.
+    Many(Underway),
 }
 
 /// The data of one instance's store.
 pub(super) struct Guest {
-    pub(super) attempt: Arc<Attempt>,
+    work: Work,
     pub(super) limits: Limits,
     settings: Arc<Settings>,
     /// Made when the guest first calls WASI: many never do, and it costs more than they do.
@@ -37,8 +50,17 @@ struct Wasi {
 impl Guest {
     /// A guest about to work on `attempt`.
     pub(super) fn new(settings: Arc<Settings>, attempt: Arc<Attempt>) -> Self {
+        Self::working_on(Work::One(attempt), settings)
+    }
+
+    /// A guest that will be given many attempts at once.
+    pub(super) fn shared(settings: Arc<Settings>, underway: Underway) -> Self {
+        Self::working_on(Work::Many(underway), settings)
+    }
+
+    fn working_on(work: Work, settings: Arc<Settings>) -> Self {
         Self {
-            attempt,
+            work,
             limits: Limits::new(settings.max_memory),
             settings,
             wasi: None,
@@ -51,7 +73,31 @@ impl Guest {
         if let Some(wasi) = &self.wasi {
             wasi.output.begin(label(&attempt));
         }
-        self.attempt = attempt;
+        self.work = Work::One(attempt);
+    }
+
+    /// The attempts of a shared instance.
+    pub(super) fn underway(&mut self) -> Option<&mut Underway> {
+        match &mut self.work {
+            Work::One(_) => None,
+            Work::Many(underway) => Some(underway),
+        }
+    }
+
+    /// The guest has answered this one of its many attempts. How much memory it has.
+    pub(super) fn ended(&mut self, id: u64) -> (Option<Job>, usize) {
+        // It survived what it was refused.
+        self.limits.begin();
+        if let Some(wasi) = &self.wasi {
+            wasi.output.more();
+        }
+        let job = self.underway().and_then(|underway| underway.ended(id));
+        (job, self.limits.memory())
+    }
+
+    /// What it shares with all other instances of its plugin.
+    pub(super) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings)
     }
 
     /// Writes what the guest printed without ending the line.
@@ -63,14 +109,29 @@ impl Guest {
 
     /// Whether nothing the guest answers counts any longer.
     pub(super) fn is_cancelled(&self) -> bool {
-        self.attempt.cancelled.iter().all(|one| one.is_cancelled())
+        match &self.work {
+            Work::One(attempt) => attempt.cancelled.iter().all(|one| one.is_cancelled()),
+            Work::Many(_) => false,
+        }
+    }
+
+    /// When its one attempt must end.
+    pub(super) fn deadline(&self) -> Option<Moment> {
+        match &self.work {
+            Work::One(attempt) => Some(attempt.deadline),
+            Work::Many(_) => None,
+        }
     }
 
     /// Whether what the guest answers about this message no longer counts.
     pub(super) fn is_message_cancelled(&self, id: &str) -> bool {
-        let messages = self.attempt.messages.iter();
+        let attempt = match &self.work {
+            Work::One(attempt) => attempt,
+            Work::Many(underway) => return underway.is_message_cancelled(id),
+        };
+        let messages = attempt.messages.iter();
         messages
-            .zip(&self.attempt.cancelled)
+            .zip(&attempt.cancelled)
             .find(|(message, _)| message.id == id)
             .is_none_or(|(_, cancelled)| cancelled.is_cancelled())
     }
@@ -78,9 +139,15 @@ impl Guest {
 
 impl WasiView for Guest {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        let wasi = self
-            .wasi
-            .get_or_insert_with(|| Box::new(Wasi::shut(&self.settings, &self.attempt)));
+        let (work, settings) = (&self.work, &self.settings);
+        let wasi = self.wasi.get_or_insert_with(|| {
+            let label = match work {
+                Work::One(attempt) => Some(label(attempt)),
+                // Which of them it prints for is not known.
+                Work::Many(_) => None,
+            };
+            Box::new(Wasi::shut(settings, label))
+        });
         WasiCtxView {
             ctx: &mut wasi.context,
             table: &mut wasi.table,
@@ -89,8 +156,8 @@ impl WasiView for Guest {
 }
 
 impl Wasi {
-    fn shut(settings: &Settings, attempt: &Attempt) -> Self {
-        let output = Output::new(&settings.name, label(attempt));
+    fn shut(settings: &Settings, label: Option<String>) -> Self {
+        let output = Output::new(&settings.name, label);
         let context = WasiCtx::builder()
             .envs(&settings.env)
             .stdout(output.pipe(Stream::Stdout))

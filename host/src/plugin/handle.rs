@@ -4,8 +4,6 @@ use super::load::Plugin;
 use super::{Attempt, Handler, instance, mishap};
 use crate::clock;
 use crate::message::{Mishap, Verdict};
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,28 +15,25 @@ impl Handler for Plugin {
 
     /// May be polled on any thread: the timers of the runtime are at hand while the guest runs.
     async fn handle(&self, attempt: Arc<Attempt>) -> Vec<Verdict> {
-        let runtime = &self.loaded.runtime;
-        let mut work = pin!(self.attempt(&attempt));
-        poll_fn(|context| {
-            let _awake = runtime.ticker.awake();
-            let _timers = runtime.timers.enter();
-            work.as_mut().poll(context)
-        })
-        .await
+        if attempt.messages.len() > self.batch() {
+            let why = format!(
+                "{} messages for a plugin that takes {}",
+                attempt.messages.len(),
+                self.batch()
+            );
+            return retry_all(&attempt, Mishap::Host(why));
+        }
+        match &self.loaded.shared {
+            Some(shared) => shared.handle(attempt).await,
+            None => self.loaded.runtime.host(self.attempt(&attempt)).await,
+        }
     }
 }
 
 impl Plugin {
     async fn attempt(&self, attempt: &Arc<Attempt>) -> Vec<Verdict> {
         let loaded = &*self.loaded;
-        if attempt.messages.len() > loaded.pre.batch() {
-            let why = format!(
-                "{} messages for a plugin of single ones",
-                attempt.messages.len()
-            );
-            return retry_all(attempt, Mishap::Host(why));
-        }
-        let limit = whole_milliseconds(attempt.deadline.since(clock::now()));
+        let limit = limit(attempt);
         let kept = loaded.idle.as_ref().and_then(|idle| idle.take(attempt));
         let made = match kept {
             Some(live) => Ok(live),
@@ -65,13 +60,14 @@ impl Plugin {
     }
 }
 
-fn retry_all(attempt: &Attempt, why: Mishap) -> Vec<Verdict> {
+pub(super) fn retry_all(attempt: &Attempt, why: Mishap) -> Vec<Verdict> {
     let verdict = Verdict::Retry { after: None, why };
     vec![verdict; attempt.messages.len()]
 }
 
-/// Rounded up, since a little of the time that the attempt was given has passed already.
-fn whole_milliseconds(time: Duration) -> Duration {
+/// How long an attempt may run from now on. Rounded up, since a little of the time that the attempt was given has passed already.
+pub(super) fn limit(attempt: &Attempt) -> Duration {
+    let time = attempt.deadline.since(clock::now());
     let ms = time.as_nanos().div_ceil(1_000_000);
     u64::try_from(ms).map_or(Duration::MAX, Duration::from_millis)
 }

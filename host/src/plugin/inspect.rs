@@ -93,7 +93,8 @@ fn describe(component: &Component, inspection: &mut Inspection) {
     } else {
         Kind::Component
     };
-    inspection.problems = diagnosis::of_component(component);
+    // Functions may be lent by whoever runs it.
+    inspection.problems = diagnosis::of_component(component, true);
 }
 
 /// The bytes of a file, or why there are none.

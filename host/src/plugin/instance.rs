@@ -65,7 +65,10 @@ fn at_tick(store: StoreContextMut<'_, Guest>) -> wasmtime::Result<UpdateDeadline
     if guest.is_cancelled() {
         return Err(Stopped::Cancelled.into());
     }
-    if clock::now() >= guest.attempt.deadline {
+    if guest
+        .deadline()
+        .is_some_and(|deadline| clock::now() >= deadline)
+    {
         return Err(Stopped::Deadline.into());
     }
     Ok(UpdateDeadline::Yield(1))

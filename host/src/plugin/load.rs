@@ -1,14 +1,17 @@
 //! From a file to a plugin, or to every reason why it is none.
 
 use super::Reuse;
-use super::guest::Settings;
+use super::capability::lambda::{Functions, Lent};
+use super::guest::{Guest, Settings};
 use super::instance::Idle;
 use super::runtime::{Inner, Runtime};
+use super::shared::{Recipe, Shared, Sharing};
 use super::world::v0_1::ExportsPre;
+use super::world::v0_1::many::ManyPre;
 use super::{diagnosis, inspect};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use wasmtime::component::Component;
+use wasmtime::component::{Component, InstancePre};
 
 /// How a plugin is run.
 #[derive(Debug, Clone, Default)]
@@ -21,6 +24,14 @@ pub struct PluginOptions {
     pub env: Vec<(String, String)>,
     /// When instances are used again. Without it every attempt has a fresh one.
     pub reuse: Option<Reuse>,
+    /// The most attempts at once in one instance; 0 and 1 both mean one. More needs a plugin whose
+    /// `handle` is asynchronous.
+    pub instance_concurrency: usize,
+    /// The most instances where they take many attempts at once, those included that take no more
+    /// and have not ended; attempts beyond wait. 0 means one. Without effect otherwise.
+    pub shared_instances: usize,
+    /// The functions that it may invoke. Without it a plugin that wants any is refused.
+    pub lambda: Option<Functions>,
 }
 
 /// A plugin, ready to run. Cloned by reference.
@@ -34,6 +45,8 @@ pub(super) struct Loaded {
     pub(super) settings: Arc<Settings>,
     pub(super) pre: ExportsPre,
     pub(super) idle: Option<Arc<Idle>>,
+    /// Instead of one instance for each attempt.
+    pub(super) shared: Option<Arc<Shared>>,
 }
 
 /// Every reason why a file is no plugin.
@@ -103,24 +116,46 @@ impl Runtime {
     fn try_load(&self, file: &Path, options: PluginOptions) -> Result<Plugin, Vec<Problem>> {
         let bytes = inspect::read(file).map_err(|problem| vec![problem])?;
         diagnosis::of_bytes(&bytes).map_err(|problem| vec![problem])?;
-        let component = Component::from_binary(&self.inner.engine, &bytes)
-            .map_err(|error| diagnosis::of_refusal(&bytes, options.max_memory, &error))?;
-        let pre = self.resolve(&component, options.max_memory)?;
-        let idle = options.reuse.map(|reuse| Arc::new(Idle::new(reuse)));
+        let component = Component::from_binary(&self.inner.engine, &bytes).map_err(|error| {
+            diagnosis::of_refusal(&bytes, options.max_memory, options.lambda.is_some(), &error)
+        })?;
+        let pre = self.resolve(&component, &options)?;
+        let is_shared = options.instance_concurrency > 1;
+        let idle = options.reuse.filter(|_| !is_shared);
+        let idle = idle.map(|reuse| Arc::new(Idle::new(reuse)));
         if let Some(idle) = &idle {
             self.inner.watch(idle);
         }
-        let settings = Settings {
+        let settings = Arc::new(Settings {
             name: options.name,
             env: options.env,
             max_memory: options.max_memory,
-        };
+            lambda: options.lambda.map(Lent::new),
+        });
+        let sharing = is_shared.then_some(Sharing {
+            concurrency: options.instance_concurrency,
+            instances: options.shared_instances,
+            reuse: options.reuse,
+        });
+        let shared = sharing.map(|sharing| -> Result<_, Vec<Problem>> {
+            let many = ManyPre::new(pre.clone());
+            let recipe = Recipe {
+                runtime: Arc::clone(&self.inner),
+                settings: Arc::clone(&settings),
+                pre: many.ok_or_else(|| vec![diagnosis::of_taking_turns(sharing.concurrency)])?,
+            };
+            let spawn = Arc::clone(&self.inner.spawn);
+            Ok(Shared::new(sharing, options.max_memory, recipe, spawn))
+        });
+        let shared = shared.transpose()?;
+        let pre = ExportsPre::new(pre).map_err(|error| vec![diagnosis::of_mismatch(&error)])?;
         Ok(Plugin {
             loaded: Arc::new(Loaded {
                 runtime: Arc::clone(&self.inner),
-                settings: Arc::new(settings),
+                settings,
                 pre,
                 idle,
+                shared,
             }),
         })
     }
@@ -128,9 +163,10 @@ impl Runtime {
     fn resolve(
         &self,
         component: &Component,
-        max_memory: usize,
-    ) -> Result<ExportsPre, Vec<Problem>> {
-        let mut problems = diagnosis::of_component(component);
+        options: &PluginOptions,
+    ) -> Result<InstancePre<Guest>, Vec<Problem>> {
+        let max_memory = options.max_memory;
+        let mut problems = diagnosis::of_component(component, options.lambda.is_some());
         problems.extend(diagnosis::of_needs(component, max_memory));
         if max_memory > self.inner.max_memory {
             let most = self.inner.max_memory;
@@ -140,13 +176,10 @@ impl Runtime {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let mismatch = |error| vec![diagnosis::of_mismatch(&error)];
-        let pre = self
-            .inner
+        self.inner
             .linker
             .instantiate_pre(component)
-            .map_err(mismatch)?;
-        ExportsPre::new(pre).map_err(mismatch)
+            .map_err(|error| vec![diagnosis::of_mismatch(&error)])
     }
 }
 

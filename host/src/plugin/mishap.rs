@@ -20,13 +20,16 @@ pub(super) enum Stopped {
     /// All its messages are cancelled.
     #[error("what it answers no longer counts")]
     Cancelled,
+    /// It computes for no attempt.
+    #[error("it went on computing after it had answered")]
+    Answered,
 }
 
 /// What befell the attempt. `limit` is how long it was allowed to run.
 pub(super) fn of(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> Mishap {
     match error.downcast_ref::<Stopped>() {
         Some(Stopped::Deadline) => return Mishap::TimedOut(limit),
-        Some(Stopped::Cancelled) => return Mishap::Trapped(Stopped::Cancelled.to_string()),
+        Some(stopped) => return Mishap::Trapped(stopped.to_string()),
         None => {}
     }
     if let Some(limit) = guest.limits.struck() {

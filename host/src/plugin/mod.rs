@@ -1,5 +1,6 @@
 //! The port to handlers: one verb. What runs behind it (WebAssembly, today) is in the files beside.
 
+pub mod capability;
 mod diagnosis;
 mod epoch;
 mod guest;
@@ -11,6 +12,7 @@ pub mod load;
 mod mishap;
 mod output;
 pub mod runtime;
+mod shared;
 mod world;
 
 #[cfg(test)]

@@ -26,7 +26,8 @@ pub(super) struct Output(Arc<Mutex<Lines>>);
 #[derive(Debug)]
 struct Lines {
     plugin: String,
-    message_id: String,
+    /// None where many attempts print at once.
+    message_id: Option<String>,
     count: u64,
     stdout: Partial,
     stderr: Partial,
@@ -40,8 +41,8 @@ struct Partial {
 }
 
 impl Output {
-    /// For the instance of this plugin that works on this message.
-    pub(super) fn new(plugin: &str, message_id: String) -> Self {
+    /// For the instance of this plugin that works on this message, or on many at once.
+    pub(super) fn new(plugin: &str, message_id: Option<String>) -> Self {
         Self(Arc::new(Mutex::new(Lines {
             plugin: plugin.to_owned(),
             message_id,
@@ -63,7 +64,12 @@ impl Output {
     pub(super) fn begin(&self, message_id: String) {
         let mut lines = self.lines();
         lines.end();
-        lines.message_id = message_id;
+        lines.message_id = Some(message_id);
+    }
+
+    /// One of the attempts that print has ended: as many lines again.
+    pub(super) fn more(&self) {
+        self.lines().more();
     }
 
     /// Logs lines that have not ended, and how many were dropped.
@@ -103,7 +109,7 @@ impl Lines {
     }
 
     fn log(&self, stream: Stream, line: &str) {
-        let (plugin, message_id) = (self.plugin.as_str(), self.message_id.as_str());
+        let (plugin, message_id) = (self.plugin.as_str(), self.message_id.as_deref());
         match stream {
             Stream::Stdout => {
                 tracing::info!(target: "guest", plugin, message_id, stream = "stdout", "{line}");
@@ -120,6 +126,10 @@ impl Lines {
                 self.line(stream);
             }
         }
+        self.more();
+    }
+
+    fn more(&mut self) {
         let dropped = self.count.saturating_sub(MAX_LINES);
         if dropped > 0 {
             self.log(

@@ -5,7 +5,9 @@ use super::epoch::Ticker;
 use super::guest::Guest;
 use super::instance::Idle;
 use super::{limits, world};
+use std::future::poll_fn;
 use std::path::PathBuf;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use wasmtime::WasmBacktraceDetails;
 use wasmtime::component::Linker;
@@ -21,6 +23,11 @@ pub struct RuntimeOptions {
     /// Where compiled components are kept. Without it every start compiles them anew.
     pub cache: Option<PathBuf>,
 }
+
+/// Has a future polled to its end by whoever runs guests, never by the threads that keep leases and
+/// timers going: it computes for up to a tick at a time. A future that cannot be run, or not to its
+/// end, is to be dropped.
+pub type Spawn = Arc<dyn Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + Sync>;
 
 /// Why there is no runtime.
 #[derive(Debug, thiserror::Error)]
@@ -72,16 +79,20 @@ pub(super) struct Inner {
     pub(super) ticker: Ticker,
     /// Whose timers a guest sleeps on: attempts are polled outside tokio.
     pub(super) timers: tokio::runtime::Handle,
+    /// Runs what drives shared instances.
+    pub(super) spawn: Spawn,
     pub(super) max_memory: usize,
     idle: Mutex<Vec<Weak<Idle>>>,
 }
 
 impl Runtime {
     /// Reserves room for the instances (address space, not memory) and starts the ticker.
-    /// `timers` is the tokio runtime, with its time driver on, that wakes guests that sleep.
+    /// `timers` is the tokio runtime, with its drivers on, that wakes guests that sleep or await
+    /// the network. `spawn` runs the instances that take many attempts at once.
     pub fn start(
         options: RuntimeOptions,
         timers: tokio::runtime::Handle,
+        spawn: Spawn,
     ) -> Result<Self, StartError> {
         let refused = |error: wasmtime::Error| StartError::Engine {
             instances: options.instances,
@@ -103,6 +114,7 @@ impl Runtime {
                 linker,
                 ticker,
                 timers,
+                spawn,
                 max_memory: options.max_memory,
                 idle: Mutex::default(),
             }),
@@ -117,6 +129,17 @@ impl Runtime {
 }
 
 impl Inner {
+    /// Polls a future in which guests run: epochs tick, and the timers are at hand on any thread.
+    pub(super) async fn host<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            let _awake = self.ticker.awake();
+            let _timers = self.timers.enter();
+            work.as_mut().poll(context)
+        })
+        .await
+    }
+
     /// Remembers idle instances whose room another plugin may need.
     pub(super) fn watch(&self, idle: &Arc<Idle>) {
         let mut all = self.idle.lock().unwrap_or_else(PoisonError::into_inner);

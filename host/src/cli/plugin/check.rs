@@ -9,6 +9,7 @@ use crate::error::{Exit, Failure};
 use crate::plugin::inspect::{self, Inspection};
 use crate::plugin::runtime::{Runtime, RuntimeOptions};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tokio::runtime::Handle;
 
 const EXAMPLES: &str = "\
@@ -53,7 +54,7 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
             cache: None,
         };
         let loaded = block_on(async {
-            let runtime = Runtime::start(options, Handle::current())?;
+            let runtime = Runtime::start(options, Handle::current(), Arc::new(drop))?;
             Ok(runtime.load(file, build::options(&plugin)))
         })?;
         let loaded = loaded.map_err(|error: crate::plugin::runtime::StartError| {

@@ -10,6 +10,7 @@ use crate::config::problem::Problem;
 use crate::config::{Code, Plugin};
 use crate::error::{Exit, Failure};
 use crate::message::{Message, Mishap, Receipt, Verdict};
+use crate::plugin::load::PluginOptions;
 use crate::plugin::runtime::{Runtime, RuntimeOptions};
 use crate::plugin::{Attempt, Handler};
 use clap::builder::FalseyValueParser;
@@ -99,20 +100,23 @@ async fn attempt(plugin: &Plugin, cache: PathBuf, message: Message) -> Result<Ve
         cache,
     };
     // Compiling anew is slower, and no reason not to try a plugin.
-    let runtime = Runtime::start(options(Some(cache)), Handle::current())
-        .or_else(|_| Runtime::start(options(None), Handle::current()))
+    let runtime = Runtime::start(options(Some(cache)), Handle::current(), Arc::new(drop))
+        .or_else(|_| Runtime::start(options(None), Handle::current(), Arc::new(drop)))
         .map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
-    let loaded = runtime
-        .load(file, build::options(plugin))
-        .map_err(|error| {
-            let at = error.file.display().to_string();
-            let problems = error.problems.iter();
-            Failure::from(
-                problems
-                    .map(|why| Problem::new(&at, why.to_string(), ""))
-                    .collect::<Vec<_>>(),
-            )
-        })?;
+    // One attempt shares its instance with nobody.
+    let alone = PluginOptions {
+        instance_concurrency: 1,
+        ..build::options(plugin)
+    };
+    let loaded = runtime.load(file, alone).map_err(|error| {
+        let at = error.file.display().to_string();
+        let problems = error.problems.iter();
+        Failure::from(
+            problems
+                .map(|why| Problem::new(&at, why.to_string(), ""))
+                .collect::<Vec<_>>(),
+        )
+    })?;
     let attempt = Attempt {
         messages: vec![message],
         cancelled: vec![CancellationToken::new()],

@@ -100,6 +100,7 @@ fn messages_are_cancelled_one_by_one() {
         name: String::new(),
         env: Vec::new(),
         max_memory: 0,
+        lambda: None,
     };
     let guest = super::super::guest::Guest::new(Arc::new(settings), Arc::clone(&attempt));
     assert!(!guest.is_message_cancelled("m0") && guest.is_message_cancelled("stranger"));
@@ -117,7 +118,10 @@ fn more_instances_than_the_machine_can_map_are_refused() {
         max_memory: MAX_MEMORY,
         cache: None,
     };
-    let told = Runtime::start(options, timers()).err().unwrap().to_string();
+    let told = Runtime::start(options, timers(), spawn())
+        .err()
+        .unwrap()
+        .to_string();
     assert!(
         told.contains(&format!("{} instances", usize::MAX)),
         "{told}"

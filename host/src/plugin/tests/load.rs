@@ -80,7 +80,7 @@ fn an_import_that_is_not_lent() {
         &told,
         &[
             "imports dispatcher:plugin/lambda@0.1.0",
-            "this version does not lend it",
+            "allow-lambda",
         ],
     );
 }
@@ -227,7 +227,7 @@ fn a_cache_is_filled_and_used() {
             max_memory: MAX_MEMORY,
             cache: Some(folder.path().join("compiled")),
         };
-        let runtime = Runtime::start(options, timers()).unwrap();
+        let runtime = Runtime::start(options, timers(), spawn()).unwrap();
         assert_eq!(
             rejection(&load(&runtime, "count", super::options()), ""),
             "1"

@@ -1,16 +1,18 @@
 //! What the host promises about guests, tried with real components: the prebuilt fixtures, and
 //! text where a fixture would have to be malformed. Here is what the tests share.
 
+mod functions;
 mod limits;
 mod load;
 mod output;
 mod reuse;
 mod sandbox;
+mod shared;
 mod verdicts;
 
 use super::Reuse;
 use super::load::{LoadError, Plugin, PluginOptions};
-use super::runtime::{Runtime, RuntimeOptions};
+use super::runtime::{Runtime, RuntimeOptions, Spawn};
 use super::{Attempt, Handler};
 use crate::clock::{self, Timestamp};
 use crate::message::{Message, Mishap, Receipt, Verdict};
@@ -39,13 +41,18 @@ fn timers() -> tokio::runtime::Handle {
     TIMERS.get_or_init(start).handle().clone()
 }
 
+/// Drives whatever it is given on a thread of its own.
+fn spawn() -> Spawn {
+    Arc::new(|future| drop(std::thread::spawn(|| drive(future))))
+}
+
 fn runtime(instances: usize) -> Runtime {
     let options = RuntimeOptions {
         instances,
         max_memory: MAX_MEMORY,
         cache: None,
     };
-    Runtime::start(options, timers()).unwrap()
+    Runtime::start(options, timers(), spawn()).unwrap()
 }
 
 fn prebuilt(name: &str) -> PathBuf {
@@ -59,6 +66,7 @@ fn options() -> PluginOptions {
         max_memory: MAX_MEMORY,
         env: vec![("GREETING".into(), "hello".into())],
         reuse: None,
+        ..PluginOptions::default()
     }
 }
 

@@ -1,5 +1,8 @@
 //! Version 0.1 of the contract: its bindings, and the way from our nouns to the guest's and back.
 
+mod lambda;
+pub(in crate::plugin) mod many;
+
 use crate::message::{AttributeValue, Message, Mishap, Verdict};
 use crate::plugin::Attempt;
 use crate::plugin::guest::Guest;
@@ -17,11 +20,18 @@ pub(in crate::plugin) const HANDLER: &str = "dispatcher:plugin/handler@0.1.0";
 /// What a plugin of batches exports.
 pub(in crate::plugin) const BATCH_HANDLER: &str = "dispatcher:plugin/batch-handler@0.1.0";
 /// The interfaces of the contract that this host lends.
-pub(in crate::plugin) const LENT: [&str; 2] =
-    ["dispatcher:plugin/types", "dispatcher:plugin/context"];
+pub(in crate::plugin) const LENT: [&str; 4] = [
+    "dispatcher:plugin/types",
+    "dispatcher:plugin/context",
+    LAMBDA[0],
+    LAMBDA[1],
+];
+/// Those of them that lend functions.
+pub(in crate::plugin) const LAMBDA: [&str; 2] =
+    ["dispatcher:plugin/lambda", "dispatcher:plugin/lambda-async"];
 
-/// The most messages of one attempt at a batch, as on SQS.
-const BATCH: usize = 10;
+/// The most messages of one attempt at a batch, as an SQS event source of AWS Lambda has it.
+const BATCH: usize = 10_000;
 
 /// Bindings for plugins of batches.
 pub(in crate::plugin) mod batch {
@@ -149,6 +159,7 @@ where
 
 /// Adds what this version lends to a linker.
 pub(in crate::plugin) fn lend(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+    lambda::lend(linker)?;
     context::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)
 }
 

@@ -1,0 +1,165 @@
+//! Lends AWS Lambda: which functions a plugin may invoke, and how often a refusal is said. Knows
+//! neither the contract's spelling nor how an invocation is made.
+
+use crate::aws::lambda::{Invocation, Invoke, InvokeError, Request, Response};
+use crate::clock;
+use crate::telemetry::said::Said;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// So many refused names are remembered; a plugin that invents more is told about anew.
+const NAMES: usize = 100;
+
+/// The functions that one plugin may invoke.
+#[derive(Clone)]
+pub struct Functions {
+    /// Makes the invocations.
+    pub invoker: Arc<dyn Invoke>,
+    /// Names as plugins write them: `name`, `name:alias` or an ARN, where a `*` stands for any
+    /// characters, none included. Nothing else is taken into account: `f` does not lend `f:live`.
+    pub allowed: Vec<String>,
+    /// The longest wait for the answer of one invocation.
+    pub patience: Duration,
+    /// Called at every refusal, to count it.
+    pub refused: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl fmt::Debug for Functions {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Functions({})", self.allowed.join(", "))
+    }
+}
+
+/// What a plugin asks for; the host adds how long to wait.
+pub(in crate::plugin) struct Wanted {
+    pub(in crate::plugin) function: String,
+    pub(in crate::plugin) invocation: Invocation,
+    pub(in crate::plugin) payload: Vec<u8>,
+    pub(in crate::plugin) log_tail: bool,
+}
+
+/// Why there is no response.
+pub(in crate::plugin) enum Denied {
+    /// Not lent, in words for the plugin's author.
+    Forbidden(String),
+    /// Tried, in vain.
+    Failed(InvokeError),
+}
+
+/// Functions and what was said about others. One per plugin.
+#[derive(Debug)]
+pub(in crate::plugin) struct Lent {
+    functions: Functions,
+    said: Mutex<HashMap<String, Said>>,
+}
+
+impl Lent {
+    pub(in crate::plugin) fn new(functions: Functions) -> Self {
+        Self {
+            functions,
+            said: Mutex::default(),
+        }
+    }
+
+    /// Makes an invocation, if the function is lent. `plugin` is the name in the log.
+    pub(in crate::plugin) async fn invoke(
+        &self,
+        plugin: &str,
+        wanted: Wanted,
+    ) -> Result<Response, Denied> {
+        let Functions {
+            invoker,
+            allowed,
+            patience,
+            ..
+        } = &self.functions;
+        let function = wanted.function;
+        if !allowed.iter().any(|pattern| matches(pattern, &function)) {
+            self.refuse(plugin, &function);
+            let why = format!("the configuration does not lend {function} to this plugin");
+            return Err(Denied::Forbidden(why));
+        }
+        let request = Request {
+            function,
+            invocation: wanted.invocation,
+            payload: wanted.payload,
+            log_tail: wanted.log_tail,
+            patience: *patience,
+        };
+        invoker.invoke(request).await.map_err(Denied::Failed)
+    }
+
+    /// Counts a refusal, and says it once a minute for each function.
+    fn refuse(&self, plugin: &str, function: &str) {
+        (self.functions.refused)();
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() >= NAMES && !said.contains_key(function) {
+            said.clear();
+        }
+        if said
+            .entry(function.to_owned())
+            .or_default()
+            .again(clock::now())
+        {
+            let function: String = function.escape_debug().take(200).collect();
+            tracing::warn!(
+                plugin,
+                function,
+                "the plugin may not invoke this function; --allow-lambda lends it"
+            );
+        }
+    }
+}
+
+/// Whether a name fits a pattern in which `*` stands for any characters.
+fn matches(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
+        return false;
+    };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    // The leftmost place of each part leaves the most for those after it; the last must end it.
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        let Some(at) = rest.find(part) else {
+            return false;
+        };
+        rest = &rest[at + part.len()..];
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn patterns_fit_whole_names() {
+        let arn = "arn:aws:lambda:eu-west-1:123456789012:function:orders:live";
+        for (pattern, name, fits) in [
+            ("orders", "orders", true),
+            ("orders", "orders:live", false),
+            ("orders", "my-orders", false),
+            ("", "orders", false),
+            ("*", "", true),
+            ("*", arn, true),
+            ("orders-*", "orders-", true),
+            ("orders-*", "orders", false),
+            ("*-live", "a-live-live", true),
+            ("a*b*c", "aXbXbc", true),
+            ("a*b*c", "acb", false),
+            ("ab*ba", "aba", false),
+            ("arn:aws:lambda:*:*:function:orders:*", arn, true),
+            (arn, arn, true),
+        ] {
+            assert_eq!(matches(pattern, name), fits, "{pattern} {name}");
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! What the configuration may lend to a plugin, one page each. Knows no version of the contract:
+//! the worlds translate.
+
+pub mod lambda;

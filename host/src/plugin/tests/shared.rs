@@ -1,0 +1,327 @@
+//! Many attempts at once in one instance: who shares it, who is hit when it ends, who waits.
+
+use super::functions::{Fake, lending};
+use super::*;
+use std::pin::Pin;
+use std::sync::atomic::AtomicUsize;
+
+type Running<'a> = Pin<Box<dyn Future<Output = Vec<Verdict>> + Send + 'a>>;
+
+pub(super) fn sharing(concurrency: usize, instances: usize, fake: &Arc<Fake>) -> PluginOptions {
+    PluginOptions {
+        instance_concurrency: concurrency,
+        shared_instances: instances,
+        lambda: Some(lending(fake, &["*"])),
+        ..options()
+    }
+}
+
+/// One attempt at one message, begun.
+fn begin<'a>(plugin: &'a Plugin, id: &str, body: &str) -> Running<'a> {
+    let attempt = Attempt {
+        messages: vec![message(id, body)],
+        cancelled: vec![CancellationToken::new()],
+        deadline: clock::now() + LONG,
+        deadline_date: clock::today() + LONG,
+    };
+    drive_until_it_waits(plugin.handle(Arc::new(attempt)))
+}
+
+/// Drivers end on threads of their own.
+fn until_there_are(runtime: &Runtime, instances: u64) {
+    while runtime.instances() != instances {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_thousand_attempts_wait_in_one_instance() {
+    const MANY: usize = 1_000;
+    let runtime = runtime(2);
+    let fake = Fake::new();
+    let plugin = load(&runtime, "commands", sharing(MANY, 2, &fake));
+    let running: Vec<_> = (0..MANY)
+        .map(|n| begin(&plugin, &format!("m{n}"), "invoke echo"))
+        .collect();
+    fake.until_called(MANY);
+    assert_eq!(runtime.instances(), 1);
+    fake.answer_all();
+    for (n, running) in running.into_iter().enumerate() {
+        assert_eq!(drive(running), [Verdict::Reject(format!("echo m{n}"))]);
+    }
+    assert_eq!(runtime.instances(), 1, "kept for the next");
+    drop(plugin);
+    until_there_are(&runtime, 0);
+}
+
+#[test]
+fn a_failure_hits_all_that_share_the_instance_and_nobody_else() {
+    type Expected = fn(&Mishap) -> bool;
+    let cases: [(&str, Expected); 2] = [
+        ("trap", |why| matches!(why, Mishap::Trapped(_))),
+        ("big 64", |why| *why == Mishap::OutOfMemory(MAX_MEMORY)),
+    ];
+    for (body, expected) in cases {
+        let runtime = runtime(2);
+        let fake = Fake::new();
+        let plugin = load(&runtime, "commands", sharing(2, 2, &fake));
+        let others = [0, 1].map(|_| begin(&plugin, "other", "await it"));
+        let sharer = begin(&plugin, "sharer", "await it");
+        fake.until_called(3);
+        assert_eq!(runtime.instances(), 2);
+        let why = mishap(one(&plugin, body));
+        assert!(expected(&why), "{why:?}");
+        let why = mishap(drive(sharer).remove(0));
+        assert!(expected(&why), "{why:?}");
+        until_there_are(&runtime, 1);
+        fake.answer_all();
+        for other in others {
+            assert_eq!(drive(other), [Verdict::Done]);
+        }
+        assert_eq!(one(&plugin, "done"), Verdict::Done);
+    }
+}
+
+#[test]
+fn an_abandoned_attempt_retires_its_instance() {
+    let runtime = runtime(2);
+    let fake = Fake::new();
+    let plugin = load(&runtime, "commands", sharing(10, 2, &fake));
+    let abandoned = begin(&plugin, "abandoned", "await it");
+    let sharer = begin(&plugin, "sharer", "await it");
+    fake.until_called(2);
+    assert_eq!(runtime.instances(), 1);
+    drop(abandoned);
+    let later = begin(&plugin, "later", "await it");
+    fake.until_called(3);
+    assert_eq!(runtime.instances(), 2, "it takes no more");
+    fake.answer_all();
+    assert_eq!(drive(sharer), [Verdict::Done]);
+    assert_eq!(drive(later), [Verdict::Done]);
+    until_there_are(&runtime, 1);
+}
+
+#[test]
+fn an_instance_of_abandoned_attempts_ends_at_once() {
+    let runtime = runtime(1);
+    let fake = Fake::new();
+    let plugin = load(&runtime, "commands", sharing(10, 1, &fake));
+    for body in ["await never", "sync-invoke never"] {
+        let called = fake.calls();
+        let running = [0, 1].map(|_| begin(&plugin, "m", body));
+        // An instance that waits in the synchronous flavour does nothing else.
+        fake.until_called(called + 1);
+        drop(running);
+        until_there_are(&runtime, 0);
+    }
+    let running = begin(&plugin, "m", "loop");
+    until_there_are(&runtime, 1);
+    drop(running);
+    until_there_are(&runtime, 0);
+    assert_eq!(one(&plugin, "done"), Verdict::Done);
+}
+
+#[test]
+fn attempts_wait_for_room_in_the_order_of_their_arrival() {
+    let runtime = runtime(1);
+    let fake = Fake::new();
+    let plugin = load(&runtime, "commands", sharing(2, 1, &fake));
+    let first = [0, 1].map(|_| begin(&plugin, "first", "await it"));
+    let forgotten = begin(&plugin, "forgotten", "await it");
+    let later = begin(&plugin, "later", "await it");
+    fake.until_called(2);
+    drop(forgotten);
+    assert_eq!((fake.calls(), runtime.instances()), (2, 1));
+    fake.answer_all();
+    for running in first {
+        assert_eq!(drive(running), [Verdict::Done]);
+    }
+    assert_eq!(drive(later), [Verdict::Done]);
+    assert_eq!((fake.calls(), runtime.instances()), (3, 1));
+}
+
+#[test]
+fn large_messages_share_no_instance() {
+    let runtime = runtime(2);
+    let fake = Fake::new();
+    let plugin = load(&runtime, "commands", sharing(10, 2, &fake));
+    let large = format!("await {}", "x".repeat(MAX_MEMORY / 7));
+    let running = [large.as_str(), &large, "await it"].map(|body| begin(&plugin, "m", body));
+    fake.until_called(3);
+    assert_eq!(runtime.instances(), 2);
+    // Alone, one that is too large by that measure is tried all the same.
+    let larger = format!("await {}", "x".repeat(MAX_MEMORY / 3));
+    let larger = begin(&plugin, "m", &larger);
+    fake.answer_all();
+    for running in running {
+        assert_eq!(drive(running), [Verdict::Done]);
+    }
+    drive(larger);
+}
+
+#[test]
+fn a_loop_is_stopped_and_the_others_hear_of_it() {
+    let runtime = runtime(1);
+    let fake = Fake::new();
+    let plugin = load(&runtime, "commands", sharing(10, 1, &fake));
+    for end in ["deadline", "abandoned", "cancelled"] {
+        let called = fake.calls();
+        let other = begin(&plugin, "other", "await it");
+        fake.until_called(called + 1);
+        let within = match end {
+            "deadline" => Duration::from_millis(5),
+            _ => LONG,
+        };
+        let attempt = attempt(&["loop"], within);
+        let looping = drive_until_it_waits(plugin.handle(Arc::clone(&attempt)));
+        match end {
+            "abandoned" => drop(looping),
+            "cancelled" => {
+                attempt.cancelled[0].cancel();
+                assert!(trap(drive(looping).remove(0)).contains("no longer counts"));
+            }
+            _ => {
+                let why = mishap(drive(looping).remove(0));
+                assert!(matches!(why, Mishap::TimedOut(_)), "{why:?}");
+            }
+        }
+        let why = trap(drive(other).remove(0));
+        assert!(why.contains("for another attempt"), "{end}: {why}");
+        assert_eq!(one(&plugin, "done"), Verdict::Done);
+    }
+}
+
+#[test]
+fn an_attempt_that_waits_past_its_deadline_stops_nobody() {
+    let fake = Fake::new();
+    let plugin = load(&runtime(1), "commands", sharing(10, 1, &fake));
+    let late = attempt(&["await it"], Duration::from_millis(1));
+    let late = drive_until_it_waits(plugin.handle(late));
+    fake.until_called(1);
+    for _ in 0..200 {
+        assert_eq!(one(&plugin, "done"), Verdict::Done);
+    }
+    fake.answer_all();
+    assert_eq!(drive(late), [Verdict::Done]);
+}
+
+#[test]
+fn a_guest_asks_about_any_message_under_way() {
+    let fake = Fake::new();
+    let plugin = load(&runtime(1), "commands", sharing(10, 1, &fake));
+    let held = attempt(&["await it"], LONG);
+    let running = drive_until_it_waits(plugin.handle(Arc::clone(&held)));
+    fake.until_called(1);
+    let asked = |id: &str| {
+        let mut asking = begin_now(&plugin, "asking", &format!("cancelled {id}"));
+        match asking.remove(0) {
+            Verdict::Reject(answer) => answer,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!([asked("m0"), asked("asking")], ["false", "false"]);
+    assert_eq!(asked("stranger"), "true");
+    held.cancelled[0].cancel();
+    assert_eq!(asked("m0"), "true");
+    fake.answer_all();
+    assert_eq!(drive(running), [Verdict::Done]);
+}
+
+/// One attempt at one message, to its end.
+fn begin_now(plugin: &Plugin, id: &str, body: &str) -> Vec<Verdict> {
+    let mut attempt = Arc::unwrap_or_clone(attempt(&[body], LONG));
+    attempt.messages[0].id = id.into();
+    drive(plugin.handle(Arc::new(attempt)))
+}
+
+#[test]
+fn an_instance_serves_its_time() {
+    let drivers = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&drivers);
+    let counting: Spawn = Arc::new(move |future| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        spawn()(future);
+    });
+    let options = RuntimeOptions {
+        instances: 2,
+        max_memory: MAX_MEMORY,
+        cache: None,
+    };
+    let runtime = Runtime::start(options, timers(), counting).unwrap();
+    let keep = reusing(3).reuse.unwrap();
+    let age = Duration::ZERO;
+    for (keep, expected) in [
+        (keep, 3),
+        (Reuse { age, ..keep }, 9),
+        (Reuse { memory: 0, ..keep }, 9),
+    ] {
+        let options = PluginOptions {
+            reuse: Some(keep),
+            ..sharing(10, 2, &Fake::new())
+        };
+        let plugin = load(&runtime, "commands", options);
+        drivers.store(0, Ordering::SeqCst);
+        for _ in 0..9 {
+            assert_eq!(one(&plugin, "done"), Verdict::Done);
+        }
+        assert_eq!(drivers.load(Ordering::SeqCst), expected, "{keep:?}");
+    }
+}
+
+#[test]
+fn an_attempt_that_nobody_drives_is_answered() {
+    let options = RuntimeOptions {
+        instances: 1,
+        max_memory: MAX_MEMORY,
+        cache: None,
+    };
+    let runtime = Runtime::start(options, timers(), Arc::new(drop)).unwrap();
+    let plugin = load(&runtime, "commands", sharing(10, 1, &Fake::new()));
+    for _ in 0..3 {
+        let why = mishap(one(&plugin, "done"));
+        assert!(matches!(why, Mishap::Host(_)), "{why:?}");
+    }
+}
+
+#[test]
+fn batches_share_an_instance() {
+    let runtime = runtime(1);
+    let fake = Fake::new();
+    let plugin = load(&runtime, "commands-batch", sharing(10, 1, &fake));
+    assert_eq!(plugin.batch(), 10_000);
+    let waiting = attempt(&["invoke echo", "done"], LONG);
+    let waiting = drive_until_it_waits(plugin.handle(waiting));
+    fake.until_called(1);
+    let bodies = ["busy 20", "done", "closed why", "retry 5", "reject no"];
+    let verdicts = drive(plugin.handle(attempt(&bodies, LONG)));
+    let after = |ms| Some(Duration::from_millis(ms));
+    let expected = [
+        Verdict::Busy {
+            after: after(20),
+            why: "as told".into(),
+        },
+        Verdict::Done,
+        Verdict::Closed("why".into()),
+        Verdict::Retry {
+            after: after(5),
+            why: Mishap::Asked,
+        },
+        Verdict::Reject("no".into()),
+    ];
+    assert_eq!(verdicts, expected);
+    let strange = drive(plugin.handle(attempt(&["done", "stranger"], LONG)));
+    for verdict in strange {
+        assert!(trap(verdict).contains("an id that is not in the batch"));
+    }
+    fake.answer_all();
+    let answered = [Verdict::Reject("echo m0".into()), Verdict::Done];
+    assert_eq!(drive(waiting), answered);
+    assert_eq!(runtime.instances(), 1);
+}
+
+#[test]
+fn only_a_plugin_that_awaits_shares_its_instances() {
+    let refused = runtime(1).load(&prebuilt("verdicts"), sharing(10, 1, &Fake::new()));
+    let why = refused.err().unwrap().to_string();
+    assert!(why.contains("10 attempts at once"), "{why}");
+}

@@ -1,0 +1,112 @@
+//! Lambda as version 0.1 spells it, in both flavours: bindings, and the way to the capability and
+//! back.
+
+use crate::aws::lambda as aws;
+use crate::plugin::capability::lambda::{Denied, Wanted};
+use crate::plugin::guest::Guest;
+use bindings::dispatcher::plugin::lambda_types::{
+    DidNotRun, Invocation, InvokeError, Request, Response,
+};
+use bindings::dispatcher::plugin::{lambda, lambda_async, lambda_types};
+use wasmtime::component::{Accessor, HasSelf, Linker};
+
+mod bindings {
+    wasmtime::component::bindgen!({
+        path: "../wit/v0.1",
+        inline: "
+            package dispatcher:host;
+            world lambdas {
+                import dispatcher:plugin/lambda@0.1.0;
+                import dispatcher:plugin/lambda-async@0.1.0;
+            }
+        ",
+        world: "dispatcher:host/lambdas",
+        imports: { default: async },
+    });
+}
+
+/// Adds both flavours to a linker. What is lent is the guest's to know.
+pub(super) fn lend(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+    lambda::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
+    lambda_async::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)
+}
+
+impl lambda_types::Host for Guest {}
+
+impl lambda::Host for Guest {
+    /// Suspends the guest's stack, and with it everything in the instance.
+    async fn invoke(&mut self, request: Request) -> Result<Response, InvokeError> {
+        self.invocation(request).await
+    }
+}
+
+impl lambda_async::Host for Guest {}
+
+impl<T> lambda_async::HostWithStore<T> for HasSelf<Guest> {
+    /// Runs beside whatever else the instance does.
+    async fn invoke(
+        accessor: &Accessor<T, Self>,
+        request: Request,
+    ) -> Result<Response, InvokeError> {
+        let invocation = accessor.with(|mut access| access.get().invocation(request));
+        invocation.await
+    }
+}
+
+impl Guest {
+    /// Holds nothing of the guest while it waits.
+    fn invocation(
+        &self,
+        request: Request,
+    ) -> impl Future<Output = Result<Response, InvokeError>> + Send + use<> {
+        let settings = self.settings();
+        async move {
+            let Some(lent) = &settings.lambda else {
+                let why = "the configuration lends no functions to this plugin";
+                return Err(InvokeError::Forbidden(why.to_owned()));
+            };
+            let answer = lent.invoke(&settings.name, wanted(request)).await;
+            answer.map(response).map_err(denied)
+        }
+    }
+}
+
+fn wanted(request: Request) -> Wanted {
+    Wanted {
+        function: request.function,
+        invocation: match request.invocation {
+            Invocation::RequestResponse => aws::Invocation::RequestResponse,
+            Invocation::Event => aws::Invocation::Event,
+        },
+        payload: request.payload,
+        log_tail: request.log_tail,
+    }
+}
+
+fn response(response: aws::Response) -> Response {
+    Response {
+        payload: response.payload,
+        function_error: response.function_error,
+        log_tail: response.log_tail,
+        executed_version: response.executed_version,
+    }
+}
+
+fn denied(why: Denied) -> InvokeError {
+    match why {
+        Denied::Forbidden(why) => InvokeError::Forbidden(why),
+        Denied::Failed(error) => match error {
+            aws::InvokeError::DidNotRun {
+                reason,
+                retry_after,
+            } => InvokeError::DidNotRun(DidNotRun {
+                reason,
+                retry_after: retry_after
+                    .map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
+            }),
+            aws::InvokeError::MayHaveRun(why) => InvokeError::MayHaveRun(why),
+            aws::InvokeError::TooLarge(why) => InvokeError::TooLarge(why),
+            aws::InvokeError::Permanent(why) => InvokeError::Permanent(why),
+        },
+    }
+}
