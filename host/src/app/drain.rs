@@ -7,7 +7,7 @@ use super::route::Running;
 use crate::clock::{self, Moment};
 use crate::config::problem::Problem;
 use crate::executor::pool::{Close, Pool};
-use crate::tasks::{self, Group};
+use crate::tasks::{self, Group, Task};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -52,6 +52,7 @@ pub(crate) async fn until_stopped(
     mut signals: Signals,
     shared: &Shared,
     routes: Vec<Running>,
+    reloading: Task<()>,
     pool: Pool,
     grace: Duration,
 ) -> Result<(), Vec<Problem>> {
@@ -59,7 +60,7 @@ pub(crate) async fn until_stopped(
         _ = signals.next() => {}
         () = shared.broken.cancelled() => return Err(vec![broken()]),
     }
-    drop(signals);
+    drop((signals, reloading));
     let grace_ends = clock::now() + grace;
     let running = shared.counters.running.get();
     tracing::info!(
@@ -121,6 +122,7 @@ async fn finish(route: Running, halt: CancellationToken, latest: Moment) {
         intake,
         mut settlements,
         executor,
+        ..
     } = route;
     tokio::select! {
         () = intake.finished() => {}

@@ -4,14 +4,20 @@
 pub mod build;
 pub mod doctor;
 pub mod drain;
+mod observe;
+mod reload;
 mod route;
 
 use crate::config::Settings;
+use crate::config::flags::Flags;
 use crate::config::problem::Problem;
 use crate::executor::pool::Pool;
 use crate::lease::{Ledger, keeper};
 use crate::tasks;
+use crate::queue::Queue;
 use crate::telemetry::counters::Counters;
+use crate::telemetry::metrics::Meters;
+use crate::telemetry::metrics::meter::Meter;
 use crate::telemetry::readiness::Readiness;
 use build::Built;
 use drain::Signals;
@@ -29,6 +35,8 @@ pub(crate) struct Shared {
     pub ledger: Arc<Ledger>,
     /// What is counted.
     pub counters: Arc<Counters>,
+    /// What is measured, by queue.
+    pub meters: Arc<Meters>,
     /// What keeps the program from being ready.
     pub readiness: Arc<Readiness>,
     /// Set when nothing more is to be received.
@@ -39,31 +47,42 @@ pub(crate) struct Shared {
     pub broken: CancellationToken,
 }
 
-/// Runs until a signal, and then until nothing is ours any more.
-pub async fn run(settings: &Settings, counters: Arc<Counters>) -> Result<(), Vec<Problem>> {
+/// Runs until a signal, and then until nothing is ours any more. `flags` are what the settings were
+/// made from: SIGHUP makes them anew.
+pub async fn run(
+    settings: Settings,
+    flags: Flags,
+    counters: Arc<Counters>,
+) -> Result<(), Vec<Problem>> {
+    let system = |what: &str, error: &std::io::Error| vec![system_problem(what, error)];
     let pool = Pool::start(settings.workers, "guest")
-        .map_err(|error| vec![system_problem("the guest threads", &error)])?;
+        .map_err(|error| system("the guest threads", &error))?;
     let spawner = pool.spawner();
     // A future that a closed pool refuses is dropped, which is what its owner is told.
     let spawn = Arc::new(move |future| drop(spawner.spawn(future)));
-    let built = build::routes(settings, spawn).await?;
-    let signals =
-        Signals::listen().map_err(|error| vec![system_problem("signal handlers", &error)])?;
+    let built = build::routes(&settings, counters.clone(), spawn).await?;
+    let signals = Signals::listen().map_err(|error| system("signal handlers", &error))?;
+    let hangup = reload::listen().map_err(|error| system("signal handlers", &error))?;
+    let queues: Vec<Arc<dyn Queue>> = built
+        .iter()
+        .flat_map(|route| route.queues.iter().cloned())
+        .collect();
+    let names = queues.iter().map(|queue| queue.identity().name.as_str());
     let shared = Shared {
         ledger: Arc::default(),
         counters,
+        meters: Arc::new(Meters::new(names)),
         readiness: Arc::default(),
         stop: CancellationToken::new(),
         halt: CancellationToken::new(),
         broken: CancellationToken::new(),
     };
-    let queues = built
-        .iter()
-        .flat_map(|route| route.queues.iter().cloned())
-        .collect();
-    let keeper = keeper::keep(shared.ledger.clone(), queues, shared.counters.clone());
+    let watching = observe::start(&settings, &shared)
+        .await
+        .map_err(|problem| vec![problem])?;
+    let keeper = keeper::keep(shared.ledger.clone(), shared.watched(&queues), shared.counters.clone());
     let _keeper = tasks::spawn(tasks::watched(&shared.broken, keeper));
-    announce(settings, &built);
+    announce(&settings, &built);
     let mut place = 0;
     let mut routes: Vec<Running> = Vec::new();
     for built in built {
@@ -71,14 +90,34 @@ pub async fn run(settings: &Settings, counters: Arc<Counters>) -> Result<(), Vec
         routes.push(route::start(built, place, &shared, &pool));
         place += queues;
     }
-    drain::until_stopped(signals, &shared, routes, pool, settings.shutdown_grace).await
+    let adjustable = routes.iter().map(Running::adjustable).collect();
+    let grace = settings.shutdown_grace;
+    let reloading = reload::watch(hangup, Arc::new(settings), flags, adjustable);
+    let reloading = tasks::spawn(reloading);
+    let drained = drain::until_stopped(signals, &shared, routes, reloading, pool, grace).await;
+    watching.finish().await;
+    drained
 }
 
 /// Opens and loads everything and receives nothing. Answers with all that is wrong.
 pub async fn check(settings: &Settings) -> Vec<Problem> {
     // Nothing is attempted, so nothing needs to be run.
-    let routes = build::routes(settings, Arc::new(drop)).await;
+    let routes = build::routes(settings, Arc::default(), Arc::new(drop)).await;
     routes.err().unwrap_or_default()
+}
+
+impl Shared {
+    /// The meter of a queue.
+    fn meter(&self, queue: &Arc<dyn Queue>) -> Arc<Meter> {
+        let name = &queue.identity().name;
+        self.meters.of(name).unwrap_or_default()
+    }
+
+    /// Queues with their meters.
+    fn watched(&self, queues: &[Arc<dyn Queue>]) -> Vec<(Arc<dyn Queue>, Arc<Meter>)> {
+        let pair = |queue: &Arc<dyn Queue>| (queue.clone(), self.meter(queue));
+        queues.iter().map(pair).collect()
+    }
 }
 
 fn announce(settings: &Settings, built: &[Built]) {

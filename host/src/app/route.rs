@@ -3,6 +3,7 @@
 use super::Shared;
 use super::build::Built;
 use crate::config::Route;
+use crate::clock;
 use crate::executor::Executor;
 use crate::executor::downstream::Downstream;
 use crate::executor::pool::Pool;
@@ -18,7 +19,7 @@ use crate::scheduler::{Limits, Rules, Scheduler};
 use crate::settlement::Settlement;
 use crate::settlement::decide::Policy;
 use crate::tasks::{self, Group, Task};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -32,6 +33,38 @@ pub(crate) struct Running {
     pub settlements: Group<()>,
     /// Held until nothing runs any more: its end lets the settlements end.
     pub executor: Arc<Executor>,
+    name: String,
+}
+
+impl Running {
+    /// What of it can be changed while it runs.
+    pub(crate) fn adjustable(&self) -> Adjustable {
+        Adjustable {
+            name: self.name.clone(),
+            board: self.board.clone(),
+            executor: Arc::downgrade(&self.executor),
+        }
+    }
+}
+
+/// What can be changed of a route at work.
+pub(crate) struct Adjustable {
+    /// The route's name.
+    pub name: String,
+    board: Arc<Board<Job>>,
+    /// Not held: its end ends the settlements.
+    executor: Weak<Executor>,
+}
+
+impl Adjustable {
+    /// Other limits from now on.
+    pub(crate) fn adjust(&self, limits: &Limits) {
+        self.board.lock().set_limits(limits, clock::now());
+        self.board.replan.notify_one();
+        if let Some(executor) = self.executor.upgrade() {
+            executor.hire();
+        }
+    }
 }
 
 /// Starts a route whose queues are in the keeper's list from `place` on.
@@ -39,8 +72,9 @@ pub(crate) fn start(built: Built, place: usize, shared: &Shared, pool: &Pool) ->
     let Built {
         route,
         queues,
-        handler,
+        loaded,
     } = built;
+    let name = route.name.clone();
     let board = Arc::new(Board::new(Scheduler::new(rules(&route, &queues))));
     let settlements: Vec<Arc<Settlement>> = queues
         .iter()
@@ -58,14 +92,15 @@ pub(crate) fn start(built: Built, place: usize, shared: &Shared, pool: &Pool) ->
     }
     let executor = Arc::new(Executor {
         board: board.clone(),
-        handler,
-        timeout: route.plugin.timeout.unwrap_or(super::TIMEOUT),
+        handler: loaded.handler,
+        timeout: loaded.timeout,
         outbox: outbox.clone(),
         spawner: pool.spawner(),
         control: Handle::current(),
         halt: shared.halt.clone(),
         counters: shared.counters.clone(),
-        downstream: Downstream::new(&route.name, route.concurrency, shared.readiness.clone()),
+        meters: queues.iter().map(|queue| shared.meter(queue)).collect(),
+        downstream: Downstream::new(&route.name, shared.readiness.clone()),
     });
     let source = |(at, queue): (usize, &Arc<dyn Queue>)| Source {
         visibility: route
@@ -74,6 +109,7 @@ pub(crate) fn start(built: Built, place: usize, shared: &Shared, pool: &Pool) ->
             .max(SHORTEST_VISIBILITY),
         queue: queue.clone(),
         place: place + at,
+        meter: shared.meter(queue),
     };
     let intake = Intake {
         board: board.clone(),
@@ -86,12 +122,14 @@ pub(crate) fn start(built: Built, place: usize, shared: &Shared, pool: &Pool) ->
         }),
         stop: shared.stop.clone(),
         counters: shared.counters.clone(),
+        readiness: shared.readiness.clone(),
     };
     Running {
         board,
         intake: tasks::spawn(tasks::watched(&shared.broken, intake.run())),
         settlements: running,
         executor,
+        name,
     }
 }
 
@@ -164,5 +202,6 @@ fn settlement(
         room,
         shared.halt.clone(),
         shared.counters.clone(),
+        shared.meter(queue),
     ))
 }

@@ -8,8 +8,6 @@ pub mod lambda;
 mod test_server;
 mod words;
 
-pub mod lambda;
-
 use aws_config::environment::EnvironmentVariableRegionProvider;
 use aws_config::meta::region::RegionProviderChain;
 use aws_config::profile::ProfileFileRegionProvider;

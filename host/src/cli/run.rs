@@ -56,5 +56,5 @@ pub fn run(typed: Typed) -> Result<(), Failure> {
     let counters = Arc::new(Counters::default());
     let shown = Arc::clone(&counters);
     let _progress = screen.progress(move || shown.snapshot());
-    Ok(block_on(app::run(&settings, counters))??)
+    Ok(block_on(app::run(settings, flags, counters))??)
 }

@@ -8,52 +8,60 @@ use crate::throttle::control::Showed;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// How a route stands with its downstream.
+#[derive(Debug, Clone, Copy)]
+pub struct State {
+    /// How many attempts may be under way.
+    pub limit: usize,
+    /// Whether that is fewer than the configuration allows.
+    pub lowered: bool,
+    /// Whether it takes nothing at all.
+    pub closed: bool,
+}
+
 /// The words about one route's downstream.
 #[derive(Debug)]
 pub struct Downstream {
     route: String,
-    most: usize,
     readiness: Arc<Readiness>,
     /// Whether something was said that is to be taken back.
     troubled: AtomicBool,
-    state: Mutex<State>,
+    said: Mutex<Words>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Words {
     busy: Said,
     closed: Said,
     is_closed: bool,
 }
 
 impl Downstream {
-    /// Of a route that has at most so many attempts at once.
-    pub fn new(route: &str, most: usize, readiness: Arc<Readiness>) -> Self {
+    /// Of a route.
+    pub fn new(route: &str, readiness: Arc<Readiness>) -> Self {
         Self {
             route: route.to_owned(),
-            most,
             readiness,
             troubled: AtomicBool::new(false),
-            state: Mutex::default(),
+            said: Mutex::default(),
         }
     }
 
-    /// An attempt has shown something, and `why`; since then so many attempts may be under way,
-    /// or none.
-    pub fn note(&self, showed: Showed, why: Option<&str>, limit: usize, closed: bool, now: Moment) {
+    /// An attempt has shown something, and `why`; `now_is` what follows from it.
+    pub fn note(&self, showed: Showed, why: Option<&str>, now_is: State, now: Moment) {
         match showed {
             Showed::Nothing => {}
             Showed::Open if !self.troubled.load(Relaxed) => {}
-            Showed::Open => self.take_back(limit, closed),
+            Showed::Open => self.take_back(now_is),
             Showed::Busy => {
-                self.take_back(0, closed);
+                self.take_back(now_is);
                 self.troubled.store(true, Relaxed);
-                if self.state().busy.again(now) {
-                    let (route, why) = (&self.route, why.unwrap_or_default());
+                if self.said().busy.again(now) {
                     tracing::warn!(
-                        route,
-                        attempts = limit,
-                        "downstream is busy, so fewer attempts are made at once; no receive is spent: {why}"
+                        route = self.route,
+                        attempts = now_is.limit,
+                        "what is downstream is busy, so fewer attempts are made at once; no receive is spent: {}",
+                        why.unwrap_or_default()
                     );
                 }
             }
@@ -61,12 +69,11 @@ impl Downstream {
                 self.troubled.store(true, Relaxed);
                 let why = why.unwrap_or_default();
                 self.readiness.set(self.name(), why);
-                let mut state = self.state();
-                state.is_closed = true;
-                if state.closed.again(now) {
-                    let route = &self.route;
+                let mut said = self.said();
+                said.is_closed = true;
+                if said.closed.again(now) {
                     tracing::error!(
-                        route,
+                        route = self.route,
                         "nothing more is received, since no message can be handled until somebody acts: {why}"
                     );
                 }
@@ -75,24 +82,22 @@ impl Downstream {
     }
 
     /// Says that it is open again, if it is.
-    fn take_back(&self, limit: usize, closed: bool) {
-        let mut state = self.state();
-        if state.is_closed && !closed {
-            state.is_closed = false;
-            state.closed = Said::default();
+    fn take_back(&self, now_is: State) {
+        let mut said = self.said();
+        if said.is_closed && !now_is.closed {
+            said.is_closed = false;
+            said.closed = Said::default();
             self.readiness.clear(&self.name());
             tracing::info!(route = self.route, "messages can be handled again");
         }
-        if limit >= self.most && !closed {
-            self.troubled.store(false, Relaxed);
-        }
+        self.troubled.store(now_is.lowered || now_is.closed, Relaxed);
     }
 
     fn name(&self) -> String {
         format!("route {}", self.route)
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn said(&self) -> std::sync::MutexGuard<'_, Words> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

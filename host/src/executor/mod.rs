@@ -8,14 +8,15 @@ pub mod pool;
 
 use crate::clock::{self, Moment};
 use crate::job::{Ending, Job, Outbox, hand_on};
-use crate::message::Message;
+use crate::message::{Message, Verdict};
 use crate::plugin::Handler;
 use crate::scheduler::board::Board;
 use crate::scheduler::{After, Ended, Fate, Start};
 use crate::telemetry::counters::Counters;
+use crate::telemetry::metrics::meter::Meter;
 use attempt::{Limits, attempt};
 use conclude::Pause;
-use downstream::Downstream;
+use downstream::{Downstream, State};
 use pool::Spawner;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +41,8 @@ pub struct Executor {
     pub halt: CancellationToken,
     /// What is counted.
     pub counters: Arc<Counters>,
+    /// What is measured of each queue, in the route's order.
+    pub meters: Vec<Arc<Meter>>,
     /// Says when what the handler needs is busy or closed.
     pub downstream: Downstream,
 }
@@ -99,13 +102,14 @@ impl Executor {
         }
         self.counters.attempts.one();
         let running = self.counters.running.hold();
+        let in_flight = self.meters[lane].hold(u32::try_from(jobs.len()).unwrap_or(u32::MAX));
         let limits = Limits {
             timeout: self.timeout,
             halt: &self.halt,
             control: &self.control,
         };
         let mut ended = attempt(&*self.handler, jobs, limits).await;
-        drop(running);
+        drop((running, in_flight));
         if self.board.lock().orders_groups(lane) {
             conclude::in_group_order(&mut ended);
         }
@@ -121,6 +125,22 @@ impl Executor {
         after.hire
     }
 
+    fn measure(&self, lane: usize, took: Duration, ended: &[(Job, Ending)]) {
+        let meter = &self.meters[lane];
+        for (_, ending) in ended {
+            match ending {
+                Ending::Verdict(Verdict::Done) => meter.done.one(),
+                Ending::Verdict(Verdict::Retry { .. } | Verdict::Reject(_)) => meter.failed.one(),
+                Ending::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => {
+                    meter.throttled.one();
+                    continue;
+                }
+                Ending::Returned | Ending::AlreadyDone | Ending::Lost => continue,
+            }
+            meter.took(took);
+        }
+    }
+
     /// Tells the scheduler what the attempt has shown, and gives it back what is to be held.
     fn conclude(
         &self,
@@ -129,6 +149,7 @@ impl Executor {
         ended: Vec<(Job, Ending)>,
     ) -> (Vec<(Job, Ending)>, After<Job>) {
         let now = clock::now();
+        self.measure(lane, now.since(began), &ended);
         let showed = conclude::showed(ended.iter().map(|(_, ending)| ending));
         let mut scheduler = self.board.lock();
         let fates = ended

@@ -13,6 +13,8 @@ use crate::scheduler::Poll;
 use crate::scheduler::board::Board;
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
+use crate::telemetry::metrics::meter::Meter;
+use crate::telemetry::readiness::Readiness;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +28,8 @@ pub struct Source {
     pub place: usize,
     /// How long what is received stays invisible.
     pub visibility: Duration,
+    /// What is measured of it.
+    pub meter: Arc<Meter>,
 }
 
 /// What the stages after this one say about a message that has just arrived.
@@ -54,6 +58,8 @@ pub struct Intake {
     pub stop: CancellationToken,
     /// What is counted.
     pub counters: Arc<Counters>,
+    /// Red while a queue cannot be received from.
+    pub readiness: Arc<Readiness>,
 }
 
 struct Answer {
@@ -101,6 +107,7 @@ impl Intake {
         };
         let stop = self.stop.clone();
         self.counters.receive_calls.one();
+        source.meter.calls.one();
         async move {
             let called = clock::now();
             let received = queue.receive(ask, &stop).await;
@@ -125,6 +132,9 @@ impl Intake {
         match received {
             Err(error) => {
                 let rest = troubles[lane].failed(name, &error, now);
+                if troubles[lane].lasts() {
+                    self.readiness.set(format!("queue {name}"), error.to_string());
+                }
                 self.counters.failed_calls.one();
                 self.board.lock().failed(poll, rest, now);
             }
@@ -133,8 +143,11 @@ impl Intake {
                 drained,
                 taken,
             }) => {
-                troubles[lane].passed(name);
+                if troubles[lane].passed(name) {
+                    self.readiness.clear(&format!("queue {name}"));
+                }
                 self.counters.received.many(messages.len());
+                self.measure(lane, &messages);
                 let jobs = self.jobs(
                     &mut poll,
                     handed_out(called, taken, visibility, now),
@@ -145,6 +158,15 @@ impl Intake {
             }
         }
         self.arrivals.arrived();
+    }
+
+    fn measure(&self, lane: usize, messages: &[Message]) {
+        let meter = &self.sources[lane].meter;
+        meter.received.many(messages.len());
+        let today = clock::today();
+        for sent in messages.iter().filter_map(|message| message.sent_at) {
+            meter.aged(today.since(sent));
+        }
     }
 
     fn jobs(&self, poll: &mut Poll, received: Moment, messages: Vec<Message>) -> Vec<Job> {

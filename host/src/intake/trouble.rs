@@ -10,6 +10,9 @@ use std::time::Duration;
 /// The first and the longest rest after a failed receive.
 const REST: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
+/// So many failures in a row are more than a hiccup.
+const LASTING: u32 = 3;
+
 /// The failures of one queue in a row.
 #[derive(Debug, Default)]
 pub struct Trouble {
@@ -33,12 +36,19 @@ impl Trouble {
         rest + backoff::full_jitter(REST.0 / 2, REST.1 / 2, self.failures, fastrand::u64(..))
     }
 
-    /// A receive succeeded.
-    pub fn passed(&mut self, queue: &str) {
-        if self.failures > 0 {
+    /// Whether it has lasted long enough to call the program unready.
+    pub fn lasts(&self) -> bool {
+        self.failures >= LASTING
+    }
+
+    /// A receive succeeded. Whether none did just before.
+    pub fn passed(&mut self, queue: &str) -> bool {
+        let over = self.failures > 0;
+        if over {
             tracing::info!(queue, failures = self.failures, "receives again");
+            *self = Self::default();
         }
-        *self = Self::default();
+        over
     }
 }
 

@@ -8,6 +8,7 @@ use crate::message::Receipt;
 use crate::queue::{ItemError, Queue};
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
+use crate::telemetry::metrics::meter::Meter;
 use crate::telemetry::said::Said;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,20 +16,25 @@ use std::time::Duration;
 /// The longest that the keeper sleeps while it keeps something.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
-/// Runs until dropped. Queues are named by their place in `queues`.
-pub async fn keep(ledger: Arc<Ledger>, queues: Vec<Arc<dyn Queue>>, counters: Arc<Counters>) {
+/// Runs until dropped. Queues, each with its meter, are named by their place in `queues`.
+pub async fn keep(
+    ledger: Arc<Ledger>,
+    queues: Vec<(Arc<dyn Queue>, Arc<Meter>)>,
+    counters: Arc<Counters>,
+) {
     let mut calls = Group::new();
     let mut said: Vec<Said> = queues.iter().map(|_| Said::default()).collect();
     loop {
         let changed = ledger.changed.notified();
         let (due, next) = {
             let mut book = ledger.lock();
-            let due = book.due(clock::now(), |queue| queues[queue].identity().batch);
+            let due = book.due(clock::now(), |queue| queues[queue].0.identity().batch);
             (due, book.next_attention())
         };
         for call in due {
-            let queue = queues[call.queue].clone();
+            let (queue, meter) = queues[call.queue].clone();
             counters.extend_calls.one();
+            meter.calls.one();
             calls.spawn(extend(queue, call));
         }
         tokio::select! {
@@ -36,7 +42,7 @@ pub async fn keep(ledger: Arc<Ledger>, queues: Vec<Arc<dyn Queue>>, counters: Ar
             () = clock::sleep_until(soon(next)) => {}
             answer = calls.next() => {
                 let said = &mut said[answer.call.queue];
-                report(&queues[answer.call.queue], &answer, said, &counters);
+                report(&queues[answer.call.queue].0, &answer, said, &counters);
                 note(&ledger, &answer);
             }
         }

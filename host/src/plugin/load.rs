@@ -107,17 +107,32 @@ impl Runtime {
     /// Compiles the component in a file, or takes it from the cache, and resolves its imports.
     /// Blocks for as long as that takes: milliseconds to many seconds.
     pub fn load(&self, file: &Path, options: PluginOptions) -> Result<Plugin, LoadError> {
-        self.try_load(file, options).map_err(|problems| LoadError {
-            file: file.to_owned(),
+        let bytes = inspect::read(file).map_err(|problem| vec![problem]);
+        bytes
+            .and_then(|bytes| self.try_load(&bytes, options))
+            .map_err(|problems| LoadError {
+                file: file.to_owned(),
+                problems,
+            })
+    }
+
+    /// The same with a component that is at hand; `name` stands for the file.
+    pub fn load_bytes(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        options: PluginOptions,
+    ) -> Result<Plugin, LoadError> {
+        self.try_load(bytes, options).map_err(|problems| LoadError {
+            file: name.into(),
             problems,
         })
     }
 
-    fn try_load(&self, file: &Path, options: PluginOptions) -> Result<Plugin, Vec<Problem>> {
-        let bytes = inspect::read(file).map_err(|problem| vec![problem])?;
-        diagnosis::of_bytes(&bytes).map_err(|problem| vec![problem])?;
-        let component = Component::from_binary(&self.inner.engine, &bytes).map_err(|error| {
-            diagnosis::of_refusal(&bytes, options.max_memory, options.lambda.is_some(), &error)
+    fn try_load(&self, bytes: &[u8], options: PluginOptions) -> Result<Plugin, Vec<Problem>> {
+        diagnosis::of_bytes(bytes).map_err(|problem| vec![problem])?;
+        let component = Component::from_binary(&self.inner.engine, bytes).map_err(|error| {
+            diagnosis::of_refusal(bytes, options.max_memory, options.lambda.is_some(), &error)
         })?;
         let pre = self.resolve(&component, &options)?;
         let is_shared = options.instance_concurrency > 1;

@@ -132,6 +132,11 @@ impl<J: Waiting> Scheduler<J> {
         self.control.open_limit()
     }
 
+    /// Whether that is fewer than the limits allow.
+    pub fn is_lowered(&self) -> bool {
+        self.control.is_lowered()
+    }
+
     /// Whether the downstream is closed.
     pub fn is_closed(&self) -> bool {
         self.control.is_closed()

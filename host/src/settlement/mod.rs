@@ -15,6 +15,7 @@ use crate::queue::{ItemError, Queue};
 use crate::scheduler::room::{Permit, Room};
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
+use crate::telemetry::metrics::meter::Meter;
 use batch::Batcher;
 use decide::{Policy, decide};
 use memory::Memory;
@@ -39,6 +40,7 @@ pub struct Settlement {
     memory: Mutex<Memory>,
     halt: CancellationToken,
     counters: Arc<Counters>,
+    meter: Arc<Meter>,
 }
 
 struct Item {
@@ -63,6 +65,7 @@ impl Settlement {
         room: Room,
         halt: CancellationToken,
         counters: Arc<Counters>,
+        meter: Arc<Meter>,
     ) -> Self {
         let memory = Mutex::default();
         Self {
@@ -72,6 +75,7 @@ impl Settlement {
             memory,
             halt,
             counters,
+            meter,
         }
     }
 
@@ -106,7 +110,11 @@ impl Settlement {
                 && let Some(items) = batch.take(now, !open)
             {
                 let items = in_time(items, now);
-                calls.spawn(settle(self.queue.clone(), items, self.counters.clone()));
+                if !items.is_empty() {
+                    self.counters.settle_calls.one();
+                    self.meter.calls.one();
+                }
+                calls.spawn(settle(self.queue.clone(), items));
             }
             let due = batch.next_due().filter(|_| calls.len() < MOST_CALLS);
             tokio::select! {
@@ -144,6 +152,7 @@ impl Settlement {
         let Some(outcome) = outcome else { return };
         let Some(claim) = lease.settle() else {
             self.counters.lost.one();
+            self.meter.lost.one();
             tracing::warn!(
                 queue = message.queue,
                 message_id = message.id,
@@ -185,7 +194,10 @@ impl Settlement {
     fn count(&self, outcome: &Outcome, ending: &Ending) {
         match (outcome, ending) {
             (Outcome::Delete, _) => self.counters.done.one(),
-            (Outcome::DeadLetter(_), _) => self.counters.dead.one(),
+            (Outcome::DeadLetter(_), _) => {
+                self.counters.dead.one();
+                self.meter.dead.one();
+            }
             (Outcome::Release(_), Ending::Returned) => self.counters.returned.one(),
             (Outcome::Release(_), _) => self.counters.retried.one(),
         }
@@ -233,6 +245,7 @@ impl Settlement {
             }
             Ending::Lost => {
                 self.counters.lost.one();
+                self.meter.lost.one();
                 tracing::warn!(
                     queue,
                     message_id = id,
@@ -314,7 +327,7 @@ fn in_time(items: Vec<Item>, now: Moment) -> Vec<Item> {
     items
 }
 
-async fn settle(queue: Arc<dyn Queue>, items: Vec<Item>, counters: Arc<Counters>) -> Answer {
+async fn settle(queue: Arc<dyn Queue>, items: Vec<Item>) -> Answer {
     let mut claims = Vec::with_capacity(items.len());
     let mut told = Vec::with_capacity(items.len());
     for item in items {
@@ -323,10 +336,7 @@ async fn settle(queue: Arc<dyn Queue>, items: Vec<Item>, counters: Arc<Counters>
     }
     let results = match told.is_empty() {
         true => Vec::new(),
-        false => {
-            counters.settle_calls.one();
-            queue.settle(&told).await
-        }
+        false => queue.settle(&told).await,
     };
     let items = told
         .into_iter()

@@ -74,6 +74,11 @@ impl Control {
         whole(self.limit).clamp(1, self.most)
     }
 
+    /// Whether that is fewer than the most.
+    pub fn is_lowered(&self) -> bool {
+        self.open_limit() < self.most
+    }
+
     /// Whether it is closed, the time of a probe included.
     pub fn is_closed(&self) -> bool {
         self.closed.is_some()

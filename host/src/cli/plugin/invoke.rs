@@ -4,7 +4,7 @@ use super::super::flags::{GuestArgs, LogArgs};
 use super::super::input::MessageArgs;
 use super::super::{Typed, block_on, output};
 use super::settings;
-use crate::app::{self, build};
+use crate::app::{self, build::plugins};
 use crate::clock;
 use crate::config::problem::Problem;
 use crate::config::{Code, Plugin};
@@ -75,7 +75,7 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         body_md5: None,
         attributes_md5: None,
     };
-    let verdict = block_on(attempt(&plugin, build::cache(&settings.data), message))??;
+    let verdict = block_on(attempt(&plugin, plugins::cache(&settings.data), message))??;
     match args.json {
         true => output::json(&as_json(&verdict))?,
         false => output::line(as_text(&verdict))?,
@@ -106,7 +106,7 @@ async fn attempt(plugin: &Plugin, cache: PathBuf, message: Message) -> Result<Ve
     // One attempt shares its instance with nobody.
     let alone = PluginOptions {
         instance_concurrency: 1,
-        ..build::options(plugin)
+        ..plugins::options(plugin)
     };
     let loaded = runtime.load(file, alone).map_err(|error| {
         let at = error.file.display().to_string();

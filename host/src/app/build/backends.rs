@@ -1,0 +1,130 @@
+//! The backends, each connected to when its first queue is opened.
+
+use crate::aws;
+use crate::config::problem::Problem;
+use crate::queue::local::Store;
+use crate::queue::name::{Backend, QueueName};
+use crate::queue::sqs::Sqs;
+use crate::queue::{Queue, QueueError, Trouble};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::OnceCell;
+
+/// How many names of other queues a problem lists.
+const NAMES_SHOWN: usize = 12;
+
+/// The backends, each connected to when its first queue is opened.
+pub struct Backends {
+    data: PathBuf,
+    endpoint_url: Option<String>,
+    sqs: OnceCell<Sqs>,
+    local: OnceCell<Store>,
+}
+
+impl Backends {
+    /// `data` is the folder of the embedded queue; `endpoint_url` stands for AWS where given.
+    pub fn new(data: PathBuf, endpoint_url: Option<String>) -> Self {
+        Self {
+            data,
+            endpoint_url,
+            sqs: OnceCell::new(),
+            local: OnceCell::new(),
+        }
+    }
+
+    async fn sqs(&self) -> &Sqs {
+        let connect =
+            || async { Sqs::connect(&aws::configuration(self.endpoint_url.as_deref()).await) };
+        self.sqs.get_or_init(connect).await
+    }
+
+    async fn local(&self) -> Result<&Store, QueueError> {
+        self.local
+            .get_or_try_init(|| async { Store::open(&self.data) })
+            .await
+    }
+
+    /// Opens a queue, with the queue of the same backend that its dead letters go to.
+    pub async fn open(
+        &self,
+        name: &QueueName,
+        dead_letter: Option<&QueueName>,
+    ) -> Result<Arc<dyn Queue>, QueueError> {
+        let dead_letter = dead_letter.map(|queue| queue.name.as_str());
+        Ok(match name.backend {
+            Backend::Sqs => Arc::new(self.sqs().await.open(&name.name, dead_letter).await?),
+            Backend::Local => Arc::new(self.local().await?.queue(&name.name, dead_letter)?),
+        })
+    }
+
+    /// Opens a queue to look at it. Local queues are made when they are first used; a look makes
+    /// none, so a misspelt name is told.
+    pub async fn open_existing(&self, name: &QueueName) -> Result<Arc<dyn Queue>, QueueError> {
+        if name.backend == Backend::Local {
+            let known = self.local().await?.names()?;
+            let bare = name.name.strip_suffix(".dead").unwrap_or(&name.name);
+            if !known
+                .iter()
+                .any(|known| *known == name.name || known == bare)
+            {
+                return Err(QueueError {
+                    kind: Trouble::Missing,
+                    message: "it does not exist; the first message sent to it makes it".into(),
+                });
+            }
+        }
+        self.open(name, None).await
+    }
+
+    /// After how many receives a queue's own redrive policy buries a message; `None` without one.
+    pub async fn most_receives(&self, name: &QueueName) -> Result<Option<u32>, QueueError> {
+        match name.backend {
+            Backend::Sqs => self.sqs().await.most_receives(&name.name).await,
+            Backend::Local => Ok(None),
+        }
+    }
+
+    /// The queues of a backend, as far as it tells.
+    pub async fn list(&self, backend: Backend) -> Result<Vec<QueueName>, QueueError> {
+        let names = match backend {
+            Backend::Sqs => self.sqs().await.names().await?,
+            Backend::Local => self.local().await?.names()?,
+        };
+        Ok(names
+            .into_iter()
+            .map(|name| QueueName { backend, name })
+            .collect())
+    }
+
+    /// What is wrong, in words that name the queues there are.
+    pub async fn problem(&self, at: &str, name: &QueueName, error: &QueueError) -> Problem {
+        let problem = Problem::new(at, format!("queue `{name}`: {error}"), "");
+        // Who has no account and writes `default` means the queue in a file.
+        let plain = name.backend == Backend::Sqs && !name.name.contains([':', '/']);
+        let problem = match plain {
+            true => problem.hint(format!("the embedded queue of that name is local:{name}")),
+            false => problem,
+        };
+        match error.kind {
+            Trouble::Missing => {
+                let known = self.list(name.backend).await.unwrap_or_default();
+                let names: Vec<String> = known.iter().map(ToString::to_string).collect();
+                let wanted = if names.is_empty() {
+                    "a queue that exists".to_owned()
+                } else {
+                    let more = if names.len() > NAMES_SHOWN {
+                        ", …"
+                    } else {
+                        ""
+                    };
+                    let shown = names.iter().take(NAMES_SHOWN).cloned().collect::<Vec<_>>();
+                    format!("one of {}{more}", shown.join(", "))
+                };
+                Problem { wanted, ..problem }
+                    .nearest(&name.to_string(), names.iter().map(String::as_str))
+            }
+            Trouble::Unreachable | Trouble::Passing => problem.unreachable(),
+            Trouble::Denied | Trouble::Refused => problem,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Makes the parts that settings name: the only place that knows which backends there are.
+//! Receives nothing; finds every problem at once.
+
+pub mod backends;
+pub mod plugins;
+
+pub use backends::Backends;
+
+use crate::config::problem::Problem;
+use crate::config::{Route, Settings};
+use crate::plugin::runtime::Spawn;
+use crate::queue::Queue;
+use crate::telemetry::counters::Counters;
+use plugins::{Loaded, Loader};
+use std::sync::Arc;
+
+/// A route with its parts made.
+pub struct Built {
+    /// What it was made from.
+    pub route: Route,
+    /// In the route's order.
+    pub queues: Vec<Arc<dyn Queue>>,
+    /// What handles its messages.
+    pub loaded: Loaded,
+}
+
+/// Opens every queue and loads every plugin of the settings, or says all that is wrong. `spawn` runs
+/// instances that take many attempts at once.
+pub async fn routes(
+    settings: &Settings,
+    counters: Arc<Counters>,
+    spawn: Spawn,
+) -> Result<Vec<Built>, Vec<Problem>> {
+    let backends = Backends::new(settings.data.clone(), settings.endpoint_url.clone());
+    let mut problems = Vec::new();
+    let mut opened = Vec::new();
+    for route in &settings.routes {
+        opened.push(open_queues(&backends, route, &mut problems).await);
+    }
+    let mut handlers = Vec::new();
+    match Loader::start(settings, counters, spawn) {
+        Ok(loader) => {
+            for route in &settings.routes {
+                handlers.push(loader.load(route, &mut problems).await);
+            }
+        }
+        Err(problem) => problems.push(problem),
+    }
+    let routes = settings.routes.iter();
+    let endless = routes
+        .zip(&opened)
+        .filter(|(route, queues)| is_endless(route, queues));
+    problems.extend(endless.map(|(route, _)| needs_dead_letters(route)));
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let parts = settings.routes.iter().zip(opened).zip(handlers);
+    Ok(parts
+        .filter_map(|((route, queues), loaded)| {
+            Some(Built {
+                route: route.clone(),
+                queues,
+                loaded: loaded?,
+            })
+        })
+        .collect())
+}
+
+async fn open_queues(
+    backends: &Backends,
+    route: &Route,
+    problems: &mut Vec<Problem>,
+) -> Vec<Arc<dyn Queue>> {
+    let mut queues = Vec::new();
+    for queue in &route.queues {
+        match backends.open(&queue.name, route.dead_letter.as_ref()).await {
+            Ok(opened) => queues.push(opened),
+            Err(error) => problems.push(backends.problem(&queue.at, &queue.name, &error).await),
+        }
+    }
+    queues
+}
+
+/// Whether a route limits attempts and no queue of it has a dead-letter queue. Of queues that could
+/// not be opened nothing is known.
+fn is_endless(route: &Route, queues: &[Arc<dyn Queue>]) -> bool {
+    let endless = !queues.is_empty() && queues.iter().all(|queue| !queue.identity().dead_letters);
+    route.retry.attempts.is_some() && endless
+}
+
+fn needs_dead_letters(route: &Route) -> Problem {
+    let found = "a limit of attempts without a dead-letter queue, where it can have no effect";
+    let problem = Problem::new(&route.at, found, "a dead-letter queue as well");
+    problem.hint("or leave the limit to the queue's own redrive policy")
+}

@@ -1,0 +1,245 @@
+//! Loads what the settings name as handlers: components from files, and the one that comes with the
+//! program and forwards to Lambda. Opens no queue.
+
+use crate::app::TIMEOUT;
+use crate::aws::lambda::{Function, Invoke, Lambda, LookError};
+use crate::config::problem::Problem;
+use crate::config::{Code, Forward, Plugin as PluginSettings, Route, Settings};
+use crate::plugin::Handler;
+use crate::plugin::capability::lambda::Functions;
+use crate::plugin::load::{LoadError, Plugin, PluginOptions};
+use crate::plugin::runtime::{Runtime, RuntimeOptions, Spawn};
+use crate::telemetry::counters::Counters;
+use crate::{aws, files};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::OnceCell;
+
+/// The component that forwards messages to Lambda; `plugins/build` makes it.
+const FORWARDER: &[u8] = include_bytes!("../../../../plugins/prebuilt/lambda-forward.wasm");
+
+/// The longest that Lambda lets any function run.
+const LONGEST_RUN: Duration = Duration::from_secs(900);
+/// How much longer than the function may run an attempt waits: the way there and back, and the time
+/// before a cold function starts, which its own time-out does not count.
+const LONGER: Duration = Duration::from_secs(30);
+/// The share of an attempt's time that is left to the component after an invocation was given up.
+const SPARE: u32 = 10;
+
+/// Loads handlers, one after the other; connects to Lambda when the first needs it.
+pub struct Loader<'a> {
+    settings: &'a Settings,
+    runtime: Runtime,
+    counters: Arc<Counters>,
+    lambda: OnceCell<Arc<Lambda>>,
+}
+
+/// A handler, and how long one attempt of it may take.
+pub struct Loaded {
+    /// What handles messages.
+    pub handler: Arc<dyn Handler>,
+    /// The longest that an attempt may take.
+    pub timeout: Duration,
+}
+
+impl<'a> Loader<'a> {
+    /// Starts the engine, with room for the instances of all routes.
+    pub fn start(
+        settings: &'a Settings,
+        counters: Arc<Counters>,
+        spawn: Spawn,
+    ) -> Result<Self, Problem> {
+        let options = RuntimeOptions {
+            instances: settings.routes.iter().map(instances).sum(),
+            max_memory: settings
+                .routes
+                .iter()
+                .map(|route| route.plugin.max_memory)
+                .max()
+                .unwrap_or_default(),
+            cache: Some(cache(&settings.data)),
+        };
+        let runtime = Runtime::start(options, Handle::current(), spawn)
+            .map_err(|error| Problem::new("the plugin engine", error.to_string(), ""))?;
+        Ok(Self {
+            settings,
+            runtime,
+            counters,
+            lambda: OnceCell::new(),
+        })
+    }
+
+    /// The handler of a route; `None` after a problem.
+    pub async fn load(&self, route: &Route, problems: &mut Vec<Problem>) -> Option<Loaded> {
+        let plugin = &route.plugin;
+        let (loaded, timeout) = match &plugin.code {
+            Code::Missing => return None,
+            Code::File(file) => {
+                let timeout = plugin.timeout.unwrap_or(TIMEOUT);
+                let options = self.options(route, timeout).await;
+                (self.runtime.load(file, options), timeout)
+            }
+            Code::Forward(forward) => {
+                let timeout = self.forward_timeout(plugin, forward, problems).await;
+                let options = self.options(route, timeout).await;
+                let loaded = self.runtime.load_bytes("lambda-forward", FORWARDER, options);
+                (loaded, timeout)
+            }
+        };
+        match loaded {
+            Ok(loaded) => Some(self.checked(loaded, route, timeout, problems)),
+            Err(error) => {
+                problems.extend(of_load(&plugin.at, &error));
+                None
+            }
+        }
+    }
+
+    fn checked(
+        &self,
+        loaded: Plugin,
+        route: &Route,
+        timeout: Duration,
+        problems: &mut Vec<Problem>,
+    ) -> Loaded {
+        if route.batch_size > loaded.batch() {
+            problems.push(needs_batches(route));
+        }
+        Loaded {
+            handler: Arc::new(loaded),
+            timeout,
+        }
+    }
+
+    async fn options(&self, route: &Route, timeout: Duration) -> PluginOptions {
+        let plugin = &route.plugin;
+        let mut options = options(plugin);
+        options.shared_instances = instances(route);
+        let mut allowed = plugin.allow_lambda.clone();
+        if let Code::Forward(forward) = &plugin.code {
+            allowed.push(forward.function.clone());
+            options.env.extend(variables(forward));
+        }
+        if !allowed.is_empty() {
+            let counters = self.counters.clone();
+            options.lambda = Some(Functions {
+                invoker: self.lambda().await.clone() as Arc<dyn Invoke>,
+                allowed,
+                patience: timeout - timeout / SPARE,
+                refused: Arc::new(move || counters.refused.one()),
+            });
+        }
+        options
+    }
+
+    async fn lambda(&self) -> &Arc<Lambda> {
+        let connect = || async {
+            files::raise_limit();
+            let endpoint = self.settings.endpoint_url.as_deref();
+            Arc::new(Lambda::connect(&aws::configuration(endpoint).await))
+        };
+        self.lambda.get_or_init(connect).await
+    }
+
+    /// Looks at the function, to wait for it as long as it may run. Where that is not allowed, as
+    /// long as any may.
+    async fn forward_timeout(
+        &self,
+        plugin: &PluginSettings,
+        forward: &Forward,
+        problems: &mut Vec<Problem>,
+    ) -> Duration {
+        let seen = self.lambda().await.look(&forward.function).await;
+        let at = &plugin.at;
+        let runs = match seen {
+            Ok(Function { timeout, .. }) => timeout,
+            Err(LookError::Missing(why)) => {
+                problems.push(Problem::new(at, why, "a function that exists"));
+                LONGEST_RUN
+            }
+            Err(LookError::Unreachable(why)) => {
+                problems.push(Problem::new(at, why, "").unreachable());
+                LONGEST_RUN
+            }
+            Err(LookError::Denied(why) | LookError::Other(why)) => {
+                let function = &forward.function;
+                tracing::info!(
+                    function,
+                    "its time-out cannot be read, so up to {LONGEST_RUN:?} are waited for it: {why}"
+                );
+                LONGEST_RUN
+            }
+        };
+        let needed = match forward.asynchronous {
+            true => TIMEOUT,
+            false => runs + LONGER,
+        };
+        let chosen = plugin.timeout.unwrap_or(needed);
+        if chosen - chosen / SPARE < runs && !forward.asynchronous {
+            tracing::warn!(
+                function = forward.function,
+                "it may run {runs:?} and an attempt {chosen:?}: one that is given up may run on, and its messages are handled again"
+            );
+        }
+        chosen
+    }
+}
+
+/// Where compiled plugins are kept.
+pub fn cache(data: &Path) -> PathBuf {
+    data.join("compiled")
+}
+
+/// What the plugin host is told of a plugin's settings. It lends nothing.
+pub fn options(plugin: &PluginSettings) -> PluginOptions {
+    PluginOptions {
+        name: plugin.name.clone(),
+        max_memory: plugin.max_memory,
+        env: plugin.env.clone(),
+        reuse: plugin.reuse,
+        instance_concurrency: plugin.instance_concurrency,
+        ..PluginOptions::default()
+    }
+}
+
+/// The most instances of a route's plugin at once. Where many attempts share one, there are some
+/// more than they fill: for large messages, and for those that end while others begin.
+fn instances(route: &Route) -> usize {
+    const MORE: usize = 4;
+    match route.plugin.instance_concurrency {
+        0 | 1 => route.concurrency,
+        shared => (2 * route.concurrency.div_ceil(shared) + MORE).min(route.concurrency),
+    }
+}
+
+/// What the forwarder reads, see its README.
+fn variables(forward: &Forward) -> [(String, String); 3] {
+    let invocation = if forward.asynchronous { "async" } else { "sync" };
+    let pair = |name: &str, value: String| (name.to_owned(), value);
+    [
+        pair("FUNCTION", forward.function.clone()),
+        pair("INVOCATION", invocation.to_owned()),
+        pair("PARTIAL_FAILURES", forward.partial_failures.to_string()),
+    ]
+}
+
+fn of_load(at: &str, error: &LoadError) -> Vec<Problem> {
+    let lines = error.problems.iter();
+    lines
+        .map(|line| Problem {
+            hint: line.hint.clone(),
+            ..Problem::new(at, format!("{}: {}", error.file.display(), line.what), "")
+        })
+        .collect()
+}
+
+fn needs_batches(route: &Route) -> Problem {
+    let found = format!(
+        "batch-size {} for a plugin that handles single messages",
+        route.batch_size
+    );
+    let wanted = "batch-size 1, or a plugin that exports batch-handler";
+    Problem::new(&route.at, found, wanted)
+}

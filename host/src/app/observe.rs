@@ -1,0 +1,78 @@
+//! Starts what watches a run: metrics on their way to CloudWatch or stdout, and the admin page.
+
+use super::Shared;
+use crate::admin;
+use crate::aws::cloudwatch::CloudWatch;
+use crate::config::problem::Problem;
+use crate::config::{MetricsSink, Settings};
+use crate::tasks::{self, Task};
+use crate::telemetry::metrics::embedded::Embedded;
+use crate::telemetry::metrics::publish::{ToCloudWatch, publish, resolution_s};
+use tokio_util::sync::CancellationToken;
+
+/// What watches; ends with `finish`.
+pub(crate) struct Watching {
+    over: CancellationToken,
+    publishing: Option<Task<()>>,
+    serving: Option<Task<()>>,
+}
+
+/// Starts what the settings ask for.
+pub(crate) async fn start(settings: &Settings, shared: &Shared) -> Result<Watching, Problem> {
+    let over = CancellationToken::new();
+    let serving = match settings.admin {
+        None => None,
+        Some(address) => {
+            let listener = admin::listen(address)
+                .await
+                .map_err(|why| Problem::new("--admin", why, "an address that is free"))?;
+            let state = admin::State {
+                counters: shared.counters.clone(),
+                meters: shared.meters.clone(),
+                readiness: shared.readiness.clone(),
+            };
+            Some(tasks::spawn(admin::serve(listener, state, over.clone())))
+        }
+    };
+    let publishing = publishing(settings, shared, over.clone()).await;
+    Ok(Watching {
+        over,
+        publishing,
+        serving,
+    })
+}
+
+async fn publishing(
+    settings: &Settings,
+    shared: &Shared,
+    over: CancellationToken,
+) -> Option<Task<()>> {
+    let metrics = settings.metrics?;
+    let namespace = format!("Dispatcher-{}", settings.name.as_deref()?);
+    let resolution_s = resolution_s(metrics.interval);
+    let meters = shared.meters.clone();
+    Some(match metrics.sink {
+        MetricsSink::CloudWatch => {
+            let config = crate::aws::configuration(settings.endpoint_url.as_deref()).await;
+            let sink = ToCloudWatch {
+                client: CloudWatch::connect(&config, namespace),
+                resolution_s,
+            };
+            tasks::spawn(publish(sink, meters, metrics.interval, over))
+        }
+        MetricsSink::EmbeddedFormat => {
+            let sink = Embedded::new(namespace, resolution_s, std::io::stdout());
+            tasks::spawn(publish(sink, meters, metrics.interval, over))
+        }
+    })
+}
+
+impl Watching {
+    /// The run is over: publishes what was measured last, and answers no more.
+    pub(crate) async fn finish(self) {
+        self.over.cancel();
+        for task in [self.publishing, self.serving].into_iter().flatten() {
+            task.finished().await;
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! SIGHUP: reads the settings again and applies the limits that may change while a run goes on.
+
+use super::route::Adjustable;
+use crate::config::flags::Flags;
+use crate::config::reload::{RouteLimits, changes};
+use crate::config::{self, Settings};
+use crate::scheduler::Limits;
+use crate::scheduler::lane::LaneLimits;
+use std::sync::Arc;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// From now on the signal does not end the process.
+pub(crate) fn listen() -> std::io::Result<Signal> {
+    signal(SignalKind::hangup())
+}
+
+/// Applies new settings at every signal, until dropped. `started` is what the run began with.
+pub(crate) async fn watch(
+    mut signal: Signal,
+    started: Arc<Settings>,
+    flags: Flags,
+    routes: Vec<Adjustable>,
+) {
+    while signal.recv().await.is_some() {
+        let (settings, problems) = config::settings(&flags);
+        if !problems.is_empty() {
+            for problem in &problems {
+                tracing::error!("{problem}");
+            }
+            tracing::error!("SIGHUP: the settings have problems, so nothing is changed");
+            continue;
+        }
+        let changes = changes(&started, &settings);
+        for line in &changes.needs_restart {
+            tracing::warn!("SIGHUP: {line}");
+        }
+        for limits in &changes.routes {
+            let named = routes.iter().find(|route| route.name == limits.route);
+            if let Some(route) = named {
+                route.adjust(&as_limits(limits));
+            }
+        }
+        let routes = changes.routes.len();
+        tracing::info!(routes, "SIGHUP: the limits of the settings hold from now on");
+    }
+}
+
+fn as_limits(limits: &RouteLimits) -> Limits {
+    Limits {
+        attempts: limits.concurrency,
+        window: limits.batch_window,
+        lanes: limits
+            .queues
+            .iter()
+            .map(|queue| LaneLimits {
+                rate: queue.rate,
+                attempts: queue.concurrency,
+            })
+            .collect(),
+    }
+}
