@@ -180,62 +180,74 @@ fn of_function(
             return vec![Finding::new(Level::Bad(fault), &about, says)];
         }
     };
-    let mut findings = Vec::new();
-    let mut find = |level, says: String| findings.push(Finding::new(level, &about, says));
+    let mut said: Vec<(Level, String)> = Vec::new();
+    said.extend(of_state(&function));
+    let wanted = uses.iter().map(|(route, _)| route.concurrency).sum();
+    said.extend(of_reserve(&function, wanted));
+    let routes = uses.iter().copied();
+    said.extend(routes.filter_map(|(route, forward)| of_patience(&function, route, forward)));
+    if said.is_empty() {
+        let timeout = humantime::format_duration(function.timeout);
+        said.push((
+            Level::Ok,
+            format!("there; an invocation may take {timeout}"),
+        ));
+    }
+    let findings = said.into_iter();
+    findings
+        .map(|(level, says)| Finding::new(level, &about, says))
+        .collect()
+}
+
+fn of_state(function: &Function) -> Option<(Level, String)> {
     let why = function
         .state_reason
         .as_deref()
         .unwrap_or("no reason given");
     match function.state.as_str() {
-        "" | "Active" => {}
-        "Failed" => find(
+        "" | "Active" => None,
+        "Failed" => Some((
             Level::Bad(Fault::Settings),
             format!("its state is Failed and it cannot be invoked: {why}"),
-        ),
-        state => find(
+        )),
+        state => Some((
             Level::Warn,
             format!("its state is {state}, so that the first invocations are refused: {why}"),
-        ),
+        )),
     }
-    let wanted: usize = uses.iter().map(|(route, _)| route.concurrency).sum();
+}
+
+/// `wanted` is how many are invoked at once, by all routes together.
+fn of_reserve(function: &Function, wanted: usize) -> Option<(Level, String)> {
     match function.reserved_concurrency {
-        Some(0) => find(
+        Some(0) => Some((
             Level::Bad(Fault::Settings),
             "its reserved concurrency is 0: every invocation is throttled".to_owned(),
-        ),
-        Some(reserved) if usize::try_from(reserved).is_ok_and(|most| most < wanted) => find(
+        )),
+        Some(reserved) if usize::try_from(reserved).is_ok_and(|most| most < wanted) => Some((
             Level::Warn,
             format!(
                 "its reserved concurrency is {reserved} and up to {wanted} are invoked at once: \
                  the others are throttled; --concurrency {reserved} or less suits it"
             ),
-        ),
-        _ => {}
+        )),
+        _ => None,
     }
-    for (route, forward) in uses {
-        // Without a time-out of its own a route follows the function's.
-        let Some(timeout) = route.plugin.timeout else {
-            continue;
-        };
-        if !forward.asynchronous && timeout < function.timeout {
-            find(
-                Level::Warn,
-                format!(
-                    "it may run for {} and route {} waits {}: an invocation that is given up may \
-                     go on, and its messages are handled again",
-                    humantime::format_duration(function.timeout),
-                    route.name,
-                    humantime::format_duration(timeout),
-                ),
-            );
-        }
-    }
-    if findings.is_empty() {
-        let timeout = humantime::format_duration(function.timeout);
-        let says = format!("there; an invocation may take {timeout}");
-        findings.push(Finding::new(Level::Ok, &about, says));
-    }
-    findings
+}
+
+/// Without a time-out of its own a route follows the function's.
+fn of_patience(function: &Function, route: &Route, forward: &Forward) -> Option<(Level, String)> {
+    let timeout = route.plugin.timeout?;
+    (!forward.asynchronous && timeout < function.timeout).then(|| {
+        let says = format!(
+            "it may run for {} and route {} waits {}: an invocation that is given up may go on, \
+             and its messages are handled again",
+            humantime::format_duration(function.timeout),
+            route.name,
+            humantime::format_duration(timeout),
+        );
+        (Level::Warn, says)
+    })
 }
 
 /// Whether every invocation can have its connection. `limit` is that of open files.

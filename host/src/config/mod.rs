@@ -197,7 +197,7 @@ pub struct Places {
 
 /// Everything for a run, from flags and the file that they name. With problems the settings are
 /// only good for looking for more of them: what a problem is about is left out or defaulted, and a
-/// plugin without a file has an empty path.
+/// plugin that names nothing to run is `Code::Missing`.
 pub fn settings(flags: &Flags) -> (Settings, Vec<Problem>) {
     let (file, problems) = load(flags);
     let mut check = check::Check { problems };

@@ -114,80 +114,54 @@ fn function(list: &[(&str, &str)], seen: Result<Function, LookError>) -> Vec<(Le
     pairs.collect()
 }
 
+fn judged(list: &[(&str, &str)], seen: Function, level: Level, wanted: &str) {
+    let found = function(list, Ok(seen));
+    assert_eq!((found.len(), found[0].0), (1, level), "{wanted}: {found:?}");
+    assert!(found[0].1.starts_with(wanted), "{found:?}");
+}
+
 #[test]
-fn functions_are_judged_by_what_they_are_set_to() {
+fn functions_are_judged_by_their_state() {
+    judged(&[], good(), Level::Ok, "there; an invocation may take 1m");
+    let failed = Function {
+        state: "Failed".into(),
+        ..good()
+    };
+    judged(
+        &[],
+        failed,
+        Level::Bad(Fault::Settings),
+        "its state is Failed",
+    );
+    let pending = Function {
+        state: "Pending".into(),
+        state_reason: Some("Creating".into()),
+        ..good()
+    };
+    let wanted = "its state is Pending, so that the first invocations are refused: Creating";
+    judged(&[], pending, Level::Warn, wanted);
+}
+
+#[test]
+fn functions_are_judged_by_what_is_reserved_for_them() {
+    let reserved = |number| Function {
+        reserved_concurrency: Some(number),
+        ..good()
+    };
+    judged(&[], reserved(50), Level::Ok, "there");
+    let wanted = "its reserved concurrency is 49 and up to 50 are invoked at once";
+    judged(&[], reserved(49), Level::Warn, wanted);
     let bad = Level::Bad(Fault::Settings);
-    for (list, seen, level, wanted) in [
-        (
-            &[][..],
-            good(),
-            Level::Ok,
-            "there; an invocation may take 1m",
-        ),
-        (
-            &[],
-            Function {
-                reserved_concurrency: Some(50),
-                ..good()
-            },
-            Level::Ok,
-            "there",
-        ),
-        (
-            &[],
-            Function {
-                reserved_concurrency: Some(49),
-                ..good()
-            },
-            Level::Warn,
-            "its reserved concurrency is 49 and up to 50 are invoked at once",
-        ),
-        (
-            &[],
-            Function {
-                reserved_concurrency: Some(0),
-                ..good()
-            },
-            bad,
-            "its reserved concurrency is 0",
-        ),
-        (
-            &[],
-            Function {
-                state: "Failed".into(),
-                ..good()
-            },
-            bad,
-            "its state is Failed",
-        ),
-        (
-            &[],
-            Function {
-                state: "Pending".into(),
-                state_reason: Some("Creating".into()),
-                ..good()
-            },
-            Level::Warn,
-            "its state is Pending, so that the first invocations are refused: Creating",
-        ),
-        (
-            &[("timeout", "59s")],
-            good(),
-            Level::Warn,
-            "it may run for 1m and route f waits 59s",
-        ),
-        (&[("timeout", "61s")], good(), Level::Ok, "there"),
-        (
-            &[("timeout", "5s"), ("invocation", "async")],
-            good(),
-            Level::Ok,
-            "there",
-        ),
-    ] {
-        let found = function(list, Ok(seen));
-        assert_eq!((found.len(), found[0].0), (1, level), "{wanted}: {found:?}");
-        assert!(found[0].1.starts_with(wanted), "{found:?}");
-    }
+    judged(&[], reserved(0), bad, "its reserved concurrency is 0");
+}
+
+#[test]
+fn functions_are_judged_by_their_time_out() {
+    let wanted = "it may run for 1m and route f waits 59s";
+    judged(&[("timeout", "59s")], good(), Level::Warn, wanted);
+    judged(&[("timeout", "61s")], good(), Level::Ok, "there");
+    let left_alone = [("timeout", "5s"), ("invocation", "async")];
+    judged(&left_alone, good(), Level::Ok, "there");
 }
 
 #[test]
