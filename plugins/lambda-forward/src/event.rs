@@ -27,10 +27,15 @@ pub fn write(message: &Message, out: &mut Vec<u8>) {
     serde_json::to_writer(out, &record).expect("strings become JSON, and memory takes any bytes");
 }
 
-/// Whether the messages of this one's group must be handled in order. A group on a standard queue
-/// of SQS only shares the queue fairly.
+/// Whether the messages of this one's group must be handled in order. A group that a sender named
+/// on a standard queue of SQS only shares the queue fairly.
 pub fn is_ordered(message: &Message) -> bool {
-    message.group.is_some() && !Origin::of(&message.source).is_standard_sqs()
+    let Some(group) = &message.group else {
+        return false;
+    };
+    let mut told = message.system_attributes.iter();
+    let fair = told.any(|(name, value)| name == "MessageGroupId" && value == group);
+    !(fair && Origin::of(&message.source).is_standard_sqs())
 }
 
 #[derive(Serialize)]

@@ -1,1 +1,91 @@
-//! Tests.
+//! Every edge of `batchItemFailures`.
+
+use super::*;
+use proptest::prelude::*;
+
+fn slips() -> Vec<Slip> {
+    let slip = |id: &str| Slip {
+        id: id.into(),
+        group: None,
+        deadline: 0,
+    };
+    ["a", "b", "c"].map(slip).into()
+}
+
+fn failed(payload: &str) -> Option<Vec<bool>> {
+    match read(payload.as_bytes(), &slips()) {
+        Reading::Each(failed) => Some(failed),
+        Reading::Unreadable(_) => None,
+    }
+}
+
+#[test]
+fn an_answer_that_names_no_failure_is_a_success() {
+    for answer in [
+        "",
+        "  \n",
+        "null",
+        "{}",
+        r#"{"batchItemFailures":[]}"#,
+        r#"{"batchItemFailures":null}"#,
+        r#"{"statusCode":200,"body":"{\"batchItemFailures\":1}"}"#,
+        r#""done""#,
+        r#""""#,
+        "17",
+        "true",
+        "[]",
+        r#"[{"itemIdentifier":"a"}]"#,
+    ] {
+        assert_eq!(failed(answer), Some(vec![false; 3]), "{answer:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_cannot_be_understood_fails_all() {
+    for answer in [
+        "{",
+        "done",
+        "{}{}",
+        "{'batchItemFailures':[]}",
+        r#"{"batchItemFailures":"a"}"#,
+        r#"{"batchItemFailures":{"itemIdentifier":"a"}}"#,
+        r#"{"batchItemFailures":["a"]}"#,
+        r#"{"batchItemFailures":[null]}"#,
+        r#"{"batchItemFailures":[{}]}"#,
+        r#"{"batchItemFailures":[{"itemIdentifier":""}]}"#,
+        r#"{"batchItemFailures":[{"itemIdentifier":null}]}"#,
+        r#"{"batchItemFailures":[{"itemIdentifier":1}]}"#,
+        r#"{"batchItemFailures":[{"foo":"notvalid"}]}"#,
+        r#"{"batchItemFailures":[{"itemidentifier":"a"}]}"#,
+        r#"{"batchItemFailures":[{"itemIdentifier":"unknown"}]}"#,
+        r#"{"batchItemFailures":[{"itemIdentifier":"a"},{"itemIdentifier":"unknown"}]}"#,
+        r#"{"batchItemFailures":[{"itemIdentifier":"a"},{"foo":"b"}]}"#,
+    ] {
+        assert_eq!(failed(answer), None, "{answer:?}");
+    }
+}
+
+#[test]
+fn the_named_failed_and_no_others() {
+    let twice = r#"{"batchItemFailures":[{"itemIdentifier":"b"},{"itemIdentifier":"b","more":1}]}"#;
+    assert_eq!(failed(twice), Some(vec![false, true, false]));
+    let all = r#"{"batchItemFailures":[{"itemIdentifier":"c"},{"itemIdentifier":"a"},{"itemIdentifier":"b"}]}"#;
+    assert_eq!(failed(all), Some(vec![true; 3]));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read(payload in prop::collection::vec(any::<u8>(), 0..200)) {
+        read(&payload, &slips());
+    }
+
+    #[test]
+    fn any_items_are_read(items in "[\\[\\]{}:,\"a-cnul0-9]{0,60}") {
+        read(format!("{{\"batchItemFailures\":{items}}}").as_bytes(), &slips());
+    }
+}
+
+#[test]
+fn depth_is_no_way_to_exhaust_the_stack() {
+    assert_eq!(failed(&"[".repeat(100_000)), None);
+}

@@ -1,1 +1,207 @@
-//! Tests.
+//! Whole batches on a function that is played.
+
+use super::*;
+use dispatcher_guest::lambda::{DidNotRun, Invocation};
+use proptest::prelude::*;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+type Answer = Result<Response, InvokeError>;
+
+/// A function that waits until `together` invocations are under way.
+struct Played<F> {
+    answer: F,
+    together: usize,
+    under_way: Cell<usize>,
+    payloads: RefCell<Vec<Vec<String>>>,
+    lines: RefCell<Vec<String>>,
+}
+
+impl<F: Fn(&[String], usize) -> Answer> Played<F> {
+    fn new(together: usize, answer: F) -> Self {
+        Self {
+            answer,
+            together,
+            under_way: Cell::new(0),
+            payloads: RefCell::default(),
+            lines: RefCell::default(),
+        }
+    }
+}
+
+impl<F: Fn(&[String], usize) -> Answer> Host for Played<F> {
+    async fn invoke(&self, request: Request) -> Answer {
+        let event: serde_json::Value = serde_json::from_slice(&request.payload).expect("JSON");
+        let records = event["Records"].as_array().expect("a list");
+        let id = |record: &serde_json::Value| record["messageId"].as_str().expect("text").into();
+        let ids: Vec<String> = records.iter().map(id).collect();
+        self.payloads.borrow_mut().push(ids.clone());
+        self.under_way.set(self.under_way.get() + 1);
+        poll_fn(|_| match self.under_way.get() >= self.together {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+        (self.answer)(&ids, request.payload.len())
+    }
+
+    fn now(&self) -> u64 {
+        1000
+    }
+
+    fn log(&self, line: &str) {
+        self.lines.borrow_mut().push(line.into());
+    }
+}
+
+/// Runs a delivery; what waits is polled a few times more.
+fn run<F: Fn(&[String], usize) -> Answer>(
+    messages: Vec<Message>,
+    partial_failures: bool,
+    host: &Played<F>,
+) -> Vec<(String, Failure)> {
+    let settings = Settings {
+        function: "f".into(),
+        invocation: Invocation::RequestResponse,
+        partial_failures,
+    };
+    let mut delivery = pin!(deliver(messages, &settings, host));
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..10 {
+        if let Poll::Ready(failed) = delivery.as_mut().poll(&mut context) {
+            return failed.into_iter().map(|f| (f.id, f.failure)).collect();
+        }
+    }
+    panic!("it waits for ever");
+}
+
+fn message(id: &str, group: Option<&str>, bytes: usize) -> Message {
+    Message {
+        id: id.into(),
+        body: "x".repeat(bytes),
+        source: "local:default".into(),
+        group: group.map(Into::into),
+        deadline: 3000,
+        ..Message::default()
+    }
+}
+
+fn done() -> Answer {
+    Ok(Response {
+        payload: Vec::new(),
+        function_error: None,
+        log_tail: None,
+        executed_version: None,
+    })
+}
+
+fn throttled() -> Answer {
+    Err(InvokeError::DidNotRun(DidNotRun {
+        reason: "slow down".into(),
+        retry_after: None,
+    }))
+}
+
+const BIG: usize = 4 * 1024 * 1024;
+
+#[test]
+fn parts_without_an_order_go_side_by_side() {
+    let host = Played::new(3, |_, _| done());
+    let batch = ["a", "b", "c"].map(|id| message(id, None, BIG));
+    assert_eq!(run(batch.into(), false, &host), []);
+    assert_eq!(host.payloads.take(), [["a"], ["b"], ["c"]]);
+}
+
+#[test]
+fn ordered_parts_stop_at_the_first_failure() {
+    let at_once = || Failure::retry_after(Duration::ZERO);
+    let busy = || Failure::busy("function f: slow down");
+    let lost = || Err(InvokeError::MayHaveRun("reset".into()));
+    let cases: [(fn() -> Answer, Failure, Failure); 2] = [
+        (throttled, busy(), busy()),
+        (
+            lost,
+            Failure::retry_after(Duration::from_secs(2)),
+            at_once(),
+        ),
+    ];
+    for (answer, failure, behind) in cases {
+        let host = Played::new(
+            1,
+            |ids: &[String], _| if ids == ["b"] { answer() } else { done() },
+        );
+        let batch = ["a", "b", "c"].map(|id| message(id, Some("g"), BIG));
+        let expected = [("b".into(), failure), ("c".into(), behind)];
+        assert_eq!(run(batch.into(), false, &host), expected);
+        assert_eq!(host.payloads.take(), [["a"], ["b"]]);
+    }
+}
+
+#[test]
+fn one_that_can_never_fit_is_rejected_alone() {
+    let host = Played::new(1, |_, _| done());
+    let batch = vec![
+        message("a", None, 10),
+        message("b", None, 2 * BIG),
+        message("c", None, 10),
+    ];
+    let failed = run(batch, false, &host);
+    let [(id, Failure::Reject(why))] = &failed[..] else {
+        panic!("{failed:?}");
+    };
+    assert_eq!(id, "b");
+    assert!(
+        why.contains("at most 6291456") && why.contains("838"),
+        "{why}"
+    );
+    assert_eq!(host.payloads.take(), [["a"], ["c"]]);
+}
+
+#[test]
+fn what_lambda_finds_too_large_is_halved() {
+    let limit = 700;
+    let host = Played::new(1, |_, bytes| match bytes > limit {
+        true => Err(InvokeError::TooLarge("too much".into())),
+        false => done(),
+    });
+    let batch = vec![
+        message("a", None, 0),
+        message("b", None, 0),
+        message("c", None, 0),
+        message("d", None, limit),
+    ];
+    let reject = Failure::reject("function f: too much");
+    assert_eq!(run(batch, false, &host), [("d".to_owned(), reject)]);
+    let all = [
+        &["a", "b", "c", "d"][..],
+        &["a", "b"],
+        &["c", "d"],
+        &["c"],
+        &["d"],
+    ];
+    assert_eq!(host.payloads.take(), all);
+}
+
+proptest! {
+    #[test]
+    fn every_message_is_answered_once(sizes in prop::collection::vec(0_usize..3000, 1..12), ordered: bool, limit in 300_usize..9000, bad in 0_usize..12) {
+        let host = Played::new(1, |ids: &[String], bytes| match bytes > limit {
+            true => Err(InvokeError::TooLarge("too much".into())),
+            false if ids.contains(&bad.to_string()) => throttled(),
+            false => done(),
+        });
+        let group = ordered.then_some("g");
+        let batch = sizes.iter().enumerate();
+        let batch = batch.map(|(id, bytes)| message(&id.to_string(), group, *bytes)).collect();
+        let failed = run(batch, true, &host);
+        let ids: Vec<usize> = failed.iter().map(|(id, _)| id.parse().expect("a number")).collect();
+        prop_assert!(ids.is_sorted_by(|a, b| a < b), "{ids:?}");
+        prop_assert_eq!(ids.contains(&bad), bad < sizes.len());
+        if ordered && !ids.is_empty() {
+            prop_assert_eq!(ids.clone(), (ids[0]..sizes.len()).collect::<Vec<_>>());
+        }
+    }
+}

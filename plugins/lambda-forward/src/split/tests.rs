@@ -1,1 +1,103 @@
-//! Tests.
+//! Nothing is lost, doubled, reordered or too large.
+
+use super::*;
+use proptest::prelude::*;
+
+fn message(id: usize, body: String) -> Message {
+    Message {
+        id: id.to_string(),
+        body,
+        source: "local:default".into(),
+        ..Message::default()
+    }
+}
+
+/// The ids and bodies of an event, as any JSON reader finds them.
+fn records(payload: &[u8]) -> Vec<(String, String)> {
+    let event: serde_json::Value = serde_json::from_slice(payload).expect("JSON");
+    let records = event["Records"].as_array().expect("a list");
+    let text = |value: &serde_json::Value| value.as_str().expect("a text").to_owned();
+    let both = |record: &serde_json::Value| (text(&record["messageId"]), text(&record["body"]));
+    records.iter().map(both).collect()
+}
+
+fn ids(slips: &[Slip]) -> Vec<String> {
+    slips.iter().map(|slip| slip.id.clone()).collect()
+}
+
+#[test]
+fn the_limit_itself_fits() {
+    let whole = |limit| plan(vec![message(0, "\"\n\u{1}ä".into())], limit);
+    let Some(Step::Invoke(part)) = whole(usize::MAX).pop() else {
+        panic!("one part");
+    };
+    let bytes = part.payload.len();
+    assert!(matches!(&whole(bytes)[..], [Step::Invoke(_)]));
+    let step = whole(bytes - 1);
+    assert!(
+        matches!(step[..], [Step::Oversized(_, is)] if is == bytes),
+        "{step:?}"
+    );
+}
+
+#[test]
+fn no_messages_make_no_event() {
+    assert!(plan(Vec::new(), 1000).is_empty());
+}
+
+#[test]
+fn one_message_has_no_halves() {
+    let Some(Step::Invoke(one)) = plan(vec![message(0, String::new())], 10_000).pop() else {
+        panic!("one part");
+    };
+    assert_eq!(one.spare(), None);
+}
+
+proptest! {
+    #[test]
+    fn a_batch_is_split_without_loss(bodies in prop::collection::vec(any::<String>(), 0..20), limit in 200_usize..3000) {
+        let batch = || bodies.iter().cloned().enumerate().map(|(id, body)| message(id, body));
+        let mut found = Vec::new();
+        let steps = plan(batch().collect(), limit);
+        for (at, step) in steps.iter().enumerate() {
+            match step {
+                Step::Invoke(part) => {
+                    prop_assert!(part.payload.len() <= limit);
+                    let records = records(&part.payload);
+                    let told: Vec<_> = records.iter().map(|(id, _)| id.clone()).collect();
+                    prop_assert_eq!(ids(&part.slips), told);
+                    // No part could have taken the next one's first message too.
+                    if let Some(Step::Invoke(next)) = steps.get(at + 1) {
+                        let first = next.ends[0] - HEAD.len();
+                        prop_assert!(part.payload.len() + 1 + first > limit);
+                    }
+                    found.extend(records);
+                }
+                Step::Oversized(slip, bytes) => {
+                    prop_assert!(*bytes > limit);
+                    let body = bodies[slip.id.parse::<usize>().expect("a number")].clone();
+                    found.push((slip.id.clone(), body));
+                }
+            }
+        }
+        let sent: Vec<_> = batch().map(|message| (message.id, message.body)).collect();
+        prop_assert_eq!(found, sent);
+    }
+
+    #[test]
+    fn halves_are_what_the_whole_was(bodies in prop::collection::vec(any::<String>(), 2..9)) {
+        let batch = bodies.iter().cloned().enumerate().map(|(id, body)| message(id, body));
+        let Some(Step::Invoke(whole)) = plan(batch.collect(), usize::MAX).pop() else {
+            panic!("one part");
+        };
+        let payload = whole.spare().expect("several messages");
+        let all = records(&payload);
+        let (first, second) = whole.halves(&payload);
+        prop_assert_eq!(first.slips.len(), bodies.len() / 2);
+        let mut both = records(&first.payload);
+        both.extend(records(&second.payload));
+        prop_assert_eq!(both, all);
+        let all = plan(bodies.iter().take(first.slips.len()).cloned().enumerate().map(|(id, body)| message(id, body)).collect(), usize::MAX);
+        prop_assert_eq!(all, vec![Step::Invoke(first)]);
+    }
+}
