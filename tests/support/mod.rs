@@ -2,6 +2,10 @@
 //! the program's own, and a proxy that breaks things. Knows no single test.
 
 pub mod child;
+pub mod cloudwatch;
+pub mod faulty_lambda;
+pub mod http;
+pub mod lambda;
 pub mod proxy;
 pub mod servers;
 pub mod sqs;

@@ -1,6 +1,7 @@
 //! A proxy on the loopback interface that breaks what passes: refuses, holds, delays or cuts
 //! connections, or answers chosen requests itself. One request per connection, so that a change
-//! takes effect at once. Knows HTTP/1.1 with `Content-Length` and AWS's `X-Amz-Target`.
+//! takes effect at once. Knows HTTP/1.1 with `Content-Length`. A request's target is its
+//! `X-Amz-Target`, or its method and path where the service has none, as Lambda and CloudWatch.
 
 use crate::PATIENCE;
 use std::collections::VecDeque;
@@ -100,7 +101,7 @@ impl Proxy {
             .wait(|state| (state.listening == listening).then_some(()));
     }
 
-    /// Answers the next `count` requests whose `X-Amz-Target` contains `target` with this status
+    /// Answers the next `count` requests whose target contains `target` with this status
     /// and JSON. They do not reach the server.
     pub fn answer_next(&self, count: usize, target: &str, status: u16, body: &str) {
         let rule = Rule {
@@ -325,7 +326,10 @@ impl Request {
         Ok(Some(Self {
             head: head.into_bytes(),
             body,
-            target: header("x-amz-target").unwrap_or_default().to_owned(),
+            target: header("x-amz-target")
+                .or_else(|| text.lines().next())
+                .unwrap_or_default()
+                .to_owned(),
         }))
     }
 }
