@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use zip::write::SimpleFileOptions;
 
 /// What the function does with each record's body, `VERB` or `VERB:ARGUMENT`:
-/// `raise:TEXT` raises after a printed line; `fail-until:N` lists the record as failed until its
-/// receive count is N; `sleep:MS` sleeps; anything else is done. A line of the record is written at
+/// `raise-until:N` prints a line and raises until the receive count is N; `fail-until:N` lists the
+/// record as failed until then; `sleep:MS` sleeps; anything else is done. A line of the record is written at
 /// once with `O_APPEND`, so that environments which run side by side do not mix theirs.
 const HANDLER: &str = r#"
 import json, os, time
@@ -36,9 +36,9 @@ def handle(event, context):
         received = int(message["attributes"]["ApproximateReceiveCount"])
         if verb == "sleep":
             time.sleep(int(argument) / 1000)
-        elif verb == "raise":
-            print("about to raise " + argument)
-            raise Mishap(argument)
+        elif verb == "raise-until" and received < int(argument):
+            print("about to raise at " + str(received))
+            raise Mishap("not before " + argument)
         elif verb == "fail-until" and received < int(argument):
             failures.append({"itemIdentifier": message["messageId"]})
     return {"batchItemFailures": failures}
@@ -220,7 +220,7 @@ mod tests {
         let answer = invoke("fail-until:2", 1, None).await.expect("answered");
         let payload = answer.payload.expect("a payload").into_inner();
         assert!(String::from_utf8_lossy(&payload).contains(r#""itemIdentifier": "m""#));
-        let answer = invoke("raise:too bad", 1, Some("live")).await;
+        let answer = invoke("raise-until:2", 1, Some("live")).await;
         let answer = answer.expect("answered");
         assert_eq!(answer.function_error.as_deref(), Some("Unhandled"));
         assert!(answer.log_result.is_some(), "{answer:?}");
