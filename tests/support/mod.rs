@@ -4,6 +4,8 @@
 pub mod child;
 pub mod cloudwatch;
 pub mod faulty_lambda;
+#[cfg(test)]
+mod faulty_lambda_tests;
 pub mod http;
 pub mod lambda;
 pub mod proxy;

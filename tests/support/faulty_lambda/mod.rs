@@ -1,6 +1,7 @@
 //! A Lambda on a socket that throttles and breaks as AWS does and as no emulator would, as a script
 //! tells it, and counts what every message went through. Executes nothing: *executed* is what it
-//! says it did. Cheap enough for 10,000 invocations at once. Knows no client.
+//! says it did. Cheap enough for 10,000 invocations at once. Knows no client, and nothing of this
+//! crate: the benchmarks compile it too.
 
 mod http;
 mod record;
@@ -15,7 +16,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
@@ -49,9 +50,15 @@ impl FaultyLambda {
             .enable_all()
             .build()
             .expect("a runtime");
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let listener = {
+            let _inside = runtime.enter();
+            let socket = TcpSocket::new_v4().expect("a socket");
+            let any = (Ipv4Addr::LOCALHOST, 0).into();
+            socket.bind(any).expect("a free port");
+            // Thousands may connect at once.
+            socket.listen(4_096).expect("it is bound")
+        };
         let address = listener.local_addr().expect("it is bound");
-        listener.set_nonblocking(true).expect("a socket");
         let shared = Arc::new(Shared {
             state: Mutex::new(State::new()),
             changed: Condvar::new(),
@@ -136,8 +143,7 @@ impl Shared {
     }
 }
 
-async fn accept(listener: std::net::TcpListener, shared: Arc<Shared>) {
-    let listener = TcpListener::from_std(listener).expect("a runtime");
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     while let Ok((stream, _)) = listener.accept().await {
         let shared = Arc::clone(&shared);
         // A broken connection is what this is for: the test sees it from the other side.
@@ -241,6 +247,3 @@ async fn invoke(
     shared.update(State::end);
     step.answer_to(connection, invocation.event, tail).await
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,12 +1,14 @@
 //! The fake tells what AWS's own client understands.
 
-use super::*;
+use crate::faulty_lambda::{FaultyLambda, Invocation, Record, Step, mixed};
 use crate::sqs::configuration;
 use aws_sdk_lambda::Client;
 use aws_sdk_lambda::error::SdkError;
 use aws_sdk_lambda::operation::invoke::{InvokeError, InvokeOutput};
 use aws_sdk_lambda::primitives::Blob;
 use aws_sdk_lambda::types::LogType;
+use serde_json::json;
+use std::sync::Arc;
 
 async fn invoke(
     lambda: &FaultyLambda,
@@ -105,7 +107,7 @@ async fn what_breaks_looks_broken_and_is_counted() {
             .is_resource_not_found_exception()
     );
     lambda.set_missing(false);
-    let large = invoke(&lambda, "x".repeat(MOST[0] + 1)).await;
+    let large = invoke(&lambda, "x".repeat(6_291_457)).await;
     let large = large.expect_err("too large").into_service_error();
     assert!(large.is_request_too_large_exception());
     assert_eq!(lambda.state().refused, 2);
