@@ -262,9 +262,6 @@ async fn batches_survive_a_mix_of_faults() {
 async fn a_plugin_may_invoke_only_what_is_lent_to_it() {
     let (server, name, url) = queue("lent", &[("VisibilityTimeout", "30")]).await;
     let lambda = Arc::new(FaultyLambda::start());
-    server
-        .send_many(&url, ["allowed-1", "another"].map(String::from))
-        .await;
     let more = [
         &["--queues", name.as_str(), "--poll-for", "1"][..],
         &["--allow-lambda", "allowed-*", "--admin", "127.0.0.1:0"],
@@ -274,6 +271,11 @@ async fn a_plugin_may_invoke_only_what_is_lent_to_it() {
         .aws(&MiniStack::shared().url())
         .env("AWS_ENDPOINT_URL_LAMBDA", &lambda.url())
         .start();
+    // A refusal closes the route; what is allowed goes before.
+    server.send_many(&url, ["allowed-1".to_owned()]).await;
+    wait(&lambda, |state| (state.invocations == 1).then_some(())).await;
+    server.wait_until_empty(&url).await;
+    server.send_many(&url, ["another".to_owned()]).await;
     let refusal = running.wait_for_line(|line| line.contains("another"));
     assert!(
         ["WARN", "ERROR"].contains(&&*field(&refusal, "level")),
@@ -286,7 +288,6 @@ async fn a_plugin_may_invoke_only_what_is_lent_to_it() {
     };
     let metrics = http::get(&metrics);
     assert!(counted(&metrics.body), "{}", metrics.body);
-    wait(&lambda, |state| (state.invocations == 1).then_some(())).await;
     running.signal(dispatcher_tests::child::Signal::KILL);
     running.wait_exit();
     assert_eq!(lambda.state().invocations, 1, "the other one never left");
