@@ -2,6 +2,12 @@
 //! the program's own, and a proxy that breaks things. Knows no single test.
 
 pub mod child;
+pub mod cloudwatch;
+pub mod faulty_lambda;
+#[cfg(test)]
+mod faulty_lambda_tests;
+pub mod http;
+pub mod lambda;
 pub mod proxy;
 pub mod servers;
 pub mod sqs;

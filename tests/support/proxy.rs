@@ -1,8 +1,10 @@
 //! A proxy on the loopback interface that breaks what passes: refuses, holds, delays or cuts
 //! connections, or answers chosen requests itself. One request per connection, so that a change
-//! takes effect at once. Knows HTTP/1.1 with `Content-Length` and AWS's `X-Amz-Target`.
+//! takes effect at once. Knows HTTP/1.1 with `Content-Length`. A request's target is its
+//! `X-Amz-Target`, or its method and path where the service has none, as Lambda and CloudWatch.
 
 use crate::PATIENCE;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -47,8 +49,29 @@ struct State {
     listening: bool,
     ended: bool,
     rules: VecDeque<Rule>,
-    /// The target of every request so far.
-    seen: Vec<String>,
+    /// Every request so far.
+    seen: Vec<Seen>,
+}
+
+/// A request that came.
+#[derive(Debug)]
+struct Seen {
+    target: String,
+    body: Vec<u8>,
+    /// Whether the server has answered.
+    answered: bool,
+    /// Whether that answer was an empty JSON object.
+    nothing: bool,
+}
+
+impl Seen {
+    fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.body)
+    }
+
+    fn is(&self, target: &str, body: &str) -> bool {
+        self.target.contains(target) && self.text().contains(body)
+    }
 }
 
 /// An answer that is given instead of the server's.
@@ -100,7 +123,7 @@ impl Proxy {
             .wait(|state| (state.listening == listening).then_some(()));
     }
 
-    /// Answers the next `count` requests whose `X-Amz-Target` contains `target` with this status
+    /// Answers the next `count` requests whose target contains `target` with this status
     /// and JSON. They do not reach the server.
     pub fn answer_next(&self, count: usize, target: &str, status: u16, body: &str) {
         let rule = Rule {
@@ -120,6 +143,31 @@ impl Proxy {
     /// How many requests with such a target have come so far.
     pub fn seen(&self, target: &str) -> usize {
         count(&self.shared.lock(), target)
+    }
+
+    /// The requests so far whose target and body contain these words: the body of each, and
+    /// whether the server has answered it.
+    pub fn requests(&self, target: &str, body: &str) -> Vec<(String, bool)> {
+        let state = self.shared.lock();
+        let seen = state.seen.iter().filter(|seen| seen.is(target, body));
+        seen.map(|seen| (seen.text().into_owned(), seen.answered))
+            .collect()
+    }
+
+    /// How many of those with such a target the server has answered with an empty JSON object, as
+    /// SQS answers a receive that brings nothing.
+    pub fn answered_with_nothing(&self, target: &str) -> usize {
+        let state = self.shared.lock();
+        let seen = state.seen.iter().filter(|seen| seen.is(target, ""));
+        seen.filter(|seen| seen.nothing).count()
+    }
+
+    /// Waits until a request whose target and body contain these words has come.
+    pub fn wait_until_asked(&self, target: &str, body: &str) {
+        self.shared.wait(|state| {
+            let mut seen = state.seen.iter();
+            seen.any(|seen| seen.is(target, body)).then_some(())
+        });
     }
 
     /// Waits until so many requests with such a target have come since the start.
@@ -143,7 +191,7 @@ fn count(state: &State, target: &str) -> usize {
     state
         .seen
         .iter()
-        .filter(|seen| seen.contains(target))
+        .filter(|seen| seen.target.contains(target))
         .count()
 }
 
@@ -222,7 +270,7 @@ impl Shared {
         let Some(request) = Request::read(&mut client)? else {
             return Ok(());
         };
-        let canned = self.note(&request.target);
+        let (number, canned) = self.note(&request);
         if let Some(answer) = canned {
             return client.write_all(answer.as_bytes());
         }
@@ -235,17 +283,29 @@ impl Shared {
         server.write_all(&request.body)?;
         let mut answer = Vec::new();
         server.read_to_end(&mut answer)?;
+        let nothing = answer.ends_with(b"\r\n\r\n{}");
+        self.update(|state| {
+            state.seen[number].answered = true;
+            state.seen[number].nothing = nothing;
+        });
         if mode == Mode::Cut {
             return Ok(());
         }
         client.write_all(&answer)
     }
 
-    /// Counts a request; the answer that a rule has for it.
-    fn note(&self, target: &str) -> Option<String> {
-        let mut answer = None;
+    /// Counts a request: its number, and the answer that a rule has for it.
+    fn note(&self, request: &Request) -> (usize, Option<String>) {
+        let (mut number, mut answer) = (0, None);
+        let target = &request.target;
         self.update(|state| {
-            state.seen.push(target.to_owned());
+            number = state.seen.len();
+            state.seen.push(Seen {
+                target: target.clone(),
+                body: request.body.clone(),
+                answered: false,
+                nothing: false,
+            });
             let rule = state.rules.iter_mut();
             let rule = rule.filter(|rule| rule.left > 0 && target.contains(&rule.target));
             if let Some(rule) = rule.into_iter().next() {
@@ -253,7 +313,7 @@ impl Shared {
                 answer = Some(rule.answer());
             }
         });
-        answer
+        (number, answer)
     }
 
     /// The mode once it is no longer to hold.
@@ -325,7 +385,10 @@ impl Request {
         Ok(Some(Self {
             head: head.into_bytes(),
             body,
-            target: header("x-amz-target").unwrap_or_default().to_owned(),
+            target: header("x-amz-target")
+                .or_else(|| text.lines().next())
+                .unwrap_or_default()
+                .to_owned(),
         }))
     }
 }

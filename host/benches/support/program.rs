@@ -97,13 +97,21 @@ impl Program {
 
     /// Resident memory now, and at most so far, in MiB.
     pub fn memory(&self) -> (f64, f64) {
+        let mib = |name: &str| self.status(name) / 1024.0;
+        (mib("VmRSS:"), mib("VmHWM:"))
+    }
+
+    /// How many threads it has.
+    pub fn threads(&self) -> f64 {
+        self.status("Threads:")
+    }
+
+    /// A number of /proc/PID/status.
+    fn status(&self, name: &str) -> f64 {
         let text = self.proc("status");
-        let of = |name: &str| -> f64 {
-            let line = text.lines().find_map(|line| line.strip_prefix(name));
-            let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-            kib.expect("a size") / 1024.0
-        };
-        (of("VmRSS:"), of("VmHWM:"))
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        number.expect("a number")
     }
 
     fn proc(&self, file: &str) -> String {

@@ -1,0 +1,294 @@
+//! What happens to messages when Lambda throttles, breaks or hides whether it ran: each is executed
+//! at least once, and again only if the caller could not know or the function itself failed. The
+//! proof is in the receive counts: an invocation that repeats a receive count came within the lease
+//! of one before it, which only a throttle allows.
+
+use crate::lambda_scene::{admin, forward_to, queue, queue_with_redrive, stop, wait};
+use crate::scene::{field, run};
+use dispatcher_tests::child::Stream;
+use dispatcher_tests::faulty_lambda::{FaultyLambda, Seen, State, Step, mixed};
+use dispatcher_tests::http;
+use dispatcher_tests::proxy::Proxy;
+use dispatcher_tests::servers::MiniStack;
+use dispatcher_tests::sqs::Counts;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn bodies(count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(|n| format!("n{n}"))
+}
+
+/// A function that throttles the first three invocations of each message, on a queue that gives up
+/// a message that is received twice.
+async fn throttled(messages: usize, more: &[&str]) -> State {
+    let ((server, name, url), dead) = queue_with_redrive("throttles", 1, "30").await;
+    let lambda = Arc::new(FaultyLambda::start());
+    lambda.script(|invocation| match invocation.before() {
+        0..3 => Step::throttle(),
+        _ => Step::answer("null"),
+    });
+    server.send_many(&url, bodies(messages)).await;
+    let mut running = forward_to(&lambda, &name, more).start();
+    let all = move |state: &State| (state.executed() == messages).then_some(());
+    wait(&lambda, all).await;
+    server.wait_until_empty(&url).await;
+    stop(&mut running);
+    let dead = server.counts(&dead).await;
+    assert_eq!(dead, Counts::default(), "nothing is dead-lettered");
+    lambda.state()
+}
+
+fn each_ran_once_in_its_first_lease(state: &State, messages: usize) {
+    assert_eq!(state.seen.len(), messages);
+    for seen in state.seen.values() {
+        assert_eq!(seen.executed, 1, "{seen:?}");
+        assert_eq!(seen.receive_counts, [1, 1, 1, 1], "{seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn lesson_17_throttles_spend_no_receive_and_dead_letter_nothing() {
+    let state = throttled(200, &["--concurrency", "50"]).await;
+    each_ran_once_in_its_first_lease(&state, 200);
+}
+
+#[tokio::test]
+async fn lesson_17_a_concurrency_of_one_is_enough() {
+    let state = throttled(3, &["--concurrency", "1"]).await;
+    each_ran_once_in_its_first_lease(&state, 3);
+    assert_eq!(state.most_in_flight, 1);
+}
+
+#[tokio::test]
+async fn lesson_18_a_slow_function_is_invoked_once_and_keeps_its_lease() {
+    let (server, name, url) = queue("slow", &[("VisibilityTimeout", "2")]).await;
+    let lambda = Arc::new(FaultyLambda::start());
+    lambda.set_timeout(60);
+    lambda.script(|_| Step::Answer(Duration::from_secs(7), "null".into()));
+    server.send_many(&url, bodies(3)).await;
+    let mut running = forward_to(&lambda, &name, &[]).start();
+    server.wait_until_empty(&url).await;
+    stop(&mut running);
+    for seen in lambda.state().seen.values() {
+        assert_eq!((seen.invoked, seen.executed), (1, 1), "{seen:?}");
+    }
+}
+
+/// What becomes of a message whose first invocation is befallen by this.
+async fn befallen(first: Step) -> Seen {
+    let (server, name, url) = queue("befallen", &[("VisibilityTimeout", "3")]).await;
+    let lambda = Arc::new(FaultyLambda::start());
+    lambda.set_timeout(1);
+    lambda.script(move |invocation| match invocation.before() {
+        0 => first.clone(),
+        _ => Step::answer("null"),
+    });
+    server.send_many(&url, ["n".to_owned()]).await;
+    let mut running = forward_to(&lambda, &name, &[]).start();
+    server.wait_until_empty(&url).await;
+    stop(&mut running);
+    let seen = lambda.state().of("n").cloned();
+    seen.expect("it was invoked")
+}
+
+/// Each invocation belongs to a delivery of its own.
+fn never_twice_in_a_lease(seen: &Seen, executed: u32) {
+    assert_eq!(seen.receive_counts, [1, 2], "{seen:?}");
+    assert_eq!(seen.executed, executed, "{seen:?}");
+}
+
+#[tokio::test]
+async fn lesson_18_an_answer_that_never_comes_is_not_asked_for_again_within_the_lease() {
+    never_twice_in_a_lease(&befallen(Step::Never).await, 2);
+}
+
+#[tokio::test]
+async fn lesson_18_a_reset_connection_is_not_tried_again_within_the_lease() {
+    never_twice_in_a_lease(&befallen(Step::Reset { ran: true }).await, 2);
+    never_twice_in_a_lease(&befallen(Step::Reset { ran: false }).await, 1);
+}
+
+#[tokio::test]
+async fn lesson_18_half_an_answer_is_not_tried_again_within_the_lease() {
+    never_twice_in_a_lease(&befallen(Step::Half).await, 2);
+}
+
+#[tokio::test]
+async fn lesson_18_a_server_error_is_not_tried_again_within_the_lease() {
+    never_twice_in_a_lease(&befallen(Step::Break { ran: true }).await, 2);
+    never_twice_in_a_lease(&befallen(Step::Break { ran: false }).await, 1);
+}
+
+#[tokio::test]
+async fn a_retry_after_is_heard_and_spends_no_receive() {
+    let seen = befallen(Step::Throttle {
+        reason: "CallerRateLimitExceeded",
+        retry_after: Some(1),
+    })
+    .await;
+    assert_eq!(
+        (seen.receive_counts.as_slice(), seen.executed),
+        (&[1, 1][..], 1)
+    );
+}
+
+fn said(running: &dispatcher_tests::child::Running, part: &str) -> usize {
+    let text = running.text(Stream::Err);
+    text.lines().filter(|line| line.contains(part)).count()
+}
+
+#[tokio::test]
+async fn a_function_that_is_deleted_stops_receiving_until_it_is_back() {
+    let ((server, name, url), dead) = queue_with_redrive("deleted", 1, "30").await;
+    let lambda = Arc::new(FaultyLambda::start());
+    let proxy = Proxy::before(MiniStack::shared().address());
+    let more = ["--admin", "127.0.0.1:0", "--concurrency", "2"];
+    let mut running = forward_to(&lambda, &name, &more)
+        .env("AWS_ENDPOINT_URL", &proxy.url())
+        .start();
+    let ready = format!("{}/readyz", admin(&running));
+    server.send_many(&url, ["before".to_owned()]).await;
+    wait(&lambda, |state| (state.executed() == 1).then_some(())).await;
+    assert_eq!(http::wait_for_status(&ready, 200).status, 200);
+
+    lambda.set_missing(true);
+    server.send_many(&url, bodies(20)).await;
+    wait(&lambda, |state| (state.refused >= 2).then_some(())).await;
+    let red = http::wait_for_status(&ready, 503);
+    assert!(
+        red.body.contains("not found") || red.body.contains("f"),
+        "{red:?}"
+    );
+    // What was under way when the route closed has come back by the time of another try.
+    let refused = lambda.state().refused;
+    wait(&lambda, move |state| {
+        (state.refused > refused + 1).then_some(())
+    })
+    .await;
+    let receives = proxy.seen("ReceiveMessage");
+    let refused = lambda.state().refused;
+    wait(&lambda, move |state| {
+        (state.refused > refused).then_some(())
+    })
+    .await;
+    assert_eq!(
+        proxy.seen("ReceiveMessage"),
+        receives,
+        "nothing is received"
+    );
+    assert!(
+        said(&running, "Function not found") <= 1,
+        "one line a minute"
+    );
+
+    lambda.set_missing(false);
+    wait(&lambda, |state| (state.executed() == 21).then_some(())).await;
+    http::wait_for_status(&ready, 200);
+    server.wait_until_empty(&url).await;
+    stop(&mut running);
+    for seen in lambda.state().seen.values() {
+        assert_eq!((seen.executed, seen.receive_counts.last()), (1, Some(&1)));
+    }
+    assert_eq!(server.counts(&dead).await, Counts::default());
+}
+
+#[tokio::test]
+async fn a_denied_invocation_closes_the_route_and_spends_no_receive() {
+    let ((server, name, url), _) = queue_with_redrive("denied", 1, "30").await;
+    let lambda = Arc::new(FaultyLambda::start());
+    lambda.script(|invocation| match invocation.number {
+        0 => Step::Deny,
+        _ => Step::answer("null"),
+    });
+    server.send_many(&url, bodies(3)).await;
+    let mut running = forward_to(&lambda, &name, &[]).start();
+    running.wait_for_line(|line| line.contains("not authorized"));
+    server.wait_until_empty(&url).await;
+    stop(&mut running);
+    for seen in lambda.state().seen.values() {
+        assert_eq!((seen.executed, seen.receive_counts.last()), (1, Some(&1)));
+    }
+}
+
+/// So many messages through a function of which every twentieth invocation goes wrong.
+async fn mix(messages: usize, seed: u64, more: &[&str]) {
+    let (server, name, url) = queue("mix", &[("VisibilityTimeout", "8")]).await;
+    let lambda = Arc::new(FaultyLambda::start());
+    lambda.script(mixed(seed, 5));
+    server.send_many(&url, bodies(messages)).await;
+    let mut running = forward_to(&lambda, &name, more).start();
+    let all = move |state: &State| (state.executed() == messages).then_some(());
+    wait(&lambda, all).await;
+    server.wait_until_empty(&url).await;
+    stop(&mut running);
+    let state = lambda.state();
+    assert_eq!(state.seen.len(), messages);
+    let (mut faults, mut twice) = (0, 0);
+    for seen in state.seen.values() {
+        let spent = seen.unknown + seen.failed;
+        assert!(
+            (1..=1 + spent).contains(&seen.executed),
+            "ran again without need: {seen:?}"
+        );
+        assert_eq!(
+            seen.receive_counts.last(),
+            Some(&(1 + spent)),
+            "a receive was spent by what proved that nothing ran: {seen:?}"
+        );
+        assert_eq!(seen.invoked, 1 + spent + seen.throttled, "{seen:?}");
+        faults += spent + seen.throttled;
+        twice += seen.executed - 1;
+    }
+    assert!(faults > 0 && twice > 0, "the mix broke nothing: {state}");
+    assert_eq!(
+        server.counts(&url).await,
+        Counts::default(),
+        "none stranded"
+    );
+}
+
+#[tokio::test]
+async fn five_thousand_messages_survive_a_mix_of_faults() {
+    mix(5_000, 3, &["--concurrency", "50"]).await;
+}
+
+#[tokio::test]
+async fn batches_survive_a_mix_of_faults() {
+    let more = ["--concurrency", "20", "--batch-size", "10"];
+    mix(2_000, 4, &more).await;
+}
+
+#[tokio::test]
+async fn a_plugin_may_invoke_only_what_is_lent_to_it() {
+    let (server, name, url) = queue("lent", &[("VisibilityTimeout", "30")]).await;
+    let lambda = Arc::new(FaultyLambda::start());
+    let more = [
+        &["--queues", name.as_str(), "--poll-for", "1"][..],
+        &["--allow-lambda", "allowed-*", "--admin", "127.0.0.1:0"],
+    ]
+    .concat();
+    let mut running = run("forbidden", &more)
+        .aws(&MiniStack::shared().url())
+        .env("AWS_ENDPOINT_URL_LAMBDA", &lambda.url())
+        .start();
+    // A refusal closes the route; what is allowed goes before.
+    server.send_many(&url, ["allowed-1".to_owned()]).await;
+    wait(&lambda, |state| (state.invocations == 1).then_some(())).await;
+    server.wait_until_empty(&url).await;
+    server.send_many(&url, ["another".to_owned()]).await;
+    let refusal = running.wait_for_line(|line| line.contains("another"));
+    assert!(
+        ["WARN", "ERROR"].contains(&&*field(&refusal, "level")),
+        "{refusal}"
+    );
+    let metrics = format!("{}/metrics", admin(&running));
+    let counted = |text: &str| {
+        let mut lines = text.lines();
+        lines.any(|line| line.contains("refus") && line.trim_end().ends_with(" 1"))
+    };
+    let metrics = http::get(&metrics);
+    assert!(counted(&metrics.body), "{}", metrics.body);
+    running.signal(dispatcher_tests::child::Signal::KILL);
+    running.wait_exit();
+    assert_eq!(lambda.state().invocations, 1, "the other one never left");
+}

@@ -1,0 +1,60 @@
+//! Plain requests of a test's own: to the program's admin address, to a server's raw protocol.
+//! Knows neither.
+
+use std::time::Duration;
+use ureq::Agent;
+
+/// What came back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The status, whatever it is.
+    pub status: u16,
+    /// The body as text.
+    pub body: String,
+}
+
+fn agent() -> Agent {
+    Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(crate::PATIENCE))
+        .build()
+        .into()
+}
+
+fn answer(url: &str, got: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Answer {
+    let mut response = got.unwrap_or_else(|error| panic!("{url}: {error}"));
+    Answer {
+        status: response.status().as_u16(),
+        body: response.body_mut().read_to_string().expect("it is text"),
+    }
+}
+
+/// Gets.
+pub fn get(url: &str) -> Answer {
+    answer(url, agent().get(url).call())
+}
+
+/// Posts a text with these headers.
+pub fn post(url: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    let mut request = agent().post(url);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    answer(url, request.send(body))
+}
+
+/// Gets again and again until the status is this; for what no line tells.
+pub fn wait_for_status(url: &str, status: u16) -> Answer {
+    let deadline = std::time::Instant::now() + crate::PATIENCE;
+    loop {
+        let got = get(url);
+        if got.status == status {
+            return got;
+        }
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{url} answers {got:?} and not {status}"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
