@@ -173,10 +173,13 @@ impl Executor {
             });
             scheduler.hold(lane, again.collect(), not_before, until);
         }
-        let (limit, closed) = (scheduler.attempts_limit(), scheduler.is_closed());
+        let state = State {
+            limit: scheduler.attempts_limit(),
+            lowered: scheduler.is_lowered(),
+            closed: scheduler.is_closed(),
+        };
         drop(scheduler);
-        self.downstream
-            .note(showed, why.as_deref(), limit, closed, now);
+        self.downstream.note(showed, why.as_deref(), state, now);
         (over, after)
     }
 }

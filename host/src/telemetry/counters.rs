@@ -78,6 +78,8 @@ pub struct Counters {
     pub settle_calls: Counter,
     /// Calls to extend.
     pub extend_calls: Counter,
+    /// Calls of plugins for what they were not lent.
+    pub refused: Counter,
     /// Calls of any kind that failed as a whole.
     pub failed_calls: Counter,
 }
@@ -101,6 +103,7 @@ pub struct Snapshot {
     pub receive_calls: u64,
     pub settle_calls: u64,
     pub extend_calls: u64,
+    pub refused: u64,
     pub failed_calls: u64,
 }
 
@@ -120,6 +123,7 @@ impl Counters {
             receive_calls: self.receive_calls.get(),
             settle_calls: self.settle_calls.get(),
             extend_calls: self.extend_calls.get(),
+            refused: self.refused.get(),
             failed_calls: self.failed_calls.get(),
         }
     }

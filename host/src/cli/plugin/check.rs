@@ -3,7 +3,7 @@
 use super::super::flags::{GuestArgs, LogArgs};
 use super::super::{Typed, block_on, output};
 use super::settings;
-use crate::app::build;
+use crate::app::build::plugins;
 use crate::config::problem::Problem;
 use crate::error::{Exit, Failure};
 use crate::plugin::inspect::{self, Inspection};
@@ -55,7 +55,7 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         };
         let loaded = block_on(async {
             let runtime = Runtime::start(options, Handle::current(), Arc::new(drop))?;
-            Ok(runtime.load(file, build::options(&plugin)))
+            Ok(runtime.load(file, plugins::options(&plugin)))
         })?;
         let loaded = loaded.map_err(|error: crate::plugin::runtime::StartError| {
             Failure::new(Exit::Failed, error.to_string())
