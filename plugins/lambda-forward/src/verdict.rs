@@ -6,7 +6,6 @@ use crate::settings::Settings;
 use crate::split::Slip;
 use dispatcher_guest::Failure;
 use dispatcher_guest::lambda::{DidNotRun, InvokeError, Response};
-use std::collections::HashSet;
 use std::time::Duration;
 
 /// What befell the messages of one invocation.
@@ -72,13 +71,13 @@ fn of_response(response: &Response, settings: &Settings, slips: &[Slip]) -> Verd
 /// In an ordered group all that follow the first failure fail with it. They are not at fault, so
 /// nothing but the one before them makes them wait.
 fn keep_order(failures: &mut [Option<Failure>], slips: &[Slip]) {
-    let mut stopped = HashSet::new();
+    let mut stopped = Vec::new();
     for (failure, slip) in failures.iter_mut().zip(slips) {
         let Some(group) = &slip.group else {
             continue;
         };
         if failure.is_some() {
-            stopped.insert(group);
+            stopped.push(group);
         } else if stopped.contains(group) {
             *failure = Some(at_once());
         }
