@@ -78,7 +78,7 @@ fn keep_order(failures: &mut [Option<Failure>], slips: &[Slip]) {
         };
         if failure.is_some() {
             stopped.push(group);
-        } else if stopped.contains(group) {
+        } else if stopped.contains(&group) {
             *failure = Some(at_once());
         }
     }
