@@ -62,7 +62,7 @@ fn of_response(response: &Response, settings: &Settings, slips: &[Slip]) -> Verd
             }
         }
         Reading::Unreadable(why) => {
-            let note = journal::unreadable(function, version, &why, slips);
+            let note = journal::of_no_use(function, version, &why, slips);
             Verdicts::all(slips, Some(Failure::retry()), Some(note))
         }
     }
@@ -112,6 +112,10 @@ fn of_error(
                 failures: slips.iter().map(later).collect(),
                 note: Some(journal::may_have_run(function, &why, slips)),
             }
+        }
+        InvokeError::TooLarge(why) if slips.len() > 1 => {
+            let note = journal::of_no_use(function, None, &why, slips);
+            Verdicts::all(slips, Some(Failure::retry()), Some(note))
         }
         InvokeError::TooLarge(why) => {
             let reject = Failure::reject(named(&why));
