@@ -85,7 +85,7 @@ impl<H: Host> Courier<'_, H> {
                 settled.extend(left_behind(part.slips, &failure));
                 continue;
             }
-            let spare = part.spare();
+            let spare = part.spare(self.settings.kept());
             let request = Request {
                 function: self.settings.function.clone(),
                 invocation: self.settings.invocation,

@@ -35,8 +35,8 @@ pub fn function_error(
     text
 }
 
-/// A function whose answer is of no use.
-pub fn unreadable(function: &str, version: Option<&str>, why: &str, slips: &[Slip]) -> String {
+/// An invocation that came to nothing, and why.
+pub fn of_no_use(function: &str, version: Option<&str>, why: &str, slips: &[Slip]) -> String {
     let function = versioned(function, version);
     format!(
         "{function}, invoked with {}: {}",

@@ -6,6 +6,9 @@ use dispatcher_guest::lambda::Invocation;
 const LIMIT_SYNC: usize = 6 * 1024 * 1024;
 /// The most that it takes into its own queue, in bytes: 1 MB (Invoke's quota).
 const LIMIT_ASYNC: usize = 1024 * 1024;
+/// The largest event of which a copy is held while the function runs, in bytes. Many may run at
+/// once in one instance, and Lambda has never refused a smaller event than it says.
+const KEPT_SYNC: usize = 256 * 1024;
 
 /// What to forward to, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +69,12 @@ impl Settings {
         } else {
             LIMIT_ASYNC
         }
+    }
+
+    /// The largest event that is kept for halves, in bytes: all that are only queued, which takes
+    /// no time.
+    pub fn kept(&self) -> usize {
+        if self.waits() { KEPT_SYNC } else { LIMIT_ASYNC }
     }
 
     /// Whether the function's answer is waited for.

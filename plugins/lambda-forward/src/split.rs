@@ -108,9 +108,10 @@ impl Part {
     }
 
     /// The event again, for halves should Lambda take less than it says. None for a single
-    /// message, which has no halves.
-    pub fn spare(&self) -> Option<Vec<u8>> {
-        (self.slips.len() > 1).then(|| self.payload.clone())
+    /// message, which has no halves, and for an event above `most` bytes.
+    pub fn spare(&self, most: usize) -> Option<Vec<u8>> {
+        let kept = self.slips.len() > 1 && self.payload.len() <= most;
+        kept.then(|| self.payload.clone())
     }
 
     /// Two parts of half as many messages each, from the event that `spare` kept.

@@ -6,7 +6,6 @@ use crate::settings::Settings;
 use crate::split::Slip;
 use dispatcher_guest::Failure;
 use dispatcher_guest::lambda::{DidNotRun, InvokeError, Response};
-use std::collections::HashSet;
 use std::time::Duration;
 
 /// What befell the messages of one invocation.
@@ -63,7 +62,7 @@ fn of_response(response: &Response, settings: &Settings, slips: &[Slip]) -> Verd
             }
         }
         Reading::Unreadable(why) => {
-            let note = journal::unreadable(function, version, &why, slips);
+            let note = journal::of_no_use(function, version, &why, slips);
             Verdicts::all(slips, Some(Failure::retry()), Some(note))
         }
     }
@@ -72,14 +71,14 @@ fn of_response(response: &Response, settings: &Settings, slips: &[Slip]) -> Verd
 /// In an ordered group all that follow the first failure fail with it. They are not at fault, so
 /// nothing but the one before them makes them wait.
 fn keep_order(failures: &mut [Option<Failure>], slips: &[Slip]) {
-    let mut stopped = HashSet::new();
+    let mut stopped = Vec::new();
     for (failure, slip) in failures.iter_mut().zip(slips) {
         let Some(group) = &slip.group else {
             continue;
         };
         if failure.is_some() {
-            stopped.insert(group);
-        } else if stopped.contains(group) {
+            stopped.push(group);
+        } else if stopped.contains(&group) {
             *failure = Some(at_once());
         }
     }
@@ -113,6 +112,10 @@ fn of_error(
                 failures: slips.iter().map(later).collect(),
                 note: Some(journal::may_have_run(function, &why, slips)),
             }
+        }
+        InvokeError::TooLarge(why) if slips.len() > 1 => {
+            let note = journal::of_no_use(function, None, &why, slips);
+            Verdicts::all(slips, Some(Failure::retry()), Some(note))
         }
         InvokeError::TooLarge(why) => {
             let reject = Failure::reject(named(&why));

@@ -120,8 +120,8 @@ fn ordered_parts_stop_at_the_first_failure() {
     let at_once = || Failure::retry_after(Duration::ZERO);
     let busy = || Failure::busy("function f: slow down");
     let lost = || Err(InvokeError::MayHaveRun("reset".into()));
-    let cases: [(fn() -> Answer, Failure, Failure); 2] = [
-        (throttled, busy(), busy()),
+    let cases = [
+        (throttled as fn() -> Answer, busy(), busy()),
         (
             lost,
             Failure::retry_after(Duration::from_secs(2)),

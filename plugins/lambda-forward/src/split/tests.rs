@@ -50,7 +50,7 @@ fn one_message_has_no_halves() {
     let Some(Step::Invoke(one)) = plan(vec![message(0, String::new())], 10_000).pop() else {
         panic!("one part");
     };
-    assert_eq!(one.spare(), None);
+    assert_eq!(one.spare(usize::MAX), None);
 }
 
 proptest! {
@@ -90,7 +90,8 @@ proptest! {
         let Some(Step::Invoke(whole)) = plan(batch.collect(), usize::MAX).pop() else {
             panic!("one part");
         };
-        let payload = whole.spare().expect("several messages");
+        let payload = whole.spare(whole.payload.len()).expect("several messages");
+        prop_assert_eq!(whole.spare(payload.len() - 1), None);
         let all = records(&payload);
         let (first, second) = whole.halves(&payload);
         prop_assert_eq!(first.slips.len(), bodies.len() / 2);

@@ -138,6 +138,17 @@ fn what_did_not_run_is_busy_and_what_cannot_run_is_closed() {
 }
 
 #[test]
+fn a_batch_found_too_large_is_not_rejected_whole() {
+    let two = slips(&[("a", None), ("b", None)]);
+    let verdicts = judge(Err(InvokeError::TooLarge("too much".into())), false, &two);
+    assert_eq!(verdicts.failures, vec![Some(Failure::retry()); 2]);
+    assert_eq!(
+        verdicts.note.as_deref(),
+        Some("function f:live, invoked with messages a, b: too much")
+    );
+}
+
+#[test]
 fn what_may_have_run_comes_again_only_after_its_deadline() {
     let mut three = slips(&[("a", None), ("b", None), ("c", None)]);
     three[2].deadline = NOW - 5;
