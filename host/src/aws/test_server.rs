@@ -1,6 +1,5 @@
 //! A server that does what a test says: one act per request, in order. Knows nothing of AWS.
 
-use crate::tasks::{self, Group, Task};
 use aws_config::SdkConfig;
 use aws_sdk_lambda::config::{Credentials, Region, SharedCredentialsProvider};
 use std::collections::VecDeque;
@@ -8,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 
 /// What the server does once it has read a request.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ struct Seen {
 pub(in crate::aws) struct Server {
     address: SocketAddr,
     seen: Arc<Mutex<Seen>>,
-    _task: Task<()>,
+    _tasks: JoinSet<()>,
 }
 
 impl Server {
@@ -73,11 +73,12 @@ impl Server {
             acts: acts.into(),
             ..Seen::default()
         }));
-        let task = tasks::spawn(accept(listener, Arc::clone(&seen)));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, Arc::clone(&seen)));
         Self {
             address,
             seen,
-            _task: task,
+            _tasks: tasks,
         }
     }
 
@@ -101,7 +102,7 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
 }
 
 async fn accept(listener: TcpListener, seen: Arc<Mutex<Seen>>) {
-    let mut connections = Group::new();
+    let mut connections = JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await.expect("a connection");
         lock(&seen).connections += 1;

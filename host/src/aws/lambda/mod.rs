@@ -21,6 +21,11 @@ use aws_sdk_lambda::types::{InvocationType, LogType};
 use sort::Answer;
 use std::time::Duration;
 
+/// How long to wait for a connection: longer than elsewhere, since thousands may be made at once,
+/// and agreeing on TLS with each takes this machine's time as well. What is not connected has not
+/// run, so waiting costs nothing but time.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Whether the caller waits for the function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Invocation {
@@ -110,7 +115,7 @@ impl Lambda {
             .retry_config(RetryConfig::disabled())
             .timeout_config(
                 TimeoutConfig::builder()
-                    .connect_timeout(super::CONNECT_TIMEOUT)
+                    .connect_timeout(CONNECT_TIMEOUT)
                     .disable_read_timeout()
                     .disable_operation_timeout()
                     .disable_operation_attempt_timeout()
