@@ -1,5 +1,7 @@
 //! What an attempt costs that awaits an invocation beside thousands of others: resident memory
 //! while it waits, and time to begin and to end it, for some numbers of attempts in one instance.
+//! Memory that one row gave back helps the next, so a row is best believed alone:
+//! `cargo bench --bench waiting -- 1000`.
 
 use dispatcher::aws::lambda::{Invoke, InvokeError, Request, Response};
 use dispatcher::clock::{self, Timestamp};
@@ -42,7 +44,13 @@ impl Invoke for Held {
 fn main() {
     println!("{ATTEMPTS} attempts, each awaiting an invocation");
     println!("in one instance  instances  KiB each  begin µs  end µs");
-    for concurrency in [100, 1_000, 2_500, ATTEMPTS] {
+    let wanted = std::env::args().filter_map(|argument| argument.parse().ok());
+    let wanted: Vec<usize> = wanted.collect();
+    let all: &[usize] = match wanted.as_slice() {
+        [] => &[100, 1_000, 2_500, ATTEMPTS],
+        some => some,
+    };
+    for &concurrency in all {
         measure(concurrency);
     }
 }
