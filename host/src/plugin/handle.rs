@@ -4,28 +4,41 @@ use super::load::Plugin;
 use super::{Attempt, Handler, instance, mishap};
 use crate::clock;
 use crate::message::{Mishap, Verdict};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[async_trait::async_trait]
 impl Handler for Plugin {
     fn batch(&self) -> usize {
         self.loaded.pre.batch()
     }
 
     /// May be polled on any thread: the timers of the runtime are at hand while the guest runs.
-    async fn handle(&self, attempt: Arc<Attempt>) -> Vec<Verdict> {
+    ///
+    /// Spelt out what `async_trait` would make of it, so that an attempt that only waits for a
+    /// shared instance takes no room for what it would need in one of its own: several KiB.
+    fn handle<'a, 'b>(
+        &'a self,
+        attempt: Arc<Attempt>,
+    ) -> Pin<Box<dyn Future<Output = Vec<Verdict>> + Send + 'b>>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
         if attempt.messages.len() > self.batch() {
             let why = format!(
                 "{} messages for a plugin that takes {}",
                 attempt.messages.len(),
                 self.batch()
             );
-            return retry_all(&attempt, Mishap::Host(why));
+            return Box::pin(std::future::ready(retry_all(&attempt, Mishap::Host(why))));
         }
         match &self.loaded.shared {
-            Some(shared) => shared.handle(attempt).await,
-            None => self.loaded.runtime.host(self.attempt(&attempt)).await,
+            Some(shared) => Box::pin(shared.handle(attempt)),
+            None => Box::pin(async move {
+                let work = self.attempt(&attempt);
+                self.loaded.runtime.host(work).await
+            }),
         }
     }
 }

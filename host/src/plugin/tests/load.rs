@@ -78,10 +78,7 @@ fn an_import_that_is_not_lent() {
     let told = problems(&prebuilt("forbidden"));
     tells(
         &told,
-        &[
-            "imports dispatcher:plugin/lambda@0.1.0",
-            "allow-lambda",
-        ],
+        &["imports dispatcher:plugin/lambda@0.1.0", "allow-lambda"],
     );
 }
 
@@ -211,7 +208,7 @@ fn inspection_works_for_what_is_refused() {
             .imports
             .contains(&"dispatcher:plugin/lambda@0.1.0".to_owned())
     );
-    assert_eq!(forbidden.problems.len(), 1);
+    assert!(forbidden.problems.is_empty(), "functions may be lent to it");
     assert_eq!(look("wrong-world").kind, Kind::Component);
     assert_eq!(look("core-module").kind, Kind::CoreModule);
     assert_eq!(inspect::bytes(b"MZ").kind, Kind::Unknown);

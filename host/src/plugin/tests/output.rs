@@ -143,3 +143,26 @@ fn a_batch_is_named_by_its_first_message_and_count() {
         [line("INFO", "stdout", "m0 and 2 more", "batch of 3")]
     );
 }
+
+#[test]
+fn lines_of_a_shared_instance_belong_to_no_message() {
+    // Its driver is polled on this thread, whose log is looked at.
+    let drivers = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&drivers);
+    let keep: Spawn = Arc::new(move |future| kept.lock().unwrap().push(future));
+    let options = RuntimeOptions {
+        instances: 1,
+        max_memory: MAX_MEMORY,
+        cache: None,
+    };
+    let runtime = Runtime::start(options, timers(), keep).unwrap();
+    let fake = super::functions::Fake::new();
+    let plugin = load(&runtime, "commands", super::shared::sharing(10, 1, &fake));
+    let lines = printed(|| {
+        let running = drive_until_it_waits(plugin.handle(attempt(&["print hello"], LONG)));
+        let driver = drivers.lock().unwrap().pop().unwrap();
+        let _driver = drive_until_it_waits(driver);
+        assert_eq!(drive(running), [Verdict::Done]);
+    });
+    assert_eq!(lines, [line("INFO", "stdout", "", "hello")]);
+}

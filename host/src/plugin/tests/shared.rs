@@ -172,8 +172,9 @@ fn a_loop_is_stopped_and_the_others_hear_of_it() {
             "deadline" => Duration::from_millis(5),
             _ => LONG,
         };
-        let attempt = attempt(&["loop"], within);
+        let attempt = attempt(&["loop at-once"], within);
         let looping = drive_until_it_waits(plugin.handle(Arc::clone(&attempt)));
+        fake.until_called(called + 2);
         match end {
             "abandoned" => drop(looping),
             "cancelled" => {

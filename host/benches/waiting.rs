@@ -1,0 +1,177 @@
+//! What an attempt costs that awaits an invocation beside thousands of others: resident memory
+//! while it waits, and time to begin and to end it, for some numbers of attempts in one instance.
+//! Memory that one row gave back helps the next, so a row is best believed alone:
+//! `cargo bench --bench waiting -- 1000`.
+
+use dispatcher::aws::lambda::{Invoke, InvokeError, Request, Response};
+use dispatcher::clock::{self, Timestamp};
+use dispatcher::executor::pool::Pool;
+use dispatcher::message::{Message, Receipt, Verdict};
+use dispatcher::plugin::capability::lambda::Functions;
+use dispatcher::plugin::load::{Plugin, PluginOptions};
+use dispatcher::plugin::runtime::{Runtime, RuntimeOptions};
+use dispatcher::plugin::{Attempt, Handler};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+// As in the program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const ATTEMPTS: usize = 10_000;
+const MAX_MEMORY: usize = 64 << 20;
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Answers when it is told to.
+struct Held {
+    called: Sender<()>,
+    answer: CancellationToken,
+}
+
+#[async_trait::async_trait]
+impl Invoke for Held {
+    async fn invoke(&self, _: Request) -> Result<Response, InvokeError> {
+        let _ = self.called.send(());
+        self.answer.cancelled().await;
+        Ok(Response::default())
+    }
+}
+
+fn main() {
+    println!("{ATTEMPTS} attempts, each awaiting an invocation");
+    println!("in one instance  instances  KiB each  begin µs  end µs");
+    let wanted = std::env::args().filter_map(|argument| argument.parse().ok());
+    let wanted: Vec<usize> = wanted.collect();
+    let all: &[usize] = match wanted.as_slice() {
+        [] => &[100, 1_000, 2_500, ATTEMPTS],
+        some => some,
+    };
+    for &concurrency in all {
+        measure(concurrency);
+    }
+}
+
+fn measure(concurrency: usize) {
+    let timers = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime for timers");
+    let pool = Pool::start(NonZeroUsize::MIN, "guest").expect("a guest thread");
+    let spawner = pool.spawner();
+    let instances = ATTEMPTS.div_ceil(concurrency);
+    let options = RuntimeOptions {
+        instances,
+        max_memory: MAX_MEMORY,
+        cache: None,
+    };
+    let spawn = Arc::new(move |future| drop(spawner.spawn(future)));
+    let runtime = Runtime::start(options, timers.handle().clone(), spawn).expect("an engine");
+    let (called, calls) = channel();
+    let answer = CancellationToken::new();
+    let held = Held {
+        called,
+        answer: answer.clone(),
+    };
+    let plugin = load(&runtime, concurrency, instances, held);
+    // One attempt beforehand, for what is made once; it is kept waiting with the others.
+    let (done, ends) = channel();
+    begin(&pool, &plugin, &done, 0);
+    wait(&calls, 1);
+    let before = resident();
+    let started = Instant::now();
+    for number in 1..ATTEMPTS {
+        begin(&pool, &plugin, &done, number);
+    }
+    wait(&calls, ATTEMPTS - 1);
+    let begun = started.elapsed();
+    let each = (resident() - before) / ATTEMPTS as f64;
+    let started = Instant::now();
+    answer.cancel();
+    wait(&ends, ATTEMPTS);
+    let ended = started.elapsed();
+    let per = |time: Duration| time.as_secs_f64() * 1e6 / ATTEMPTS as f64;
+    println!(
+        "{concurrency:>15}  {:>9}  {each:>8.1}  {:>8.1}  {:>6.1}",
+        runtime.instances(),
+        per(begun),
+        per(ended)
+    );
+}
+
+fn load(runtime: &Runtime, concurrency: usize, instances: usize, held: Held) -> Plugin {
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../plugins/prebuilt/commands.wasm"
+    );
+    let options = PluginOptions {
+        name: "commands".into(),
+        max_memory: MAX_MEMORY,
+        instance_concurrency: concurrency,
+        shared_instances: instances,
+        lambda: Some(Functions {
+            invoker: Arc::new(held),
+            allowed: vec!["*".into()],
+            patience: LONG,
+            refused: Arc::new(|| ()),
+        }),
+        ..PluginOptions::default()
+    };
+    match runtime.load(Path::new(file), options) {
+        Ok(plugin) => plugin,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn begin(pool: &Pool, plugin: &Plugin, done: &Sender<()>, number: usize) {
+    let (plugin, done) = (plugin.clone(), done.clone());
+    let attempt = Arc::new(Attempt {
+        messages: vec![message(number)],
+        cancelled: vec![CancellationToken::new()],
+        deadline: clock::now() + LONG,
+        deadline_date: Timestamp(0),
+    });
+    let work = async move {
+        assert_eq!(plugin.handle(attempt).await, [Verdict::Done]);
+        let _ = done.send(());
+    };
+    assert!(pool.spawner().spawn(work).is_ok(), "the pool is open");
+}
+
+fn message(number: usize) -> Message {
+    Message {
+        id: format!("message-{number:08}"),
+        queue: "local:default".into(),
+        body: "await it".into(),
+        source: "local:default".into(),
+        receipt: Receipt(format!("receipt-{number:08}")),
+        receive_count: 1,
+        sent_at: None,
+        first_received_at: None,
+        group: None,
+        system_attributes: Vec::new(),
+        attributes: Vec::new(),
+        body_md5: None,
+        attributes_md5: None,
+    }
+}
+
+fn wait(signals: &Receiver<()>, times: usize) {
+    for _ in 0..times {
+        signals.recv().expect("every attempt gets there");
+    }
+}
+
+/// Resident memory of this process in KiB.
+fn resident() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    number
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(f64::NAN)
+}
