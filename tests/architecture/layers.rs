@@ -14,6 +14,7 @@ const LAYERS: &[(&[&str], bool)] = &[
     (&["intake", "executor", "settlement"], false),
     (&["job"], false),
     (&["scheduler"], false),
+    (&["throttle"], true),
     (&["lease"], false),
     (&["queue/local", "queue/sqs", "plugin/host"], false),
     (&["queue", "plugin"], false),
@@ -23,7 +24,7 @@ const LAYERS: &[(&[&str], bool)] = &[
 ];
 
 /// The only places above an adapter that may name it.
-const NAMES_ADAPTERS: &[&str] = &["host/src/app/build.rs", "host/src/cli/plugin"];
+const NAMES_ADAPTERS: &[&str] = &["host/src/app/build", "host/src/cli/plugin"];
 
 /// The member that a file or an imported path belongs to.
 fn member(path: &str) -> String {

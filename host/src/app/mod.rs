@@ -13,8 +13,8 @@ use crate::config::flags::Flags;
 use crate::config::problem::Problem;
 use crate::executor::pool::Pool;
 use crate::lease::{Ledger, keeper};
-use crate::tasks;
 use crate::queue::Queue;
+use crate::tasks;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::Meters;
 use crate::telemetry::metrics::meter::Meter;
@@ -80,7 +80,11 @@ pub async fn run(
     let watching = observe::start(&settings, &shared)
         .await
         .map_err(|problem| vec![problem])?;
-    let keeper = keeper::keep(shared.ledger.clone(), shared.watched(&queues), shared.counters.clone());
+    let keeper = keeper::keep(
+        shared.ledger.clone(),
+        shared.watched(&queues),
+        shared.counters.clone(),
+    );
     let _keeper = tasks::spawn(tasks::watched(&shared.broken, keeper));
     announce(&settings, &built);
     let mut place = 0;

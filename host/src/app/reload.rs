@@ -41,7 +41,10 @@ pub(crate) async fn watch(
             }
         }
         let routes = changes.routes.len();
-        tracing::info!(routes, "SIGHUP: the limits of the settings hold from now on");
+        tracing::info!(
+            routes,
+            "SIGHUP: the limits of the settings hold from now on"
+        );
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::Shared;
 use super::build::Built;
-use crate::config::Route;
 use crate::clock;
+use crate::config::Route;
 use crate::executor::Executor;
 use crate::executor::downstream::Downstream;
 use crate::executor::pool::Pool;

@@ -90,7 +90,8 @@ impl Downstream {
             self.readiness.clear(&self.name());
             tracing::info!(route = self.route, "messages can be handled again");
         }
-        self.troubled.store(now_is.lowered || now_is.closed, Relaxed);
+        self.troubled
+            .store(now_is.lowered || now_is.closed, Relaxed);
     }
 
     fn name(&self) -> String {

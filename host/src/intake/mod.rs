@@ -133,7 +133,8 @@ impl Intake {
             Err(error) => {
                 let rest = troubles[lane].failed(name, &error, now);
                 if troubles[lane].lasts() {
-                    self.readiness.set(format!("queue {name}"), error.to_string());
+                    self.readiness
+                        .set(format!("queue {name}"), error.to_string());
                 }
                 self.counters.failed_calls.one();
                 self.board.lock().failed(poll, rest, now);

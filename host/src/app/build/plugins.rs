@@ -84,7 +84,9 @@ impl<'a> Loader<'a> {
             Code::Forward(forward) => {
                 let timeout = self.forward_timeout(plugin, forward, problems).await;
                 let options = self.options(route, timeout).await;
-                let loaded = self.runtime.load_bytes("lambda-forward", FORWARDER, options);
+                let loaded = self
+                    .runtime
+                    .load_bytes("lambda-forward", FORWARDER, options);
                 (loaded, timeout)
             }
         };
@@ -123,13 +125,8 @@ impl<'a> Loader<'a> {
             options.env.extend(variables(forward));
         }
         if !allowed.is_empty() {
-            let counters = self.counters.clone();
-            options.lambda = Some(Functions {
-                invoker: self.lambda().await.clone() as Arc<dyn Invoke>,
-                allowed,
-                patience: timeout - timeout / SPARE,
-                refused: Arc::new(move || counters.refused.one()),
-            });
+            let invoker = self.lambda().await.clone();
+            options.lambda = Some(lend(invoker, allowed, timeout, self.counters.clone()));
         }
         options
     }
@@ -193,7 +190,7 @@ pub fn cache(data: &Path) -> PathBuf {
 }
 
 /// What the plugin host is told of a plugin's settings. It lends nothing.
-pub fn options(plugin: &PluginSettings) -> PluginOptions {
+fn options(plugin: &PluginSettings) -> PluginOptions {
     PluginOptions {
         name: plugin.name.clone(),
         max_memory: plugin.max_memory,
@@ -201,6 +198,39 @@ pub fn options(plugin: &PluginSettings) -> PluginOptions {
         reuse: plugin.reuse,
         instance_concurrency: plugin.instance_concurrency,
         ..PluginOptions::default()
+    }
+}
+
+/// The same for one attempt of `timeout` by hand, with the functions that are lent; calls nothing.
+pub async fn options_by_hand(
+    plugin: &PluginSettings,
+    endpoint_url: Option<&str>,
+    timeout: Duration,
+) -> PluginOptions {
+    let mut options = PluginOptions {
+        // It shares its instance with nobody.
+        instance_concurrency: 1,
+        ..options(plugin)
+    };
+    let allowed = plugin.allow_lambda.clone();
+    if !allowed.is_empty() {
+        let lambda = Lambda::connect(&aws::configuration(endpoint_url).await);
+        options.lambda = Some(lend(Arc::new(lambda), allowed, timeout, Arc::default()));
+    }
+    options
+}
+
+fn lend(
+    invoker: Arc<dyn Invoke>,
+    allowed: Vec<String>,
+    timeout: Duration,
+    counters: Arc<Counters>,
+) -> Functions {
+    Functions {
+        invoker,
+        allowed,
+        patience: timeout - timeout / SPARE,
+        refused: Arc::new(move || counters.refused.one()),
     }
 }
 
@@ -216,7 +246,11 @@ fn instances(route: &Route) -> usize {
 
 /// What the forwarder reads, see its README.
 fn variables(forward: &Forward) -> [(String, String); 3] {
-    let invocation = if forward.asynchronous { "async" } else { "sync" };
+    let invocation = if forward.asynchronous {
+        "async"
+    } else {
+        "sync"
+    };
     let pair = |name: &str, value: String| (name.to_owned(), value);
     [
         pair("FUNCTION", forward.function.clone()),

@@ -3,7 +3,7 @@
 use super::super::flags::{GuestArgs, LogArgs};
 use super::super::{Typed, block_on, output};
 use super::settings;
-use crate::app::build::plugins;
+use crate::app::{self, build::plugins};
 use crate::config::problem::Problem;
 use crate::error::{Exit, Failure};
 use crate::plugin::inspect::{self, Inspection};
@@ -36,7 +36,7 @@ pub struct Args {
 pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let mut problems = Vec::new();
     for file in &args.files {
-        let (_, plugin, wrong) = settings(typed, file);
+        let (settings, plugin, wrong) = settings(typed, file);
         if !wrong.is_empty() {
             return Err(wrong.into());
         }
@@ -55,7 +55,9 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         };
         let loaded = block_on(async {
             let runtime = Runtime::start(options, Handle::current(), Arc::new(drop))?;
-            Ok(runtime.load(file, plugins::options(&plugin)))
+            let endpoint = settings.endpoint_url.as_deref();
+            let alone = plugins::options_by_hand(&plugin, endpoint, app::TIMEOUT).await;
+            Ok(runtime.load(file, alone))
         })?;
         let loaded = loaded.map_err(|error: crate::plugin::runtime::StartError| {
             Failure::new(Exit::Failed, error.to_string())

@@ -7,10 +7,9 @@ use super::settings;
 use crate::app::{self, build::plugins};
 use crate::clock;
 use crate::config::problem::Problem;
-use crate::config::{Code, Plugin};
+use crate::config::{Code, Plugin, Settings};
 use crate::error::{Exit, Failure};
 use crate::message::{Message, Mishap, Receipt, Verdict};
-use crate::plugin::load::PluginOptions;
 use crate::plugin::runtime::{Runtime, RuntimeOptions};
 use crate::plugin::{Attempt, Handler};
 use clap::builder::FalseyValueParser;
@@ -75,7 +74,7 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         body_md5: None,
         attributes_md5: None,
     };
-    let verdict = block_on(attempt(&plugin, plugins::cache(&settings.data), message))??;
+    let verdict = block_on(attempt(&plugin, &settings, message))??;
     match args.json {
         true => output::json(&as_json(&verdict))?,
         false => output::line(as_text(&verdict))?,
@@ -89,7 +88,11 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     }
 }
 
-async fn attempt(plugin: &Plugin, cache: PathBuf, message: Message) -> Result<Verdict, Failure> {
+async fn attempt(
+    plugin: &Plugin,
+    settings: &Settings,
+    message: Message,
+) -> Result<Verdict, Failure> {
     let Code::File(file) = &plugin.code else {
         return Err(Failure::new(Exit::Usage, "no component to invoke"));
     };
@@ -100,14 +103,15 @@ async fn attempt(plugin: &Plugin, cache: PathBuf, message: Message) -> Result<Ve
         cache,
     };
     // Compiling anew is slower, and no reason not to try a plugin.
-    let runtime = Runtime::start(options(Some(cache)), Handle::current(), Arc::new(drop))
-        .or_else(|_| Runtime::start(options(None), Handle::current(), Arc::new(drop)))
-        .map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
-    // One attempt shares its instance with nobody.
-    let alone = PluginOptions {
-        instance_concurrency: 1,
-        ..plugins::options(plugin)
-    };
+    let runtime = Runtime::start(
+        options(Some(plugins::cache(&settings.data))),
+        Handle::current(),
+        Arc::new(drop),
+    )
+    .or_else(|_| Runtime::start(options(None), Handle::current(), Arc::new(drop)))
+    .map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
+    let endpoint = settings.endpoint_url.as_deref();
+    let alone = plugins::options_by_hand(plugin, endpoint, timeout).await;
     let loaded = runtime.load(file, alone).map_err(|error| {
         let at = error.file.display().to_string();
         let problems = error.problems.iter();
