@@ -25,8 +25,9 @@ const LONGEST_RUN: Duration = Duration::from_secs(900);
 /// How much longer than the function may run an attempt waits: the way there and back, and the time
 /// before a cold function starts, which its own time-out does not count.
 const LONGER: Duration = Duration::from_secs(30);
-/// The share of an attempt's time that is left to the component after an invocation was given up.
-const SPARE: u32 = 10;
+/// What is left of an attempt's time to the component after an invocation was given up: a tenth of
+/// it, and at most so much.
+const MOST_SPARE: Duration = Duration::from_secs(10);
 
 /// Loads handlers, one after the other; connects to Lambda when the first needs it.
 pub struct Loader<'a> {
@@ -174,7 +175,7 @@ impl<'a> Loader<'a> {
             false => runs + LONGER,
         };
         let chosen = plugin.timeout.unwrap_or(needed);
-        if chosen - chosen / SPARE < runs && !forward.asynchronous {
+        if patience(chosen) < runs && !forward.asynchronous {
             tracing::warn!(
                 function = forward.function,
                 "it may run {runs:?} and an attempt {chosen:?}: one that is given up may run on, and its messages are handled again"
@@ -229,9 +230,14 @@ fn lend(
     Functions {
         invoker,
         allowed,
-        patience: timeout - timeout / SPARE,
+        patience: patience(timeout),
         refused: Arc::new(move || counters.refused.one()),
     }
+}
+
+/// How long an attempt that may take `timeout` waits for one invocation.
+fn patience(timeout: Duration) -> Duration {
+    timeout - (timeout / 10).min(MOST_SPARE)
 }
 
 /// The most instances of a route's plugin at once. Where many attempts share one, there are some
