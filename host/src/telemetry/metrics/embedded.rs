@@ -4,10 +4,11 @@
 use super::data::{self, Metric};
 use super::publish::{SendError, Sink};
 use super::{Report, meter::Interval};
+use crate::tasks;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use std::io::Write;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The format takes so many values of a metric in a line.
 const MOST_VALUES: u64 = 100;
@@ -94,7 +95,7 @@ fn rank(index: u64, parts: u64, samples: u64) -> u64 {
 pub struct Embedded<W> {
     namespace: String,
     resolution_s: u8,
-    out: Mutex<W>,
+    out: Arc<Mutex<W>>,
 }
 
 impl<W: Write> Embedded<W> {
@@ -103,7 +104,7 @@ impl<W: Write> Embedded<W> {
         Self {
             namespace: namespace.into(),
             resolution_s,
-            out: Mutex::new(out),
+            out: Arc::new(Mutex::new(out)),
         }
     }
 }
@@ -119,10 +120,15 @@ impl<W: Write + Send + Sync + 'static> Sink for Embedded<W> {
     }
 
     async fn send(&self, part: &String) -> Result<(), SendError> {
-        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = out.write_all(part.as_bytes()).and_then(|()| out.flush());
+        let (out, part) = (Arc::clone(&self.out), part.clone());
+        // A reader that does not read holds up a thread of its own, and no lease.
+        let write = move || {
+            let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+            out.write_all(part.as_bytes()).and_then(|()| out.flush())
+        };
         // A line that was written in part would be written twice.
-        written.map_err(|error| SendError::Refused(format!("cannot write metrics: {error}")))
+        let refused = |error| SendError::Refused(format!("cannot write metrics: {error}"));
+        tasks::blocking(write).finished().await.map_err(refused)
     }
 }
 
@@ -145,7 +151,7 @@ mod tests {
         let sink = Embedded::new("Dispatcher-test", 60, Vec::new());
         let parts = sink.parts(meters.drain(Timestamp(5)));
         sink.send(&parts[0]).await.expect("memory takes it");
-        let text = String::from_utf8(sink.out.into_inner().expect("no panic")).expect("JSON");
+        let text = String::from_utf8(sink.out.lock().expect("no panic").clone()).expect("JSON");
         let lines: Vec<Value> = text
             .lines()
             .map(|line| serde_json::from_str(line).expect("JSON"))
