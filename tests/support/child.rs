@@ -10,6 +10,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
 use std::time::Instant;
 
+/// So many lines of a program are shown when its test fails.
+const SHOWN: usize = 60;
+
 /// How to start the program.
 #[derive(Debug)]
 pub struct Program {
@@ -219,6 +222,9 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            self.output.show();
+        }
     }
 }
 
@@ -277,6 +283,17 @@ impl Output {
                 .wait_timeout(state, left)
                 .unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+impl Output {
+    /// The end of it beside the message of a test that fails.
+    #[expect(clippy::print_stderr, reason = "a failing test's output is shown")]
+    fn show(&self) {
+        let text = self.to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        let last = &lines[lines.len().saturating_sub(SHOWN)..];
+        eprintln!("the program's last lines:\n{}", last.join("\n"));
     }
 }
 

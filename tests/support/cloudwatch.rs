@@ -17,9 +17,9 @@ pub struct Metric {
     pub count: f64,
     /// Their sum.
     pub sum: f64,
-    /// The smallest.
+    /// The smallest; without dimensions, of all that have the name.
     pub least: f64,
-    /// The greatest.
+    /// The greatest; likewise.
     pub most: f64,
 }
 
@@ -59,10 +59,23 @@ impl CloudWatch {
     pub fn metrics(&self, namespace: &str) -> Vec<Metric> {
         let listed = self.ask("ListMetrics", &json!({"Namespace": namespace}));
         let listed = listed["Metrics"].as_array().cloned().unwrap_or_default();
-        listed
+        let mut metrics: Vec<Metric> = listed
             .iter()
             .map(|metric| self.metric(namespace, metric))
-            .collect()
+            .collect();
+        // Asked for no dimension, MiniStack answers for all of them together; AWS does not.
+        let (with, without) = metrics
+            .iter()
+            .cloned()
+            .partition::<Vec<Metric>, _>(|metric| !metric.dimensions.is_empty());
+        for total in without {
+            let same = |metric: &&Metric| metric.name == total.name;
+            let at = metrics.iter().position(|metric| *metric == total);
+            let total = &mut metrics[at.expect("it is one of them")];
+            total.count -= with.iter().filter(same).map(|metric| metric.count).sum::<f64>();
+            total.sum -= with.iter().filter(same).map(|metric| metric.sum).sum::<f64>();
+        }
+        metrics
     }
 
     fn metric(&self, namespace: &str, metric: &Value) -> Metric {
@@ -145,15 +158,19 @@ mod tests {
             "PutMetricData",
             &json!({"Namespace": namespace, "MetricData": [
                 {"MetricName": "Messages", "Dimensions": queue, "Value": 5.0},
+                {"MetricName": "Duration", "Dimensions": queue, "Value": 9.0},
                 {"MetricName": "Duration", "Dimensions": [], "Values": [1.0, 3.0], "Counts": [2.0, 1.0]},
             ]}),
         );
         let metrics = cloudwatch.metrics(&namespace);
-        assert_eq!(metrics.len(), 2, "{metrics:?}");
+        assert_eq!(metrics.len(), 3, "{metrics:?}");
         assert!((cloudwatch.sum(&namespace, "Messages", &[("Queue", "q")]) - 5.0).abs() < 1e-9);
-        let duration = metrics.iter().find(|metric| metric.name == "Duration");
-        let duration = duration.expect("it was published");
-        assert_eq!((duration.count, duration.sum), (3.0, 5.0));
-        assert_eq!((duration.least, duration.most), (1.0, 3.0));
+        let duration = |queues: usize| {
+            let wanted =
+                |metric: &&Metric| metric.name == "Duration" && metric.dimensions.len() == queues;
+            let metric = metrics.iter().find(wanted).expect("it was published");
+            (metric.count, metric.sum)
+        };
+        assert_eq!((duration(0), duration(1)), ((3.0, 5.0), (1.0, 9.0)));
     }
 }
