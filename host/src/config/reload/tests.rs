@@ -115,7 +115,10 @@ fn all_else_is_named_and_waits() {
     );
     // `a` is gone from the list and is read on as before.
     let wanted = vec![limits(Some(10.0), None), limits(None, None)];
-    assert_eq!((new.routes.len(), &new.routes[0].queues), (1, &wanted));
+    assert_eq!(
+        (new.routes.len(), &new.routes[0].limits.lanes),
+        (1, &wanted)
+    );
     assert_eq!(new.routes[0].limits.window, Duration::from_secs(3));
 }
 
