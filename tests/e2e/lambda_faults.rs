@@ -84,7 +84,8 @@ async fn befallen(first: Step) -> Seen {
         _ => Step::answer("null"),
     });
     server.send_many(&url, ["n".to_owned()]).await;
-    let mut running = forward_to(&lambda, &name, &[]).start();
+    // What may have run comes again when the attempt would have been over.
+    let mut running = forward_to(&lambda, &name, &["--timeout", "5s"]).start();
     server.wait_until_empty(&url).await;
     stop(&mut running);
     let seen = lambda.state().of("n").cloned();
@@ -216,7 +217,8 @@ async fn mix(messages: usize, seed: u64, more: &[&str]) {
     let lambda = Arc::new(FaultyLambda::start());
     lambda.script(mixed(seed, 5));
     server.send_many(&url, bodies(messages)).await;
-    let mut running = forward_to(&lambda, &name, more).start();
+    let more = [&["--timeout", "10s"], more].concat();
+    let mut running = forward_to(&lambda, &name, &more).start();
     let all = move |state: &State| (state.executed() == messages).then_some(());
     wait(&lambda, all).await;
     server.wait_until_empty(&url).await;
