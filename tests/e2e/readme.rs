@@ -233,7 +233,7 @@ fn flags_exist(name: &str, document: &str) {
         &["plugin", "check"],
         &["plugin", "invoke"],
     ]
-    .map(|command| help(command))
+    .map(help)
     .concat();
     let known = flags(&all);
     let named = quoted(document, "--");
