@@ -1,6 +1,10 @@
 //! The only reader of time. Everything else is told `now`.
 
+pub mod simulated;
+
 use std::time::{Duration, SystemTime};
+use tokio::runtime::Handle;
+use tokio_util::either::Either;
 
 /// A moment of the machine's own clock, counted from boot with the time spent suspended: a lease
 /// runs out on the server while a laptop sleeps, so our deadlines must as well.
@@ -69,6 +73,9 @@ const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
 
 /// The present moment.
 pub fn now() -> Moment {
+    if simulated::is_on() {
+        return simulated::now();
+    }
     let at = rustix::time::clock_gettime(CLOCK);
     let seconds = u64::try_from(at.tv_sec).unwrap_or_default();
     let nanos = u32::try_from(at.tv_nsec).unwrap_or_default();
@@ -77,6 +84,9 @@ pub fn now() -> Moment {
 
 /// The present date.
 pub fn today() -> Timestamp {
+    if simulated::is_on() {
+        return simulated::today();
+    }
     let since = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
@@ -87,8 +97,24 @@ pub fn today() -> Timestamp {
 /// control runtime's timer.
 pub async fn sleep_until(at: Option<Moment>) {
     match at {
-        Some(at) => tokio::time::sleep(at.since(now())).await,
+        Some(at) => sleep(at).await,
         None => std::future::pending().await,
+    }
+}
+
+/// The same on a thread that has no timer of its own: `control`'s is used.
+pub fn sleep_on(control: &Handle, at: Moment) -> Sleep {
+    let _entered = control.enter();
+    sleep(at)
+}
+
+/// Ends at its moment.
+pub type Sleep = Either<tokio::time::Sleep, simulated::Sleep>;
+
+fn sleep(at: Moment) -> Sleep {
+    match simulated::is_on() {
+        false => Either::Left(tokio::time::sleep(at.since(now()))),
+        true => Either::Right(simulated::Sleep::until(at)),
     }
 }
 

@@ -61,6 +61,23 @@ pub(crate) async fn until_stopped(
         () = shared.broken.cancelled() => return Err(vec![broken()]),
     }
     drop((signals, reloading));
+    let _force = tasks::spawn(force());
+    drain(shared, routes, grace).await?;
+    // Nothing is left in the pool; its threads end without being waited for by this one.
+    tasks::blocking(move || pool.close(Close::Finish))
+        .finished()
+        .await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Stops everything in order: returns when nothing runs any more and nothing is ours that the
+/// queues could be told about. Fails if a stage ends by a panic.
+pub async fn drain(
+    shared: &Shared,
+    routes: Vec<Running>,
+    grace: Duration,
+) -> Result<(), Vec<Problem>> {
     let grace_ends = clock::now() + grace;
     let running = shared.counters.running.get();
     tracing::info!(
@@ -69,7 +86,6 @@ pub(crate) async fn until_stopped(
         ?grace,
         "stopping; a second signal forces the exit"
     );
-    let _force = tasks::spawn(force());
     shared.stop.cancel();
     let halt = shared.halt.clone();
     let _grace = tasks::spawn(async move {
@@ -90,11 +106,6 @@ pub(crate) async fn until_stopped(
             () = finishing.next() => {}
         }
     }
-    // Nothing is left in the pool; its threads end without being waited for by this one.
-    tasks::blocking(move || pool.close(Close::Finish))
-        .finished()
-        .await;
-    tracing::info!("stopped");
     Ok(())
 }
 
@@ -125,6 +136,7 @@ async fn finish(route: Running, halt: CancellationToken, latest: Moment) {
         ..
     } = route;
     tokio::select! {
+        biased; // for simulations
         () = intake.finished() => {}
         () = clock::sleep_until(Some(latest)) => {
             tracing::error!("a poll was not answered; what it may have brought comes back when its visibility runs out");
@@ -143,6 +155,7 @@ async fn finish(route: Running, halt: CancellationToken, latest: Moment) {
         let now = clock::now();
         let attention = board.lock().next_attention(now);
         tokio::select! {
+            biased; // for simulations; every round looks at everything
             () = retired => {}
             () = clock::sleep_until(attention) => {}
             () = halt.cancelled(), if !halt.is_cancelled() => {}

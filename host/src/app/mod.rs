@@ -6,15 +6,16 @@ pub mod doctor;
 pub mod drain;
 mod observe;
 mod reload;
-mod route;
+pub mod route;
 
 use crate::config::Settings;
 use crate::config::flags::Flags;
 use crate::config::problem::Problem;
+use crate::executor::Workers;
 use crate::executor::pool::Pool;
 use crate::lease::{Ledger, keeper};
 use crate::queue::Queue;
-use crate::tasks;
+use crate::tasks::{self, Task};
 use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::Meters;
 use crate::telemetry::metrics::meter::Meter;
@@ -30,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What every route of a process shares.
-pub(crate) struct Shared {
+pub struct Shared {
     /// All leases.
     pub ledger: Arc<Ledger>,
     /// What is counted.
@@ -67,31 +68,18 @@ pub async fn run(
         .iter()
         .flat_map(|route| route.queues.iter().cloned())
         .collect();
-    let names = queues.iter().map(|queue| queue.identity().name.as_str());
-    let shared = Shared {
-        ledger: Arc::default(),
-        counters,
-        meters: Arc::new(Meters::new(names)),
-        readiness: Arc::default(),
-        stop: CancellationToken::new(),
-        halt: CancellationToken::new(),
-        broken: CancellationToken::new(),
-    };
+    let shared = Shared::new(&queues, counters);
     let watching = observe::start(&settings, &shared)
         .await
         .map_err(|problem| vec![problem])?;
-    let keeper = keeper::keep(
-        shared.ledger.clone(),
-        shared.watched(&queues),
-        shared.counters.clone(),
-    );
-    let _keeper = tasks::spawn(tasks::watched(&shared.broken, keeper));
+    let _keeper = shared.keep(&queues);
     announce(&settings, &built);
     let mut place = 0;
     let mut routes: Vec<Running> = Vec::new();
     for built in built {
         let queues = built.queues.len();
-        routes.push(route::start(built, place, &shared, &pool));
+        let workers = Workers::Pool(pool.spawner());
+        routes.push(route::start(built, place, &shared, workers));
         place += queues;
     }
     let adjustable = routes.iter().map(Running::adjustable).collect();
@@ -111,6 +99,28 @@ pub async fn check(settings: &Settings) -> Vec<Problem> {
 }
 
 impl Shared {
+    /// For all queues of a process, those of each route together.
+    pub fn new(queues: &[Arc<dyn Queue>], counters: Arc<Counters>) -> Self {
+        let names = queues.iter().map(|queue| queue.identity().name.as_str());
+        Self {
+            ledger: Arc::default(),
+            counters,
+            meters: Arc::new(Meters::new(names)),
+            readiness: Arc::default(),
+            stop: CancellationToken::new(),
+            halt: CancellationToken::new(),
+            broken: CancellationToken::new(),
+        }
+    }
+
+    /// Extends the leases on messages of these queues, which leases name by their place, until
+    /// dropped.
+    pub fn keep(&self, queues: &[Arc<dyn Queue>]) -> Task<()> {
+        let watched = self.watched(queues);
+        let keeper = keeper::keep(self.ledger.clone(), watched, self.counters.clone());
+        tasks::spawn(tasks::watched(&self.broken, keeper))
+    }
+
     /// The meter of a queue.
     fn meter(&self, queue: &Arc<dyn Queue>) -> Arc<Meter> {
         let name = &queue.identity().name;

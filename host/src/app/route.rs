@@ -4,9 +4,8 @@ use super::Shared;
 use super::build::Built;
 use crate::clock;
 use crate::config::Route;
-use crate::executor::Executor;
+use crate::executor::{Executor, Workers};
 use crate::executor::downstream::Downstream;
-use crate::executor::pool::Pool;
 use crate::intake::{Arrivals, Intake, Source};
 use crate::job::{Ending, Job};
 use crate::lease::book::SHORTEST_VISIBILITY;
@@ -24,7 +23,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::unbounded_channel;
 
 /// A route at work.
-pub(crate) struct Running {
+pub struct Running {
     /// What is waiting and running.
     pub board: Arc<Board<Job>>,
     /// Ends after the stop, when the last poll was answered.
@@ -67,8 +66,8 @@ impl Adjustable {
     }
 }
 
-/// Starts a route whose queues are in the keeper's list from `place` on.
-pub(crate) fn start(built: Built, place: usize, shared: &Shared, pool: &Pool) -> Running {
+/// Starts a route whose queues are in the keeper's list from `place` on, on the present runtime.
+pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> Running {
     let Built {
         route,
         queues,
@@ -95,7 +94,7 @@ pub(crate) fn start(built: Built, place: usize, shared: &Shared, pool: &Pool) ->
         handler: loaded.handler,
         timeout: loaded.timeout,
         outbox: outbox.clone(),
-        spawner: pool.spawner(),
+        workers,
         control: Handle::current(),
         halt: shared.halt.clone(),
         counters: shared.counters.clone(),

@@ -108,10 +108,7 @@ async fn run(handler: &dyn Handler, attempt: &Arc<Attempt>, limits: Limits<'_>) 
     if let Poll::Ready(end) = first {
         return end;
     }
-    let timer = {
-        let _entered = limits.control.enter();
-        tokio::time::sleep(attempt.deadline.since(clock::now()))
-    };
+    let timer = clock::sleep_on(limits.control, attempt.deadline);
     let all_lost = async {
         for lost in &attempt.cancelled {
             lost.cancelled().await;

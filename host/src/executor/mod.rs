@@ -18,6 +18,8 @@ use attempt::{Limits, attempt};
 use conclude::Pause;
 use downstream::{Downstream, State};
 use pool::Spawner;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -33,8 +35,8 @@ pub struct Executor {
     pub timeout: Duration,
     /// Where finished jobs go.
     pub outbox: Outbox,
-    /// The guest threads.
-    pub spawner: Spawner,
+    /// Who runs its workers.
+    pub workers: Workers,
     /// The runtime whose timers end attempts.
     pub control: Handle,
     /// Set when running attempts must end.
@@ -47,16 +49,38 @@ pub struct Executor {
     pub downstream: Downstream,
 }
 
+/// Who polls an executor's workers.
+#[derive(Clone)]
+pub enum Workers {
+    /// The guest threads.
+    Pool(Spawner),
+    /// Somebody who polls a future to its end, or drops it with the whole process: a simulation,
+    /// which runs everything in one thread.
+    Elsewhere(Arc<dyn Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + Sync>),
+}
+
+impl Workers {
+    fn run(&self, worker: impl Future<Output = ()> + Send + 'static, refused: impl FnOnce()) {
+        match self {
+            Self::Pool(spawner) => match spawner.spawn(worker) {
+                Ok(()) => {}
+                Err(_) => refused(),
+            },
+            Self::Elsewhere(spawn) => spawn(Box::pin(worker)),
+        }
+    }
+}
+
 impl Executor {
     /// Starts as many workers as there is work for. To be called whenever jobs arrived or may
     /// start, or a queue turned out to be empty.
     pub fn hire(self: &Arc<Self>) {
         let hired = self.board.lock().hire(clock::now());
         for _ in 0..hired {
-            if self.spawner.spawn(self.clone().work()).is_err() {
+            self.workers.run(self.clone().work(), || {
                 // The pool is closed only once nothing runs or waits any more.
                 self.board.lock().dismiss();
-            }
+            });
         }
     }
 

@@ -85,14 +85,15 @@ impl Intake {
                 polls.spawn(self.receive(poll));
             }
             tokio::select! {
-                answer = polls.next() => self.take(answer, &mut troubles),
-                () = room.freed() => {}
-                () = self.board.replan.notified() => {}
-                () = clock::sleep_until(next) => self.arrivals.arrived(),
+                biased; // for simulations; every round plans, whatever woke it
                 () = self.stop.cancelled(), if !stopping => {
                     stopping = true;
                     self.release_waiting();
                 }
+                answer = polls.next() => self.take(answer, &mut troubles),
+                () = clock::sleep_until(next) => self.arrivals.arrived(),
+                () = room.freed() => {}
+                () = self.board.replan.notified() => {}
             }
         }
     }

@@ -38,13 +38,14 @@ pub async fn keep(
             calls.spawn(extend(queue, call));
         }
         tokio::select! {
-            () = changed => {}
-            () = clock::sleep_until(soon(next)) => {}
+            biased; // for simulations; answers are few, and all is looked at in every round
             answer = calls.next() => {
                 let said = &mut said[answer.call.queue];
                 report(&queues[answer.call.queue].0, &answer, said, &counters);
                 note(&ledger, &answer);
             }
+            () = changed => {}
+            () = clock::sleep_until(soon(next)) => {}
         }
     }
 }
@@ -91,6 +92,7 @@ async fn extend(queue: Arc<dyn Queue>, call: Call) -> Answer {
     // A call that hangs must leave time for another before the first lease runs out.
     let patience = called + call.runs_out.since(called) / 3;
     let results = tokio::select! {
+        biased; // an answer in time is one
         results = queue.extend(&items) => results,
         () = clock::sleep_until(Some(patience)) => {
             vec![Err(ItemError::Passing("no answer in time".into())); items.len()]

@@ -118,6 +118,9 @@ impl Settlement {
             }
             let due = batch.next_due().filter(|_| calls.len() < MOST_CALLS);
             tokio::select! {
+                biased; // for simulations; of answers there are few, of what is finished many
+                answer = calls.next() => self.note(answer, &mut batch),
+                item = overtaken.next() => batch.push(item, clock::now()),
                 next = finished.recv(), if open => match next {
                     None => open = false,
                     Some(finished) => {
@@ -125,8 +128,6 @@ impl Settlement {
                         self.admit(finished, crowded, &mut batch, &mut overtaken);
                     }
                 },
-                item = overtaken.next() => batch.push(item, clock::now()),
-                answer = calls.next() => self.note(answer, &mut batch),
                 () = clock::sleep_until(due) => {}
             }
         }

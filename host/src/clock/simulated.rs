@@ -1,0 +1,181 @@
+//! Time as a simulation has it: it stands still while there is work and jumps to the next timer
+//! when there is none. One per thread; where none was begun, the machine's own time holds.
+
+use super::{Moment, Timestamp};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+thread_local! {
+    /// All that a thread without a simulation looks at.
+    static SIMULATED: Cell<bool> = const { Cell::new(false) };
+    static TIME: RefCell<Time> = const { RefCell::new(Time::new()) };
+}
+
+struct Time {
+    now: Moment,
+    /// The date at the moment zero.
+    began: Timestamp,
+    timers: BTreeMap<(Moment, u64), Waker>,
+    numbered: u64,
+    reads: u64,
+}
+
+impl Time {
+    const fn new() -> Self {
+        Self {
+            now: Moment(Duration::ZERO),
+            began: Timestamp(0),
+            timers: BTreeMap::new(),
+            numbered: 0,
+            reads: 0,
+        }
+    }
+}
+
+/// While it lives, this thread's time is simulated. It stays on its thread.
+#[derive(Debug)]
+pub struct Simulation(PhantomData<*const ()>);
+
+impl Simulation {
+    /// Time begins: the moment is zero and the date is `began`. Any simulation before it on this
+    /// thread is over.
+    pub fn begin(began: Timestamp) -> Self {
+        TIME.with_borrow_mut(|time| {
+            *time = Time::new();
+            time.began = began;
+        });
+        SIMULATED.set(true);
+        Self(PhantomData)
+    }
+}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        SIMULATED.set(false);
+        // Wakers may own what sleeps in turn, so none is dropped while the time is borrowed.
+        drop(TIME.take());
+    }
+}
+
+impl Default for Time {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Jumps to the next timer and wakes all that are due then. To be called when nothing else can
+/// go on; false if there is no timer, and so nothing ever will.
+pub fn advance() -> bool {
+    let due = TIME.with_borrow_mut(|time| {
+        let Some((&(at, _), _)) = time.timers.first_key_value() else {
+            return Vec::new();
+        };
+        time.now = time.now.max(at);
+        let later = time.timers.split_off(&(time.now, u64::MAX));
+        let due = std::mem::replace(&mut time.timers, later);
+        time.reads = 0;
+        due.into_values().collect()
+    });
+    let any = !due.is_empty();
+    due.into_iter().for_each(Waker::wake);
+    any
+}
+
+/// Time passes without any timer being heard, as while the machine is suspended.
+pub fn pass(time_passed: Duration) {
+    TIME.with_borrow_mut(|time| time.now = time.now + time_passed);
+}
+
+/// How often time was read since it last moved: what spins reads it without end.
+pub fn reads() -> u64 {
+    TIME.with_borrow(|time| time.reads)
+}
+
+pub(super) fn is_on() -> bool {
+    SIMULATED.get()
+}
+
+pub(super) fn now() -> Moment {
+    TIME.with_borrow_mut(|time| {
+        time.reads += 1;
+        time.now
+    })
+}
+
+pub(super) fn today() -> Timestamp {
+    TIME.with_borrow(|time| time.began + time.now.0)
+}
+
+/// Ends at its moment.
+#[derive(Debug)]
+pub struct Sleep {
+    at: Moment,
+    timer: Option<(Moment, u64)>,
+}
+
+impl Sleep {
+    pub(super) fn until(at: Moment) -> Self {
+        Self { at, timer: None }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        TIME.with_borrow_mut(|time| {
+            if time.now >= self.at {
+                return Poll::Ready(());
+            }
+            let at = self.at;
+            let key = *self.timer.get_or_insert_with(|| {
+                time.numbered += 1;
+                (at, time.numbered)
+            });
+            time.timers.insert(key, context.waker().clone());
+            Poll::Pending
+        })
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(key) = self.timer {
+            let waker = TIME.with_borrow_mut(|time| time.timers.remove(&key));
+            drop(waker);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    #[test]
+    fn time_moves_only_when_it_is_told_to() {
+        let _simulation = Simulation::begin(Timestamp(1_000));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .on_thread_park(|| assert!(advance(), "nothing would ever happen"))
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let start = clock::now();
+            let later = start + Duration::from_secs(3_600);
+            clock::sleep_until(Some(later)).await;
+            assert_eq!(clock::now(), later);
+            assert_eq!(clock::today(), Timestamp(3_601_000));
+        });
+    }
+
+    #[test]
+    fn the_machines_time_holds_elsewhere() {
+        drop(Simulation::begin(Timestamp(0)));
+        assert!(clock::today() > Timestamp(1_000_000));
+    }
+}
