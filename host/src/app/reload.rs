@@ -4,7 +4,6 @@ use super::route::Adjustable;
 use crate::config::flags::Flags;
 use crate::config::reload::changes;
 use crate::config::{self, Settings};
-use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// From now on the signal does not end the process.
@@ -15,7 +14,7 @@ pub(crate) fn listen() -> std::io::Result<Signal> {
 /// Applies new settings at every signal, until dropped. `started` is what the run began with.
 pub(crate) async fn watch(
     mut signal: Signal,
-    started: Arc<Settings>,
+    started: Settings,
     flags: Flags,
     routes: Vec<Adjustable>,
 ) {

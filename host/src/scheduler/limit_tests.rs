@@ -243,3 +243,34 @@ fn a_stop_gives_back_what_is_held() {
     assert_eq!(scheduler.stop(|_, _| true).len(), 2);
     assert!(scheduler.is_at_rest() && scheduler.room().used() == 0);
 }
+
+#[test]
+fn a_single_queue_at_its_rate_is_not_emptied_into_memory() {
+    let limits = LaneLimits {
+        rate: Some(1.0),
+        attempts: None,
+    };
+    let mut scheduler = scheduler(1, 1, 1, limits);
+    for ms in (0..20_000).step_by(10) {
+        answer(&mut scheduler, at(ms), |_| true);
+        for start in start(&mut scheduler, at(ms)) {
+            end(&mut scheduler, start, Showed::Open, at(ms));
+        }
+        let used = scheduler.room().used();
+        assert!(used <= 3, "{used} are held with room for one");
+    }
+}
+
+#[test]
+fn with_tokens_at_hand_the_clock_wakes_nobody() {
+    let limits = LaneLimits {
+        rate: Some(100.0),
+        attempts: None,
+    };
+    let mut scheduler = scheduler(1, 2, 1, limits);
+    answer(&mut scheduler, at(0), |_| true);
+    answer(&mut scheduler, at(1), |_| true);
+    assert_eq!(start(&mut scheduler, at(2)).len(), 2);
+    // All workers are busy, and nothing but the end of an attempt changes that.
+    assert_eq!(scheduler.next_attention(at(3)), None);
+}

@@ -121,6 +121,11 @@ fn what_does_not_go_together_is_told() {
             "--partial-failures: an asynchronous invocation has no answer",
         ),
         (
+            &[FUNCTION, ("env", "FUNCTION=g")],
+            "--env: `FUNCTION` for a plugin that forwards to a function; wanted variables of the \
+             function's own configuration",
+        ),
+        (
             &[("function", "a/b")],
             "--function: `a/b` does not name a Lambda function; wanted NAME, NAME:ALIAS,",
         ),

@@ -119,6 +119,7 @@ impl Sqs {
                 proof_wait: Duration::from_secs(1),
                 ordered_groups: found.target.fifo,
                 dead_letters: grave.is_some(),
+                most_receives: found.most_receives,
             },
             target: found.target,
             dead_letter: grave.map(|grave| grave.target),
