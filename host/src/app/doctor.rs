@@ -85,7 +85,7 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
         let lambda = Lambda::connect(&aws::configuration(settings.endpoint_url.as_deref()).await);
         for (function, uses) in functions {
             let seen = lambda.look(function).await;
-            findings.extend(of_function(function, &uses, seen));
+            findings.extend(of_function(function, &uses, seen, settings.shutdown_grace));
         }
     }
     findings.extend(of_files(settings, files::raise_limit().1));
@@ -150,6 +150,7 @@ fn of_function(
     name: &str,
     uses: &[(&Route, &Forward)],
     seen: Result<Function, LookError>,
+    grace: Duration,
 ) -> Vec<Finding> {
     let about = format!("function {name}");
     let function = match seen {
@@ -169,6 +170,18 @@ fn of_function(
     said.extend(of_state(&function));
     let wanted = uses.iter().map(|(route, _)| route.concurrency).sum();
     said.extend(of_reserve(&function, wanted));
+    let waited = uses.iter().any(|(_, forward)| !forward.asynchronous);
+    if waited && grace < function.timeout {
+        said.push((
+            Level::Warn,
+            format!(
+                "it may run for {} and a stop waits {}: what it still works on then comes back \
+                 only when it can run no longer; --shutdown-grace sets the wait",
+                humantime::format_duration(function.timeout),
+                humantime::format_duration(grace)
+            ),
+        ));
+    }
     let routes = uses.iter().copied();
     said.extend(routes.filter_map(|(route, forward)| of_patience(&function, route, forward)));
     if said.is_empty() {

@@ -95,7 +95,7 @@ fn a_queue_that_will_hurt_says_why() {
 
 fn good() -> Function {
     Function {
-        timeout: Duration::from_secs(60),
+        timeout: Duration::from_secs(20),
         state: "Active".into(),
         state_reason: None,
         reserved_concurrency: None,
@@ -105,7 +105,7 @@ fn good() -> Function {
 fn function(list: &[(&str, &str)], seen: Result<Function, LookError>) -> Vec<(Level, String)> {
     let settings = settings(&[&[("function", "f")], list].concat());
     let all = functions(&settings);
-    let findings = of_function("f", &all["f"], seen);
+    let findings = of_function("f", &all["f"], seen, settings.shutdown_grace);
     let pairs = findings
         .into_iter()
         .map(|finding| (finding.level, finding.says));
@@ -120,7 +120,7 @@ fn judged(list: &[(&str, &str)], seen: Function, level: Level, wanted: &str) {
 
 #[test]
 fn functions_are_judged_by_their_state() {
-    judged(&[], good(), Level::Ok, "there; an invocation may take 1m");
+    judged(&[], good(), Level::Ok, "there; an invocation may take 20s");
     let failed = Function {
         state: "Failed".into(),
         ..good()
@@ -155,9 +155,11 @@ fn functions_are_judged_by_what_is_reserved_for_them() {
 
 #[test]
 fn functions_are_judged_by_their_time_out() {
-    let wanted = "it may run for 1m and route f waits 59s";
-    judged(&[("timeout", "59s")], good(), Level::Warn, wanted);
-    judged(&[("timeout", "61s")], good(), Level::Ok, "there");
+    let wanted = "it may run for 20s and route f waits 19s";
+    judged(&[("timeout", "19s")], good(), Level::Warn, wanted);
+    judged(&[("timeout", "21s")], good(), Level::Ok, "there");
+    let wanted = "it may run for 20s and a stop waits 10s";
+    judged(&[("shutdown-grace", "10s")], good(), Level::Warn, wanted);
     let left_alone = [("timeout", "5s"), ("invocation", "async")];
     judged(&left_alone, good(), Level::Ok, "there");
 }
