@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// So many refused names are remembered; a plugin that invents more is told about anew.
 const NAMES: usize = 100;
+/// The most characters of a refused name.
+const SHOWN: usize = 200;
 
 /// The functions that one plugin may invoke.
 #[derive(Clone)]
@@ -77,6 +79,8 @@ impl Lent {
         } = &self.functions;
         let function = wanted.function;
         if !allowed.iter().any(|pattern| matches(pattern, &function)) {
+            // It is the guest's and may be of any length: no more of it is said or remembered.
+            let function: String = function.escape_debug().take(SHOWN).collect();
             self.refuse(plugin, &function);
             let why = format!("the configuration does not lend {function} to this plugin");
             return Err(Denied::Forbidden(why));
@@ -103,7 +107,6 @@ impl Lent {
             .or_default()
             .again(clock::now())
         {
-            let function: String = function.escape_debug().take(200).collect();
             tracing::warn!(
                 plugin,
                 function,
@@ -138,7 +141,45 @@ fn matches(pattern: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::*;
+
+    struct Nobody;
+
+    #[async_trait::async_trait]
+    impl Invoke for Nobody {
+        async fn invoke(&self, _: Request) -> Result<Response, InvokeError> {
+            unreachable!("nothing is lent")
+        }
+    }
+
+    #[test]
+    fn a_refused_name_is_cut_before_it_is_kept() {
+        let lent = Lent::new(Functions {
+            invoker: Arc::new(Nobody),
+            allowed: Vec::new(),
+            patience: Duration::from_secs(1),
+            refused: Arc::new(|| ()),
+        });
+        let mut invocation = std::pin::pin!(lent.invoke(
+            "tested",
+            Wanted {
+                function: "\n".repeat(1_000_000),
+                invocation: Invocation::Event,
+                payload: Vec::new(),
+                log_tail: false,
+            },
+        ));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let std::task::Poll::Ready(Err(Denied::Forbidden(why))) =
+            invocation.as_mut().poll(&mut context)
+        else {
+            panic!("it is forbidden at once");
+        };
+        assert!(why.len() < 300 && why.contains(r"\n"), "{why}");
+        let said = lent.said.lock().unwrap();
+        assert!(said.keys().all(|name| name.len() == SHOWN));
+        assert_eq!(said.len(), 1);
+    }
 
     #[test]
     fn patterns_fit_whole_names() {
