@@ -76,7 +76,7 @@ impl<H: Host> Courier<'_, H> {
         }
     }
 
-    /// Invokes the function with a part; halves it where Lambda takes less than it says.
+    /// Invokes the function with a part; halves it where Lambda refuses it.
     async fn invoke(&self, part: Part) -> Vec<Settled> {
         let mut settled = Vec::new();
         let mut waiting = vec![part];
@@ -93,7 +93,7 @@ impl<H: Host> Courier<'_, H> {
                 log_tail: self.settings.waits(),
             };
             let result = self.host.invoke(request).await;
-            if let (Err(InvokeError::TooLarge(_)), Some(payload)) = (&result, spare) {
+            if let (Err(InvokeError::Refused(_)), Some(payload)) = (&result, spare) {
                 let (first, second) = part.halves(&payload);
                 waiting.extend([second, first]);
                 continue;

@@ -113,11 +113,11 @@ fn of_error(
                 note: Some(journal::may_have_run(function, &why, slips)),
             }
         }
-        InvokeError::TooLarge(why) if slips.len() > 1 => {
+        InvokeError::Refused(why) if slips.len() > 1 => {
             let note = journal::of_no_use(function, None, &why, slips);
             Verdicts::all(slips, Some(Failure::retry()), Some(note))
         }
-        InvokeError::TooLarge(why) => {
+        InvokeError::Refused(why) => {
             let reject = Failure::reject(named(&why));
             Verdicts::all(slips, Some(reject), None)
         }

@@ -67,7 +67,7 @@ impl Invoke for Fake {
                 retry_after: None,
             },
             "reset" => InvokeError::MayHaveRun(why()),
-            "large" => InvokeError::TooLarge(why()),
+            "unwanted" => InvokeError::Refused(why()),
             "missing" => InvokeError::Permanent(why()),
             function => {
                 let id = String::from_utf8(request.payload).unwrap();
@@ -117,7 +117,7 @@ fn every_failure_arrives_in_both_flavours() {
         ("throttled", "did not run: Throttled, Some(1500)"),
         ("starting", "did not run: Starting, None"),
         ("reset", "may have run: why"),
-        ("large", "too large: why"),
+        ("unwanted", "refused: why"),
         ("missing", "permanent: why"),
     ] {
         assert_eq!(answers(&Fake::new(), &["*"], function), [expected; 4]);

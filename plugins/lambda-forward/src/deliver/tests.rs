@@ -164,7 +164,7 @@ fn one_that_can_never_fit_is_rejected_alone() {
 fn what_lambda_finds_too_large_is_halved() {
     let limit = 700;
     let host = Played::new(1, |_, bytes| match bytes > limit {
-        true => Err(InvokeError::TooLarge("too much".into())),
+        true => Err(InvokeError::Refused("too much".into())),
         false => done(),
     });
     let batch = vec![
@@ -185,11 +185,23 @@ fn what_lambda_finds_too_large_is_halved() {
     assert_eq!(host.payloads.take(), all);
 }
 
+#[test]
+fn a_message_whose_content_is_refused_is_found_and_rejected_alone() {
+    let host = Played::new(1, |ids: &[String], _| match ids.contains(&"c".into()) {
+        true => Err(InvokeError::Refused("not for us".into())),
+        false => done(),
+    });
+    let batch = ["a", "b", "c", "d"].map(|id| message(id, None, 10));
+    let reject = Failure::reject("function f: not for us");
+    assert_eq!(run(batch.into(), false, &host), [("c".to_owned(), reject)]);
+    assert_eq!(host.payloads.take().len(), 5);
+}
+
 proptest! {
     #[test]
     fn every_message_is_answered_once(sizes in prop::collection::vec(0_usize..3000, 1..12), ordered: bool, limit in 300_usize..9000, bad in 0_usize..12) {
         let host = Played::new(1, |ids: &[String], bytes| match bytes > limit {
-            true => Err(InvokeError::TooLarge("too much".into())),
+            true => Err(InvokeError::Refused("too much".into())),
             false if ids.contains(&bad.to_string()) => throttled(),
             false => done(),
         });

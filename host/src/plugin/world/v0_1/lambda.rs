@@ -105,7 +105,7 @@ fn denied(why: Denied) -> InvokeError {
                     .map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
             }),
             aws::InvokeError::MayHaveRun(why) => InvokeError::MayHaveRun(why),
-            aws::InvokeError::TooLarge(why) => InvokeError::TooLarge(why),
+            aws::InvokeError::Refused(why) => InvokeError::Refused(why),
             aws::InvokeError::Permanent(why) => InvokeError::Permanent(why),
         },
     }
