@@ -91,6 +91,7 @@ impl<H: Host> Courier<'_, H> {
                 invocation: self.settings.invocation,
                 payload: std::mem::take(&mut part.payload),
                 log_tail: self.settings.waits(),
+                deadline: part.slips.iter().map(|slip| slip.deadline).min(),
             };
             let result = self.host.invoke(request).await;
             if let (Err(InvokeError::Refused(_)), Some(payload)) = (&result, spare) {

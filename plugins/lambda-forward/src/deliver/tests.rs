@@ -34,6 +34,7 @@ impl<F: Fn(&[String], usize) -> Answer> Played<F> {
 
 impl<F: Fn(&[String], usize) -> Answer> Host for Played<F> {
     async fn invoke(&self, request: Request) -> Answer {
+        assert_eq!(request.deadline, Some(3000), "as the messages say");
         let event: serde_json::Value = serde_json::from_slice(&request.payload).expect("JSON");
         let records = event["Records"].as_array().expect("a list");
         let id = |record: &serde_json::Value| record["messageId"].as_str().expect("text").into();
