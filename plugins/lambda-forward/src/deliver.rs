@@ -3,9 +3,9 @@
 
 use crate::settings::Settings;
 use crate::split::{self, Part, Slip, Step};
-use crate::verdict;
+use crate::verdict::{self, Settled};
 use dispatcher_guest::lambda::{InvokeError, Request, Response};
-use dispatcher_guest::{Failed, Failure, Message};
+use dispatcher_guest::{Failed, Message};
 use futures_util::future::join_all;
 
 /// What a delivery needs of the world outside.
@@ -18,11 +18,8 @@ pub trait Host {
     fn log(&self, line: &str);
 }
 
-/// One message and how it failed, if it did.
-type Settled = (Slip, Option<Failure>);
-
 /// Forwards a batch and lists the messages that failed. Parts go side by side, unless an order
-/// must be kept: then one after the other, and none after a failure.
+/// must be kept: then one after the other, and of a group none after one that failed.
 pub async fn deliver(messages: Vec<Message>, settings: &Settings, host: &impl Host) -> Vec<Failed> {
     let steps = split::plan(messages, settings.limit());
     let ordered = steps
@@ -35,9 +32,9 @@ pub async fn deliver(messages: Vec<Message>, settings: &Settings, host: &impl Ho
         ordered,
     };
     let settled: Vec<Settled> = if ordered {
-        courier.one_by_one(steps).await
+        courier.settle(steps).await
     } else {
-        let all = steps.into_iter().map(|step| courier.settle(step));
+        let all = steps.into_iter().map(|step| courier.settle(vec![step]));
         join_all(all).await.into_iter().flatten().collect()
     };
     let failed = |(slip, failure): Settled| {
@@ -56,68 +53,64 @@ struct Courier<'a, H> {
 }
 
 impl<H: Host> Courier<'_, H> {
-    async fn one_by_one(&self, steps: Vec<Step>) -> Vec<Settled> {
+    /// One step after the other; one that Lambda refuses is halved.
+    async fn settle(&self, steps: Vec<Step>) -> Vec<Settled> {
         let mut settled = Vec::new();
-        for step in steps {
-            match first_failure(&settled) {
-                Some(failure) => settled.extend(left_behind(step.into_slips(), &failure)),
-                None => settled.extend(self.settle(step).await),
-            }
-        }
-        settled
-    }
-
-    async fn settle(&self, step: Step) -> Vec<Settled> {
-        match step {
-            Step::Invoke(part) => self.invoke(part).await,
-            Step::Oversized(slip, bytes) => {
-                vec![(slip, Some(verdict::oversized(self.settings, bytes)))]
-            }
-        }
-    }
-
-    /// Invokes the function with a part; halves it where Lambda refuses it.
-    async fn invoke(&self, part: Part) -> Vec<Settled> {
-        let mut settled = Vec::new();
-        let mut waiting = vec![part];
-        while let Some(mut part) = waiting.pop() {
-            if let Some(failure) = first_failure(&settled).filter(|_| self.ordered) {
-                settled.extend(left_behind(part.slips, &failure));
+        let mut waiting = steps;
+        waiting.reverse();
+        while let Some(step) = waiting.pop() {
+            let Some(step) = self.without_followers(step, &mut settled) else {
                 continue;
-            }
-            let spare = part.spare(self.settings.kept());
-            let request = Request {
-                function: self.settings.function.clone(),
-                invocation: self.settings.invocation,
-                payload: std::mem::take(&mut part.payload),
-                log_tail: self.settings.waits(),
-                deadline: part.slips.iter().map(|slip| slip.deadline).min(),
             };
-            let result = self.host.invoke(request).await;
-            if let (Err(InvokeError::Refused(_)), Some(payload)) = (&result, spare) {
-                let (first, second) = part.halves(&payload);
-                waiting.extend([second, first]);
-                continue;
+            match step {
+                Step::Invoke(part) => {
+                    let halves = self.invoke(part, &mut settled).await;
+                    if let Some((first, second)) = halves {
+                        waiting.extend([second, first].map(Step::Invoke));
+                    }
+                }
+                Step::Oversized(slip, bytes) => {
+                    let reject = verdict::oversized(self.settings, bytes);
+                    settled.push((slip, Some(reject)));
+                }
             }
-            let verdicts = verdict::of(result, self.settings, &part.slips, || self.host.now());
-            if let Some(note) = verdicts.note {
-                self.host.log(&note);
-            }
-            settled.extend(part.slips.into_iter().zip(verdicts.failures));
         }
         settled
     }
-}
 
-fn first_failure(settled: &[Settled]) -> Option<Failure> {
-    settled.iter().find_map(|(_, failure)| failure.clone())
-}
+    /// Settles those messages of a step that must not be sent after what befell others, and returns
+    /// the rest.
+    fn without_followers(&self, step: Step, settled: &mut Vec<Settled>) -> Option<Step> {
+        if !self.ordered {
+            return Some(step);
+        }
+        let behind = |slip: &Slip| verdict::behind(slip, settled);
+        let (rest, left) = step.leave_out(behind);
+        settled.extend(left.into_iter().map(|(slip, why)| (slip, Some(why))));
+        rest
+    }
 
-fn left_behind(slips: Vec<Slip>, failure: &Failure) -> impl Iterator<Item = Settled> {
-    let behind = verdict::behind(failure);
-    slips
-        .into_iter()
-        .map(move |slip| (slip, Some(behind.clone())))
+    /// Invokes the function with a part. Two halves of it are yet to be settled if it is refused.
+    async fn invoke(&self, mut part: Part, settled: &mut Vec<Settled>) -> Option<(Part, Part)> {
+        let spare = part.spare(self.settings.kept());
+        let request = Request {
+            function: self.settings.function.clone(),
+            invocation: self.settings.invocation,
+            payload: std::mem::take(&mut part.payload),
+            log_tail: self.settings.waits(),
+            deadline: part.slips.iter().map(|slip| slip.deadline).min(),
+        };
+        let result = self.host.invoke(request).await;
+        if let (Err(InvokeError::Refused(_)), Some(payload)) = (&result, spare) {
+            return part.halves(&payload);
+        }
+        let verdicts = verdict::of(result, self.settings, &part.slips, || self.host.now());
+        if let Some(note) = verdicts.note {
+            self.host.log(&note);
+        }
+        settled.extend(part.slips.into_iter().zip(verdicts.failures));
+        None
+    }
 }
 
 #[cfg(test)]

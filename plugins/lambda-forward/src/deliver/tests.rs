@@ -1,6 +1,7 @@
 //! Whole batches on a function that is played.
 
 use super::*;
+use dispatcher_guest::Failure;
 use dispatcher_guest::lambda::{DidNotRun, Invocation};
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
@@ -117,7 +118,7 @@ fn parts_without_an_order_go_side_by_side() {
 }
 
 #[test]
-fn ordered_parts_stop_at_the_first_failure() {
+fn a_group_stops_at_its_first_failure() {
     let at_once = || Failure::retry_after(Duration::ZERO);
     let busy = || Failure::busy("function f: slow down");
     let lost = || Err(InvokeError::MayHaveRun("reset".into()));
@@ -139,6 +140,46 @@ fn ordered_parts_stop_at_the_first_failure() {
         assert_eq!(run(batch.into(), false, &host), expected);
         assert_eq!(host.payloads.take(), [["a"], ["b"]]);
     }
+}
+
+#[test]
+fn a_failure_holds_up_its_group_and_no_other() {
+    let lost = || Err(InvokeError::MayHaveRun("reset".into()));
+    let batch = || {
+        let groups = [("a", "g"), ("b", "h"), ("c", "h"), ("d", "g"), ("e", "h")];
+        let mut batch: Vec<_> = groups
+            .map(|(id, group)| message(id, Some(group), BIG))
+            .into();
+        batch.push(message("f", Some("g"), 10));
+        batch
+    };
+    let host = Played::new(
+        1,
+        |ids: &[String], _| if ids == ["a"] { lost() } else { done() },
+    );
+    let at_once = |id: &str| (id.into(), Failure::retry_after(Duration::ZERO));
+    let failed = |id: &str| (id.into(), Failure::retry_after(Duration::from_secs(2)));
+    let expected = [failed("a"), at_once("d"), at_once("f")];
+    assert_eq!(run(batch(), false, &host), expected);
+    assert_eq!(host.payloads.take(), [["a"], ["b"], ["c"], ["e"]]);
+
+    let host = Played::new(1, |ids: &[String], _| match ids {
+        [one] if one == "a" => lost(),
+        [one] if one == "c" => throttled(),
+        _ => done(),
+    });
+    let busy = |id: &str| (id.into(), Failure::busy("function f: slow down"));
+    let expected = [
+        failed("a"),
+        busy("c"),
+        at_once("d"),
+        at_once("f"),
+        busy("e"),
+    ];
+    let mut found = run(batch(), false, &host);
+    found.sort_by_key(|(id, _)| expected.iter().position(|(one, _)| one == id));
+    assert_eq!(found, expected);
+    assert_eq!(host.payloads.take(), [["a"], ["b"], ["c"]]);
 }
 
 #[test]
@@ -210,7 +251,8 @@ proptest! {
         let batch = sizes.iter().enumerate();
         let batch = batch.map(|(id, bytes)| message(&id.to_string(), group, *bytes)).collect();
         let failed = run(batch, true, &host);
-        let ids: Vec<usize> = failed.iter().map(|(id, _)| id.parse().expect("a number")).collect();
+        let mut ids: Vec<usize> = failed.iter().map(|(id, _)| id.parse().expect("a number")).collect();
+        ids.sort_unstable();
         prop_assert!(ids.is_sorted_by(|a, b| a < b), "{ids:?}");
         prop_assert_eq!(ids.contains(&bad), bad < sizes.len());
         if ordered && !ids.is_empty() {

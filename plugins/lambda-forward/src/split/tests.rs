@@ -53,6 +53,23 @@ fn one_message_has_no_halves() {
     assert_eq!(one.spare(usize::MAX), None);
 }
 
+#[test]
+fn those_left_out_leave_the_event_of_the_others() {
+    let event = |ids: &[usize]| {
+        let batch = ids.iter().map(|id| message(*id, format!("body {id}")));
+        plan(batch.collect(), 10_000).pop().expect("one part")
+    };
+    let one = |id: &'static str| move |slip: &Slip| (slip.id == id).then_some(id);
+    for (id, rest) in [("0", [1, 2]), ("1", [0, 2]), ("2", [0, 1])] {
+        let (left, out) = event(&[0, 1, 2]).leave_out(one(id));
+        assert_eq!(left, Some(event(&rest)));
+        assert_eq!(ids(&[out[0].0.clone()]), [id]);
+        assert_eq!(out.len(), 1);
+    }
+    assert_eq!(event(&[0, 1]).leave_out(one("7")).0, Some(event(&[0, 1])));
+    assert_eq!(event(&[0]).leave_out(one("0")).0, None);
+}
+
 proptest! {
     #[test]
     fn a_batch_is_split_without_loss(bodies in prop::collection::vec(any::<String>(), 0..20), limit in 200_usize..3000) {
@@ -93,7 +110,7 @@ proptest! {
         let payload = whole.spare(whole.payload.len()).expect("several messages");
         prop_assert_eq!(whole.spare(payload.len() - 1), None);
         let all = records(&payload);
-        let (first, second) = whole.halves(&payload);
+        let (first, second) = whole.halves(&payload).expect("several messages");
         prop_assert_eq!(first.slips.len(), bodies.len() / 2);
         let mut both = records(&first.payload);
         both.extend(records(&second.payload));
