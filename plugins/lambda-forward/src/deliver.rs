@@ -7,6 +7,7 @@ use crate::verdict::{self, Settled};
 use dispatcher_guest::lambda::{InvokeError, Request, Response};
 use dispatcher_guest::{Failed, Message};
 use futures_util::future::join_all;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a delivery needs of the world outside.
 pub trait Host {
@@ -18,16 +19,43 @@ pub trait Host {
     fn log(&self, line: &str);
 }
 
+/// The size that an event of several messages stays below. One per instance: what Lambda refused of
+/// one batch it would refuse of the same messages when they come again, and for ever.
+pub struct Room(AtomicUsize);
+
+impl Room {
+    /// Nothing was refused yet.
+    pub const fn new() -> Self {
+        Self(AtomicUsize::new(usize::MAX))
+    }
+
+    /// Events of so many bytes are refused; later ones have at most half of that.
+    fn refused(&self, bytes: usize) {
+        self.0.fetch_min(bytes / 2, Ordering::Relaxed);
+    }
+
+    fn below(&self, limit: usize) -> usize {
+        self.0.load(Ordering::Relaxed).min(limit)
+    }
+}
+
 /// Forwards a batch and lists the messages that failed. Parts go side by side, unless an order
 /// must be kept: then one after the other, and of a group none after one that failed.
-pub async fn deliver(messages: Vec<Message>, settings: &Settings, host: &impl Host) -> Vec<Failed> {
-    let steps = split::plan(messages, settings.limit());
+pub async fn deliver(
+    messages: Vec<Message>,
+    settings: &Settings,
+    room: &Room,
+    host: &impl Host,
+) -> Vec<Failed> {
+    let limit = settings.limit();
+    let steps = split::plan(messages, room.below(limit), limit);
     let ordered = steps
         .iter()
         .flat_map(Step::slips)
         .any(|slip| slip.group.is_some());
     let courier = Courier {
         settings,
+        room,
         host,
         ordered,
     };
@@ -48,6 +76,7 @@ pub async fn deliver(messages: Vec<Message>, settings: &Settings, host: &impl Ho
 
 struct Courier<'a, H> {
     settings: &'a Settings,
+    room: &'a Room,
     host: &'a H,
     ordered: bool,
 }
@@ -93,6 +122,7 @@ impl<H: Host> Courier<'_, H> {
     /// Invokes the function with a part. Two halves of it are yet to be settled if it is refused.
     async fn invoke(&self, mut part: Part, settled: &mut Vec<Settled>) -> Option<(Part, Part)> {
         let spare = part.spare(self.settings.kept());
+        let bytes = part.payload.len();
         let request = Request {
             function: self.settings.function.clone(),
             invocation: self.settings.invocation,
@@ -101,8 +131,12 @@ impl<H: Host> Courier<'_, H> {
             deadline: part.slips.iter().map(|slip| slip.deadline).min(),
         };
         let result = self.host.invoke(request).await;
-        if let (Err(InvokeError::Refused(_)), Some(payload)) = (&result, spare) {
-            return part.halves(&payload);
+        if let Err(InvokeError::Refused(_)) = &result {
+            match spare {
+                Some(payload) => return part.halves(&payload),
+                None if part.slips.len() > 1 => self.room.refused(bytes),
+                None => {}
+            }
         }
         let verdicts = verdict::of(result, self.settings, &part.slips, || self.host.now());
         if let Some(note) = verdicts.note {

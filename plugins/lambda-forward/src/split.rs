@@ -151,13 +151,13 @@ impl Part {
     }
 }
 
-/// Writes the events of a batch, none above `limit` bytes. Each message is freed as soon as its
-/// record is written.
-pub fn plan(messages: Vec<Message>, limit: usize) -> Vec<Step> {
+/// Writes the events of a batch: those of several messages below `room` bytes, those of one below
+/// `limit`. Each message is freed as soon as its record is written.
+pub fn plan(messages: Vec<Message>, room: usize, limit: usize) -> Vec<Step> {
     let mut steps = Vec::new();
     // Escapes may make it more; then it grows.
-    let room: usize = messages.iter().map(|m| m.body.len() + 1024).sum();
-    let mut part = Part::new(room.min(limit));
+    let capacity: usize = messages.iter().map(|m| m.body.len() + 1024).sum();
+    let mut part = Part::new(capacity.min(room));
     for message in messages {
         let slip = Slip {
             group: message
@@ -169,7 +169,8 @@ pub fn plan(messages: Vec<Message>, limit: usize) -> Vec<Step> {
         };
         part.add(slip, |out| event::write(&message, out));
         drop(message);
-        if part.bytes() <= limit {
+        let alone = part.slips.len() == 1;
+        if part.bytes() < if alone { limit } else { room } {
             continue;
         }
         let Some((slip, record)) = part.take_last() else {
@@ -179,7 +180,7 @@ pub fn plan(messages: Vec<Message>, limit: usize) -> Vec<Step> {
             steps.push(std::mem::replace(&mut part, Part::new(0)).finish());
         }
         let bytes = HEAD.len() + record.len() + TAIL.len();
-        if bytes > limit {
+        if bytes >= limit {
             steps.push(Step::Oversized(slip, bytes));
         } else {
             part.add(slip, |out| out.extend_from_slice(&record));

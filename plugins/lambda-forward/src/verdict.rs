@@ -133,7 +133,7 @@ fn of_error(
 /// Why a message that alone is more than Lambda takes will never be handled.
 pub fn oversized(settings: &Settings, bytes: usize) -> Failure {
     Failure::reject(format!(
-        "alone it makes an event of {bytes} bytes, and function {} takes at most {}",
+        "alone it makes an event of {bytes} bytes, and function {} takes less than {}",
         settings.function,
         settings.limit()
     ))

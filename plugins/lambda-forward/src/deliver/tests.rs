@@ -17,6 +17,7 @@ struct Played<F> {
     answer: F,
     together: usize,
     under_way: Cell<usize>,
+    room: Room,
     payloads: RefCell<Vec<Vec<String>>>,
     lines: RefCell<Vec<String>>,
 }
@@ -27,6 +28,7 @@ impl<F: Fn(&[String], usize) -> Answer> Played<F> {
             answer,
             together,
             under_way: Cell::new(0),
+            room: Room::new(),
             payloads: RefCell::default(),
             lines: RefCell::default(),
         }
@@ -70,7 +72,7 @@ fn run<F: Fn(&[String], usize) -> Answer>(
         invocation: Invocation::RequestResponse,
         partial_failures,
     };
-    let mut delivery = pin!(deliver(messages, &settings, host));
+    let mut delivery = pin!(deliver(messages, &settings, &host.room, host));
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..10 {
         if let Poll::Ready(failed) = delivery.as_mut().poll(&mut context) {
@@ -196,7 +198,7 @@ fn one_that_can_never_fit_is_rejected_alone() {
     };
     assert_eq!(id, "b");
     assert!(
-        why.contains("at most 6291456") && why.contains("838"),
+        why.contains("less than 6291456") && why.contains("838"),
         "{why}"
     );
     assert_eq!(host.payloads.take(), [["a"], ["c"]]);
@@ -225,6 +227,30 @@ fn what_lambda_finds_too_large_is_halved() {
         &["d"],
     ];
     assert_eq!(host.payloads.take(), all);
+}
+
+#[test]
+fn a_large_batch_that_is_refused_comes_again_in_smaller_parts() {
+    const MIB: usize = 1024 * 1024;
+    let host = Played::new(1, |_, bytes| match bytes > MIB {
+        true => Err(InvokeError::Refused("too much".into())),
+        false => done(),
+    });
+    // The last is larger than what was learnt, and alone it is sent all the same.
+    let batch = || {
+        let sizes = [MIB / 2, MIB / 2, MIB / 2, MIB - 1024];
+        let batch = ["a", "b", "c", "d"].iter().zip(sizes);
+        Vec::from_iter(batch.map(|(id, bytes)| message(id, None, bytes)))
+    };
+    let again = |id: &str| (id.to_owned(), Failure::retry());
+    assert_eq!(run(batch(), false, &host), ["a", "b", "c", "d"].map(again));
+    while !run(batch(), false, &host).is_empty() {
+        assert!(
+            host.payloads.borrow().len() < 10,
+            "in the same composition for ever"
+        );
+    }
+    assert_eq!(host.payloads.take().last(), Some(&vec!["d".to_owned()]));
 }
 
 #[test]
