@@ -233,16 +233,24 @@ impl Shared {
         self.place();
     }
 
-    /// An instance is gone. What it was handed and did not begin waits again, at its old place.
-    fn left(&self, instance: u64, untouched: Vec<Job>) {
+    /// An instance is gone. What it was handed and did not begin waits again, at its old place:
+    /// what it took of it and what is still on the way.
+    fn left(&self, instance: u64, untouched: Vec<Job>, coming: &mut UnboundedReceiver<Job>) {
+        let mut forgotten = Vec::new();
         {
             let mut state = self.state();
             state.placed.retain(|_, placed| placed.instance != instance);
+            // The door is shut, so nothing comes after what is taken out now.
             state.instances.retain(|one| one.id != instance);
-            let jobs = untouched.into_iter();
-            let jobs = jobs.filter(|job| !job.answer.is_closed());
-            state.queue.extend(jobs.map(|job| (job.id, job)));
+            let coming = std::iter::from_fn(|| coming.try_recv().ok());
+            for job in untouched.into_iter().chain(coming) {
+                match job.answer.is_closed() {
+                    true => forgotten.push(job),
+                    false => drop(state.queue.insert(job.id, job)),
+                }
+            }
         }
+        drop(forgotten);
         self.place();
     }
 

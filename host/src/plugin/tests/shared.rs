@@ -3,6 +3,7 @@
 use super::functions::{Fake, lending};
 use super::*;
 use std::pin::Pin;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
 type Running<'a> = Pin<Box<dyn Future<Output = Vec<Verdict>> + Send + 'a>>;
@@ -282,6 +283,34 @@ fn an_attempt_that_nobody_drives_is_answered() {
         let why = mishap(one(&plugin, "done"));
         assert!(matches!(why, Mishap::Host(_)), "{why:?}");
     }
+}
+
+#[test]
+fn what_a_lost_instance_did_not_begin_is_begun_in_another() {
+    type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
+    let drivers = Arc::new(Mutex::new(Vec::<Driver>::new()));
+    let kept = Arc::clone(&drivers);
+    let options = RuntimeOptions {
+        instances: 2,
+        max_memory: MAX_MEMORY,
+        cache: None,
+    };
+    let keep: Spawn = Arc::new(move |driver| kept.lock().unwrap().push(driver));
+    let runtime = Runtime::start(options, timers(), keep).unwrap();
+    let fake = Fake::new();
+    let plugin = load(&runtime, "commands", sharing(10, 1, &fake));
+    let next = || drivers.lock().unwrap().pop().unwrap();
+    let begun = begin(&plugin, "begun", "await it");
+    let driver = drive_until_it_waits(next());
+    fake.until_called(1);
+    let coming = begin(&plugin, "coming", "done");
+    assert!(drivers.lock().unwrap().is_empty(), "it is on its way");
+    drop(driver);
+    let why = mishap(drive(begun).remove(0));
+    assert!(matches!(why, Mishap::Host(_)), "{why:?}");
+    let another = drive_until_it_waits(next());
+    assert_eq!(drive(coming), [Verdict::Done]);
+    drop(another);
 }
 
 #[test]
