@@ -33,7 +33,7 @@ const MEMORY_PER_BYTE: usize = 4;
 pub(super) struct Sharing {
     /// The most attempts in one instance.
     pub(super) concurrency: usize,
-    /// The most instances.
+    /// The most instances that take attempts. As many may be ending besides.
     pub(super) instances: usize,
     /// How long each serves.
     pub(super) reuse: Option<Reuse>,
@@ -188,9 +188,12 @@ impl Shared {
         instances.position(|instance| instance.jobs.is_some() && fits(instance))
     }
 
-    /// One more instance, if there may be one.
+    /// One more instance, if there may be one. Those that take no more stand in nobody's way until
+    /// there are too many of them: an abandoned attempt may stay for as long as its function runs.
     fn seat(&self, state: &mut State, now: Moment) -> Option<Seat> {
-        if state.instances.len() >= self.instances {
+        let all = &state.instances;
+        let taking = all.iter().filter(|one| one.jobs.is_some()).count();
+        if taking >= self.instances || all.len() >= self.instances.saturating_mul(2) {
             return None;
         }
         state.next += 1;

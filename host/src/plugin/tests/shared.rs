@@ -103,8 +103,31 @@ fn an_abandoned_attempt_retires_its_instance() {
 }
 
 #[test]
+fn as_many_instances_may_be_ending_as_take_attempts() {
+    let runtime = runtime(4);
+    let fake = Fake::new();
+    let plugin = load(&runtime, "commands", sharing(10, 2, &fake));
+    // Each abandoned attempt retires an instance that a sharer keeps alive: four in all.
+    let mut sharers = Vec::new();
+    for pairs in 1..=4 {
+        let abandoned = begin(&plugin, "abandoned", "await it");
+        sharers.push(begin(&plugin, "sharer", "await it"));
+        fake.until_called(2 * pairs);
+        assert_eq!(runtime.instances(), pairs as u64);
+        drop(abandoned);
+    }
+    let later = begin(&plugin, "later", "await it");
+    assert_eq!((fake.calls(), runtime.instances()), (8, 4), "it waits");
+    fake.answer_all();
+    for sharer in sharers {
+        assert_eq!(drive(sharer), [Verdict::Done]);
+    }
+    assert_eq!(drive(later), [Verdict::Done]);
+}
+
+#[test]
 fn an_instance_of_abandoned_attempts_ends_at_once() {
-    let runtime = runtime(1);
+    let runtime = runtime(2);
     let fake = Fake::new();
     let plugin = load(&runtime, "commands", sharing(10, 1, &fake));
     for body in ["await never", "sync-invoke never"] {
@@ -162,7 +185,7 @@ fn large_messages_share_no_instance() {
 
 #[test]
 fn a_loop_is_stopped_and_the_others_hear_of_it() {
-    let runtime = runtime(1);
+    let runtime = runtime(2);
     let fake = Fake::new();
     let plugin = load(&runtime, "commands", sharing(10, 1, &fake));
     for end in ["deadline", "abandoned", "cancelled"] {
@@ -245,7 +268,7 @@ fn an_instance_serves_its_time() {
         spawn()(future);
     });
     let options = RuntimeOptions {
-        instances: 2,
+        instances: 4,
         max_memory: MAX_MEMORY,
         cache: None,
     };
