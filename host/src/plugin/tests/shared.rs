@@ -1,12 +1,11 @@
-//! Many attempts at once in one instance: who shares it, who is hit when it ends, who waits.
+//! Many attempts at once in one instance: who shares it, who is hit when it ends.
 
 use super::functions::{Fake, lending};
 use super::*;
 use std::pin::Pin;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
-type Running<'a> = Pin<Box<dyn Future<Output = Vec<Verdict>> + Send + 'a>>;
+pub(super) type Running<'a> = Pin<Box<dyn Future<Output = Vec<Verdict>> + Send + 'a>>;
 
 pub(super) fn sharing(concurrency: usize, instances: usize, fake: &Arc<Fake>) -> PluginOptions {
     PluginOptions {
@@ -18,7 +17,7 @@ pub(super) fn sharing(concurrency: usize, instances: usize, fake: &Arc<Fake>) ->
 }
 
 /// One attempt at one message, begun.
-fn begin<'a>(plugin: &'a Plugin, id: &str, body: &str) -> Running<'a> {
+pub(super) fn begin<'a>(plugin: &'a Plugin, id: &str, body: &str) -> Running<'a> {
     let attempt = Attempt {
         messages: vec![message(id, body)],
         cancelled: vec![CancellationToken::new()],
@@ -103,29 +102,6 @@ fn an_abandoned_attempt_retires_its_instance() {
 }
 
 #[test]
-fn as_many_instances_may_be_ending_as_take_attempts() {
-    let runtime = runtime(4);
-    let fake = Fake::new();
-    let plugin = load(&runtime, "commands", sharing(10, 2, &fake));
-    // Each abandoned attempt retires an instance that a sharer keeps alive: four in all.
-    let mut sharers = Vec::new();
-    for pairs in 1..=4 {
-        let abandoned = begin(&plugin, "abandoned", "await it");
-        sharers.push(begin(&plugin, "sharer", "await it"));
-        fake.until_called(2 * pairs);
-        assert_eq!(runtime.instances(), pairs as u64);
-        drop(abandoned);
-    }
-    let later = begin(&plugin, "later", "await it");
-    assert_eq!((fake.calls(), runtime.instances()), (8, 4), "it waits");
-    fake.answer_all();
-    for sharer in sharers {
-        assert_eq!(drive(sharer), [Verdict::Done]);
-    }
-    assert_eq!(drive(later), [Verdict::Done]);
-}
-
-#[test]
 fn an_instance_of_abandoned_attempts_ends_at_once() {
     let runtime = runtime(2);
     let fake = Fake::new();
@@ -143,44 +119,6 @@ fn an_instance_of_abandoned_attempts_ends_at_once() {
     drop(running);
     until_there_are(&runtime, 0);
     assert_eq!(one(&plugin, "done"), Verdict::Done);
-}
-
-#[test]
-fn attempts_wait_for_room_in_the_order_of_their_arrival() {
-    let runtime = runtime(1);
-    let fake = Fake::new();
-    let plugin = load(&runtime, "commands", sharing(2, 1, &fake));
-    let first = [0, 1].map(|_| begin(&plugin, "first", "await it"));
-    let forgotten = begin(&plugin, "forgotten", "await it");
-    let later = begin(&plugin, "later", "await it");
-    fake.until_called(2);
-    drop(forgotten);
-    assert_eq!((fake.calls(), runtime.instances()), (2, 1));
-    fake.answer_all();
-    for running in first {
-        assert_eq!(drive(running), [Verdict::Done]);
-    }
-    assert_eq!(drive(later), [Verdict::Done]);
-    assert_eq!((fake.calls(), runtime.instances()), (3, 1));
-}
-
-#[test]
-fn large_messages_share_no_instance() {
-    let runtime = runtime(2);
-    let fake = Fake::new();
-    let plugin = load(&runtime, "commands", sharing(10, 2, &fake));
-    let large = format!("await {}", "x".repeat(MAX_MEMORY / 7));
-    let running = [large.as_str(), &large, "await it"].map(|body| begin(&plugin, "m", body));
-    fake.until_called(3);
-    assert_eq!(runtime.instances(), 2);
-    // Alone, one that is too large by that measure is tried all the same.
-    let larger = format!("await {}", "x".repeat(MAX_MEMORY / 3));
-    let larger = begin(&plugin, "m", &larger);
-    fake.answer_all();
-    for running in running {
-        assert_eq!(drive(running), [Verdict::Done]);
-    }
-    drive(larger);
 }
 
 #[test]
@@ -220,6 +158,7 @@ fn a_loop_is_stopped_and_the_others_hear_of_it() {
 fn an_attempt_that_waits_past_its_deadline_stops_nobody() {
     let fake = Fake::new();
     let plugin = load(&runtime(1), "commands", sharing(10, 1, &fake));
+    assert_eq!(one(&plugin, "done"), Verdict::Done, "there is an instance");
     let late = attempt(&["await it"], Duration::from_millis(1));
     let late = drive_until_it_waits(plugin.handle(late));
     fake.until_called(1);
@@ -306,34 +245,6 @@ fn an_attempt_that_nobody_drives_is_answered() {
         let why = mishap(one(&plugin, "done"));
         assert!(matches!(why, Mishap::Host(_)), "{why:?}");
     }
-}
-
-#[test]
-fn what_a_lost_instance_did_not_begin_is_begun_in_another() {
-    type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
-    let drivers = Arc::new(Mutex::new(Vec::<Driver>::new()));
-    let kept = Arc::clone(&drivers);
-    let options = RuntimeOptions {
-        instances: 2,
-        max_memory: MAX_MEMORY,
-        cache: None,
-    };
-    let keep: Spawn = Arc::new(move |driver| kept.lock().unwrap().push(driver));
-    let runtime = Runtime::start(options, timers(), keep).unwrap();
-    let fake = Fake::new();
-    let plugin = load(&runtime, "commands", sharing(10, 1, &fake));
-    let next = || drivers.lock().unwrap().pop().unwrap();
-    let begun = begin(&plugin, "begun", "await it");
-    let driver = drive_until_it_waits(next());
-    fake.until_called(1);
-    let coming = begin(&plugin, "coming", "done");
-    assert!(drivers.lock().unwrap().is_empty(), "it is on its way");
-    drop(driver);
-    let why = mishap(drive(begun).remove(0));
-    assert!(matches!(why, Mishap::Host(_)), "{why:?}");
-    let another = drive_until_it_waits(next());
-    assert_eq!(drive(coming), [Verdict::Done]);
-    drop(another);
 }
 
 #[test]
