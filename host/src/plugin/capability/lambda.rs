@@ -50,12 +50,11 @@ impl Functions {
         };
         let needed = self.longest.unwrap_or_default().min(self.patience);
         if left < needed || left.is_zero() {
-            let whole = |time: Duration| Duration::from_millis(time.as_millis() as u64);
             return Err(InvokeError::DidNotRun {
                 reason: format!(
-                    "the attempt has too little time left to wait for the function: {:?} of {:?}",
-                    whole(left),
-                    whole(needed)
+                    "the attempt has too little time left to wait for the function: {:.1} s, and {:.1} s may be needed",
+                    left.as_secs_f64(),
+                    needed.as_secs_f64()
                 ),
                 retry_after: None,
             });
