@@ -231,6 +231,7 @@ fn lend(
         invoker,
         allowed,
         patience: patience(timeout),
+        longest: None,
         refused: Arc::new(move || counters.refused.one()),
     }
 }

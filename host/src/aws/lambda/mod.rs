@@ -68,9 +68,10 @@ pub enum InvokeError {
     /// The function may have run, may be running, or may have run in part.
     #[error("{0}")]
     MayHaveRun(String),
-    /// The payload is larger than Lambda takes; a smaller one may pass.
+    /// Lambda refuses this payload, for its size or its content, and the function did not run; a
+    /// part of it may be taken.
     #[error("{0}")]
-    TooLarge(String),
+    Refused(String),
     /// The function did not run, and the same request will fail again until somebody changes the
     /// function, a permission or the credentials.
     #[error("{0}")]

@@ -92,7 +92,7 @@ pub(super) fn sort(function: &str, answer: &Answer<'_>) -> InvokeError {
             retry_after: answer.retry_after,
         },
         MayHaveRun => InvokeError::MayHaveRun(words),
-        TooLarge => InvokeError::TooLarge(words),
+        TooLarge => InvokeError::Refused(words),
         Permanent => InvokeError::Permanent(words),
     }
 }
