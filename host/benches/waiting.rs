@@ -119,6 +119,7 @@ fn load(runtime: &Runtime, concurrency: usize, instances: usize, held: Held) -> 
             invoker: Arc::new(held),
             allowed: vec!["*".into()],
             patience: LONG,
+            longest: None,
             refused: Arc::new(|| ()),
         }),
         ..PluginOptions::default()

@@ -16,6 +16,10 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// The longest that a downstream's wish is heeded: what it wishes for longer is asked once more.
 const LONGEST_ADVICE: Duration = Duration::from_secs(300);
 
+/// The first and the longest pause of what found its downstream closed: longer than until the next
+/// probe, so that another message is the next to try. One alone must not keep a route closed.
+const TURN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(120));
+
 /// How long something is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pause {
@@ -114,7 +118,10 @@ pub fn pause(held: &[(Job, Ending)], now: Moment, random: u64) -> Option<Pause> 
             let advised = after.unwrap_or_default().min(LONGEST_ADVICE);
             Some((now + advised, now + own.max(advised)))
         }
-        Ending::Verdict(Verdict::Closed(_)) => Some((now, now)),
+        Ending::Verdict(Verdict::Closed(_)) => {
+            let tries = job.holds.saturating_add(1);
+            Some((now, now + backoff::ceiling(TURN.0, TURN.1, tries)))
+        }
         _ => None,
     });
     pauses

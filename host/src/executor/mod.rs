@@ -49,6 +49,9 @@ pub struct Executor {
     pub downstream: Downstream,
 }
 
+/// One worker, to be polled to its end.
+pub type Worker = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// Who polls an executor's workers.
 #[derive(Clone)]
 pub enum Workers {
@@ -56,7 +59,7 @@ pub enum Workers {
     Pool(Spawner),
     /// Somebody who polls a future to its end, or drops it with the whole process: a simulation,
     /// which runs everything in one thread.
-    Elsewhere(Arc<dyn Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + Sync>),
+    Elsewhere(Arc<dyn Fn(Worker) + Send + Sync>),
 }
 
 impl Workers {

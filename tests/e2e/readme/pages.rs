@@ -134,7 +134,7 @@ fn the_metrics_are_those_of_the_source() {
 const PROOFS: [(&str, &str); 4] = [
     ("DidNotRun", "| **it did not run** |"),
     ("MayHaveRun", "| **it may have run** |"),
-    ("TooLarge", "| **too large** |"),
+    ("Refused", "| **it refuses the event** |"),
     ("Permanent", "| **permanent** |"),
 ];
 
