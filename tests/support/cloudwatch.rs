@@ -72,8 +72,16 @@ impl CloudWatch {
             let same = |metric: &&Metric| metric.name == total.name;
             let at = metrics.iter().position(|metric| *metric == total);
             let total = &mut metrics[at.expect("it is one of them")];
-            total.count -= with.iter().filter(same).map(|metric| metric.count).sum::<f64>();
-            total.sum -= with.iter().filter(same).map(|metric| metric.sum).sum::<f64>();
+            total.count -= with
+                .iter()
+                .filter(same)
+                .map(|metric| metric.count)
+                .sum::<f64>();
+            total.sum -= with
+                .iter()
+                .filter(same)
+                .map(|metric| metric.sum)
+                .sum::<f64>();
         }
         metrics
     }
