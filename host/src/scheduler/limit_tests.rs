@@ -243,3 +243,22 @@ fn a_stop_gives_back_what_is_held() {
     assert_eq!(scheduler.stop(|_, _| true).len(), 2);
     assert!(scheduler.is_at_rest() && scheduler.room().used() == 0);
 }
+
+#[test]
+fn a_queue_that_waits_for_its_rate_is_not_asked_beyond_the_room() {
+    let slow = LaneLimits {
+        rate: Some(0.5),
+        attempts: None,
+    };
+    let mut scheduler = scheduler(1, 1, 2, slow);
+    for step in 0..100 {
+        let now = at(20 * step);
+        // Once it is empty, so that a parked poll brings two when it holds messages again.
+        answer(&mut scheduler, now, |_| step != 1);
+        for start in start(&mut scheduler, now) {
+            end(&mut scheduler, start, Showed::Open, now);
+        }
+        let held = scheduler.room().used();
+        assert!(held <= 4, "{held} messages, with room for 2");
+    }
+}

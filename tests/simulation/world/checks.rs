@@ -13,8 +13,7 @@ impl World {
         };
         let one = &self.deliveries[before];
         let alive = !self.lives[one.life].dead;
-        let mut live = self.attempts.iter().filter(|live| !live.over);
-        let running = live.any(|live| live.deliveries.contains(&before));
+        let running = self.attempts.iter().any(|live| live.is_on(before));
         if alive && running && one.until <= now && self.is_honest(before) {
             let released = one.told.is_some();
             if !released {

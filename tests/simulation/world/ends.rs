@@ -93,7 +93,7 @@ impl World {
         if one.reached.is_none() || one.life != life {
             self.fails("settled-unseen", words.clone());
         }
-        let late = *outcome != Outcome::Delete && now >= one.until && self.is_honest(delivery);
+        let late = *outcome != Outcome::Delete && now >= one.leased && self.is_honest(delivery);
         let current = self.messages[one.message].latest == Some(delivery);
         if late && current && self.messages[one.message].gone.is_none() {
             self.fails("settled-without-lease", words.clone());

@@ -131,11 +131,7 @@ impl Handler for Actor {
             let acts = world.messages_of(&deliveries);
             let acts: Vec<_> = acts.into_iter().map(|message| world.act(message)).collect();
             let cancelled = attempt.cancelled.clone();
-            let lost: Vec<bool> = cancelled
-                .iter()
-                .map(CancellationToken::is_cancelled)
-                .collect();
-            let attempt = world.attempt_begins(self.life, &deliveries, &lost);
+            let attempt = world.attempt_begins(self.life, &deliveries, cancelled.clone());
             let sim = self.sim.clone();
             (
                 Work {

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 /// The world, shared by all that live in it.
 #[derive(Clone)]
@@ -99,6 +100,8 @@ pub struct Delivery {
     pub handed: Moment,
     /// When the queue makes it visible again, as far as this delivery goes.
     pub until: Moment,
+    /// The same, but for what the process itself asked for when it gave the message back.
+    pub leased: Moment,
     pub count: u32,
     /// The process cannot be blamed for what it believes of its lease.
     pub misled: bool,
@@ -141,7 +144,17 @@ pub struct Live {
     pub life: usize,
     pub queue: usize,
     pub deliveries: Vec<usize>,
+    /// Set for each once its answer does not count.
+    pub lost: Vec<CancellationToken>,
     pub over: bool,
+}
+
+impl Live {
+    /// Whether it is at work on this delivery and has not been told to leave it.
+    pub fn is_on(&self, delivery: usize) -> bool {
+        let mut pairs = self.deliveries.iter().zip(&self.lost);
+        !self.over && pairs.any(|(&one, lost)| one == delivery && !lost.is_cancelled())
+    }
 }
 
 /// One process from its start to its end.

@@ -159,6 +159,7 @@ impl World {
             life: want.life,
             handed: now,
             until: now + want.visibility,
+            leased: now + want.visibility,
             count: stored.receives,
             misled: false,
             reached: None,
@@ -176,7 +177,9 @@ impl World {
 
     /// One entry of an extension takes effect.
     pub fn extend(&mut self, delivery: usize, time: Duration) -> Result<(), ItemError> {
-        self.hide(delivery, time, "extends")
+        self.hide(delivery, time, "extends")?;
+        self.deliveries[delivery].leased = clock::now() + time;
+        Ok(())
     }
 
     /// One entry of a settlement takes effect.

@@ -4,6 +4,7 @@
 use super::{Live, NONE, Said, Trial, World};
 use dispatcher::clock::{self, Moment};
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// So many failed polls in a row change nothing of what was known.
 const FORGIVEN: u32 = 2;
@@ -11,7 +12,14 @@ const FORGIVEN: u32 = 2;
 impl World {
     /// An attempt begins on these deliveries; `lost` says of each whether the handler is told that
     /// its answer does not count. Answers with the attempt's number.
-    pub fn attempt_begins(&mut self, life: usize, deliveries: &[usize], lost: &[bool]) -> usize {
+    pub fn attempt_begins(
+        &mut self,
+        life: usize,
+        deliveries: &[usize],
+        tokens: Vec<CancellationToken>,
+    ) -> usize {
+        let lost: Vec<bool> = tokens.iter().map(CancellationToken::is_cancelled).collect();
+        let lost = lost.as_slice();
         let now = clock::now();
         let queue = self.queue_of(deliveries[0]);
         self.note("attempts", life, queue, self.messages_of(deliveries));
@@ -35,6 +43,7 @@ impl World {
             life,
             queue,
             deliveries: deliveries.to_vec(),
+            lost: tokens,
             over: false,
         });
         self.check_limits(life, queue, deliveries.len(), now);
@@ -80,6 +89,7 @@ impl World {
         let twice = live
             .flat_map(|live| live.deliveries.iter())
             .any(|&other| self.deliveries[other].message == message && self.is_kept(other, now));
+        let twice = twice && self.is_honest(delivery);
         if twice {
             self.fails("two-live-attempts", words);
         }
