@@ -281,6 +281,10 @@ impl World {
     /// Messages that a process has and has neither finished nor lost.
     fn in_hand(&self, life: usize) -> usize {
         let now = clock::now();
+        let needless = |at: usize, one: &super::Delivery| {
+            let done = self.lives[life].done.get(&one.message);
+            done.is_some_and(|&done| Some(done) < one.reached) || self.is_exhausted(life, at)
+        };
         let here = self.deliveries.iter().enumerate().filter(|(at, one)| {
             let over =
                 |trial: &Trial| matches!(&trial.ended, Some((_, said)) if *said != Said::Kept);
@@ -289,6 +293,7 @@ impl World {
                 && one.told.is_none()
                 && !one.tried.last().is_some_and(over)
                 && self.is_kept(*at, now)
+                && !needless(*at, one)
         });
         here.count()
     }
