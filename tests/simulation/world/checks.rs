@@ -17,7 +17,20 @@ impl World {
         if alive && running && one.until <= now && self.is_honest(before) {
             let released = one.told.is_some();
             if !released {
-                let why = format!("message {message}, delivery {before}");
+                self.suspects.push((before, now));
+            }
+        }
+    }
+
+    /// Both sides may notice at the same moment that a lease is over; after that, nobody is at work
+    /// on it.
+    pub fn check_suspects(&mut self, now: Moment) {
+        if self.suspects.first().is_none_or(|(_, at)| *at >= now) {
+            return;
+        }
+        for (delivery, _) in std::mem::take(&mut self.suspects) {
+            if self.attempts.iter().any(|live| live.is_on(delivery)) {
+                let why = format!("delivery {delivery}");
                 self.fails("attempt-outlived-its-lease", why);
             }
         }

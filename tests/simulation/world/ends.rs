@@ -11,6 +11,7 @@ impl World {
     /// count.
     pub fn attempt_ends(&mut self, attempt: usize, mut said: Vec<Said>, lost: &[bool]) {
         let now = clock::now();
+        self.check_suspects(now);
         let live = &mut self.attempts[attempt];
         if std::mem::replace(&mut live.over, true) {
             return;

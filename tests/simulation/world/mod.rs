@@ -49,6 +49,8 @@ pub struct World {
     pub quiet: bool,
     /// When all processes stood still last.
     pub suspended: Option<Moment>,
+    /// Deliveries that were handed out anew while they were worked on, and when.
+    pub suspects: Vec<(usize, Moment)>,
     pub trace: Vec<Event>,
     pub broken: Vec<Broken>,
     /// One per queue: it may hold something that it did not.
@@ -222,6 +224,7 @@ impl World {
             closed: false,
             quiet: false,
             suspended: None,
+            suspects: Vec::new(),
             trace: Vec::new(),
             broken: Vec::new(),
             bells: (0..queues).map(|_| Arc::default()).collect(),
@@ -292,6 +295,7 @@ impl World {
         note: String,
     ) {
         let at = clock::now();
+        self.check_suspects(at);
         self.trace.push(Event {
             at,
             what,
