@@ -31,16 +31,27 @@ impl<T> Drop for Task<T> {
     }
 }
 
-/// Sets `broken` if `future` ends by a panic or is dropped, so that nobody works on without it.
+/// Sets `broken` if `future` ends by a panic, so that nobody works on without it. Who drops it has
+/// chosen to.
 pub fn watched<T>(
     broken: &CancellationToken,
     future: impl Future<Output = T> + Send + 'static,
 ) -> impl Future<Output = T> + Send + 'static {
-    let guard = broken.clone().drop_guard();
+    let watch = Watch(broken.clone());
     async move {
         let value = future.await;
-        guard.disarm();
+        drop(watch);
         value
+    }
+}
+
+struct Watch(CancellationToken);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.cancel();
+        }
     }
 }
 
@@ -106,5 +117,18 @@ mod tests {
         assert!(!broken.is_cancelled());
         let _panics = spawn(watched(&broken, async { panic!("as a test wants") }));
         broken.cancelled().await;
+    }
+
+    #[tokio::test]
+    async fn a_watched_task_that_its_owner_drops_is_no_panic() {
+        let (broken, dropped) = (CancellationToken::new(), CancellationToken::new());
+        let guard = dropped.clone().drop_guard();
+        let task = watched(&broken, async move {
+            std::future::pending::<()>().await;
+            drop(guard);
+        });
+        drop(spawn(task));
+        dropped.cancelled().await;
+        assert!(!broken.is_cancelled());
     }
 }

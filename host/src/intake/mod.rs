@@ -200,9 +200,14 @@ impl Intake {
             let needless = self.arrivals.ending(lane, &job.message);
             needless.or_else(|| given_back.then_some(Ending::Returned))
         };
+        let mut endings: Vec<Option<Ending>> = jobs.iter().map(ending).collect();
+        if self.board.lock().orders_groups(lane) {
+            let groups = jobs.iter().map(|job| job.message.group.as_deref());
+            in_group_order(&groups.collect::<Vec<_>>(), &mut endings);
+        }
         let mut run = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            match ending(&job) {
+        for (job, ending) in jobs.into_iter().zip(endings) {
+            match ending {
                 None => run.push(job),
                 Some(ending) => hand_on(&self.outbox, lane, job, ending),
             }
@@ -214,6 +219,21 @@ impl Intake {
         let released = self.board.lock().stop(|_, job| !job.last_chance);
         for (lane, job) in released {
             hand_on(&self.outbox, lane, job, Ending::Returned);
+        }
+    }
+}
+
+/// Nothing of a group runs before what is ahead of it is settled: it comes again with it.
+fn in_group_order(groups: &[Option<&str>], endings: &mut [Option<Ending>]) {
+    let mut stopped: Vec<&str> = Vec::new();
+    for (group, ending) in groups.iter().zip(endings) {
+        let Some(group) = group else { continue };
+        match ending {
+            // It is done, whoever is ahead of it.
+            Some(Ending::AlreadyDone) => {}
+            _ if stopped.contains(group) => *ending = Some(Ending::Returned),
+            Some(_) => stopped.push(group),
+            None => {}
         }
     }
 }
@@ -234,6 +254,20 @@ fn handed_out(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Verdict;
+
+    #[test]
+    fn lesson_19_what_is_behind_a_poisoned_message_of_its_group_waits_until_that_is_buried() {
+        let poisoned = Some(Ending::Verdict(Verdict::Reject("too often".into())));
+        let groups = [Some("a"), Some("b"), Some("a"), None, Some("a")];
+        let done = Some(Ending::AlreadyDone);
+        let mut endings = [poisoned.clone(), None, None, None, done.clone()];
+        in_group_order(&groups, &mut endings);
+        assert_eq!(
+            endings,
+            [poisoned, None, Some(Ending::Returned), None, done]
+        );
+    }
 
     #[test]
     fn a_message_that_comes_late_in_a_long_poll_has_most_of_its_lease_before_it() {

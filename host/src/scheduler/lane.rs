@@ -266,6 +266,7 @@ impl<J: Waiting> Lane<J> {
             wait,
             room: room.reserve(0),
             parked: true,
+            brought: 0,
         }
     }
 

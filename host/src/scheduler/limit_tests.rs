@@ -274,3 +274,16 @@ fn with_tokens_at_hand_the_clock_wakes_nobody() {
     // All workers are busy, and nothing but the end of an attempt changes that.
     assert_eq!(scheduler.next_attention(at(3)), None);
 }
+
+#[test]
+fn lesson_15_a_queue_that_brought_only_what_need_not_run_may_hold_more() {
+    let mut scheduler = scheduler(2, 1, 1, LaneLimits::default());
+    for mut poll in scheduler.plan(at(0)) {
+        let mut jobs: Vec<Job> = (0..2).map(|_| Job { _seat: poll.seat() }).collect();
+        if poll.lane == 0 {
+            jobs.clear(); // handled before, or out of attempts
+        }
+        scheduler.answered(poll, jobs, false, at(10));
+    }
+    assert!(start(&mut scheduler, at(10)).is_empty());
+}

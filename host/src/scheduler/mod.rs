@@ -55,11 +55,14 @@ pub struct Poll {
     pub wait: Duration,
     room: Permit,
     parked: bool,
+    /// Messages that it brought, whether they are to run or not.
+    brought: usize,
 }
 
 impl Poll {
-    /// A place for one of the messages that the poll brought.
+    /// A place for one of the messages that the poll brought; to be taken for each of them.
     pub fn seat(&mut self) -> Permit {
+        self.brought += 1;
         self.room.split_one()
     }
 }
@@ -146,7 +149,8 @@ impl<J: Waiting> Scheduler<J> {
         self.room.resize(self.control.open_limit() * self.batch);
     }
 
-    /// A poll was answered: `jobs` in the queue's order, each with a `seat` of the poll.
+    /// A poll was answered: `jobs` in the queue's order, each with a `seat` of the poll. What it
+    /// brought besides, and took a seat for, need not run.
     pub fn answered(&mut self, poll: Poll, jobs: Vec<J>, drained: bool, now: Moment) {
         let competing = self.competing();
         if self.lanes[poll.lane].is_idle() && !jobs.is_empty() {
@@ -154,7 +158,7 @@ impl<J: Waiting> Scheduler<J> {
         }
         let lane = &mut self.lanes[poll.lane];
         lane.polls -= 1;
-        lane.learn(jobs.len(), drained, poll.parked, poll.wait, now);
+        lane.learn(poll.brought, drained, poll.parked, poll.wait, now);
         if poll.parked {
             self.order.charge(poll.lane, jobs.len());
         } else {

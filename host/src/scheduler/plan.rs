@@ -99,6 +99,7 @@ impl<J: Waiting> Scheduler<J> {
             wait,
             room,
             parked: false,
+            brought: 0,
         })
     }
 

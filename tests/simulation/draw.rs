@@ -1,0 +1,202 @@
+//! Draws a scenario from a seed. Small worlds, since many of them find more than few large ones.
+
+use crate::scenario::{
+    Faults, Flavour, Happening, Mix, QueuePlan, RoutePlan, Scenario, Sending, What,
+};
+use fastrand::Rng;
+
+/// The most messages of one scenario.
+const MESSAGES: usize = 24;
+
+/// The scenario of a seed.
+pub fn scenario(seed: u64) -> Scenario {
+    let mut rng = Rng::with_seed(seed ^ 0x5eed_0f_d15ba7c4);
+    let rng = &mut rng;
+    let (queues, route) = (queues(rng), route(rng));
+    let processes = if chance(rng, 250) { 2 } else { 1 };
+    let mut scenario = Scenario {
+        seed,
+        weighted: queues.len() > 1 && chance(rng, 300),
+        sends: sends(rng, &queues),
+        happenings: happenings(rng, processes),
+        faults: faults(rng),
+        mix: mix(rng),
+        queues,
+        route,
+        processes,
+    };
+    // Attempts are limited only where there is somewhere to put the dead, as the program demands.
+    if !scenario.queues.iter().any(|queue| queue.dead_letters) {
+        scenario.route.attempts = None;
+    }
+    // A queue that is asked ten times a second is not watched for hours.
+    if scenario.route.poll_for_s == 0 {
+        scenario.route.visibility_s = Some(30);
+    }
+    scenario
+}
+
+fn chance(rng: &mut Rng, in_a_thousand: u32) -> bool {
+    rng.u32(0..1_000) < in_a_thousand
+}
+
+fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
+    from[rng.usize(0..from.len())]
+}
+
+fn queues(rng: &mut Rng) -> Vec<QueuePlan> {
+    let count = pick(rng, &[1, 1, 1, 2, 2, 3]);
+    let common = pick(
+        rng,
+        &[
+            Flavour::Standard,
+            Flavour::Standard,
+            Flavour::Fifo,
+            Flavour::Local,
+        ],
+    );
+    let mixed = chance(rng, 200);
+    let dead_letters = chance(rng, 600);
+    let one = |_| QueuePlan {
+        flavour: match mixed {
+            true => pick(rng, &[Flavour::Standard, Flavour::Fifo, Flavour::Local]),
+            false => common,
+        },
+        weight: rng.u32(1..6),
+        rate: chance(rng, 80).then(|| pick(rng, &[0.5, 2.0, 20.0])),
+        concurrency: chance(rng, 80).then(|| rng.usize(1..4)),
+        dead_letters: dead_letters || chance(rng, 100),
+        redrive: chance(rng, 150).then(|| rng.u32(3..8)),
+        visibility_s: pick(rng, &[0, 1, 2, 5, 10, 30, 30, 60, 300]),
+        in_flight: if chance(rng, 50) {
+            rng.usize(2..8)
+        } else {
+            120_000
+        },
+    };
+    (0..count).map(one).collect()
+}
+
+fn route(rng: &mut Rng) -> RoutePlan {
+    let first_ms = pick(rng, &[0, 100, 1_000, 5_000]);
+    RoutePlan {
+        batch: pick(rng, &[1, 1, 1, 2, 5, 10]),
+        window_ms: if chance(rng, 150) {
+            pick(rng, &[50, 1_000, 5_000])
+        } else {
+            0
+        },
+        concurrency: pick(rng, &[1, 1, 2, 3, 5, 10, 50]),
+        visibility_s: match rng.u32(0..100) {
+            0..50 => None,
+            50..98 => Some(pick(rng, &[0, 1, 2, 3, 4, 8, 15, 30, 120])),
+            _ => Some(43_200),
+        },
+        poll_for_s: pick(rng, &[0, 1, 2, 5, 20, 20]),
+        sleep_ms: pick(rng, &[0, 0, 0, 1_000]),
+        first_ms,
+        most_ms: first_ms.max(pick(rng, &[1_000, 10_000, 60_000])),
+        attempts: chance(rng, 500).then(|| rng.u32(1..6)),
+        timeout_ms: pick(rng, &[500, 5_000, 30_000, 100_000]),
+    }
+}
+
+fn sends(rng: &mut Rng, queues: &[QueuePlan]) -> Vec<Sending> {
+    let count = 1 + rng.usize(0..MESSAGES).min(rng.usize(0..MESSAGES + 8));
+    let over_ms = pick(rng, &[1, 100, 5_000, 60_000]);
+    let groups = rng.u16(1..5);
+    let mut sends: Vec<Sending> = (0..count)
+        .map(|_| {
+            let queue = rng.usize(0..queues.len());
+            let grouped = queues[queue].flavour == Flavour::Fifo || chance(rng, 50);
+            Sending {
+                at_ms: rng.u64(0..over_ms),
+                queue,
+                group: grouped.then(|| rng.u16(0..groups)),
+            }
+        })
+        .collect();
+    sends.sort_by_key(|sending| sending.at_ms);
+    sends
+}
+
+fn happenings(rng: &mut Rng, processes: usize) -> Vec<Happening> {
+    if chance(rng, 200) {
+        return Vec::new();
+    }
+    let mut list = Vec::new();
+    let troubled = chance(rng, 700);
+    if troubled {
+        list.push(happening(rng, What::Trouble(true)));
+    }
+    for _ in 0..rng.usize(0..5) {
+        let process = rng.usize(0..processes);
+        let what = match rng.u32(0..100) {
+            0..30 => What::Crash(process),
+            30..65 => What::Stop(process, pick(rng, &[0, 100, 1_000, 10_000, 60_000])),
+            65..75 => What::Suspend(pick(rng, &[500, 3_000, 20_000, 100_000])),
+            75..85 => What::Closed(true),
+            85..92 => What::Closed(false),
+            _ => What::Trouble(!troubled),
+        };
+        list.push(happening(rng, what));
+        if matches!(what, What::Crash(_) | What::Stop(..)) && chance(rng, 800) {
+            list.push(happening(rng, What::Start(process)));
+        }
+    }
+    list
+}
+
+fn happening(rng: &mut Rng, what: What) -> Happening {
+    let counted = chance(rng, 600);
+    Happening {
+        after_ms: if counted {
+            0
+        } else {
+            pick(rng, &[0, 10, 1_000, 10_000, 40_000])
+        },
+        after_events: if counted { rng.u64(1..60) } else { 0 },
+        what,
+    }
+}
+
+fn faults(rng: &mut Rng) -> Faults {
+    let few = chance(rng, 600);
+    let mut often = || match few {
+        true if rng.u32(0..4) > 0 => 0,
+        _ => pick(rng, &[0, 5, 20, 100, 300]),
+    };
+    Faults {
+        lost_request: often(),
+        lost_answer: often(),
+        hang: often(),
+        throttle: often(),
+        entry: often(),
+        refused_extension: often() / 4,
+        late_answer: often(),
+        blind: often(),
+        duplicate: often() / 2,
+        disorder: often(),
+        silent: pick(rng, &[0, 500, 1_000]),
+    }
+}
+
+fn mix(rng: &mut Rng) -> Mix {
+    let smooth = chance(rng, 300);
+    let mut often = || match smooth || rng.u32(0..3) > 0 {
+        true => 0,
+        false => pick(rng, &[10, 50, 150, 300]),
+    };
+    Mix {
+        retry: often(),
+        retry_after: often(),
+        reject: often(),
+        busy: often(),
+        closed: often() / 4,
+        panic: often() / 2,
+        stall: often() / 3,
+        slow: often(),
+        instant: pick(rng, &[0, 200, 1_000]),
+        longest_ms: pick(rng, &[1, 50, 1_000, 10_000]),
+    }
+}

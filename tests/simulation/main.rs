@@ -1,0 +1,105 @@
+//! The real stages in a simulated world: seeds by the thousand, each a small world with a time of
+//! its own, queues that misbehave as real ones do, handlers that fail, processes that die.
+
+mod draw;
+mod process;
+mod run;
+mod scenario;
+mod shrink;
+mod world;
+
+use scenario::Scenario;
+use std::fmt::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// How many seeds one run of the tests tries.
+const SEEDS: u64 = 20_000;
+/// How many threads try them.
+const THREADS: usize = 2;
+/// How many failures are collected before the search ends.
+const ENOUGH: usize = 5;
+
+#[test]
+fn no_seed_breaks_a_rule() {
+    let first = number("SIM_FIRST").unwrap_or(0);
+    let count = number("SIM_SEEDS").unwrap_or(SEEDS);
+    let threads = number("SIM_THREADS").map_or(THREADS, |threads| threads as usize);
+    let (next, enough) = (AtomicU64::new(first), AtomicBool::new(false));
+    let failures: Mutex<Vec<(u64, String)>> = Mutex::default();
+    let search = || {
+        while !enough.load(Relaxed) {
+            let seed = next.fetch_add(1, Relaxed);
+            if seed >= first + count {
+                break;
+            }
+            if let Some(rule) = broken(&draw::scenario(seed)) {
+                let mut failures = failures.lock().expect("nothing panics with it");
+                failures.push((seed, rule));
+                enough.store(failures.len() >= ENOUGH, Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(search);
+        }
+    });
+    let mut failures = failures.into_inner().expect("nothing panics with it");
+    failures.sort();
+    let tried = next.load(Relaxed).min(first + count) - first;
+    if let Some((seed, rule)) = failures.first() {
+        let list: Vec<String> = failures
+            .iter()
+            .map(|(seed, rule)| format!("{seed} ({rule})"))
+            .collect();
+        panic!(
+            "after {tried} seeds: {}\n{}",
+            list.join(", "),
+            report(*seed, rule)
+        );
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// The first rule that a scenario breaks.
+fn broken(scenario: &Scenario) -> Option<String> {
+    match shrink::outcome(scenario) {
+        Err(_) => Some("panic".into()),
+        Ok(ended) => ended.broken.first().map(|broken| broken.rule.to_owned()),
+    }
+}
+
+/// A failure in words: the scenario as drawn and the smallest that fails as it does.
+fn report(seed: u64, rule: &str) -> String {
+    let drawn = draw::scenario(seed);
+    let small = match std::env::var("SIM_WHOLE") {
+        Ok(_) => drawn.clone(),
+        Err(_) => shrink::shrink(&drawn, rule),
+    };
+    let mut text = format!(
+        "\nseed {seed} breaks {rule}; run it alone with SIM_FIRST={seed} SIM_SEEDS=1\n\nas drawn:\n{drawn}\nshrunk:\n{small}\n"
+    );
+    if let Ok(ended) = shrink::outcome(&small) {
+        for event in &ended.trace {
+            let _ = writeln!(text, "{event}");
+        }
+    }
+    text
+}
+
+#[test]
+fn a_seed_says_all() {
+    for seed in 0..50 {
+        let scenario = draw::scenario(seed);
+        let again = || shrink::outcome(&scenario).expect("no panic");
+        let (one, other) = (again(), again());
+        for (at, (one, other)) in one.trace.iter().zip(&other.trace).enumerate() {
+            assert_eq!(one, other, "seed {seed} differs at event {at}");
+        }
+        assert_eq!(one, other, "seed {seed} differs");
+    }
+}

@@ -1,0 +1,230 @@
+//! One process of the program: its real stages, with the world's queues and handlers at their ends.
+
+use crate::scenario::{Flavour, QueuePlan, Scenario};
+use crate::world::handler::Actor;
+use crate::world::port::{Port, sleep};
+use crate::world::{NONE, Sim};
+use dispatcher::app::Shared;
+use dispatcher::app::build::Built;
+use dispatcher::app::build::plugins::Loaded;
+use dispatcher::app::drain::drain;
+use dispatcher::app::route::{self, Running};
+use dispatcher::clock;
+use dispatcher::config::{Code, Plugin, Retry, Route, WeightedQueue};
+use dispatcher::executor::Workers;
+use dispatcher::queue::name::{Backend, QueueName};
+use dispatcher::queue::{Identity, Queue};
+use dispatcher::tasks::Task;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+/// How much longer than its grace a stop may take: the polls and calls under way, and what they
+/// are tried again for.
+const STOPS_WITHIN: Duration = Duration::from_secs(25 + 60 + 60);
+
+/// A process at work, or stopping.
+pub struct Process {
+    pub life: usize,
+    pub broken: CancellationToken,
+    running: Option<At>,
+    stopping: Option<AbortHandle>,
+    workers: Arc<Mutex<JoinSet<()>>>,
+}
+
+/// What runs of it.
+struct At {
+    shared: Shared,
+    keeper: Task<()>,
+    routes: Vec<Running>,
+}
+
+impl Process {
+    /// Starts one.
+    pub fn start(sim: &Sim) -> Self {
+        let (life, scenario) = {
+            let mut world = sim.lock();
+            (world.born(), world.scenario.clone())
+        };
+        let plans = scenario.queues.iter().enumerate();
+        let queues: Vec<Arc<dyn Queue>> = plans
+            .map(|(queue, plan)| -> Arc<dyn Queue> {
+                Arc::new(Port {
+                    sim: sim.clone(),
+                    life,
+                    queue,
+                    identity: identity(queue, plan),
+                })
+            })
+            .collect();
+        let shared = Shared::new(&queues, Arc::default());
+        let keeper = shared.keep(&queues);
+        let workers: Arc<Mutex<JoinSet<()>>> = Arc::default();
+        let built = Built {
+            route: settings(&scenario),
+            queues,
+            loaded: Loaded {
+                handler: Arc::new(Actor {
+                    sim: sim.clone(),
+                    life,
+                    batch: scenario.route.batch,
+                }),
+                timeout: Duration::from_millis(scenario.route.timeout_ms),
+            },
+        };
+        let running = route::start(built, 0, &shared, spawner(sim.clone(), workers.clone()));
+        sim.lock().lives[life].room = Some(running.board.lock().room().clone());
+        Self {
+            life,
+            broken: shared.broken.clone(),
+            running: Some(At {
+                shared,
+                keeper,
+                routes: vec![running],
+            }),
+            stopping: None,
+            workers,
+        }
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// It is gone at once: nothing of it is polled any more.
+    pub fn crash(&mut self, sim: &Sim) {
+        let over = {
+            let mut world = sim.lock();
+            let over = world.lives[self.life].dead;
+            if !over {
+                world.dies(self.life, "crashes");
+            }
+            over
+        };
+        if !over {
+            self.running = None;
+            if let Some(stopping) = self.stopping.take() {
+                stopping.abort();
+            }
+            self.workers
+                .lock()
+                .expect("nothing panics with it")
+                .abort_all();
+        }
+    }
+
+    /// Asks it to stop; what follows happens by itself.
+    pub fn stop(&mut self, sim: &Sim, grace: Duration) {
+        let Some(at) = self.running.take() else {
+            return;
+        };
+        let life = self.life;
+        {
+            let mut world = sim.lock();
+            world.lives[life].stopping = true;
+            world.note("is asked to stop", life, NONE, vec![]);
+        }
+        let sim = sim.clone();
+        let stopping = async move {
+            let At {
+                shared,
+                keeper,
+                routes,
+            } = at;
+            let within = grace + STOPS_WITHIN;
+            let ended = tokio::select! {
+                biased;
+                ended = drain(&shared, routes, grace) => Some(ended),
+                () = sleep(within) => None,
+            };
+            drop(keeper);
+            let held = shared.ledger.held();
+            let mut world = sim.lock();
+            world.dies(life, "has stopped");
+            match ended {
+                None => world.fails("stop-hangs", format!("process {life}, grace {grace:?}")),
+                Some(Err(problems)) => world.fails("broken", format!("{problems:?}")),
+                Some(Ok(())) if held > 0 => world.fails("leases-left", format!("{held}")),
+                Some(Ok(())) => world.check_stopped(life),
+            }
+        };
+        self.stopping = Some(tokio::spawn(stopping).abort_handle());
+    }
+}
+
+/// Runs workers in this thread, some a little late, as threads do.
+fn spawner(sim: Sim, workers: Arc<Mutex<JoinSet<()>>>) -> Workers {
+    Workers::Elsewhere(Arc::new(move |worker| {
+        let late = {
+            let mut world = sim.lock();
+            let late = world.rng.u32(0..4) == 0;
+            late.then(|| world.between(Duration::ZERO, Duration::from_millis(2)))
+        };
+        let mut workers = workers.lock().expect("nothing panics with it");
+        while workers.try_join_next().is_some() {}
+        workers.spawn(async move {
+            if let Some(late) = late {
+                clock::sleep_until(Some(clock::now() + late)).await;
+            }
+            worker.await;
+        });
+    }))
+}
+
+fn identity(queue: usize, plan: &QueuePlan) -> Identity {
+    let local = plan.flavour == Flavour::Local;
+    Identity {
+        name: format!("q{queue}"),
+        source: format!("q{queue}"),
+        visibility: Duration::from_secs(plan.visibility_s),
+        batch: if local { 100 } else { 10 },
+        longest_wait: Duration::from_secs(20),
+        proof_wait: Duration::from_secs(u64::from(!local)),
+        ordered_groups: plan.flavour != Flavour::Standard,
+        dead_letters: plan.dead_letters,
+    }
+}
+
+fn settings(scenario: &Scenario) -> Route {
+    let plan = &scenario.route;
+    let queue = |(at, queue): (usize, &QueuePlan)| WeightedQueue {
+        name: QueueName {
+            backend: Backend::Local,
+            name: format!("q{at}"),
+        },
+        weight: NonZeroU32::new(queue.weight).filter(|_| scenario.weighted),
+        rate: queue.rate,
+        concurrency: queue.concurrency,
+        at: String::new(),
+    };
+    Route {
+        name: "route".into(),
+        at: String::new(),
+        queues: scenario.queues.iter().enumerate().map(queue).collect(),
+        plugin: Plugin {
+            name: "actor".into(),
+            at: String::new(),
+            code: Code::Missing,
+            allow_lambda: Vec::new(),
+            instance_concurrency: 1,
+            timeout: None,
+            max_memory: 1 << 20,
+            env: Vec::new(),
+            reuse: None,
+        },
+        batch_size: plan.batch,
+        batch_window: Duration::from_millis(plan.window_ms),
+        concurrency: plan.concurrency,
+        visibility: plan.visibility_s.map(Duration::from_secs),
+        poll_for: Duration::from_secs(plan.poll_for_s),
+        sleep: Duration::from_millis(plan.sleep_ms),
+        retry: Retry {
+            first: Duration::from_millis(plan.first_ms),
+            most: Duration::from_millis(plan.most_ms),
+            attempts: plan.attempts.and_then(NonZeroU32::new),
+        },
+        dead_letter: None,
+    }
+}

@@ -1,0 +1,176 @@
+//! Runs a scenario: the world, its processes, what befalls them, and a quiet end in which
+//! everything must come to rest.
+
+use crate::process::Process;
+use crate::scenario::{Happening, Scenario, What};
+use crate::world::port::sleep;
+use crate::world::{Broken, Calls, Event, NONE, Sim, World};
+use dispatcher::clock::simulated::{self, Simulation};
+use dispatcher::clock::{self, Moment, Timestamp};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The date on which every run begins.
+const DATE: Timestamp = Timestamp(1_800_000_000_000);
+/// The grace of the last stop.
+const LAST_GRACE: Duration = Duration::from_secs(30);
+/// What waits for a number of events waits no longer than this.
+const EVENTS_COME_WITHIN: Duration = Duration::from_secs(60);
+/// Time moves at most so often in a run, for each event: whoever wakes more often spins.
+const WAKES_PER_EVENT: u64 = 40;
+
+thread_local! {
+    static WAKES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ended {
+    pub broken: Vec<Broken>,
+    pub trace: Vec<Event>,
+    pub calls: Calls,
+    pub took: Duration,
+    pub wakes: u64,
+}
+
+/// Runs it to its end, in this thread.
+pub fn run(scenario: &Scenario) -> Ended {
+    fastrand::seed(scenario.seed);
+    WAKES.set(0);
+    let simulation = Simulation::begin(DATE);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .on_thread_park(|| {
+            WAKES.set(WAKES.get() + 1);
+            simulated::advance();
+        })
+        .build()
+        .expect("a runtime of one thread needs nothing that could be missing");
+    let sim = Sim::new(World::new(Arc::new(scenario.clone())));
+    runtime.block_on(drive(&sim));
+    let took = clock::now().since(Moment::default());
+    drop(runtime);
+    drop(simulation);
+    let mut world = sim.lock();
+    let wakes = WAKES.get();
+    let seconds = took.as_secs();
+    if wakes > WAKES_PER_EVENT * (world.trace.len() as u64 + seconds + 100) {
+        let why = format!("{wakes} wakes in {took:?} and {} events", world.trace.len());
+        world.broken.push(Broken {
+            rule: "spins",
+            at: Moment::default() + took,
+            why,
+        });
+    }
+    Ended {
+        broken: std::mem::take(&mut world.broken),
+        trace: std::mem::take(&mut world.trace),
+        calls: world.calls,
+        took,
+        wakes,
+    }
+}
+
+async fn drive(sim: &Sim) {
+    let scenario = sim.lock().scenario.clone();
+    let start = |_| Process::start(sim);
+    let mut slots: Vec<Process> = (0..scenario.processes).map(start).collect();
+    let mut former: Vec<Process> = Vec::new();
+    let sending = tokio::spawn(send(sim.clone()));
+    for happening in &scenario.happenings {
+        wait(sim, happening).await;
+        befall(sim, happening.what, &mut slots, &mut former);
+    }
+    // A failed send would be the world's own fault.
+    sending.await.expect("sending goes on to its end");
+    {
+        let mut world = sim.lock();
+        world.trouble(false);
+        world.closed = false;
+        world.quiet = true;
+        world.note("quiet", NONE, NONE, vec![]);
+    }
+    for slot in &mut slots {
+        if !slot.is_running() {
+            former.push(std::mem::replace(slot, Process::start(sim)));
+        }
+    }
+    rest(sim, &slots).await;
+    for slot in &mut slots {
+        slot.stop(sim, LAST_GRACE);
+    }
+    let everyone = || slots.iter().chain(&former);
+    let within = clock::now() + Duration::from_secs(3_600);
+    while everyone().any(|one| !sim.lock().lives[one.life].dead) && clock::now() < within {
+        news(sim, within).await;
+    }
+    for one in everyone().filter(|one| one.broken.is_cancelled()) {
+        let life = one.life;
+        if !sim.lock().lives[life].dead {
+            sim.lock().fails("broken", format!("process {life}"));
+        }
+    }
+    // Whoever still calls now would be heard of.
+    sleep(Duration::from_secs(1)).await;
+    sim.lock().check_end();
+}
+
+async fn send(sim: Sim) {
+    let scenario = sim.lock().scenario.clone();
+    for sending in &scenario.sends {
+        let at = Moment::from_boot(Duration::from_millis(sending.at_ms));
+        clock::sleep_until(Some(at)).await;
+        sim.lock().send(sending.queue, sending.group);
+    }
+}
+
+/// Until something happens, or until `at`.
+async fn news(sim: &Sim, at: Moment) {
+    let happened = sim.lock().happened.clone();
+    tokio::select! {
+        biased;
+        () = happened.notified() => {}
+        () = clock::sleep_until(Some(at)) => {}
+    }
+}
+
+async fn wait(sim: &Sim, happening: &Happening) {
+    if happening.after_events == 0 {
+        return sleep(Duration::from_millis(happening.after_ms)).await;
+    }
+    let events = sim.lock().trace.len() as u64 + happening.after_events;
+    let within = clock::now() + EVENTS_COME_WITHIN;
+    while (sim.lock().trace.len() as u64) < events && clock::now() < within {
+        news(sim, within).await;
+    }
+}
+
+fn befall(sim: &Sim, what: What, slots: &mut [Process], former: &mut Vec<Process>) {
+    match what {
+        What::Crash(slot) => slots[slot].crash(sim),
+        What::Stop(slot, grace_ms) => slots[slot].stop(sim, Duration::from_millis(grace_ms)),
+        What::Start(slot) if !slots[slot].is_running() => {
+            let new = Process::start(sim);
+            former.push(std::mem::replace(&mut slots[slot], new));
+        }
+        What::Start(_) => {}
+        What::Suspend(ms) => sim.lock().stand_still(Duration::from_millis(ms)),
+        What::Trouble(on) => sim.lock().trouble(on),
+        What::Closed(closed) => {
+            let mut world = sim.lock();
+            world.closed = closed;
+            world.note(if closed { "closed" } else { "open" }, NONE, NONE, vec![]);
+        }
+    }
+}
+
+/// Until nothing is left in any queue, but no longer than it may take.
+async fn rest(sim: &Sim, slots: &[Process]) {
+    let within = clock::now() + sim.lock().patience();
+    while !sim.lock().is_at_rest() && clock::now() < within {
+        if slots.iter().any(|slot| slot.broken.is_cancelled()) {
+            return;
+        }
+        news(sim, within).await;
+    }
+}

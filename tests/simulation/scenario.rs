@@ -1,0 +1,179 @@
+//! What a run is made of: settings, what is sent, what befalls the processes, how often what goes
+//! wrong. Plain data, drawn from a seed elsewhere, so that it can be printed, pinned and shrunk.
+
+/// One run of the simulated world.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// Of every choice that the scenario leaves open.
+    pub seed: u64,
+    /// In the route's order.
+    pub queues: Vec<QueuePlan>,
+    /// By weight; otherwise strictly in order.
+    pub weighted: bool,
+    /// The route's settings, as `config::Route` has them.
+    pub route: RoutePlan,
+    /// How many processes run side by side.
+    pub processes: usize,
+    /// In the order of their times.
+    pub sends: Vec<Sending>,
+    /// One after the other.
+    pub happenings: Vec<Happening>,
+    /// What goes wrong while trouble is on.
+    pub faults: Faults,
+    /// What handlers answer.
+    pub mix: Mix,
+}
+
+/// How a queue behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    /// SQS without order.
+    Standard,
+    /// SQS with ordered groups.
+    Fifo,
+    /// The embedded queue: exact, near and without a network.
+    Local,
+}
+
+/// One queue.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QueuePlan {
+    pub flavour: Flavour,
+    pub weight: u32,
+    pub rate: Option<f64>,
+    pub concurrency: Option<usize>,
+    pub dead_letters: bool,
+    /// The backend's own redrive policy: so many receives, then it is buried.
+    pub redrive: Option<u32>,
+    pub visibility_s: u64,
+    /// The most messages in flight.
+    pub in_flight: usize,
+}
+
+/// The route.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RoutePlan {
+    pub batch: usize,
+    pub window_ms: u64,
+    pub concurrency: usize,
+    pub visibility_s: Option<u64>,
+    pub poll_for_s: u64,
+    pub sleep_ms: u64,
+    pub first_ms: u64,
+    pub most_ms: u64,
+    pub attempts: Option<u32>,
+    pub timeout_ms: u64,
+}
+
+/// A message that is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sending {
+    pub at_ms: u64,
+    pub queue: usize,
+    pub group: Option<u16>,
+}
+
+/// Something that happens, so long or so many events after what happened before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Happening {
+    pub after_ms: u64,
+    /// Where it is not zero, it counts instead of the time.
+    pub after_events: u64,
+    pub what: What,
+}
+
+/// What happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// The process is gone at once.
+    Crash(usize),
+    /// It is asked to stop.
+    Stop(usize, u64),
+    /// A new one takes its place; a stopping one goes on beside it.
+    Start(usize),
+    /// All processes stand still for so many milliseconds, and their timers with them.
+    Suspend(u64),
+    /// Faults begin or end.
+    Trouble(bool),
+    /// The downstream is closed or open again.
+    Closed(bool),
+}
+
+/// How often, in a thousand, something goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Faults {
+    /// A call that never arrives.
+    pub lost_request: u32,
+    /// One that takes effect and is not answered.
+    pub lost_answer: u32,
+    /// One that takes long to arrive.
+    pub hang: u32,
+    /// One that is refused for now.
+    pub throttle: u32,
+    /// One entry of a call that fails.
+    pub entry: u32,
+    /// An extension's entry that is refused for good.
+    pub refused_extension: u32,
+    /// An answer that takes long to come back.
+    pub late_answer: u32,
+    /// A long poll that sees nothing.
+    pub blind: u32,
+    /// A delivery of what is in flight or deleted.
+    pub duplicate: u32,
+    /// A delivery out of order.
+    pub disorder: u32,
+    /// A stale receipt that is accepted without effect, rather than refused.
+    pub silent: u32,
+}
+
+/// How often, in a thousand, handlers do other than be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mix {
+    pub retry: u32,
+    pub retry_after: u32,
+    pub reject: u32,
+    pub busy: u32,
+    pub closed: u32,
+    pub panic: u32,
+    /// Never answers.
+    pub stall: u32,
+    /// Takes several times as long as a lease.
+    pub slow: u32,
+    /// Answers without waiting for anything.
+    pub instant: u32,
+    /// The longest that the others take.
+    pub longest_ms: u64,
+}
+
+impl Scenario {
+    /// How long a message of this queue stays invisible, in seconds.
+    pub fn visibility_s(&self, queue: usize) -> u64 {
+        let own = self.queues[queue].visibility_s;
+        self.route.visibility_s.unwrap_or(own).max(2)
+    }
+
+    /// Whether nothing at all goes wrong with calls and processes.
+    pub fn is_calm(&self) -> bool {
+        let rough = |happening: &Happening| !matches!(happening.what, What::Closed(_));
+        self.processes == 1 && !self.happenings.iter().any(rough)
+    }
+}
+
+#[rustfmt::skip]
+impl std::fmt::Display for Scenario {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let order = if self.weighted { "weighted" } else { "strict" };
+        writeln!(out, "seed {} · {} processes · {order} order", self.seed, self.processes)?;
+        writeln!(out, "{:?}\n{:?}\n{:?}", self.route, self.faults, self.mix)?;
+        for (at, queue) in self.queues.iter().enumerate() {
+            writeln!(out, "  q{at} {queue:?}")?;
+        }
+        for happening in &self.happenings {
+            writeln!(out, "  {happening:?}")?;
+        }
+        for (at, sending) in self.sends.iter().enumerate() {
+            writeln!(out, "  m{at} {sending:?}")?;
+        }
+        Ok(())
+    }
+}

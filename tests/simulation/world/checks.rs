@@ -1,0 +1,168 @@
+//! What must hold when a message is handed out, extended or left behind, and at the very end.
+
+use super::{Gone, NONE, Said, World};
+use crate::scenario::Flavour;
+use dispatcher::clock::{self, Moment};
+use std::time::Duration;
+
+impl World {
+    /// A message is handed out: nobody who could know better may still be at work on it.
+    pub fn check_handed(&mut self, message: usize, now: Moment) {
+        let Some(before) = self.messages[message].latest else {
+            return;
+        };
+        let one = &self.deliveries[before];
+        let alive = !self.lives[one.life].dead;
+        let running = self.attempts.iter().any(|live| live.is_on(before));
+        if alive && running && one.until <= now && self.is_honest(before) {
+            let released = one.told.is_some();
+            if !released {
+                self.suspects.push((before, now));
+            }
+        }
+    }
+
+    /// Both sides may notice at the same moment that a lease is over; after that, nobody is at work
+    /// on it.
+    pub fn check_suspects(&mut self, now: Moment) {
+        if self.suspects.first().is_none_or(|(_, at)| *at >= now) {
+            return;
+        }
+        for (delivery, _) in std::mem::take(&mut self.suspects) {
+            if self.attempts.iter().any(|live| live.is_on(delivery)) {
+                let why = format!("delivery {delivery}");
+                self.fails("attempt-outlived-its-lease", why);
+            }
+        }
+    }
+
+    /// An extension is asked for.
+    pub fn check_extension(&mut self, delivery: usize) {
+        let one = &self.deliveries[delivery];
+        let queue = self.messages[one.message].queue;
+        let visibility = self.scenario.visibility_s(queue);
+        let held = clock::now().since(one.handed).as_millis();
+        // Half a lease at a time, and retries of those that failed.
+        let most = 4 + 4 * held / u128::from(visibility * 1_000 / 4);
+        if u128::from(one.extensions) > most && !self.troubled {
+            let why = format!("delivery {delivery} for the {}th time", one.extensions);
+            self.fails("extends-too-often", why);
+        }
+    }
+
+    /// A process has stopped by itself: what it received and could tell of is not hidden.
+    pub fn check_stopped(&mut self, life: usize) {
+        let now = clock::now();
+        for number in 0..self.deliveries.len() {
+            let one = &self.deliveries[number];
+            let clean = !self.troubled && self.trouble_changed <= one.handed;
+            let ours = one.life == life && one.reached.is_some() && clean;
+            if !ours || !self.is_kept(number, now) || !self.is_honest(number) {
+                continue;
+            }
+            // What is to come back later was told so.
+            let later = one
+                .told
+                .as_ref()
+                .is_some_and(|told| told.starts_with("Release"));
+            if !(later && one.confirmed) {
+                let why = format!("message {}, delivery {number}", one.message);
+                self.fails("stranded-by-a-stop", why);
+            }
+        }
+        let still = self
+            .attempts
+            .iter()
+            .any(|live| live.life == life && !live.over);
+        if still {
+            self.fails("ran-after-the-stop", format!("process {life}"));
+        }
+    }
+
+    /// Whether every message has left its queue.
+    pub fn is_at_rest(&self) -> bool {
+        self.messages.iter().all(|one| one.gone.is_some())
+    }
+
+    /// How long it may take until everything is at rest, from the start of the quiet phase.
+    pub fn patience(&self) -> Duration {
+        let now = clock::now();
+        let hidden = self.messages.iter().map(|one| one.visible.since(now)).max();
+        let longest = (0..self.scenario.queues.len()).map(|at| self.scenario.visibility_s(at));
+        let slack = Duration::from_secs(1_200 + 3 * longest.max().unwrap_or_default().min(700));
+        let held = Duration::from_secs(longest_of(self));
+        hidden.unwrap_or_default() + slack + held
+    }
+
+    /// The end: nothing is lost.
+    pub fn check_end(&mut self) {
+        for at in 0..self.messages.len() {
+            let one = &self.messages[at];
+            let why = format!("message {at} of queue {}: {one:?}", one.queue);
+            match one.gone {
+                None => self.fails("not-at-rest", why),
+                Some(Gone::Deleted(_)) if !one.done && one.buried.is_none() => {
+                    self.fails("lost", why);
+                }
+                Some(Gone::Redriven) if self.scenario.queues[one.queue].redrive.is_none() => {
+                    self.fails("lost", why);
+                }
+                Some(_) => {}
+            }
+        }
+        if self.scenario.is_calm() {
+            self.check_budget();
+        }
+    }
+
+    /// Where nothing goes wrong, calls are few.
+    fn check_budget(&mut self) {
+        let end = clock::now().since(Moment::default()).as_secs();
+        let plan = &self.scenario.route;
+        let queues = self.scenario.queues.len() as u64;
+        let messages = self.messages.len() as u64;
+        let deliveries = self.deliveries.len() as u64;
+        let polls_s = match (plan.poll_for_s, plan.sleep_ms) {
+            (0, 0) => 0.1,
+            (poll, sleep) => poll as f64 + sleep as f64 / 1_000.0,
+        };
+        // Answers that bring nothing may be doubted once, so that each wait counts twice.
+        let idle = (2.0 * queues as f64 * (end as f64 / polls_s.max(0.1) + 4.0)) as u64;
+        let most = idle + 4 * deliveries + 4 * messages + 16 * queues;
+        if self.calls.receive > most {
+            let why = format!("{} calls to receive, at most {most}", self.calls.receive);
+            self.fails("receives-too-often", why);
+        }
+        if self.calls.settle > deliveries {
+            let why = format!("{} calls to settle {deliveries}", self.calls.settle);
+            self.fails("settles-too-often", why);
+        }
+        let local = |queue: &crate::scenario::QueuePlan| queue.flavour == Flavour::Local;
+        let honest = self.scenario.mix.slow == 0 && self.scenario.queues.iter().any(local);
+        let lost = self.deliveries.iter().flat_map(|one| one.tried.iter());
+        let fenced = lost
+            .filter(|trial| matches!(trial.ended, Some((_, Said::Fenced))))
+            .count();
+        if honest && fenced > 0 {
+            self.fails("lost-a-lease-in-calm", format!("{fenced} leases"));
+        }
+    }
+
+    /// Faults begin or end.
+    pub fn trouble(&mut self, on: bool) {
+        self.note(
+            if on { "trouble" } else { "trouble is over" },
+            NONE,
+            NONE,
+            vec![],
+        );
+        self.troubled = on;
+        self.trouble_changed = clock::now();
+    }
+}
+
+/// The longest lease, in seconds.
+fn longest_of(world: &World) -> u64 {
+    let all = (0..world.scenario.queues.len()).map(|at| world.scenario.visibility_s(at));
+    all.max().unwrap_or_default()
+}

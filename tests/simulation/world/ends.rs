@@ -1,0 +1,184 @@
+//! What must hold when an attempt ends and when a queue is told what became of a message.
+
+use super::{Said, World};
+use dispatcher::clock::{self, Moment};
+use dispatcher::message::Outcome;
+use dispatcher::queue::VISIBILITY_CEILING;
+use std::time::Duration;
+
+impl World {
+    /// An attempt ended: the handler said this of each message, and `lost` whose answer does not
+    /// count.
+    pub fn attempt_ends(&mut self, attempt: usize, mut said: Vec<Said>, lost: &[bool]) {
+        let now = clock::now();
+        self.check_suspects(now);
+        let live = &mut self.attempts[attempt];
+        if std::mem::replace(&mut live.over, true) {
+            return;
+        }
+        let (life, queue) = (live.life, live.queue);
+        let deliveries = live.deliveries.clone();
+        for (one, &lost) in said.iter_mut().zip(lost) {
+            if lost && *one != Said::Done {
+                *one = Said::Fenced;
+            }
+        }
+        if self.is_ordered(queue) {
+            self.in_group_order(&deliveries, &mut said);
+        }
+        self.note_with(
+            "ends",
+            life,
+            queue,
+            self.messages_of(&deliveries),
+            format!("{said:?}"),
+        );
+        for (one, said) in deliveries.into_iter().zip(said) {
+            let message = self.deliveries[one].message;
+            if said == Said::Done {
+                self.messages[message].done = true;
+                self.lives[life].done.insert(message, now);
+                self.lives[life].untried.remove(&message);
+            }
+            if let Some(trial) = self.deliveries[one].tried.last_mut() {
+                trial.ended = Some((now, said));
+            }
+        }
+    }
+
+    /// The first of a group that is not done speaks for all behind it.
+    fn in_group_order(&self, deliveries: &[usize], said: &mut [Said]) {
+        let group = |one: usize| self.messages[self.deliveries[one].message].group;
+        for at in 0..said.len() {
+            let speaks = match said[at] {
+                Said::Done => continue,
+                Said::Kept => Said::Kept,
+                _ => Said::Behind,
+            };
+            let of = group(deliveries[at]);
+            if of.is_none() {
+                continue;
+            }
+            for behind in at + 1..said.len() {
+                if group(deliveries[behind]) == of && said[behind] != Said::Fenced {
+                    said[behind] = speaks.clone();
+                }
+            }
+        }
+    }
+
+    /// A settlement is about to be asked for.
+    pub fn check_told_together(&mut self, life: usize, queue: usize, items: &[(usize, Outcome)]) {
+        for (at, (one, outcome)) in items.iter().enumerate() {
+            let message = self.deliveries[*one].message;
+            if items[..at].iter().any(|item| item.0 == *one) {
+                self.fails(
+                    "one-entry-each",
+                    format!("delivery {one} twice in one call"),
+                );
+            }
+            self.note_with("tells", life, queue, vec![message], format!("{outcome:?}"));
+            self.check_told(life, *one, outcome);
+        }
+    }
+
+    fn check_told(&mut self, life: usize, delivery: usize, outcome: &Outcome) {
+        let now = clock::now();
+        let one = self.deliveries[delivery].clone();
+        let words = format!("message {}, delivery {delivery}: {outcome:?}", one.message);
+        let text = format!("{outcome:?}");
+        if one.told.as_ref().is_some_and(|before| *before != text) {
+            let before = one.told.clone().unwrap_or_default();
+            self.fails("settled-two-ways", format!("{words}, after {before}"));
+        }
+        if one.reached.is_none() || one.life != life {
+            self.fails("settled-unseen", words.clone());
+        }
+        let late = *outcome != Outcome::Delete && now >= one.leased && self.is_honest(delivery);
+        let current = self.messages[one.message].latest == Some(delivery);
+        if late && current && self.messages[one.message].gone.is_none() {
+            self.fails("settled-without-lease", words.clone());
+        }
+        let first = one.told.is_none();
+        self.deliveries[delivery].told = Some(text);
+        if !first {
+            return;
+        }
+        let said = one.tried.last().map(|trial| trial.ended.clone());
+        if let Some(None) = said {
+            self.fails("settled-while-running", words);
+            return;
+        }
+        let said = said.flatten();
+        if let Err(rule) = self.judge(life, delivery, said.as_ref(), outcome) {
+            self.fails(rule, format!("{words}, of {said:?}"));
+        }
+        let given_back = *outcome == Outcome::Release(Duration::ZERO)
+            && matches!(said, None | Some((_, Said::Behind)));
+        if given_back {
+            *self.lives[life].untried.entry(one.message).or_default() += 1;
+        }
+    }
+
+    /// Whether this outcome follows from what was said.
+    fn judge(
+        &self,
+        life: usize,
+        delivery: usize,
+        said: Option<&(Moment, Said)>,
+        outcome: &Outcome,
+    ) -> Result<(), &'static str> {
+        let one = &self.deliveries[delivery];
+        let stored = &self.messages[one.message];
+        let plan = &self.scenario.queues[stored.queue];
+        let stopping = self.lives[life].stopping;
+        let untried = self.lives[life]
+            .untried
+            .get(&one.message)
+            .copied()
+            .unwrap_or_default();
+        let spent = self
+            .scenario
+            .route
+            .attempts
+            .is_some_and(|most| one.count.saturating_sub(untried) >= most);
+        let longest = Duration::from_millis(self.scenario.route.most_ms);
+        let right = |right: bool, rule| if right { Ok(()) } else { Err(rule) };
+        match (outcome, said.map(|(_, said)| said)) {
+            (Outcome::Delete, _) => right(stored.done, "deleted-undone"),
+            (_, Some(Said::Done)) => Err("done-not-deleted"),
+            (_, Some(Said::Fenced)) => Err("settled-a-fenced-answer"),
+            (Outcome::Release(after), Some(Said::Kept)) => {
+                right(stopping && after.is_zero(), "gave-a-busy-one-back")
+            }
+            (Outcome::DeadLetter(_), Some(Said::Kept)) => Err("buried-a-busy-one"),
+            (Outcome::DeadLetter(_), Some(Said::Reject)) => {
+                right(plan.dead_letters, "buried-without-a-grave")
+            }
+            (Outcome::Release(after), Some(Said::Reject)) => right(
+                !plan.dead_letters && *after <= longest,
+                "rejected-not-buried",
+            ),
+            (Outcome::Release(after), Some(Said::Retry(Some(asked)))) => {
+                right(*after == (*asked).min(VISIBILITY_CEILING), "not-when-asked")
+            }
+            (Outcome::Release(after), Some(Said::Behind)) => {
+                right(after.is_zero(), "behind-not-at-once")
+            }
+            (Outcome::Release(after), Some(Said::Retry(None) | Said::Cut)) => {
+                right(*after <= longest, "released-for-too-long")
+            }
+            (Outcome::DeadLetter(_), Some(Said::Retry(_) | Said::Cut)) => {
+                right(spent, "buried-early")
+            }
+            (Outcome::DeadLetter(_), Some(Said::Behind)) => Err("buried-untried"),
+            (Outcome::Release(after), None) => {
+                let may = stopping || self.is_ordered(stored.queue);
+                right(may && after.is_zero(), "gave-back-untried")
+            }
+            (Outcome::DeadLetter(_), None) => {
+                right(self.is_exhausted(life, delivery), "buried-untried")
+            }
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! The world around the program: what the queues hold, what was handed out, what handlers do, what
+//! was seen to happen. One lock; no rule of the program lives here but in `checks`.
+
+pub mod checks;
+pub mod ends;
+pub mod handler;
+pub mod port;
+pub mod server;
+pub mod starts;
+
+use crate::scenario::{Flavour, Scenario};
+use dispatcher::clock::{self, Moment};
+use dispatcher::scheduler::room::Room;
+use fastrand::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// The world, shared by all that live in it.
+#[derive(Clone)]
+pub struct Sim(Arc<Mutex<World>>);
+
+impl Sim {
+    pub fn new(world: World) -> Self {
+        Self(Arc::new(Mutex::new(world)))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Everything there is.
+pub struct World {
+    pub scenario: Arc<Scenario>,
+    pub rng: Rng,
+    pub messages: Vec<Stored>,
+    pub deliveries: Vec<Delivery>,
+    /// Processes, each start a new one.
+    pub lives: Vec<Life>,
+    pub attempts: Vec<Live>,
+    /// Faults are on, and since when they are as they are.
+    pub troubled: bool,
+    pub trouble_changed: Moment,
+    pub closed: bool,
+    /// Faults are over for good and handlers are done with everything.
+    pub quiet: bool,
+    /// When all processes stood still last.
+    pub suspended: Option<Moment>,
+    /// Deliveries that were handed out anew while they were worked on, and when.
+    pub suspects: Vec<(usize, Moment)>,
+    pub trace: Vec<Event>,
+    pub broken: Vec<Broken>,
+    /// One per queue: it may hold something that it did not.
+    pub bells: Vec<Arc<Notify>>,
+    /// Something happened.
+    pub happened: Arc<Notify>,
+    pub calls: Calls,
+}
+
+/// Calls, by kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Calls {
+    pub receive: u64,
+    pub extend: u64,
+    pub settle: u64,
+}
+
+/// A message at its queue.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    pub queue: usize,
+    pub group: Option<u16>,
+    pub visible: Moment,
+    /// The newest delivery, whose receipt counts.
+    pub latest: Option<usize>,
+    pub receives: u32,
+    pub gone: Option<Gone>,
+    /// Why it was buried.
+    pub buried: Option<String>,
+    /// An attempt was done with it.
+    pub done: bool,
+    /// Attempts begun.
+    pub tries: u32,
+}
+
+/// How a message left its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gone {
+    Deleted(Moment),
+    /// By the backend's own policy.
+    Redriven,
+}
+
+/// One delivery of one message.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    pub message: usize,
+    pub life: usize,
+    pub handed: Moment,
+    /// When the queue makes it visible again, as far as this delivery goes.
+    pub until: Moment,
+    /// The same, but for what the process itself asked for when it gave the message back.
+    pub leased: Moment,
+    pub count: u32,
+    /// The process cannot be blamed for what it believes of its lease.
+    pub misled: bool,
+    /// When the answer reached the process.
+    pub reached: Option<Moment>,
+    /// In order; the last speaks.
+    pub tried: Vec<Trial>,
+    /// What the queue was told.
+    pub told: Option<String>,
+    /// What came of it last.
+    pub confirmed: bool,
+    pub extensions: u32,
+}
+
+/// One attempt at a delivery.
+#[derive(Debug, Clone)]
+pub struct Trial {
+    pub ended: Option<(Moment, Said)>,
+}
+
+/// What became of a message in an attempt, the order of its group considered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    Done,
+    Retry(Option<Duration>),
+    Reject,
+    /// Busy or closed: it is to be held.
+    Kept,
+    /// An earlier one of its group was not done.
+    Behind,
+    /// The handler was stopped, or it panicked.
+    Cut,
+    /// Its lease was lost before the answer.
+    Fenced,
+}
+
+/// An attempt under way.
+#[derive(Debug, Clone)]
+pub struct Live {
+    pub life: usize,
+    pub queue: usize,
+    pub deliveries: Vec<usize>,
+    /// Set for each once its answer does not count.
+    pub lost: Vec<CancellationToken>,
+    pub over: bool,
+}
+
+impl Live {
+    /// Whether it is at work on this delivery and has not been told to leave it.
+    pub fn is_on(&self, delivery: usize) -> bool {
+        let mut pairs = self.deliveries.iter().zip(&self.lost);
+        !self.over && pairs.any(|(&one, lost)| one == delivery && !lost.is_cancelled())
+    }
+}
+
+/// One process from its start to its end.
+pub struct Life {
+    pub dead: bool,
+    pub died: Moment,
+    pub stopping: bool,
+    pub views: Vec<View>,
+    pub room: Option<Room>,
+    /// What it was done with, and when.
+    pub done: BTreeMap<usize, Moment>,
+    /// How often it gave a message back that it had not tried.
+    pub untried: BTreeMap<usize, u32>,
+    /// What it has put on the dead-letter queue, as the adapter remembers.
+    pub buried: BTreeSet<usize>,
+    /// Tokens left of each queue's rate, and since when.
+    pub tokens: Vec<(f64, Moment)>,
+    /// An entry of a settlement failed once: retries are held beyond the room.
+    pub retried: bool,
+}
+
+/// What a process was told about a queue last.
+#[derive(Debug, Clone, Copy)]
+pub struct View {
+    pub may_hold: bool,
+    pub since: Moment,
+    pub failures: u32,
+    pub had: bool,
+}
+
+/// Something that happened, for the trace.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    pub at: Moment,
+    pub what: &'static str,
+    pub life: usize,
+    pub queue: usize,
+    /// Messages, or the one delivery, or a number.
+    pub of: Vec<usize>,
+    pub note: String,
+}
+
+/// A rule that did not hold.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Broken {
+    pub rule: &'static str,
+    pub at: Moment,
+    pub why: String,
+}
+
+/// No process, or no queue, in an event.
+pub const NONE: usize = usize::MAX;
+
+impl World {
+    pub fn new(scenario: Arc<Scenario>) -> Self {
+        let queues = scenario.queues.len();
+        Self {
+            rng: Rng::with_seed(scenario.seed),
+            messages: Vec::new(),
+            deliveries: Vec::new(),
+            lives: Vec::new(),
+            attempts: Vec::new(),
+            troubled: false,
+            trouble_changed: Moment::default(),
+            closed: false,
+            quiet: false,
+            suspended: None,
+            suspects: Vec::new(),
+            trace: Vec::new(),
+            broken: Vec::new(),
+            bells: (0..queues).map(|_| Arc::default()).collect(),
+            happened: Arc::default(),
+            calls: Calls::default(),
+            scenario,
+        }
+    }
+
+    /// A process starts.
+    pub fn born(&mut self) -> usize {
+        let now = clock::now();
+        let view = View {
+            may_hold: true,
+            since: now,
+            failures: 0,
+            had: false,
+        };
+        let queues = self.scenario.queues.len();
+        self.lives.push(Life {
+            dead: false,
+            died: Moment::default(),
+            stopping: false,
+            views: vec![view; queues],
+            room: None,
+            done: BTreeMap::new(),
+            untried: BTreeMap::new(),
+            buried: BTreeSet::new(),
+            tokens: vec![(f64::MAX, now); queues],
+            retried: false,
+        });
+        let life = self.lives.len() - 1;
+        self.note("start", life, NONE, vec![]);
+        life
+    }
+
+    /// It is gone.
+    pub fn dies(&mut self, life: usize, how: &'static str) {
+        self.lives[life].dead = true;
+        self.lives[life].died = clock::now();
+        self.note(how, life, NONE, vec![]);
+        // Nothing of it runs any more; what it drops is not to be heard of.
+        for live in self.attempts.iter_mut().filter(|live| live.life == life) {
+            live.over = true;
+        }
+    }
+
+    /// Whether a process was ended at this very moment: what it still does is undone, since its
+    /// parts end one after the other here. Anything later is a fault.
+    pub fn is_gone(&mut self, life: usize) -> bool {
+        let Life { dead, died, .. } = self.lives[life];
+        if dead && died < clock::now() {
+            self.fails("works-when-gone", format!("process {life}"));
+        }
+        dead
+    }
+
+    pub fn note(&mut self, what: &'static str, life: usize, queue: usize, of: Vec<usize>) {
+        self.note_with(what, life, queue, of, String::new());
+    }
+
+    pub fn note_with(
+        &mut self,
+        what: &'static str,
+        life: usize,
+        queue: usize,
+        of: Vec<usize>,
+        note: String,
+    ) {
+        let at = clock::now();
+        self.check_suspects(at);
+        self.trace.push(Event {
+            at,
+            what,
+            life,
+            queue,
+            of,
+            note,
+        });
+        self.happened.notify_waiters();
+    }
+
+    /// A rule did not hold.
+    pub fn fails(&mut self, rule: &'static str, why: String) {
+        self.note_with("BROKEN", NONE, NONE, vec![], format!("{rule}: {why}"));
+        let at = clock::now();
+        self.broken.push(Broken { rule, at, why });
+    }
+
+    pub fn flavour(&self, queue: usize) -> Flavour {
+        self.scenario.queues[queue].flavour
+    }
+
+    pub fn is_ordered(&self, queue: usize) -> bool {
+        self.flavour(queue) != Flavour::Standard
+    }
+
+    /// So often in a thousand, while faults are on.
+    pub fn roll(&mut self, in_a_thousand: u32) -> bool {
+        self.troubled && in_a_thousand > 0 && self.rng.u32(0..1_000) < in_a_thousand
+    }
+
+    pub fn between(&mut self, least: Duration, most: Duration) -> Duration {
+        let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        Duration::from_micros(self.rng.u64(micros(least)..=micros(most)))
+    }
+
+    /// Whether the queue keeps this delivery's message for it.
+    pub fn is_kept(&self, delivery: usize, now: Moment) -> bool {
+        let one = &self.deliveries[delivery];
+        let message = &self.messages[one.message];
+        message.latest == Some(delivery) && message.gone.is_none() && one.until > now
+    }
+
+    /// Whether a process would be right to believe what it was told about its lease.
+    pub fn is_honest(&self, delivery: usize) -> bool {
+        let one = &self.deliveries[delivery];
+        !one.misled && self.suspended.is_none_or(|at| at < one.handed)
+    }
+}
+
+impl std::fmt::Display for Event {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let at = self.at.since(Moment::default());
+        write!(out, "{:>12.6}", at.as_secs_f64())?;
+        if self.life != NONE {
+            write!(out, " p{}", self.life)?;
+        }
+        if self.queue != NONE {
+            write!(out, " q{}", self.queue)?;
+        }
+        write!(out, " {}", self.what)?;
+        if !self.of.is_empty() {
+            write!(out, " {:?}", self.of)?;
+        }
+        if !self.note.is_empty() {
+            write!(out, " {}", self.note)?;
+        }
+        Ok(())
+    }
+}

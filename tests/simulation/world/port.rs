@@ -1,0 +1,333 @@
+//! The world's queues as the program sees them: its port, with a network between. Decides which
+//! calls are lost, late or refused, and nothing about their effect.
+
+use super::server::Want;
+use super::{NONE, Sim, World};
+use crate::scenario::Flavour;
+use dispatcher::clock;
+use dispatcher::message::{Message, Outcome, Outgoing, Receipt};
+use dispatcher::queue::{Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble};
+use std::future::Future;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+/// How long a call is waited for: two tries at the SDK's time-out.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How much longer than their wait polls are waited for.
+const POLL_PATIENCE: Duration = Duration::from_secs(40);
+
+/// One queue as one process has opened it.
+pub struct Port {
+    pub sim: Sim,
+    pub life: usize,
+    pub queue: usize,
+    pub identity: Identity,
+}
+
+/// What the network does to one call.
+#[derive(Debug, Clone, Copy)]
+struct Passage {
+    to: Duration,
+    back: Duration,
+    arrives: bool,
+    answered: bool,
+    throttled: bool,
+}
+
+impl World {
+    fn passage(&mut self, queue: usize) -> Passage {
+        let ms = Duration::from_millis;
+        let local = self.flavour(queue) == Flavour::Local;
+        let near = if local {
+            (ms(0), ms(1))
+        } else {
+            (ms(1), ms(30))
+        };
+        let mut passage = Passage {
+            to: self.between(near.0, near.1),
+            back: self.between(near.0, near.1),
+            arrives: true,
+            answered: true,
+            throttled: false,
+        };
+        let faults = self.scenario.faults;
+        passage.throttled = self.roll(faults.throttle);
+        if !local {
+            passage.arrives = !self.roll(faults.lost_request);
+            passage.answered = !self.roll(faults.lost_answer);
+            if self.roll(faults.hang) {
+                passage.to = self.between(ms(500), ms(40_000));
+            }
+            if self.roll(faults.late_answer) {
+                passage.back = self.between(ms(100), ms(15_000));
+            }
+        }
+        passage
+    }
+}
+
+impl Port {
+    /// A call begins. A process that is gone makes none.
+    async fn begin(&self, what: &'static str, of: Vec<usize>) -> Passage {
+        if self.sim.lock().is_gone(self.life) {
+            std::future::pending::<()>().await;
+        }
+        let mut world = self.sim.lock();
+        world.note(what, self.life, self.queue, of);
+        world.passage(self.queue)
+    }
+
+    /// Runs what the server does, which goes on when nobody waits for it any more; `None` without
+    /// an answer.
+    async fn remote<T: Send + 'static>(
+        &self,
+        passage: Passage,
+        patience: Duration,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let (answer, answered) = oneshot::channel();
+        if passage.arrives {
+            tokio::spawn(async move {
+                sleep(passage.to).await;
+                let value = work.await;
+                sleep(passage.back).await;
+                if passage.answered {
+                    // The process may be gone.
+                    let _ = answer.send(value);
+                } else {
+                    sleep(patience).await;
+                }
+            });
+        } else {
+            sleep(patience).await;
+            return None;
+        }
+        tokio::select! {
+            biased;
+            value = answered => value.ok(),
+            () = sleep(patience) => None,
+        }
+    }
+
+    /// The entries of an extension or a settlement, one after the other.
+    async fn entries<T: Send + 'static>(
+        &self,
+        passage: Passage,
+        items: Vec<T>,
+        apply: impl Fn(&mut World, &T) -> Result<(), ItemError> + Send + 'static,
+    ) -> Vec<Result<(), ItemError>> {
+        let count = items.len();
+        if passage.throttled {
+            sleep(passage.to).await;
+            return vec![Err(ItemError::Passing("too many requests".into())); count];
+        }
+        let sim = self.sim.clone();
+        let work = async move {
+            let mut world = sim.lock();
+            let one = |item: &T| {
+                let often = world.scenario.faults.entry;
+                match world.roll(often) {
+                    true => Err(ItemError::Passing("this entry failed".into())),
+                    false => apply(&mut world, item),
+                }
+            };
+            items.iter().map(one).collect()
+        };
+        let answer = self.remote(passage, PATIENCE, work).await;
+        answer.unwrap_or_else(|| vec![Err(ItemError::Passing("no answer".into())); count])
+    }
+
+    fn message(&self, world: &World, delivery: usize) -> Message {
+        let one = &world.deliveries[delivery];
+        let stored = &world.messages[one.message];
+        Message {
+            id: format!("m{}", one.message),
+            queue: self.identity.name.clone(),
+            body: String::new(),
+            source: self.identity.source.clone(),
+            receipt: Receipt(delivery.to_string()),
+            receive_count: one.count,
+            sent_at: None,
+            first_received_at: None,
+            group: stored.group.map(|group| group.to_string()),
+            system_attributes: Vec::new(),
+            attributes: Vec::new(),
+            body_md5: None,
+            attributes_md5: None,
+        }
+    }
+}
+
+/// The delivery that a receipt is for.
+pub fn delivery(receipt: &Receipt) -> usize {
+    receipt.0.parse().expect("receipts are numbers here")
+}
+
+pub async fn sleep(time: Duration) {
+    clock::sleep_until(Some(clock::now() + time)).await;
+}
+
+/// A poll at the server: returns with messages, or when its time is up.
+async fn poll(
+    sim: Sim,
+    want: Want,
+    wait: Duration,
+    hurry: Option<CancellationToken>,
+) -> Vec<usize> {
+    let ends = clock::now() + wait;
+    let blind = {
+        let mut world = sim.lock();
+        let often = world.scenario.faults.blind;
+        world.roll(often)
+    };
+    loop {
+        let (bell, next) = {
+            let mut world = sim.lock();
+            let taken = if blind { Vec::new() } else { world.take(want) };
+            let now = clock::now();
+            let hurried = hurry.as_ref().is_some_and(CancellationToken::is_cancelled);
+            if !taken.is_empty() || ends <= now || hurried {
+                return taken;
+            }
+            let bell = world.bells[want.queue].clone();
+            (bell, world.next_visible(want.queue, now))
+        };
+        let next = next.filter(|_| !blind).map_or(ends, |next| next.min(ends));
+        let hurried = async {
+            match &hurry {
+                Some(hurry) => hurry.cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = hurried => {}
+            () = bell.notified() => {}
+            () = clock::sleep_until(Some(next)) => {}
+        }
+    }
+}
+
+fn failed(kind: Trouble, message: &str) -> QueueError {
+    let message = message.to_owned();
+    QueueError { kind, message }
+}
+
+#[async_trait::async_trait]
+impl Queue for Port {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
+        let passage = self
+            .begin("asks", vec![ask.max, ask.wait.as_secs() as usize])
+            .await;
+        self.sim.lock().calls.receive += 1;
+        let local = self.sim.lock().flavour(self.queue) == Flavour::Local;
+        let answer = if passage.throttled {
+            sleep(passage.to).await;
+            Err(failed(Trouble::Passing, "too many requests"))
+        } else {
+            let want = Want {
+                queue: self.queue,
+                life: self.life,
+                max: ask.max,
+                visibility: ask.visibility,
+                samples: !local && ask.wait.is_zero(),
+            };
+            let hurry = local.then(|| hurry.clone());
+            let work = poll(self.sim.clone(), want, ask.wait, hurry);
+            let patience = POLL_PATIENCE + ask.wait;
+            let answer = self.remote(passage, patience, work).await;
+            answer.ok_or_else(|| failed(Trouble::Unreachable, "no answer"))
+        };
+        let mut world = self.sim.lock();
+        let taken = match answer {
+            Ok(taken) => taken,
+            Err(error) => {
+                world.not_reached(self.life, self.queue);
+                return Err(error);
+            }
+        };
+        // The embedded queue looks at everything, but gives of a group only the first.
+        let drained = taken.len() < ask.max && (local || !ask.wait.is_zero());
+        world.reached(self.life, self.queue, &taken, drained, &ask);
+        let handed = taken.first().map(|&one| world.deliveries[one].handed);
+        let messages = taken.iter().map(|&one| self.message(&world, one));
+        Ok(Received {
+            messages: messages.collect(),
+            drained,
+            taken: handed.filter(|_| local),
+        })
+    }
+
+    async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {
+        let items: Vec<_> = items
+            .iter()
+            .map(|(one, time)| (delivery(one), *time))
+            .collect();
+        let passage = self
+            .begin("asks to extend", items.iter().map(|item| item.0).collect())
+            .await;
+        {
+            let mut world = self.sim.lock();
+            world.calls.extend += 1;
+            for (one, _) in &items {
+                world.deliveries[*one].extensions += 1;
+                world.check_extension(*one);
+            }
+        }
+        self.entries(passage, items, |world, (one, time)| {
+            let often = world.scenario.faults.refused_extension;
+            match world.roll(often) {
+                true => Err(ItemError::Refused("not extended".into())),
+                false => world.extend(*one, *time),
+            }
+        })
+        .await
+    }
+
+    async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {
+        let items: Vec<_> = items
+            .iter()
+            .map(|(message, outcome)| (delivery(&message.receipt), outcome.clone()))
+            .collect();
+        let passage = self
+            .begin("asks to settle", items.iter().map(|item| item.0).collect())
+            .await;
+        {
+            let mut world = self.sim.lock();
+            world.calls.settle += 1;
+            world.check_told_together(self.life, self.queue, &items);
+        }
+        let told: Vec<usize> = items.iter().map(|item| item.0).collect();
+        let answers = self
+            .entries(passage, items, |world, (one, outcome)| {
+                world.settle(*one, outcome)
+            })
+            .await;
+        let mut world = self.sim.lock();
+        for (one, answer) in told.into_iter().zip(&answers) {
+            world.deliveries[one].confirmed = answer.is_ok();
+            if answer.is_err() {
+                world.lives[self.life].retried = true;
+            }
+        }
+        answers
+    }
+
+    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+        vec![Err(ItemError::Refused("nobody sends here".into())); items.len()]
+    }
+
+    async fn depth(&self) -> Result<Depth, QueueError> {
+        Ok(Depth::default())
+    }
+
+    async fn peek(&self, _max: usize) -> Result<Vec<Message>, QueueError> {
+        self.sim.lock().note("peeks", self.life, NONE, vec![]);
+        Ok(Vec::new())
+    }
+}

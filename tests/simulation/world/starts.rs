@@ -1,0 +1,320 @@
+//! What must hold when an attempt begins: leases, order, groups, limits. The rules are said anew
+//! here, from what the process was told, and share no code with the program.
+
+use super::{Live, NONE, Said, Trial, World};
+use dispatcher::clock::{self, Moment};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// So many failed polls in a row change nothing of what was known.
+const FORGIVEN: u32 = 2;
+
+impl World {
+    /// An attempt begins on these deliveries; `lost` says of each whether the handler is told that
+    /// its answer does not count. Answers with the attempt's number.
+    pub fn attempt_begins(
+        &mut self,
+        life: usize,
+        deliveries: &[usize],
+        tokens: Vec<CancellationToken>,
+    ) -> usize {
+        let lost: Vec<bool> = tokens.iter().map(CancellationToken::is_cancelled).collect();
+        let lost = lost.as_slice();
+        let now = clock::now();
+        let queue = self.queue_of(deliveries[0]);
+        self.note("attempts", life, queue, self.messages_of(deliveries));
+        for (&one, &lost) in deliveries.iter().zip(lost) {
+            self.check_claim(life, one, lost, now);
+        }
+        if self.is_ordered(queue) {
+            self.check_group_order(life, queue, deliveries, lost, now);
+        }
+        if !self.scenario.weighted && !self.lives[life].stopping {
+            for above in 0..queue {
+                self.check_strict(life, above, deliveries, now);
+            }
+        }
+        for &one in deliveries {
+            let message = self.deliveries[one].message;
+            self.messages[message].tries += 1;
+            self.deliveries[one].tried.push(Trial { ended: None });
+        }
+        self.attempts.push(Live {
+            life,
+            queue,
+            deliveries: deliveries.to_vec(),
+            lost: tokens,
+            over: false,
+        });
+        self.check_limits(life, queue, deliveries.len(), now);
+        self.attempts.len() - 1
+    }
+
+    pub fn queue_of(&self, delivery: usize) -> usize {
+        self.messages[self.deliveries[delivery].message].queue
+    }
+
+    pub fn messages_of(&self, deliveries: &[usize]) -> Vec<usize> {
+        let of = deliveries.iter().map(|&one| self.deliveries[one].message);
+        of.collect()
+    }
+
+    /// The claim on one message of an attempt.
+    fn check_claim(&mut self, life: usize, delivery: usize, lost: bool, now: Moment) {
+        let one = &self.deliveries[delivery];
+        let message = one.message;
+        let words = format!("message {message}, delivery {delivery}");
+        let again = one
+            .tried
+            .last()
+            .is_some_and(|trial| !matches!(trial.ended, Some((_, Said::Kept))));
+        let told = one.told.is_some();
+        let reached = one.reached;
+        if again {
+            self.fails("attempted-twice", words.clone());
+        }
+        if told {
+            self.fails("attempted-after-settling", words.clone());
+        }
+        if self.is_honest(delivery) && now >= self.deliveries[delivery].until && !lost {
+            self.fails("attempted-without-lease", words.clone());
+        }
+        let done = self.lives[life].done.get(&message).copied();
+        if let (Some(done), Some(reached)) = (done, reached)
+            && done < reached
+        {
+            self.fails("done-again", words.clone());
+        }
+        let live = self.attempts.iter().filter(|live| !live.over);
+        let twice = live
+            .flat_map(|live| live.deliveries.iter())
+            .any(|&other| self.deliveries[other].message == message && self.is_kept(other, now));
+        let twice = twice && self.is_honest(delivery);
+        if twice {
+            self.fails("two-live-attempts", words);
+        }
+    }
+
+    /// Within a group nothing starts before all that is ahead of it is done.
+    fn check_group_order(
+        &mut self,
+        life: usize,
+        queue: usize,
+        deliveries: &[usize],
+        lost: &[bool],
+        now: Moment,
+    ) {
+        for (at, (&one, &lost)) in deliveries.iter().zip(lost).enumerate() {
+            let message = self.deliveries[one].message;
+            let Some(group) = self.messages[message].group else {
+                continue;
+            };
+            if lost || !self.is_kept(one, now) {
+                continue;
+            }
+            let with = self.messages_of(&deliveries[..at]);
+            let ahead = (0..message).filter(|&other| {
+                let stored = &self.messages[other];
+                stored.queue == queue && stored.group == Some(group)
+            });
+            let open: Vec<usize> = ahead
+                .filter(|&other| {
+                    let stored = &self.messages[other];
+                    let over = stored.gone.is_some() || stored.done || stored.buried.is_some();
+                    !over && !with.contains(&other)
+                })
+                .collect();
+            if !open.is_empty() {
+                let why = format!("message {message} starts and {open:?} ahead of it are not done");
+                self.fails("group-order", why);
+            }
+            let live = self
+                .attempts
+                .iter()
+                .filter(|live| !live.over && live.life == life);
+            let other = live.filter(|live| live.queue == queue).any(|live| {
+                let mut of = live.deliveries.iter().map(|&other| &self.deliveries[other]);
+                of.any(|other| self.messages[other.message].group == Some(group))
+            });
+            if other {
+                let why = format!("message {message} starts beside another of its group");
+                self.fails("group-parallel", why);
+            }
+        }
+    }
+
+    /// Nothing of a lower queue starts while a higher one is known to hold something.
+    fn check_strict(&mut self, life: usize, above: usize, starting: &[usize], now: Moment) {
+        let plan = &self.scenario.queues[above];
+        if plan.rate.is_some() || plan.concurrency.is_some() {
+            return; // its own limits hold up no other queue
+        }
+        let words = format!(
+            "messages {:?} start before queue {above}",
+            self.messages_of(starting)
+        );
+        let view = self.lives[life].views[above];
+        let held_it = view.had && view.failures > 0 && view.failures <= FORGIVEN;
+        if view.since < now && (view.may_hold || held_it) {
+            self.fails("strict-holds", format!("{words}, which may hold something"));
+        }
+        let window = self.scenario.route.window_ms > 0 || self.is_ordered(above);
+        for number in 0..self.deliveries.len() {
+            let one = &self.deliveries[number];
+            let of = one.life == life && self.messages[one.message].queue == above;
+            let Some(reached) = one.reached.filter(|&at| of && at < now) else {
+                continue;
+            };
+            if one.told.is_some() || !self.is_kept(number, now) || !self.is_honest(number) {
+                continue;
+            }
+            let settled_otherwise = self.lives[life]
+                .done
+                .get(&one.message)
+                .is_some_and(|&done| done < reached);
+            match one.tried.last() {
+                None if !window && !settled_otherwise && !self.is_exhausted(life, number) => {
+                    let why = format!("{words}, of which message {} waits", one.message);
+                    self.fails("strict-waits", why);
+                }
+                Some(Trial {
+                    ended: Some((at, Said::Kept)),
+                }) if *at < now => {
+                    let why = format!("{words}, of which message {} is held", one.message);
+                    self.fails("strict-held", why);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn check_limits(&mut self, life: usize, queue: usize, count: usize, now: Moment) {
+        let scenario = self.scenario.clone();
+        if count > scenario.route.batch {
+            self.fails("batch-size", format!("{count} together"));
+        }
+        let live = self
+            .attempts
+            .iter()
+            .filter(|live| !live.over && live.life == life);
+        let (mut all, mut own) = (0, 0);
+        for one in live {
+            all += 1;
+            own += usize::from(one.queue == queue);
+        }
+        if all > scenario.route.concurrency {
+            self.fails("concurrency", format!("{all} attempts at once"));
+        }
+        if scenario.queues[queue]
+            .concurrency
+            .is_some_and(|most| own > most)
+        {
+            self.fails(
+                "concurrency-of-queue",
+                format!("{own} attempts of queue {queue} at once"),
+            );
+        }
+        let Some(rate) = scenario.queues[queue].rate else {
+            return;
+        };
+        let burst = (rate / 10.0).max(scenario.route.batch as f64).max(1.0);
+        let (left, since) = self.lives[life].tokens[queue];
+        let earned = now.since(since).as_secs_f64() * rate;
+        let left = (left + earned).min(burst) - count as f64;
+        self.lives[life].tokens[queue] = (left, now);
+        if left < -0.001 {
+            self.fails("rate", format!("{left:.3} tokens left of queue {queue}"));
+        }
+    }
+
+    /// What a process is told by a poll that failed.
+    pub fn not_reached(&mut self, life: usize, queue: usize) {
+        self.note("is not answered", life, queue, vec![]);
+        let now = clock::now();
+        let view = &mut self.lives[life].views[queue];
+        if view.failures == 0 {
+            view.had = view.may_hold;
+        }
+        view.failures += 1;
+        view.may_hold = false;
+        view.since = now;
+    }
+
+    /// What a process is told by an answer.
+    pub fn reached(
+        &mut self,
+        life: usize,
+        queue: usize,
+        taken: &[usize],
+        drained: bool,
+        ask: &dispatcher::queue::Ask,
+    ) {
+        let now = clock::now();
+        self.note("receives", life, queue, self.messages_of(taken));
+        let exact = self.flavour(queue) == crate::scenario::Flavour::Local;
+        for &one in taken {
+            let delivery = &mut self.deliveries[one];
+            delivery.reached = Some(now);
+            delivery.misled |= !exact && now.since(delivery.handed) > ask.visibility / 4;
+        }
+        // Who allows no long polls gets no proof; then an empty answer must do.
+        let proof = Duration::from_secs(self.scenario.route.poll_for_s.min(1));
+        let proven = drained || (taken.is_empty() && (exact || ask.wait >= proof));
+        let view = &mut self.lives[life].views[queue];
+        view.failures = 0;
+        view.may_hold = !proven;
+        view.since = now;
+        let room = self.lives[life].room.clone();
+        let plan = &self.scenario.route;
+        let most = plan.concurrency * plan.batch + 2 * self.scenario.queues.len();
+        let Some(room) = room.filter(|_| !self.lives[life].retried) else {
+            return;
+        };
+        // Its seats are taken at this very moment, or are reserved already.
+        let here = self.in_hand(life);
+        if room.used() > most || here > most {
+            let why = format!("{} seats, {here} messages, room for {most}", room.used());
+            self.fails("room", why);
+        }
+    }
+
+    /// Messages that a process has and has neither finished nor lost.
+    fn in_hand(&self, life: usize) -> usize {
+        let now = clock::now();
+        let needless = |at: usize, one: &super::Delivery| {
+            let done = self.lives[life].done.get(&one.message);
+            done.is_some_and(|&done| Some(done) < one.reached) || self.is_exhausted(life, at)
+        };
+        let here = self.deliveries.iter().enumerate().filter(|(at, one)| {
+            let over =
+                |trial: &Trial| matches!(&trial.ended, Some((_, said)) if *said != Said::Kept);
+            one.life == life
+                && one.reached.is_some()
+                && one.told.is_none()
+                && !one.tried.last().is_some_and(over)
+                && self.is_kept(*at, now)
+                && !needless(*at, one)
+        });
+        here.count()
+    }
+
+    /// Whether a message has had all its attempts, and comes back all the same.
+    pub fn is_exhausted(&self, life: usize, delivery: usize) -> bool {
+        let one = &self.deliveries[delivery];
+        let untried = self.lives[life]
+            .untried
+            .get(&one.message)
+            .copied()
+            .unwrap_or_default();
+        let queue = &self.scenario.queues[self.messages[one.message].queue];
+        let most = self.scenario.route.attempts.filter(|_| queue.dead_letters);
+        most.is_some_and(|most| one.count.saturating_sub(untried).saturating_sub(1) >= most)
+    }
+
+    /// Time passes without the processes.
+    pub fn stand_still(&mut self, time: Duration) {
+        self.note_with("all stand still", NONE, NONE, vec![], format!("{time:?}"));
+        clock::simulated::pass(time);
+        self.suspended = Some(clock::now());
+    }
+}
