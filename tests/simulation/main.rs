@@ -2,6 +2,7 @@
 //! its own, queues that misbehave as real ones do, handlers that fail, processes that die.
 
 mod draw;
+mod lessons;
 mod process;
 mod run;
 mod scenario;
@@ -17,14 +18,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 const SEEDS: u64 = 20_000;
 /// How many threads try them.
 const THREADS: usize = 2;
-/// How many failures are collected before the search ends.
-const ENOUGH: usize = 5;
+/// How many failures are collected before the search ends; `SIM_ENOUGH`.
+const ENOUGH: u64 = 5;
 
 #[test]
 fn no_seed_breaks_a_rule() {
     let first = number("SIM_FIRST").unwrap_or(0);
     let count = number("SIM_SEEDS").unwrap_or(SEEDS);
     let threads = number("SIM_THREADS").map_or(THREADS, |threads| threads as usize);
+    let most = number("SIM_ENOUGH").unwrap_or(ENOUGH) as usize;
     let (next, enough) = (AtomicU64::new(first), AtomicBool::new(false));
     let failures: Mutex<Vec<(u64, String)>> = Mutex::default();
     let search = || {
@@ -36,7 +38,7 @@ fn no_seed_breaks_a_rule() {
             if let Some(rule) = broken(&draw::scenario(seed)) {
                 let mut failures = failures.lock().expect("nothing panics with it");
                 failures.push((seed, rule));
-                enough.store(failures.len() >= ENOUGH, Relaxed);
+                enough.store(failures.len() >= most, Relaxed);
             }
         }
     };

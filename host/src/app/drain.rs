@@ -156,13 +156,14 @@ async fn finish(route: Running, halt: CancellationToken, latest: Moment) {
     }
     loop {
         let retired = board.retired.notified();
-        if board.lock().is_at_rest() {
-            break;
-        }
         if halt.is_cancelled() {
             executor.give_back();
         } else {
             executor.hire();
+        }
+        // What was given back may have been all there was; then nobody retires any more.
+        if board.lock().is_at_rest() {
+            break;
         }
         let now = clock::now();
         let attention = board.lock().next_attention(now);

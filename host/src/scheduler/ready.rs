@@ -32,7 +32,8 @@ pub struct Ready<J> {
 #[derive(Debug)]
 struct Entry<J> {
     job: J,
-    since: Moment,
+    /// Since when it waits for company; `None` if it waits for none.
+    since: Option<Moment>,
 }
 
 impl<J: Waiting> Ready<J> {
@@ -58,7 +59,8 @@ impl<J: Waiting> Ready<J> {
 
     /// Adds a job behind the others.
     pub fn push(&mut self, job: J, now: Moment) {
-        self.waiting.push_back(Entry { job, since: now });
+        let since = Some(now);
+        self.waiting.push_back(Entry { job, since });
     }
 
     /// Puts jobs that have been under way before all others, in their order. They have waited for
@@ -68,8 +70,7 @@ impl<J: Waiting> Ready<J> {
             if let Some(group) = job.group() {
                 self.busy.remove(group);
             }
-            let since = Moment::default();
-            self.waiting.push_front(Entry { job, since });
+            self.waiting.push_front(Entry { job, since: None });
         }
     }
 
@@ -91,13 +92,14 @@ impl<J: Waiting> Ready<J> {
         };
         let full = self.gather.full;
         let company = || free.take(full.saturating_sub(1)).count();
-        first.since + self.gather.window <= now || company() + 1 >= full
+        let waited = |since| since + self.gather.window <= now;
+        first.since.is_none_or(waited) || company() + 1 >= full
     }
 
     /// When what waits for company stops waiting.
     pub fn due(&self) -> Option<Moment> {
         let first = self.free().next()?;
-        Some(first.since + self.gather.window)
+        Some(first.since? + self.gather.window)
     }
 
     /// What may start, but for company, in order.
@@ -233,6 +235,17 @@ mod tests {
         let taken = ready.take(2);
         ready.resume(taken);
         assert_eq!(numbers(ready.take(9)), [1, 2, 3]);
+    }
+
+    #[test]
+    fn what_is_resumed_waits_for_no_company_however_young_the_machine_is() {
+        let gather = Gather {
+            full: 2,
+            window: Duration::from_secs(300),
+        };
+        let mut ready = Ready::new(false, gather);
+        ready.resume(vec![Job(1, None)]);
+        assert!(ready.startable(at(0)));
     }
 
     #[test]

@@ -1,0 +1,314 @@
+//! Lessons and bugs as scenarios: each with the faults that it is about, under many seeds. A name
+//! that begins with `lesson_` has its row in `tests/README.md`.
+
+use crate::run::Ended;
+use crate::scenario::{
+    Faults, Flavour, Happening, Mix, QueuePlan, RoutePlan, Scenario, Sending, What,
+};
+use crate::shrink::outcome;
+
+/// How many seeds of luck each scenario is run with.
+const LUCK: u64 = 40;
+
+/// One queue of SQS with twelve messages, quick handlers and no faults.
+fn calm(flavour: Flavour) -> Scenario {
+    let queue = QueuePlan {
+        flavour,
+        weight: 1,
+        rate: None,
+        concurrency: None,
+        dead_letters: true,
+        redrive: None,
+        visibility_s: 30,
+        in_flight: 120_000,
+    };
+    let grouped = flavour == Flavour::Fifo;
+    Scenario {
+        seed: 0,
+        queues: vec![queue],
+        weighted: false,
+        route: RoutePlan {
+            batch: 1,
+            window_ms: 0,
+            concurrency: 5,
+            visibility_s: None,
+            poll_for_s: 20,
+            sleep_ms: 0,
+            first_ms: 1_000,
+            most_ms: 10_000,
+            attempts: None,
+            timeout_ms: 30_000,
+        },
+        processes: 1,
+        sends: (0..12)
+            .map(|n| Sending {
+                at_ms: u64::from(n) * 10,
+                queue: 0,
+                group: grouped.then_some(n % 3),
+            })
+            .collect(),
+        happenings: Vec::new(),
+        faults: Faults::default(),
+        mix: Mix {
+            longest_ms: 500,
+            ..Mix::default()
+        },
+    }
+}
+
+fn after_ms(after_ms: u64, what: What) -> Happening {
+    Happening {
+        after_ms,
+        after_events: 0,
+        what,
+    }
+}
+
+fn after_events(after_events: u64, what: What) -> Happening {
+    Happening {
+        after_ms: 0,
+        after_events,
+        what,
+    }
+}
+
+/// Runs it with many kinds of luck and gives every end to `look`; no rule may break.
+fn holds(scenario: &Scenario, look: impl Fn(&Ended)) {
+    for seed in 0..LUCK {
+        let mut scenario = scenario.clone();
+        scenario.seed = seed;
+        let ended = outcome(&scenario).expect("no panic");
+        let trace: Vec<String> = ended.trace.iter().map(ToString::to_string).collect();
+        assert!(ended.broken.is_empty(), "{scenario}\n{}", trace.join("\n"));
+        look(&ended);
+    }
+}
+
+/// How often something happened.
+fn count(ended: &Ended, what: &str) -> usize {
+    ended
+        .trace
+        .iter()
+        .filter(|event| event.what == what)
+        .count()
+}
+
+#[test]
+fn lesson_01_whatever_a_poll_brings_around_a_stop_is_not_stranded() {
+    for events in 1..60 {
+        let mut scenario = calm(Flavour::Standard);
+        scenario.happenings = vec![
+            after_events(events, What::Stop(0, 1_000)),
+            after_ms(60_000, What::Start(0)),
+        ];
+        scenario.seed = events;
+        let ended = outcome(&scenario).expect("no panic");
+        assert!(
+            ended.broken.is_empty(),
+            "stop after {events} events: {:?}",
+            ended.broken
+        );
+    }
+}
+
+#[test]
+fn lesson_02_stops_one_after_the_other_bury_nothing_that_was_not_tried() {
+    let mut scenario = calm(Flavour::Standard);
+    scenario.route.attempts = Some(2);
+    for _ in 0..4 {
+        scenario
+            .happenings
+            .push(after_ms(50, What::Stop(0, 60_000)));
+        scenario.happenings.push(after_ms(0, What::Start(0)));
+    }
+    holds(&scenario, |ended| assert_eq!(count(ended, "buries"), 0));
+}
+
+#[test]
+fn lesson_04_slow_work_is_delivered_once() {
+    let mut scenario = calm(Flavour::Standard);
+    scenario.route.visibility_s = Some(4);
+    scenario.mix.slow = 1_000;
+    holds(&scenario, |ended| assert_eq!(count(ended, "attempts"), 12));
+}
+
+#[test]
+fn lesson_05_leases_survive_a_backlog_and_calls_that_fail() {
+    let mut scenario = calm(Flavour::Standard);
+    scenario.route.concurrency = 50;
+    scenario.route.visibility_s = Some(8);
+    scenario.mix.slow = 1_000;
+    scenario.faults.throttle = 200;
+    scenario.happenings = vec![
+        after_ms(0, What::Trouble(true)),
+        after_ms(40_000, What::Trouble(false)),
+    ];
+    // Of the twelve, hardly any lease may be lost: a call in five fails, and is made again.
+    holds(&scenario, |ended| assert!(count(ended, "attempts") <= 15));
+}
+
+#[test]
+fn lesson_06_nothing_is_extended_past_the_ceiling() {
+    let mut scenario = calm(Flavour::Standard);
+    scenario.sends.truncate(1);
+    scenario.route.visibility_s = Some(3_600);
+    scenario.route.timeout_ms = 50_000_000;
+    scenario.mix.stall = 1_000;
+    scenario.happenings = vec![after_ms(50_000_000, What::Crash(0))];
+    let ended = outcome(&scenario).expect("no panic");
+    assert!(ended.broken.is_empty(), "{:?}", ended.broken);
+    assert!(
+        (12..40).contains(&count(&ended, "asks to extend")),
+        "{:?}",
+        ended.calls
+    );
+    assert!(
+        count(&ended, "attempts") >= 2,
+        "it comes back after 12 hours"
+    );
+}
+
+#[test]
+fn lesson_07_any_visibility_is_safe() {
+    for visibility in [0, 1, 2, 3, 4, 5, 7, 11, 29, 600] {
+        let mut scenario = calm(Flavour::Standard);
+        scenario.sends.truncate(4);
+        scenario.route.visibility_s = Some(visibility);
+        scenario.route.timeout_ms = 100_000_000;
+        scenario.mix.slow = 1_000;
+        scenario.seed = visibility;
+        let ended = outcome(&scenario).expect("no panic");
+        assert!(
+            ended.broken.is_empty(),
+            "visibility {visibility}: {:?}",
+            ended.broken
+        );
+        assert_eq!(count(&ended, "attempts"), 4, "visibility {visibility}");
+    }
+}
+
+#[test]
+fn lesson_09_what_waits_for_a_slow_handler_is_kept_and_little() {
+    let mut scenario = calm(Flavour::Standard);
+    scenario.route.concurrency = 1;
+    scenario.route.visibility_s = Some(2);
+    scenario.mix.slow = 500;
+    holds(&scenario, |ended| assert_eq!(count(ended, "attempts"), 12));
+}
+
+#[test]
+fn lesson_10_stops_send_nothing_again() {
+    let mut scenario = calm(Flavour::Standard);
+    scenario.mix.slow = 300;
+    scenario.happenings = vec![
+        after_ms(100, What::Stop(0, 0)),
+        after_ms(5_000, What::Start(0)),
+    ];
+    holds(&scenario, |ended| assert_eq!(count(ended, "sent"), 12));
+}
+
+#[test]
+fn lesson_11_duplicates_in_one_hand_fail_no_batch() {
+    let mut scenario = calm(Flavour::Standard);
+    scenario.route.batch = 10;
+    scenario.faults.duplicate = 500;
+    scenario.happenings = vec![
+        after_ms(0, What::Trouble(true)),
+        after_ms(20_000, What::Trouble(false)),
+    ];
+    holds(&scenario, |_| {});
+}
+
+#[test]
+fn lesson_12_failed_entries_are_told_again_and_nothing_done_runs_twice() {
+    let mut scenario = calm(Flavour::Standard);
+    scenario.faults.entry = 400;
+    scenario.happenings = vec![
+        after_ms(0, What::Trouble(true)),
+        after_ms(60_000, What::Trouble(false)),
+    ];
+    holds(&scenario, |ended| assert_eq!(count(ended, "attempts"), 12));
+}
+
+#[test]
+fn lesson_15_strict_is_strict_while_calls_fail_and_queues_look_empty() {
+    let mut scenario = calm(Flavour::Standard);
+    scenario.queues.push(scenario.queues[0].clone());
+    for sending in scenario.sends.iter_mut().step_by(2) {
+        sending.queue = 1;
+    }
+    scenario.mix.busy = 200;
+    scenario.faults = Faults {
+        throttle: 200,
+        lost_answer: 50,
+        disorder: 500,
+        ..Faults::default()
+    };
+    scenario.happenings = vec![
+        after_ms(0, What::Trouble(true)),
+        after_ms(60_000, What::Trouble(false)),
+    ];
+    holds(&scenario, |_| {});
+}
+
+#[test]
+fn lesson_17_busy_for_minutes_spends_no_receive() {
+    let mut scenario = calm(Flavour::Standard);
+    scenario.route.attempts = Some(1);
+    scenario.route.visibility_s = Some(4);
+    scenario.mix.busy = 900;
+    scenario.happenings = vec![after_ms(300_000, What::Trouble(false))];
+    holds(&scenario, |ended| {
+        assert_eq!((count(ended, "buries"), count(ended, "deletes")), (0, 12));
+    });
+}
+
+#[test]
+fn lesson_19_groups_are_in_order_whatever_fails() {
+    let mut scenario = calm(Flavour::Fifo);
+    scenario.route.batch = 5;
+    scenario.mix = Mix {
+        retry: 200,
+        busy: 200,
+        panic: 50,
+        slow: 100,
+        longest_ms: 500,
+        ..Mix::default()
+    };
+    scenario.route.visibility_s = Some(4);
+    scenario.faults.entry = 200;
+    scenario.happenings = vec![
+        after_ms(0, What::Trouble(true)),
+        after_ms(1_000, What::Crash(0)),
+        after_ms(10, What::Start(0)),
+        after_ms(60_000, What::Trouble(false)),
+    ];
+    holds(&scenario, |_| {});
+}
+
+#[test]
+fn a_stop_with_nothing_but_held_messages_ends_with_its_grace() {
+    let mut scenario = calm(Flavour::Local);
+    scenario.mix.busy = 1_000;
+    scenario.mix.longest_ms = 1;
+    scenario.mix.stall = 300;
+    for grace in [0, 100, 1_000] {
+        scenario.happenings = vec![
+            after_ms(150, What::Stop(0, grace)),
+            after_ms(500, What::Start(0)),
+        ];
+        holds(&scenario, |_| {});
+    }
+}
+
+#[test]
+fn a_poll_that_is_never_answered_does_not_break_a_stop() {
+    let mut scenario = calm(Flavour::Standard);
+    scenario.faults.lost_answer = 1_000;
+    scenario.happenings = vec![
+        after_ms(5_000, What::Trouble(true)),
+        after_ms(100, What::Stop(0, 100)),
+        after_ms(100_000, What::Trouble(false)),
+    ];
+    holds(&scenario, |_| {});
+}
