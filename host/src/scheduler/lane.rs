@@ -201,7 +201,7 @@ impl<J: Waiting> Lane<J> {
         for group in held.iter().filter_map(Waiting::group) {
             // What is still held of it, being earlier, frees it when it is resumed.
             if !self.held.any(|job| job.group() == Some(group)) {
-                drop(self.ready.freed(group, false));
+                self.ready.freed(group);
             }
         }
         held.into_iter().chain(waiting).collect()
