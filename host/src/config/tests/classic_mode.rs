@@ -121,11 +121,6 @@ fn what_does_not_go_together_is_told() {
             "--partial-failures: an asynchronous invocation has no answer",
         ),
         (
-            &[FUNCTION, ("env", "FUNCTION=g")],
-            "--env: `FUNCTION` for a plugin that forwards to a function; wanted variables of the \
-             function's own configuration",
-        ),
-        (
             &[("function", "a/b")],
             "--function: `a/b` does not name a Lambda function; wanted NAME, NAME:ALIAS,",
         ),
@@ -169,6 +164,18 @@ fn what_does_not_go_together_is_told() {
         assert_eq!(problems.len(), 1, "{list:?}: {problems:#?}");
         assert!(problems[0].starts_with(wanted), "{problems:#?}");
     }
+}
+
+#[test]
+fn variables_for_the_forwarder_are_refused() {
+    let (_, problems) = from_flags(&[FUNCTION, ("env", "FUNCTION=g")]);
+    assert_eq!(
+        problems,
+        [
+            "--env: `FUNCTION` for a plugin that forwards to a function; wanted variables of the \
+             function's own configuration"
+        ]
+    );
 }
 
 #[test]
