@@ -39,6 +39,10 @@ impl World {
     /// An extension is asked for.
     pub fn check_extension(&mut self, delivery: usize) {
         let one = &self.deliveries[delivery];
+        if one.refused {
+            self.fails("extends-after-a-refusal", format!("delivery {delivery}"));
+        }
+        let one = &self.deliveries[delivery];
         let queue = self.messages[one.message].queue;
         let visibility = self.scenario.visibility_s(queue);
         let held = clock::now().since(one.handed).as_millis();

@@ -116,6 +116,8 @@ pub struct Delivery {
     /// What came of it last.
     pub confirmed: bool,
     pub extensions: u32,
+    /// An extension was refused for good.
+    pub refused: bool,
 }
 
 /// One attempt at a delivery.

@@ -279,14 +279,21 @@ impl Queue for Port {
                 world.check_extension(*one);
             }
         }
-        self.entries(passage, items, |world, (one, time)| {
-            let often = world.scenario.faults.refused_extension;
-            match world.roll(often) {
-                true => Err(ItemError::Refused("not extended".into())),
-                false => world.extend(*one, *time),
-            }
-        })
-        .await
+        let asked: Vec<usize> = items.iter().map(|item| item.0).collect();
+        let answers = self
+            .entries(passage, items, |world, (one, time)| {
+                let often = world.scenario.faults.refused_extension;
+                match world.roll(often) {
+                    true => Err(ItemError::Refused("not extended".into())),
+                    false => world.extend(*one, *time),
+                }
+            })
+            .await;
+        let mut world = self.sim.lock();
+        for (one, answer) in asked.into_iter().zip(&answers) {
+            world.deliveries[one].refused |= matches!(answer, Err(ItemError::Refused(_)));
+        }
+        answers
     }
 
     async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {

@@ -167,6 +167,7 @@ impl World {
             told: None,
             confirmed: false,
             extensions: 0,
+            refused: false,
         };
         let number = self.deliveries.len();
         self.check_handed(message, now);
