@@ -147,6 +147,7 @@ macro_rules! async_handler {
 ///             invocation: Invocation::RequestResponse,
 ///             payload: message.body.clone().into_bytes(),
 ///             log_tail: false,
+///             deadline: Some(message.deadline),
 ///         };
 ///         if let Err(error) = invoke_async(request).await {
 ///             failed.push(Failed::new(&message, Failure::of_invocation(error)));

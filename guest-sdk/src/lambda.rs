@@ -14,7 +14,8 @@ pub use wire::lambda_async::invoke as invoke_async;
 impl Failure {
     /// What a failed invocation means for the message it was made for. One that did not run is
     /// tried again without spending a receive; one that may have run is retried by policy, so the
-    /// function may run twice; one that cannot run at all closes the route until somebody acts.
+    /// function may run twice; a payload that Lambda refuses is rejected; one that cannot run at all
+    /// closes the route until somebody acts.
     #[must_use]
     pub fn of_invocation(error: InvokeError) -> Self {
         match error {
@@ -26,7 +27,7 @@ impl Failure {
                 eprintln!("the function may have run: {why}");
                 Self::retry()
             }
-            InvokeError::TooLarge(why) => Self::Reject(why),
+            InvokeError::Refused(why) => Self::Reject(why),
             InvokeError::Permanent(why) | InvokeError::Forbidden(why) => Self::Closed(why),
         }
     }
@@ -35,6 +36,13 @@ impl Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_payload_that_is_refused_is_rejected() {
+        let refused = InvokeError::Refused("it is no JSON".into());
+        let reject = Failure::reject("it is no JSON");
+        assert_eq!(Failure::of_invocation(refused), reject);
+    }
 
     #[test]
     fn what_did_not_run_spends_no_receive_and_what_cannot_run_closes_the_route() {

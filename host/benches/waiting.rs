@@ -3,6 +3,8 @@
 //! Memory that one row gave back helps the next, so a row is best believed alone:
 //! `cargo bench --bench waiting -- 1000`.
 
+#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+
 use dispatcher::aws::lambda::{Invoke, InvokeError, Request, Response};
 use dispatcher::clock::{self, Timestamp};
 use dispatcher::executor::pool::Pool;
@@ -117,6 +119,7 @@ fn load(runtime: &Runtime, concurrency: usize, instances: usize, held: Held) -> 
             invoker: Arc::new(held),
             allowed: vec!["*".into()],
             patience: LONG,
+            longest: None,
             refused: Arc::new(|| ()),
         }),
         ..PluginOptions::default()

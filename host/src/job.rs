@@ -5,6 +5,7 @@ use crate::lease::Lease;
 use crate::message::{Message, Verdict};
 use crate::scheduler::ready::Waiting;
 use crate::scheduler::room::Permit;
+use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
 /// A message that is ours and waits or runs.
@@ -47,6 +48,9 @@ pub enum Ending {
     Verdict(Verdict),
     /// It was never started, or stopped with the process: others may have it at once.
     Returned,
+    /// It was stopped with the process, and what it has begun elsewhere may go on for so long:
+    /// nobody is to have it before.
+    Stopped(Duration),
     /// It was handled before and only its deletion is missing.
     AlreadyDone,
     /// Its lease was lost while it ran.

@@ -12,7 +12,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("aws_sdk_cloudwatch", &["aws/"]),
     ("aws_sdk_", &["aws/", "queue/sqs/"]),
     ("aws_smithy", &["aws/", "queue/sqs/"]),
-    ("hyper_util", &["aws/"]),
+    ("hyper_util", &["aws/", "admin/"]),
     ("axum", &["admin/"]),
     ("rusqlite", &["queue/local/"]),
     ("notify::", &["queue/local/"]),

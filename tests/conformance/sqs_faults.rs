@@ -180,3 +180,37 @@ async fn a_burial_that_is_settled_again_leaves_one_copy() {
     assert_eq!(queue.settle(&items).await, [Ok(()), Ok(()), Ok(())]);
     assert_eq!(client.counts(&grave_url).await.waiting, 3);
 }
+
+#[tokio::test]
+async fn a_fifo_receive_whose_answer_was_lost_is_asked_for_again_by_its_id() {
+    let server = MiniStack::shared();
+    let proxy = Proxy::before(server.address());
+    let name = format!("{}.fifo", Server::fresh_name("lost"));
+    let attributes = [("FifoQueue", "true"), ("ContentBasedDeduplication", "true")];
+    Server::at(&server.url()).create(&name, &attributes).await;
+    let sqs = Sqs::connect(&configuration(&proxy.url()));
+    let queue = sqs.open(&name, None).await.expect("it was just made");
+    let go_on = CancellationToken::new();
+    let error = r#"{"__type": "com.amazonaws.sqs#InternalError", "message": "on fire"}"#;
+    proxy.answer_next(2, "ReceiveMessage", 500, error);
+    let failed = queue.receive(ask(), &go_on).await;
+    assert!(matches!(failed, Err(error) if error.kind == Trouble::Passing));
+    for _ in 0..2 {
+        queue.receive(ask(), &go_on).await.expect("the fire is out");
+    }
+    let ids: Vec<String> = proxy
+        .requests("ReceiveMessage", "")
+        .iter()
+        .map(|(body, _)| {
+            let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
+            body["ReceiveRequestAttemptId"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        })
+        .collect();
+    // Two tries of the SDK, then ours; then another receive.
+    assert_eq!(ids.len(), 4);
+    assert!(!ids[0].is_empty() && ids[0] == ids[1] && ids[1] == ids[2]);
+    assert_ne!(ids[2], ids[3]);
+}

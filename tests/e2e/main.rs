@@ -10,6 +10,7 @@ mod lambda_rate;
 mod lambda_scene;
 mod leases;
 mod metrics;
+mod moving;
 mod priority;
 mod priority_many;
 mod quickstart;

@@ -1,5 +1,7 @@
 //! The documents as people use them: what README.md says to type is typed, what it says to save
-//! is checked, and the tables name what exists.
+//! is checked, and the tables name what exists. The pages of host/docs have a file of their own.
+
+mod pages;
 
 use crate::scene::guest;
 use dispatcher_tests::child::{Ended, Program};
@@ -47,15 +49,21 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Every command line of README.md that starts the program, as arguments.
-fn commands() -> Vec<Vec<String>> {
+/// Every command line of a document that starts the program, as arguments.
+fn commands_of(document: &str) -> Vec<Vec<String>> {
     let mut commands = Vec::new();
-    for block in blocks(&read("README.md"), "sh") {
+    for block in blocks(document, "sh") {
         for line in block.lines() {
             let arguments = PROGRAM.iter().find_map(|start| line.strip_prefix(start));
             commands.extend(arguments.map(words));
         }
     }
+    commands
+}
+
+/// Those of README.md.
+fn commands() -> Vec<Vec<String>> {
+    let commands = commands_of(&read("README.md"));
     assert!(
         commands.len() >= 10,
         "the commands were not found: {commands:?}"
@@ -83,15 +91,33 @@ fn folder() -> Arc<tempfile::TempDir> {
 
 #[test]
 fn every_command_line_is_understood() {
-    for mut arguments in commands() {
-        arguments.push("--help".into());
-        let ended = call(&folder(), &arguments);
-        assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.stderr);
-        let known = flags(&ended.stdout);
-        for flag in arguments.iter().filter(|word| word.starts_with("--")) {
-            assert!(known.contains(&**flag), "{arguments:?}: no {flag}");
-        }
+    commands().into_iter().for_each(is_understood);
+}
+
+/// The command exists, and has every flag that is given to it.
+fn is_understood(mut arguments: Vec<String>) {
+    arguments.push("--help".into());
+    let ended = call(&folder(), &arguments);
+    assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.stderr);
+    let known = flags(&ended.stdout);
+    for flag in arguments.iter().filter(|word| word.starts_with("--")) {
+        assert!(known.contains(&**flag), "{arguments:?}: no {flag}");
     }
+}
+
+/// What a command would do at AWS is not done: the settings that it gives are only read, which
+/// finds every problem that needs no call.
+fn settings_are_right(arguments: &[String], environment: &[(String, String)]) -> Ended {
+    let options = arguments.iter().skip(1).filter(|word| *word != "--iam");
+    let options = options.map(|argument| in_place(argument));
+    let doctor = ["doctor", "--iam"].map(str::to_owned);
+    let mut program = Program::new(doctor.into_iter().chain(options));
+    for (name, value) in environment {
+        program = program.env(name, value);
+    }
+    let ended = program.run();
+    assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.stderr);
+    ended
 }
 
 /// The words of a help text that may be flags.
@@ -106,16 +132,16 @@ fn every_command_that_ends_by_itself_works_in_the_order_of_the_text() {
     std::fs::write(folder.path().join("dispatcher.toml"), example()).expect("written");
     let mut ran = BTreeSet::new();
     for mut arguments in commands() {
-        // A run goes on until it is stopped: what would begin it is checked instead. On SQS there
-        // is nothing to be checked against.
-        if arguments[0] == "run" {
-            arguments[0] = "check".into();
-        }
         if arguments
             .windows(2)
             .any(|pair| pair[0] == "--queues" && !pair[1].starts_with("local:"))
         {
+            settings_are_right(&arguments, &[]);
             continue;
+        }
+        // A run goes on until it is stopped: what would begin it is checked instead.
+        if arguments[0] == "run" {
+            arguments[0] = "check".into();
         }
         let ended = call(&folder, &arguments);
         assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.stderr);
@@ -188,17 +214,15 @@ fn quoted(document: &str, start: &str) -> BTreeSet<String> {
         .collect()
 }
 
-#[test]
-fn every_flag_and_exit_code_is_one_of_the_programs() {
-    let folder = folder();
-    let help = |command: &[&str]| {
-        let words: Vec<String> = command
-            .iter()
-            .chain(&["--help"])
-            .map(|&word| word.into())
-            .collect();
-        call(&folder, &words).stdout
-    };
+/// What the program says about a command.
+fn help(command: &[&str]) -> String {
+    let words = command.iter().chain(&["--help"]);
+    let words: Vec<String> = words.map(|&word| word.into()).collect();
+    call(&folder(), &words).stdout
+}
+
+/// Every flag that a document names is one of some command.
+fn flags_exist(name: &str, document: &str) {
     let all: String = [
         &["run"][..],
         &["send"],
@@ -212,15 +236,20 @@ fn every_flag_and_exit_code_is_one_of_the_programs() {
     .map(help)
     .concat();
     let known = flags(&all);
-    let readme = read("README.md");
-    let named = quoted(&readme, "--");
+    let named = quoted(document, "--");
     assert!(named.len() >= 10, "the flags were not found: {named:?}");
     for flag in named {
         assert!(
             known.contains(&*flag),
-            "README.md names {flag}, which no command has"
+            "{name} names {flag}, which no command has"
         );
     }
+}
+
+#[test]
+fn every_flag_and_exit_code_is_one_of_the_programs() {
+    let readme = read("README.md");
+    flags_exist("README.md", &readme);
     let summary = help(&[]);
     let (_, codes) = summary
         .split_once("Exit codes:\n")

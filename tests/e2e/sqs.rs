@@ -66,6 +66,21 @@ async fn lesson_01_a_message_that_a_poll_brings_after_the_stop_is_not_stranded()
 }
 
 #[tokio::test]
+async fn lesson_03_a_poll_under_way_is_never_cut_off() {
+    let (_, name, _) = queue("whole", &[]).await;
+    let proxy = Proxy::before(MiniStack::shared().address());
+    let arguments = ["--queues", &name, "--poll-for", "4"];
+    let mut running = run("verdicts", &arguments).aws(&proxy.url()).start();
+    // One proves that the queue is empty, one is parked when the signal comes.
+    proxy.wait_until_seen(2, "ReceiveMessage");
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+    let polls = proxy.requests("ReceiveMessage", "");
+    let answered = polls.iter().filter(|(_, answered)| *answered).count();
+    assert_eq!((polls.len(), answered), (2, 2), "the last was waited for");
+}
+
+#[tokio::test]
 async fn lesson_04_a_slow_handler_keeps_its_lease() {
     let (server, name, url) = queue("slow", &[("VisibilityTimeout", "2")]).await;
     server.send_many(&url, ["sleep:7000".to_owned()]).await;

@@ -184,6 +184,7 @@ fn identity(queue: usize, plan: &QueuePlan) -> Identity {
         proof_wait: Duration::from_secs(u64::from(!local)),
         ordered_groups: plan.flavour != Flavour::Standard,
         dead_letters: plan.dead_letters,
+        most_receives: plan.redrive,
     }
 }
 

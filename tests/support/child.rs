@@ -32,7 +32,10 @@ impl Program {
         let mut command = Command::new(binary);
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();
-            if name.starts_with("AWS_") || name.starts_with("DISPATCHER_") {
+            if ["AWS_", "DISPATCHER_", "WORKERLESS_"]
+                .iter()
+                .any(|own| name.starts_with(own))
+            {
                 command.env_remove(name);
             }
         }

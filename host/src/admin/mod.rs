@@ -1,6 +1,7 @@
 //! What operators and their machines ask a running program over HTTP: is it alive, is it ready,
 //! what has it counted. Knows counters and readiness, nothing of what they are about.
 
+use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::Meters;
 use crate::telemetry::prometheus;
@@ -9,16 +10,27 @@ use axum::extract::State as From;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::{Router, routing::get};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
 use serde_json::json;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 /// How long answers under way may take after the stop.
 const LAST: Duration = Duration::from_secs(1);
+
+/// So many connections at once; others wait until one is closed. They share the limit of open files
+/// with everything else.
+const MOST: usize = 64;
+
+/// How long a connection may take to ask, the time between two questions included.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is told. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -61,16 +73,54 @@ pub async fn serve(listener: TcpListener, state: State, stop: CancellationToken)
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(state);
-    let serving =
-        axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
-    let late = async {
-        stop.cancelled().await;
-        tokio::time::sleep(LAST).await;
+    let mut connections: Group<()> = Group::new();
+    let accepted = async {
+        loop {
+            tokio::select! {
+                connection = listener.accept(), if connections.len() < MOST => match connection {
+                    Ok((stream, _)) => {
+                        connections.spawn(answer(stream, router.clone(), stop.clone()));
+                    }
+                    // Of one connection, or of all the files that may be open: it passes.
+                    Err(_) => tokio::time::sleep(LAST).await,
+                },
+                () = connections.next() => {}
+            }
+        }
     };
     tokio::select! {
-        // Serving never fails: what goes wrong with one connection ends that connection.
-        _ = serving => {}
+        () = accepted => {}
+        () = stop.cancelled() => {}
+    }
+    let late = tokio::time::sleep(LAST);
+    let finished = async {
+        while !connections.is_empty() {
+            connections.next().await;
+        }
+    };
+    tokio::select! {
+        () = finished => {}
         () = late => {}
+    }
+}
+
+/// Answers what one connection asks, until it is closed or says nothing for too long; after the stop
+/// what it has asked already.
+async fn answer(stream: TcpStream, router: Router, stop: CancellationToken) {
+    let mut server = auto::Builder::new(TokioExecutor::new());
+    server
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE);
+    let service = TowerToHyperService::new(router);
+    let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
+    // What goes wrong with one connection ends that connection.
+    tokio::select! {
+        _ = &mut connection => {}
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+        }
     }
 }
 

@@ -5,8 +5,8 @@ use super::build::Backends;
 use crate::aws::lambda::{Function, Lambda, LookError};
 use crate::config::problem::{Fault, Problem};
 use crate::config::{Code, Forward, Route, Settings};
+use crate::queue::Identity;
 use crate::queue::name::{Backend, QueueName};
-use crate::queue::{Identity, QueueError};
 use crate::{aws, files};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -74,8 +74,9 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
     for route in &settings.routes {
         for queue in &route.queues {
             // What cannot be opened is among the problems of `check`.
-            if let Ok(seen) = see(&backends, route, &queue.name).await {
-                findings.extend(of_queue(route, &queue.name, &seen));
+            let opened = backends.open(&queue.name, route.dead_letter.as_ref()).await;
+            if let Ok(opened) = opened {
+                findings.extend(of_queue(route, &queue.name, opened.identity()));
             }
         }
     }
@@ -84,33 +85,18 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
         let lambda = Lambda::connect(&aws::configuration(settings.endpoint_url.as_deref()).await);
         for (function, uses) in functions {
             let seen = lambda.look(function).await;
-            findings.extend(of_function(function, &uses, seen));
+            findings.extend(of_function(function, &uses, seen, settings.shutdown_grace));
         }
     }
     findings.extend(of_files(settings, files::raise_limit().1));
     findings
 }
 
-/// What is seen of a queue.
-struct Seen {
-    identity: Identity,
-    /// Of its own redrive policy, if it has one.
-    most_receives: Option<u32>,
-}
-
-async fn see(backends: &Backends, route: &Route, name: &QueueName) -> Result<Seen, QueueError> {
-    let queue = backends.open(name, route.dead_letter.as_ref()).await?;
-    Ok(Seen {
-        identity: queue.identity().clone(),
-        most_receives: backends.most_receives(name).await?,
-    })
-}
-
-fn of_queue(route: &Route, name: &QueueName, seen: &Seen) -> Vec<Finding> {
+fn of_queue(route: &Route, name: &QueueName, seen: &Identity) -> Vec<Finding> {
     let about = format!("queue {name}");
     let mut findings = Vec::new();
     let mut warn = |says: String| findings.push(Finding::new(Level::Warn, &about, says));
-    let buried = seen.identity.dead_letters || seen.most_receives.is_some();
+    let buried = seen.dead_letters || seen.most_receives.is_some();
     if !buried {
         warn(
             "it has no redrive policy and the route no dead-letter queue: a message that always \
@@ -125,7 +111,7 @@ fn of_queue(route: &Route, name: &QueueName, seen: &Seen) -> Vec<Finding> {
              one short trouble makes a good message a dead one; 5 or more is usual"
         ));
     }
-    let visibility = route.visibility.unwrap_or(seen.identity.visibility);
+    let visibility = route.visibility.unwrap_or(seen.visibility);
     if visibility < SHORT_LEASE {
         let words = humantime::format_duration(visibility);
         warn(format!(
@@ -133,13 +119,12 @@ fn of_queue(route: &Route, name: &QueueName, seen: &Seen) -> Vec<Finding> {
              while it is worked on; --visibility 30 is enough"
         ));
     }
-    if seen.identity.ordered_groups && name.backend == Backend::Sqs && !route.batch_window.is_zero()
-    {
+    if seen.ordered_groups && name.backend == Backend::Sqs && !route.batch_window.is_zero() {
         warn("a FIFO queue with a batch window: every wait holds a whole group up".to_owned());
     }
     if findings.is_empty() {
         let words = humantime::format_duration(visibility);
-        let fifo = match seen.identity.ordered_groups && name.backend == Backend::Sqs {
+        let fifo = match seen.ordered_groups && name.backend == Backend::Sqs {
             true => "; FIFO: one attempt at a time for each message group",
             false => "",
         };
@@ -165,6 +150,7 @@ fn of_function(
     name: &str,
     uses: &[(&Route, &Forward)],
     seen: Result<Function, LookError>,
+    grace: Duration,
 ) -> Vec<Finding> {
     let about = format!("function {name}");
     let function = match seen {
@@ -184,6 +170,18 @@ fn of_function(
     said.extend(of_state(&function));
     let wanted = uses.iter().map(|(route, _)| route.concurrency).sum();
     said.extend(of_reserve(&function, wanted));
+    let waited = uses.iter().any(|(_, forward)| !forward.asynchronous);
+    if waited && grace < function.timeout {
+        said.push((
+            Level::Warn,
+            format!(
+                "it may run for {} and a stop waits {}: what it still works on then comes back \
+                 only when it can run no longer; --shutdown-grace sets the wait",
+                humantime::format_duration(function.timeout),
+                humantime::format_duration(grace)
+            ),
+        ));
+    }
     let routes = uses.iter().copied();
     said.extend(routes.filter_map(|(route, forward)| of_patience(&function, route, forward)));
     if said.is_empty() {

@@ -20,18 +20,22 @@ const FORCED_TERMINATE: i32 = 143;
 /// first so closely is not a second wish.
 const SAME_SIGNAL: Duration = Duration::from_millis(300);
 
-/// The two signals that ask for a stop.
+/// The signals that ask for a stop.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// Where there is no file to be read again, the end of a terminal is a wish to stop.
+    hangup: Option<Signal>,
 }
 
 impl Signals {
     /// From now on the signals do not end the process by themselves.
-    pub fn listen() -> std::io::Result<Self> {
+    pub fn listen(hangup_stops: bool) -> std::io::Result<Self> {
+        let hangup = || signal(SignalKind::hangup());
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            hangup: hangup_stops.then(hangup).transpose()?,
         })
     }
 
@@ -40,7 +44,15 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => FORCED_INTERRUPT,
             _ = self.terminate.recv() => FORCED_TERMINATE,
+            () = received(&mut self.hangup) => FORCED_TERMINATE,
         }
+    }
+}
+
+async fn received(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
     }
 }
 
@@ -52,7 +64,7 @@ pub(crate) async fn until_stopped(
     mut signals: Signals,
     shared: &Shared,
     routes: Vec<Running>,
-    reloading: Task<()>,
+    reloading: Option<Task<()>>,
     pool: Pool,
     grace: Duration,
 ) -> Result<(), Vec<Problem>> {
@@ -112,7 +124,7 @@ pub async fn drain(
 /// Exits on a second signal. Says nothing first: who forces may well do so because nobody reads.
 async fn force() {
     clock::sleep_until(Some(clock::now() + SAME_SIGNAL)).await;
-    let Ok(mut signals) = Signals::listen() else {
+    let Ok(mut signals) = Signals::listen(false) else {
         return;
     };
     tracing::debug!("a second signal forces the exit from now on");

@@ -49,21 +49,23 @@ pub struct Shared {
 }
 
 /// Runs until a signal, and then until nothing is ours any more. `flags` are what the settings were
-/// made from: SIGHUP makes them anew.
+/// made from: SIGHUP reads their file again.
 pub async fn run(
     settings: Settings,
     flags: Flags,
     counters: Arc<Counters>,
 ) -> Result<(), Vec<Problem>> {
     let system = |what: &str, error: &std::io::Error| vec![system_problem(what, error)];
+    let rereads = flags.file.is_some();
+    let hangup = rereads.then(reload::listen).transpose();
+    let hangup = hangup.map_err(|error| system("signal handlers", &error))?;
     let pool = Pool::start(settings.workers, "guest")
         .map_err(|error| system("the guest threads", &error))?;
     let spawner = pool.spawner();
     // A future that a closed pool refuses is dropped, which is what its owner is told.
     let spawn = Arc::new(move |future| drop(spawner.spawn(future)));
     let built = build::routes(&settings, counters.clone(), spawn).await?;
-    let signals = Signals::listen().map_err(|error| system("signal handlers", &error))?;
-    let hangup = reload::listen().map_err(|error| system("signal handlers", &error))?;
+    let signals = Signals::listen(!rereads).map_err(|error| system("signal handlers", &error))?;
     let queues: Vec<Arc<dyn Queue>> = built
         .iter()
         .flat_map(|route| route.queues.iter().cloned())
@@ -84,8 +86,8 @@ pub async fn run(
     }
     let adjustable = routes.iter().map(Running::adjustable).collect();
     let grace = settings.shutdown_grace;
-    let reloading = reload::watch(hangup, Arc::new(settings), flags, adjustable);
-    let reloading = tasks::spawn(reloading);
+    let reloading =
+        hangup.map(|signal| tasks::spawn(reload::watch(signal, settings, flags, adjustable)));
     let drained = drain::until_stopped(signals, &shared, routes, reloading, pool, grace).await;
     watching.finish().await;
     drained

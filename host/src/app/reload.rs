@@ -2,11 +2,8 @@
 
 use super::route::Adjustable;
 use crate::config::flags::Flags;
-use crate::config::reload::{RouteLimits, changes};
+use crate::config::reload::changes;
 use crate::config::{self, Settings};
-use crate::scheduler::Limits;
-use crate::scheduler::lane::LaneLimits;
-use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// From now on the signal does not end the process.
@@ -17,7 +14,7 @@ pub(crate) fn listen() -> std::io::Result<Signal> {
 /// Applies new settings at every signal, until dropped. `started` is what the run began with.
 pub(crate) async fn watch(
     mut signal: Signal,
-    started: Arc<Settings>,
+    started: Settings,
     flags: Flags,
     routes: Vec<Adjustable>,
 ) {
@@ -37,7 +34,7 @@ pub(crate) async fn watch(
         for limits in &changes.routes {
             let named = routes.iter().find(|route| route.name == limits.route);
             if let Some(route) = named {
-                route.adjust(&as_limits(limits));
+                route.adjust(&limits.limits);
             }
         }
         let routes = changes.routes.len();
@@ -45,20 +42,5 @@ pub(crate) async fn watch(
             routes,
             "SIGHUP: the limits of the settings hold from now on"
         );
-    }
-}
-
-fn as_limits(limits: &RouteLimits) -> Limits {
-    Limits {
-        attempts: limits.concurrency,
-        window: limits.batch_window,
-        lanes: limits
-            .queues
-            .iter()
-            .map(|queue| LaneLimits {
-                rate: queue.rate,
-                attempts: queue.concurrency,
-            })
-            .collect(),
     }
 }

@@ -12,7 +12,7 @@ use crate::lease::book::SHORTEST_VISIBILITY;
 use crate::message::Message;
 use crate::queue::{Identity, Queue};
 use crate::scheduler::board::Board;
-use crate::scheduler::lane::{LaneLimits, LaneRules};
+use crate::scheduler::lane::LaneRules;
 use crate::scheduler::room::Room;
 use crate::scheduler::{Limits, Rules, Scheduler};
 use crate::settlement::Settlement;
@@ -168,18 +168,7 @@ fn rules(route: &Route, queues: &[Arc<dyn Queue>]) -> Rules {
             .map(|queue| Some(queue.weight?.get()))
             .collect(),
         batch: route.batch_size,
-        limits: Limits {
-            attempts: route.concurrency,
-            window: route.batch_window,
-            lanes: route
-                .queues
-                .iter()
-                .map(|queue| LaneLimits {
-                    rate: queue.rate,
-                    attempts: queue.concurrency,
-                })
-                .collect(),
-        },
+        limits: route.limits(),
     }
 }
 

@@ -15,6 +15,8 @@ pub mod value;
 
 pub use crate::plugin::Reuse;
 use crate::queue::name::QueueName;
+use crate::scheduler::Limits;
+use crate::scheduler::lane::LaneLimits;
 pub use crate::telemetry::log::LogFormat;
 use flags::Flags;
 use problem::Problem;
@@ -110,6 +112,27 @@ pub struct WeightedQueue {
     pub concurrency: Option<usize>,
     /// Where it was written, for problems found later: `dispatcher.toml:12`, `--queues`.
     pub at: String,
+}
+
+impl Route {
+    /// What may change while it runs.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            attempts: self.concurrency,
+            window: self.batch_window,
+            lanes: self.queues.iter().map(WeightedQueue::limits).collect(),
+        }
+    }
+}
+
+impl WeightedQueue {
+    /// Its own limits, besides the route's.
+    pub fn limits(&self) -> LaneLimits {
+        LaneLimits {
+            rate: self.rate,
+            attempts: self.concurrency,
+        }
+    }
 }
 
 /// When a message comes back.

@@ -2,7 +2,7 @@
 //! whoever holds the running parts applies it.
 
 use super::{Code, Plugin, Retry, Route, Settings, WeightedQueue};
-use std::time::Duration;
+use crate::scheduler::Limits;
 
 /// The difference between the settings that a run was started with and others.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,21 +19,8 @@ pub struct Changes {
 pub struct RouteLimits {
     /// Its name.
     pub route: String,
-    /// The most attempts at once; at most as many as at the start.
-    pub concurrency: usize,
-    /// How long a message waits for others to share its attempt.
-    pub batch_window: Duration,
-    /// One for each queue of the route, in the order of the start.
-    pub queues: Vec<QueueLimits>,
-}
-
-/// The limits of a queue.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct QueueLimits {
-    /// The most messages that are started in a second.
-    pub rate: Option<f64>,
-    /// The most attempts at its messages at once.
-    pub concurrency: Option<usize>,
+    /// At most as many attempts as at the start; queues in the order of the start.
+    pub limits: Limits,
 }
 
 /// Compares the settings that a run was **started** with to new ones without problems. Routes are
@@ -142,20 +129,15 @@ fn route(was: &Route, now: &Route, lines: &mut Vec<String>) -> RouteLimits {
     // A queue that is gone from the list is read until the next start, with its limits.
     let limits = |queue: &WeightedQueue| {
         let now = now.queues.iter().find(|other| other.name == queue.name);
-        of_queue(now.unwrap_or(queue))
+        now.unwrap_or(queue).limits()
     };
     RouteLimits {
         route: name.clone(),
-        concurrency: now.concurrency.min(*concurrency),
-        batch_window: now.batch_window,
-        queues: queues.iter().map(limits).collect(),
-    }
-}
-
-fn of_queue(queue: &WeightedQueue) -> QueueLimits {
-    QueueLimits {
-        rate: queue.rate,
-        concurrency: queue.concurrency,
+        limits: Limits {
+            attempts: now.concurrency.min(*concurrency),
+            window: now.batch_window,
+            lanes: queues.iter().map(limits).collect(),
+        },
     }
 }
 

@@ -27,12 +27,34 @@ pub struct Limits<'a> {
     pub control: &'a Handle,
 }
 
+/// What is still ours to attempt, and what is not: a lease that was lost while the job waited, and
+/// in an ordered group all that comes after it.
+pub fn still_ours(jobs: Vec<Job>, ordered: bool) -> (Vec<Job>, Vec<(Job, Ending)>) {
+    let now = clock::now();
+    let mut ours = Vec::with_capacity(jobs.len());
+    let mut over: Vec<(Job, Ending)> = Vec::new();
+    for job in jobs {
+        job.lease.check(now);
+        let group = job.message.group.as_deref().filter(|_| ordered);
+        let same = |(other, _): &(Job, Ending)| other.message.group.as_deref() == group;
+        if job.lease.lost().is_cancelled() {
+            over.push((job, Ending::Lost));
+        } else if group.is_some() && over.iter().any(same) {
+            over.push((job, Ending::Returned));
+        } else {
+            ours.push(job);
+        }
+    }
+    (ours, over)
+}
+
 enum End {
     Answered(Vec<Verdict>),
     Panicked(String),
     TimedOut,
     AllLost,
     Halted,
+    Unbegun,
 }
 
 /// Attempts the jobs together and says how each ended, in order.
@@ -44,7 +66,6 @@ pub async fn attempt(
     let mut messages = Vec::with_capacity(jobs.len());
     let mut kept = Vec::with_capacity(jobs.len());
     for job in jobs {
-        job.lease.check(clock::now());
         messages.push(job.message);
         kept.push(Kept {
             lease: job.lease,
@@ -67,7 +88,12 @@ pub async fn attempt(
         .iter()
         .map(CancellationToken::is_cancelled)
         .collect();
-    let endings = endings(end, &lost, limits.timeout);
+    let left = attempt.deadline.since(clock::now());
+    let halted = match handler.reaches_out() {
+        true => Ending::Stopped(left),
+        false => Ending::Returned,
+    };
+    let endings = endings(end, &lost, limits.timeout, &halted);
     let jobs = attempt.messages.into_iter().zip(kept);
     jobs.zip(endings)
         .map(|((message, kept), ending)| (kept.with(message), ending))
@@ -102,6 +128,9 @@ async fn run(handler: &dyn Handler, attempt: &Arc<Attempt>, limits: Limits<'_>) 
     {
         return End::AllLost; // while they waited
     }
+    if limits.halt.is_cancelled() {
+        return End::Unbegun;
+    }
     let mut handling = pin!(CatchPanic(Some(handler.handle(attempt.clone()))));
     // Most attempts end in their first poll: they need no timer and no watch on their leases.
     let first = std::future::poll_fn(|cx| Poll::Ready(handling.as_mut().poll(cx))).await;
@@ -125,7 +154,7 @@ async fn run(handler: &dyn Handler, attempt: &Arc<Attempt>, limits: Limits<'_>) 
 
 /// One ending per message. What a handler answered about a message whose lease is lost does not
 /// count, whatever it was.
-fn endings(end: End, lost: &[bool], timeout: Duration) -> Vec<Ending> {
+fn endings(end: End, lost: &[bool], timeout: Duration, halted: &Ending) -> Vec<Ending> {
     let same = |ending: Ending| vec![ending; lost.len()];
     let retry = |why| Ending::Verdict(Verdict::Retry { after: None, why });
     let answered = match end {
@@ -140,7 +169,8 @@ fn endings(end: End, lost: &[bool], timeout: Duration) -> Vec<Ending> {
         End::Panicked(why) => same(retry(Mishap::Host(why))),
         End::TimedOut => same(retry(Mishap::TimedOut(timeout))),
         End::AllLost => same(Ending::Lost),
-        End::Halted => same(Ending::Returned),
+        End::Unbegun => same(Ending::Returned),
+        End::Halted => same(halted.clone()),
     };
     let fence = |(ending, &lost): (Ending, &bool)| match ending {
         // It was done, whoever holds the message now: worth remembering when it comes back.

@@ -122,3 +122,59 @@ async fn a_halt_gives_the_message_back() {
     .await;
     assert_eq!(endings, [Ending::Returned]);
 }
+
+#[tokio::test]
+async fn what_a_stopped_attempt_has_begun_elsewhere_keeps_its_message_until_it_is_over() {
+    struct Reaching;
+
+    #[async_trait::async_trait]
+    impl Handler for Reaching {
+        fn batch(&self) -> usize {
+            1
+        }
+
+        fn reaches_out(&self) -> bool {
+            true
+        }
+
+        async fn handle(&self, _: Arc<Attempt>) -> Vec<Verdict> {
+            std::future::pending().await
+        }
+    }
+
+    let halt = CancellationToken::new();
+    let limits = Limits {
+        timeout: LONG,
+        halt: &halt,
+        control: &Handle::current(),
+    };
+    let halting = async { halt.cancel() };
+    let (ended, ()) = tokio::join!(attempt(&Reaching, vec![job("a")], limits), halting);
+    let Ending::Stopped(left) = &ended[0].1 else {
+        panic!("{ended:?}");
+    };
+    assert!(*left > LONG / 2 && *left <= LONG);
+}
+
+#[tokio::test]
+async fn what_was_lost_while_it_waited_is_not_attempted_and_stops_its_group() {
+    let in_group = |id: &str, group: &str| {
+        let mut job = job(id);
+        job.message.group = Some(group.to_owned());
+        job
+    };
+    let jobs = || vec![in_group("1", "a"), in_group("2", "b"), in_group("3", "a")];
+    for (ordered, wanted) in [(true, vec!["2"]), (false, vec!["2", "3"])] {
+        let jobs = jobs();
+        jobs[0].lease.lost().cancel();
+        let (ours, over) = still_ours(jobs, ordered);
+        let ids: Vec<&str> = ours.iter().map(|job| job.message.id.as_str()).collect();
+        assert_eq!(ids, wanted);
+        assert_eq!(over[0].1, Ending::Lost);
+        assert!(
+            over[1..]
+                .iter()
+                .all(|(_, ending)| *ending == Ending::Returned)
+        );
+    }
+}

@@ -13,6 +13,13 @@ use std::time::Duration;
 /// another attempt cuts it short.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(20));
 
+/// The longest that a downstream's wish is heeded: what it wishes for longer is asked once more.
+const LONGEST_ADVICE: Duration = Duration::from_secs(300);
+
+/// The first and the longest pause of what found its downstream closed: longer than until the next
+/// probe, so that another message is the next to try. One alone must not keep a route closed.
+const TURN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(120));
+
 /// How long something is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pause {
@@ -42,6 +49,7 @@ pub fn showed<'a>(endings: impl Iterator<Item = &'a Ending>) -> Showed {
             ..
         })
         | Ending::Returned
+        | Ending::Stopped(_)
         | Ending::AlreadyDone
         | Ending::Lost => Showed::Nothing,
         Ending::Verdict(_) => Showed::Open,
@@ -107,10 +115,13 @@ pub fn pause(held: &[(Job, Ending)], now: Moment, random: u64) -> Option<Pause> 
             // Half of it is certain, so that nothing busy is hammered.
             let half = backoff::ceiling(PAUSE.0, PAUSE.1, tries) / 2;
             let own = half + backoff::full_jitter(PAUSE.0 / 2, PAUSE.1 / 2, tries, random);
-            let advised = after.unwrap_or_default();
+            let advised = after.unwrap_or_default().min(LONGEST_ADVICE);
             Some((now + advised, now + own.max(advised)))
         }
-        Ending::Verdict(Verdict::Closed(_)) => Some((now, now)),
+        Ending::Verdict(Verdict::Closed(_)) => {
+            let tries = job.holds.saturating_add(1);
+            Some((now, now + backoff::ceiling(TURN.0, TURN.1, tries)))
+        }
         _ => None,
     });
     pauses

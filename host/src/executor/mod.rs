@@ -14,7 +14,7 @@ use crate::scheduler::board::Board;
 use crate::scheduler::{After, Ended, Fate, Start};
 use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::meter::Meter;
-use attempt::{Limits, attempt};
+use attempt::{Limits, attempt, still_ours};
 use conclude::Pause;
 use downstream::{Downstream, State};
 use pool::Spawner;
@@ -49,6 +49,9 @@ pub struct Executor {
     pub downstream: Downstream,
 }
 
+/// One worker, to be polled to its end.
+pub type Worker = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// Who polls an executor's workers.
 #[derive(Clone)]
 pub enum Workers {
@@ -56,7 +59,7 @@ pub enum Workers {
     Pool(Spawner),
     /// Somebody who polls a future to its end, or drops it with the whole process: a simulation,
     /// which runs everything in one thread.
-    Elsewhere(Arc<dyn Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + Sync>),
+    Elsewhere(Arc<dyn Fn(Worker) + Send + Sync>),
 }
 
 impl Workers {
@@ -84,9 +87,16 @@ impl Executor {
         }
     }
 
-    /// Gives back what has not begun.
+    /// Gives back what has not begun or is held.
     pub fn give_back(&self) {
         let released = self.board.lock().stop(|_, _| true);
+        let last = released.iter().filter(|(_, job)| job.last_chance).count();
+        if last > 0 {
+            tracing::warn!(
+                messages = last,
+                "given back although the next receive may dead-letter them: they could not be attempted within the grace"
+            );
+        }
         for (lane, job) in released {
             hand_on(&self.outbox, lane, job, Ending::Returned);
         }
@@ -97,10 +107,12 @@ impl Executor {
             board: self.board.clone(),
             ended: false,
         };
-        loop {
+        // What waits at the halt is given back by whoever set it.
+        while !self.halt.is_cancelled() {
             let next = self.board.lock().next_jobs(clock::now());
             let Some(Start { lane, jobs, replan }) = next else {
-                break;
+                hire.ended = true;
+                return;
             };
             if replan {
                 self.board.replan.notify_one();
@@ -109,12 +121,34 @@ impl Executor {
                 self.hire();
             }
         }
-        hire.ended = true;
     }
 
     /// One attempt: start, verdicts, hand-over. Whether there may be work for more workers.
     async fn run(&self, lane: usize, jobs: Vec<Job>) -> bool {
         let began = clock::now();
+        let ordered = self.board.lock().orders_groups(lane);
+        let (ours, gone) = still_ours(jobs, ordered);
+        let mut ended = match ours.is_empty() {
+            true => Vec::new(),
+            false => self.attempt(lane, ours).await,
+        };
+        if ordered {
+            conclude::in_group_order(&mut ended);
+        }
+        if self.halt.is_cancelled() {
+            conclude::let_go(&mut ended);
+        }
+        ended.extend(gone);
+        let (over, after) = self.conclude(lane, began, ended);
+        let returned = after.overtaking.into_iter();
+        let returned = returned.map(|job| (job, Ending::Returned));
+        for (job, ending) in over.into_iter().chain(returned) {
+            hand_on(&self.outbox, lane, job, ending);
+        }
+        after.hire
+    }
+
+    async fn attempt(&self, lane: usize, jobs: Vec<Job>) -> Vec<(Job, Ending)> {
         for job in &jobs {
             let Message {
                 queue,
@@ -125,28 +159,14 @@ impl Executor {
             tracing::debug!(queue, message_id = id, receive_count, "an attempt begins");
         }
         self.counters.attempts.one();
-        let running = self.counters.running.hold();
-        let in_flight = self.meters[lane].hold(u32::try_from(jobs.len()).unwrap_or(u32::MAX));
+        let _running = self.counters.running.hold();
+        let _in_flight = self.meters[lane].hold(u32::try_from(jobs.len()).unwrap_or(u32::MAX));
         let limits = Limits {
             timeout: self.timeout,
             halt: &self.halt,
             control: &self.control,
         };
-        let mut ended = attempt(&*self.handler, jobs, limits).await;
-        drop((running, in_flight));
-        if self.board.lock().orders_groups(lane) {
-            conclude::in_group_order(&mut ended);
-        }
-        if self.halt.is_cancelled() {
-            conclude::let_go(&mut ended);
-        }
-        let (over, after) = self.conclude(lane, began, ended);
-        let returned = after.overtaking.into_iter();
-        let returned = returned.map(|job| (job, Ending::Returned));
-        for (job, ending) in over.into_iter().chain(returned) {
-            hand_on(&self.outbox, lane, job, ending);
-        }
-        after.hire
+        attempt(&*self.handler, jobs, limits).await
     }
 
     fn measure(&self, lane: usize, took: Duration, ended: &[(Job, Ending)]) {
@@ -159,7 +179,9 @@ impl Executor {
                     meter.throttled.one();
                     continue;
                 }
-                Ending::Returned | Ending::AlreadyDone | Ending::Lost => continue,
+                Ending::Returned | Ending::Stopped(_) | Ending::AlreadyDone | Ending::Lost => {
+                    continue;
+                }
             }
             meter.took(took);
         }

@@ -13,6 +13,10 @@ impl Handler for Plugin {
         self.loaded.pre.batch()
     }
 
+    fn reaches_out(&self) -> bool {
+        self.loaded.settings.lambda.is_some()
+    }
+
     /// May be polled on any thread: the timers of the runtime are at hand while the guest runs.
     ///
     /// Spelt out what `async_trait` would make of it, so that an attempt that only waits for a

@@ -27,8 +27,9 @@ pub struct PluginOptions {
     /// The most attempts at once in one instance; 0 and 1 both mean one. More needs a plugin whose
     /// `handle` is asynchronous.
     pub instance_concurrency: usize,
-    /// The most instances where they take many attempts at once, those included that take no more
-    /// and have not ended; attempts beyond wait. 0 means one. Without effect otherwise.
+    /// The most instances where they take many attempts at once; attempts beyond wait. As many that
+    /// take no more and have not ended may be there besides, so the runtime needs room for twice as
+    /// many. 0 means one. Without effect otherwise.
     pub shared_instances: usize,
     /// The functions that it may invoke. Without it a plugin that wants any is refused.
     pub lambda: Option<Functions>,

@@ -55,6 +55,12 @@ pub trait Handler: Send + Sync + 'static {
     /// The most messages of one attempt; 1 for a handler of single messages.
     fn batch(&self) -> usize;
 
+    /// Whether what an attempt has begun may go on elsewhere once the attempt is stopped, as an
+    /// invoked function does.
+    fn reaches_out(&self) -> bool {
+        false
+    }
+
     /// Runs one attempt and answers with one verdict per message, in order. Never panics because
     /// of a guest; a trap is a verdict. Yields to its executor at every epoch while the guest
     /// computes. Dropping the future stops the guest and frees its instance.

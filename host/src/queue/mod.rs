@@ -39,6 +39,8 @@ pub struct Identity {
     pub ordered_groups: bool,
     /// Whether `Outcome::DeadLetter` has somewhere to go.
     pub dead_letters: bool,
+    /// After so many receives the backend's own redrive policy buries a message.
+    pub most_receives: Option<u32>,
 }
 
 /// A request for messages.

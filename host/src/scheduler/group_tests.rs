@@ -99,3 +99,47 @@ fn after_a_stop_nothing_is_asked_and_what_is_kept_still_runs() {
     assert_eq!(scheduler.next_jobs(at(2)).map(|start| start.lane), Some(1));
     drop(high);
 }
+
+#[test]
+fn a_stop_that_gives_a_held_job_back_gives_all_after_it_in_its_group_back() {
+    let mut scheduler = scheduler(1);
+    let poll = scheduler.plan(at(0)).remove(0);
+    bring(&mut scheduler, poll, &["a", "a", "b"], at(1));
+    scheduler.hire(at(1));
+    let first = scheduler.next_jobs(at(2)).expect("the first of the group");
+    let ended = Ended {
+        lane: 0,
+        began: at(1),
+        showed: Showed::Busy,
+    };
+    let after = scheduler.ended(ended, [(Some("a"), Fate::Kept)], at(2));
+    assert!(after.overtaking.is_empty());
+    scheduler.hold(0, first.jobs, at(2), at(9_000));
+    // Only the held one is chosen; the one behind it goes with it, and the other group stays.
+    let chosen = std::cell::Cell::new(false);
+    let released = scheduler.stop(|_, job| job.group == "a" && !chosen.replace(true));
+    assert_eq!(released.len(), 2);
+    drop(released);
+    // Of three workers two are too many for something that is busy.
+    let next = (0..3).find_map(|_| scheduler.next_jobs(at(3)));
+    assert_eq!(next.map(|start| start.jobs[0].group), Some("b"));
+}
+
+#[test]
+fn lesson_19_what_waits_behind_a_lost_one_does_not_follow_the_held_one_before_it() {
+    let mut scheduler = scheduler(1);
+    let poll = scheduler.plan(at(0)).remove(0);
+    bring(&mut scheduler, poll, &["a", "a"], at(1));
+    scheduler.hire(at(1));
+    let first = scheduler.next_jobs(at(2)).expect("the first of the group");
+    let ended = Ended {
+        lane: 0,
+        began: at(1),
+        showed: Showed::Busy,
+    };
+    // The first is held; the second of its attempt was lost, the third still waits.
+    let fates = [(Some("a"), Fate::Kept), (Some("a"), Fate::Failed)];
+    let after = scheduler.ended(ended, fates, at(2));
+    assert_eq!(after.overtaking.len(), 1);
+    scheduler.hold(0, first.jobs, at(2), at(3));
+}

@@ -49,24 +49,23 @@ impl<J> Held<J> {
 
     /// The first that are due, if any are.
     pub fn take_due(&mut self, now: Moment) -> Option<Vec<J>> {
-        self.take_first(|(until, _), _| *until <= now)
+        let (key, _) = self.waiting.first_key_value()?;
+        let key = *key;
+        (key.0 <= now).then(|| self.take(key))?
     }
 
-    /// The first, due or not, if they may be tried at all: the downstream turned out to be open.
+    /// The first, due or not, that may be tried at all: the downstream turned out to be open.
     pub fn hasten(&mut self, now: Moment) -> Option<Vec<J>> {
-        self.take_first(|_, batch| batch.not_before <= now)
+        let mut batches = self.waiting.iter();
+        let (key, _) = batches.find(|(_, batch)| batch.not_before <= now)?;
+        let key = *key;
+        self.take(key)
     }
 
-    fn take_first(
-        &mut self,
-        when: impl FnOnce(&(Moment, u64), &Batch<J>) -> bool,
-    ) -> Option<Vec<J>> {
-        let entry = self.waiting.first_entry()?;
-        when(entry.key(), entry.get()).then(|| {
-            let jobs = entry.remove().jobs;
-            self.count -= jobs.len();
-            jobs
-        })
+    fn take(&mut self, key: (Moment, u64)) -> Option<Vec<J>> {
+        let jobs = self.waiting.remove(&key)?.jobs;
+        self.count -= jobs.len();
+        Some(jobs)
     }
 
     /// When the first are due.
@@ -74,7 +73,14 @@ impl<J> Held<J> {
         self.waiting.first_key_value().map(|((until, _), _)| *until)
     }
 
-    /// Takes out what is chosen.
+    /// Whether one is such.
+    pub fn any(&self, which: impl Fn(&J) -> bool) -> bool {
+        self.waiting
+            .values()
+            .any(|batch| batch.jobs.iter().any(&which))
+    }
+
+    /// Takes out what is chosen, asked in the order in which the jobs are due.
     pub fn extract(&mut self, which: impl Fn(&J) -> bool) -> Vec<J> {
         let mut out = Vec::new();
         for batch in self.waiting.values_mut() {
@@ -108,6 +114,8 @@ mod tests {
         assert_eq!(held.take_due(at(79)), None);
         assert_eq!(held.hasten(at(10)), Some(vec![3]));
         assert_eq!(held.hasten(at(10)), None, "it was advised to wait");
+        held.push(vec![4], at(0), at(200));
+        assert_eq!(held.hasten(at(10)), Some(vec![4]), "and holds up no other");
         assert_eq!(held.take_due(at(100)), Some(vec![1, 2]));
         assert!(held.is_empty());
     }

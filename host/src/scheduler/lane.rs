@@ -7,6 +7,8 @@ use super::ready::{Gather, Ready, Waiting};
 use super::room::Room;
 use crate::clock::Moment;
 use crate::throttle::bucket::Bucket;
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// What a parked poll asks for: two, since a long poll that brings fewer than it asked for has
@@ -160,11 +162,10 @@ impl<J: Waiting> Lane<J> {
         let gathered = self.ready.due();
         let held = self.held.due();
         let wants = !self.ready.is_empty() || self.knowledge == Knowledge::Holds;
-        let refilled = self
-            .bucket
-            .as_ref()
-            .filter(|_| wants)
-            .map(|bucket| bucket.next(now).max(now + REFILL));
+        // With a token at hand it waits for something else.
+        let empty = |bucket: &&Bucket| wants && bucket.available(now) == 0;
+        let refilled = self.bucket.as_ref().filter(empty);
+        let refilled = refilled.map(|bucket| bucket.next(now).max(now + REFILL));
         [gathered, held, refilled, self.rests_until(now)]
             .into_iter()
             .flatten()
@@ -177,6 +178,33 @@ impl<J: Waiting> Lane<J> {
         while let Some(jobs) = self.held.take_due(now) {
             self.ready.resume(jobs);
         }
+    }
+
+    /// Gives back what is held or waits and `release` chooses, and with a job of an ordered group
+    /// all later ones of it. The rest waits for company no longer.
+    pub fn give_back(&mut self, release: impl Fn(&J) -> bool) -> Vec<J> {
+        self.ready.set_window(Duration::ZERO);
+        let ordered = self.ready.is_ordered();
+        let groups = RefCell::new(HashSet::new());
+        let chosen = |job: &J| {
+            let Some(group) = job.group().filter(|_| ordered) else {
+                return release(job);
+            };
+            let follows = groups.borrow().contains(group);
+            if !follows && release(job) {
+                groups.borrow_mut().insert(group.to_owned());
+            }
+            groups.borrow().contains(group)
+        };
+        let held = self.held.extract(chosen);
+        let waiting = self.ready.extract(chosen);
+        for group in held.iter().filter_map(Waiting::group) {
+            // What is still held of it, being earlier, frees it when it is resumed.
+            if !self.held.any(|job| job.group() == Some(group)) {
+                self.ready.freed(group);
+            }
+        }
+        held.into_iter().chain(waiting).collect()
     }
 
     /// Whether the queue must be taken to hold messages: only a long poll's answer says it is

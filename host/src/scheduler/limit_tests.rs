@@ -245,22 +245,34 @@ fn a_stop_gives_back_what_is_held() {
 }
 
 #[test]
-fn a_queue_that_waits_for_its_rate_is_not_asked_beyond_the_room() {
-    let slow = LaneLimits {
-        rate: Some(0.5),
+fn a_single_queue_at_its_rate_is_not_emptied_into_memory() {
+    let limits = LaneLimits {
+        rate: Some(1.0),
         attempts: None,
     };
-    let mut scheduler = scheduler(1, 1, 2, slow);
-    for step in 0..100 {
-        let now = at(20 * step);
-        // Once it is empty, so that a parked poll brings two when it holds messages again.
-        answer(&mut scheduler, now, |_| step != 1);
-        for start in start(&mut scheduler, now) {
-            end(&mut scheduler, start, Showed::Open, now);
+    let mut scheduler = scheduler(1, 1, 1, limits);
+    for ms in (0..20_000).step_by(10) {
+        answer(&mut scheduler, at(ms), |_| true);
+        for start in start(&mut scheduler, at(ms)) {
+            end(&mut scheduler, start, Showed::Open, at(ms));
         }
-        let held = scheduler.room().used();
-        assert!(held <= 4, "{held} messages, with room for 2");
+        let used = scheduler.room().used();
+        assert!(used <= 3, "{used} are held with room for one");
     }
+}
+
+#[test]
+fn with_tokens_at_hand_the_clock_wakes_nobody() {
+    let limits = LaneLimits {
+        rate: Some(100.0),
+        attempts: None,
+    };
+    let mut scheduler = scheduler(1, 2, 1, limits);
+    answer(&mut scheduler, at(0), |_| true);
+    answer(&mut scheduler, at(1), |_| true);
+    assert_eq!(start(&mut scheduler, at(2)).len(), 2);
+    // All workers are busy, and nothing but the end of an attempt changes that.
+    assert_eq!(scheduler.next_attention(at(3)), None);
 }
 
 #[test]

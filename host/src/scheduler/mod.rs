@@ -217,9 +217,7 @@ impl<J: Waiting> Scheduler<J> {
         let lanes = self.lanes.iter_mut().enumerate();
         lanes
             .flat_map(|(index, lane)| {
-                lane.ready.set_window(Duration::ZERO);
-                let mut out = lane.held.extract(|job| release(index, job));
-                out.extend(lane.ready.extract(|job| release(index, job)));
+                let out = lane.give_back(|job| release(index, job));
                 out.into_iter().map(move |job| (index, job))
             })
             .collect()

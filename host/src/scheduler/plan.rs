@@ -136,6 +136,7 @@ impl<J: Waiting> Scheduler<J> {
             self.room.free() == 0 && self.waiting() + self.held() >= self.room.used();
         let stuck = self.running == 0 && full_of_waiting;
         let lane = &mut self.lanes[index];
+        // What it has itself, started or not, is not helped by more.
         let has_none = lane.ready.is_empty() && lane.held.is_empty();
         let needed = stuck && lane.polls == 0 && has_none && lane.appetite(now) > 0;
         needed.then(|| lane.parked_poll(index, &self.room))

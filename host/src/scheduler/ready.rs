@@ -140,18 +140,17 @@ impl<J: Waiting> Ready<J> {
         taken
     }
 
-    /// A group's jobs have ended. After a failure what waits of the group is given back: it must
-    /// not overtake the failed one, so it is to be released.
-    #[must_use = "what is given back must be released"]
-    pub fn freed(&mut self, group: &str, failed: bool) -> Vec<J> {
-        if !self.ordered {
-            return Vec::new();
-        }
+    /// A group's jobs have ended, or are all given back.
+    pub fn freed(&mut self, group: &str) {
         self.busy.remove(group);
-        if failed {
-            self.extract(|job| job.group() == Some(group))
-        } else {
-            Vec::new()
+    }
+
+    /// A job of a group has failed, and what waits of the group must not overtake it.
+    #[must_use = "what is given back must be released"]
+    pub fn behind(&mut self, group: &str) -> Vec<J> {
+        match self.ordered {
+            true => self.extract(|job| job.group() == Some(group)),
+            false => Vec::new(),
         }
     }
 
@@ -209,7 +208,7 @@ mod tests {
         ]);
         assert_eq!(numbers(ready.take(3)), [1, 2, 3]);
         assert!(!ready.startable(at(0)));
-        assert!(ready.freed("a", false).is_empty());
+        ready.freed("a");
         assert_eq!(numbers(ready.take(10)), [4]);
     }
 
@@ -222,10 +221,7 @@ mod tests {
             (4, Some("b")),
         ]);
         assert_eq!(ready.take(1), [Job(1, Some("a"))]);
-        assert_eq!(
-            ready.freed("a", true),
-            [Job(2, Some("a")), Job(3, Some("a"))]
-        );
+        assert_eq!(ready.behind("a"), [Job(2, Some("a")), Job(3, Some("a"))]);
         assert_eq!(ready.take(9), [Job(4, Some("b"))]);
     }
 

@@ -38,6 +38,32 @@ pub enum Fate {
     Kept,
 }
 
+/// What became of the messages of one group.
+struct Ending<'a> {
+    group: &'a str,
+    /// Of the first that is not done.
+    first: Fate,
+    /// Whether one must be delivered again: nothing that waits behind it may go before it.
+    failed: bool,
+}
+
+impl<'a> Ending<'a> {
+    fn of(group: &'a str, fate: Fate) -> Self {
+        Self {
+            group,
+            first: fate,
+            failed: fate == Fate::Failed,
+        }
+    }
+
+    fn also(&mut self, fate: Fate) {
+        if self.first == Fate::Done {
+            self.first = fate;
+        }
+        self.failed |= fate == Fate::Failed;
+    }
+}
+
 /// What the end of an attempt leads to.
 #[derive(Debug)]
 #[must_use = "what is given back must be released"]
@@ -108,21 +134,27 @@ impl<J: Waiting> Scheduler<J> {
         self.attempt_time = (self.attempt_time * 7 + took) / 8;
         let lane = &mut self.lanes[ended.lane];
         lane.attempts -= 1;
-        let mut groups: Vec<(&str, Fate)> = Vec::new();
+        let mut groups: Vec<Ending<'_>> = Vec::new();
         for (group, fate) in fates {
             lane.started = lane.started.saturating_sub(1);
             let Some(group) = group else { continue };
-            match groups.iter_mut().find(|(other, _)| *other == group) {
-                // The first that is not done speaks for the group.
-                Some((_, of_group)) if *of_group == Fate::Done => *of_group = fate,
-                Some(_) => {}
-                None => groups.push((group, fate)),
+            match groups.iter_mut().find(|other| other.group == group) {
+                Some(ending) => ending.also(fate),
+                None => groups.push(Ending::of(group, fate)),
             }
         }
         let mut overtaking = Vec::new();
-        for (group, fate) in groups {
-            if fate != Fate::Kept {
-                overtaking.extend(lane.ready.freed(group, fate == Fate::Failed));
+        for Ending {
+            group,
+            first,
+            failed,
+        } in groups
+        {
+            if failed {
+                overtaking.extend(lane.ready.behind(group));
+            }
+            if first != Fate::Kept {
+                lane.ready.freed(group);
             }
         }
         let hire = self.note(ended, now);

@@ -54,6 +54,7 @@ pub fn decide(ending: &Ending, attempt: u32, policy: &Policy, random: u64) -> Op
         Ending::Returned | Ending::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => {
             Some(Outcome::Release(Duration::ZERO))
         }
+        Ending::Stopped(left) => Some(Outcome::Release((*left).min(VISIBILITY_CEILING))),
         Ending::AlreadyDone | Ending::Verdict(Verdict::Done) => Some(Outcome::Delete),
         Ending::Verdict(Verdict::Reject(why)) if policy.dead_letters => {
             Some(Outcome::DeadLetter(why.clone()))

@@ -90,8 +90,12 @@ impl Settlement {
 
     /// Whether a message that was not started is better finished than given back at a stop.
     pub fn prefers_finishing(&self, message: &Message) -> bool {
-        self.policy
-            .next_receive_is_fatal(self.memory().attempts(message))
+        let redrive = self.queue.identity().most_receives;
+        // The queue itself counts every receive, whether or not an attempt came of it.
+        redrive.is_some_and(|most| message.receive_count >= most)
+            || self
+                .policy
+                .next_receive_is_fatal(self.memory().attempts(message))
     }
 
     fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
@@ -187,7 +191,7 @@ impl Settlement {
         match ending {
             Ending::Verdict(Verdict::Done) => memory.handled(&message.id),
             Ending::Returned => memory.given_back(&message.id),
-            Ending::Verdict(_) | Ending::AlreadyDone | Ending::Lost => {}
+            Ending::Verdict(_) | Ending::Stopped(_) | Ending::AlreadyDone | Ending::Lost => {}
         }
         attempts
     }
@@ -199,7 +203,9 @@ impl Settlement {
                 self.counters.dead.one();
                 self.meter.dead.one();
             }
-            (Outcome::Release(_), Ending::Returned) => self.counters.returned.one(),
+            (Outcome::Release(_), Ending::Returned | Ending::Stopped(_)) => {
+                self.counters.returned.one();
+            }
             (Outcome::Release(_), _) => self.counters.retried.one(),
         }
     }
@@ -264,7 +270,8 @@ impl Settlement {
             }
             // A busy downstream is reported for the route, not for each message.
             Ending::Verdict(Verdict::Done | Verdict::Busy { .. } | Verdict::Closed(_))
-            | Ending::Returned => {}
+            | Ending::Returned
+            | Ending::Stopped(_) => {}
         }
     }
 

@@ -1,10 +1,8 @@
 //! A token bucket: how many messages may start now when only so many may in a second. Pure.
 
+use super::{as_float, whole};
 use crate::clock::Moment;
 use std::time::Duration;
-
-/// Sums of fractions that should make a whole fall short of it by less than this.
-const ROUNDING: f64 = 1e-6;
 
 /// Allows so many a second, and a burst after a pause.
 #[derive(Debug, Clone)]
@@ -67,23 +65,6 @@ impl Bucket {
         let earned = now.since(self.at).as_secs_f64() * self.per_second;
         (self.tokens + earned).min(self.burst)
     }
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "batches are far below the 2^52 where it begins"
-)]
-fn as_float(count: usize) -> f64 {
-    count as f64
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "casts of floats saturate, and tokens below zero are none"
-)]
-fn whole(tokens: f64) -> usize {
-    (tokens + ROUNDING) as usize
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! How many attempts a route may have under way: fewer while its downstream is busy, none while it
 //! is closed but for a probe now and then. Pure.
 
+use super::{as_float, whole};
 use crate::backoff;
 use crate::clock::Moment;
 use std::time::Duration;
@@ -131,23 +132,6 @@ impl Control {
             until: now + backoff::ceiling(PROBE.0, PROBE.1, probes),
         });
     }
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "limits are far below the 2^52 where it begins"
-)]
-fn as_float(count: usize) -> f64 {
-    count as f64
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "casts of floats saturate, and a limit is never below zero"
-)]
-fn whole(limit: f64) -> usize {
-    (limit + 1e-6) as usize
 }
 
 #[cfg(test)]

@@ -3,3 +3,23 @@
 
 pub mod bucket;
 pub mod control;
+
+/// Sums of fractions that should make a whole fall short of it by less than this.
+const ROUNDING: f64 = 1e-6;
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "batches and limits are far below the 2^52 where it begins"
+)]
+fn as_float(count: usize) -> f64 {
+    count as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "casts of floats saturate, and less than none is none"
+)]
+fn whole(number: f64) -> usize {
+    (number + ROUNDING) as usize
+}

@@ -3,10 +3,11 @@
 
 use crate::settings::Settings;
 use crate::split::{self, Part, Slip, Step};
-use crate::verdict;
+use crate::verdict::{self, Settled};
 use dispatcher_guest::lambda::{InvokeError, Request, Response};
-use dispatcher_guest::{Failed, Failure, Message};
+use dispatcher_guest::{Failed, Message};
 use futures_util::future::join_all;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a delivery needs of the world outside.
 pub trait Host {
@@ -18,26 +19,50 @@ pub trait Host {
     fn log(&self, line: &str);
 }
 
-/// One message and how it failed, if it did.
-type Settled = (Slip, Option<Failure>);
+/// The size that an event of several messages stays below. One per instance: what Lambda refused of
+/// one batch it would refuse of the same messages when they come again, and for ever.
+pub struct Room(AtomicUsize);
+
+impl Room {
+    /// Nothing was refused yet.
+    pub const fn new() -> Self {
+        Self(AtomicUsize::new(usize::MAX))
+    }
+
+    /// Events of so many bytes are refused; later ones have at most half of that.
+    fn refused(&self, bytes: usize) {
+        self.0.fetch_min(bytes / 2, Ordering::Relaxed);
+    }
+
+    fn below(&self, limit: usize) -> usize {
+        self.0.load(Ordering::Relaxed).min(limit)
+    }
+}
 
 /// Forwards a batch and lists the messages that failed. Parts go side by side, unless an order
-/// must be kept: then one after the other, and none after a failure.
-pub async fn deliver(messages: Vec<Message>, settings: &Settings, host: &impl Host) -> Vec<Failed> {
-    let steps = split::plan(messages, settings.limit());
+/// must be kept: then one after the other, and of a group none after one that failed.
+pub async fn deliver(
+    messages: Vec<Message>,
+    settings: &Settings,
+    room: &Room,
+    host: &impl Host,
+) -> Vec<Failed> {
+    let limit = settings.limit();
+    let steps = split::plan(messages, room.below(limit), limit);
     let ordered = steps
         .iter()
         .flat_map(Step::slips)
         .any(|slip| slip.group.is_some());
     let courier = Courier {
         settings,
+        room,
         host,
         ordered,
     };
     let settled: Vec<Settled> = if ordered {
-        courier.one_by_one(steps).await
+        courier.settle(steps).await
     } else {
-        let all = steps.into_iter().map(|step| courier.settle(step));
+        let all = steps.into_iter().map(|step| courier.settle(vec![step]));
         join_all(all).await.into_iter().flatten().collect()
     };
     let failed = |(slip, failure): Settled| {
@@ -51,72 +76,75 @@ pub async fn deliver(messages: Vec<Message>, settings: &Settings, host: &impl Ho
 
 struct Courier<'a, H> {
     settings: &'a Settings,
+    room: &'a Room,
     host: &'a H,
     ordered: bool,
 }
 
 impl<H: Host> Courier<'_, H> {
-    async fn one_by_one(&self, steps: Vec<Step>) -> Vec<Settled> {
+    /// One step after the other; one that Lambda refuses is halved.
+    async fn settle(&self, steps: Vec<Step>) -> Vec<Settled> {
         let mut settled = Vec::new();
-        for step in steps {
-            match first_failure(&settled) {
-                Some(failure) => settled.extend(left_behind(step.into_slips(), &failure)),
-                None => settled.extend(self.settle(step).await),
-            }
-        }
-        settled
-    }
-
-    async fn settle(&self, step: Step) -> Vec<Settled> {
-        match step {
-            Step::Invoke(part) => self.invoke(part).await,
-            Step::Oversized(slip, bytes) => {
-                vec![(slip, Some(verdict::oversized(self.settings, bytes)))]
-            }
-        }
-    }
-
-    /// Invokes the function with a part; halves it where Lambda takes less than it says.
-    async fn invoke(&self, part: Part) -> Vec<Settled> {
-        let mut settled = Vec::new();
-        let mut waiting = vec![part];
-        while let Some(mut part) = waiting.pop() {
-            if let Some(failure) = first_failure(&settled).filter(|_| self.ordered) {
-                settled.extend(left_behind(part.slips, &failure));
+        let mut waiting = steps;
+        waiting.reverse();
+        while let Some(step) = waiting.pop() {
+            let Some(step) = self.without_followers(step, &mut settled) else {
                 continue;
-            }
-            let spare = part.spare(self.settings.kept());
-            let request = Request {
-                function: self.settings.function.clone(),
-                invocation: self.settings.invocation,
-                payload: std::mem::take(&mut part.payload),
-                log_tail: self.settings.waits(),
             };
-            let result = self.host.invoke(request).await;
-            if let (Err(InvokeError::TooLarge(_)), Some(payload)) = (&result, spare) {
-                let (first, second) = part.halves(&payload);
-                waiting.extend([second, first]);
-                continue;
+            match step {
+                Step::Invoke(part) => {
+                    let halves = self.invoke(part, &mut settled).await;
+                    if let Some((first, second)) = halves {
+                        waiting.extend([second, first].map(Step::Invoke));
+                    }
+                }
+                Step::Oversized(slip, bytes) => {
+                    let reject = verdict::oversized(self.settings, bytes);
+                    settled.push((slip, Some(reject)));
+                }
             }
-            let verdicts = verdict::of(result, self.settings, &part.slips, || self.host.now());
-            if let Some(note) = verdicts.note {
-                self.host.log(&note);
-            }
-            settled.extend(part.slips.into_iter().zip(verdicts.failures));
         }
         settled
     }
-}
 
-fn first_failure(settled: &[Settled]) -> Option<Failure> {
-    settled.iter().find_map(|(_, failure)| failure.clone())
-}
+    /// Settles those messages of a step that must not be sent after what befell others, and returns
+    /// the rest.
+    fn without_followers(&self, step: Step, settled: &mut Vec<Settled>) -> Option<Step> {
+        if !self.ordered {
+            return Some(step);
+        }
+        let behind = |slip: &Slip| verdict::behind(slip, settled);
+        let (rest, left) = step.leave_out(behind);
+        settled.extend(left.into_iter().map(|(slip, why)| (slip, Some(why))));
+        rest
+    }
 
-fn left_behind(slips: Vec<Slip>, failure: &Failure) -> impl Iterator<Item = Settled> {
-    let behind = verdict::behind(failure);
-    slips
-        .into_iter()
-        .map(move |slip| (slip, Some(behind.clone())))
+    /// Invokes the function with a part. Two halves of it are yet to be settled if it is refused.
+    async fn invoke(&self, mut part: Part, settled: &mut Vec<Settled>) -> Option<(Part, Part)> {
+        let spare = part.spare(self.settings.kept());
+        let bytes = part.payload.len();
+        let request = Request {
+            function: self.settings.function.clone(),
+            invocation: self.settings.invocation,
+            payload: std::mem::take(&mut part.payload),
+            log_tail: self.settings.waits(),
+            deadline: part.slips.iter().map(|slip| slip.deadline).min(),
+        };
+        let result = self.host.invoke(request).await;
+        if let Err(InvokeError::Refused(_)) = &result {
+            match spare {
+                Some(payload) => return part.halves(&payload),
+                None if part.slips.len() > 1 => self.room.refused(bytes),
+                None => {}
+            }
+        }
+        let verdicts = verdict::of(result, self.settings, &part.slips, || self.host.now());
+        if let Some(note) = verdicts.note {
+            self.host.log(&note);
+        }
+        settled.extend(part.slips.into_iter().zip(verdicts.failures));
+        None
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ mod settings;
 mod split;
 mod verdict;
 
-use deliver::Host;
+use deliver::{Host, Room};
 use dispatcher_guest::lambda::{InvokeError, Request, Response, invoke_async};
 use dispatcher_guest::{Failed, Failure, Message, async_batch_handler};
 use settings::Settings;
@@ -20,9 +20,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Read once per instance.
 static SETTINGS: OnceLock<Result<Settings, String>> = OnceLock::new();
 
+/// What it learnt of Lambda.
+static ROOM: Room = Room::new();
+
 async fn forward(messages: Vec<Message>) -> Result<Vec<Failed>, Failure> {
     match SETTINGS.get_or_init(|| Settings::read(|name| std::env::var(name).ok())) {
-        Ok(settings) => Ok(deliver::deliver(messages, settings, &Lent).await),
+        Ok(settings) => Ok(deliver::deliver(messages, settings, &ROOM, &Lent).await),
         Err(why) => Err(Failure::closed(format!("lambda-forward: {why}"))),
     }
 }

@@ -2,9 +2,10 @@
 
 use dispatcher_guest::lambda::Invocation;
 
-/// The most that Lambda takes when it is waited for, in bytes: 6 MB (Invoke's quota).
+/// Lambda takes less than so many bytes when it is waited for: 6 MB (Invoke's quota; its refusal
+/// says "must be smaller than").
 const LIMIT_SYNC: usize = 6 * 1024 * 1024;
-/// The most that it takes into its own queue, in bytes: 1 MB (Invoke's quota).
+/// It takes less than so many into its own queue: 1 MB (Invoke's quota).
 const LIMIT_ASYNC: usize = 1024 * 1024;
 /// The largest event of which a copy is held while the function runs, in bytes. Many may run at
 /// once in one instance, and Lambda has never refused a smaller event than it says.
@@ -62,7 +63,7 @@ impl Settings {
         }
     }
 
-    /// The most bytes of one invocation.
+    /// An invocation has fewer bytes than this.
     pub fn limit(&self) -> usize {
         if self.waits() {
             LIMIT_SYNC

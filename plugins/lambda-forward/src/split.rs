@@ -47,12 +47,26 @@ impl Step {
         }
     }
 
-    /// The same, without the rest.
-    pub fn into_slips(self) -> Vec<Slip> {
-        match self {
-            Self::Invoke(part) => part.slips,
-            Self::Oversized(slip, _) => vec![slip],
+    /// Takes out the messages that `why` has a reason for. What is left, if anything, and they.
+    pub fn leave_out<R>(self, why: impl Fn(&Slip) -> Option<R>) -> (Option<Self>, Vec<(Slip, R)>) {
+        let reasons: Vec<_> = self.slips().iter().map(why).collect();
+        if reasons.iter().all(Option::is_none) {
+            return (Some(self), Vec::new());
         }
+        let stays = |at: &usize| reasons[*at].is_none();
+        let (rest, slips) = match self {
+            Self::Invoke(part) => {
+                let staying = (0..part.slips.len()).filter(stays);
+                let rest = part.pick(&part.payload, staying);
+                (rest.map(Self::Invoke), part.slips)
+            }
+            Self::Oversized(slip, _) => (None, vec![slip]),
+        };
+        let left = slips.into_iter().zip(reasons);
+        (
+            rest,
+            left.filter_map(|(slip, why)| Some((slip, why?))).collect(),
+        )
     }
 }
 
@@ -114,29 +128,36 @@ impl Part {
         kept.then(|| self.payload.clone())
     }
 
-    /// Two parts of half as many messages each, from the event that `spare` kept.
-    pub fn halves(self, payload: &[u8]) -> (Self, Self) {
+    /// Two parts of half as many messages each, from the event that `spare` kept. None for a
+    /// single message.
+    pub fn halves(self, payload: &[u8]) -> Option<(Self, Self)> {
         let middle = self.slips.len() / 2;
-        let piece = |from: usize, to: usize| {
-            let mut part = Self::new(self.ends[to - 1] - self.start(from) + 64);
-            for at in from..to {
-                let record = &payload[self.start(at)..self.ends[at]];
-                part.add(self.slips[at].clone(), |out| out.extend_from_slice(record));
-            }
-            part.payload.extend_from_slice(TAIL);
-            part
-        };
-        (piece(0, middle), piece(middle, self.slips.len()))
+        let first = self.pick(payload, 0..middle)?;
+        Some((first, self.pick(payload, middle..self.slips.len())?))
+    }
+
+    /// A part of these of its messages, whose records are in `payload`. None of none.
+    fn pick(&self, payload: &[u8], chosen: impl Iterator<Item = usize> + Clone) -> Option<Self> {
+        let record = |at: usize| &payload[self.start(at)..self.ends[at]];
+        let room: usize = chosen.clone().map(|at| record(at).len() + 1).sum();
+        let mut part = Self::new(HEAD.len() + room + TAIL.len());
+        for at in chosen {
+            part.add(self.slips[at].clone(), |out| {
+                out.extend_from_slice(record(at))
+            });
+        }
+        part.payload.extend_from_slice(TAIL);
+        (!part.slips.is_empty()).then_some(part)
     }
 }
 
-/// Writes the events of a batch, none above `limit` bytes. Each message is freed as soon as its
-/// record is written.
-pub fn plan(messages: Vec<Message>, limit: usize) -> Vec<Step> {
+/// Writes the events of a batch: those of several messages below `room` bytes, those of one below
+/// `limit`. Each message is freed as soon as its record is written.
+pub fn plan(messages: Vec<Message>, room: usize, limit: usize) -> Vec<Step> {
     let mut steps = Vec::new();
     // Escapes may make it more; then it grows.
-    let room: usize = messages.iter().map(|m| m.body.len() + 1024).sum();
-    let mut part = Part::new(room.min(limit));
+    let capacity: usize = messages.iter().map(|m| m.body.len() + 1024).sum();
+    let mut part = Part::new(capacity.min(room));
     for message in messages {
         let slip = Slip {
             group: message
@@ -148,7 +169,8 @@ pub fn plan(messages: Vec<Message>, limit: usize) -> Vec<Step> {
         };
         part.add(slip, |out| event::write(&message, out));
         drop(message);
-        if part.bytes() <= limit {
+        let alone = part.slips.len() == 1;
+        if part.bytes() < if alone { limit } else { room } {
             continue;
         }
         let Some((slip, record)) = part.take_last() else {
@@ -158,7 +180,7 @@ pub fn plan(messages: Vec<Message>, limit: usize) -> Vec<Step> {
             steps.push(std::mem::replace(&mut part, Part::new(0)).finish());
         }
         let bytes = HEAD.len() + record.len() + TAIL.len();
-        if bytes > limit {
+        if bytes >= limit {
             steps.push(Step::Oversized(slip, bytes));
         } else {
             part.add(slip, |out| out.extend_from_slice(&record));

@@ -8,6 +8,9 @@ use dispatcher_guest::Failure;
 use dispatcher_guest::lambda::{DidNotRun, InvokeError, Response};
 use std::time::Duration;
 
+/// One message and how it failed, if it did.
+pub type Settled = (Slip, Option<Failure>);
+
 /// What befell the messages of one invocation.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Verdicts {
@@ -113,11 +116,11 @@ fn of_error(
                 note: Some(journal::may_have_run(function, &why, slips)),
             }
         }
-        InvokeError::TooLarge(why) if slips.len() > 1 => {
+        InvokeError::Refused(why) if slips.len() > 1 => {
             let note = journal::of_no_use(function, None, &why, slips);
             Verdicts::all(slips, Some(Failure::retry()), Some(note))
         }
-        InvokeError::TooLarge(why) => {
+        InvokeError::Refused(why) => {
             let reject = Failure::reject(named(&why));
             Verdicts::all(slips, Some(reject), None)
         }
@@ -130,20 +133,30 @@ fn of_error(
 /// Why a message that alone is more than Lambda takes will never be handled.
 pub fn oversized(settings: &Settings, bytes: usize) -> Failure {
     Failure::reject(format!(
-        "alone it makes an event of {bytes} bytes, and function {} takes at most {}",
+        "alone it makes an event of {bytes} bytes, and function {} takes less than {}",
         settings.function,
         settings.limit()
     ))
 }
 
-/// What befalls those that come after a failure in an ordered queue and were not sent: as little
-/// was done for them as for one that found the function busy, and otherwise they come again at
-/// once behind the one that failed.
-pub fn behind(first: &Failure) -> Failure {
-    match first {
-        Failure::Busy { .. } | Failure::Closed(_) => first.clone(),
-        Failure::Retry(_) | Failure::Reject(_) => at_once(),
+/// Why a message of an ordered batch must not be sent after what befell those before it, if it
+/// must not. One of a group that failed comes again at once, behind the one that did. Of the others
+/// none is sent to a function that is busy or closed: as little was done for them as for the one
+/// that found out. Nothing else holds them up, so that no attempt counts that was none.
+pub fn behind(slip: &Slip, before: &[Settled]) -> Option<Failure> {
+    let failures = || {
+        before
+            .iter()
+            .filter_map(|(slip, failure)| Some((slip, failure.as_ref()?)))
+    };
+    let is_spared =
+        |failure: &Failure| matches!(failure, Failure::Busy { .. } | Failure::Closed(_));
+    let mut group = failures().filter(|(one, _)| slip.group.is_some() && one.group == slip.group);
+    if group.any(|(_, failure)| !is_spared(failure)) {
+        return Some(at_once());
     }
+    let mut spared = failures().map(|(_, failure)| failure);
+    spared.find(|failure| is_spared(failure)).cloned()
 }
 
 fn at_once() -> Failure {

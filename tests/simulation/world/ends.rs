@@ -1,6 +1,6 @@
 //! What must hold when an attempt ends and when a queue is told what became of a message.
 
-use super::{Said, World};
+use super::{Said, Stored, World};
 use dispatcher::clock::{self, Moment};
 use dispatcher::message::Outcome;
 use dispatcher::queue::VISIBILITY_CEILING;
@@ -150,7 +150,9 @@ impl World {
             (_, Some(Said::Done)) => Err("done-not-deleted"),
             (_, Some(Said::Fenced)) => Err("settled-a-fenced-answer"),
             (Outcome::Release(after), Some(Said::Kept)) => {
-                right(stopping && after.is_zero(), "gave-a-busy-one-back")
+                // One ahead of it that was lost must be delivered before it.
+                let may = stopping || self.is_behind_an_open_one(one.message);
+                right(may && after.is_zero(), "gave-a-busy-one-back")
             }
             (Outcome::DeadLetter(_), Some(Said::Kept)) => Err("buried-a-busy-one"),
             (Outcome::DeadLetter(_), Some(Said::Reject)) => {
@@ -181,5 +183,15 @@ impl World {
                 right(self.is_exhausted(life, delivery), "buried-untried")
             }
         }
+    }
+
+    /// Whether an earlier message of its group is not done.
+    fn is_behind_an_open_one(&self, message: usize) -> bool {
+        let own = &self.messages[message];
+        let same = |other: &&Stored| {
+            other.queue == own.queue && other.group.is_some() && other.group == own.group
+        };
+        let open = |other: &Stored| !other.done && other.gone.is_none() && other.buried.is_none();
+        self.is_ordered(own.queue) && self.messages[..message].iter().filter(same).any(open)
     }
 }

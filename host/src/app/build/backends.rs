@@ -76,14 +76,6 @@ impl Backends {
         self.open(name, None).await
     }
 
-    /// After how many receives a queue's own redrive policy buries a message; `None` without one.
-    pub async fn most_receives(&self, name: &QueueName) -> Result<Option<u32>, QueueError> {
-        match name.backend {
-            Backend::Sqs => self.sqs().await.most_receives(&name.name).await,
-            Backend::Local => Ok(None),
-        }
-    }
-
     /// The queues of a backend, as far as it tells.
     pub async fn list(&self, backend: Backend) -> Result<Vec<QueueName>, QueueError> {
         let names = match backend {

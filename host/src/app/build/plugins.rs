@@ -79,12 +79,14 @@ impl<'a> Loader<'a> {
             Code::Missing => return None,
             Code::File(file) => {
                 let timeout = plugin.timeout.unwrap_or(TIMEOUT);
-                let options = self.options(route, timeout).await;
+                let options = self.options(route, timeout, None).await;
                 (self.runtime.load(file, options), timeout)
             }
             Code::Forward(forward) => {
-                let timeout = self.forward_timeout(plugin, forward, problems).await;
-                let options = self.options(route, timeout).await;
+                let runs = self.look(plugin, forward, problems).await;
+                let timeout = forward_timeout(plugin, forward, runs);
+                let longest = (!forward.asynchronous).then_some(runs + MOST_SPARE);
+                let options = self.options(route, timeout, longest).await;
                 let loaded = self
                     .runtime
                     .load_bytes("lambda-forward", FORWARDER, options);
@@ -116,10 +118,16 @@ impl<'a> Loader<'a> {
         }
     }
 
-    async fn options(&self, route: &Route, timeout: Duration) -> PluginOptions {
+    /// For attempts of `timeout` whose invocations may need `longest`.
+    async fn options(
+        &self,
+        route: &Route,
+        timeout: Duration,
+        longest: Option<Duration>,
+    ) -> PluginOptions {
         let plugin = &route.plugin;
         let mut options = options(plugin);
-        options.shared_instances = instances(route);
+        options.shared_instances = taking(route);
         let mut allowed = plugin.allow_lambda.clone();
         if let Code::Forward(forward) = &plugin.code {
             allowed.push(forward.function.clone());
@@ -127,7 +135,10 @@ impl<'a> Loader<'a> {
         }
         if !allowed.is_empty() {
             let invoker = self.lambda().await.clone();
-            options.lambda = Some(lend(invoker, allowed, timeout, self.counters.clone()));
+            options.lambda = Some(Functions {
+                longest,
+                ..lend(invoker, allowed, timeout, self.counters.clone())
+            });
         }
         options
     }
@@ -141,9 +152,8 @@ impl<'a> Loader<'a> {
         self.lambda.get_or_init(connect).await
     }
 
-    /// Looks at the function, to wait for it as long as it may run. Where that is not allowed, as
-    /// long as any may.
-    async fn forward_timeout(
+    /// How long the function may run. Where that cannot be read, as long as any may.
+    async fn look(
         &self,
         plugin: &PluginSettings,
         forward: &Forward,
@@ -151,15 +161,13 @@ impl<'a> Loader<'a> {
     ) -> Duration {
         let seen = self.lambda().await.look(&forward.function).await;
         let at = &plugin.at;
-        let runs = match seen {
-            Ok(Function { timeout, .. }) => timeout,
+        match seen {
+            Ok(Function { timeout, .. }) => return timeout,
             Err(LookError::Missing(why)) => {
                 problems.push(Problem::new(at, why, "a function that exists"));
-                LONGEST_RUN
             }
             Err(LookError::Unreachable(why)) => {
                 problems.push(Problem::new(at, why, "").unreachable());
-                LONGEST_RUN
             }
             Err(LookError::Denied(why) | LookError::Other(why)) => {
                 let function = &forward.function;
@@ -167,22 +175,26 @@ impl<'a> Loader<'a> {
                     function,
                     "its time-out cannot be read, so up to {LONGEST_RUN:?} are waited for it: {why}"
                 );
-                LONGEST_RUN
             }
-        };
-        let needed = match forward.asynchronous {
-            true => TIMEOUT,
-            false => runs + LONGER,
-        };
-        let chosen = plugin.timeout.unwrap_or(needed);
-        if patience(chosen) < runs && !forward.asynchronous {
-            tracing::warn!(
-                function = forward.function,
-                "it may run {runs:?} and an attempt {chosen:?}: one that is given up may run on, and its messages are handled again"
-            );
         }
-        chosen
+        LONGEST_RUN
     }
+}
+
+/// How long an attempt may take whose function may run for `runs`.
+fn forward_timeout(plugin: &PluginSettings, forward: &Forward, runs: Duration) -> Duration {
+    let needed = match forward.asynchronous {
+        true => TIMEOUT,
+        false => runs + LONGER,
+    };
+    let chosen = plugin.timeout.unwrap_or(needed);
+    if patience(chosen) < runs && !forward.asynchronous {
+        tracing::warn!(
+            function = forward.function,
+            "it may run {runs:?} and an attempt {chosen:?}: one that is given up may run on, and its messages are handled again"
+        );
+    }
+    chosen
 }
 
 /// Where compiled plugins are kept.
@@ -231,6 +243,7 @@ fn lend(
         invoker,
         allowed,
         patience: patience(timeout),
+        longest: None,
         refused: Arc::new(move || counters.refused.one()),
     }
 }
@@ -240,13 +253,22 @@ fn patience(timeout: Duration) -> Duration {
     timeout - (timeout / 10).min(MOST_SPARE)
 }
 
-/// The most instances of a route's plugin at once. Where many attempts share one, there are some
-/// more than they fill: for large messages, and for those that end while others begin.
-fn instances(route: &Route) -> usize {
+/// The most instances of a route's plugin that take attempts at once. Where many attempts share one,
+/// there are some more than they fill: for large messages.
+fn taking(route: &Route) -> usize {
     const MORE: usize = 4;
     match route.plugin.instance_concurrency {
         0 | 1 => route.concurrency,
-        shared => (2 * route.concurrency.div_ceil(shared) + MORE).min(route.concurrency),
+        shared => (route.concurrency.div_ceil(shared) + MORE).min(route.concurrency),
+    }
+}
+
+/// The same with those that take no more and end with their last attempt: as many again, where
+/// instances are shared.
+fn instances(route: &Route) -> usize {
+    match route.plugin.instance_concurrency {
+        0 | 1 => taking(route),
+        _ => 2 * taking(route),
     }
 }
 

@@ -14,23 +14,21 @@ fn settings(list: &[(&str, &str)]) -> Settings {
     settings
 }
 
-fn seen() -> Seen {
-    Seen {
-        identity: Identity {
-            name: "payments".into(),
-            source: "arn:aws:sqs:eu-west-1:123456789012:payments".into(),
-            visibility: Duration::from_secs(30),
-            batch: 10,
-            longest_wait: Duration::from_secs(20),
-            proof_wait: Duration::from_secs(1),
-            ordered_groups: false,
-            dead_letters: false,
-        },
+fn seen() -> Identity {
+    Identity {
+        name: "payments".into(),
+        source: "arn:aws:sqs:eu-west-1:123456789012:payments".into(),
+        visibility: Duration::from_secs(30),
+        batch: 10,
+        longest_wait: Duration::from_secs(20),
+        proof_wait: Duration::from_secs(1),
+        ordered_groups: false,
+        dead_letters: false,
         most_receives: Some(5),
     }
 }
 
-fn queue(list: &[(&str, &str)], seen: &Seen) -> Vec<(Level, String)> {
+fn queue(list: &[(&str, &str)], seen: &Identity) -> Vec<(Level, String)> {
     let settings = settings(&[&[("function", "f"), ("queues", "payments")], list].concat());
     let route = &settings.routes[0];
     let findings = of_queue(route, &route.queues[0].name, seen);
@@ -51,7 +49,7 @@ fn a_good_queue_is_one_line() {
     let wanted = "open; a message is leased for 30s at a time".to_owned();
     assert_eq!(found, [(Level::Ok, wanted)]);
     let mut fifo = seen();
-    fifo.identity.ordered_groups = true;
+    fifo.ordered_groups = true;
     assert!(queue(&[], &fifo)[0].1.contains("FIFO"));
 }
 
@@ -62,9 +60,9 @@ fn a_queue_that_will_hurt_says_why() {
     let mut nervous = seen();
     nervous.most_receives = Some(1);
     let mut short = seen();
-    short.identity.visibility = Duration::from_secs(5);
+    short.visibility = Duration::from_secs(5);
     let mut fifo = seen();
-    fifo.identity.ordered_groups = true;
+    fifo.ordered_groups = true;
     let window = [("batch-size", "10"), ("batch-window", "2")];
     for (list, seen, wanted) in [
         (
@@ -91,13 +89,13 @@ fn a_queue_that_will_hurt_says_why() {
         assert!(found.iter().any(warned), "{wanted}: {found:?}");
     }
     let mut buried = endless;
-    buried.identity.dead_letters = true;
+    buried.dead_letters = true;
     assert_eq!(queue(&[], &buried)[0].0, Level::Ok);
 }
 
 fn good() -> Function {
     Function {
-        timeout: Duration::from_secs(60),
+        timeout: Duration::from_secs(20),
         state: "Active".into(),
         state_reason: None,
         reserved_concurrency: None,
@@ -107,7 +105,7 @@ fn good() -> Function {
 fn function(list: &[(&str, &str)], seen: Result<Function, LookError>) -> Vec<(Level, String)> {
     let settings = settings(&[&[("function", "f")], list].concat());
     let all = functions(&settings);
-    let findings = of_function("f", &all["f"], seen);
+    let findings = of_function("f", &all["f"], seen, settings.shutdown_grace);
     let pairs = findings
         .into_iter()
         .map(|finding| (finding.level, finding.says));
@@ -122,7 +120,7 @@ fn judged(list: &[(&str, &str)], seen: Function, level: Level, wanted: &str) {
 
 #[test]
 fn functions_are_judged_by_their_state() {
-    judged(&[], good(), Level::Ok, "there; an invocation may take 1m");
+    judged(&[], good(), Level::Ok, "there; an invocation may take 20s");
     let failed = Function {
         state: "Failed".into(),
         ..good()
@@ -157,9 +155,11 @@ fn functions_are_judged_by_what_is_reserved_for_them() {
 
 #[test]
 fn functions_are_judged_by_their_time_out() {
-    let wanted = "it may run for 1m and route f waits 59s";
-    judged(&[("timeout", "59s")], good(), Level::Warn, wanted);
-    judged(&[("timeout", "61s")], good(), Level::Ok, "there");
+    let wanted = "it may run for 20s and route f waits 19s";
+    judged(&[("timeout", "19s")], good(), Level::Warn, wanted);
+    judged(&[("timeout", "21s")], good(), Level::Ok, "there");
+    let wanted = "it may run for 20s and a stop waits 10s";
+    judged(&[("shutdown-grace", "10s")], good(), Level::Warn, wanted);
     let left_alone = [("timeout", "5s"), ("invocation", "async")];
     judged(&left_alone, good(), Level::Ok, "there");
 }

@@ -25,10 +25,10 @@ pub(super) struct Answer<'a> {
 enum Kind {
     DidNotRun,
     MayHaveRun,
-    TooLarge,
+    Refused,
     Permanent,
 }
-use Kind::{DidNotRun, MayHaveRun, Permanent, TooLarge};
+use Kind::{DidNotRun, MayHaveRun, Permanent, Refused};
 
 /// Error codes whose meaning their HTTP status does not tell: Lambda answers much of what stands
 /// between a request and the function's start with 502. From the descriptions of the errors in
@@ -49,8 +49,8 @@ const CODES: &[(&str, Kind)] = &[
     ("ResourceNotReadyException", DidNotRun),
     ("SnapStartNotReadyException", DidNotRun),
     ("CodeArtifactUserPendingException", DidNotRun),
-    ("RequestTooLargeException", TooLarge),
-    ("SerializedRequestEntityTooLargeException", TooLarge),
+    ("RequestTooLargeException", Refused),
+    ("SerializedRequestEntityTooLargeException", Refused),
     ("ServiceException", MayHaveRun),
     ("EFSIOException", MayHaveRun),
     ("EFSMountConnectivityException", MayHaveRun),
@@ -63,7 +63,7 @@ const CODES: &[(&str, Kind)] = &[
     ("EC2UnexpectedException", MayHaveRun),
     ("ResourceNotFoundException", Permanent),
     ("InvalidParameterValueException", Permanent),
-    ("InvalidRequestContentException", Permanent),
+    ("InvalidRequestContentException", Refused),
     ("InvalidRuntimeException", Permanent),
     ("InvalidZipFileException", Permanent),
     ("InvalidSubnetIDException", Permanent),
@@ -73,7 +73,7 @@ const CODES: &[(&str, Kind)] = &[
     ("KMSDisabledException", Permanent),
     ("KMSInvalidStateException", Permanent),
     ("KMSNotFoundException", Permanent),
-    ("RecursiveInvocationException", Permanent),
+    ("RecursiveInvocationException", Refused),
     ("CodeArtifactUserDeletedException", Permanent),
     ("CodeArtifactUserFailedException", Permanent),
     ("EFSMountFailureException", Permanent),
@@ -92,7 +92,7 @@ pub(super) fn sort(function: &str, answer: &Answer<'_>) -> InvokeError {
             retry_after: answer.retry_after,
         },
         MayHaveRun => InvokeError::MayHaveRun(words),
-        TooLarge => InvokeError::TooLarge(words),
+        Refused => InvokeError::Refused(words),
         Permanent => InvokeError::Permanent(words),
     }
 }
@@ -105,7 +105,7 @@ fn kind(status: u16, code: &str) -> Kind {
     match (known, status) {
         (Some((_, kind)), _) => *kind,
         (None, 429) => DidNotRun,
-        (None, 413) => TooLarge,
+        (None, 413) => Refused,
         // The service or something before it ran out of time: after it passed the request on?
         (None, 408) => MayHaveRun,
         (None, 400..=499) => Permanent,
@@ -159,8 +159,8 @@ mod tests {
         (409, "CodeArtifactUserPendingException", DidNotRun),
         (400, "ThrottlingException", DidNotRun),
         (429, "", DidNotRun),
-        (413, "RequestTooLargeException", TooLarge),
-        (413, "", TooLarge),
+        (413, "RequestTooLargeException", Refused),
+        (413, "", Refused),
         (500, "ServiceException", MayHaveRun),
         (410, "EFSIOException", MayHaveRun),
         (408, "EFSMountTimeoutException", MayHaveRun),
@@ -172,7 +172,7 @@ mod tests {
         (302, "", MayHaveRun),
         (404, "ResourceNotFoundException", Permanent),
         (400, "InvalidParameterValueException", Permanent),
-        (400, "InvalidRequestContentException", Permanent),
+        (400, "InvalidRequestContentException", Refused),
         (502, "InvalidRuntimeException", Permanent),
         (502, "InvalidZipFileException", Permanent),
         (502, "InvalidSubnetIDException", Permanent),
@@ -182,7 +182,7 @@ mod tests {
         (502, "KMSDisabledException", Permanent),
         (502, "KMSInvalidStateException", Permanent),
         (502, "KMSNotFoundException", Permanent),
-        (400, "RecursiveInvocationException", Permanent),
+        (400, "RecursiveInvocationException", Refused),
         (403, "AccessDeniedException", Permanent),
         (403, "ExpiredTokenException", Permanent),
         (403, "InvalidSignatureException", Permanent),

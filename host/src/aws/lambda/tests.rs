@@ -125,7 +125,7 @@ async fn refusals_are_sorted_by_code_and_status() {
     };
     let too_large = outcome(named(413, "RequestTooLargeException")).await;
     assert!(
-        matches!(too_large, Err(InvokeError::TooLarge(_))),
+        matches!(too_large, Err(InvokeError::Refused(_))),
         "{too_large:?}"
     );
     let missing = outcome(named(404, "ResourceNotFoundException")).await;

@@ -234,7 +234,8 @@ pub struct MetricsArgs {
     )]
     #[arg(allow_negative_numbers = true)]
     pub metrics_interval: Option<String>,
-    /// Serve /healthz and /readyz at this address, as in 127.0.0.1:9090 [default: nowhere]
+    /// Serve /healthz, /readyz and /metrics (Prometheus) at this address, as in 127.0.0.1:9090
+    /// [default: nowhere]
     #[arg(
         long,
         value_name = "ADDR",

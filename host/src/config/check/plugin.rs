@@ -100,7 +100,7 @@ impl Check {
                 value::duration(given, Bare::Refused, &attempt)
             }),
             max_memory,
-            env: self.env(layers),
+            env: self.env(layers, forwards),
             reuse: layers.has("reuse").then(|| self.reuse(layers, max_memory)),
         }
     }
@@ -185,9 +185,14 @@ impl Check {
             .collect()
     }
 
-    fn env(&mut self, layers: Layers<'_>) -> Vec<(String, String)> {
+    fn env(&mut self, layers: Layers<'_>, forwards: bool) -> Vec<(String, String)> {
         let mut env = Vec::new();
         for (key, given) in layers.entries("env") {
+            if forwards {
+                let found = format!("`{key}` for a plugin that forwards to a function");
+                let wanted = "variables of the function's own configuration";
+                self.problems.push(Problem::new(&given.at, found, wanted));
+            }
             if !value::is_key(key) || given.text.contains('\0') {
                 let found = format!("`{key}` cannot be a variable");
                 self.problems

@@ -3,6 +3,8 @@
 use super::*;
 use crate::config::flags::Flags;
 use crate::config::section::Given;
+use crate::scheduler::lane::LaneLimits;
+use std::time::Duration;
 
 const TEXT: &str = "[dispatcher]\nworkers = 2\nname = 'a'\n[plugin.f]\nfunction = 'f'\n\
                     [[route]]\nname = 'r'\nqueues = ['a', 'b']\nconcurrency = 50\n\
@@ -29,21 +31,20 @@ fn change(replace: &[(&str, &str)]) -> Changes {
     changes(&settings(&[]), &settings(replace))
 }
 
-fn limits(rate: Option<f64>, concurrency: Option<usize>) -> QueueLimits {
-    QueueLimits { rate, concurrency }
+fn limits(rate: Option<f64>, attempts: Option<usize>) -> LaneLimits {
+    LaneLimits { rate, attempts }
 }
 
 #[test]
 fn limits_are_applied_while_it_runs() {
     let same = change(&[]);
     assert_eq!(same.needs_restart, [""; 0]);
-    let wanted = RouteLimits {
-        route: "r".into(),
-        concurrency: 50,
-        batch_window: Duration::ZERO,
-        queues: vec![limits(Some(10.0), None), limits(None, None)],
+    let wanted = Limits {
+        attempts: 50,
+        window: Duration::ZERO,
+        lanes: vec![limits(Some(10.0), None), limits(None, None)],
     };
-    assert_eq!((same.routes.len(), &same.routes[0]), (2, &wanted));
+    assert_eq!((same.routes.len(), &same.routes[0].limits), (2, &wanted));
 
     let new = change(&[
         (
@@ -53,18 +54,21 @@ fn limits_are_applied_while_it_runs() {
         ("rate = { a = '10/s' }", "rate = { b = '5/s' }"),
     ]);
     assert_eq!(new.needs_restart, [""; 0]);
-    let wanted = RouteLimits {
-        concurrency: 20,
-        queues: vec![limits(None, None), limits(Some(5.0), Some(3))],
+    let wanted = Limits {
+        attempts: 20,
+        lanes: vec![limits(None, None), limits(Some(5.0), Some(3))],
         ..wanted
     };
-    assert_eq!(new.routes[0], wanted);
+    assert_eq!(
+        (new.routes[0].route.as_str(), &new.routes[0].limits),
+        ("r", &wanted)
+    );
 }
 
 #[test]
 fn more_than_there_is_room_for_is_cut_and_told() {
     let new = change(&[("concurrency = 50", "concurrency = 80")]);
-    assert_eq!(new.routes[0].concurrency, 50);
+    assert_eq!(new.routes[0].limits.attempts, 50);
     assert_eq!(
         new.needs_restart,
         [
@@ -111,8 +115,11 @@ fn all_else_is_named_and_waits() {
     );
     // `a` is gone from the list and is read on as before.
     let wanted = vec![limits(Some(10.0), None), limits(None, None)];
-    assert_eq!((new.routes.len(), &new.routes[0].queues), (1, &wanted));
-    assert_eq!(new.routes[0].batch_window, Duration::from_secs(3));
+    assert_eq!(
+        (new.routes.len(), &new.routes[0].limits.lanes),
+        (1, &wanted)
+    );
+    assert_eq!(new.routes[0].limits.window, Duration::from_secs(3));
 }
 
 #[test]

@@ -167,6 +167,18 @@ fn what_does_not_go_together_is_told() {
 }
 
 #[test]
+fn variables_for_the_forwarder_are_refused() {
+    let (_, problems) = from_flags(&[FUNCTION, ("env", "FUNCTION=g")]);
+    assert_eq!(
+        problems,
+        [
+            "--env: `FUNCTION` for a plugin that forwards to a function; wanted variables of the \
+             function's own configuration"
+        ]
+    );
+}
+
+#[test]
 fn nothing_to_run_names_both_ways() {
     let (_, problems) = from_flags(&[]);
     assert_eq!(

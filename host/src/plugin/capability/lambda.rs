@@ -2,7 +2,7 @@
 //! neither the contract's spelling nor how an invocation is made.
 
 use crate::aws::lambda::{Invocation, Invoke, InvokeError, Request, Response};
-use crate::clock;
+use crate::clock::{self, Moment};
 use crate::telemetry::said::Said;
 use std::collections::HashMap;
 use std::fmt;
@@ -11,6 +11,11 @@ use std::time::Duration;
 
 /// So many refused names are remembered; a plugin that invents more is told about anew.
 const NAMES: usize = 100;
+/// What is left of an attempt's time to the plugin after an invocation was given up: a tenth of
+/// it, and at most so much.
+const MOST_SPARE: Duration = Duration::from_secs(10);
+/// The most characters of a refused name.
+const SHOWN: usize = 200;
 
 /// The functions that one plugin may invoke.
 #[derive(Clone)]
@@ -22,6 +27,10 @@ pub struct Functions {
     pub allowed: Vec<String>,
     /// The longest wait for the answer of one invocation.
     pub patience: Duration,
+    /// How long one invocation may need, there and back. With less of the attempt's time left it is
+    /// not begun: the function would run on while its messages come again. More than `patience`
+    /// counts as `patience`, or an attempt with all its time could not begin one.
+    pub longest: Option<Duration>,
     /// Called at every refusal, to count it.
     pub refused: Arc<dyn Fn() + Send + Sync>,
 }
@@ -32,12 +41,36 @@ impl fmt::Debug for Functions {
     }
 }
 
+impl Functions {
+    /// How long to wait for one invocation where so much of the attempt's time is left; an error
+    /// if that is too little to begin it.
+    fn patience(&self, left: Option<Duration>) -> Result<Duration, InvokeError> {
+        let Some(left) = left else {
+            return Ok(self.patience);
+        };
+        let needed = self.longest.unwrap_or_default().min(self.patience);
+        if left < needed || left.is_zero() {
+            return Err(InvokeError::DidNotRun {
+                reason: format!(
+                    "the attempt has too little time left to wait for the function: {:.1} s, and {:.1} s may be needed",
+                    left.as_secs_f64(),
+                    needed.as_secs_f64()
+                ),
+                retry_after: None,
+            });
+        }
+        Ok((left - (left / 10).min(MOST_SPARE)).min(self.patience))
+    }
+}
+
 /// What a plugin asks for; the host adds how long to wait.
 pub(in crate::plugin) struct Wanted {
     pub(in crate::plugin) function: String,
     pub(in crate::plugin) invocation: Invocation,
     pub(in crate::plugin) payload: Vec<u8>,
     pub(in crate::plugin) log_tail: bool,
+    /// When the attempt that asks ends, where that is known.
+    pub(in crate::plugin) deadline: Option<Moment>,
 }
 
 /// Why there is no response.
@@ -70,23 +103,24 @@ impl Lent {
         wanted: Wanted,
     ) -> Result<Response, Denied> {
         let Functions {
-            invoker,
-            allowed,
-            patience,
-            ..
+            invoker, allowed, ..
         } = &self.functions;
         let function = wanted.function;
         if !allowed.iter().any(|pattern| matches(pattern, &function)) {
+            // It is the guest's and may be of any length: no more of it is said or remembered.
+            let function: String = function.escape_debug().take(SHOWN).collect();
             self.refuse(plugin, &function);
             let why = format!("the configuration does not lend {function} to this plugin");
             return Err(Denied::Forbidden(why));
         }
+        let left = wanted.deadline.map(|end| end.since(clock::now()));
+        let patience = self.functions.patience(left).map_err(Denied::Failed)?;
         let request = Request {
             function,
             invocation: wanted.invocation,
             payload: wanted.payload,
             log_tail: wanted.log_tail,
-            patience: *patience,
+            patience,
         };
         invoker.invoke(request).await.map_err(Denied::Failed)
     }
@@ -103,7 +137,6 @@ impl Lent {
             .or_default()
             .again(clock::now())
         {
-            let function: String = function.escape_debug().take(200).collect();
             tracing::warn!(
                 plugin,
                 function,
@@ -138,7 +171,88 @@ fn matches(pattern: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::*;
+
+    struct Nobody;
+
+    #[async_trait::async_trait]
+    impl Invoke for Nobody {
+        async fn invoke(&self, _: Request) -> Result<Response, InvokeError> {
+            unreachable!("nothing is lent")
+        }
+    }
+
+    fn functions(patience: u64, longest: Option<u64>) -> Functions {
+        Functions {
+            invoker: Arc::new(Nobody),
+            allowed: Vec::new(),
+            patience: Duration::from_secs(patience),
+            longest: longest.map(Duration::from_secs),
+            refused: Arc::new(|| ()),
+        }
+    }
+
+    #[test]
+    fn nothing_is_begun_that_the_attempt_cannot_wait_for() {
+        for (patience, longest, left, expected) in [
+            (50, Some(40), None, Some(50_000)),
+            (50, Some(40), Some(60_000), Some(50_000)),
+            (50, Some(40), Some(45_000), Some(40_500)),
+            (50, Some(40), Some(39_999), None),
+            // A time-out below what the function may need: the attempt that just began may.
+            (36, Some(40), Some(39_900), Some(35_910)),
+            (36, Some(40), Some(35_000), None),
+            (5_000, None, Some(1_000_000), Some(990_000)),
+            (50, None, Some(10), Some(9)),
+            (50, None, Some(0), None),
+        ] {
+            let given = functions(patience, longest).patience(left.map(Duration::from_millis));
+            let expected = expected.map(Duration::from_millis);
+            assert_eq!(
+                given.clone().ok(),
+                expected,
+                "{patience} {longest:?} {left:?}"
+            );
+            if let Err(error) = given {
+                let InvokeError::DidNotRun {
+                    reason,
+                    retry_after: None,
+                } = error
+                else {
+                    panic!("{error:?}");
+                };
+                assert!(
+                    reason.starts_with("the attempt has too little time left"),
+                    "{reason}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_refused_name_is_cut_before_it_is_kept() {
+        let lent = Lent::new(functions(1, None));
+        let mut invocation = std::pin::pin!(lent.invoke(
+            "tested",
+            Wanted {
+                function: "\n".repeat(1_000_000),
+                invocation: Invocation::Event,
+                payload: Vec::new(),
+                log_tail: false,
+                deadline: None,
+            },
+        ));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let std::task::Poll::Ready(Err(Denied::Forbidden(why))) =
+            invocation.as_mut().poll(&mut context)
+        else {
+            panic!("it is forbidden at once");
+        };
+        assert!(why.len() < 300 && why.contains(r"\n"), "{why}");
+        let said = lent.said.lock().unwrap();
+        assert!(said.keys().all(|name| name.len() == SHOWN));
+        assert_eq!(said.len(), 1);
+    }
 
     #[test]
     fn patterns_fit_whole_names() {

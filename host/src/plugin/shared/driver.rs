@@ -25,14 +25,17 @@ pub(in crate::plugin) struct Recipe {
 struct Leaving {
     shared: Weak<Shared>,
     instance: u64,
-    /// What it was handed and did not begin.
+    /// What it is handed.
+    jobs: UnboundedReceiver<Job>,
+    /// What it took of that and did not begin.
     untouched: Vec<Job>,
 }
 
 impl Drop for Leaving {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.left(self.instance, std::mem::take(&mut self.untouched));
+            let untouched = std::mem::take(&mut self.untouched);
+            shared.left(self.instance, untouched, &mut self.jobs);
         }
     }
 }
@@ -41,13 +44,14 @@ impl Drop for Leaving {
 pub(super) async fn drive(shared: Weak<Shared>, recipe: Recipe, seat: Seat) {
     let Seat {
         instance,
-        mut jobs,
+        jobs,
         end,
     } = seat;
     // Declared first and so dropped last: the seat is free when the store is gone.
     let mut leaving = Leaving {
         shared: shared.clone(),
         instance,
+        jobs,
         untouched: Vec::new(),
     };
     let runtime = Arc::clone(&recipe.runtime);
@@ -56,14 +60,11 @@ pub(super) async fn drive(shared: Weak<Shared>, recipe: Recipe, seat: Seat) {
             biased;
             // Nobody waits for anything that the instance may still do.
             () = end.cancelled() => Vec::new(),
-            untouched = live(&shared, &recipe, instance, &mut jobs) => untouched,
+            untouched = live(&shared, &recipe, instance, &mut leaving.jobs) => untouched,
         }
     };
     let untouched = runtime.host(life).await;
     leaving.untouched = untouched;
-    while let Ok(job) = jobs.try_recv() {
-        leaving.untouched.push(job);
-    }
 }
 
 /// From birth to death. Answers what the guest was given, and returns what it was not.

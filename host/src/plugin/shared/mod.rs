@@ -11,6 +11,7 @@ use crate::clock::{self, Moment};
 use crate::message::{Message, Mishap, Verdict};
 pub(super) use driver::Recipe;
 use std::collections::{BTreeMap, HashMap};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -28,12 +29,17 @@ const SERVICE: Reuse = Reuse {
 /// A guest that works on messages needs about so many times their bytes.
 const MEMORY_PER_BYTE: usize = 4;
 
+/// An attempt waits for room for this part of its time at most: a quarter.
+const WAIT: u32 = 4;
+/// Why an attempt is turned away.
+const FULL: &str = "no instance of the plugin has room: all there may be hold as many attempts, or as large messages, as they take";
+
 /// How the instances of one plugin are shared.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sharing {
     /// The most attempts in one instance.
     pub(super) concurrency: usize,
-    /// The most instances.
+    /// The most instances that take attempts. As many may be ending besides.
     pub(super) instances: usize,
     /// How long each serves.
     pub(super) reuse: Option<Reuse>,
@@ -112,7 +118,9 @@ impl Shared {
         })
     }
 
-    /// Runs one attempt in whichever instance has room for it, when one has.
+    /// Runs one attempt in whichever instance has room for it, when one has. One that waited for room
+    /// for a quarter of its time is turned away as busy: what is left might be too little to do its
+    /// work, and fewer attempts at once are the cure.
     pub(super) async fn handle(&self, attempt: Arc<Attempt>) -> Vec<Verdict> {
         let bytes = attempt.messages.iter().map(size).sum();
         let (answer, answered) = oneshot::channel();
@@ -135,15 +143,51 @@ impl Shared {
             id,
             answered: Some(answered),
         };
-        let answer = match &mut waiting.answered {
-            Some(answered) => answered.await,
-            None => unreachable!("taken below"),
+        let Some(answered) = &mut waiting.answered else {
+            unreachable!("taken below");
+        };
+        let answer = match self.late(id, &attempt) {
+            None => answered.await,
+            Some(late) => tokio::select! {
+                biased;
+                answer = &mut *answered => answer,
+                () = late => {
+                    self.turn_away(id);
+                    answered.await
+                }
+            },
         };
         waiting.answered = None;
         answer.unwrap_or_else(|_| {
             let why = Mishap::Host("its instance ended without an answer".into());
             handle::retry_all(&attempt, why)
         })
+    }
+
+    /// Ends when an attempt has waited too long for room. None if it waits for none.
+    fn late(&self, id: u64, attempt: &Attempt) -> Option<Pin<Box<clock::Sleep>>> {
+        self.state().queue.get(&id)?;
+        let now = clock::now();
+        let late = now + attempt.deadline.since(now) / WAIT;
+        let sleep = clock::sleep_on(&self.recipe.runtime.timers, late);
+        Some(Box::pin(sleep))
+    }
+
+    /// Answers that an attempt was not begun, if it still waits for room.
+    fn turn_away(&self, id: u64) {
+        let job = self.state().queue.remove(&id);
+        if let Some(Job {
+            attempt, answer, ..
+        }) = job
+        {
+            let why = FULL.into();
+            let busy = Verdict::Busy { after: None, why };
+            let verdicts = vec![busy; attempt.messages.len()];
+            drop(attempt); // so that whoever is answered may have it for itself
+            let _ = answer.send(verdicts);
+            // A smaller one behind it may find room.
+            self.place();
+        }
     }
 
     /// Gives waiting attempts to instances, in order, as long as there is room.
@@ -188,9 +232,12 @@ impl Shared {
         instances.position(|instance| instance.jobs.is_some() && fits(instance))
     }
 
-    /// One more instance, if there may be one.
+    /// One more instance, if there may be one. Those that take no more stand in nobody's way until
+    /// there are too many of them: an abandoned attempt may stay for as long as its function runs.
     fn seat(&self, state: &mut State, now: Moment) -> Option<Seat> {
-        if state.instances.len() >= self.instances {
+        let all = &state.instances;
+        let taking = all.iter().filter(|one| one.jobs.is_some()).count();
+        if taking >= self.instances || all.len() >= self.instances.saturating_mul(2) {
             return None;
         }
         state.next += 1;
@@ -233,17 +280,33 @@ impl Shared {
         self.place();
     }
 
-    /// An instance is gone. What it was handed and did not begin waits again, at its old place.
-    fn left(&self, instance: u64, untouched: Vec<Job>) {
+    /// An instance is gone. What it was handed and did not begin waits again, at its old place:
+    /// what it took of it and what is still on the way.
+    fn left(&self, instance: u64, untouched: Vec<Job>, coming: &mut UnboundedReceiver<Job>) {
+        let mut forgotten = Vec::new();
+        let mut again = Vec::new();
         {
             let mut state = self.state();
             state.placed.retain(|_, placed| placed.instance != instance);
+            // The door is shut, so nothing comes after what is taken out now.
             state.instances.retain(|one| one.id != instance);
-            let jobs = untouched.into_iter();
-            let jobs = jobs.filter(|job| !job.answer.is_closed());
-            state.queue.extend(jobs.map(|job| (job.id, job)));
+            let coming = std::iter::from_fn(|| coming.try_recv().ok());
+            for job in untouched.into_iter().chain(coming) {
+                match job.answer.is_closed() {
+                    true => forgotten.push(job),
+                    false => {
+                        again.push(job.id);
+                        state.queue.insert(job.id, job);
+                    }
+                }
+            }
         }
+        drop(forgotten);
         self.place();
+        // Nobody sees to it that one that was placed before does not wait too long.
+        for id in again {
+            self.turn_away(id);
+        }
     }
 
     /// Nobody waits for this attempt any longer. A guest's task cannot be stopped from outside, so

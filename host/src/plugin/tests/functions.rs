@@ -12,6 +12,8 @@ pub(super) struct Fake {
     called: Mutex<usize>,
     changed: Condvar,
     answer: CancellationToken,
+    /// Of the last invocation.
+    patience: Mutex<Duration>,
     pub(super) refused: AtomicUsize,
 }
 
@@ -21,6 +23,7 @@ impl Fake {
             called: Mutex::new(0),
             changed: Condvar::new(),
             answer: CancellationToken::new(),
+            patience: Mutex::default(),
             refused: AtomicUsize::new(0),
         })
     }
@@ -49,7 +52,7 @@ impl Invoke for Fake {
     async fn invoke(&self, request: Request) -> Result<Response, InvokeError> {
         *self.called.lock().unwrap() += 1;
         self.changed.notify_all();
-        assert_eq!(request.patience, LONG);
+        *self.patience.lock().unwrap() = request.patience;
         if request.function == "never" {
             std::future::pending::<()>().await;
         }
@@ -67,7 +70,7 @@ impl Invoke for Fake {
                 retry_after: None,
             },
             "reset" => InvokeError::MayHaveRun(why()),
-            "large" => InvokeError::TooLarge(why()),
+            "unwanted" => InvokeError::Refused(why()),
             "missing" => InvokeError::Permanent(why()),
             function => {
                 let id = String::from_utf8(request.payload).unwrap();
@@ -86,9 +89,54 @@ pub(super) fn lending(fake: &Arc<Fake>, allowed: &[&str]) -> Functions {
         invoker: Arc::clone(fake) as Arc<dyn Invoke>,
         allowed: allowed.iter().map(|&pattern| pattern.into()).collect(),
         patience: LONG,
+        longest: Some(MINUTE),
         refused: Arc::new(move || {
             counted.refused.fetch_add(1, Ordering::SeqCst);
         }),
+    }
+}
+
+/// How long an invocation may need.
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[test]
+fn the_end_of_the_attempt_is_the_end_of_the_wait() {
+    let fake = Fake::new();
+    fake.answer_all();
+    let load = |instance_concurrency| {
+        let options = PluginOptions {
+            instance_concurrency,
+            lambda: Some(lending(&fake, &["*"])),
+            ..options()
+        };
+        load(&runtime(1), "commands", options)
+    };
+    let told = |within| format!("invoke-by {} echo", (clock::today() + within).0);
+    let (alone, shared) = (load(1), load(10));
+    for (plugin, body, within, waits) in [
+        (&alone, "invoke echo".into(), 2 * MINUTE, true),
+        (&alone, "sync-invoke echo".into(), MINUTE / 2, false),
+        (&alone, told(LONG), MINUTE / 2, false),
+        (&alone, told(MINUTE / 2), LONG, false),
+        (&alone, told(2 * MINUTE), LONG, true),
+        (&shared, told(2 * MINUTE), LONG, true),
+        (&shared, told(MINUTE / 2), LONG, false),
+        (&shared, "invoke-by 0 echo".into(), LONG, false),
+    ] {
+        let before = fake.calls();
+        let verdicts = drive(plugin.handle(attempt(&[&body], within)));
+        let [Verdict::Reject(answer)] = &verdicts[..] else {
+            panic!("{verdicts:?}");
+        };
+        assert_eq!(fake.calls() - before, usize::from(waits), "{body}");
+        if waits {
+            assert_eq!(answer, "echo m0", "{body}");
+            let patience = *fake.patience.lock().unwrap();
+            assert!(patience <= 2 * MINUTE - MINUTE / 6, "{body}: {patience:?}");
+        } else {
+            let words = "did not run: the attempt has too little time left";
+            assert!(answer.starts_with(words), "{body}: {answer}");
+        }
     }
 }
 
@@ -117,7 +165,7 @@ fn every_failure_arrives_in_both_flavours() {
         ("throttled", "did not run: Throttled, Some(1500)"),
         ("starting", "did not run: Starting, None"),
         ("reset", "may have run: why"),
-        ("large", "too large: why"),
+        ("unwanted", "refused: why"),
         ("missing", "permanent: why"),
     ] {
         assert_eq!(answers(&Fake::new(), &["*"], function), [expected; 4]);

@@ -6,6 +6,7 @@ mod limits;
 mod load;
 mod output;
 mod reuse;
+mod room;
 mod sandbox;
 mod shared;
 mod verdicts;

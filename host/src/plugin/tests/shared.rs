@@ -1,11 +1,11 @@
-//! Many attempts at once in one instance: who shares it, who is hit when it ends, who waits.
+//! Many attempts at once in one instance: who shares it, who is hit when it ends.
 
 use super::functions::{Fake, lending};
 use super::*;
 use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
 
-type Running<'a> = Pin<Box<dyn Future<Output = Vec<Verdict>> + Send + 'a>>;
+pub(super) type Running<'a> = Pin<Box<dyn Future<Output = Vec<Verdict>> + Send + 'a>>;
 
 pub(super) fn sharing(concurrency: usize, instances: usize, fake: &Arc<Fake>) -> PluginOptions {
     PluginOptions {
@@ -17,7 +17,7 @@ pub(super) fn sharing(concurrency: usize, instances: usize, fake: &Arc<Fake>) ->
 }
 
 /// One attempt at one message, begun.
-fn begin<'a>(plugin: &'a Plugin, id: &str, body: &str) -> Running<'a> {
+pub(super) fn begin<'a>(plugin: &'a Plugin, id: &str, body: &str) -> Running<'a> {
     let attempt = Attempt {
         messages: vec![message(id, body)],
         cancelled: vec![CancellationToken::new()],
@@ -103,7 +103,7 @@ fn an_abandoned_attempt_retires_its_instance() {
 
 #[test]
 fn an_instance_of_abandoned_attempts_ends_at_once() {
-    let runtime = runtime(1);
+    let runtime = runtime(2);
     let fake = Fake::new();
     let plugin = load(&runtime, "commands", sharing(10, 1, &fake));
     for body in ["await never", "sync-invoke never"] {
@@ -122,46 +122,8 @@ fn an_instance_of_abandoned_attempts_ends_at_once() {
 }
 
 #[test]
-fn attempts_wait_for_room_in_the_order_of_their_arrival() {
-    let runtime = runtime(1);
-    let fake = Fake::new();
-    let plugin = load(&runtime, "commands", sharing(2, 1, &fake));
-    let first = [0, 1].map(|_| begin(&plugin, "first", "await it"));
-    let forgotten = begin(&plugin, "forgotten", "await it");
-    let later = begin(&plugin, "later", "await it");
-    fake.until_called(2);
-    drop(forgotten);
-    assert_eq!((fake.calls(), runtime.instances()), (2, 1));
-    fake.answer_all();
-    for running in first {
-        assert_eq!(drive(running), [Verdict::Done]);
-    }
-    assert_eq!(drive(later), [Verdict::Done]);
-    assert_eq!((fake.calls(), runtime.instances()), (3, 1));
-}
-
-#[test]
-fn large_messages_share_no_instance() {
-    let runtime = runtime(2);
-    let fake = Fake::new();
-    let plugin = load(&runtime, "commands", sharing(10, 2, &fake));
-    let large = format!("await {}", "x".repeat(MAX_MEMORY / 7));
-    let running = [large.as_str(), &large, "await it"].map(|body| begin(&plugin, "m", body));
-    fake.until_called(3);
-    assert_eq!(runtime.instances(), 2);
-    // Alone, one that is too large by that measure is tried all the same.
-    let larger = format!("await {}", "x".repeat(MAX_MEMORY / 3));
-    let larger = begin(&plugin, "m", &larger);
-    fake.answer_all();
-    for running in running {
-        assert_eq!(drive(running), [Verdict::Done]);
-    }
-    drive(larger);
-}
-
-#[test]
 fn a_loop_is_stopped_and_the_others_hear_of_it() {
-    let runtime = runtime(1);
+    let runtime = runtime(2);
     let fake = Fake::new();
     let plugin = load(&runtime, "commands", sharing(10, 1, &fake));
     for end in ["deadline", "abandoned", "cancelled"] {
@@ -196,6 +158,7 @@ fn a_loop_is_stopped_and_the_others_hear_of_it() {
 fn an_attempt_that_waits_past_its_deadline_stops_nobody() {
     let fake = Fake::new();
     let plugin = load(&runtime(1), "commands", sharing(10, 1, &fake));
+    assert_eq!(one(&plugin, "done"), Verdict::Done, "there is an instance");
     let late = attempt(&["await it"], Duration::from_millis(1));
     let late = drive_until_it_waits(plugin.handle(late));
     fake.until_called(1);
@@ -244,7 +207,7 @@ fn an_instance_serves_its_time() {
         spawn()(future);
     });
     let options = RuntimeOptions {
-        instances: 2,
+        instances: 4,
         max_memory: MAX_MEMORY,
         cache: None,
     };

@@ -106,6 +106,7 @@ impl Store {
                 proof_wait: Duration::ZERO,
                 ordered_groups: true,
                 dead_letters: dead_letter.is_some(),
+                most_receives: None,
             },
             origin: Origin {
                 id,

@@ -1,6 +1,7 @@
 //! Amazon SQS. The only place that names its SDK; knows no other backend.
 
 mod address;
+mod attempts;
 mod batch;
 mod convert;
 mod dead;
@@ -12,8 +13,9 @@ mod trouble;
 pub use open::Sqs;
 
 use crate::aws::{self, SdkConfig};
+use crate::clock;
 use crate::message::{Message, Outcome, Outgoing, Receipt};
-use crate::queue::{Ask, Depth, Identity, ItemError, Queue, QueueError, Received};
+use crate::queue::{Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble};
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::{MessageSystemAttributeName, QueueAttributeName};
 use send::Parcel;
@@ -82,6 +84,7 @@ pub struct SqsQueue {
     target: Target,
     dead_letter: Option<Target>,
     buried: dead::Buried,
+    lost: attempts::Lost,
 }
 
 impl Sqs {
@@ -116,10 +119,12 @@ impl Sqs {
                 proof_wait: Duration::from_secs(1),
                 ordered_groups: found.target.fifo,
                 dead_letters: grave.is_some(),
+                most_receives: found.most_receives,
             },
             target: found.target,
             dead_letter: grave.map(|grave| grave.target),
             buried: dead::Buried::default(),
+            lost: attempts::Lost::default(),
         })
     }
 }
@@ -136,6 +141,11 @@ impl Queue for SqsQueue {
     async fn receive(&self, ask: Ask, _: &CancellationToken) -> Result<Received, QueueError> {
         let max = ask.max.clamp(1, BATCH);
         let wait = convert::seconds(ask.wait, LONGEST_WAIT_S);
+        let fresh = || uuid::Uuid::new_v4().to_string();
+        let attempt = self
+            .target
+            .fifo
+            .then(|| self.lost.next(fresh, clock::now()));
         let answer = self
             .target
             .clients
@@ -147,9 +157,21 @@ impl Queue for SqsQueue {
             .wait_time_seconds(wait)
             .message_system_attribute_names(MessageSystemAttributeName::All)
             .message_attribute_names("All")
+            .set_receive_request_attempt_id(attempt.as_ref().map(|attempt| attempt.id.clone()))
             .send()
-            .await
-            .map_err(|error| self.target.call("ReceiveMessage").failed(&error))?;
+            .await;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                let error = self.target.call("ReceiveMessage").failed(&error);
+                let may_have_brought =
+                    matches!(error.kind, Trouble::Passing | Trouble::Unreachable);
+                if let Some(attempt) = attempt.filter(|_| may_have_brought) {
+                    self.lost.put(attempt);
+                }
+                return Err(error);
+            }
+        };
         let deliveries = answer.messages.unwrap_or_default();
         let drained = wait > 0 && deliveries.len() < max;
         let Identity { name, source, .. } = &self.identity;

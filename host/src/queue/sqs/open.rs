@@ -68,14 +68,6 @@ impl Sqs {
         Ok(names)
     }
 
-    /// After how many receives a queue's redrive policy buries a message; `None` without one.
-    ///
-    /// # Errors
-    /// As those of `open`.
-    pub async fn most_receives(&self, name: &str) -> Result<Option<u32>, QueueError> {
-        Ok(self.find(name).await?.most_receives)
-    }
-
     /// Finds one queue and what kind it is.
     pub(super) async fn find(&self, name: &str) -> Result<Found, QueueError> {
         let address = Address::of(name);

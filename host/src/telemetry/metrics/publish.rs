@@ -18,6 +18,9 @@ const MOST_KEPT: usize = 15;
 /// How long the last report may take after the stop.
 const LAST: Duration = Duration::from_secs(5);
 
+/// How long a report may take after the stop that was under way before.
+const HUNG: Duration = Duration::from_secs(1);
+
 /// Why a part was not sent. The text is one line for a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SendError {
@@ -30,7 +33,8 @@ pub enum SendError {
 /// Where reports go.
 #[async_trait]
 pub trait Sink: Send + Sync + 'static {
-    /// What is sent at once: it arrives whole or not at all, so that nothing is counted twice.
+    /// What is sent at once: it arrives whole or not at all. One that got no answer is sent again,
+    /// so what it holds may be counted twice, and is not left out.
     type Part: Send + Sync;
 
     /// A report as parts, in the order in which they are to be sent.
@@ -108,10 +112,13 @@ async fn publish_with<S: Sink>(
     last: Duration,
 ) {
     let mut backlog = Backlog::new(sink);
-    let mut end = pin!(async {
+    let after_stop = async |time| {
         stop.cancelled().await;
-        clock::sleep_until(Some(clock::now() + last)).await;
-    });
+        clock::sleep_until(Some(clock::now() + time)).await;
+    };
+    let mut end = pin!(after_stop(last));
+    // A sink that hangs at the stop already is not going to take another report.
+    let mut hung = pin!(after_stop(last.min(HUNG)));
     let mut next = clock::now() + interval;
     while !stop.is_cancelled() {
         tokio::select! {
@@ -123,7 +130,7 @@ async fn publish_with<S: Sink>(
         tokio::select! {
             biased;
             () = backlog.send() => {}
-            () = &mut end => return backlog.say_lost(),
+            () = &mut hung => return backlog.say_lost(),
         }
     }
     backlog.keep(meters.drain(clock::today()));

@@ -1,6 +1,7 @@
 //! Whole batches on a function that is played.
 
 use super::*;
+use dispatcher_guest::Failure;
 use dispatcher_guest::lambda::{DidNotRun, Invocation};
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
@@ -16,6 +17,7 @@ struct Played<F> {
     answer: F,
     together: usize,
     under_way: Cell<usize>,
+    room: Room,
     payloads: RefCell<Vec<Vec<String>>>,
     lines: RefCell<Vec<String>>,
 }
@@ -26,6 +28,7 @@ impl<F: Fn(&[String], usize) -> Answer> Played<F> {
             answer,
             together,
             under_way: Cell::new(0),
+            room: Room::new(),
             payloads: RefCell::default(),
             lines: RefCell::default(),
         }
@@ -34,6 +37,7 @@ impl<F: Fn(&[String], usize) -> Answer> Played<F> {
 
 impl<F: Fn(&[String], usize) -> Answer> Host for Played<F> {
     async fn invoke(&self, request: Request) -> Answer {
+        assert_eq!(request.deadline, Some(3000), "as the messages say");
         let event: serde_json::Value = serde_json::from_slice(&request.payload).expect("JSON");
         let records = event["Records"].as_array().expect("a list");
         let id = |record: &serde_json::Value| record["messageId"].as_str().expect("text").into();
@@ -68,7 +72,7 @@ fn run<F: Fn(&[String], usize) -> Answer>(
         invocation: Invocation::RequestResponse,
         partial_failures,
     };
-    let mut delivery = pin!(deliver(messages, &settings, host));
+    let mut delivery = pin!(deliver(messages, &settings, &host.room, host));
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..10 {
         if let Poll::Ready(failed) = delivery.as_mut().poll(&mut context) {
@@ -116,7 +120,7 @@ fn parts_without_an_order_go_side_by_side() {
 }
 
 #[test]
-fn ordered_parts_stop_at_the_first_failure() {
+fn a_group_stops_at_its_first_failure() {
     let at_once = || Failure::retry_after(Duration::ZERO);
     let busy = || Failure::busy("function f: slow down");
     let lost = || Err(InvokeError::MayHaveRun("reset".into()));
@@ -141,6 +145,46 @@ fn ordered_parts_stop_at_the_first_failure() {
 }
 
 #[test]
+fn a_failure_holds_up_its_group_and_no_other() {
+    let lost = || Err(InvokeError::MayHaveRun("reset".into()));
+    let batch = || {
+        let groups = [("a", "g"), ("b", "h"), ("c", "h"), ("d", "g"), ("e", "h")];
+        let mut batch: Vec<_> = groups
+            .map(|(id, group)| message(id, Some(group), BIG))
+            .into();
+        batch.push(message("f", Some("g"), 10));
+        batch
+    };
+    let host = Played::new(
+        1,
+        |ids: &[String], _| if ids == ["a"] { lost() } else { done() },
+    );
+    let at_once = |id: &str| (id.into(), Failure::retry_after(Duration::ZERO));
+    let failed = |id: &str| (id.into(), Failure::retry_after(Duration::from_secs(2)));
+    let expected = [failed("a"), at_once("d"), at_once("f")];
+    assert_eq!(run(batch(), false, &host), expected);
+    assert_eq!(host.payloads.take(), [["a"], ["b"], ["c"], ["e"]]);
+
+    let host = Played::new(1, |ids: &[String], _| match ids {
+        [one] if one == "a" => lost(),
+        [one] if one == "c" => throttled(),
+        _ => done(),
+    });
+    let busy = |id: &str| (id.into(), Failure::busy("function f: slow down"));
+    let expected = [
+        failed("a"),
+        busy("c"),
+        at_once("d"),
+        at_once("f"),
+        busy("e"),
+    ];
+    let mut found = run(batch(), false, &host);
+    found.sort_by_key(|(id, _)| expected.iter().position(|(one, _)| one == id));
+    assert_eq!(found, expected);
+    assert_eq!(host.payloads.take(), [["a"], ["b"], ["c"]]);
+}
+
+#[test]
 fn one_that_can_never_fit_is_rejected_alone() {
     let host = Played::new(1, |_, _| done());
     let batch = vec![
@@ -154,7 +198,7 @@ fn one_that_can_never_fit_is_rejected_alone() {
     };
     assert_eq!(id, "b");
     assert!(
-        why.contains("at most 6291456") && why.contains("838"),
+        why.contains("less than 6291456") && why.contains("838"),
         "{why}"
     );
     assert_eq!(host.payloads.take(), [["a"], ["c"]]);
@@ -164,7 +208,7 @@ fn one_that_can_never_fit_is_rejected_alone() {
 fn what_lambda_finds_too_large_is_halved() {
     let limit = 700;
     let host = Played::new(1, |_, bytes| match bytes > limit {
-        true => Err(InvokeError::TooLarge("too much".into())),
+        true => Err(InvokeError::Refused("too much".into())),
         false => done(),
     });
     let batch = vec![
@@ -185,11 +229,47 @@ fn what_lambda_finds_too_large_is_halved() {
     assert_eq!(host.payloads.take(), all);
 }
 
+#[test]
+fn a_large_batch_that_is_refused_comes_again_in_smaller_parts() {
+    const MIB: usize = 1024 * 1024;
+    let host = Played::new(1, |_, bytes| match bytes > MIB {
+        true => Err(InvokeError::Refused("too much".into())),
+        false => done(),
+    });
+    // The last is larger than what was learnt, and alone it is sent all the same.
+    let batch = || {
+        let sizes = [MIB / 2, MIB / 2, MIB / 2, MIB - 1024];
+        let batch = ["a", "b", "c", "d"].iter().zip(sizes);
+        Vec::from_iter(batch.map(|(id, bytes)| message(id, None, bytes)))
+    };
+    let again = |id: &str| (id.to_owned(), Failure::retry());
+    assert_eq!(run(batch(), false, &host), ["a", "b", "c", "d"].map(again));
+    while !run(batch(), false, &host).is_empty() {
+        assert!(
+            host.payloads.borrow().len() < 10,
+            "in the same composition for ever"
+        );
+    }
+    assert_eq!(host.payloads.take().last(), Some(&vec!["d".to_owned()]));
+}
+
+#[test]
+fn a_message_whose_content_is_refused_is_found_and_rejected_alone() {
+    let host = Played::new(1, |ids: &[String], _| match ids.contains(&"c".into()) {
+        true => Err(InvokeError::Refused("not for us".into())),
+        false => done(),
+    });
+    let batch = ["a", "b", "c", "d"].map(|id| message(id, None, 10));
+    let reject = Failure::reject("function f: not for us");
+    assert_eq!(run(batch.into(), false, &host), [("c".to_owned(), reject)]);
+    assert_eq!(host.payloads.take().len(), 5);
+}
+
 proptest! {
     #[test]
     fn every_message_is_answered_once(sizes in prop::collection::vec(0_usize..3000, 1..12), ordered: bool, limit in 300_usize..9000, bad in 0_usize..12) {
         let host = Played::new(1, |ids: &[String], bytes| match bytes > limit {
-            true => Err(InvokeError::TooLarge("too much".into())),
+            true => Err(InvokeError::Refused("too much".into())),
             false if ids.contains(&bad.to_string()) => throttled(),
             false => done(),
         });
@@ -197,7 +277,8 @@ proptest! {
         let batch = sizes.iter().enumerate();
         let batch = batch.map(|(id, bytes)| message(&id.to_string(), group, *bytes)).collect();
         let failed = run(batch, true, &host);
-        let ids: Vec<usize> = failed.iter().map(|(id, _)| id.parse().expect("a number")).collect();
+        let mut ids: Vec<usize> = failed.iter().map(|(id, _)| id.parse().expect("a number")).collect();
+        ids.sort_unstable();
         prop_assert!(ids.is_sorted_by(|a, b| a < b), "{ids:?}");
         prop_assert_eq!(ids.contains(&bad), bad < sizes.len());
         if ordered && !ids.is_empty() {

@@ -40,7 +40,7 @@ fn message(id: &str, receipt: &str, body: &str, source: &str) -> Message {
 }
 
 fn event(messages: Vec<Message>) -> String {
-    let mut steps = plan(messages, usize::MAX);
+    let mut steps = plan(messages, usize::MAX, usize::MAX);
     match (steps.pop(), steps.pop()) {
         (Some(Step::Invoke(part)), None) => String::from_utf8(part.payload).expect("JSON is UTF-8"),
         other => panic!("not one event: {other:?}"),

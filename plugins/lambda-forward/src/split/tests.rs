@@ -26,14 +26,14 @@ fn ids(slips: &[Slip]) -> Vec<String> {
 }
 
 #[test]
-fn the_limit_itself_fits() {
-    let whole = |limit| plan(vec![message(0, "\"\n\u{1}ä".into())], limit);
+fn an_event_stays_below_the_limit() {
+    let whole = |limit| plan(vec![message(0, "\"\n\u{1}ä".into())], limit, limit);
     let Some(Step::Invoke(part)) = whole(usize::MAX).pop() else {
         panic!("one part");
     };
     let bytes = part.payload.len();
-    assert!(matches!(&whole(bytes)[..], [Step::Invoke(_)]));
-    let step = whole(bytes - 1);
+    assert!(matches!(&whole(bytes + 1)[..], [Step::Invoke(_)]));
+    let step = whole(bytes);
     assert!(
         matches!(step[..], [Step::Oversized(_, is)] if is == bytes),
         "{step:?}"
@@ -42,39 +42,61 @@ fn the_limit_itself_fits() {
 
 #[test]
 fn no_messages_make_no_event() {
-    assert!(plan(Vec::new(), 1000).is_empty());
+    assert!(plan(Vec::new(), 1000, 1000).is_empty());
 }
 
 #[test]
 fn one_message_has_no_halves() {
-    let Some(Step::Invoke(one)) = plan(vec![message(0, String::new())], 10_000).pop() else {
+    let Some(Step::Invoke(one)) = plan(vec![message(0, String::new())], 10_000, 10_000).pop()
+    else {
         panic!("one part");
     };
     assert_eq!(one.spare(usize::MAX), None);
 }
 
+#[test]
+fn those_left_out_leave_the_event_of_the_others() {
+    let event = |ids: &[usize]| {
+        let batch = ids.iter().map(|id| message(*id, format!("body {id}")));
+        plan(batch.collect(), 10_000, 10_000)
+            .pop()
+            .expect("one part")
+    };
+    let one = |id: &'static str| move |slip: &Slip| (slip.id == id).then_some(id);
+    for (id, rest) in [("0", [1, 2]), ("1", [0, 2]), ("2", [0, 1])] {
+        let (left, out) = event(&[0, 1, 2]).leave_out(one(id));
+        assert_eq!(left, Some(event(&rest)));
+        assert_eq!(ids(&[out[0].0.clone()]), [id]);
+        assert_eq!(out.len(), 1);
+    }
+    assert_eq!(event(&[0, 1]).leave_out(one("7")).0, Some(event(&[0, 1])));
+    assert_eq!(event(&[0]).leave_out(one("0")).0, None);
+}
+
 proptest! {
     #[test]
-    fn a_batch_is_split_without_loss(bodies in prop::collection::vec(any::<String>(), 0..20), limit in 200_usize..3000) {
+    fn a_batch_is_split_without_loss(bodies in prop::collection::vec(any::<String>(), 0..20), limit in 200_usize..3000, less in 1_usize..3000) {
         let batch = || bodies.iter().cloned().enumerate().map(|(id, body)| message(id, body));
         let mut found = Vec::new();
-        let steps = plan(batch().collect(), limit);
+        let room = limit.min(less);
+        let steps = plan(batch().collect(), room, limit);
         for (at, step) in steps.iter().enumerate() {
             match step {
                 Step::Invoke(part) => {
-                    prop_assert!(part.payload.len() <= limit);
+                    let most = if part.slips.len() == 1 { limit } else { room };
+                    prop_assert!(part.payload.len() < most);
                     let records = records(&part.payload);
                     let told: Vec<_> = records.iter().map(|(id, _)| id.clone()).collect();
                     prop_assert_eq!(ids(&part.slips), told);
                     // No part could have taken the next one's first message too.
                     if let Some(Step::Invoke(next)) = steps.get(at + 1) {
                         let first = next.ends[0] - HEAD.len();
-                        prop_assert!(part.payload.len() + 1 + first > limit);
+                        prop_assert!(part.payload.len() + 1 + first >= room);
                     }
                     found.extend(records);
                 }
                 Step::Oversized(slip, bytes) => {
-                    prop_assert!(*bytes > limit);
+                    prop_assert!(*bytes >= limit);
                     let body = bodies[slip.id.parse::<usize>().expect("a number")].clone();
                     found.push((slip.id.clone(), body));
                 }
@@ -87,18 +109,18 @@ proptest! {
     #[test]
     fn halves_are_what_the_whole_was(bodies in prop::collection::vec(any::<String>(), 2..9)) {
         let batch = bodies.iter().cloned().enumerate().map(|(id, body)| message(id, body));
-        let Some(Step::Invoke(whole)) = plan(batch.collect(), usize::MAX).pop() else {
+        let Some(Step::Invoke(whole)) = plan(batch.collect(), usize::MAX, usize::MAX).pop() else {
             panic!("one part");
         };
         let payload = whole.spare(whole.payload.len()).expect("several messages");
         prop_assert_eq!(whole.spare(payload.len() - 1), None);
         let all = records(&payload);
-        let (first, second) = whole.halves(&payload);
+        let (first, second) = whole.halves(&payload).expect("several messages");
         prop_assert_eq!(first.slips.len(), bodies.len() / 2);
         let mut both = records(&first.payload);
         both.extend(records(&second.payload));
         prop_assert_eq!(both, all);
-        let all = plan(bodies.iter().take(first.slips.len()).cloned().enumerate().map(|(id, body)| message(id, body)).collect(), usize::MAX);
+        let all = plan(bodies.iter().take(first.slips.len()).cloned().enumerate().map(|(id, body)| message(id, body)).collect(), usize::MAX, usize::MAX);
         prop_assert_eq!(all, vec![Step::Invoke(first)]);
     }
 }

@@ -130,7 +130,7 @@ fn what_did_not_run_is_busy_and_what_cannot_run_is_closed() {
         let closed = Failure::closed("function f:live: not found");
         assert_eq!(judge(Err(error), false, &one).failures, [Some(closed)]);
     }
-    let large = judge(Err(InvokeError::TooLarge("7 MB".into())), false, &one);
+    let large = judge(Err(InvokeError::Refused("7 MB".into())), false, &one);
     assert_eq!(
         large.failures,
         [Some(Failure::reject("function f:live: 7 MB"))]
@@ -138,9 +138,9 @@ fn what_did_not_run_is_busy_and_what_cannot_run_is_closed() {
 }
 
 #[test]
-fn a_batch_found_too_large_is_not_rejected_whole() {
+fn a_batch_that_is_refused_is_not_rejected_whole() {
     let two = slips(&[("a", None), ("b", None)]);
-    let verdicts = judge(Err(InvokeError::TooLarge("too much".into())), false, &two);
+    let verdicts = judge(Err(InvokeError::Refused("too much".into())), false, &two);
     assert_eq!(verdicts.failures, vec![Some(Failure::retry()); 2]);
     assert_eq!(
         verdicts.note.as_deref(),

@@ -2,6 +2,7 @@
 //! back.
 
 use crate::aws::lambda as aws;
+use crate::clock::{self, Moment, Timestamp};
 use crate::plugin::capability::lambda::{Denied, Wanted};
 use crate::plugin::guest::Guest;
 use bindings::dispatcher::plugin::lambda_types::{
@@ -60,18 +61,27 @@ impl Guest {
         request: Request,
     ) -> impl Future<Output = Result<Response, InvokeError>> + Send + use<> {
         let settings = self.settings();
+        let own = self.deadline();
         async move {
             let Some(lent) = &settings.lambda else {
                 let why = "the configuration lends no functions to this plugin";
                 return Err(InvokeError::Forbidden(why.to_owned()));
             };
-            let answer = lent.invoke(&settings.name, wanted(request)).await;
+            let told = request.deadline.map(moment);
+            let deadline = own.into_iter().chain(told).min();
+            let wanted = wanted(request, deadline);
+            let answer = lent.invoke(&settings.name, wanted).await;
             answer.map(response).map_err(denied)
         }
     }
 }
 
-fn wanted(request: Request) -> Wanted {
+/// The same by our own clock.
+fn moment(date: u64) -> Moment {
+    clock::now() + Timestamp(date).since(clock::today())
+}
+
+fn wanted(request: Request, deadline: Option<Moment>) -> Wanted {
     Wanted {
         function: request.function,
         invocation: match request.invocation {
@@ -80,6 +90,7 @@ fn wanted(request: Request) -> Wanted {
         },
         payload: request.payload,
         log_tail: request.log_tail,
+        deadline,
     }
 }
 
@@ -105,7 +116,7 @@ fn denied(why: Denied) -> InvokeError {
                     .map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
             }),
             aws::InvokeError::MayHaveRun(why) => InvokeError::MayHaveRun(why),
-            aws::InvokeError::TooLarge(why) => InvokeError::TooLarge(why),
+            aws::InvokeError::Refused(why) => InvokeError::Refused(why),
             aws::InvokeError::Permanent(why) => InvokeError::Permanent(why),
         },
     }

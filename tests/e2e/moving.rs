@@ -1,0 +1,128 @@
+//! Who comes from another tool finds the way: the classic tool's variables work and are named, and
+//! `doctor` says what will hurt and what the role needs.
+
+use crate::lambda_scene::{queue, stop};
+use dispatcher_tests::child::Program;
+use dispatcher_tests::lambda::Function;
+use dispatcher_tests::servers::MiniStack;
+use serde_json::Value;
+
+#[tokio::test]
+async fn the_classic_tools_variables_are_read_and_named_once() {
+    let server = MiniStack::shared().url();
+    let function = Function::create(&server, "classic").await;
+    let (sqs, name, url) = queue("classic", &[]).await;
+    sqs.send_many(&url, (0..5).map(|n| n.to_string())).await;
+    let queues = format!("{name}:1");
+    let mut running = Program::new(["run"])
+        .aws(&server)
+        .env("WORKERLESS_FUNCTION", &function.name)
+        .env("WORKERLESS_QUEUES", &queues)
+        .env("WORKERLESS_CONCURRENCY", "3")
+        .env("WORKERLESS_POLL_FOR", "1")
+        .env("WORKERLESS_SLEEP", "0")
+        .start();
+    let notice = running.wait_for_line(|line| line.contains("WORKERLESS_"));
+    for named in [
+        "WORKERLESS_FUNCTION as DISPATCHER_FUNCTION",
+        "DISPATCHER_POLL_FOR",
+    ] {
+        assert!(notice.contains(named), "{notice}");
+    }
+    running.wait_for_line(|line| line.contains("running") && line.contains("concurrency=3"));
+    sqs.wait_until_empty(&url).await;
+    stop(&mut running);
+    assert_eq!(function.calls().len(), 5);
+    let notices = running.text(dispatcher_tests::child::Stream::Err);
+    assert_eq!(notices.matches("classic tool").count(), 1, "{notices}");
+}
+
+#[tokio::test]
+async fn a_wrong_value_names_the_classic_variable() {
+    let ended = Program::new(["check", "--function", "f"])
+        .env("WORKERLESS_CONCURRENCY", "many")
+        .run();
+    assert_eq!(ended.code, 2);
+    assert!(
+        ended.stderr.contains("WORKERLESS_CONCURRENCY: `many`"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[tokio::test]
+async fn doctor_names_what_will_hurt() {
+    let server = MiniStack::shared().url();
+    let function = Function::create(&server, "doctor").await;
+    let (_, name, _) = queue("doctor", &[("VisibilityTimeout", "3")]).await;
+    let look = |function: &str| {
+        Program::new([
+            "doctor",
+            "--json",
+            "--queues",
+            &name,
+            "--function",
+            function,
+        ])
+        .aws(&server)
+        .run()
+    };
+    let ended = look(&function.name);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let findings: Vec<Value> = serde_json::from_str(&ended.stdout).expect("an array");
+    let says = |level: &str, about: &str, says: &str| {
+        findings.iter().any(|finding| {
+            let text = |key: &str| finding[key].as_str().unwrap_or_default();
+            text("level") == level && text("about").contains(about) && text("says").contains(says)
+        })
+    };
+    assert!(says("warn", &name, "redrive policy"), "{findings:?}");
+    assert!(
+        says("warn", &name, "visible again after 3s"),
+        "{findings:?}"
+    );
+    assert!(
+        says("ok", &function.name, "an invocation may take"),
+        "{findings:?}"
+    );
+    let ended = look("no-such-function");
+    assert_eq!(ended.code, 2, "{}", ended.stdout);
+    let told = ended.stdout.matches("no-such-function").count();
+    assert!(
+        ended.stdout.contains("bad") && told >= 1,
+        "{}",
+        ended.stdout
+    );
+}
+
+#[test]
+fn doctor_prints_the_policy_that_the_run_needs_and_calls_nothing() {
+    let ended = Program::new([
+        "doctor",
+        "--iam",
+        "--function",
+        "my-function:live",
+        "--queues",
+        "payments:3,arn:aws:sqs:eu-west-1:123456789012:default:1",
+        "--name",
+        "app",
+    ])
+    .run();
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let policy: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    let text = policy.to_string();
+    for wanted in [
+        "arn:aws:sqs:eu-west-1:123456789012:default",
+        ":payments",
+        "lambda:InvokeFunction",
+        "function:my-function:live",
+        "cloudwatch:PutMetricData",
+        "Dispatcher-app",
+    ] {
+        assert!(text.contains(wanted), "{wanted}: {}", ended.stdout);
+    }
+    assert!(
+        !text.contains("SendMessage"),
+        "there is no dead-letter queue: {text}"
+    );
+}

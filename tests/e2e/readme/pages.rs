@@ -1,0 +1,169 @@
+//! The pages of host/docs say what the program does: their commands and configurations have no
+//! problem, their flags and variables exist, and what they show is what the program and its
+//! sources have. Nothing here speaks to AWS.
+
+use super::{blocks, commands_of, flags_exist, folder, help, is_understood, quoted, read, root};
+use super::{settings_are_right, words};
+
+/// Each page by its path, with its text.
+fn pages() -> Vec<(String, String)> {
+    let folder = std::fs::read_dir(root().join("host/docs")).expect("a readable folder");
+    let names = folder.map(|entry| entry.expect("an entry").file_name());
+    let names = names.map(|name| format!("host/docs/{}", name.to_string_lossy()));
+    let pages: Vec<_> = names
+        .filter(|name| name.ends_with(".md"))
+        .map(|name| (name.clone(), read(&name)))
+        .collect();
+    assert!(pages.len() >= 2, "the pages were not found");
+    pages
+}
+
+const CLASSIC: &str = "host/docs/classic-mode.md";
+
+#[test]
+fn every_command_of_a_page_is_understood_and_its_settings_are_right() {
+    let mut tried = 0;
+    for (_, page) in pages() {
+        commands_of(&page).into_iter().for_each(is_understood);
+        for block in blocks(&page, "sh") {
+            let environment = exported(&block);
+            for arguments in commands_of(&format!("```sh\n{block}```")) {
+                assert!(["run", "doctor"].contains(&&*arguments[0]), "{arguments:?}");
+                settings_are_right(&arguments, &environment);
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried >= 5, "the commands were not found");
+}
+
+/// The variables that a block of commands sets first.
+fn exported(block: &str) -> Vec<(String, String)> {
+    let lines = block
+        .lines()
+        .filter_map(|line| line.strip_prefix("export "));
+    let pairs = lines.flat_map(words);
+    pairs
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').expect("a name and a value");
+            (name.to_owned(), value.to_owned())
+        })
+        .collect()
+}
+
+#[test]
+fn every_configuration_of_a_page_is_accepted() {
+    let mut tried = 0;
+    for (_, page) in pages() {
+        for text in blocks(&page, "toml") {
+            let folder = folder();
+            let file = folder.path().join("dispatcher.toml");
+            std::fs::write(&file, text).expect("written");
+            let file = file.display().to_string();
+            settings_are_right(&["run".into(), "--config".into(), file], &[]);
+            tried += 1;
+        }
+    }
+    assert!(tried >= 2, "the configurations were not found");
+}
+
+#[test]
+fn every_flag_and_variable_of_a_page_is_one_of_the_programs() {
+    let run = help(&["run"]);
+    let mut variables = 0;
+    for (name, page) in pages() {
+        flags_exist(&name, &page);
+        for variable in quoted(&page, "WORKERLESS_") {
+            // The help says the common beginning once.
+            let end = &variable["WORKERLESS".len()..];
+            assert!(run.contains(end), "{name} names {variable}");
+            variables += 1;
+        }
+        for variable in quoted(&page, "DISPATCHER_") {
+            assert!(run.contains(&variable), "{name} names {variable}");
+        }
+    }
+    assert!(variables >= 7, "the variables were not found");
+}
+
+/// The only block of a page in this language that begins so.
+fn shown(page: &str, start: &str) -> String {
+    let all = blocks(page, "json");
+    let mut found = all.into_iter().filter(|block| block.starts_with(start));
+    let first = found.next().unwrap_or_else(|| panic!("no {start}"));
+    assert_eq!(found.next(), None);
+    first
+}
+
+#[test]
+fn the_policy_is_the_one_that_the_program_prints() {
+    let page = read(CLASSIC);
+    let mut commands = commands_of(&page);
+    commands.retain(|arguments| arguments.iter().any(|word| word == "--iam"));
+    let [command] = &commands[..] else {
+        panic!("one command prints the policy: {commands:?}");
+    };
+    let printed = settings_are_right(command, &[]).stdout;
+    assert_eq!(shown(&page, "{\n  \"Version\""), printed);
+}
+
+#[test]
+fn the_event_is_one_that_the_forwarder_is_tested_with() {
+    let golden = read("plugins/lambda-forward/golden/fifo.json");
+    let event = shown(&read(CLASSIC), "{\"Records\"");
+    assert_eq!(event.trim_end(), golden.trim_end());
+}
+
+#[test]
+fn the_metrics_are_those_of_the_source() {
+    let source = read("host/src/telemetry/metrics/mod.rs");
+    let page = read(CLASSIC);
+    let rows = source
+        .lines()
+        .filter_map(|line| line.strip_prefix("//! "))
+        .filter(|line| line.starts_with("| `"));
+    let mut count = 0;
+    for row in rows {
+        assert!(page.contains(&format!("{row}\n")), "no row {row}");
+        count += 1;
+    }
+    assert!(count >= 7, "the metrics were not found");
+}
+
+/// How the page calls what the source calls so.
+const PROOFS: [(&str, &str); 4] = [
+    ("DidNotRun", "| **it did not run** |"),
+    ("MayHaveRun", "| **it may have run** |"),
+    ("Refused", "| **it refuses the event** |"),
+    ("Permanent", "| **permanent** |"),
+];
+
+#[test]
+fn every_error_stands_in_the_row_of_what_it_proves() {
+    let source = read("host/src/aws/lambda/sort.rs");
+    let (_, table) = source.split_once("const CODES").expect("the table");
+    let (table, _) = table.split_once("];").expect("its end");
+    let page = read(CLASSIC);
+    let mut known = Vec::new();
+    for line in table.lines() {
+        let entry = line.trim().strip_prefix("(\"").and_then(|rest| {
+            let (code, kind) = rest.split_once("\", ")?;
+            Some((code, kind.trim_end_matches("),")))
+        });
+        let Some((code, kind)) = entry else { continue };
+        let (_, start) = PROOFS.iter().find(|(name, _)| *name == kind).expect(kind);
+        let row = page.lines().find(|line| line.starts_with(start));
+        let row = row.unwrap_or_else(|| panic!("no row {start}"));
+        // Other services' words for a throttle are summed up.
+        let throttle = code.contains("Throttl") && !code.starts_with("EC2");
+        let limit = code == "RequestLimitExceeded";
+        let stands = row.contains(&format!("`{code}`")) || throttle || limit;
+        assert!(stands, "{code} does not stand in {start}");
+        known.push(code.to_owned());
+    }
+    assert!(known.len() >= 40, "the errors were not found");
+    let named = page.split('`').filter(|word| word.ends_with("Exception"));
+    for code in named {
+        assert!(known.iter().any(|one| one == code), "{code} is not known");
+    }
+}
