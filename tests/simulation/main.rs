@@ -10,7 +10,8 @@ mod shrink;
 mod world;
 
 use scenario::Scenario;
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -29,8 +30,10 @@ fn no_seed_breaks_a_rule() {
     let most = number("SIM_ENOUGH").unwrap_or(ENOUGH) as usize;
     let (next, enough) = (AtomicU64::new(first), AtomicBool::new(false));
     let failures: Mutex<Vec<(u64, String)>> = Mutex::default();
+    let began = std::time::Instant::now();
+    let seconds = number("SIM_SECONDS").unwrap_or(u64::MAX);
     let search = || {
-        while !enough.load(Relaxed) {
+        while !enough.load(Relaxed) && began.elapsed().as_secs() < seconds {
             let seed = next.fetch_add(1, Relaxed);
             if seed >= first + count {
                 break;
@@ -50,6 +53,8 @@ fn no_seed_breaks_a_rule() {
     let mut failures = failures.into_inner().expect("nothing panics with it");
     failures.sort();
     let tried = next.load(Relaxed).min(first + count) - first;
+    let took = began.elapsed();
+    let _ = writeln!(std::io::stderr(), "{tried} seeds in {took:?}");
     if let Some((seed, rule)) = failures.first() {
         let list: Vec<String> = failures
             .iter()

@@ -1,9 +1,12 @@
 //! What must hold when a message is handed out, extended or left behind, and at the very end.
 
-use super::{Gone, NONE, Said, World};
+use super::{Gone, Life, NONE, Said, World};
 use crate::scenario::Flavour;
 use dispatcher::clock::{self, Moment};
 use std::time::Duration;
+
+/// An outcome that was not taken is told again within this, if its lease lasts so long.
+const TRIES_AGAIN_WITHIN: Duration = Duration::from_secs(6);
 
 impl World {
     /// A message is handed out: nobody who could know better may still be at work on it.
@@ -11,6 +14,15 @@ impl World {
         let Some(before) = self.messages[message].latest else {
             return;
         };
+        let one = &self.deliveries[before];
+        let Life { dead, stopping, .. } = self.lives[one.life];
+        let given_up = |at: Moment| one.leased.since(at) > TRIES_AGAIN_WITHIN && one.leased <= now;
+        if one.unheard.is_some_and(given_up) && !dead && !stopping && self.is_honest(before) {
+            self.fails(
+                "gave-up-telling",
+                format!("message {message}, delivery {before}"),
+            );
+        }
         let one = &self.deliveries[before];
         let alive = !self.lives[one.life].dead;
         let running = self.attempts.iter().any(|live| live.is_on(before));

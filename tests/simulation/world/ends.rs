@@ -100,6 +100,7 @@ impl World {
             self.fails("settled-without-lease", words.clone());
         }
         let first = one.told.is_none();
+        self.deliveries[delivery].unheard = None;
         self.deliveries[delivery].told = Some(text);
         if !first {
             return;

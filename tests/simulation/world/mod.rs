@@ -116,6 +116,8 @@ pub struct Delivery {
     /// What came of it last.
     pub confirmed: bool,
     pub extensions: u32,
+    /// Since when the process knows that its last word did not take effect, and may try again.
+    pub unheard: Option<Moment>,
     /// An extension was refused for good.
     pub refused: bool,
 }

@@ -318,7 +318,11 @@ impl Queue for Port {
         let mut world = self.sim.lock();
         for (one, answer) in told.into_iter().zip(&answers) {
             world.deliveries[one].confirmed = answer.is_ok();
-            if answer.is_err() {
+            let passing = matches!(answer, Err(ItemError::Passing(_)));
+            world.deliveries[one].unheard = passing.then(clock::now);
+            if let Err(error) = answer {
+                let note = error.to_string();
+                world.note_with("is not heard", self.life, self.queue, vec![one], note);
                 world.lives[self.life].retried = true;
             }
         }

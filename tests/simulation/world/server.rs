@@ -167,6 +167,7 @@ impl World {
             told: None,
             confirmed: false,
             extensions: 0,
+            unheard: None,
             refused: false,
         };
         let number = self.deliveries.len();
