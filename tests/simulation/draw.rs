@@ -10,7 +10,7 @@ const MESSAGES: usize = 24;
 
 /// The scenario of a seed.
 pub fn scenario(seed: u64) -> Scenario {
-    let mut rng = Rng::with_seed(seed ^ 0x5eed_0f_d15ba7c4);
+    let mut rng = Rng::with_seed(seed ^ 0x005e_ed0f_d15b_a7c4);
     let rng = &mut rng;
     let (queues, route) = (queues(rng), route(rng));
     let processes = if chance(rng, 250) { 2 } else { 1 };

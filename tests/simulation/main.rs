@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 /// How many seeds one run of the tests tries.
 const SEEDS: u64 = 20_000;
 /// How many threads try them.
-const THREADS: usize = 2;
+const THREADS: u64 = 2;
 /// How many failures are collected before the search ends; `SIM_ENOUGH`.
 const ENOUGH: u64 = 5;
 
@@ -26,8 +26,8 @@ const ENOUGH: u64 = 5;
 fn no_seed_breaks_a_rule() {
     let first = number("SIM_FIRST").unwrap_or(0);
     let count = number("SIM_SEEDS").unwrap_or(SEEDS);
-    let threads = number("SIM_THREADS").map_or(THREADS, |threads| threads as usize);
-    let most = number("SIM_ENOUGH").unwrap_or(ENOUGH) as usize;
+    let threads = number("SIM_THREADS").unwrap_or(THREADS);
+    let most = number("SIM_ENOUGH").unwrap_or(ENOUGH);
     let (next, enough) = (AtomicU64::new(first), AtomicBool::new(false));
     let failures: Mutex<Vec<(u64, String)>> = Mutex::default();
     let began = std::time::Instant::now();
@@ -41,7 +41,7 @@ fn no_seed_breaks_a_rule() {
             if let Some(rule) = broken(&draw::scenario(seed)) {
                 let mut failures = failures.lock().expect("nothing panics with it");
                 failures.push((seed, rule));
-                enough.store(failures.len() >= most, Relaxed);
+                enough.store(failures.len() as u64 >= most, Relaxed);
             }
         }
     };

@@ -168,8 +168,9 @@ fn befall(sim: &Sim, what: What, slots: &mut [Process], former: &mut Vec<Process
 async fn rest(sim: &Sim, slots: &[Process]) {
     let within = clock::now() + sim.lock().patience();
     while !sim.lock().is_at_rest() && clock::now() < within {
-        if slots.iter().any(|slot| slot.broken.is_cancelled()) {
-            return;
+        let over = slots.iter().any(|slot| slot.broken.is_cancelled());
+        if over || !sim.lock().broken.is_empty() {
+            return; // there is nothing more to learn
         }
         news(sim, within).await;
     }

@@ -138,12 +138,9 @@ impl World {
         let queues = self.scenario.queues.len() as u64;
         let messages = self.messages.len() as u64;
         let deliveries = self.deliveries.len() as u64;
-        let polls_s = match (plan.poll_for_s, plan.sleep_ms) {
-            (0, 0) => 0.1,
-            (poll, sleep) => poll as f64 + sleep as f64 / 1_000.0,
-        };
+        let polls_ms = (plan.poll_for_s * 1_000 + plan.sleep_ms).max(100);
         // Answers that bring nothing may be doubted once, so that each wait counts twice.
-        let idle = (2.0 * queues as f64 * (end as f64 / polls_s.max(0.1) + 4.0)) as u64;
+        let idle = 2 * queues * (end * 1_000 / polls_ms + 4);
         // A queue that has shown to hold messages is asked by up to sixteen polls at once.
         let most = idle + 18 * deliveries + 4 * messages + 16 * queues;
         if self.calls.receive > most {

@@ -222,7 +222,7 @@ impl Queue for Port {
 
     async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
         let passage = self
-            .begin("asks", vec![ask.max, ask.wait.as_secs() as usize])
+            .begin("asks", vec![ask.max, usize::from(!ask.wait.is_zero())])
             .await;
         self.sim.lock().calls.receive += 1;
         let local = self.sim.lock().flavour(self.queue) == Flavour::Local;

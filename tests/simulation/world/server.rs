@@ -188,7 +188,8 @@ impl World {
     pub fn settle(&mut self, delivery: usize, outcome: &Outcome) -> Result<(), ItemError> {
         match outcome {
             Outcome::Release(after) => {
-                let seconds = Duration::from_secs(after.as_millis().div_ceil(1_000) as u64);
+                let seconds =
+                    Duration::from_secs(after.as_secs() + u64::from(after.subsec_nanos() > 0));
                 self.hide(delivery, seconds, "releases")
             }
             Outcome::Delete => self.delete(delivery),
