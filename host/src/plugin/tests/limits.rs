@@ -67,7 +67,7 @@ fn dropping_a_sleeper_frees_its_instance() {
 fn many_sleepers_hold_no_thread() {
     let plugin = verdicts();
     let sleepers: Vec<_> = (0..40)
-        .map(|_| drive_until_it_waits(plugin.handle(attempt(&["sleep:20"], LONG))))
+        .map(|_| drive_until_it_waits(plugin.handle(attempt(&["sleep:2000"], LONG))))
         .collect();
     for sleeper in sleepers {
         assert_eq!(drive(sleeper), [Verdict::Done]);
