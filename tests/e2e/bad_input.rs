@@ -72,7 +72,7 @@ fn what_is_no_plugin_says_what_it_is() {
         ("wrong-version", &["0.9.0", "0.1.0"][..]),
         (
             "forbidden",
-            &["dispatcher:plugin/lambda@0.1.0", "not lend"][..],
+            &["dispatcher:plugin/lambda@0.1.0", "--allow-lambda"][..],
         ),
     ] {
         refused(run(name, &[]), 2, words);
