@@ -50,13 +50,28 @@ fn bring(scheduler: &mut Scheduler<Grouped>, mut poll: Poll, groups: &[&'static 
     scheduler.answered(poll, jobs, true, now);
 }
 
-#[test]
-fn a_group_that_waits_does_not_hide_the_others() {
+/// One queue that has brought these, and an attempt at the first of them.
+fn first_of(groups: &[&'static str]) -> (Scheduler<Grouped>, Start<Grouped>) {
     let mut scheduler = scheduler(1);
     let poll = scheduler.plan(at(0)).remove(0);
-    bring(&mut scheduler, poll, &["a", "a"], at(1));
+    bring(&mut scheduler, poll, groups, at(1));
     scheduler.hire(at(1));
-    let running = scheduler.next_jobs(at(2)).expect("the first of the group");
+    let first = scheduler.next_jobs(at(2)).expect("the first of the group");
+    (scheduler, first)
+}
+
+/// The end of that attempt.
+fn showing(showed: Showed) -> Ended {
+    Ended {
+        lane: 0,
+        began: at(1),
+        showed,
+    }
+}
+
+#[test]
+fn a_group_that_waits_does_not_hide_the_others() {
+    let (mut scheduler, running) = first_of(&["a", "a"]);
     assert!(running.replan, "the intake is to be woken");
     let polls = scheduler.plan(at(2));
     assert_eq!(polls.len(), 1, "the queue is asked for other groups");
@@ -64,17 +79,8 @@ fn a_group_that_waits_does_not_hide_the_others() {
 
 #[test]
 fn a_failure_gives_back_what_it_would_be_overtaken_by() {
-    let mut scheduler = scheduler(1);
-    let poll = scheduler.plan(at(0)).remove(0);
-    bring(&mut scheduler, poll, &["a", "a"], at(1));
-    scheduler.hire(at(1));
-    let first = scheduler.next_jobs(at(2)).expect("the first of the group");
-    let ended = Ended {
-        lane: first.lane,
-        began: at(1),
-        showed: Showed::Open,
-    };
-    let after = scheduler.ended(ended, [(Some("a"), Fate::Failed)], at(2));
+    let (mut scheduler, first) = first_of(&["a", "a"]);
+    let after = scheduler.ended(showing(Showed::Open), [(Some("a"), Fate::Failed)], at(2));
     assert_eq!(after.overtaking.len(), 1);
     drop((after, first));
     assert!(scheduler.next_jobs(at(2)).is_none());
@@ -102,17 +108,8 @@ fn after_a_stop_nothing_is_asked_and_what_is_kept_still_runs() {
 
 #[test]
 fn a_stop_that_gives_a_held_job_back_gives_all_after_it_in_its_group_back() {
-    let mut scheduler = scheduler(1);
-    let poll = scheduler.plan(at(0)).remove(0);
-    bring(&mut scheduler, poll, &["a", "a", "b"], at(1));
-    scheduler.hire(at(1));
-    let first = scheduler.next_jobs(at(2)).expect("the first of the group");
-    let ended = Ended {
-        lane: 0,
-        began: at(1),
-        showed: Showed::Busy,
-    };
-    let after = scheduler.ended(ended, [(Some("a"), Fate::Kept)], at(2));
+    let (mut scheduler, first) = first_of(&["a", "a", "b"]);
+    let after = scheduler.ended(showing(Showed::Busy), [(Some("a"), Fate::Kept)], at(2));
     assert!(after.overtaking.is_empty());
     scheduler.hold(0, first.jobs, at(2), at(9_000));
     // Only the held one is chosen; the one behind it goes with it, and the other group stays.
@@ -127,19 +124,10 @@ fn a_stop_that_gives_a_held_job_back_gives_all_after_it_in_its_group_back() {
 
 #[test]
 fn lesson_19_what_waits_behind_a_lost_one_does_not_follow_the_held_one_before_it() {
-    let mut scheduler = scheduler(1);
-    let poll = scheduler.plan(at(0)).remove(0);
-    bring(&mut scheduler, poll, &["a", "a"], at(1));
-    scheduler.hire(at(1));
-    let first = scheduler.next_jobs(at(2)).expect("the first of the group");
-    let ended = Ended {
-        lane: 0,
-        began: at(1),
-        showed: Showed::Busy,
-    };
+    let (mut scheduler, first) = first_of(&["a", "a"]);
     // The first is held; the second of its attempt was lost, the third still waits.
     let fates = [(Some("a"), Fate::Kept), (Some("a"), Fate::Failed)];
-    let after = scheduler.ended(ended, fates, at(2));
+    let after = scheduler.ended(showing(Showed::Busy), fates, at(2));
     assert_eq!(after.overtaking.len(), 1);
     scheduler.hold(0, first.jobs, at(2), at(3));
 }

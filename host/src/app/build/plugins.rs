@@ -7,7 +7,7 @@ use crate::config::problem::Problem;
 use crate::config::{Code, Forward, Plugin as PluginSettings, Route, Settings};
 use crate::plugin::Handler;
 use crate::plugin::capability::lambda::Functions;
-use crate::plugin::load::{LoadError, Plugin, PluginOptions};
+use crate::plugin::load::{LoadError, PluginOptions};
 use crate::plugin::runtime::{Runtime, RuntimeOptions, Spawn};
 use crate::telemetry::counters::Counters;
 use crate::{aws, files};
@@ -94,27 +94,17 @@ impl<'a> Loader<'a> {
             }
         };
         match loaded {
-            Ok(loaded) => Some(self.checked(loaded, route, timeout, problems)),
+            Ok(loaded) => {
+                if route.batch_size > loaded.batch() {
+                    problems.push(needs_batches(route));
+                }
+                let handler = Arc::new(loaded);
+                Some(Loaded { handler, timeout })
+            }
             Err(error) => {
                 problems.extend(of_load(&plugin.at, &error));
                 None
             }
-        }
-    }
-
-    fn checked(
-        &self,
-        loaded: Plugin,
-        route: &Route,
-        timeout: Duration,
-        problems: &mut Vec<Problem>,
-    ) -> Loaded {
-        if route.batch_size > loaded.batch() {
-            problems.push(needs_batches(route));
-        }
-        Loaded {
-            handler: Arc::new(loaded),
-            timeout,
         }
     }
 
