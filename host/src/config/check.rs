@@ -2,6 +2,7 @@
 //! values. Every problem is collected; nothing is opened.
 
 mod limits;
+mod order;
 mod plugin;
 mod telemetry;
 
@@ -191,6 +192,7 @@ impl Check {
         let lease = |given: &Given| value::duration(given, Bare::Seconds, &WITHIN_LEASE);
         let poll = Duration::ZERO..=LONGEST_POLL;
         let (batch_size, batch_window) = self.batches(layers);
+        let ordering = self.ordering(layers, &queues);
         let name = self.read(layers.one("name"), |given| value::text(given, "a name"));
         Route {
             name: name.unwrap_or_else(|| plugin.name.clone()),
@@ -204,6 +206,11 @@ impl Check {
                     value::number(given, &(1..=MOST_CONCURRENCY))
                 })
                 .unwrap_or(CONCURRENCY),
+            prefetch: ordering.prefetch,
+            sequence: ordering.sequence,
+            group_by: ordering.group_by,
+            shedding: self.shedding(layers),
+            idempotency: self.idempotency(layers),
             visibility: self.read(layers.one("visibility"), lease),
             poll_for: self
                 .read(layers.one("poll-for"), |given| {

@@ -13,10 +13,12 @@ pub mod reload;
 pub mod section;
 pub mod value;
 
+use crate::intake::group::GroupBy;
 pub use crate::plugin::Reuse;
 use crate::queue::name::QueueName;
 use crate::scheduler::Limits;
 use crate::scheduler::lane::LaneLimits;
+use crate::scheduler::ready::Sequence;
 pub use crate::telemetry::log::LogFormat;
 use flags::Flags;
 use problem::Problem;
@@ -86,6 +88,16 @@ pub struct Route {
     pub batch_window: Duration,
     /// The most attempts at once, at least 1.
     pub concurrency: usize,
+    /// How many messages may be held, leased and not started, beyond what runs.
+    pub prefetch: usize,
+    /// Which of the waiting messages goes first.
+    pub sequence: Sequence,
+    /// What keeps messages in order on queues that have no groups of their own.
+    pub group_by: Option<GroupBy>,
+    /// Which messages are too old to be handled.
+    pub shedding: Option<Shedding>,
+    /// How long what is done is remembered beyond the process, 1 s to a year; `None`: not at all.
+    pub idempotency: Option<Duration>,
     /// How long a received message stays invisible unless extended, up to 12 h; `None`: as the
     /// queue itself says.
     pub visibility: Option<Duration>,
@@ -133,6 +145,25 @@ impl WeightedQueue {
             attempts: self.concurrency,
         }
     }
+}
+
+/// What happens to messages that are too old.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shedding {
+    /// Sent longer ago than this, 1 s to a year.
+    pub max_age: Duration,
+    /// What becomes of them.
+    pub shed: Shed,
+}
+
+/// What becomes of a message that is too old.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shed {
+    /// It goes to the dead letters.
+    #[default]
+    DeadLetter,
+    /// It is deleted.
+    Drop,
 }
 
 /// When a message comes back.

@@ -1,7 +1,7 @@
 //! What of new settings can be applied to a run that goes on, and what needs another start. Pure;
 //! whoever holds the running parts applies it.
 
-use super::{Code, Plugin, Retry, Route, Settings, WeightedQueue};
+use super::{Code, Plugin, Retry, Route, Settings, Shedding, WeightedQueue};
 use crate::scheduler::Limits;
 
 /// The difference between the settings that a run was started with and others.
@@ -88,6 +88,11 @@ fn route(was: &Route, now: &Route, lines: &mut Vec<String>) -> RouteLimits {
         batch_size,
         batch_window: _,
         concurrency,
+        prefetch,
+        sequence,
+        group_by,
+        shedding,
+        idempotency,
         visibility,
         poll_for,
         sleep,
@@ -104,9 +109,18 @@ fn route(was: &Route, now: &Route, lines: &mut Vec<String>) -> RouteLimits {
             .map(|queue| (queue.name.clone(), queue.weight));
         list.collect::<Vec<_>>()
     };
+    let max_age = |shedding: &Option<Shedding>| shedding.map(|shedding| shedding.max_age);
+    let shed = |shedding: &Option<Shedding>| shedding.map(|shedding| shedding.shed);
+    let sheds = shedding.is_some() && now.shedding.is_some();
     let different = [
         ("queues", list(queues) != list(&now.queues)),
         ("batch-size", *batch_size != now.batch_size),
+        ("prefetch", *prefetch != now.prefetch),
+        ("order", *sequence != now.sequence),
+        ("group-by", *group_by != now.group_by),
+        ("max-age", max_age(shedding) != max_age(&now.shedding)),
+        ("shed", sheds && shed(shedding) != shed(&now.shedding)),
+        ("idempotency", *idempotency != now.idempotency),
         ("visibility", *visibility != now.visibility),
         ("poll-for", *poll_for != now.poll_for),
         ("sleep", *sleep != now.sleep),

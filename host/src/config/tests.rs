@@ -1,6 +1,7 @@
 //! Settings from flags and files: what wins, what is assumed, and every bad input at once.
 
 mod classic_mode;
+mod order;
 
 use super::*;
 use proptest::prelude::*;

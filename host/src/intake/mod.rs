@@ -1,6 +1,7 @@
 //! The first stage: asks the queues for what the scheduler wants, and turns what comes into jobs.
 //! Knows no other stage and no backend by name.
 
+pub mod group;
 pub mod trouble;
 
 use crate::clock::{self, Moment};

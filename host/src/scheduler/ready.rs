@@ -10,6 +10,16 @@ pub trait Waiting {
     fn group(&self) -> Option<&str>;
 }
 
+/// Which of the waiting jobs goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sequence {
+    /// What came first.
+    #[default]
+    Fifo,
+    /// What was sent last.
+    Lifo,
+}
+
 /// What is needed of waiting jobs before some may start.
 #[derive(Debug, Clone, Copy)]
 pub struct Gather {

@@ -122,6 +122,49 @@ pub struct QueueArgs {
         hide_env_values = true
     )]
     pub max_attempts: Option<String>,
+    /// Start what came first (fifo) or what was sent last (lifo); newest first is exact on local
+    /// queues and a choice among what --prefetch holds elsewhere [default: fifo]
+    #[arg(
+        long,
+        value_name = "fifo|lifo",
+        env = "DISPATCHER_ORDER",
+        hide_env_values = true
+    )]
+    pub order: Option<String>,
+    /// Handle messages that share a group one at a time and in order: the name of an attribute, or a
+    /// JSON pointer into the body, as in /order/customer; for queues that are not FIFO
+    #[arg(
+        long,
+        value_name = "WHERE",
+        env = "DISPATCHER_GROUP_BY",
+        hide_env_values = true
+    )]
+    pub group_by: Option<String>,
+    /// Handle nothing that was sent longer ago, as in 10m [default: handle all]
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "DISPATCHER_MAX_AGE",
+        hide_env_values = true
+    )]
+    pub max_age: Option<String>,
+    /// What becomes of messages older than --max-age [default: dead-letter]
+    #[arg(
+        long,
+        value_name = "dead-letter|drop",
+        env = "DISPATCHER_SHED",
+        hide_env_values = true
+    )]
+    pub shed: Option<String>,
+    /// Remember what is done for so long in the data folder, and delete it without running when it
+    /// is delivered again, after a restart as well [default: only while the process lives]
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "DISPATCHER_IDEMPOTENCY",
+        hide_env_values = true
+    )]
+    pub idempotency: Option<String>,
 }
 
 /// How much at once.
@@ -163,6 +206,15 @@ pub struct LimitArgs {
     )]
     #[arg(allow_negative_numbers = true)]
     pub batch_window: Option<String>,
+    /// The most messages held beyond those that run, so that the next is at hand; all are leased
+    /// [default: 0]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "DISPATCHER_PREFETCH",
+        hide_env_values = true
+    )]
+    pub prefetch: Option<String>,
     /// How long running attempts may go on after SIGTERM or SIGINT [default: 30s]
     #[arg(
         long,

@@ -1,0 +1,68 @@
+//! What a route says of the order of its messages and of those that are too old.
+
+use super::*;
+
+#[test]
+fn order_age_and_memory_are_settings_of_a_route() {
+    let text = "[plugin.p]\nfile = 'p.wasm'\n[[route]]\nqueues = ['a']\norder = 'lifo'\n\
+                prefetch = 100\nmax-age = '10m'\nshed = 'drop'\nidempotency = '1day'\n";
+    let (settings, problems) = from_file(text, &[]);
+    assert_eq!(problems, [""; 0]);
+    let route = &settings.routes[0];
+    assert_eq!((route.sequence, route.prefetch), (Sequence::Lifo, 100));
+    let shedding = Shedding {
+        max_age: Duration::from_secs(600),
+        shed: Shed::Drop,
+    };
+    assert_eq!(route.shedding, Some(shedding));
+    assert_eq!(route.idempotency, Some(Duration::from_secs(86_400)));
+    let by = |text| {
+        let (settings, problems) = from_flags(&[("plugin", "p.wasm"), ("group-by", text)]);
+        assert_eq!(problems, [""; 0]);
+        settings.routes[0].group_by.clone()
+    };
+    assert_eq!(by("tenant"), Some(GroupBy::Attribute("tenant".into())));
+    assert_eq!(by("/a/b"), Some(GroupBy::Pointer("/a/b".into())));
+}
+
+#[test]
+fn what_can_have_no_effect_is_refused() {
+    for (list, wanted) in [
+        (
+            vec![("shed", "drop")],
+            "--shed: nothing is too old where no age is; wanted a max-age as well",
+        ),
+        (
+            vec![("order", "lifo"), ("queues", "a")],
+            "--order: `a` gives what it likes, so the newest can only be chosen among what is at \
+             hand, which is nothing; wanted a `prefetch` as well",
+        ),
+        (
+            vec![("order", "lifo"), ("group-by", "tenant")],
+            "--order: `lifo` beside `group-by`, which keeps the order of sending; wanted one of them",
+        ),
+        (
+            vec![("order", "lifo"), ("queues", "a.fifo"), ("prefetch", "9")],
+            "--order: `lifo` on `a.fifo`, which is FIFO; wanted queues that are not FIFO",
+        ),
+        (
+            vec![("group-by", "tenant"), ("queues", "b,a.fifo")],
+            "--group-by: `a.fifo` has groups of its own; wanted queues that are not FIFO",
+        ),
+        (
+            vec![("max-age", "10")],
+            "--max-age: `10` is not a duration; wanted 1s to 1year; did you mean `10s`?",
+        ),
+        (
+            vec![("idempotency", "0s")],
+            "--idempotency: `0s` is out of range; wanted 1s to 1year",
+        ),
+        (
+            vec![("order", "lilo")],
+            "--order: `lilo` is not known; wanted fifo or lifo; did you mean `lifo`?",
+        ),
+    ] {
+        let (_, problems) = from_flags(&[&list[..], &[("plugin", "p.wasm")]].concat());
+        assert_eq!(problems, [wanted]);
+    }
+}
