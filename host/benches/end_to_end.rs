@@ -1,5 +1,6 @@
 //! The real program on the embedded queue, durable: how fast it drains, how soon an idle runner
-//! sees what another process sends, how late a good guest gets beside endless ones, start and stop.
+//! sees what another process sends, how late a good guest and the health page get beside endless
+//! guests, start and stop.
 //! `cargo bench --bench end_to_end -- [PART…]`. Prints and judges nothing.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
@@ -14,6 +15,8 @@ use dispatcher::clock;
 use dispatcher::message::Outgoing;
 use dispatcher::queue::Queue;
 use dispatcher::queue::local::{LocalQueue, Store};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::sleep;
@@ -174,14 +177,16 @@ fn lines_after_sends(
     (Samples::of(from_send), Samples::of(from_answer))
 }
 
-/// A good guest alone, and beside guests that never end and keep every guest thread busy.
+/// A good guest and the health page alone, and beside guests that never end and keep every guest
+/// thread busy.
 fn neighbours(runtime: &Runtime) {
     for endless in [0, 1, 4] {
         let folder = tempfile::tempdir().expect("a folder");
         let (good, bad) = (open(folder.path(), "good"), open(folder.path(), "bad"));
         let config = folder.path().join("two.toml");
         let text = format!(
-            "[plugin.verdicts]\nfile = {:?}\ntimeout = \"60s\"\n\
+            "[dispatcher]\nadmin = \"127.0.0.1:0\"\n\
+             [plugin.verdicts]\nfile = {:?}\ntimeout = \"120s\"\n\
              [[route]]\nqueues = [\"local:bad\"]\nplugin = \"verdicts\"\nconcurrency = 4\n\
              [[route]]\nqueues = [\"local:good\"]\nplugin = \"verdicts\"\n",
             plugin("verdicts")
@@ -190,6 +195,12 @@ fn neighbours(runtime: &Runtime) {
         let config = config.to_string_lossy().into_owned();
         let words = ["run", "--config", &config, "--shutdown-grace", "0s"];
         let mut program = Program::start(dispatcher(folder.path(), &words));
+        let (_, line) = program.line("health and metrics at http://");
+        let address = line.split_whitespace().find_map(|word| {
+            let address = word.trim_start_matches("http://").split('/').next()?;
+            address.rsplit('=').next()?.parse::<SocketAddr>().ok()
+        });
+        let address = address.expect("the line names its address");
         program.line("running");
         if endless > 0 {
             runtime.block_on(send(&bad, "loop", endless));
@@ -197,7 +208,26 @@ fn neighbours(runtime: &Runtime) {
         sleep(Duration::from_millis(500));
         let (from_send, _) = lines_after_sends(runtime, &good, &mut program, WAKES, 20);
         println!("a good guest's line beside {endless} endless ones: {from_send}");
+        let asked: Vec<Duration> = (0..WAKES).map(|_| ask_health(address)).collect();
+        println!(
+            "/healthz beside {endless} endless ones: {}",
+            Samples::of(asked)
+        );
     }
+}
+
+/// How long the health page takes, from the call to the end of the answer.
+fn ask_health(address: SocketAddr) -> Duration {
+    sleep(Duration::from_millis(20));
+    let called = clock::now();
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    let request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    let took = clock::now().since(called);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    took
 }
 
 /// From the start of the process to the line of the first message's handler.

@@ -29,6 +29,27 @@ async fn lesson_04_a_slow_handler_is_not_delivered_twice() {
 }
 
 #[tokio::test]
+async fn lesson_08_whoever_watches_does_not_cost_a_slow_message_its_lease() {
+    let metrics = [
+        "--name",
+        "watched",
+        "--metrics",
+        "emf",
+        "--metrics-interval",
+        "1",
+    ];
+    let others = [
+        "--admin",
+        "127.0.0.1:0",
+        "--log-level",
+        "dispatcher=trace,guest=trace",
+    ];
+    let lease = ["--visibility", "2", "--max-attempts", "1"];
+    let arguments = [&metrics[..], &others, &lease].concat();
+    handled_once(format!("sleep:{LONG_MS}"), &arguments).await;
+}
+
+#[tokio::test]
 async fn lesson_25_a_guest_that_computes_does_not_starve_the_renewal_of_its_lease() {
     let arguments = ["--visibility", "2", "--max-attempts", "1", "--workers", "1"];
     handled_once(format!("loop-for:{LONG_MS}"), &arguments).await;

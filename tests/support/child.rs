@@ -1,8 +1,9 @@
 //! The real program as a child process: its own data folder, a clean environment, every line of
 //! output kept. Knows nothing of what the program does.
 
-use crate::PATIENCE;
+use crate::{MOST_PATIENCE, PATIENCE};
 pub use rustix::process::Signal;
+use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -171,21 +172,25 @@ impl Running {
     /// All lines so far for which this holds, once they are so many. Panics with all output if the
     /// program ends before.
     pub fn wait_for_lines(&self, count: usize, holds: impl Fn(&str) -> bool) -> Vec<String> {
-        let found = self.output.wait(|lines, open| {
-            let texts = lines.iter().map(|(_, text)| text);
-            let found: Vec<String> = texts.filter(|text| holds(text)).cloned().collect();
-            match found.len() >= count {
-                true => Some(Some(found)),
-                false if open == 0 => Some(None),
+        let (read, found) = (Cell::new(0), RefCell::new(Vec::new()));
+        let enough = self.output.wait(|lines, open| {
+            let new = lines[read.get()..].iter().map(|(_, text)| text);
+            found
+                .borrow_mut()
+                .extend(new.filter(|text| holds(text)).cloned());
+            read.set(lines.len());
+            match found.borrow().len() >= count {
+                true => Some(true),
+                false if open == 0 => Some(false),
                 false => None,
             }
         });
-        found.flatten().unwrap_or_else(|| {
-            panic!(
-                "not {count} such lines in the program's output:\n{}",
-                self.output
-            )
-        })
+        assert!(
+            enough == Some(true),
+            "not {count} such lines in the program's output:\n{}",
+            self.output
+        );
+        found.into_inner()
     }
 
     /// Sends a signal to this process alone.
@@ -272,13 +277,20 @@ impl Output {
         self.changed.notify_all();
     }
 
-    /// Waits until the question has an answer; `None` when patience ends.
+    /// Waits until the question has an answer; `None` when patience ends, which begins anew with
+    /// every line, a few times: what goes on slowly is not stuck.
     fn wait<T>(&self, ask: impl Fn(&[(Stream, String)], usize) -> Option<T>) -> Option<T> {
-        let deadline = Instant::now() + PATIENCE;
+        let end = Instant::now() + MOST_PATIENCE;
+        let mut deadline = Instant::now() + PATIENCE;
+        let mut lines = 0;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(answer) = ask(&state.lines, state.open) {
                 return Some(answer);
+            }
+            if state.lines.len() > lines {
+                lines = state.lines.len();
+                deadline = (Instant::now() + PATIENCE).min(end);
             }
             let left = deadline.checked_duration_since(Instant::now())?;
             (state, _) = self
@@ -346,34 +358,5 @@ fn build() -> PathBuf {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn shell(script: &str) -> Program {
-        Program::of("/bin/sh".into(), ["-c", script])
-    }
-
-    #[test]
-    fn streams_input_and_code_are_kept_apart() {
-        let program = shell("read line; echo got $line; echo $KEY >&2; exit 3");
-        let ended = program.stdin("word\n").env("KEY", "value").run();
-        assert_eq!(ended.code, 3);
-        assert_eq!((&*ended.stdout, &*ended.stderr), ("got word\n", "value\n"));
-    }
-
-    #[test]
-    fn a_signal_reaches_the_program() {
-        let mut running = shell("echo up; exec sleep 1000").start();
-        assert_eq!(running.wait_for_line(|line| line.contains("up")), "up");
-        running.signal(Signal::TERM);
-        assert_eq!(running.wait_exit(), 143);
-    }
-
-    #[test]
-    #[should_panic(expected = "no such line")]
-    fn a_line_that_never_comes_is_told_with_the_output() {
-        shell("echo something else")
-            .start()
-            .wait_for_line(|line| line.contains("up"));
-    }
-}
+#[path = "child_tests.rs"]
+mod tests;

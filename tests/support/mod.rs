@@ -17,3 +17,5 @@ use std::time::Duration;
 /// How long any wait for a signal lasts before the test is given up. Never a measure of anything:
 /// far above what a loaded machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long it lasts at most where it begins anew with every sign of progress.
+pub const MOST_PATIENCE: Duration = Duration::from_secs(600);

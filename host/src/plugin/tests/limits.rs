@@ -112,7 +112,7 @@ fn messages_are_cancelled_one_by_one() {
 }
 
 #[test]
-fn more_instances_than_the_machine_can_map_are_refused() {
+fn lesson_20_more_instances_than_the_machine_can_map_are_refused() {
     let options = RuntimeOptions {
         instances: usize::MAX,
         max_memory: MAX_MEMORY,

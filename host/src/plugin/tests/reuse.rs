@@ -17,7 +17,7 @@ fn an_instance_is_used_so_many_times() {
 }
 
 #[test]
-fn an_old_or_fat_instance_is_not_used_again() {
+fn lesson_21_an_old_or_fat_instance_is_not_used_again() {
     let keep = reusing(10).reuse.unwrap();
     let age = Duration::ZERO;
     for keep in [Reuse { age, ..keep }, Reuse { memory: 0, ..keep }] {

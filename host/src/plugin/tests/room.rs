@@ -31,7 +31,7 @@ fn as_many_instances_may_be_ending_as_take_attempts() {
 }
 
 #[test]
-fn attempts_wait_for_room_in_the_order_of_their_arrival() {
+fn lesson_20_attempts_wait_for_room_in_the_order_of_their_arrival() {
     let runtime = runtime(1);
     let fake = Fake::new();
     let plugin = load(&runtime, "commands", sharing(2, 1, &fake));

@@ -1,0 +1,31 @@
+//! The child process itself: its output is kept, its end and its code are told.
+
+use super::*;
+
+fn shell(script: &str) -> Program {
+    Program::of("/bin/sh".into(), ["-c", script])
+}
+
+#[test]
+fn streams_input_and_code_are_kept_apart() {
+    let program = shell("read line; echo got $line; echo $KEY >&2; exit 3");
+    let ended = program.stdin("word\n").env("KEY", "value").run();
+    assert_eq!(ended.code, 3);
+    assert_eq!((&*ended.stdout, &*ended.stderr), ("got word\n", "value\n"));
+}
+
+#[test]
+fn a_signal_reaches_the_program() {
+    let mut running = shell("echo up; exec sleep 1000").start();
+    assert_eq!(running.wait_for_line(|line| line.contains("up")), "up");
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 143);
+}
+
+#[test]
+#[should_panic(expected = "no such line")]
+fn a_line_that_never_comes_is_told_with_the_output() {
+    shell("echo something else")
+        .start()
+        .wait_for_line(|line| line.contains("up"));
+}
