@@ -27,9 +27,13 @@ impl Program {
         Self::of(binary(), arguments)
     }
 
-    fn of<S: AsRef<OsStr>>(binary: PathBuf, arguments: impl IntoIterator<Item = S>) -> Self {
+    /// The same of this file.
+    pub fn of<S: AsRef<OsStr>>(
+        binary: impl AsRef<Path>,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Self {
         let data = Arc::new(tempfile::tempdir().expect("a temporary folder"));
-        let mut command = Command::new(binary);
+        let mut command = Command::new(binary.as_ref());
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();
             if ["AWS_", "DISPATCHER_", "WORKERLESS_"]
@@ -81,6 +85,11 @@ impl Program {
     pub fn stdin(mut self, text: &str) -> Self {
         self.stdin = Some(text.to_owned());
         self
+    }
+
+    /// For whoever starts it himself, in this data folder.
+    pub fn into_command(self) -> (Command, Arc<tempfile::TempDir>) {
+        (self.command, self.data)
     }
 
     /// Starts it and reads along.
@@ -350,7 +359,7 @@ mod tests {
     use super::*;
 
     fn shell(script: &str) -> Program {
-        Program::of("/bin/sh".into(), ["-c", script])
+        Program::of("/bin/sh", ["-c", script])
     }
 
     #[test]
