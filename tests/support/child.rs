@@ -93,11 +93,16 @@ impl Program {
     }
 
     /// Starts it and reads along.
-    pub fn start(mut self) -> Running {
+    pub fn start(self) -> Running {
         let input = match self.stdin {
             Some(_) => Stdio::piped(),
             None => Stdio::null(),
         };
+        self.start_reading(input)
+    }
+
+    /// The same with a standard input of the test's own.
+    pub fn start_reading(mut self, input: impl Into<Stdio>) -> Running {
         let mut child = self
             .command
             .stdin(input)
@@ -218,13 +223,18 @@ impl Running {
         shell_code(status)
     }
 
+    /// All lines so far, of either stream, for which this holds.
+    pub fn lines(&self, holds: impl Fn(&str) -> bool) -> Vec<String> {
+        let state = self.output.state.lock();
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        let texts = state.lines.iter().map(|(_, text)| text);
+        texts.filter(|text| holds(text)).cloned().collect()
+    }
+
     /// All lines of one stream so far.
     pub fn text(&self, stream: Stream) -> String {
-        let state = self
-            .output
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let state = self.output.state.lock();
+        let state = state.unwrap_or_else(PoisonError::into_inner);
         let of_stream = state.lines.iter().filter(|(of, _)| *of == stream);
         of_stream.map(|(_, text)| format!("{text}\n")).collect()
     }

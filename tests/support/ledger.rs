@@ -226,14 +226,16 @@ impl Ledger {
         {
             return Some(Excuse::Killed(killed - first.at));
         }
-        let over_the_lease = self.stops.iter().any(|(process, from, to)| {
-            *process == first.process
-                // A lease is extended when half of it is left.
-                && to - from >= self.lease_ms / 2
-                && *from <= first.at + self.lease_ms
-                && *to >= first.at
-        });
-        if over_the_lease {
+        let over_the_lease = |(process, from, to): &(u32, u64, u64)| {
+            let held_it =
+                *process == first.process && *from <= first.at + self.lease_ms && *to >= first.at;
+            // Stopped in the middle of its receive, it may handle what the other has had since.
+            let came_late =
+                *process == second.process && *to <= second.at && second.at - to <= SETTLING_MS;
+            // A lease is extended when half of it is left.
+            to - from >= self.lease_ms / 2 && (held_it || came_late)
+        };
+        if self.stops.iter().any(over_the_lease) {
             return Some(Excuse::Stopped);
         }
         let apart = second.at - first.at;
@@ -310,12 +312,22 @@ mod tests {
         ledger.handled(0, 2, 20_000);
         ledger.lease_lost("id", 2);
         ledger.stopped(2, 500, 15_000);
+        ledger.stopped(2, 19_000, 19_900);
         ledger.stopped(1, 1_500, 2_500);
         assert_eq!(excuse(&ledger), None);
         ledger.stopped(1, 1_500, 9_500);
         assert_eq!(excuse(&ledger), Some(Excuse::Stopped));
         ledger.lease_lost("id", 1);
         assert_eq!(excuse(&ledger), Some(Excuse::LeaseLost));
+    }
+
+    #[test]
+    fn what_a_stopped_process_had_received_is_anothers_by_then() {
+        let mut ledger = ledger();
+        ledger.handled(0, 1, 11_000);
+        ledger.handled(0, 2, 12_500);
+        ledger.stopped(2, 2_000, 12_000);
+        assert_eq!(excuse(&ledger), Some(Excuse::Stopped));
     }
 
     #[test]
