@@ -31,6 +31,13 @@ impl<T> Drop for Task<T> {
     }
 }
 
+/// How many tasks of the present runtime have not ended, those of libraries included.
+pub fn alive() -> usize {
+    tokio::runtime::Handle::current()
+        .metrics()
+        .num_alive_tasks()
+}
+
 /// Sets `broken` if `future` ends by a panic, so that nobody works on without it. Who drops it has
 /// chosen to.
 pub fn watched<T>(
@@ -117,6 +124,17 @@ mod tests {
         assert!(!broken.is_cancelled());
         let _panics = spawn(watched(&broken, async { panic!("as a test wants") }));
         broken.cancelled().await;
+    }
+
+    #[tokio::test]
+    async fn a_task_is_alive_until_it_ends() {
+        let before = alive();
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let task = spawn(ended);
+        assert_eq!(alive(), before + 1);
+        drop(end);
+        let _ = task.finished().await;
+        assert_eq!(alive(), before);
     }
 
     #[tokio::test]

@@ -1,8 +1,11 @@
 //! The program as people start it: one file per promise.
 
 mod bad_input;
+mod bodies;
 mod commands;
 mod crash;
+mod disk_full;
+mod faults;
 mod guests;
 mod lambda;
 mod lambda_faults;
@@ -11,6 +14,7 @@ mod lambda_scene;
 mod leases;
 mod metrics;
 mod moving;
+mod neighbours;
 mod priority;
 mod priority_many;
 mod quickstart;

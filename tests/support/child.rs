@@ -28,9 +28,13 @@ impl Program {
         Self::of(binary(), arguments)
     }
 
-    fn of<S: AsRef<OsStr>>(binary: PathBuf, arguments: impl IntoIterator<Item = S>) -> Self {
+    /// The same of this file.
+    pub fn of<S: AsRef<OsStr>>(
+        binary: impl AsRef<Path>,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Self {
         let data = Arc::new(tempfile::tempdir().expect("a temporary folder"));
-        let mut command = Command::new(binary);
+        let mut command = Command::new(binary.as_ref());
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();
             if ["AWS_", "DISPATCHER_", "WORKERLESS_"]
@@ -84,12 +88,22 @@ impl Program {
         self
     }
 
+    /// For whoever starts it himself, in this data folder.
+    pub fn into_command(self) -> (Command, Arc<tempfile::TempDir>) {
+        (self.command, self.data)
+    }
+
     /// Starts it and reads along.
-    pub fn start(mut self) -> Running {
+    pub fn start(self) -> Running {
         let input = match self.stdin {
             Some(_) => Stdio::piped(),
             None => Stdio::null(),
         };
+        self.start_reading(input)
+    }
+
+    /// The same with a standard input of the test's own.
+    pub fn start_reading(mut self, input: impl Into<Stdio>) -> Running {
         let mut child = self
             .command
             .stdin(input)
@@ -214,13 +228,18 @@ impl Running {
         shell_code(status)
     }
 
+    /// All lines so far, of either stream, for which this holds.
+    pub fn lines(&self, holds: impl Fn(&str) -> bool) -> Vec<String> {
+        let state = self.output.state.lock();
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        let texts = state.lines.iter().map(|(_, text)| text);
+        texts.filter(|text| holds(text)).cloned().collect()
+    }
+
     /// All lines of one stream so far.
     pub fn text(&self, stream: Stream) -> String {
-        let state = self
-            .output
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let state = self.output.state.lock();
+        let state = state.unwrap_or_else(PoisonError::into_inner);
         let of_stream = state.lines.iter().filter(|(of, _)| *of == stream);
         of_stream.map(|(_, text)| format!("{text}\n")).collect()
     }
@@ -357,6 +376,7 @@ fn build() -> PathBuf {
     profile.join("dispatcher")
 }
 
+#[cfg(test)]
 #[cfg(test)]
 #[path = "child_tests.rs"]
 mod tests;

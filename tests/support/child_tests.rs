@@ -3,7 +3,7 @@
 use super::*;
 
 fn shell(script: &str) -> Program {
-    Program::of("/bin/sh".into(), ["-c", script])
+    Program::of("/bin/sh", ["-c", script])
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! What the test suites stand on: real servers, the real program as a child, a client that is not
 //! the program's own, and a proxy that breaks things. Knows no single test.
 
+pub mod bodies;
+pub mod chaos;
 pub mod child;
 pub mod cloudwatch;
 pub mod faulty_lambda;
@@ -8,6 +10,7 @@ pub mod faulty_lambda;
 mod faulty_lambda_tests;
 pub mod http;
 pub mod lambda;
+pub mod ledger;
 pub mod proxy;
 pub mod servers;
 pub mod sqs;

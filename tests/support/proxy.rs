@@ -341,16 +341,16 @@ impl Rule {
 }
 
 /// One request, ready to be passed on.
-struct Request {
+pub(crate) struct Request {
     /// With `Connection: close`, so that the end of the answer is the end of the connection.
-    head: Vec<u8>,
-    body: Vec<u8>,
-    target: String,
+    pub(crate) head: Vec<u8>,
+    pub(crate) body: Vec<u8>,
+    pub(crate) target: String,
 }
 
 impl Request {
     /// `None` when the connection ends first.
-    fn read(client: &mut TcpStream) -> io::Result<Option<Self>> {
+    pub(crate) fn read(client: &mut TcpStream) -> io::Result<Option<Self>> {
         let mut bytes = Vec::new();
         let mut chunk = [0; 8_192];
         let end = loop {

@@ -33,6 +33,8 @@ pub struct MiniStack {
     _alive: ChildStdin,
     port: u16,
     log: tempfile::NamedTempFile,
+    /// What it holds outlives a restart.
+    state: tempfile::TempDir,
 }
 
 impl MiniStack {
@@ -44,9 +46,35 @@ impl MiniStack {
 
     /// One of the test's own, which it may stop. Returns once the server answers.
     pub fn start() -> Self {
+        let state = tempfile::tempdir().expect("a temporary folder");
+        Self::start_at(free_port(), state)
+    }
+
+    /// Stops it as a service is stopped, which saves what the queues hold, and starts it again at
+    /// the same address. Nothing answers meanwhile. Killed, it would forget everything.
+    pub fn restart(mut self) -> Self {
+        self.stop();
+        let port = self.port;
+        let state = tempfile::tempdir().expect("a temporary folder");
+        let state = std::mem::replace(&mut self.state, state);
+        drop(self);
+        Self::start_at(port, state)
+    }
+
+    fn stop(&mut self) {
+        let id = i32::try_from(self.child.id()).ok();
+        let id = id
+            .and_then(rustix::process::Pid::from_raw)
+            .expect("a process id");
+        rustix::process::kill_process(id, rustix::process::Signal::TERM)
+            .expect("it is our child and not yet waited for");
+        let ended = self.child.wait().expect("it is our child");
+        assert!(ended.success(), "MiniStack ended with {ended}");
+    }
+
+    fn start_at(port: u16, state: tempfile::TempDir) -> Self {
         let tools = tools_folder();
         let python = installed(&tools);
-        let port = free_port();
         let log = tempfile::NamedTempFile::new().expect("a temporary file");
         let writer = |file: &tempfile::NamedTempFile| file.reopen().expect("the log is ours");
         let mut child = Command::new(&python)
@@ -55,6 +83,8 @@ impl MiniStack {
             .env("BIND_HOST", "127.0.0.1")
             .env("GATEWAY_PORT", port.to_string())
             .env("MINISTACK_HOST", "127.0.0.1")
+            .env("PERSIST_STATE", "1")
+            .env("STATE_DIR", state.path())
             .stdin(Stdio::piped())
             .stdout(writer(&log))
             .stderr(writer(&log))
@@ -66,6 +96,7 @@ impl MiniStack {
             _alive: alive,
             port,
             log,
+            state,
         };
         server.wait_until_it_answers();
         server

@@ -1,7 +1,7 @@
 //! What operators and their machines ask a running program over HTTP: is it alive, is it ready,
 //! what has it counted. Knows counters and readiness, nothing of what they are about.
 
-use crate::tasks::Group;
+use crate::tasks::{self, Group};
 use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::Meters;
 use crate::telemetry::prometheus;
@@ -138,7 +138,7 @@ async fn ready(From(state): From<State>) -> Response {
 }
 
 async fn metrics(From(state): From<State>) -> Response {
-    let text = prometheus::text(&state.counters.snapshot(), &state.meters);
+    let text = prometheus::text(&state.counters.snapshot(), &state.meters, tasks::alive());
     ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], text).into_response()
 }
 

@@ -59,11 +59,19 @@ const TIMES: [Times; 2] = [
 ];
 
 /// Everything that is counted, in lines. Names begin with `dispatcher_`, those of single queues
-/// with `dispatcher_queue_`; times are in seconds.
-pub fn text(snapshot: &Snapshot, meters: &Meters) -> String {
+/// with `dispatcher_queue_`; times are in seconds. `tasks`: how many are alive.
+pub fn text(snapshot: &Snapshot, meters: &Meters, tasks: usize) -> String {
     let mut out = String::new();
     // Writing into a string cannot fail.
-    let _ = process(&mut out, snapshot).and_then(|()| queues(&mut out, meters));
+    let _ = process(&mut out, snapshot)
+        .and_then(|()| {
+            writeln!(
+                out,
+                "# HELP dispatcher_tasks Tasks that are alive on the control runtime.\n\
+                 # TYPE dispatcher_tasks gauge\ndispatcher_tasks {tasks}"
+            )
+        })
+        .and_then(|()| queues(&mut out, meters));
     out
 }
 
@@ -157,10 +165,11 @@ mod tests {
             running: 1,
             ..Snapshot::default()
         };
-        let text = text(&snapshot, &meters);
+        let text = text(&snapshot, &meters, 5);
         for line in [
             "dispatcher_received_total 2",
             "dispatcher_running 1",
+            "dispatcher_tasks 5",
             "dispatcher_failed_calls_total 0",
             "dispatcher_queue_received_total{queue=\"local:a\\\"b\"} 2",
             "dispatcher_queue_in_flight{queue=\"local:a\\\"b\"} 1",
@@ -178,7 +187,7 @@ mod tests {
 
     #[test]
     fn each_name_is_declared_once_and_before_its_values() {
-        let text = text(&Snapshot::default(), &Meters::new(["a", "b"]));
+        let text = text(&Snapshot::default(), &Meters::new(["a", "b"]), 0);
         let declared: Vec<&str> = text
             .lines()
             .filter_map(|line| line.strip_prefix("# TYPE "))

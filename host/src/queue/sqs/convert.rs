@@ -95,6 +95,13 @@ pub(super) fn attribute(attribute: &Attribute) -> MessageAttributeValue {
     .expect("the data type, the one required field, is set")
 }
 
+/// Whether SQS takes this character in a body or an attribute: those of XML 1.0 (SendMessage in the
+/// SQS API reference).
+pub(super) fn takes(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}')
+        || c >= '\u{10000}'
+}
+
 /// Whole seconds, which is all that SQS knows: rounded up, so that nothing becomes visible or
 /// gives up earlier than was asked for, and at most `most`.
 pub(super) fn seconds(duration: Duration, most: u16) -> i32 {

@@ -91,17 +91,12 @@ pub(super) fn parcel(
     (parcel, left_out)
 }
 
-/// A reason that SQS takes: never empty, not too long, and only characters of XML 1.0, of which
-/// SQS allows all (SendMessage in the SQS API reference).
+/// A reason that SQS takes: never empty, not too long, and without characters that it refuses.
 fn legible(reason: &str) -> String {
-    let legal = |c: char| {
-        matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}')
-            || c >= '\u{10000}'
-    };
     let mut text = String::new();
     for c in reason
         .chars()
-        .map(|c| if legal(c) { c } else { '\u{fffd}' })
+        .map(|c| if convert::takes(c) { c } else { '\u{fffd}' })
     {
         if text.len() + c.len_utf8() > LONGEST_REASON {
             break;

@@ -57,6 +57,9 @@ impl Parcel {
                 "the message has {bytes} bytes with its attributes; SQS takes at most {MOST_BYTES}"
             ));
         }
+        if let Some(found) = self.untaken() {
+            return Some(format!("{found}; SQS takes only the characters of XML 1.0"));
+        }
         if target.fifo && !self.delay.is_zero() {
             return Some(format!(
                 "`{}` is a FIFO queue, which cannot delay single messages; set the queue's own DelaySeconds or send without a delay",
@@ -76,6 +79,20 @@ impl Parcel {
             ));
         }
         None
+    }
+
+    /// The first character that SQS does not take, and where it is: for one of them it refuses the
+    /// whole call.
+    fn untaken(&self) -> Option<String> {
+        let attributes = self.attributes.iter().filter_map(|one| match &one.value {
+            AttributeValue::Text(text) => Some((format!("attribute `{}`", one.name), text)),
+            AttributeValue::Binary(_) => None,
+        });
+        let mut texts = std::iter::once(("the body".to_owned(), &self.body)).chain(attributes);
+        texts.find_map(|(what, text)| {
+            let (at, c) = text.char_indices().find(|(_, c)| !convert::takes(*c))?;
+            Some(format!("{what} holds U+{:04X} at byte {at}", u32::from(c)))
+        })
     }
 
     fn entry(&self, position: usize, target: &Target) -> SendMessageBatchRequestEntry {

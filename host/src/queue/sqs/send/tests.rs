@@ -27,6 +27,23 @@ fn what_sqs_would_refuse_is_refused_with_what_was_wanted() {
 }
 
 #[test]
+fn a_character_that_sqs_does_not_take_is_named_with_its_place() {
+    let words = refusal(&outgoing("a\tb\u{0}"), false).expect("NUL is none of XML's");
+    assert!(
+        words.starts_with("the body holds U+0000 at byte 3"),
+        "{words}"
+    );
+    let mut attributed = outgoing("\u{10ffff}\u{fffd}\r\n");
+    assert_eq!(refusal(&attributed, false), None);
+    attributed.attributes = vec![Attribute::text("name", "\u{fffe}")];
+    let words = refusal(&attributed, false).expect("nor is this");
+    assert!(
+        words.starts_with("attribute `name` holds U+FFFE"),
+        "{words}"
+    );
+}
+
+#[test]
 fn delays_end_at_fifteen_minutes_and_do_not_exist_on_fifo() {
     let delayed = |s: u64, ms: u64| {
         let mut outgoing = outgoing("x");
