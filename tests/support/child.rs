@@ -377,6 +377,5 @@ fn build() -> PathBuf {
 }
 
 #[cfg(test)]
-#[cfg(test)]
 #[path = "child_tests.rs"]
 mod tests;
