@@ -4,6 +4,7 @@ mod bad_input;
 mod commands;
 mod crash;
 mod guests;
+mod idempotency;
 mod lambda;
 mod lambda_faults;
 mod lambda_rate;

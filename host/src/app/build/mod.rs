@@ -3,7 +3,7 @@
 
 pub mod backends;
 pub mod plugins;
-mod records;
+pub mod records;
 
 pub use backends::Backends;
 

@@ -11,9 +11,9 @@ use std::time::Duration;
 const APPLICATION: i32 = 0x6469_646d;
 /// The version of `TABLES`. A file of another one is refused.
 const VERSION: i32 = 1;
-/// How long to wait for another process's transaction. Shorter than a delete may be held up, so
+/// How long to wait for another process's transaction. Far shorter than a delete may be held up, so
 /// that the reason is told.
-const PATIENCE: Duration = Duration::from_millis(1_500);
+const PATIENCE: Duration = Duration::from_millis(700);
 /// The pause between two attempts at another process's lock. SQLite's own waits grow to 100 ms,
 /// which idles two busy processes half of the time.
 const NAP: Duration = Duration::from_micros(250);
