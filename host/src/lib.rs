@@ -11,6 +11,7 @@ pub mod config;
 pub mod error;
 pub mod executor;
 pub mod files;
+pub mod idempotency;
 pub mod intake;
 pub mod job;
 pub mod lease;

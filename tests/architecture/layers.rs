@@ -16,8 +16,16 @@ const LAYERS: &[(&[&str], bool)] = &[
     (&["scheduler"], false),
     (&["throttle"], true),
     (&["lease"], false),
-    (&["queue/local", "queue/sqs", "plugin/host"], false),
-    (&["queue", "plugin"], false),
+    (
+        &[
+            "queue/local",
+            "queue/sqs",
+            "idempotency/local",
+            "plugin/host",
+        ],
+        false,
+    ),
+    (&["queue", "idempotency", "plugin"], false),
     (&["message"], false),
     (&["telemetry"], false),
     (&["clock", "tasks", "backoff", "files", "aws"], false),
@@ -33,6 +41,7 @@ fn member(path: &str) -> String {
     let (first, second) = (parts.next().unwrap_or_default(), parts.next());
     match (first, second) {
         ("queue", Some(backend @ ("local" | "sqs"))) => format!("queue/{backend}"),
+        ("idempotency", Some("local")) => "idempotency/local".into(),
         // The port is `plugin` itself; what runs behind it is beside it.
         ("plugin", Some(part)) if !["Attempt", "Handler", "Reuse"].contains(&part) => {
             "plugin/host".into()

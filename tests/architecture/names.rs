@@ -14,7 +14,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("aws_smithy", &["aws/", "queue/sqs/"]),
     ("hyper_util", &["aws/", "admin/"]),
     ("axum", &["admin/"]),
-    ("rusqlite", &["queue/local/"]),
+    ("rusqlite", &["queue/local/", "idempotency/local/"]),
     ("notify::", &["queue/local/"]),
     ("redis::", &["queue/redis/"]),
     ("crossbeam", &["executor/pool/"]),
@@ -31,7 +31,10 @@ const HOMES: &[(&str, &[&str])] = &[
     ("clock_gettime", &["clock.rs"]),
     ("setrlimit", &["files.rs"]),
     // SQLite's busy handler is told to wait, on a thread of its own.
-    ("thread::sleep", &["queue/local/schema.rs"]),
+    (
+        "thread::sleep",
+        &["queue/local/schema.rs", "idempotency/local/schema.rs"],
+    ),
     ("process::exit", &["app/drain.rs"]),
 ];
 

@@ -7,6 +7,7 @@ mod crash;
 mod disk_full;
 mod faults;
 mod guests;
+mod idempotency;
 mod lambda;
 mod lambda_faults;
 mod lambda_rate;

@@ -73,6 +73,7 @@ impl Process {
                 }),
                 timeout: Duration::from_millis(scenario.route.timeout_ms),
             },
+            records: None,
         };
         let running = route::start(built, 0, &shared, spawner(sim.clone(), workers.clone()));
         sim.lock().lives[life].room = Some(running.board.lock().room().clone());

@@ -1,7 +1,7 @@
 //! What will hurt a run one day, found by looking at its real queues and functions: opens and asks,
 //! receives nothing, invokes nothing. What is seen is judged by pure functions.
 
-use super::build::Backends;
+use super::build::{Backends, records};
 use crate::aws::lambda::{Function, Lambda, LookError};
 use crate::config::problem::{Fault, Problem};
 use crate::config::{Code, Forward, Route, Settings};
@@ -79,6 +79,10 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
                 findings.extend(of_queue(route, &queue.name, opened.identity()));
             }
         }
+        findings.extend(records::words(settings, route).map(|says| {
+            let about = format!("idempotency of route {}", route.name);
+            Finding::new(Level::Ok, &about, says)
+        }));
     }
     let functions = functions(settings);
     if !functions.is_empty() {

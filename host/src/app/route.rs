@@ -6,6 +6,8 @@ use crate::clock;
 use crate::config::Route;
 use crate::executor::downstream::Downstream;
 use crate::executor::{Executor, Workers};
+use crate::idempotency::Records;
+use crate::idempotency::guard::Guard;
 use crate::intake::{Arrivals, Intake, Source};
 use crate::job::{Ending, Job};
 use crate::lease::book::SHORTEST_VISIBILITY;
@@ -72,12 +74,18 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
         route,
         queues,
         loaded,
+        records,
     } = built;
     let name = route.name.clone();
+    let guard = guard(&route, records, shared);
     let board = Arc::new(Board::new(Scheduler::new(rules(&route, &queues))));
     let settlements: Vec<Arc<Settlement>> = queues
         .iter()
-        .map(|queue| settlement(&route, queue, board.lock().room().clone(), shared))
+        .map(|queue| {
+            let room = board.lock().room().clone();
+            let settlement = settlement(&route, queue, room, shared);
+            Arc::new(settlement.guarded(guard.clone()))
+        })
         .collect();
     let mut outbox = Vec::new();
     let mut running = Group::new();
@@ -120,6 +128,7 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
             executor: executor.clone(),
         }),
         stop: shared.stop.clone(),
+        guard,
         counters: shared.counters.clone(),
         readiness: shared.readiness.clone(),
     };
@@ -172,24 +181,32 @@ fn rules(route: &Route, queues: &[Arc<dyn Queue>]) -> Rules {
     }
 }
 
-fn settlement(
-    route: &Route,
-    queue: &Arc<dyn Queue>,
-    room: Room,
-    shared: &Shared,
-) -> Arc<Settlement> {
+fn settlement(route: &Route, queue: &Arc<dyn Queue>, room: Room, shared: &Shared) -> Settlement {
     let policy = Policy {
         first: route.retry.first,
         most: route.retry.most,
         attempts: route.retry.attempts.map(std::num::NonZero::get),
         dead_letters: queue.identity().dead_letters,
     };
-    Arc::new(Settlement::new(
+    Settlement::new(
         queue.clone(),
         policy,
         room,
         shared.halt.clone(),
         shared.counters.clone(),
         shared.meter(queue),
-    ))
+    )
+}
+
+/// What keeps the route from doing twice what it remembers, if it is to.
+fn guard(route: &Route, records: Option<Arc<dyn Records>>, shared: &Shared) -> Option<Arc<Guard>> {
+    let (counters, readiness) = (shared.counters.clone(), shared.readiness.clone());
+    let guard = Guard::new(
+        records?,
+        route.idempotency?,
+        &route.name,
+        counters,
+        readiness,
+    );
+    Some(Arc::new(guard))
 }

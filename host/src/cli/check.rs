@@ -1,6 +1,7 @@
 //! `dispatcher check`: find every problem of a run without receiving anything.
 
 use super::{Typed, block_on, flags, output};
+use crate::app::build::records;
 use crate::error::Failure;
 use crate::telemetry::log;
 use crate::{app, config};
@@ -47,6 +48,9 @@ pub fn run(typed: Typed) -> Result<(), Failure> {
             route.name,
             queues.join(", ")
         ));
+        if let Some(words) = records::words(&settings, route) {
+            output::note(format!("ok: route {}: {words}", route.name));
+        }
     }
     Ok(())
 }

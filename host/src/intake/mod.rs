@@ -2,9 +2,11 @@
 //! Knows no other stage and no backend by name.
 
 pub mod group;
+mod recall;
 pub mod trouble;
 
 use crate::clock::{self, Moment};
+use crate::idempotency::guard::Guard;
 use crate::job::{Ending, Job, Outbox, hand_on};
 use crate::lease::Ledger;
 use crate::lease::book::Terms;
@@ -57,6 +59,8 @@ pub struct Intake {
     pub arrivals: Arc<dyn Arrivals>,
     /// Set when nothing more is to be asked for.
     pub stop: CancellationToken,
+    /// Knows what was done before, in other processes as well, where the route wants it.
+    pub guard: Option<Arc<Guard>>,
     /// What is counted.
     pub counters: Arc<Counters>,
     /// Red while a queue cannot be received from.
@@ -66,7 +70,10 @@ pub struct Intake {
 struct Answer {
     poll: Poll,
     called: Moment,
+    answered: Moment,
     received: Result<Received, QueueError>,
+    /// What of it was done before, by the route's guard; may be empty where that is nothing.
+    known: Vec<bool>,
 }
 
 impl Intake {
@@ -108,15 +115,25 @@ impl Intake {
             wait: poll.wait,
         };
         let stop = self.stop.clone();
+        let guard = self.guard.clone();
         self.counters.receive_calls.one();
         source.meter.calls.one();
         async move {
             let called = clock::now();
             let received = queue.receive(ask, &stop).await;
+            let answered = clock::now();
+            let known = match (guard, &received) {
+                (Some(guard), Ok(received)) => {
+                    recall::known(&guard, &received.messages, ask.visibility).await
+                }
+                _ => Vec::new(),
+            };
             Answer {
                 poll,
                 called,
+                answered,
                 received,
+                known,
             }
         }
     }
@@ -125,7 +142,9 @@ impl Intake {
         let Answer {
             mut poll,
             called,
+            answered,
             received,
+            known,
         } = answer;
         let lane = poll.lane;
         let visibility = self.sources[lane].visibility;
@@ -153,10 +172,10 @@ impl Intake {
                 self.measure(lane, &messages);
                 let taken = taken.unwrap_or_else(|| {
                     let waited = called + poll.wait;
-                    handed_out(called, waited, visibility, now)
+                    handed_out(called, waited, visibility, answered)
                 });
                 let jobs = self.jobs(&mut poll, taken, messages);
-                let jobs = self.sort_out(lane, jobs);
+                let jobs = self.sort_out(lane, jobs, &known);
                 self.board.lock().answered(poll, jobs, drained, now);
             }
         }
@@ -194,14 +213,16 @@ impl Intake {
     }
 
     /// Sends on what need not run, and what comes after the stop and is better given back.
-    fn sort_out(&self, lane: usize, jobs: Vec<Job>) -> Vec<Job> {
+    fn sort_out(&self, lane: usize, jobs: Vec<Job>, known: &[bool]) -> Vec<Job> {
         let stopping = self.stop.is_cancelled();
-        let ending = |job: &Job| {
+        let ending = |(at, job): (usize, &Job)| {
             let given_back = stopping && !job.last_chance;
-            let needless = self.arrivals.ending(lane, &job.message);
-            needless.or_else(|| given_back.then_some(Ending::Returned))
+            let done = known.get(at).is_some_and(|known| *known);
+            done.then_some(Ending::AlreadyDone)
+                .or_else(|| self.arrivals.ending(lane, &job.message))
+                .or_else(|| given_back.then_some(Ending::Returned))
         };
-        let mut endings: Vec<Option<Ending>> = jobs.iter().map(ending).collect();
+        let mut endings: Vec<Option<Ending>> = jobs.iter().enumerate().map(ending).collect();
         if self.board.lock().orders_groups(lane) {
             let groups = jobs.iter().map(|job| job.message.group.as_deref());
             in_group_order(&groups.collect::<Vec<_>>(), &mut endings);

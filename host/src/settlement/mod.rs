@@ -5,9 +5,11 @@
 pub mod batch;
 pub mod decide;
 pub mod memory;
+mod record;
 
 use crate::backoff;
 use crate::clock::{self, Moment};
+use crate::idempotency::guard::Guard;
 use crate::job::{Ending, Finished};
 use crate::lease::Claim;
 use crate::message::{Message, Mishap, Outcome, Verdict};
@@ -41,6 +43,8 @@ pub struct Settlement {
     halt: CancellationToken,
     counters: Arc<Counters>,
     meter: Arc<Meter>,
+    /// Remembers beyond the process what is done, where the route wants it.
+    guard: Option<Arc<Guard>>,
 }
 
 struct Item {
@@ -48,6 +52,8 @@ struct Item {
     outcome: Outcome,
     claim: Claim,
     tries: u32,
+    /// Done, and the guard has not remembered it yet.
+    unrecorded: bool,
     /// Its place in the room, if it kept it.
     seat: Option<Permit>,
 }
@@ -76,7 +82,13 @@ impl Settlement {
             halt,
             counters,
             meter,
+            guard: None,
         }
+    }
+
+    /// The same with a guard that is told what is done before the queue is.
+    pub fn guarded(self, guard: Option<Arc<Guard>>) -> Self {
+        Self { guard, ..self }
     }
 
     /// How a message ends that need not run: handled before, or out of attempts.
@@ -118,7 +130,7 @@ impl Settlement {
                     self.counters.settle_calls.one();
                     self.meter.calls.one();
                 }
-                calls.spawn(settle(self.queue.clone(), items));
+                calls.spawn(settle(self.queue.clone(), self.guard.clone(), items));
             }
             let due = batch.next_due().filter(|_| calls.len() < MOST_CALLS);
             tokio::select! {
@@ -128,8 +140,7 @@ impl Settlement {
                 next = finished.recv(), if open => match next {
                     None => open = false,
                     Some(finished) => {
-                        let crowded = calls.len() >= MOST_CALLS;
-                        self.admit(finished, crowded, &mut batch, &mut overtaken);
+                        self.admit(finished, &mut batch, &mut calls, &mut overtaken);
                     }
                 },
                 () = clock::sleep_until(due) => {}
@@ -141,8 +152,8 @@ impl Settlement {
     fn admit(
         &self,
         finished: Finished,
-        crowded: bool,
         batch: &mut Batcher<Item>,
+        calls: &mut Group<Answer>,
         overtaken: &mut Group<Item>,
     ) {
         let Finished {
@@ -151,7 +162,9 @@ impl Settlement {
             permit,
             ending,
         } = finished;
+        let crowded = calls.len() >= MOST_CALLS;
         let attempts = self.remember(&message, &ending);
+        let unrecorded = self.guard.is_some() && ending == Ending::Verdict(Verdict::Done);
         self.report(&message, &ending);
         let outcome = decide(&ending, attempts, &self.policy, fastrand::u64(..));
         let Some(outcome) = outcome else { return };
@@ -163,6 +176,9 @@ impl Settlement {
                 message_id = message.id,
                 "the lease was lost before the message was settled; the queue delivers it again"
             );
+            if let Some(guard) = self.guard.clone().filter(|_| unrecorded) {
+                calls.spawn(record::alone(guard, message));
+            }
             return;
         };
         self.count(&outcome, &ending);
@@ -171,6 +187,7 @@ impl Settlement {
             outcome,
             claim,
             tries: 0,
+            unrecorded,
             seat: crowded.then_some(permit),
         };
         // Only a release can be undone by an extension that overtakes it.
@@ -197,6 +214,9 @@ impl Settlement {
     }
 
     fn count(&self, outcome: &Outcome, ending: &Ending) {
+        if *ending == Ending::AlreadyDone {
+            self.counters.recognised.one();
+        }
         match (outcome, ending) {
             (Outcome::Delete, _) => self.counters.done.one(),
             (Outcome::DeadLetter(_), _) => {
@@ -335,12 +355,15 @@ fn in_time(items: Vec<Item>, now: Moment) -> Vec<Item> {
     items
 }
 
-async fn settle(queue: Arc<dyn Queue>, items: Vec<Item>) -> Answer {
+async fn settle(queue: Arc<dyn Queue>, guard: Option<Arc<Guard>>, mut items: Vec<Item>) -> Answer {
+    if let Some(guard) = guard {
+        record::together(&guard, &mut items).await;
+    }
     let mut claims = Vec::with_capacity(items.len());
     let mut told = Vec::with_capacity(items.len());
     for item in items {
         told.push((item.message, item.outcome));
-        claims.push((item.claim, item.tries, item.seat));
+        claims.push((item.claim, item.tries, item.unrecorded, item.seat));
     }
     let results = match told.is_empty() {
         true => Vec::new(),
@@ -349,13 +372,16 @@ async fn settle(queue: Arc<dyn Queue>, items: Vec<Item>) -> Answer {
     let items = told
         .into_iter()
         .zip(claims)
-        .map(|((message, outcome), (claim, tries, seat))| Item {
-            message,
-            outcome,
-            claim,
-            tries,
-            seat,
-        })
+        .map(
+            |((message, outcome), (claim, tries, unrecorded, seat))| Item {
+                message,
+                outcome,
+                claim,
+                tries,
+                unrecorded,
+                seat,
+            },
+        )
         .collect();
     Answer { items, results }
 }

@@ -68,6 +68,12 @@ pub struct Counters {
     pub returned: Counter,
     /// Messages held since their downstream was busy; each time counts.
     pub held: Counter,
+    /// Messages that were done before, came again and were deleted without running.
+    pub recognised: Counter,
+    /// Messages whose handler was done and whose ids the idempotency ledger has stored.
+    pub remembered: Counter,
+    /// Calls of the idempotency ledger that failed, or were not made since it did not answer.
+    pub idempotency_failures: Counter,
     /// Attempts begun.
     pub attempts: Counter,
     /// Attempts running now.
@@ -98,6 +104,9 @@ pub struct Snapshot {
     pub lost: u64,
     pub returned: u64,
     pub held: u64,
+    pub recognised: u64,
+    pub remembered: u64,
+    pub idempotency_failures: u64,
     pub attempts: u64,
     pub running: u64,
     pub receive_calls: u64,
@@ -118,6 +127,9 @@ impl Counters {
             lost: self.lost.get(),
             returned: self.returned.get(),
             held: self.held.get(),
+            recognised: self.recognised.get(),
+            remembered: self.remembered.get(),
+            idempotency_failures: self.idempotency_failures.get(),
             attempts: self.attempts.get(),
             running: self.running.get(),
             receive_calls: self.receive_calls.get(),

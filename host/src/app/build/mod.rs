@@ -3,11 +3,13 @@
 
 pub mod backends;
 pub mod plugins;
+pub mod records;
 
 pub use backends::Backends;
 
 use crate::config::problem::Problem;
 use crate::config::{Route, Settings};
+use crate::idempotency::Records;
 use crate::plugin::runtime::Spawn;
 use crate::queue::Queue;
 use crate::telemetry::counters::Counters;
@@ -22,6 +24,8 @@ pub struct Built {
     pub queues: Vec<Arc<dyn Queue>>,
     /// What handles its messages.
     pub loaded: Loaded,
+    /// Where it is remembered what is done, if the route wants that.
+    pub records: Option<Arc<dyn Records>>,
 }
 
 /// Opens every queue and loads every plugin of the settings, or says all that is wrong. `spawn` runs
@@ -37,6 +41,7 @@ pub async fn routes(
     for route in &settings.routes {
         opened.push(open_queues(&backends, route, &mut problems).await);
     }
+    let records = records::open(settings, &mut problems);
     let mut handlers = Vec::new();
     match Loader::start(settings, counters, spawn) {
         Ok(loader) => {
@@ -61,6 +66,7 @@ pub async fn routes(
                 route: route.clone(),
                 queues,
                 loaded: loaded?,
+                records: records.clone().filter(|_| route.idempotency.is_some()),
             })
         })
         .collect())

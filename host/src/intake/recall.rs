@@ -1,0 +1,15 @@
+//! Asks what of an answer was done before. Knows no store.
+
+use crate::idempotency::guard::Guard;
+use crate::message::Message;
+use std::time::Duration;
+
+/// Which of these messages of one queue, received with this visibility, were done before: in one
+/// lookup, before the answer to the poll is dealt with, so that what follows is decided at once.
+pub(super) async fn known(guard: &Guard, messages: &[Message], visibility: Duration) -> Vec<bool> {
+    let Some(first) = messages.first() else {
+        return Vec::new();
+    };
+    let ids: Vec<&str> = messages.iter().map(|message| message.id.as_str()).collect();
+    guard.known(&first.source, &ids, visibility).await
+}

@@ -1,0 +1,160 @@
+//! Settlement with a guard: what is written, before what, and what happens if it cannot be.
+
+use crate::clock;
+use crate::idempotency::guard::Guard;
+use crate::idempotency::samples::{Fake, Mood};
+use crate::job::{Ending, Job, samples};
+use crate::message::{Message, Outcome, Outgoing, Receipt, Verdict};
+use crate::queue::{Ask, Depth, Identity, ItemError, Queue, QueueError, Received};
+use crate::settlement::Settlement;
+use crate::settlement::decide::Policy;
+use crate::telemetry::counters::Counters;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::mpsc::unbounded_channel;
+use tokio_util::sync::CancellationToken;
+
+/// A queue whose first so many outcomes fail. Writes into the records' log.
+struct Told {
+    identity: Identity,
+    failing: Mutex<usize>,
+    records: Arc<Fake>,
+}
+
+#[async_trait::async_trait]
+impl Queue for Told {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {
+        let mut failing = self.failing.lock().unwrap();
+        let mut log = self.records.log.lock().unwrap();
+        items
+            .iter()
+            .map(|(message, outcome)| {
+                log.push(format!("{outcome:?} {}", message.id));
+                if *failing > 0 {
+                    // It may work meanwhile.
+                    *self.records.mood.lock().unwrap() = Mood::Well;
+                    *failing -= 1;
+                    return Err(ItemError::Passing("as a test wants".into()));
+                }
+                Ok(())
+            })
+            .collect()
+    }
+
+    async fn receive(&self, _: Ask, _: &CancellationToken) -> Result<Received, QueueError> {
+        unreachable!("settlement only settles")
+    }
+
+    async fn extend(&self, _: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {
+        unreachable!("settlement only settles")
+    }
+
+    async fn send(&self, _: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+        unreachable!("settlement only settles")
+    }
+
+    async fn depth(&self) -> Result<Depth, QueueError> {
+        unreachable!("settlement only settles")
+    }
+
+    async fn peek(&self, _: usize) -> Result<Vec<Message>, QueueError> {
+        unreachable!("settlement only settles")
+    }
+}
+
+fn identity() -> Identity {
+    Identity {
+        name: "local:test".into(),
+        source: "local:test".into(),
+        visibility: Duration::from_secs(30),
+        batch: 10,
+        longest_wait: Duration::ZERO,
+        proof_wait: Duration::ZERO,
+        ordered_groups: false,
+        dead_letters: false,
+        most_receives: None,
+    }
+}
+
+/// Settles these, the first outcomes failing, with a store in this mood. What was called, in order.
+async fn settled(jobs: Vec<(Job, Ending)>, failing: usize, mood: Mood) -> Vec<String> {
+    let records = Arc::<Fake>::default();
+    *records.mood.lock().unwrap() = mood;
+    let counters = Arc::<Counters>::default();
+    let ttl = Duration::from_secs(60);
+    let guard = Guard::new(records.clone(), ttl, "r", counters.clone(), Arc::default());
+    let queue = Told {
+        identity: identity(),
+        failing: Mutex::new(failing),
+        records: records.clone(),
+    };
+    let policy = Policy {
+        first: Duration::from_secs(1),
+        most: Duration::from_secs(1),
+        attempts: None,
+        dead_letters: false,
+    };
+    let room = crate::scheduler::room::Room::new(1);
+    let (halt, meter) = (CancellationToken::new(), Arc::default());
+    let settlement = Settlement::new(Arc::new(queue), policy, room, halt, counters, meter);
+    let (sender, finished) = unbounded_channel();
+    for (job, ending) in jobs {
+        sender.send(job.finish(ending)).unwrap();
+    }
+    drop(sender);
+    let settlement = settlement.guarded(Some(Arc::new(guard)));
+    Arc::new(settlement).run(finished).await;
+    let log = records.log.lock().unwrap();
+    log.clone()
+}
+
+fn done() -> Ending {
+    Ending::Verdict(Verdict::Done)
+}
+
+fn place(log: &[String], line: &str) -> usize {
+    let found = log.iter().position(|other| other == line);
+    found.unwrap_or_else(|| panic!("no `{line}` in {log:?}"))
+}
+
+#[tokio::test]
+async fn lesson_12_what_is_done_is_remembered_before_the_queue_is_told() {
+    let rejected = Ending::Verdict(Verdict::Reject("no".into()));
+    let jobs = vec![
+        (samples::job("done"), done()),
+        (samples::job("rejected"), rejected),
+        (samples::job("returned"), Ending::Returned),
+        (samples::job("again"), Ending::AlreadyDone),
+    ];
+    let log = settled(jobs, 0, Mood::Well).await;
+    let remembered = place(&log, "remember local:test done");
+    assert!(remembered < place(&log, "Delete done"), "{log:?}");
+    place(&log, "Delete again");
+    let writes = log.iter().filter(|line| line.starts_with("remember"));
+    assert_eq!(writes.count(), 1, "only what is done now: {log:?}");
+}
+
+#[tokio::test]
+async fn a_delete_that_is_tried_again_is_remembered_once() {
+    let log = settled(vec![(samples::job("m"), done())], 1, Mood::Well).await;
+    assert_eq!(log, ["remember local:test m", "Delete m", "Delete m"]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_remembered_is_deleted_all_the_same_and_tried_again_with_it() {
+    let log = settled(vec![(samples::job("m"), done())], 1, Mood::Failing).await;
+    let (remember, delete) = ("remember local:test m", "Delete m");
+    assert_eq!(log, [remember, delete, remember, delete]);
+}
+
+#[tokio::test]
+async fn what_is_done_is_remembered_though_its_lease_was_lost() {
+    let job = samples::job("m");
+    job.lease.check(clock::now() + Duration::from_secs(60));
+    let log = settled(vec![(job, done())], 0, Mood::Well).await;
+    assert_eq!(log, ["remember local:test m"]);
+}

@@ -1,0 +1,219 @@
+//! What is done is remembered beyond the process where `--idempotency` says so: a message whose
+//! delete failed is not run again, in whatever process and after whatever end.
+
+use crate::lambda_scene::admin;
+use crate::scene::{printed, prints, run};
+use dispatcher_tests::child::{Program, Running, Signal};
+use dispatcher_tests::http;
+use dispatcher_tests::proxy::Proxy;
+use dispatcher_tests::servers::MiniStack;
+use dispatcher_tests::sqs::Server;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+const AGAIN: &str = "handled before and delivered again";
+
+/// A queue whose messages are soon visible again, behind a proxy.
+struct Scene {
+    server: Server,
+    name: String,
+    url: String,
+    proxy: Proxy,
+}
+
+impl Scene {
+    async fn new(hint: &str, visibility: &str) -> Self {
+        let server = Server::at(&MiniStack::shared().url());
+        let name = Server::fresh_name(hint);
+        let attributes = [("VisibilityTimeout", visibility)];
+        let url = server.create(&name, &attributes).await;
+        let proxy = Proxy::before(MiniStack::shared().address());
+        Self {
+            server,
+            name,
+            url,
+            proxy,
+        }
+    }
+
+    fn program(&self, more: &[&str]) -> Program {
+        let arguments = [&["--queues", &self.name, "--poll-for", "1"], more].concat();
+        run("verdicts", &arguments).aws(&self.proxy.url())
+    }
+
+    fn no_delete_succeeds(&self) {
+        self.proxy
+            .answer_next(100_000, "DeleteMessageBatch", 500, "{}");
+    }
+
+    /// A message is handled, its delete fails and the process is killed. What the next one printed,
+    /// and whether it knew the message.
+    async fn killed_before_the_delete(&self, more: &[&str]) -> (Vec<String>, bool) {
+        self.no_delete_succeeds();
+        self.server
+            .send_many(&self.url, ["print:once".to_owned()])
+            .await;
+        let mut first = self.program(more).start();
+        self.proxy.wait_until_seen(1, "DeleteMessageBatch");
+        let data = killed(&mut first);
+        assert_eq!(prints(&first), ["once"]);
+        self.proxy.forget_answers();
+        let mut second = self.program(more).sharing(&data).start();
+        self.server.wait_until_empty(&self.url).await;
+        stop(&mut second);
+        (prints(&second), said_again(&second) > 0)
+    }
+}
+
+fn killed(running: &mut Running) -> Arc<TempDir> {
+    running.signal(Signal::KILL);
+    assert_eq!(running.wait_exit(), 137);
+    running.data().clone()
+}
+
+fn stop(running: &mut Running) {
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+}
+
+fn said_again(running: &Running) -> usize {
+    let text = running.text(dispatcher_tests::child::Stream::Err);
+    text.lines().filter(|line| line.contains(AGAIN)).count()
+}
+
+#[tokio::test]
+async fn lesson_12_what_is_done_is_not_run_again_after_a_kill() {
+    let scene = Scene::new("remembered", "3").await;
+    let more = ["--idempotency", "1h"];
+    let (printed, known) = scene.killed_before_the_delete(&more).await;
+    assert_eq!(printed, [""; 0]);
+    assert!(known);
+}
+
+#[tokio::test]
+async fn without_the_setting_it_is_run_again_after_a_kill() {
+    let scene = Scene::new("forgotten", "3").await;
+    let (printed, known) = scene.killed_before_the_delete(&[]).await;
+    assert_eq!(printed, ["once"]);
+    assert!(!known);
+}
+
+#[tokio::test]
+async fn what_is_remembered_is_forgotten_in_time() {
+    // It is visible again only when its record has expired.
+    let scene = Scene::new("expired", "3").await;
+    let more = ["--idempotency", "1s"];
+    let (printed, known) = scene.killed_before_the_delete(&more).await;
+    assert_eq!(printed, ["once"]);
+    assert!(!known);
+}
+
+#[tokio::test]
+async fn lesson_12_processes_that_share_a_folder_know_what_each_has_done() {
+    const MESSAGES: usize = 60;
+    let scene = Scene::new("shared", "2").await;
+    scene.no_delete_succeeds();
+    let bodies = (0..MESSAGES).map(|n| format!("print:{n}"));
+    scene.server.send_many(&scene.url, bodies).await;
+    let more = ["--idempotency", "1h", "--concurrency", "10"];
+    let mut one = scene.program(&more).start();
+    let mut two = scene.program(&more).sharing(one.data()).start();
+    // Either takes what the other has done, since neither can delete anything.
+    one.wait_for_lines(5, |line| line.contains(AGAIN));
+    two.wait_for_lines(5, |line| line.contains(AGAIN));
+    scene.proxy.forget_answers();
+    scene.server.wait_until_empty(&scene.url).await;
+    for running in [&mut one, &mut two] {
+        stop(running);
+    }
+    let mut handled = prints(&one);
+    handled.extend(prints(&two));
+    handled.sort();
+    assert_eq!(handled.len(), MESSAGES, "none twice: {handled:?}");
+    handled.dedup();
+    assert_eq!(handled.len(), MESSAGES);
+}
+
+/// A process that writes to the ledger's file and does not come to an end.
+struct Holder(Child);
+
+impl Holder {
+    fn of(data: &TempDir) -> Self {
+        let script = "import sqlite3, sys
+held = sqlite3.connect(sys.argv[1], isolation_level=None)
+held.execute('BEGIN IMMEDIATE')
+print('held', flush=True)
+sys.stdin.read()";
+        let mut child = Command::new("python3")
+            .args(["-c", script])
+            .arg(data.path().join("idempotency.db"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3 is there, as the tests need it");
+        let line = BufReader::new(child.stdout.take().expect("piped"))
+            .lines()
+            .next();
+        assert_eq!(line.expect("a line").expect("text"), "held");
+        Self(child)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn messages_flow_while_the_ledger_cannot_be_written() {
+    let scene = Scene::new("trouble", "30").await;
+    let more = ["--idempotency", "1h", "--admin", "127.0.0.1:0"];
+    let mut running = scene.program(&more).start();
+    let admin = admin(&running);
+    scene.proxy.wait_until_seen(1, "ReceiveMessage");
+    let holder = Holder::of(running.data());
+    for n in 0..3 {
+        let body = format!("print:{n}");
+        scene.server.send_many(&scene.url, [body]).await;
+        scene.server.wait_until_empty(&scene.url).await;
+    }
+    let said = running.wait_for_line(|line| line.contains("idempotency records of route"));
+    assert!(said.contains("locked"), "{said}");
+    let ready = http::wait_for_status(&format!("{admin}/readyz"), 503);
+    assert!(ready.body.contains("idempotency records"), "{ready:?}");
+    drop(holder);
+    scene
+        .server
+        .send_many(&scene.url, ["print:after".to_owned()])
+        .await;
+    running.wait_for_line(|line| line.contains("it works again"));
+    scene.server.wait_until_empty(&scene.url).await;
+    http::wait_for_status(&format!("{admin}/readyz"), 200);
+    let metrics = http::get(&format!("{admin}/metrics")).body;
+    let remembered = "\ndispatcher_remembered_total 1\n";
+    assert!(metrics.contains(remembered), "{metrics}");
+    stop(&mut running);
+    assert_eq!(prints(&running), ["0", "1", "2", "after"]);
+    running.wait_for_lines(4, printed);
+}
+
+#[test]
+fn check_and_doctor_say_where_the_ledger_is_and_for_whom() {
+    let plugin = crate::scene::guest("verdicts");
+    for command in ["check", "doctor"] {
+        let arguments = [command, "--plugin", &plugin, "--idempotency", "24h"];
+        let ended = Program::new(arguments).run();
+        assert_eq!(ended.code, 0, "{ended:?}");
+        let said = ended.stdout + &ended.stderr;
+        let line = said.lines().find(|line| line.contains("idempotency.db"));
+        let line = line.unwrap_or_else(|| panic!("no word of it: {said}"));
+        assert!(
+            line.contains("1day") && line.contains("no other machine"),
+            "{line}"
+        );
+    }
+}
