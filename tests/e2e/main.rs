@@ -11,6 +11,8 @@ mod lambda_scene;
 mod leases;
 mod metrics;
 mod moving;
+mod order;
+mod order_scene;
 mod priority;
 mod priority_many;
 mod quickstart;
