@@ -145,6 +145,7 @@ async fn take(queue: &LocalQueue, wait: Duration) -> Vec<dispatcher::message::Me
         max: BATCH,
         visibility: Duration::from_secs(60),
         wait,
+        newest_first: false,
     };
     queue
         .receive(ask, &CancellationToken::new())

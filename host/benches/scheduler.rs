@@ -6,7 +6,7 @@
 
 use dispatcher::clock::{self, Moment};
 use dispatcher::scheduler::lane::LaneRules;
-use dispatcher::scheduler::ready::Waiting;
+use dispatcher::scheduler::ready::{Sequence, Waiting};
 use dispatcher::scheduler::room::Permit;
 use dispatcher::scheduler::{Ended, Fate, Limits, Poll, Rules, Scheduler};
 use dispatcher::throttle::control::Showed;
@@ -62,6 +62,7 @@ impl Route {
             proof_wait: Duration::from_secs(1),
             sleep: Duration::ZERO,
             ordered_groups: groups > 0,
+            sequence: Sequence::Fifo,
         };
         let rules = Rules {
             lanes: vec![lane; lanes],

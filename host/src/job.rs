@@ -1,6 +1,7 @@
 //! A job: a message with its lease and its place in the room; and how it ended. What the stages
 //! hand to each other, so that none imports another.
 
+use crate::clock::{Moment, Timestamp};
 use crate::lease::Lease;
 use crate::message::{Message, Verdict};
 use crate::scheduler::ready::Waiting;
@@ -17,6 +18,10 @@ pub struct Job {
     pub lease: Lease,
     /// Its place in the room; given back when its outcome is on its way.
     pub permit: Permit,
+    /// When it was sent; where the backend does not tell, when it was received.
+    pub sent_at: Timestamp,
+    /// When it becomes too old to be started; never, if there is no such moment.
+    pub expires: Option<Moment>,
     /// How often in a row it was begun in vain, its downstream being busy.
     pub holds: u32,
     /// Whether its next delivery would be its last word: it is better finished than given back.
@@ -26,6 +31,14 @@ pub struct Job {
 impl Waiting for Job {
     fn group(&self) -> Option<&str> {
         self.message.group.as_deref()
+    }
+
+    fn sent_at(&self) -> Timestamp {
+        self.sent_at
+    }
+
+    fn expires(&self) -> Option<Moment> {
+        self.expires
     }
 }
 
@@ -53,6 +66,8 @@ pub enum Ending {
     Stopped(Duration),
     /// It was handled before and only its deletion is missing.
     AlreadyDone,
+    /// It was too old before it was started.
+    Shed,
     /// Its lease was lost while it ran.
     Lost,
 }
@@ -84,7 +99,7 @@ pub fn hand_on(outbox: &Outbox, lane: usize, job: Job, ending: Ending) {
 #[cfg(test)]
 pub mod samples {
     use super::Job;
-    use crate::clock;
+    use crate::clock::{self, Timestamp};
     use crate::lease::Ledger;
     use crate::lease::book::Terms;
     use crate::message::samples;
@@ -106,6 +121,8 @@ pub mod samples {
             message,
             lease,
             permit: Room::new(1).reserve(1),
+            sent_at: Timestamp::default(),
+            expires: None,
             holds: 0,
             last_chance: false,
         }

@@ -64,6 +64,15 @@ impl Backend {
         }
     }
 
+    /// Whether it can hand out the newest first.
+    pub fn can_choose(&self) -> bool {
+        match self {
+            Self::Local { .. } => true,
+            // Its protocol has no word for it.
+            Self::Sqs(_) => false,
+        }
+    }
+
     pub async fn plain(&self) -> Arc<dyn Queue> {
         self.open(Wanted::default()).await.queue
     }
@@ -112,6 +121,8 @@ fn open_local(store: &Store, wanted: Wanted) -> Opened {
 pub trait Handy {
     async fn send_all(&self, messages: &[Outgoing]) -> Vec<String>;
     async fn ask(&self, max: usize, visibility: Duration, wait: Duration) -> Received;
+    /// Receives so many at most, the newest first where the backend can.
+    async fn ask_newest(&self, max: usize) -> Vec<Message>;
     /// Receives one message, patiently.
     async fn next(&self, visibility: Duration) -> Message;
     /// Receives so many, in as many calls as it takes.
@@ -133,10 +144,22 @@ impl Handy for dyn Queue {
             max,
             visibility,
             wait,
+            newest_first: false,
         };
         self.receive(ask, &CancellationToken::new())
             .await
             .expect("an open queue answers")
+    }
+
+    async fn ask_newest(&self, max: usize) -> Vec<Message> {
+        let ask = Ask {
+            max,
+            visibility: LONG,
+            wait: PATIENT.min(self.identity().longest_wait),
+            newest_first: true,
+        };
+        let received = self.receive(ask, &CancellationToken::new()).await;
+        received.expect("an open queue answers").messages
     }
 
     async fn next(&self, visibility: Duration) -> Message {

@@ -120,6 +120,47 @@ pub async fn order_is_kept_where_it_is_promised(backend: &Backend) {
     assert_eq!(received, numbers);
 }
 
+pub async fn the_newest_come_first_where_that_can_be_asked_for(backend: &Backend) {
+    let wanted = Wanted {
+        ordered: true,
+        ..Wanted::default()
+    };
+    let groups = backend.open(wanted).await.queue;
+    groups
+        .send_all(&[grouped("g", "first"), grouped("g", "second")])
+        .await;
+    // No wish for the newest parts a group.
+    let first = groups.ask_newest(1).await;
+    assert_eq!(bodies(&first), ["first"]);
+    let queue = backend.plain().await;
+    let numbers: Vec<Outgoing> = (0..6).map(|n| plain(&n.to_string())).collect();
+    let sent: Vec<Outgoing> = numbers.iter().take(4).cloned().collect();
+    queue.send_all(&sent).await;
+    let mut received = queue.ask_newest(2).await;
+    queue.send_all(&numbers[4..]).await;
+    while received.len() < numbers.len() {
+        let more = queue.ask_newest(3).await;
+        assert!(!more.is_empty(), "all are received, whatever was asked");
+        received.extend(more);
+    }
+    if backend.can_choose() {
+        let order: Vec<&str> = received.iter().map(|message| &*message.body).collect();
+        assert_eq!(order, ["3", "2", "5", "4", "1", "0"]);
+    }
+    // One that comes back is as old as it was.
+    queue.send_all(&[plain("6")]).await;
+    let last = received.pop().expect("six were received");
+    let released = Outcome::Release(Duration::ZERO);
+    queue.settle_one(&last, released).await;
+    let mut again = queue.ask_newest(2).await;
+    while again.len() < 2 {
+        again.extend(queue.ask_newest(1).await);
+    }
+    if backend.can_choose() {
+        assert_eq!((&*again[0].body, &*again[1].body), ("6", &*last.body));
+    }
+}
+
 pub async fn a_group_waits_for_its_first_message(backend: &Backend) {
     let wanted = Wanted {
         ordered: true,

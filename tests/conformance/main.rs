@@ -33,6 +33,7 @@ macro_rules! conformance {
                 no_more_than_asked,
                 receives_are_counted,
                 order_is_kept_where_it_is_promised,
+                the_newest_come_first_where_that_can_be_asked_for,
                 a_group_waits_for_its_first_message,
                 a_delay_is_kept,
                 a_long_poll_wakes_on_a_send,

@@ -37,6 +37,7 @@ fn ask() -> Ask {
         max: 10,
         visibility: LONG,
         wait: Duration::ZERO,
+        newest_first: false,
     }
 }
 

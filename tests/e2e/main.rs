@@ -16,6 +16,8 @@ mod leases;
 mod metrics;
 mod moving;
 mod neighbours;
+mod order;
+mod order_scene;
 mod priority;
 mod priority_many;
 mod quickstart;

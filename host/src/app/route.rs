@@ -15,6 +15,7 @@ use crate::message::Message;
 use crate::queue::{Identity, Queue};
 use crate::scheduler::board::Board;
 use crate::scheduler::lane::LaneRules;
+use crate::scheduler::ready::Sequence;
 use crate::scheduler::room::Room;
 use crate::scheduler::{Limits, Rules, Scheduler};
 use crate::settlement::Settlement;
@@ -116,6 +117,8 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
             .max(SHORTEST_VISIBILITY),
         queue: queue.clone(),
         place: place + at,
+        newest_first: route.sequence == Sequence::Lifo,
+        max_age: route.shedding.map(|shedding| shedding.max_age),
         meter: shared.meter(queue),
     };
     let intake = Intake {
@@ -168,6 +171,7 @@ fn rules(route: &Route, queues: &[Arc<dyn Queue>]) -> Rules {
         proof_wait: identity.proof_wait,
         sleep: route.sleep,
         ordered_groups: identity.ordered_groups,
+        sequence: route.sequence,
     };
     Rules {
         lanes: queues.iter().map(|queue| lane(queue.identity())).collect(),
@@ -187,6 +191,7 @@ fn settlement(route: &Route, queue: &Arc<dyn Queue>, room: Room, shared: &Shared
         most: route.retry.most,
         attempts: route.retry.attempts.map(std::num::NonZero::get),
         dead_letters: queue.identity().dead_letters,
+        shedding: route.shedding,
     };
     Settlement::new(
         queue.clone(),

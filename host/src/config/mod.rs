@@ -19,6 +19,7 @@ use crate::queue::name::QueueName;
 use crate::scheduler::Limits;
 use crate::scheduler::lane::LaneLimits;
 use crate::scheduler::ready::Sequence;
+pub use crate::settlement::decide::{Shed, Shedding};
 pub use crate::telemetry::log::LogFormat;
 use flags::Flags;
 use problem::Problem;
@@ -145,25 +146,6 @@ impl WeightedQueue {
             attempts: self.concurrency,
         }
     }
-}
-
-/// What happens to messages that are too old.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shedding {
-    /// Sent longer ago than this, 1 s to a year.
-    pub max_age: Duration,
-    /// What becomes of them.
-    pub shed: Shed,
-}
-
-/// What becomes of a message that is too old.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Shed {
-    /// It goes to the dead letters.
-    #[default]
-    DeadLetter,
-    /// It is deleted.
-    Drop,
 }
 
 /// When a message comes back.

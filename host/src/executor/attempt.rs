@@ -1,7 +1,7 @@
 //! One attempt: the handler runs until it answers, its time is up, its leases are lost, or the
 //! process must end. A panic is an answer too.
 
-use crate::clock;
+use crate::clock::{self, Moment, Timestamp};
 use crate::job::{Ending, Job};
 use crate::lease::Lease;
 use crate::message::{Message, Mishap, Verdict};
@@ -70,6 +70,8 @@ pub async fn attempt(
         kept.push(Kept {
             lease: job.lease,
             permit: job.permit,
+            sent_at: job.sent_at,
+            expires: job.expires,
             holds: job.holds,
             last_chance: job.last_chance,
         });
@@ -104,6 +106,8 @@ pub async fn attempt(
 struct Kept {
     lease: Lease,
     permit: Permit,
+    sent_at: Timestamp,
+    expires: Option<Moment>,
     holds: u32,
     last_chance: bool,
 }
@@ -114,6 +118,8 @@ impl Kept {
             message,
             lease: self.lease,
             permit: self.permit,
+            sent_at: self.sent_at,
+            expires: self.expires,
             holds: self.holds,
             last_chance: self.last_chance,
         }

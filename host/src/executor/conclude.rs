@@ -32,7 +32,7 @@ pub struct Pause {
 /// What became of a message, as its group's order is concerned.
 pub fn fate(ending: &Ending) -> Fate {
     match ending {
-        Ending::Verdict(Verdict::Done) | Ending::AlreadyDone => Fate::Done,
+        Ending::Verdict(Verdict::Done) | Ending::AlreadyDone | Ending::Shed => Fate::Done,
         Ending::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => Fate::Kept,
         _ => Fate::Failed,
     }
@@ -51,6 +51,7 @@ pub fn showed<'a>(endings: impl Iterator<Item = &'a Ending>) -> Showed {
         | Ending::Returned
         | Ending::Stopped(_)
         | Ending::AlreadyDone
+        | Ending::Shed
         | Ending::Lost => Showed::Nothing,
         Ending::Verdict(_) => Showed::Open,
     };

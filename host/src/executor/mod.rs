@@ -75,10 +75,15 @@ impl Workers {
 }
 
 impl Executor {
-    /// Starts as many workers as there is work for. To be called whenever jobs arrived or may
-    /// start, or a queue turned out to be empty.
+    /// Sheds what is too old by now, and starts as many workers as there is work for. To be called
+    /// whenever jobs arrived or may start, or a queue turned out to be empty.
     pub fn hire(self: &Arc<Self>) {
-        let hired = self.board.lock().hire(clock::now());
+        let now = clock::now();
+        let (expired, hired) = {
+            let mut scheduler = self.board.lock();
+            (scheduler.expired(now), scheduler.hire(now))
+        };
+        self.shed(expired);
         for _ in 0..hired {
             self.workers.run(self.clone().work(), || {
                 // The pool is closed only once nothing runs or waits any more.
@@ -102,6 +107,12 @@ impl Executor {
         }
     }
 
+    fn shed(&self, expired: Vec<(usize, Job)>) {
+        for (lane, job) in expired {
+            hand_on(&self.outbox, lane, job, Ending::Shed);
+        }
+    }
+
     async fn work(self: Arc<Self>) {
         let mut hire = Hire {
             board: self.board.clone(),
@@ -109,7 +120,12 @@ impl Executor {
         };
         // What waits at the halt is given back by whoever set it.
         while !self.halt.is_cancelled() {
-            let next = self.board.lock().next_jobs(clock::now());
+            let now = clock::now();
+            let (expired, next) = {
+                let mut scheduler = self.board.lock();
+                (scheduler.expired(now), scheduler.next_jobs(now))
+            };
+            self.shed(expired);
             let Some(Start { lane, jobs, replan }) = next else {
                 hire.ended = true;
                 return;
@@ -179,9 +195,11 @@ impl Executor {
                     meter.throttled.one();
                     continue;
                 }
-                Ending::Returned | Ending::Stopped(_) | Ending::AlreadyDone | Ending::Lost => {
-                    continue;
-                }
+                Ending::Returned
+                | Ending::Stopped(_)
+                | Ending::AlreadyDone
+                | Ending::Shed
+                | Ending::Lost => continue,
             }
             meter.took(took);
         }

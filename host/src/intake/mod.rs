@@ -5,7 +5,7 @@ pub mod group;
 mod recall;
 pub mod trouble;
 
-use crate::clock::{self, Moment};
+use crate::clock::{self, Moment, Timestamp};
 use crate::idempotency::guard::Guard;
 use crate::job::{Ending, Job, Outbox, hand_on};
 use crate::lease::Ledger;
@@ -31,6 +31,10 @@ pub struct Source {
     pub place: usize,
     /// How long what is received stays invisible.
     pub visibility: Duration,
+    /// Whether it is asked for the newest messages.
+    pub newest_first: bool,
+    /// What was sent longer ago is too old to be started.
+    pub max_age: Option<Duration>,
     /// What is measured of it.
     pub meter: Arc<Meter>,
 }
@@ -113,6 +117,7 @@ impl Intake {
             max: poll.max,
             visibility: source.visibility,
             wait: poll.wait,
+            newest_first: source.newest_first,
         };
         let stop = self.stop.clone();
         let guard = self.guard.clone();
@@ -200,10 +205,14 @@ impl Intake {
             visibility: source.visibility,
         });
         let leases = self.ledger.open(terms);
+        let (now, today) = (clock::now(), clock::today());
+        let expires = |(sent, max_age): (Timestamp, Duration)| now + (sent + max_age).since(today);
         let seated = messages.into_iter().zip(leases);
         seated
             .map(|(message, lease)| Job {
                 last_chance: self.arrivals.prefers_finishing(poll.lane, &message),
+                sent_at: message.sent_at.unwrap_or(today),
+                expires: message.sent_at.zip(source.max_age).map(expires),
                 message,
                 lease,
                 permit: poll.seat(),
@@ -215,11 +224,14 @@ impl Intake {
     /// Sends on what need not run, and what comes after the stop and is better given back.
     fn sort_out(&self, lane: usize, jobs: Vec<Job>, known: &[bool]) -> Vec<Job> {
         let stopping = self.stop.is_cancelled();
+        let now = clock::now();
         let ending = |(at, job): (usize, &Job)| {
             let given_back = stopping && !job.last_chance;
             let done = known.get(at).is_some_and(|known| *known);
+            let too_old = job.expires.is_some_and(|at| at <= now);
             done.then_some(Ending::AlreadyDone)
                 .or_else(|| self.arrivals.ending(lane, &job.message))
+                .or_else(|| too_old.then_some(Ending::Shed))
                 .or_else(|| given_back.then_some(Ending::Returned))
         };
         let mut endings: Vec<Option<Ending>> = jobs.iter().enumerate().map(ending).collect();
@@ -251,8 +263,8 @@ fn in_group_order(groups: &[Option<&str>], endings: &mut [Option<Ending>]) {
     for (group, ending) in groups.iter().zip(endings) {
         let Some(group) = group else { continue };
         match ending {
-            // It is done, whoever is ahead of it.
-            Some(Ending::AlreadyDone) => {}
+            // It is never run, whoever is ahead of it, and holds up nothing behind it.
+            Some(Ending::AlreadyDone | Ending::Shed) => {}
             _ if stopped.contains(group) => *ending = Some(Ending::Returned),
             Some(_) => stopped.push(group),
             None => {}

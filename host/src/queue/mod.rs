@@ -52,12 +52,16 @@ pub struct Ask {
     pub visibility: Duration,
     /// How long to wait for the first message; at most `Identity::longest_wait`.
     pub wait: Duration,
+    /// Whether to hand out first what was sent last, of all that can be received, and not what
+    /// the queue would give by itself. What must be in order within its group stays so. A backend
+    /// that cannot choose does as it always does: SQS.
+    pub newest_first: bool,
 }
 
 /// The answer to an `Ask`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Received {
-    /// In the queue's order.
+    /// In the queue's order, or the newest first where that was asked for and can be done.
     pub messages: Vec<Message>,
     /// The backend has looked everywhere and held nothing more that could be received.
     pub drained: bool,

@@ -22,6 +22,7 @@ fn scheduler(lanes: usize) -> Scheduler<Grouped> {
         proof_wait: Duration::from_secs(1),
         sleep: Duration::ZERO,
         ordered_groups: true,
+        sequence: ready::Sequence::Fifo,
     };
     Scheduler::new(Rules {
         lanes: vec![lane; lanes],

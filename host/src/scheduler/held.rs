@@ -1,5 +1,6 @@
 //! Jobs that were begun in vain, since their downstream was busy, and wait for another try. Pure.
 
+use super::ready::Waiting;
 use crate::clock::Moment;
 use std::collections::BTreeMap;
 
@@ -10,6 +11,8 @@ pub struct Held<J> {
     waiting: BTreeMap<(Moment, u64), Batch<J>>,
     count: usize,
     numbered: u64,
+    /// When the first becomes too old, or would have that has left.
+    expires: Option<Moment>,
 }
 
 #[derive(Debug)]
@@ -24,11 +27,12 @@ impl<J> Default for Held<J> {
             waiting: BTreeMap::new(),
             count: 0,
             numbered: 0,
+            expires: None,
         }
     }
 }
 
-impl<J> Held<J> {
+impl<J: Waiting> Held<J> {
     /// How many are held.
     pub fn len(&self) -> usize {
         self.count
@@ -44,6 +48,8 @@ impl<J> Held<J> {
         self.numbered += 1;
         self.count += jobs.len();
         let key = (until.max(not_before), self.numbered);
+        let expires = jobs.iter().filter_map(Waiting::expires);
+        self.expires = self.expires.into_iter().chain(expires).min();
         self.waiting.insert(key, Batch { jobs, not_before });
     }
 
@@ -65,6 +71,7 @@ impl<J> Held<J> {
     fn take(&mut self, key: (Moment, u64)) -> Option<Vec<J>> {
         let jobs = self.waiting.remove(&key)?.jobs;
         self.count -= jobs.len();
+        self.forget_ages();
         Some(jobs)
     }
 
@@ -73,11 +80,33 @@ impl<J> Held<J> {
         self.waiting.first_key_value().map(|((until, _), _)| *until)
     }
 
+    /// When the first becomes too old; perhaps earlier.
+    pub fn expires(&self) -> Option<Moment> {
+        self.expires
+    }
+
+    /// Takes out what is too old.
+    pub fn expired(&mut self, now: Moment) -> Vec<J> {
+        if self.expires.is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        let out = self.extract(|job| job.expires().is_some_and(|at| at <= now));
+        let left = self.waiting.values().flat_map(|batch| &batch.jobs);
+        self.expires = left.filter_map(Waiting::expires).min();
+        out
+    }
+
     /// Whether one is such.
     pub fn any(&self, which: impl Fn(&J) -> bool) -> bool {
         self.waiting
             .values()
             .any(|batch| batch.jobs.iter().any(&which))
+    }
+
+    fn forget_ages(&mut self) {
+        if self.count == 0 {
+            self.expires = None;
+        }
     }
 
     /// Takes out what is chosen, asked in the order in which the jobs are due.
@@ -92,6 +121,7 @@ impl<J> Held<J> {
         }
         self.waiting.retain(|_, batch| !batch.jobs.is_empty());
         self.count -= out.len();
+        self.forget_ages();
         out
     }
 }
@@ -100,6 +130,17 @@ impl<J> Held<J> {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    impl Waiting for u64 {
+        fn group(&self) -> Option<&str> {
+            None
+        }
+
+        /// At its own number of milliseconds.
+        fn expires(&self) -> Option<Moment> {
+            Some(at(*self))
+        }
+    }
 
     fn at(ms: u64) -> Moment {
         Moment::from_boot(Duration::from_millis(ms))
@@ -126,5 +167,21 @@ mod tests {
         held.push(vec![1, 2], at(0), at(100));
         assert_eq!(held.extract(|n| *n == 1), [1]);
         assert_eq!((held.len(), held.take_due(at(100))), (1, Some(vec![2])));
+    }
+
+    #[test]
+    fn what_is_held_becomes_too_old_at_its_time() {
+        let mut held = Held::default();
+        held.push(vec![70, 30], at(0), at(900));
+        held.push(vec![50], at(0), at(800));
+        assert_eq!(
+            (held.expires(), held.expired(at(29))),
+            (Some(at(30)), vec![])
+        );
+        assert_eq!(held.expired(at(60)), [50, 30]);
+        assert_eq!((held.expires(), held.len()), (Some(at(70)), 1));
+        assert_eq!(held.take_due(at(900)), Some(vec![70]));
+        assert!(held.expired(at(999)).is_empty());
+        assert_eq!(held.expires(), None);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::Poll;
 use super::held::Held;
-use super::ready::{Gather, Ready, Waiting};
+use super::ready::{Gather, Ready, Sequence, Waiting};
 use super::room::Room;
 use crate::clock::Moment;
 use crate::throttle::bucket::Bucket;
@@ -34,6 +34,8 @@ pub struct LaneRules {
     pub sleep: Duration,
     /// Whether messages of a group run in order, one attempt at a time.
     pub ordered_groups: bool,
+    /// Which of its waiting messages goes first.
+    pub sequence: Sequence,
 }
 
 /// What may change about a queue while it runs: limits of its own, besides the route's.
@@ -87,7 +89,7 @@ pub(super) struct Lane<J> {
 impl<J: Waiting> Lane<J> {
     pub fn new(rules: LaneRules, limits: LaneLimits, gather: Gather) -> Self {
         Self {
-            ready: Ready::new(rules.ordered_groups, gather),
+            ready: Ready::new(rules.ordered_groups, rules.sequence, gather),
             held: Held::default(),
             rules,
             knowledge: Knowledge::Unknown,
@@ -170,7 +172,18 @@ impl<J: Waiting> Lane<J> {
             .into_iter()
             .flatten()
             .filter(|at| *at > now)
+            .chain(self.ready.expires())
+            .chain(self.held.expires())
             .min()
+    }
+
+    /// Takes out what has become too old before it was started, or while it was held.
+    pub fn expired(&mut self, now: Moment) -> Vec<J> {
+        let mut out = self.ready.expired(now);
+        let held = self.held.expired(now);
+        self.free_groups(&held);
+        out.extend(held);
+        out
     }
 
     /// Lets what was held and is due start again.
@@ -198,13 +211,18 @@ impl<J: Waiting> Lane<J> {
         };
         let held = self.held.extract(chosen);
         let waiting = self.ready.extract(chosen);
+        self.free_groups(&held);
+        held.into_iter().chain(waiting).collect()
+    }
+
+    /// What follows these, which are held no longer, may start.
+    fn free_groups(&mut self, held: &[J]) {
         for group in held.iter().filter_map(Waiting::group) {
-            // What is still held of it, being earlier, frees it when it is resumed.
+            // What is still held of it frees it when it is resumed.
             if !self.held.any(|job| job.group() == Some(group)) {
                 self.ready.freed(group);
             }
         }
-        held.into_iter().chain(waiting).collect()
     }
 
     /// Whether the queue must be taken to hold messages: only a long poll's answer says it is

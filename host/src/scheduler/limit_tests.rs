@@ -27,6 +27,7 @@ fn scheduler(lanes: usize, attempts: usize, batch: usize, first: LaneLimits) -> 
         proof_wait: Duration::from_secs(1),
         sleep: Duration::ZERO,
         ordered_groups: false,
+        sequence: ready::Sequence::Fifo,
     };
     Scheduler::new(Rules {
         lanes: vec![lane; lanes],

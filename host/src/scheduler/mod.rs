@@ -4,6 +4,7 @@
 pub mod board;
 mod held;
 pub mod lane;
+mod line;
 mod plan;
 pub mod priority;
 pub mod ready;
@@ -166,9 +167,7 @@ impl<J: Waiting> Scheduler<J> {
             self.order
                 .refund(poll.lane, poll.max.saturating_sub(jobs.len()));
         }
-        for job in jobs {
-            lane.ready.push(job, now);
-        }
+        lane.ready.arrive(jobs, now);
     }
 
     /// A poll failed; the queue rests for `rest`.
@@ -198,7 +197,20 @@ impl<J: Waiting> Scheduler<J> {
             .collect()
     }
 
-    /// When `plan` or `hire` may have more to say though nothing happened.
+    /// Takes out what has become too old before it was started, each with its queue. To be asked
+    /// before `hire` and `next_jobs`, which would start it.
+    #[must_use = "what is too old must be settled"]
+    pub fn expired(&mut self, now: Moment) -> Vec<(usize, J)> {
+        let lanes = self.lanes.iter_mut().enumerate();
+        lanes
+            .flat_map(|(index, lane)| {
+                let out = lane.expired(now).into_iter();
+                out.map(move |job| (index, job))
+            })
+            .collect()
+    }
+
+    /// When `plan`, `expired` or `hire` may have more to say though nothing happened.
     pub fn next_attention(&self, now: Moment) -> Option<Moment> {
         let gathered = self
             .gathering_since
@@ -230,7 +242,10 @@ impl<J: Waiting> Scheduler<J> {
 }
 
 #[cfg(test)]
+mod age_tests;
+#[cfg(test)]
 mod group_tests;
+#[cfg(test)]
 #[cfg(test)]
 mod limit_tests;
 #[cfg(test)]

@@ -1,13 +1,24 @@
 //! What one queue has waiting, and which groups are busy. Pure, told `now`.
 
-use crate::clock::Moment;
-use std::collections::{HashSet, VecDeque};
+use super::line::{Entry, Line};
+use crate::clock::{Moment, Timestamp};
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// Something that waits to be run.
 pub trait Waiting {
     /// The group it must be kept in order with.
     fn group(&self) -> Option<&str>;
+
+    /// When it was sent or, where nobody tells, received first.
+    fn sent_at(&self) -> Timestamp {
+        Timestamp::default()
+    }
+
+    /// When it becomes too old to be started; never, if there is no such moment.
+    fn expires(&self) -> Option<Moment> {
+        None
+    }
 }
 
 /// Which of the waiting jobs goes first.
@@ -32,25 +43,18 @@ pub struct Gather {
 /// The waiting jobs of one queue.
 #[derive(Debug)]
 pub struct Ready<J> {
-    waiting: VecDeque<Entry<J>>,
+    waiting: Line<J>,
     /// Groups with a job under way; empty unless the queue orders its groups.
     busy: HashSet<String>,
     ordered: bool,
     gather: Gather,
 }
 
-#[derive(Debug)]
-struct Entry<J> {
-    job: J,
-    /// Since when it waits for company; `None` if it waits for none.
-    since: Option<Moment>,
-}
-
 impl<J: Waiting> Ready<J> {
     /// `ordered`: jobs of one group run in order, never two attempts at a time.
-    pub fn new(ordered: bool, gather: Gather) -> Self {
+    pub fn new(ordered: bool, sequence: Sequence, gather: Gather) -> Self {
         Self {
-            waiting: VecDeque::new(),
+            waiting: Line::new(sequence, ordered),
             busy: HashSet::new(),
             ordered,
             gather,
@@ -67,21 +71,18 @@ impl<J: Waiting> Ready<J> {
         self.gather.window = window;
     }
 
-    /// Adds a job behind the others.
-    pub fn push(&mut self, job: J, now: Moment) {
-        let since = Some(now);
-        self.waiting.push_back(Entry { job, since });
+    /// Adds jobs that came together, in their queue's order: behind the others, or by their age.
+    pub fn arrive(&mut self, jobs: Vec<J>, now: Moment) {
+        self.waiting.arrive(jobs, now);
     }
 
-    /// Puts jobs that have been under way before all others, in their order. They have waited for
-    /// company before, and their groups are free for them.
+    /// Puts jobs that have been under way before all others, in their order, or by their age. They
+    /// have waited for company before, and their groups are free for them.
     pub fn resume(&mut self, jobs: Vec<J>) {
-        for job in jobs.into_iter().rev() {
-            if let Some(group) = job.group() {
-                self.busy.remove(group);
-            }
-            self.waiting.push_front(Entry { job, since: None });
+        for group in jobs.iter().filter_map(Waiting::group) {
+            self.busy.remove(group);
         }
+        self.waiting.resume(jobs);
     }
 
     /// How many wait, startable or not.
@@ -96,55 +97,39 @@ impl<J: Waiting> Ready<J> {
 
     /// Whether `take` would give something that needs no more company.
     pub fn startable(&self, now: Moment) -> bool {
-        let mut free = self.free();
-        let Some(first) = free.next() else {
+        let Some(since) = self.waits_since() else {
             return false;
         };
         let full = self.gather.full;
-        let company = || free.take(full.saturating_sub(1)).count();
         let waited = |since| since + self.gather.window <= now;
-        first.since.is_none_or(waited) || company() + 1 >= full
+        since.is_none_or(waited) || self.free().take(full).count() >= full
     }
 
     /// When what waits for company stops waiting.
     pub fn due(&self) -> Option<Moment> {
+        Some(self.waits_since()?? + self.gather.window)
+    }
+
+    /// Since when the one waits for company that is to wait no longer first; `None` if none may
+    /// start. Where the newest goes first, the one that has waited longest decides for it.
+    fn waits_since(&self) -> Option<Option<Moment>> {
         let first = self.free().next()?;
-        Some(first.since? + self.gather.window)
+        Some(self.waiting.longest_wait().unwrap_or(first.since))
     }
 
     /// What may start, but for company, in order.
     fn free(&self) -> impl Iterator<Item = &Entry<J>> {
-        self.waiting.iter().filter(|entry| self.may_start(entry))
-    }
-
-    fn may_start(&self, entry: &Entry<J>) -> bool {
-        !self.ordered
-            || entry
-                .job
-                .group()
-                .is_none_or(|group| !self.busy.contains(group))
+        let entries = self.waiting.iter();
+        entries.filter(|entry| is_free(&self.busy, &entry.job))
     }
 
     /// The next jobs to run together, at most `max`, those of a group in their order. Their groups
     /// are busy until `freed` or resumed.
     pub fn take(&mut self, max: usize) -> Vec<J> {
         if !self.ordered {
-            let taken = self.waiting.drain(..max.min(self.waiting.len()));
-            return taken.map(|entry| entry.job).collect();
+            return self.waiting.take(max);
         }
-        let mut taken = Vec::new();
-        let mut at = 0;
-        while taken.len() < max && at < self.waiting.len() {
-            if !self.may_start(&self.waiting[at]) {
-                at += 1;
-                continue;
-            }
-            let entry = self
-                .waiting
-                .remove(at)
-                .expect("the index is below the length");
-            taken.push(entry.job);
-        }
+        let taken = self.waiting.take_where(max, |job| is_free(&self.busy, job));
         let groups = taken.iter().filter_map(|job| job.group());
         self.busy.extend(groups.map(str::to_owned));
         taken
@@ -166,12 +151,23 @@ impl<J: Waiting> Ready<J> {
 
     /// Takes all that wait out, for instance to release them.
     pub fn extract(&mut self, which: impl Fn(&J) -> bool) -> Vec<J> {
-        let (out, kept): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.waiting)
-            .into_iter()
-            .partition(|entry| which(&entry.job));
-        self.waiting = kept;
-        out.into_iter().map(|entry| entry.job).collect()
+        self.waiting.extract(which)
     }
+
+    /// When the first of those that wait becomes too old.
+    pub fn expires(&self) -> Option<Moment> {
+        self.waiting.expires()
+    }
+
+    /// Takes out what is too old. What waits behind it in its group is as free as before.
+    #[must_use = "what is too old must be settled"]
+    pub fn expired(&mut self, now: Moment) -> Vec<J> {
+        self.waiting.expired(now)
+    }
+}
+
+fn is_free<J: Waiting>(busy: &HashSet<String>, job: &J) -> bool {
+    job.group().is_none_or(|group| !busy.contains(group))
 }
 
 #[cfg(test)]
@@ -197,9 +193,9 @@ mod tests {
     }
 
     fn ready(jobs: &[(u32, Option<&'static str>)]) -> Ready<Job> {
-        let mut ready = Ready::new(true, ALONE);
+        let mut ready = Ready::new(true, Sequence::Fifo, ALONE);
         for (n, group) in jobs {
-            ready.push(Job(*n, *group), at(0));
+            ready.arrive(vec![Job(*n, *group)], at(0));
         }
         ready
     }
@@ -249,7 +245,7 @@ mod tests {
             full: 2,
             window: Duration::from_secs(300),
         };
-        let mut ready = Ready::new(false, gather);
+        let mut ready = Ready::new(false, Sequence::Fifo, gather);
         ready.resume(vec![Job(1, None)]);
         assert!(ready.startable(at(0)));
     }
@@ -260,12 +256,12 @@ mod tests {
             full: 3,
             window: Duration::from_millis(100),
         };
-        let mut ready = Ready::new(false, gather);
-        ready.push(Job(1, None), at(10));
-        ready.push(Job(2, None), at(50));
+        let mut ready = Ready::new(false, Sequence::Fifo, gather);
+        ready.arrive(vec![Job(1, None)], at(10));
+        ready.arrive(vec![Job(2, None)], at(50));
         assert!(!ready.startable(at(109)) && ready.startable(at(110)));
         assert_eq!(ready.due(), Some(at(110)));
-        ready.push(Job(3, None), at(60));
+        ready.arrive(vec![Job(3, None)], at(60));
         assert!(ready.startable(at(60)), "it is full");
         assert_eq!(ready.take(3).len(), 3);
         assert_eq!(ready.due(), None);

@@ -31,6 +31,7 @@ fn lane(batch: usize) -> LaneRules {
         proof_wait: Duration::from_secs(1),
         sleep: Duration::ZERO,
         ordered_groups: false,
+        sequence: ready::Sequence::Fifo,
     }
 }
 
@@ -112,14 +113,13 @@ impl World {
             self.woken = true;
             let lane = poll.lane;
             let count = poll.max.min(self.queues[lane].len());
-            let numbers: Vec<u64> = self.queues[lane].drain(..count).collect();
             // A short poll proves nothing.
             let drained = count < poll.max && !poll.wait.is_zero();
             let held = |number| Held {
                 item: Item { lane, number },
                 _seat: poll.seat(),
             };
-            let jobs = numbers.into_iter().map(held).collect();
+            let jobs = self.queues[lane].drain(..count).map(held).collect();
             self.scheduler.answered(poll, jobs, drained, self.now);
         }
     }

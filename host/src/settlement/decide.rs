@@ -6,6 +6,25 @@ use crate::message::{Outcome, Verdict};
 use crate::queue::VISIBILITY_CEILING;
 use std::time::Duration;
 
+/// What happens to messages that are too old.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shedding {
+    /// Sent longer ago than this, 1 s to a year.
+    pub max_age: Duration,
+    /// What becomes of them.
+    pub shed: Shed,
+}
+
+/// What becomes of a message that is too old.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shed {
+    /// It goes to the dead letters.
+    #[default]
+    DeadLetter,
+    /// It is deleted.
+    Drop,
+}
+
 /// A route's policy on one of its queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
@@ -17,6 +36,8 @@ pub struct Policy {
     pub attempts: Option<u32>,
     /// Whether the queue has somewhere to put dead letters.
     pub dead_letters: bool,
+    /// What is too old, if anything ever is.
+    pub shedding: Option<Shedding>,
 }
 
 impl Policy {
@@ -24,6 +45,16 @@ impl Policy {
     fn exhausted(&self, made: u32) -> Option<u32> {
         self.attempts
             .filter(|&attempts| self.dead_letters && made >= attempts)
+    }
+
+    /// What becomes of a message that is too old; `None` if it has nowhere to go.
+    fn shed(&self) -> Option<Outcome> {
+        let Shedding { max_age, shed } = self.shedding?;
+        let why = || format!("older than {}", humantime::format_duration(max_age));
+        match shed {
+            Shed::Drop => Some(Outcome::Delete),
+            Shed::DeadLetter => self.dead_letters.then(|| Outcome::DeadLetter(why())),
+        }
     }
 
     /// Whether giving back a message that is at its attempt number `attempt` would make its next
@@ -56,6 +87,7 @@ pub fn decide(ending: &Ending, attempt: u32, policy: &Policy, random: u64) -> Op
         }
         Ending::Stopped(left) => Some(Outcome::Release((*left).min(VISIBILITY_CEILING))),
         Ending::AlreadyDone | Ending::Verdict(Verdict::Done) => Some(Outcome::Delete),
+        Ending::Shed => Some(policy.shed().unwrap_or_else(|| Outcome::Release(pause()))),
         Ending::Verdict(Verdict::Reject(why)) if policy.dead_letters => {
             Some(Outcome::DeadLetter(why.clone()))
         }
@@ -84,6 +116,7 @@ mod tests {
             most: Duration::from_secs(900),
             attempts,
             dead_letters,
+            shedding: None,
         }
     }
 
@@ -99,6 +132,7 @@ mod tests {
             Just(Ending::Lost),
             Just(Ending::Returned),
             Just(Ending::AlreadyDone),
+            Just(Ending::Shed),
             Just(Ending::Verdict(Verdict::Done)),
             Just(Ending::Verdict(Verdict::Reject("no".into()))),
             prop::option::of(0_u64..100_000).prop_map(|ms| retry(ms.map(Duration::from_millis))),
@@ -107,15 +141,45 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_what_is_done_is_deleted(ending in any_ending(), count in 1_u32..50, attempts in prop::option::of(1_u32..20), dead: bool, random: u64) {
-            let outcome = decide(&ending, count, &policy(attempts, dead), random);
-            let done = matches!(ending, Ending::AlreadyDone | Ending::Verdict(Verdict::Done));
+        fn only_what_is_done_or_to_be_dropped_is_deleted(ending in any_ending(), count in 1_u32..50, attempts in prop::option::of(1_u32..20), dead: bool, shedding in any_shedding(), random: u64) {
+            let policy = Policy { shedding, ..policy(attempts, dead) };
+            let outcome = decide(&ending, count, &policy, random);
+            let drops = shedding.is_some_and(|shedding| shedding.shed == Shed::Drop);
+            let done = matches!(ending, Ending::AlreadyDone | Ending::Verdict(Verdict::Done))
+                || (ending == Ending::Shed && drops);
             prop_assert_eq!(outcome == Some(Outcome::Delete), done);
             prop_assert_eq!(outcome.is_none(), ending == Ending::Lost);
             if !dead {
                 prop_assert!(!matches!(outcome, Some(Outcome::DeadLetter(_))));
             }
         }
+    }
+
+    fn any_shedding() -> impl Strategy<Value = Option<Shedding>> {
+        let shed = prop_oneof![Just(Shed::DeadLetter), Just(Shed::Drop)];
+        let max_age = Duration::from_secs(600);
+        prop::option::of(shed.prop_map(move |shed| Shedding { max_age, shed }))
+    }
+
+    #[test]
+    fn what_is_too_old_goes_where_the_route_says() {
+        let old = |shed, dead_letters| {
+            let max_age = Duration::from_secs(600);
+            let policy = Policy {
+                shedding: Some(Shedding { max_age, shed }),
+                ..policy(None, dead_letters)
+            };
+            decide(&Ending::Shed, 1, &policy, 0)
+        };
+        let letter = Outcome::DeadLetter("older than 10m".into());
+        assert_eq!(old(Shed::DeadLetter, true), Some(letter));
+        assert_eq!(old(Shed::Drop, true), Some(Outcome::Delete));
+        let released = Some(Outcome::Release(Duration::ZERO));
+        assert_eq!(
+            old(Shed::DeadLetter, false),
+            released,
+            "never deleted in silence"
+        );
     }
 
     #[test]

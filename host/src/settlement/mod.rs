@@ -6,6 +6,7 @@ pub mod batch;
 pub mod decide;
 pub mod memory;
 mod record;
+mod sheds;
 
 use crate::backoff;
 use crate::clock::{self, Moment};
@@ -21,6 +22,7 @@ use crate::telemetry::metrics::meter::Meter;
 use batch::Batcher;
 use decide::{Policy, decide};
 use memory::Memory;
+use sheds::Sheds;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -40,6 +42,7 @@ pub struct Settlement {
     policy: Policy,
     room: Room,
     memory: Mutex<Memory>,
+    sheds: Mutex<Sheds>,
     halt: CancellationToken,
     counters: Arc<Counters>,
     meter: Arc<Meter>,
@@ -73,12 +76,12 @@ impl Settlement {
         counters: Arc<Counters>,
         meter: Arc<Meter>,
     ) -> Self {
-        let memory = Mutex::default();
         Self {
             queue,
             policy,
             room,
-            memory,
+            memory: Mutex::default(),
+            sheds: Mutex::default(),
             halt,
             counters,
             meter,
@@ -182,6 +185,10 @@ impl Settlement {
             return;
         };
         self.count(&outcome, &ending);
+        if (&outcome, &ending) == (&Outcome::Delete, &Ending::Shed) {
+            // What is to be buried is not remembered: it would be deleted instead.
+            self.memory().handled(&message.id);
+        }
         let item = Item {
             message,
             outcome,
@@ -208,7 +215,11 @@ impl Settlement {
         match ending {
             Ending::Verdict(Verdict::Done) => memory.handled(&message.id),
             Ending::Returned => memory.given_back(&message.id),
-            Ending::Verdict(_) | Ending::Stopped(_) | Ending::AlreadyDone | Ending::Lost => {}
+            Ending::Verdict(_)
+            | Ending::Stopped(_)
+            | Ending::AlreadyDone
+            | Ending::Shed
+            | Ending::Lost => {}
         }
         attempts
     }
@@ -217,7 +228,12 @@ impl Settlement {
         if *ending == Ending::AlreadyDone {
             self.counters.recognised.one();
         }
+        if *ending == Ending::Shed {
+            self.counters.shed.one();
+            self.meter.shed.one();
+        }
         match (outcome, ending) {
+            (Outcome::Delete, Ending::Shed) => {}
             (Outcome::Delete, _) => self.counters.done.one(),
             (Outcome::DeadLetter(_), _) => {
                 self.counters.dead.one();
@@ -279,6 +295,18 @@ impl Settlement {
                     receive_count,
                     "the lease was lost, so the attempt was stopped; the queue delivers the message again"
                 );
+            }
+            Ending::Shed => {
+                tracing::debug!(queue, message_id = id, receive_count, "too old: shed");
+                let now = clock::now();
+                let mut sheds = self.sheds.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(messages) = sheds.one(now) {
+                    tracing::warn!(
+                        queue,
+                        messages,
+                        "too old and shed, since this was said last"
+                    );
+                }
             }
             Ending::AlreadyDone => {
                 tracing::info!(

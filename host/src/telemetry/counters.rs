@@ -62,6 +62,8 @@ pub struct Counters {
     pub retried: Counter,
     /// Messages on their way to a dead-letter queue.
     pub dead: Counter,
+    /// Messages that were too old to be started: deleted, or among the dead as well.
+    pub shed: Counter,
     /// Leases that ran out under a running attempt.
     pub lost: Counter,
     /// Messages released unhandled because the program stops.
@@ -101,6 +103,7 @@ pub struct Snapshot {
     pub done: u64,
     pub retried: u64,
     pub dead: u64,
+    pub shed: u64,
     pub lost: u64,
     pub returned: u64,
     pub held: u64,
@@ -124,6 +127,7 @@ impl Counters {
             done: self.done.get(),
             retried: self.retried.get(),
             dead: self.dead.get(),
+            shed: self.shed.get(),
             lost: self.lost.get(),
             returned: self.returned.get(),
             held: self.held.get(),

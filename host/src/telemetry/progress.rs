@@ -74,12 +74,16 @@ fn line(counts: &Snapshot, per_second: f64) -> String {
         done,
         retried,
         dead,
+        shed,
         lost,
         ..
     } = counts;
     let mut line = format!(
         "{per_second:.0} msg/s · {running} in flight · {done} done · {retried} retried · {dead} dead"
     );
+    if *shed > 0 {
+        let _ = write!(line, " · {shed} shed");
+    }
     if *lost > 0 {
         let _ = write!(line, " · {lost} lost");
     }
@@ -138,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_leases_show_only_when_there_are_some() {
+    fn what_is_rare_shows_only_when_there_is_some() {
         let mut counts = Snapshot {
             done: 7,
             running: 2,
@@ -148,7 +152,7 @@ mod tests {
             line(&counts, 1.4),
             "1 msg/s · 2 in flight · 7 done · 0 retried · 0 dead"
         );
-        counts.lost = 1;
-        assert!(line(&counts, 1.4).ends_with("0 dead · 1 lost"));
+        (counts.shed, counts.lost) = (3, 1);
+        assert!(line(&counts, 1.4).ends_with("0 dead · 3 shed · 1 lost"));
     }
 }

@@ -14,7 +14,7 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// A count by queue: its name, what it is, and how it is read.
 type Count = (&'static str, &'static str, fn(&Totals) -> u64);
 
-const COUNTS: [Count; 7] = [
+const COUNTS: [Count; 8] = [
     (
         "received",
         "Messages received, redeliveries included.",
@@ -31,6 +31,11 @@ const COUNTS: [Count; 7] = [
         "dead",
         "Messages on their way to a dead-letter queue.",
         |of| of.dead,
+    ),
+    (
+        "shed",
+        "Messages that were too old to be started: deleted, or among the dead as well.",
+        |of| of.shed,
     ),
     (
         "lost",

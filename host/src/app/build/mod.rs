@@ -8,7 +8,7 @@ pub mod records;
 pub use backends::Backends;
 
 use crate::config::problem::Problem;
-use crate::config::{Route, Settings};
+use crate::config::{Route, Settings, Shed};
 use crate::idempotency::Records;
 use crate::plugin::runtime::Spawn;
 use crate::queue::Queue;
@@ -56,6 +56,8 @@ pub async fn routes(
         .zip(&opened)
         .filter(|(route, queues)| is_endless(route, queues));
     problems.extend(endless.map(|(route, _)| needs_dead_letters(route)));
+    let routes = settings.routes.iter().zip(&opened);
+    problems.extend(routes.flat_map(|(route, queues)| buries_nowhere(route, queues)));
     if !problems.is_empty() {
         return Err(problems);
     }
@@ -98,4 +100,24 @@ fn needs_dead_letters(route: &Route) -> Problem {
     let found = "a limit of attempts without a dead-letter queue, where it can have no effect";
     let problem = Problem::new(&route.at, found, "a dead-letter queue as well");
     problem.hint("or leave the limit to the queue's own redrive policy")
+}
+
+/// The queues of a route whose old messages are to become dead letters, and cannot.
+fn buries_nowhere<'a>(
+    route: &'a Route,
+    queues: &'a [Arc<dyn Queue>],
+) -> impl Iterator<Item = Problem> + 'a {
+    let buries = route
+        .shedding
+        .is_some_and(|shedding| shedding.shed == Shed::DeadLetter);
+    let queues = queues.iter().map(|queue| queue.identity());
+    let without = queues.filter(move |queue| buries && !queue.dead_letters);
+    without.map(|queue| {
+        let found = format!(
+            "a max-age, and `{}` has no dead-letter queue for what is older",
+            queue.name
+        );
+        let problem = Problem::new(&route.at, found, "a dead-letter queue as well");
+        problem.hint("or `shed = \"drop\"`, which deletes what is too old")
+    })
 }

@@ -1,8 +1,8 @@
 //! Tests of the core on a database in memory, with a clock of their own.
 
-use super::deliver::{GROUP_HAS, NEXT_DUE, READ, next_due, receive, send};
+use super::deliver::{GROUP_HAS, NEXT_DUE, READ, READ_NEWEST, next_due, receive, send};
 use super::look::{DEPTH, depth, names, peek, queue_id};
-use super::schema::in_memory;
+use super::schema::{in_memory, index_by_age};
 use super::settle::{Answer, MOVED, Origin, PROMOTE, extend, settle};
 use super::turn::{Delivery, Turn};
 use crate::clock::Timestamp;
@@ -60,6 +60,7 @@ impl World {
             max,
             visibility,
             wait: Duration::ZERO,
+            newest_first: false,
         };
         let received = receive(&mut self.turn(), self.origin.id, "local:q", ask).unwrap();
         assert_eq!(received.drained, received.messages.len() < max);
@@ -295,6 +296,7 @@ fn depth_is_exact_and_peek_touches_nothing() {
 #[test]
 fn every_step_is_led_by_its_index() {
     let connection = in_memory();
+    index_by_age(&connection).unwrap();
     let first = "COVERING INDEX ready (queue=? AND head=?)";
     let group = "COVERING INDEX groups (queue=? AND message_group=?)";
     let row = "INTEGER PRIMARY KEY (rowid=?)";
@@ -303,6 +305,7 @@ fn every_step_is_led_by_its_index() {
             READ,
             vec!["INDEX ready (queue=? AND head=? AND visible_at<?)", row],
         ),
+        (READ_NEWEST, vec!["INDEX newest (queue=? AND head=?)", row]),
         (NEXT_DUE, vec![first]),
         (GROUP_HAS, vec![group]),
         (PROMOTE, vec![row, "SCALAR", group]),

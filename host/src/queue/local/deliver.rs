@@ -1,6 +1,7 @@
 //! The way in and out of a queue: send and receive, as pure steps on a connection that are told
 //! `now`. Knows no threads and no transactions.
 
+use super::schema;
 use super::turn::{Delivery, QueueId, Turn, date, millis};
 use crate::clock::Timestamp;
 use crate::message::{Attribute, Message, Outgoing, Receipt};
@@ -17,6 +18,14 @@ pub const READ: &str = "SELECT e.seq, p.id, p.body, p.attributes, e.receive_coun
      FROM entries e CROSS JOIN payloads p ON p.seq = e.seq
      WHERE e.queue = ?1 AND e.head = ?2 AND e.visible_at <= ?3
      ORDER BY e.visible_at, e.seq LIMIT ?4";
+/// The same, what was sent last first. Walks past what is newer and cannot be received: what is
+/// being handled, and what is delayed.
+pub const READ_NEWEST: &str =
+    "SELECT e.seq, p.id, p.body, p.attributes, e.receive_count, e.sent_at,
+            e.first_received_at, e.message_group
+     FROM entries e INDEXED BY newest CROSS JOIN payloads p ON p.seq = e.seq
+     WHERE e.queue = ?1 AND e.head = ?2 AND e.visible_at <= ?3
+     ORDER BY e.sent_at DESC, e.seq DESC LIMIT ?4";
 /// When the first of them becomes visible.
 pub const NEXT_DUE: &str =
     "SELECT visible_at FROM entries WHERE queue = ?1 AND head = 1 ORDER BY visible_at LIMIT 1";
@@ -112,15 +121,21 @@ pub fn insert(
     Ok(())
 }
 
-/// Takes up to `ask.max` messages. Order: of becoming visible, then of sending. `wait` is the
-/// caller's affair.
+/// Takes up to `ask.max` messages. Order: of becoming visible, then of sending; or by age, as
+/// `ask.newest_first` says. `wait` is the caller's affair.
 pub fn receive(
     turn: &mut Turn<'_>,
     queue: QueueId,
     name: &str,
     ask: Ask,
 ) -> rusqlite::Result<Received> {
-    let mut messages = read(turn, queue, name, true, ask.max)?;
+    let mut messages = match ask.newest_first {
+        false => read(turn, queue, name, true, ask.max)?,
+        true => {
+            schema::index_by_age(turn.connection)?;
+            read_by(READ_NEWEST, turn, queue, name, true, ask.max)?
+        }
+    };
     let mut take = turn.connection.prepare_cached(
         "UPDATE entries SET in_flight = 1, visible_at = ?2, receive_count = ?3, received_at = ?4,
                             first_received_at = COALESCE(first_received_at, ?4)
@@ -155,8 +170,19 @@ pub fn read(
     head: bool,
     max: usize,
 ) -> rusqlite::Result<Vec<(i64, Message)>> {
+    read_by(READ, turn, queue, name, head, max)
+}
+
+fn read_by(
+    sql: &str,
+    turn: &Turn<'_>,
+    queue: QueueId,
+    name: &str,
+    head: bool,
+    max: usize,
+) -> rusqlite::Result<Vec<(i64, Message)>> {
     turn.connection
-        .prepare_cached(READ)?
+        .prepare_cached(sql)?
         .query_map(
             params![
                 queue,

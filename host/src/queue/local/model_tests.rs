@@ -9,6 +9,7 @@ use crate::clock::Timestamp;
 use crate::message::{Outcome, Outgoing};
 use crate::queue::{Ask, Depth, ItemError, VISIBILITY_CEILING};
 use proptest::prelude::*;
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -91,7 +92,11 @@ impl Model {
     }
 
     fn receive(&mut self, queue: usize, ask: Ask) -> Vec<(String, u32, Handed)> {
-        let ready = self.ready(queue);
+        let mut ready = self.ready(queue);
+        if ask.newest_first {
+            let rows = &self.queues[queue];
+            ready.sort_by_key(|at| Reverse((rows[*at].sent_at, *at)));
+        }
         let now = self.now;
         let take = |at: usize| {
             let row = &mut self.queues[queue][at];
@@ -207,6 +212,7 @@ enum Step {
         queue: usize,
         max: usize,
         visibility: u64,
+        newest_first: bool,
     },
     Extend {
         pick: prop::sample::Index,
@@ -232,8 +238,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         4 => (0..2_usize, prop::option::of(0..3_u8), delay)
             .prop_map(|(queue, group, delay)| Step::Send { queue, group, delay }),
-        4 => (0..2_usize, 1..5_usize, 0..40_u64)
-            .prop_map(|(queue, max, visibility)| Step::Receive { queue, max, visibility }),
+        4 => (0..2_usize, 1..5_usize, 0..40_u64, any::<bool>()).prop_map(
+            |(queue, max, visibility, newest_first)| Step::Receive {
+                queue, max, visibility, newest_first
+            }
+        ),
         2 => (pick.clone(), hours).prop_map(|(pick, more)| Step::Extend { pick, more }),
         4 => (pick, outcome).prop_map(|(pick, outcome)| Step::Settle { pick, outcome }),
         3 => prop_oneof![6 => 0..30_i64, 1 => -20..0_i64, 1 => 43_180..43_220_i64]
@@ -258,7 +267,9 @@ fn received(
     let mut handed = Vec::new();
     for (at, (message, (id, count, hand))) in got.messages.iter().zip(wanted).enumerate() {
         prop_assert_eq!((&message.id, message.receive_count), (&id, count));
-        prop_assert_eq!(&peeked[at].id, &id);
+        if !ask.newest_first {
+            prop_assert_eq!(&peeked[at].id, &id);
+        }
         handed.push((hand, Delivery::parse(&message.receipt).unwrap()));
     }
     Ok(handed)
@@ -296,11 +307,13 @@ fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 queue,
                 max,
                 visibility,
+                newest_first,
             } => {
                 let ask = Ask {
                     max,
                     visibility: Duration::from_secs(visibility),
                     wait: Duration::ZERO,
+                    newest_first,
                 };
                 handed.extend(received(&mut turn, &mut model, &origins, queue, ask)?);
             }

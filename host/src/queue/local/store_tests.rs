@@ -22,6 +22,7 @@ fn ask(max: usize, wait: Duration) -> Ask {
         max,
         visibility: 30 * SECOND,
         wait,
+        newest_first: false,
     }
 }
 

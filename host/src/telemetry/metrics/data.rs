@@ -43,6 +43,7 @@ pub fn metrics(interval: &Interval) -> Vec<Metric> {
         count("Messages", counts.received),
         count("Failures", counts.failed),
         count("Throttles", counts.throttled),
+        count("Shed", counts.shed),
         count("InFlight", interval.in_flight),
     ];
     for (name, samples) in [("Duration", &counts.duration), ("Age", &counts.age)] {
@@ -86,7 +87,10 @@ mod tests {
             .iter()
             .map(|metric| metric.name)
             .collect();
-        assert_eq!(names, ["Messages", "Failures", "Throttles", "InFlight"]);
+        assert_eq!(
+            names,
+            ["Messages", "Failures", "Throttles", "Shed", "InFlight"]
+        );
     }
 
     #[test]

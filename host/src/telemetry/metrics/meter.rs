@@ -50,6 +50,8 @@ pub struct Meter {
     pub throttled: Counter,
     /// Messages on their way to a dead-letter queue.
     pub dead: Counter,
+    /// Messages that were too old to be started: deleted, or among the dead as well.
+    pub shed: Counter,
     /// Leases that ran out under a running attempt.
     pub lost: Counter,
     /// Calls to receive, settle and extend.
@@ -104,6 +106,7 @@ impl Meter {
             failed: self.failed.get(),
             throttled: self.throttled.get(),
             dead: self.dead.get(),
+            shed: self.shed.get(),
             lost: self.lost.get(),
             calls: self.calls.get(),
             duration: self.duration.samples(),
@@ -148,6 +151,7 @@ pub struct Totals {
     pub failed: u64,
     pub throttled: u64,
     pub dead: u64,
+    pub shed: u64,
     pub lost: u64,
     pub calls: u64,
     /// How long each message's attempt took.
@@ -164,6 +168,7 @@ impl Totals {
             failed: self.failed - earlier.failed,
             throttled: self.throttled - earlier.throttled,
             dead: self.dead - earlier.dead,
+            shed: self.shed - earlier.shed,
             lost: self.lost - earlier.lost,
             calls: self.calls - earlier.calls,
             duration: self.duration.since(&earlier.duration),
@@ -178,6 +183,7 @@ impl Totals {
         self.failed += other.failed;
         self.throttled += other.throttled;
         self.dead += other.dead;
+        self.shed += other.shed;
         self.lost += other.lost;
         self.calls += other.calls;
         self.duration.add(&other.duration);

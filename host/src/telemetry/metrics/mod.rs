@@ -6,6 +6,7 @@
 //! | `Messages` | Count | messages received |
 //! | `Failures` | Count | messages whose attempt failed |
 //! | `Throttles` | Count | messages that had to wait for what stands behind the handler |
+//! | `Shed` | Count | messages that were too old to be started |
 //! | `Duration` | Milliseconds | how long a message's attempt took |
 //! | `Age` | Milliseconds | how long ago a message had been sent when it was received |
 //! | `InFlight` | Count | the most messages that were in flight at once |

@@ -1,0 +1,290 @@
+//! The order of what waits against a list that is sorted anew each time.
+
+use super::*;
+use crate::clock::Timestamp;
+use proptest::prelude::*;
+use std::cmp::Reverse;
+use std::time::Duration;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Job {
+    number: usize,
+    sent_ms: u64,
+    group: Option<&'static str>,
+    expires_ms: Option<u64>,
+}
+
+impl Waiting for Job {
+    fn group(&self) -> Option<&str> {
+        self.group
+    }
+
+    fn sent_at(&self) -> Timestamp {
+        Timestamp(self.sent_ms)
+    }
+
+    fn expires(&self) -> Option<Moment> {
+        self.expires_ms.map(at)
+    }
+}
+
+fn at(ms: u64) -> Moment {
+    Moment::from_boot(Duration::from_millis(ms))
+}
+
+fn job(number: usize, sent_ms: u64, group: Option<&'static str>) -> Job {
+    Job {
+        number,
+        sent_ms,
+        group,
+        expires_ms: None,
+    }
+}
+
+fn numbers(jobs: &[Job]) -> Vec<usize> {
+    jobs.iter().map(|job| job.number).collect()
+}
+
+fn lifo() -> Line<Job> {
+    Line::new(Sequence::Lifo, true)
+}
+
+#[test]
+fn what_was_sent_last_goes_first_and_what_came_later_before_its_equals() {
+    let mut line = lifo();
+    line.arrive(vec![job(1, 10, None), job(2, 30, None)], at(0));
+    line.arrive(vec![job(3, 20, None), job(4, 30, None)], at(1));
+    line.arrive(vec![job(5, 30, None)], at(2));
+    assert_eq!(numbers(&line.take(2)), [5, 4]);
+    assert_eq!(numbers(&line.take(9)), [2, 3, 1]);
+}
+
+#[test]
+fn within_one_answer_the_queue_knows_best() {
+    let mut line = lifo();
+    line.arrive(
+        vec![job(1, 10, None), job(2, 10, None), job(3, 10, None)],
+        at(0),
+    );
+    assert_eq!(numbers(&line.take(9)), [1, 2, 3]);
+}
+
+#[test]
+fn what_is_resumed_is_as_old_as_it_was() {
+    let mut line = lifo();
+    line.arrive(vec![job(1, 10, None), job(2, 20, None)], at(0));
+    let taken = line.take(9);
+    line.arrive(vec![job(3, 15, None), job(4, 10, None)], at(1));
+    line.resume(taken);
+    assert_eq!(
+        line.longest_wait(),
+        Some(None),
+        "it has waited for company before"
+    );
+    assert_eq!(numbers(&line.take(9)), [2, 3, 1, 4]);
+}
+
+#[test]
+fn age_does_not_part_a_group() {
+    let mut line = lifo();
+    line.arrive(
+        vec![
+            job(1, 10, Some("a")),
+            job(2, 30, None),
+            job(3, 40, Some("a")),
+        ],
+        at(0),
+    );
+    let first = line.take_where(1, |job| job.number == 1);
+    line.arrive(vec![job(4, 50, Some("a")), job(5, 35, None)], at(1));
+    // What was behind the first keeps the place that it took, and lets nothing of its group pass.
+    assert_eq!(numbers(&line.take(1)), [5]);
+    line.arrive(vec![job(6, 60, Some("a"))], at(2));
+    line.resume(first);
+    assert_eq!(numbers(&line.take(9)), [2, 1, 3, 4, 6]);
+    line.arrive(vec![job(7, 1, Some("a")), job(8, 2, None)], at(3));
+    assert_eq!(
+        numbers(&line.take(9)),
+        [8, 7],
+        "nothing of the group is left"
+    );
+}
+
+/// What a line may be asked for.
+#[derive(Debug, Clone)]
+enum Step {
+    /// How long ago each was sent, how long from now it is too old, and its group.
+    Arrive(Vec<(u64, Option<u64>, Option<&'static str>)>),
+    Take(usize),
+    /// Puts what was taken last back.
+    Resume,
+    /// Takes out all of a remainder by 3.
+    Extract(usize),
+    Pass(u64),
+    Expire,
+}
+
+fn steps(groups: bool) -> impl Strategy<Value = Vec<Step>> {
+    let group = match groups {
+        true => prop::sample::select(vec![None, Some("a"), Some("b")]).boxed(),
+        false => Just(None).boxed(),
+    };
+    let one = (0..50_u64, prop::option::of(0..60_u64), group);
+    let step = prop_oneof![
+        4 => prop::collection::vec(one, 1..5).prop_map(Step::Arrive),
+        4 => (1..4_usize).prop_map(Step::Take),
+        1 => Just(Step::Resume),
+        1 => (0..3_usize).prop_map(Step::Extract),
+        2 => (0..30_u64).prop_map(Step::Pass),
+        2 => Just(Step::Expire),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+/// A list in order, and the keys by which it is kept so.
+struct Model {
+    sequence: Sequence,
+    /// With what sorts each: its age, and when it came.
+    waiting: Vec<((Reverse<u64>, i64), Job)>,
+    first: i64,
+    last: i64,
+}
+
+impl Model {
+    fn add(&mut self, jobs: Vec<Job>, in_front: bool) {
+        let count = i64::try_from(jobs.len()).unwrap();
+        let number = match in_front {
+            true => self.first - count,
+            false => self.last,
+        };
+        self.first = self.first.min(number);
+        self.last = self.last.max(number + count);
+        for (number, job) in (number..).zip(jobs) {
+            let age = match self.sequence {
+                Sequence::Fifo => 0,
+                Sequence::Lifo => job.sent_ms,
+            };
+            self.waiting.push(((Reverse(age), number), job));
+        }
+        self.waiting.sort_by_key(|(key, _)| *key);
+    }
+
+    fn take(&mut self, max: usize, which: impl Fn(&Job) -> bool) -> Vec<Job> {
+        let mut out = Vec::new();
+        self.waiting.retain(|(_, job)| {
+            let taken = out.len() < max && which(job);
+            if taken {
+                out.push(job.clone());
+            }
+            !taken
+        });
+        out
+    }
+}
+
+fn check(sequence: Sequence, steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let mut line = Line::new(sequence, false);
+    let mut model = Model {
+        sequence,
+        waiting: Vec::new(),
+        first: 0,
+        last: 0,
+    };
+    let (mut now, mut count, mut last) = (100, 0, Vec::new());
+    for step in steps {
+        match step {
+            Step::Arrive(jobs) => {
+                let jobs = jobs.into_iter().map(|(ago, left, group)| {
+                    count += 1;
+                    let expires_ms = left.map(|left| now + left);
+                    Job {
+                        expires_ms,
+                        ..job(count, now - ago, group)
+                    }
+                });
+                let jobs: Vec<Job> = jobs.collect();
+                model.add(jobs.clone(), sequence == Sequence::Lifo);
+                line.arrive(jobs, at(now));
+            }
+            Step::Take(max) => {
+                last = line.take(max);
+                prop_assert_eq!(&last, &model.take(max, |_| true));
+            }
+            Step::Resume => {
+                model.add(last.clone(), true);
+                line.resume(std::mem::take(&mut last));
+            }
+            Step::Extract(rest) => {
+                let which = |job: &Job| job.number % 3 == rest;
+                prop_assert_eq!(line.extract(which), model.take(usize::MAX, which));
+            }
+            Step::Pass(ms) => now += ms,
+            Step::Expire => {
+                let old = |job: &Job| job.expires_ms.is_some_and(|ms| ms <= now);
+                let mut wanted = model.take(usize::MAX, old);
+                let mut expired = line.expired(at(now));
+                prop_assert!(expired.is_sorted_by_key(|job| job.expires_ms));
+                wanted.sort_by_key(|job| job.number);
+                expired.sort_by_key(|job| job.number);
+                prop_assert_eq!(expired, wanted);
+            }
+        }
+        let waiting: Vec<&Job> = line.iter().map(|entry| &entry.job).collect();
+        let wanted: Vec<&Job> = model.waiting.iter().map(|(_, job)| job).collect();
+        prop_assert_eq!(&waiting, &wanted);
+        prop_assert_eq!(line.len(), wanted.len());
+        let first = wanted.iter().filter_map(|job| job.expires_ms).min();
+        prop_assert_eq!(line.expires(), first.map(at));
+    }
+    Ok(())
+}
+
+/// Whatever comes and goes, what waits of a group is in the order in which it came.
+fn check_groups(steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let mut line = lifo();
+    let (mut now, mut count, mut last) = (100, 0, Vec::new());
+    for step in steps {
+        match step {
+            Step::Arrive(jobs) => {
+                let jobs = jobs.into_iter().map(|(ago, left, group)| {
+                    count += 1;
+                    let expires_ms = left.map(|left| now + left);
+                    Job {
+                        expires_ms,
+                        ..job(count, now - ago, group)
+                    }
+                });
+                line.arrive(jobs.collect(), at(now));
+            }
+            Step::Take(max) => last = line.take(max),
+            Step::Resume => line.resume(std::mem::take(&mut last)),
+            Step::Extract(rest) => drop(line.extract(|job| job.number % 3 == rest)),
+            Step::Pass(ms) => now += ms,
+            Step::Expire => drop(line.expired(at(now))),
+        }
+        for group in ["a", "b"] {
+            let waiting = line.iter().map(|entry| &entry.job);
+            let of_group = waiting.filter(|job| job.group == Some(group));
+            let numbers: Vec<usize> = of_group.map(|job| job.number).collect();
+            prop_assert!(numbers.is_sorted(), "{:?}", numbers);
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn the_newest_are_first_as_in_a_sorted_list(steps in steps(false)) {
+        check(Sequence::Lifo, steps)?;
+    }
+
+    #[test]
+    fn without_ages_the_first_is_first(steps in steps(false)) {
+        check(Sequence::Fifo, steps)?;
+    }
+
+    #[test]
+    fn groups_are_in_order_whatever_their_ages(steps in steps(true)) {
+        check_groups(steps)?;
+    }
+}
