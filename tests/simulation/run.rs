@@ -155,6 +155,7 @@ fn befall(sim: &Sim, what: What, slots: &mut [Process], former: &mut Vec<Process
         }
         What::Start(_) => {}
         What::Suspend(ms) => sim.lock().stand_still(Duration::from_millis(ms)),
+        What::Date(on_ms) => sim.lock().set_date(on_ms),
         What::Trouble(on) => sim.lock().trouble(on),
         What::Closed(closed) => {
             let mut world = sim.lock();

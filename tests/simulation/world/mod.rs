@@ -5,18 +5,22 @@ pub mod checks;
 pub mod ends;
 pub mod handler;
 pub mod port;
+pub mod receives;
 pub mod server;
 pub mod starts;
+pub mod views;
 
 use crate::scenario::{Flavour, Scenario};
 use dispatcher::clock::{self, Moment};
 use dispatcher::scheduler::room::Room;
 use fastrand::Rng;
+use receives::Told;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use views::Asked;
 
 /// The world, shared by all that live in it.
 #[derive(Clone)]
@@ -40,7 +44,11 @@ pub struct World {
     pub deliveries: Vec<Delivery>,
     /// Processes, each start a new one.
     pub lives: Vec<Life>,
-    pub attempts: Vec<Live>,
+    /// Attempts under way, by number.
+    pub attempts: BTreeMap<usize, Live>,
+    pub attempted: usize,
+    /// Deliveries that a process may have and has not told of.
+    pub open: Vec<usize>,
     /// Faults are on, and since when they are as they are.
     pub troubled: bool,
     pub trouble_changed: Moment,
@@ -51,6 +59,10 @@ pub struct World {
     pub suspended: Option<Moment>,
     /// Deliveries that were handed out anew while they were worked on, and when.
     pub suspects: Vec<(usize, Moment)>,
+    /// How many ids receives have had.
+    pub ids: u64,
+    /// What receives with an id have brought.
+    pub told: BTreeMap<u64, Told>,
     pub trace: Vec<Event>,
     pub broken: Vec<Broken>,
     /// One per queue: it may hold something that it did not.
@@ -100,6 +112,14 @@ pub struct Delivery {
     pub message: usize,
     pub life: usize,
     pub handed: Moment,
+    /// The same, or when it was handed out again.
+    pub renewed: Moment,
+    /// It was handed out again under the id of its receive.
+    pub again: bool,
+    /// It was given back.
+    pub released: bool,
+    /// Its receipt was used: it is not handed out again.
+    pub changed: bool,
     /// When the queue makes it visible again, as far as this delivery goes.
     pub until: Moment,
     /// The same, but for what the process itself asked for when it gave the message back.
@@ -152,14 +172,13 @@ pub struct Live {
     pub deliveries: Vec<usize>,
     /// Set for each once its answer does not count.
     pub lost: Vec<CancellationToken>,
-    pub over: bool,
 }
 
 impl Live {
     /// Whether it is at work on this delivery and has not been told to leave it.
     pub fn is_on(&self, delivery: usize) -> bool {
         let mut pairs = self.deliveries.iter().zip(&self.lost);
-        !self.over && pairs.any(|(&one, lost)| one == delivery && !lost.is_cancelled())
+        pairs.any(|(&one, lost)| one == delivery && !lost.is_cancelled())
     }
 }
 
@@ -174,6 +193,8 @@ pub struct Life {
     pub done: BTreeMap<usize, Moment>,
     /// How often it gave a message back that it had not tried.
     pub untried: BTreeMap<usize, u32>,
+    /// What it asked for under an id.
+    pub asked: BTreeMap<u64, Asked>,
     /// What it has put on the dead-letter queue, as the adapter remembers.
     pub buried: BTreeSet<usize>,
     /// Tokens left of each queue's rate, and since when.
@@ -222,13 +243,17 @@ impl World {
             messages: Vec::new(),
             deliveries: Vec::new(),
             lives: Vec::new(),
-            attempts: Vec::new(),
+            attempts: BTreeMap::new(),
+            attempted: 0,
+            open: Vec::new(),
             troubled: false,
             trouble_changed: Moment::default(),
             closed: false,
             quiet: false,
             suspended: None,
             suspects: Vec::new(),
+            ids: 0,
+            told: BTreeMap::new(),
             trace: Vec::new(),
             broken: Vec::new(),
             bells: (0..queues).map(|_| Arc::default()).collect(),
@@ -256,6 +281,7 @@ impl World {
             room: None,
             done: BTreeMap::new(),
             untried: BTreeMap::new(),
+            asked: BTreeMap::new(),
             buried: BTreeSet::new(),
             tokens: vec![(f64::MAX, now); queues],
             retried: false,
@@ -271,9 +297,7 @@ impl World {
         self.lives[life].died = clock::now();
         self.note(how, life, NONE, vec![]);
         // Nothing of it runs any more; what it drops is not to be heard of.
-        for live in self.attempts.iter_mut().filter(|live| live.life == life) {
-            live.over = true;
-        }
+        self.attempts.retain(|_, live| live.life != life);
     }
 
     /// Whether a process was ended at this very moment: what it still does is undone, since its
@@ -323,7 +347,7 @@ impl World {
     }
 
     pub fn is_ordered(&self, queue: usize) -> bool {
-        self.flavour(queue) != Flavour::Standard
+        self.flavour(queue).orders_groups()
     }
 
     /// So often in a thousand, while faults are on.
