@@ -46,7 +46,7 @@ pub fn scenario(seed: u64) -> Scenario {
     } else if scenario.route.poll_for_s == 0 {
         scenario.route.visibility_s = Some(30);
     }
-    if chance(rng, 8) {
+    if chance(rng, 4) {
         stays_long(&mut scenario, rng);
     }
     scenario
@@ -55,6 +55,11 @@ pub fn scenario(seed: u64) -> Scenario {
 /// Handlers that stay longer than any queue allows: few messages, since hours pass.
 fn stays_long(scenario: &mut Scenario, rng: &mut Rng) {
     scenario.sends.truncate(2);
+    scenario.queues.truncate(1);
+    for sending in &mut scenario.sends {
+        let grouped = scenario.queues[0].flavour == Flavour::Fifo;
+        (sending.queue, sending.group) = (0, grouped.then_some(0));
+    }
     scenario.route.visibility_s = Some(pick(rng, &[600, 3_600, 20_000, 43_200]));
     scenario.route.timeout_ms = 50_000_000;
     scenario.route.poll_for_s = 20;
@@ -123,7 +128,7 @@ fn route(rng: &mut Rng) -> RoutePlan {
             50..99 => Some(pick(rng, &[0, 1, 2, 3, 4, 8, 15, 30, 120])),
             _ => Some(43_200),
         },
-        poll_for_s: pick(rng, &[0, 1, 2, 5, 20, 20]),
+        poll_for_s: pick(rng, &[0, 1, 2, 5, 10, 20, 20, 20]),
         sleep_ms: pick(rng, &[0, 0, 0, 1_000]),
         first_ms,
         most_ms: first_ms.max(pick(rng, &[1_000, 10_000, 60_000])),

@@ -1,6 +1,8 @@
 //! The real stages in a simulated world: seeds by the thousand, each a small world with a time of
 //! its own, queues that misbehave as real ones do, handlers that fail, processes that die.
 
+mod budget;
+mod circumstances;
 mod draw;
 mod lessons;
 mod process;

@@ -10,6 +10,7 @@ pub mod server;
 pub mod starts;
 pub mod views;
 
+use crate::circumstances::Met;
 use crate::scenario::{Flavour, Scenario};
 use dispatcher::clock::{self, Moment};
 use dispatcher::scheduler::room::Room;
@@ -70,6 +71,8 @@ pub struct World {
     /// Something happened.
     pub happened: Arc<Notify>,
     pub calls: Calls,
+    /// What the world did that not every world does.
+    pub met: BTreeSet<Met>,
 }
 
 /// Calls, by kind.
@@ -259,6 +262,7 @@ impl World {
             bells: (0..queues).map(|_| Arc::default()).collect(),
             happened: Arc::default(),
             calls: Calls::default(),
+            met: BTreeSet::new(),
             scenario,
         }
     }
@@ -293,6 +297,11 @@ impl World {
 
     /// It is gone.
     pub fn dies(&mut self, life: usize, how: &'static str) {
+        self.met.insert(if how == "crashes" {
+            Met::Crash
+        } else {
+            Met::Stop
+        });
         self.lives[life].dead = true;
         self.lives[life].died = clock::now();
         self.note(how, life, NONE, vec![]);
@@ -350,9 +359,13 @@ impl World {
         self.flavour(queue).orders_groups()
     }
 
-    /// So often in a thousand, while faults are on.
-    pub fn roll(&mut self, in_a_thousand: u32) -> bool {
-        self.troubled && in_a_thousand > 0 && self.rng.u32(0..1_000) < in_a_thousand
+    /// So often in a thousand, while faults are on; noted if so.
+    pub fn roll(&mut self, in_a_thousand: u32, what: Met) -> bool {
+        let so = self.troubled && in_a_thousand > 0 && self.rng.u32(0..1_000) < in_a_thousand;
+        if so {
+            self.met.insert(what);
+        }
+        so
     }
 
     pub fn between(&mut self, least: Duration, most: Duration) -> Duration {

@@ -3,6 +3,7 @@
 
 use super::receives::Want;
 use super::{NONE, Sim, World};
+use crate::circumstances::Met;
 use crate::scenario::Flavour;
 use dispatcher::clock;
 use dispatcher::message::{Message, Outcome, Outgoing, Receipt};
@@ -53,15 +54,15 @@ impl World {
             repeated: false,
         };
         let faults = self.scenario.faults;
-        passage.throttled = self.roll(faults.throttle);
+        passage.throttled = self.roll(faults.throttle, Met::Throttle);
         if far {
-            passage.repeated = self.roll(faults.repeat);
-            passage.arrives = !self.roll(faults.lost_request);
-            passage.answered = !self.roll(faults.lost_answer);
-            if self.roll(faults.hang) {
+            passage.repeated = self.roll(faults.repeat, Met::CallTwice);
+            passage.arrives = !self.roll(faults.lost_request, Met::LostRequest);
+            passage.answered = !self.roll(faults.lost_answer, Met::LostAnswer);
+            if self.roll(faults.hang, Met::Hang) {
                 passage.to = self.between(ms(500), ms(40_000));
             }
-            if self.roll(faults.late_answer) {
+            if self.roll(faults.late_answer, Met::LateAnswer) {
                 passage.back = self.between(ms(100), ms(15_000));
             }
         }
@@ -139,7 +140,7 @@ impl Port {
             let mut world = sim.lock();
             let mut one = |item: &T| {
                 let often = world.scenario.faults.entry;
-                match world.roll(often) {
+                match world.roll(often, Met::FailedEntry) {
                     true => Err(ItemError::Passing("this entry failed".into())),
                     false => apply(&mut world, item),
                 }
@@ -183,6 +184,9 @@ impl Port {
         hurry: Option<CancellationToken>,
     ) -> Result<Vec<usize>, QueueError> {
         let over = wait.is_zero() && self.sim.lock().is_over_the_limit(self.queue);
+        if over {
+            self.sim.lock().met.insert(Met::OverLimit);
+        }
         if passage.throttled || over {
             sleep(passage.to).await;
             let why = if over {
@@ -218,7 +222,7 @@ async fn poll(
     let blind = {
         let mut world = sim.lock();
         let often = world.scenario.faults.blind;
-        world.roll(often)
+        world.roll(often, Met::BlindPoll)
     };
     loop {
         let (bell, next) = {
@@ -328,7 +332,7 @@ impl Queue for Port {
         let answers = self
             .entries(passage, items, |world, (one, time)| {
                 let often = world.scenario.faults.refused_extension;
-                match world.roll(often) {
+                match world.roll(often, Met::RefusedExtension) {
                     true => Err(ItemError::Refused("not extended".into())),
                     false => world.extend(*one, *time),
                 }

@@ -2,6 +2,7 @@
 //! the same again where SQS is asked with the id of an earlier receive.
 
 use super::{Delivery, Gone, NONE, Stored, World};
+use crate::circumstances::Met;
 use crate::scenario::Flavour;
 use dispatcher::clock::{self, Moment};
 use std::collections::BTreeSet;
@@ -85,6 +86,9 @@ impl World {
             true => usize::MAX,
             false => most.saturating_sub(in_flight),
         };
+        if free == 0 {
+            self.met.insert(Met::FullInFlight);
+        }
         if flavour == Flavour::Standard {
             let mut seen: Vec<usize> = here
                 .iter()
@@ -93,10 +97,11 @@ impl World {
                 .collect();
             seen.sort_by_key(|&at| self.messages[at].visible);
             let disorder = self.scenario.faults.disorder;
-            if self.roll(disorder) {
+            if self.roll(disorder, Met::Disorder) {
                 self.rng.shuffle(&mut seen);
             }
             if want.samples {
+                self.met.insert(Met::ShortPoll);
                 seen.retain(|_| self.rng.u32(0..10) < 7);
             }
             seen.truncate(free);
@@ -150,6 +155,7 @@ impl World {
             return None;
         }
         let deliveries = told.deliveries.clone();
+        self.met.insert(Met::ToldAgain);
         for &one in &deliveries {
             let until = now + want.visibility;
             let delivery = &mut self.deliveries[one];
@@ -166,7 +172,7 @@ impl World {
     /// Now and then something is delivered that should not be.
     fn duplicate(&mut self, want: Want, seen: &mut Vec<usize>, now: Moment) {
         let often = self.scenario.faults.duplicate;
-        if !self.roll(often) {
+        if !self.roll(often, Met::Duplicate) {
             return;
         }
         let stray = |one: &Stored| match one.gone {
@@ -195,6 +201,7 @@ impl World {
         let stored = &mut self.messages[message];
         if redrive.is_some_and(|most| stored.receives >= most) {
             stored.gone = Some(Gone::Redriven);
+            self.met.insert(Met::Redriven);
             self.note("redrives", NONE, want.queue, vec![message]);
             return None;
         }

@@ -3,11 +3,15 @@
 //! nothing of what the program should do.
 
 use super::{Delivery, Gone, NONE, Stored, World};
+use crate::circumstances::Met;
 use crate::scenario::Flavour;
 use dispatcher::clock::{self, Moment};
 use dispatcher::message::Outcome;
 use dispatcher::queue::{ItemError, VISIBILITY_CEILING};
 use std::time::Duration;
+
+/// So close to its ceiling a delivery is as good as there.
+const NEAR: Duration = Duration::from_secs(60);
 
 impl World {
     /// A message is sent.
@@ -91,6 +95,9 @@ impl World {
         if now + time > handed + VISIBILITY_CEILING {
             return Err(ItemError::Refused("Total VisibilityTimeout".into()));
         }
+        if now + time + NEAR > handed + VISIBILITY_CEILING {
+            self.met.insert(Met::Ceiling);
+        }
         self.messages[message].visible = now + time;
         self.deliveries[delivery].until = now + time;
         self.deliveries[delivery].released = releases;
@@ -102,9 +109,13 @@ impl World {
     /// A receipt that is not the newest: refused, or accepted without effect.
     fn stale(&mut self, delivery: usize) -> Result<(), ItemError> {
         self.deliveries[delivery].misled = true;
+        self.met.insert(Met::StaleReceipt);
         let fenced = self.flavour(self.queue_of(delivery)).is_exact();
         match !fenced && self.rng.u32(0..1_000) < self.scenario.faults.silent {
-            true => Ok(()),
+            true => {
+                self.met.insert(Met::SilentStale);
+                Ok(())
+            }
             false => Err(ItemError::Gone("the receipt is not the newest".into())),
         }
     }
@@ -157,7 +168,7 @@ impl World {
             self.note_with("buries", life, queue, vec![message], why.to_owned());
         }
         let often = self.scenario.faults.entry;
-        if !self.flavour(queue).is_exact() && self.roll(often) {
+        if !self.flavour(queue).is_exact() && self.roll(often, Met::FailedEntry) {
             return Err(ItemError::Passing("buried and not deleted".into()));
         }
         self.delete(delivery)
@@ -167,6 +178,11 @@ impl World {
     pub fn set_date(&mut self, on_ms: i64) {
         self.note_with("the date is set", NONE, NONE, vec![], format!("{on_ms} ms"));
         clock::simulated::set_date(on_ms);
+        self.met.insert(if on_ms > 0 {
+            Met::DateOn
+        } else {
+            Met::DateBack
+        });
         let by = Duration::from_millis(on_ms.unsigned_abs());
         let shifted = |at: Moment| match on_ms > 0 {
             true => Moment::default() + at.since(Moment::default() + by),

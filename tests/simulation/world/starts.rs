@@ -2,6 +2,7 @@
 //! here, from what the process was told, and share no code with the program.
 
 use super::{Live, NONE, Said, Trial, World};
+use crate::circumstances::Met;
 use dispatcher::clock::{self, Moment};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -274,6 +275,7 @@ impl World {
     pub fn stand_still(&mut self, time: Duration) {
         self.note_with("all stand still", NONE, NONE, vec![], format!("{time:?}"));
         clock::simulated::pass(time);
+        self.met.insert(Met::Standstill);
         self.suspended = Some(clock::now());
     }
 }
