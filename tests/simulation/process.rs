@@ -25,6 +25,9 @@ use tokio_util::sync::CancellationToken;
 /// are tried again for.
 const STOPS_WITHIN: Duration = Duration::from_secs(25 + 60 + 60);
 
+/// So much longer than its grace a stop waits for polls under way.
+const LAST_POLLS: Duration = Duration::from_secs(25);
+
 /// A process at work, or stopping.
 pub struct Process {
     pub life: usize,
@@ -119,6 +122,7 @@ impl Process {
         {
             let mut world = sim.lock();
             world.lives[life].stopping = true;
+            world.lives[life].patient_until = clock::now() + grace + LAST_POLLS;
             world.note("is asked to stop", life, NONE, vec![]);
         }
         let sim = sim.clone();

@@ -3,7 +3,9 @@
 
 pub mod checks;
 pub mod ends;
+pub mod events;
 pub mod handler;
+pub mod network;
 pub mod port;
 pub mod receives;
 pub mod server;
@@ -14,6 +16,7 @@ use crate::circumstances::Met;
 use crate::scenario::{Flavour, Scenario};
 use dispatcher::clock::{self, Moment};
 use dispatcher::scheduler::room::Room;
+pub use events::{Broken, Event};
 use fastrand::Rng;
 use receives::Told;
 use std::collections::{BTreeMap, BTreeSet};
@@ -190,6 +193,8 @@ pub struct Life {
     pub dead: bool,
     pub died: Moment,
     pub stopping: bool,
+    /// Until then a stop waits for receives under way.
+    pub patient_until: Moment,
     pub views: Vec<View>,
     pub room: Option<Room>,
     /// What it was done with, and when.
@@ -213,26 +218,6 @@ pub struct View {
     pub since: Moment,
     pub failures: u32,
     pub had: bool,
-}
-
-/// Something that happened, for the trace.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Event {
-    pub at: Moment,
-    pub what: &'static str,
-    pub life: usize,
-    pub queue: usize,
-    /// Messages, or the one delivery, or a number.
-    pub of: Vec<usize>,
-    pub note: String,
-}
-
-/// A rule that did not hold.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Broken {
-    pub rule: &'static str,
-    pub at: Moment,
-    pub why: String,
 }
 
 /// No process, or no queue, in an event.
@@ -281,6 +266,7 @@ impl World {
             dead: false,
             died: Moment::default(),
             stopping: false,
+            patient_until: Moment::from_boot(Duration::MAX),
             views: vec![view; queues],
             room: None,
             done: BTreeMap::new(),
@@ -384,26 +370,5 @@ impl World {
     pub fn is_honest(&self, delivery: usize) -> bool {
         let one = &self.deliveries[delivery];
         !one.misled && self.suspended.is_none_or(|at| at < one.handed)
-    }
-}
-
-impl std::fmt::Display for Event {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let at = self.at.since(Moment::default());
-        write!(out, "{:>12.6}", at.as_secs_f64())?;
-        if self.life != NONE {
-            write!(out, " p{}", self.life)?;
-        }
-        if self.queue != NONE {
-            write!(out, " q{}", self.queue)?;
-        }
-        write!(out, " {}", self.what)?;
-        if !self.of.is_empty() {
-            write!(out, " {:?}", self.of)?;
-        }
-        if !self.note.is_empty() {
-            write!(out, " {}", self.note)?;
-        }
-        Ok(())
     }
 }

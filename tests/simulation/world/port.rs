@@ -1,6 +1,7 @@
 //! The world's queues as the program sees them: its port, with a network between. Decides which
 //! calls are lost, late or refused, and nothing about their effect.
 
+use super::network::Passage;
 use super::receives::Want;
 use super::{NONE, Sim, World};
 use crate::circumstances::Met;
@@ -26,48 +27,6 @@ pub struct Port {
     pub queue: usize,
     pub identity: Identity,
     lost: Lost,
-}
-
-/// What the network does to one call.
-#[derive(Debug, Clone, Copy)]
-struct Passage {
-    to: Duration,
-    back: Duration,
-    arrives: bool,
-    answered: bool,
-    throttled: bool,
-    /// It arrives twice, and the second answer counts.
-    repeated: bool,
-}
-
-impl World {
-    fn passage(&mut self, queue: usize) -> Passage {
-        let ms = Duration::from_millis;
-        let far = self.flavour(queue).is_far();
-        let near = if far { (ms(1), ms(30)) } else { (ms(0), ms(1)) };
-        let mut passage = Passage {
-            to: self.between(near.0, near.1),
-            back: self.between(near.0, near.1),
-            arrives: true,
-            answered: true,
-            throttled: false,
-            repeated: false,
-        };
-        let faults = self.scenario.faults;
-        passage.throttled = self.roll(faults.throttle, Met::Throttle);
-        if far {
-            passage.repeated = self.roll(faults.repeat, Met::CallTwice);
-            passage.arrives = !self.roll(faults.lost_request, Met::LostRequest);
-            passage.answered = !self.roll(faults.lost_answer, Met::LostAnswer);
-            if self.roll(faults.hang, Met::Hang) {
-                passage.to = self.between(ms(500), ms(40_000));
-            }
-            if self.roll(faults.late_answer, Met::LateAnswer) {
-                passage.back = self.between(ms(100), ms(15_000));
-            }
-        }
-        passage
-    }
 }
 
 impl Port {
@@ -202,6 +161,23 @@ impl Port {
     }
 }
 
+/// A receive that somebody waits for; however that ends, the world hears of it.
+struct Waited<'a>(Option<&'a Port>);
+
+impl Waited<'_> {
+    fn to_its_end(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Waited<'_> {
+    fn drop(&mut self) {
+        if let Some(port) = self.0 {
+            port.sim.lock().is_left(port.life, port.queue);
+        }
+    }
+}
+
 /// The delivery that a receipt is for.
 pub fn delivery(receipt: &Receipt) -> usize {
     receipt.0.parse().expect("receipts are numbers here")
@@ -285,8 +261,10 @@ impl Queue for Port {
             samples: !flavour.is_exact() && ask.wait.is_zero(),
         };
         self.sim.lock().asks(self.life, self.queue, id);
+        let waited_for = Waited(Some(self));
         let hurry = flavour.is_exact().then(|| hurry.clone());
         let answer = self.ask(passage, want, ask.wait, hurry).await;
+        waited_for.to_its_end();
         let mut world = self.sim.lock();
         let taken = match answer {
             Ok(taken) => taken,

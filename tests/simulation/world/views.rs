@@ -1,7 +1,7 @@
 //! What a process knows: what the answers to its receives tell it of its queues, and which
 //! deliveries it must take for its own.
 
-use super::{Said, Trial, World};
+use super::{Life, Said, Trial, World};
 use dispatcher::clock::{self, Moment};
 use std::time::Duration;
 
@@ -129,6 +129,19 @@ impl World {
                 && !self.is_needless(life, at)
         });
         here.collect()
+    }
+
+    /// Nobody waits for a receive any more, which may have brought something.
+    pub fn is_left(&mut self, life: usize, queue: usize) {
+        let Life {
+            dead,
+            patient_until,
+            ..
+        } = self.lives[life];
+        if !dead && clock::now() < patient_until {
+            let why = format!("a receive of queue {queue} by process {life}");
+            self.fails("cut-a-poll", why);
+        }
     }
 
     /// Whether the process must know that it holds this: it has heard of it, was never misled,
