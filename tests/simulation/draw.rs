@@ -5,6 +5,15 @@ use crate::scenario::{
 };
 use fastrand::Rng;
 
+/// Every kind of queue.
+const ALL: [Flavour; 4] = [
+    Flavour::Standard,
+    Flavour::Fifo,
+    Flavour::Local,
+    Flavour::Redis,
+];
+/// By so much the date jumps, in milliseconds.
+const HOUR: i64 = 3_600_000;
 /// The most messages of one scenario.
 const MESSAGES: usize = 24;
 
@@ -29,11 +38,36 @@ pub fn scenario(seed: u64) -> Scenario {
     if !scenario.queues.iter().any(|queue| queue.dead_letters) {
         scenario.route.attempts = None;
     }
-    // A queue that is asked ten times a second is not watched for hours.
-    if scenario.route.poll_for_s == 0 {
+    // A queue that is asked many times a minute is not watched for hours.
+    let set_back = |one: &Happening| one.what == What::Date(-HOUR);
+    let hours = scenario.route.visibility_s >= Some(3_600);
+    if hours || scenario.happenings.iter().any(set_back) {
+        scenario.route.poll_for_s = 20;
+    } else if scenario.route.poll_for_s == 0 {
         scenario.route.visibility_s = Some(30);
     }
+    if chance(rng, 4) {
+        stays_long(&mut scenario, rng);
+    }
     scenario
+}
+
+/// Handlers that stay longer than any queue allows: few messages, since hours pass.
+fn stays_long(scenario: &mut Scenario, rng: &mut Rng) {
+    scenario.sends.truncate(2);
+    scenario.queues.truncate(1);
+    for sending in &mut scenario.sends {
+        let grouped = scenario.queues[0].flavour == Flavour::Fifo;
+        (sending.queue, sending.group) = (0, grouped.then_some(0));
+    }
+    scenario.route.visibility_s = Some(pick(rng, &[600, 3_600, 20_000, 43_200]));
+    scenario.route.timeout_ms = 50_000_000;
+    scenario.route.poll_for_s = 20;
+    scenario.mix = Mix {
+        stall: 500,
+        longest_ms: scenario.mix.longest_ms,
+        ..Mix::default()
+    };
 }
 
 fn chance(rng: &mut Rng, in_a_thousand: u32) -> bool {
@@ -52,14 +86,16 @@ fn queues(rng: &mut Rng) -> Vec<QueuePlan> {
             Flavour::Standard,
             Flavour::Standard,
             Flavour::Fifo,
+            Flavour::Fifo,
             Flavour::Local,
+            Flavour::Redis,
         ],
     );
     let mixed = chance(rng, 200);
     let dead_letters = chance(rng, 600);
     let one = |_| QueuePlan {
         flavour: match mixed {
-            true => pick(rng, &[Flavour::Standard, Flavour::Fifo, Flavour::Local]),
+            true => pick(rng, &ALL),
             false => common,
         },
         weight: rng.u32(1..6),
@@ -68,8 +104,8 @@ fn queues(rng: &mut Rng) -> Vec<QueuePlan> {
         dead_letters: dead_letters || chance(rng, 100),
         redrive: chance(rng, 150).then(|| rng.u32(3..8)),
         visibility_s: pick(rng, &[0, 1, 2, 5, 10, 30, 30, 60, 300]),
-        in_flight: if chance(rng, 50) {
-            rng.usize(2..8)
+        in_flight: if chance(rng, 80) {
+            rng.usize(1..8)
         } else {
             120_000
         },
@@ -89,10 +125,10 @@ fn route(rng: &mut Rng) -> RoutePlan {
         concurrency: pick(rng, &[1, 1, 2, 3, 5, 10, 50]),
         visibility_s: match rng.u32(0..100) {
             0..50 => None,
-            50..98 => Some(pick(rng, &[0, 1, 2, 3, 4, 8, 15, 30, 120])),
+            50..99 => Some(pick(rng, &[0, 1, 2, 3, 4, 8, 15, 30, 120])),
             _ => Some(43_200),
         },
-        poll_for_s: pick(rng, &[0, 1, 2, 5, 20, 20]),
+        poll_for_s: pick(rng, &[0, 1, 2, 5, 10, 20, 20, 20]),
         sleep_ms: pick(rng, &[0, 0, 0, 1_000]),
         first_ms,
         most_ms: first_ms.max(pick(rng, &[1_000, 10_000, 60_000])),
@@ -134,8 +170,9 @@ fn happenings(rng: &mut Rng, processes: usize) -> Vec<Happening> {
         let what = match rng.u32(0..100) {
             0..30 => What::Crash(process),
             30..65 => What::Stop(process, pick(rng, &[0, 100, 1_000, 10_000, 60_000])),
-            65..75 => What::Suspend(pick(rng, &[500, 3_000, 20_000, 100_000])),
-            75..85 => What::Closed(true),
+            65..73 => What::Suspend(pick(rng, &[500, 3_000, 20_000, 100_000])),
+            73..77 => What::Date(pick(rng, &[HOUR, -HOUR])),
+            77..85 => What::Closed(true),
             85..92 => What::Closed(false),
             _ => What::Trouble(!troubled),
         };
@@ -177,6 +214,7 @@ fn faults(rng: &mut Rng) -> Faults {
         blind: often(),
         duplicate: often() / 2,
         disorder: often(),
+        repeat: often() / 2,
         silent: pick(rng, &[0, 500, 1_000]),
     }
 }

@@ -11,7 +11,7 @@ use crate::shrink::outcome;
 const LUCK: u64 = 40;
 
 /// One queue of SQS with twelve messages, quick handlers and no faults.
-fn calm(flavour: Flavour) -> Scenario {
+pub fn calm(flavour: Flavour) -> Scenario {
     let queue = QueuePlan {
         flavour,
         weight: 1,
@@ -311,4 +311,36 @@ fn a_poll_that_is_never_answered_does_not_break_a_stop() {
         after_ms(100_000, What::Trouble(false)),
     ];
     holds(&scenario, |_| {});
+}
+
+#[test]
+fn a_lost_answer_of_an_ordered_queue_is_had_again() {
+    let mut scenario = calm(Flavour::Fifo);
+    scenario.route.visibility_s = Some(120);
+    scenario.faults.lost_answer = 300;
+    scenario.happenings = vec![
+        after_ms(0, What::Trouble(true)),
+        after_ms(120_000, What::Trouble(false)),
+    ];
+    let mut again = 0;
+    for seed in 0..LUCK {
+        scenario.seed = seed;
+        let ended = outcome(&scenario).expect("no panic");
+        assert!(ended.broken.is_empty(), "seed {seed}: {:?}", ended.broken);
+        again += count(&ended, "hands out again");
+    }
+    assert!(again > 0, "no receive was asked for again");
+}
+
+#[test]
+fn a_date_that_jumps_harms_no_queue() {
+    for flavour in [Flavour::Standard, Flavour::Fifo, Flavour::Redis] {
+        for hour in [3_600_000, -3_600_000] {
+            let mut scenario = calm(flavour);
+            scenario.mix.slow = 300;
+            scenario.route.visibility_s = Some(8);
+            scenario.happenings = vec![after_ms(200, What::Date(hour))];
+            holds(&scenario, |ended| assert_eq!(count(ended, "attempts"), 12));
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! The real stages in a simulated world: seeds by the thousand, each a small world with a time of
 //! its own, queues that misbehave as real ones do, handlers that fail, processes that die.
 
+mod budget;
+mod circumstances;
 mod draw;
 mod lessons;
 mod process;
@@ -14,6 +16,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// How many seeds one run of the tests tries.
 const SEEDS: u64 = 20_000;
@@ -30,6 +33,7 @@ fn no_seed_breaks_a_rule() {
     let most = number("SIM_ENOUGH").unwrap_or(ENOUGH);
     let (next, enough) = (AtomicU64::new(first), AtomicBool::new(false));
     let failures: Mutex<Vec<(u64, String)>> = Mutex::default();
+    let slowest: Mutex<Vec<(Duration, u64)>> = Mutex::default();
     let began = std::time::Instant::now();
     let seconds = number("SIM_SECONDS").unwrap_or(u64::MAX);
     let search = || {
@@ -38,7 +42,10 @@ fn no_seed_breaks_a_rule() {
             if seed >= first + count {
                 break;
             }
-            if let Some(rule) = broken(&draw::scenario(seed)) {
+            let started = std::time::Instant::now();
+            let rule = broken(&draw::scenario(seed));
+            note_slow(&slowest, started.elapsed(), seed);
+            if let Some(rule) = rule {
                 let mut failures = failures.lock().expect("nothing panics with it");
                 failures.push((seed, rule));
                 enough.store(failures.len() as u64 >= most, Relaxed);
@@ -54,7 +61,11 @@ fn no_seed_breaks_a_rule() {
     failures.sort();
     let tried = next.load(Relaxed).min(first + count) - first;
     let took = began.elapsed();
-    let _ = writeln!(std::io::stderr(), "{tried} seeds in {took:?}");
+    let slowest = slowest.into_inner().expect("nothing panics with it");
+    let _ = writeln!(
+        std::io::stderr(),
+        "{tried} seeds in {took:?}; the slowest: {slowest:?}"
+    );
     if let Some((seed, rule)) = failures.first() {
         let list: Vec<String> = failures
             .iter()
@@ -68,6 +79,14 @@ fn no_seed_breaks_a_rule() {
     }
 }
 
+/// Keeps the three that took longest.
+fn note_slow(slowest: &Mutex<Vec<(Duration, u64)>>, took: Duration, seed: u64) {
+    let mut slowest = slowest.lock().expect("nothing panics with it");
+    slowest.push((took, seed));
+    slowest.sort_by(|one, other| other.cmp(one));
+    slowest.truncate(3);
+}
+
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
@@ -76,7 +95,17 @@ fn number(name: &str) -> Option<u64> {
 fn broken(scenario: &Scenario) -> Option<String> {
     match shrink::outcome(scenario) {
         Err(_) => Some("panic".into()),
-        Ok(ended) => ended.broken.first().map(|broken| broken.rule.to_owned()),
+        Ok(ended) => {
+            if std::env::var("SIM_SHOW").is_ok() {
+                let (events, took, calls) = (ended.trace.len(), ended.took, ended.calls);
+                let words = format!(
+                    "{events} events, {} wakes, {took:?}, {calls:?}",
+                    ended.wakes
+                );
+                let _ = writeln!(std::io::stderr(), "{scenario}{words}");
+            }
+            ended.broken.first().map(|broken| broken.rule.to_owned())
+        }
     }
 }
 

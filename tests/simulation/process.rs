@@ -1,6 +1,6 @@
 //! One process of the program: its real stages, with the world's queues and handlers at their ends.
 
-use crate::scenario::{Flavour, QueuePlan, Scenario};
+use crate::scenario::{QueuePlan, Scenario};
 use crate::world::handler::Actor;
 use crate::world::port::{Port, sleep};
 use crate::world::{NONE, Sim};
@@ -24,6 +24,9 @@ use tokio_util::sync::CancellationToken;
 /// How much longer than its grace a stop may take: the polls and calls under way, and what they
 /// are tried again for.
 const STOPS_WITHIN: Duration = Duration::from_secs(25 + 60 + 60);
+
+/// So much longer than its grace a stop waits for polls under way.
+const LAST_POLLS: Duration = Duration::from_secs(25);
 
 /// A process at work, or stopping.
 pub struct Process {
@@ -51,12 +54,7 @@ impl Process {
         let plans = scenario.queues.iter().enumerate();
         let queues: Vec<Arc<dyn Queue>> = plans
             .map(|(queue, plan)| -> Arc<dyn Queue> {
-                Arc::new(Port {
-                    sim: sim.clone(),
-                    life,
-                    queue,
-                    identity: identity(queue, plan),
-                })
+                Arc::new(Port::new(sim, life, queue, identity(queue, plan)))
             })
             .collect();
         let shared = Shared::new(&queues, Arc::default());
@@ -125,6 +123,7 @@ impl Process {
         {
             let mut world = sim.lock();
             world.lives[life].stopping = true;
+            world.lives[life].patient_until = clock::now() + grace + LAST_POLLS;
             world.note("is asked to stop", life, NONE, vec![]);
         }
         let sim = sim.clone();
@@ -175,15 +174,15 @@ fn spawner(sim: Sim, workers: Arc<Mutex<JoinSet<()>>>) -> Workers {
 }
 
 fn identity(queue: usize, plan: &QueuePlan) -> Identity {
-    let local = plan.flavour == Flavour::Local;
+    let exact = plan.flavour.is_exact();
     Identity {
         name: format!("q{queue}"),
         source: format!("q{queue}"),
         visibility: Duration::from_secs(plan.visibility_s),
-        batch: if local { 100 } else { 10 },
+        batch: if exact { 100 } else { 10 },
         longest_wait: Duration::from_secs(20),
-        proof_wait: Duration::from_secs(u64::from(!local)),
-        ordered_groups: plan.flavour != Flavour::Standard,
+        proof_wait: Duration::from_secs(u64::from(!exact)),
+        ordered_groups: plan.flavour.orders_groups(),
         dead_letters: plan.dead_letters,
         most_receives: plan.redrive,
     }

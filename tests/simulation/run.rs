@@ -1,6 +1,7 @@
 //! Runs a scenario: the world, its processes, what befalls them, and a quiet end in which
 //! everything must come to rest.
 
+use crate::circumstances::Met;
 use crate::process::Process;
 use crate::scenario::{Happening, Scenario, What};
 use crate::world::port::sleep;
@@ -8,6 +9,7 @@ use crate::world::{Broken, Calls, Event, NONE, Sim, World};
 use dispatcher::clock::simulated::{self, Simulation};
 use dispatcher::clock::{self, Moment, Timestamp};
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +32,7 @@ pub struct Ended {
     pub broken: Vec<Broken>,
     pub trace: Vec<Event>,
     pub calls: Calls,
+    pub met: BTreeSet<Met>,
     pub took: Duration,
     pub wakes: u64,
 }
@@ -66,6 +69,7 @@ pub fn run(scenario: &Scenario) -> Ended {
         broken: std::mem::take(&mut world.broken),
         trace: std::mem::take(&mut world.trace),
         calls: world.calls,
+        met: std::mem::take(&mut world.met),
         took,
         wakes,
     }
@@ -155,6 +159,7 @@ fn befall(sim: &Sim, what: What, slots: &mut [Process], former: &mut Vec<Process
         }
         What::Start(_) => {}
         What::Suspend(ms) => sim.lock().stand_still(Duration::from_millis(ms)),
+        What::Date(on_ms) => sim.lock().set_date(on_ms),
         What::Trouble(on) => sim.lock().trouble(on),
         What::Closed(closed) => {
             let mut world = sim.lock();

@@ -31,8 +31,27 @@ pub enum Flavour {
     Standard,
     /// SQS with ordered groups.
     Fifo,
-    /// The embedded queue: exact, near and without a network.
+    /// The embedded queue: exact, near and without a network; it keeps dates.
     Local,
+    /// Lists with fenced leases behind a network: exact, and what comes back comes back in front.
+    Redis,
+}
+
+impl Flavour {
+    /// Whether an answer shows all there is, receipts are fenced, and a wait can be ended.
+    pub fn is_exact(self) -> bool {
+        matches!(self, Self::Local | Self::Redis)
+    }
+
+    /// Whether there is a network before it.
+    pub fn is_far(self) -> bool {
+        self != Self::Local
+    }
+
+    /// Whether it promises the order of groups.
+    pub fn orders_groups(self) -> bool {
+        matches!(self, Self::Fifo | Self::Local)
+    }
 }
 
 /// One queue.
@@ -46,7 +65,7 @@ pub struct QueuePlan {
     /// The backend's own redrive policy: so many receives, then it is buried.
     pub redrive: Option<u32>,
     pub visibility_s: u64,
-    /// The most messages in flight.
+    /// The most messages in flight, where SQS has such a limit.
     pub in_flight: usize,
 }
 
@@ -93,6 +112,8 @@ pub enum What {
     Start(usize),
     /// All processes stand still for so many milliseconds, and their timers with them.
     Suspend(u64),
+    /// The machine's date is set, so many milliseconds on or back.
+    Date(i64),
     /// Faults begin or end.
     Trouble(bool),
     /// The downstream is closed or open again.
@@ -122,6 +143,8 @@ pub struct Faults {
     pub duplicate: u32,
     /// A delivery out of order.
     pub disorder: u32,
+    /// A call that takes effect twice.
+    pub repeat: u32,
     /// A stale receipt that is accepted without effect, rather than refused.
     pub silent: u32,
 }

@@ -82,6 +82,7 @@ fn weight(scenario: &Scenario) -> u64 {
         blind,
         duplicate,
         disorder,
+        repeat,
         silent,
     } = scenario.faults;
     let faults = [
@@ -95,6 +96,7 @@ fn weight(scenario: &Scenario) -> u64 {
         blind,
         duplicate,
         disorder,
+        repeat,
         silent,
     ];
     let Mix {
@@ -158,7 +160,7 @@ fn candidates(from: &Scenario) -> Vec<Scenario> {
             ..Mix::default()
         }
     });
-    for at in 0..11 {
+    for at in 0..12 {
         with(&|one| *fault(&mut one.faults, at) = 0);
     }
     for at in 0..9 {
@@ -197,9 +199,10 @@ fn fault(faults: &mut Faults, at: usize) -> &mut u32 {
         &mut faults.blind,
         &mut faults.duplicate,
         &mut faults.disorder,
+        &mut faults.repeat,
         &mut faults.silent,
     ];
-    all.into_iter().nth(at).expect("there are eleven")
+    all.into_iter().nth(at).expect("there are twelve")
 }
 
 fn answer(mix: &mut Mix, at: usize) -> &mut u32 {

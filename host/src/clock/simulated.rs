@@ -95,6 +95,11 @@ pub fn pass(time_passed: Duration) {
     TIME.with_borrow_mut(|time| time.now = time.now + time_passed);
 }
 
+/// The date is set, so many milliseconds on or back; moments do not notice.
+pub fn set_date(on_ms: i64) {
+    TIME.with_borrow_mut(|time| time.began.0 = time.began.0.saturating_add_signed(on_ms));
+}
+
 pub(super) fn is_on() -> bool {
     SIMULATED.get()
 }
@@ -170,6 +175,8 @@ mod tests {
             clock::sleep_until(Some(later)).await;
             assert_eq!(clock::now(), later);
             assert_eq!(clock::today(), Timestamp(3_601_000));
+            set_date(-3_600_000);
+            assert_eq!((clock::now(), clock::today()), (later, Timestamp(1_000)));
         });
     }
 

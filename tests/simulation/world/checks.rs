@@ -1,12 +1,14 @@
 //! What must hold when a message is handed out, extended or left behind, and at the very end.
 
 use super::{Gone, Life, NONE, Said, World};
-use crate::scenario::Flavour;
 use dispatcher::clock::{self, Moment};
 use std::time::Duration;
 
 /// An outcome that was not taken is told again within this, if its lease lasts so long.
 const TRIES_AGAIN_WITHIN: Duration = Duration::from_secs(6);
+
+/// Timers may be so late.
+const SLACK: Duration = Duration::from_millis(2);
 
 impl World {
     /// A message is handed out: nobody who could know better may still be at work on it.
@@ -25,7 +27,7 @@ impl World {
         }
         let one = &self.deliveries[before];
         let alive = !self.lives[one.life].dead;
-        let running = self.attempts.iter().any(|live| live.is_on(before));
+        let running = self.attempts.values().any(|live| live.is_on(before));
         if alive && running && one.until <= now && self.is_honest(before) {
             let released = one.told.is_some();
             if !released {
@@ -41,7 +43,7 @@ impl World {
             return;
         }
         for (delivery, _) in std::mem::take(&mut self.suspects) {
-            if self.attempts.iter().any(|live| live.is_on(delivery)) {
+            if self.attempts.values().any(|live| live.is_on(delivery)) {
                 let why = format!("delivery {delivery}");
                 self.fails("attempt-outlived-its-lease", why);
             }
@@ -57,7 +59,14 @@ impl World {
         let one = &self.deliveries[delivery];
         let queue = self.messages[one.message].queue;
         let visibility = self.scenario.visibility_s(queue);
-        let held = clock::now().since(one.handed).as_millis();
+        let now = clock::now();
+        let held = now.since(one.handed).as_millis();
+        let late = now.since(one.renewed) > Duration::from_secs(visibility) / 2 + SLACK;
+        if one.extensions == 1 && late && self.is_honest(delivery) {
+            let why = format!("delivery {delivery}, {:?} after", now.since(one.renewed));
+            self.fails("extends-late", why);
+        }
+        let one = &self.deliveries[delivery];
         // Half a lease at a time, and retries of those that failed.
         let most = 4 + 4 * held / u128::from(visibility * 1_000 / 4);
         if u128::from(one.extensions) > most && !self.troubled {
@@ -72,6 +81,12 @@ impl World {
         for number in 0..self.deliveries.len() {
             let one = &self.deliveries[number];
             let clean = !self.troubled && self.trouble_changed <= one.handed;
+            if one.life == life && self.is_surely_held(number, now) {
+                let why = format!("delivery {number} of message {}", one.message);
+                self.fails("untold-by-a-stop", why);
+                continue;
+            }
+            let one = &self.deliveries[number];
             let ours = one.life == life && one.reached.is_some() && clean;
             if !ours || !self.is_kept(number, now) || !self.is_honest(number) {
                 continue;
@@ -86,10 +101,7 @@ impl World {
                 self.fails("stranded-by-a-stop", why);
             }
         }
-        let still = self
-            .attempts
-            .iter()
-            .any(|live| live.life == life && !live.over);
+        let still = self.attempts.values().any(|live| live.life == life);
         if still {
             self.fails("ran-after-the-stop", format!("process {life}"));
         }
@@ -107,7 +119,10 @@ impl World {
         let longest = (0..self.scenario.queues.len()).map(|at| self.scenario.visibility_s(at));
         let slack = Duration::from_secs(1_200 + 3 * longest.max().unwrap_or_default().min(700));
         let held = Duration::from_secs(longest_of(self));
-        hidden.unwrap_or_default() + slack + held
+        // Who does not end by itself is ended by the longest lease that there can be.
+        let timeout = Duration::from_millis(self.scenario.route.timeout_ms);
+        let stays = timeout.min(dispatcher::queue::VISIBILITY_CEILING);
+        hidden.unwrap_or_default() + slack + held + stays
     }
 
     /// The end: nothing is lost.
@@ -151,7 +166,7 @@ impl World {
             let why = format!("{} calls to settle {deliveries}", self.calls.settle);
             self.fails("settles-too-often", why);
         }
-        let local = |queue: &crate::scenario::QueuePlan| queue.flavour == Flavour::Local;
+        let local = |queue: &crate::scenario::QueuePlan| !queue.flavour.is_far();
         let honest = self.scenario.mix.slow == 0 && self.scenario.queues.iter().any(local);
         let lost = self.deliveries.iter().flat_map(|one| one.tried.iter());
         let fenced = lost

@@ -1,6 +1,6 @@
 //! What must hold when an attempt ends and when a queue is told what became of a message.
 
-use super::{Said, Stored, World};
+use super::{Live, Said, Stored, World};
 use dispatcher::clock::{self, Moment};
 use dispatcher::message::Outcome;
 use dispatcher::queue::VISIBILITY_CEILING;
@@ -12,12 +12,15 @@ impl World {
     pub fn attempt_ends(&mut self, attempt: usize, mut said: Vec<Said>, lost: &[bool]) {
         let now = clock::now();
         self.check_suspects(now);
-        let live = &mut self.attempts[attempt];
-        if std::mem::replace(&mut live.over, true) {
+        let Some(live) = self.attempts.remove(&attempt) else {
             return;
-        }
-        let (life, queue) = (live.life, live.queue);
-        let deliveries = live.deliveries.clone();
+        };
+        let Live {
+            life,
+            queue,
+            deliveries,
+            ..
+        } = live;
         for (one, &lost) in said.iter_mut().zip(lost) {
             if lost && *one != Said::Done {
                 *one = Said::Fenced;

@@ -3,20 +3,28 @@
 
 pub mod checks;
 pub mod ends;
+pub mod events;
 pub mod handler;
+pub mod network;
 pub mod port;
+pub mod receives;
 pub mod server;
 pub mod starts;
+pub mod views;
 
+use crate::circumstances::Met;
 use crate::scenario::{Flavour, Scenario};
 use dispatcher::clock::{self, Moment};
 use dispatcher::scheduler::room::Room;
+pub use events::{Broken, Event};
 use fastrand::Rng;
+use receives::Told;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use views::Asked;
 
 /// The world, shared by all that live in it.
 #[derive(Clone)]
@@ -40,7 +48,11 @@ pub struct World {
     pub deliveries: Vec<Delivery>,
     /// Processes, each start a new one.
     pub lives: Vec<Life>,
-    pub attempts: Vec<Live>,
+    /// Attempts under way, by number.
+    pub attempts: BTreeMap<usize, Live>,
+    pub attempted: usize,
+    /// Deliveries that a process may have and has not told of.
+    pub open: Vec<usize>,
     /// Faults are on, and since when they are as they are.
     pub troubled: bool,
     pub trouble_changed: Moment,
@@ -51,6 +63,10 @@ pub struct World {
     pub suspended: Option<Moment>,
     /// Deliveries that were handed out anew while they were worked on, and when.
     pub suspects: Vec<(usize, Moment)>,
+    /// How many ids receives have had.
+    pub ids: u64,
+    /// What receives with an id have brought.
+    pub told: BTreeMap<u64, Told>,
     pub trace: Vec<Event>,
     pub broken: Vec<Broken>,
     /// One per queue: it may hold something that it did not.
@@ -58,6 +74,8 @@ pub struct World {
     /// Something happened.
     pub happened: Arc<Notify>,
     pub calls: Calls,
+    /// What the world did that not every world does.
+    pub met: BTreeSet<Met>,
 }
 
 /// Calls, by kind.
@@ -100,6 +118,14 @@ pub struct Delivery {
     pub message: usize,
     pub life: usize,
     pub handed: Moment,
+    /// The same, or when it was handed out again.
+    pub renewed: Moment,
+    /// It was handed out again under the id of its receive.
+    pub again: bool,
+    /// It was given back.
+    pub released: bool,
+    /// Its receipt was used: it is not handed out again.
+    pub changed: bool,
     /// When the queue makes it visible again, as far as this delivery goes.
     pub until: Moment,
     /// The same, but for what the process itself asked for when it gave the message back.
@@ -152,14 +178,13 @@ pub struct Live {
     pub deliveries: Vec<usize>,
     /// Set for each once its answer does not count.
     pub lost: Vec<CancellationToken>,
-    pub over: bool,
 }
 
 impl Live {
     /// Whether it is at work on this delivery and has not been told to leave it.
     pub fn is_on(&self, delivery: usize) -> bool {
         let mut pairs = self.deliveries.iter().zip(&self.lost);
-        !self.over && pairs.any(|(&one, lost)| one == delivery && !lost.is_cancelled())
+        pairs.any(|(&one, lost)| one == delivery && !lost.is_cancelled())
     }
 }
 
@@ -168,12 +193,16 @@ pub struct Life {
     pub dead: bool,
     pub died: Moment,
     pub stopping: bool,
+    /// Until then a stop waits for receives under way.
+    pub patient_until: Moment,
     pub views: Vec<View>,
     pub room: Option<Room>,
     /// What it was done with, and when.
     pub done: BTreeMap<usize, Moment>,
     /// How often it gave a message back that it had not tried.
     pub untried: BTreeMap<usize, u32>,
+    /// What it asked for under an id.
+    pub asked: BTreeMap<u64, Asked>,
     /// What it has put on the dead-letter queue, as the adapter remembers.
     pub buried: BTreeSet<usize>,
     /// Tokens left of each queue's rate, and since when.
@@ -191,26 +220,6 @@ pub struct View {
     pub had: bool,
 }
 
-/// Something that happened, for the trace.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Event {
-    pub at: Moment,
-    pub what: &'static str,
-    pub life: usize,
-    pub queue: usize,
-    /// Messages, or the one delivery, or a number.
-    pub of: Vec<usize>,
-    pub note: String,
-}
-
-/// A rule that did not hold.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Broken {
-    pub rule: &'static str,
-    pub at: Moment,
-    pub why: String,
-}
-
 /// No process, or no queue, in an event.
 pub const NONE: usize = usize::MAX;
 
@@ -222,18 +231,23 @@ impl World {
             messages: Vec::new(),
             deliveries: Vec::new(),
             lives: Vec::new(),
-            attempts: Vec::new(),
+            attempts: BTreeMap::new(),
+            attempted: 0,
+            open: Vec::new(),
             troubled: false,
             trouble_changed: Moment::default(),
             closed: false,
             quiet: false,
             suspended: None,
             suspects: Vec::new(),
+            ids: 0,
+            told: BTreeMap::new(),
             trace: Vec::new(),
             broken: Vec::new(),
             bells: (0..queues).map(|_| Arc::default()).collect(),
             happened: Arc::default(),
             calls: Calls::default(),
+            met: BTreeSet::new(),
             scenario,
         }
     }
@@ -252,10 +266,12 @@ impl World {
             dead: false,
             died: Moment::default(),
             stopping: false,
+            patient_until: Moment::from_boot(Duration::MAX),
             views: vec![view; queues],
             room: None,
             done: BTreeMap::new(),
             untried: BTreeMap::new(),
+            asked: BTreeMap::new(),
             buried: BTreeSet::new(),
             tokens: vec![(f64::MAX, now); queues],
             retried: false,
@@ -267,13 +283,16 @@ impl World {
 
     /// It is gone.
     pub fn dies(&mut self, life: usize, how: &'static str) {
+        self.met.insert(if how == "crashes" {
+            Met::Crash
+        } else {
+            Met::Stop
+        });
         self.lives[life].dead = true;
         self.lives[life].died = clock::now();
         self.note(how, life, NONE, vec![]);
         // Nothing of it runs any more; what it drops is not to be heard of.
-        for live in self.attempts.iter_mut().filter(|live| live.life == life) {
-            live.over = true;
-        }
+        self.attempts.retain(|_, live| live.life != life);
     }
 
     /// Whether a process was ended at this very moment: what it still does is undone, since its
@@ -323,12 +342,16 @@ impl World {
     }
 
     pub fn is_ordered(&self, queue: usize) -> bool {
-        self.flavour(queue) != Flavour::Standard
+        self.flavour(queue).orders_groups()
     }
 
-    /// So often in a thousand, while faults are on.
-    pub fn roll(&mut self, in_a_thousand: u32) -> bool {
-        self.troubled && in_a_thousand > 0 && self.rng.u32(0..1_000) < in_a_thousand
+    /// So often in a thousand, while faults are on; noted if so.
+    pub fn roll(&mut self, in_a_thousand: u32, what: Met) -> bool {
+        let so = self.troubled && in_a_thousand > 0 && self.rng.u32(0..1_000) < in_a_thousand;
+        if so {
+            self.met.insert(what);
+        }
+        so
     }
 
     pub fn between(&mut self, least: Duration, most: Duration) -> Duration {
@@ -347,26 +370,5 @@ impl World {
     pub fn is_honest(&self, delivery: usize) -> bool {
         let one = &self.deliveries[delivery];
         !one.misled && self.suspended.is_none_or(|at| at < one.handed)
-    }
-}
-
-impl std::fmt::Display for Event {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let at = self.at.since(Moment::default());
-        write!(out, "{:>12.6}", at.as_secs_f64())?;
-        if self.life != NONE {
-            write!(out, " p{}", self.life)?;
-        }
-        if self.queue != NONE {
-            write!(out, " q{}", self.queue)?;
-        }
-        write!(out, " {}", self.what)?;
-        if !self.of.is_empty() {
-            write!(out, " {:?}", self.of)?;
-        }
-        if !self.note.is_empty() {
-            write!(out, " {}", self.note)?;
-        }
-        Ok(())
     }
 }

@@ -1,11 +1,14 @@
 //! The world's queues as the program sees them: its port, with a network between. Decides which
 //! calls are lost, late or refused, and nothing about their effect.
 
-use super::server::Want;
+use super::network::Passage;
+use super::receives::Want;
 use super::{NONE, Sim, World};
+use crate::circumstances::Met;
 use crate::scenario::Flavour;
 use dispatcher::clock;
 use dispatcher::message::{Message, Outcome, Outgoing, Receipt};
+use dispatcher::queue::sqs::attempts::Lost;
 use dispatcher::queue::{Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble};
 use std::future::Future;
 use std::time::Duration;
@@ -23,51 +26,20 @@ pub struct Port {
     pub life: usize,
     pub queue: usize,
     pub identity: Identity,
-}
-
-/// What the network does to one call.
-#[derive(Debug, Clone, Copy)]
-struct Passage {
-    to: Duration,
-    back: Duration,
-    arrives: bool,
-    answered: bool,
-    throttled: bool,
-}
-
-impl World {
-    fn passage(&mut self, queue: usize) -> Passage {
-        let ms = Duration::from_millis;
-        let local = self.flavour(queue) == Flavour::Local;
-        let near = if local {
-            (ms(0), ms(1))
-        } else {
-            (ms(1), ms(30))
-        };
-        let mut passage = Passage {
-            to: self.between(near.0, near.1),
-            back: self.between(near.0, near.1),
-            arrives: true,
-            answered: true,
-            throttled: false,
-        };
-        let faults = self.scenario.faults;
-        passage.throttled = self.roll(faults.throttle);
-        if !local {
-            passage.arrives = !self.roll(faults.lost_request);
-            passage.answered = !self.roll(faults.lost_answer);
-            if self.roll(faults.hang) {
-                passage.to = self.between(ms(500), ms(40_000));
-            }
-            if self.roll(faults.late_answer) {
-                passage.back = self.between(ms(100), ms(15_000));
-            }
-        }
-        passage
-    }
+    lost: Lost,
 }
 
 impl Port {
+    pub fn new(sim: &Sim, life: usize, queue: usize, identity: Identity) -> Self {
+        Self {
+            sim: sim.clone(),
+            life,
+            queue,
+            identity,
+            lost: Lost::default(),
+        }
+    }
+
     /// A call begins. A process that is gone makes none.
     async fn begin(&self, what: &'static str, of: Vec<usize>) -> Passage {
         if self.sim.lock().is_gone(self.life) {
@@ -125,14 +97,18 @@ impl Port {
         let sim = self.sim.clone();
         let work = async move {
             let mut world = sim.lock();
-            let one = |item: &T| {
+            let mut one = |item: &T| {
                 let often = world.scenario.faults.entry;
-                match world.roll(often) {
+                match world.roll(often, Met::FailedEntry) {
                     true => Err(ItemError::Passing("this entry failed".into())),
                     false => apply(&mut world, item),
                 }
             };
-            items.iter().map(one).collect()
+            let answers = items.iter().map(&mut one).collect();
+            match passage.repeated {
+                true => items.iter().map(one).collect(),
+                false => answers,
+            }
         };
         let answer = self.remote(passage, PATIENCE, work).await;
         answer.unwrap_or_else(|| vec![Err(ItemError::Passing("no answer".into())); count])
@@ -157,6 +133,49 @@ impl Port {
             attributes_md5: None,
         }
     }
+
+    /// Asks the queue for messages.
+    async fn ask(
+        &self,
+        passage: Passage,
+        want: Want,
+        wait: Duration,
+        hurry: Option<CancellationToken>,
+    ) -> Result<Vec<usize>, QueueError> {
+        let over = wait.is_zero() && self.sim.lock().is_over_the_limit(self.queue);
+        if over {
+            self.sim.lock().met.insert(Met::OverLimit);
+        }
+        if passage.throttled || over {
+            sleep(passage.to).await;
+            let why = if over {
+                "OverLimit"
+            } else {
+                "too many requests"
+            };
+            return Err(failed(Trouble::Passing, why));
+        }
+        let work = poll(self.sim.clone(), want, wait, hurry);
+        let answer = self.remote(passage, POLL_PATIENCE + wait, work).await;
+        answer.ok_or_else(|| failed(Trouble::Unreachable, "no answer"))
+    }
+}
+
+/// A receive that somebody waits for; however that ends, the world hears of it.
+struct Waited<'a>(Option<&'a Port>);
+
+impl Waited<'_> {
+    fn to_its_end(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Waited<'_> {
+    fn drop(&mut self) {
+        if let Some(port) = self.0 {
+            port.sim.lock().is_left(port.life, port.queue);
+        }
+    }
 }
 
 /// The delivery that a receipt is for.
@@ -179,7 +198,7 @@ async fn poll(
     let blind = {
         let mut world = sim.lock();
         let often = world.scenario.faults.blind;
-        world.roll(often)
+        world.roll(often, Met::BlindPoll)
     };
     loop {
         let (bell, next) = {
@@ -225,41 +244,49 @@ impl Queue for Port {
             .begin("asks", vec![ask.max, usize::from(!ask.wait.is_zero())])
             .await;
         self.sim.lock().calls.receive += 1;
-        let local = self.sim.lock().flavour(self.queue) == Flavour::Local;
-        let answer = if passage.throttled {
-            sleep(passage.to).await;
-            Err(failed(Trouble::Passing, "too many requests"))
-        } else {
-            let want = Want {
-                queue: self.queue,
-                life: self.life,
-                max: ask.max,
-                visibility: ask.visibility,
-                samples: !local && ask.wait.is_zero(),
-            };
-            let hurry = local.then(|| hurry.clone());
-            let work = poll(self.sim.clone(), want, ask.wait, hurry);
-            let patience = POLL_PATIENCE + ask.wait;
-            let answer = self.remote(passage, patience, work).await;
-            answer.ok_or_else(|| failed(Trouble::Unreachable, "no answer"))
+        let flavour = self.sim.lock().flavour(self.queue);
+        let attempt = (flavour == Flavour::Fifo).then(|| {
+            let fresh = || self.sim.lock().fresh_id().to_string();
+            self.lost.next(ask.max, fresh, clock::now())
+        });
+        let id = attempt
+            .as_ref()
+            .map(|one| one.id.parse().expect("ids are numbers here"));
+        let want = Want {
+            queue: self.queue,
+            life: self.life,
+            max: attempt.as_ref().map_or(ask.max, |one| one.max),
+            visibility: ask.visibility,
+            attempt: id,
+            samples: !flavour.is_exact() && ask.wait.is_zero(),
         };
+        self.sim.lock().asks(self.life, self.queue, id);
+        let waited_for = Waited(Some(self));
+        let hurry = flavour.is_exact().then(|| hurry.clone());
+        let answer = self.ask(passage, want, ask.wait, hurry).await;
+        waited_for.to_its_end();
         let mut world = self.sim.lock();
         let taken = match answer {
             Ok(taken) => taken,
             Err(error) => {
-                world.not_reached(self.life, self.queue);
+                world.not_reached(self.life, self.queue, id);
+                if let Some(attempt) = attempt {
+                    self.lost.failed(attempt, error.kind);
+                }
                 return Err(error);
             }
         };
-        // The embedded queue looks at everything, but gives of a group only the first.
-        let drained = taken.len() < ask.max && (local || !ask.wait.is_zero());
+        // An exact queue looks at everything, but gives of a group only the first.
+        let looked = flavour.is_exact() || !ask.wait.is_zero();
+        let news = attempt.is_none_or(|one| one.is_news());
+        let drained = news && looked && taken.len() < want.max;
         world.reached(self.life, self.queue, &taken, drained, &ask);
         let handed = taken.first().map(|&one| world.deliveries[one].handed);
         let messages = taken.iter().map(|&one| self.message(&world, one));
         Ok(Received {
             messages: messages.collect(),
             drained,
-            taken: handed.filter(|_| local),
+            taken: handed.filter(|_| !flavour.is_far()),
         })
     }
 
@@ -283,7 +310,7 @@ impl Queue for Port {
         let answers = self
             .entries(passage, items, |world, (one, time)| {
                 let often = world.scenario.faults.refused_extension;
-                match world.roll(often) {
+                match world.roll(often, Met::RefusedExtension) {
                     true => Err(ItemError::Refused("not extended".into())),
                     false => world.extend(*one, *time),
                 }

@@ -1,27 +1,17 @@
-//! What a queue does at the moment a call takes effect: SQS, standard and FIFO, and the embedded
-//! queue. Knows no network, and nothing of what the program should do.
+//! What a queue does at the moment a call takes effect: SQS, standard and FIFO, lists with leases,
+//! and the embedded queue. How messages are handed out stands in `receives`. Knows no network, and
+//! nothing of what the program should do.
 
 use super::{Delivery, Gone, NONE, Stored, World};
+use crate::circumstances::Met;
 use crate::scenario::Flavour;
 use dispatcher::clock::{self, Moment};
 use dispatcher::message::Outcome;
 use dispatcher::queue::{ItemError, VISIBILITY_CEILING};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A deleted message may be delivered once more within this.
-const RISES: Duration = Duration::from_secs(60);
-
-/// What is to be handed out.
-#[derive(Debug, Clone, Copy)]
-pub struct Want {
-    pub queue: usize,
-    pub life: usize,
-    pub max: usize,
-    pub visibility: Duration,
-    /// A short poll of SQS, which looks at some of the servers.
-    pub samples: bool,
-}
+/// So close to its ceiling a delivery is as good as there.
+const NEAR: Duration = Duration::from_secs(60);
 
 impl World {
     /// A message is sent.
@@ -47,134 +37,6 @@ impl World {
         let here = self.messages.iter().filter(|one| one.queue == queue);
         let later = here.filter(|one| one.gone.is_none() && one.visible > now);
         later.map(|one| one.visible).min()
-    }
-
-    /// Hands messages out; answers with their deliveries.
-    pub fn take(&mut self, want: Want) -> Vec<usize> {
-        let now = clock::now();
-        let mut chosen = self.choose(want, now);
-        chosen.truncate(want.max);
-        let handed = chosen
-            .into_iter()
-            .filter_map(|message| self.hand(message, want, now));
-        let handed: Vec<usize> = handed.collect();
-        if !handed.is_empty() {
-            let of = handed
-                .iter()
-                .map(|&one| self.deliveries[one].message)
-                .collect();
-            self.note("hands out", want.life, want.queue, of);
-        }
-        handed
-    }
-
-    fn choose(&mut self, want: Want, now: Moment) -> Vec<usize> {
-        let flavour = self.flavour(want.queue);
-        let here = self.messages.iter().enumerate();
-        let mut here: Vec<usize> = here
-            .filter(|(_, one)| one.queue == want.queue && one.gone.is_none())
-            .map(|(at, _)| at)
-            .collect();
-        let hidden = |world: &Self, at: usize| world.messages[at].visible > now;
-        let in_flight = here.iter().filter(|&&at| hidden(self, at)).count();
-        let free = self.scenario.queues[want.queue]
-            .in_flight
-            .saturating_sub(in_flight);
-        if flavour == Flavour::Standard {
-            let mut seen: Vec<usize> = here
-                .iter()
-                .copied()
-                .filter(|&at| !hidden(self, at))
-                .collect();
-            seen.sort_by_key(|&at| self.messages[at].visible);
-            let disorder = self.scenario.faults.disorder;
-            if self.roll(disorder) {
-                self.rng.shuffle(&mut seen);
-            }
-            if want.samples {
-                seen.retain(|_| self.rng.u32(0..10) < 7);
-            }
-            seen.truncate(free);
-            self.duplicate(want, &mut seen, now);
-            return seen;
-        }
-        // A group of which something is hidden gives nothing more; the embedded queue gives one.
-        let mut shut: BTreeSet<u16> = BTreeSet::new();
-        for &at in &here {
-            if hidden(self, at) {
-                shut.extend(self.messages[at].group);
-            }
-        }
-        here.retain(|&at| {
-            let group = self.messages[at].group;
-            let open = !hidden(self, at) && group.is_none_or(|group| !shut.contains(&group));
-            if flavour == Flavour::Local {
-                shut.extend(group);
-            }
-            open
-        });
-        here.truncate(free);
-        here
-    }
-
-    /// Now and then something is delivered that should not be.
-    fn duplicate(&mut self, want: Want, seen: &mut Vec<usize>, now: Moment) {
-        let often = self.scenario.faults.duplicate;
-        if !self.roll(often) {
-            return;
-        }
-        let stray = |one: &Stored| match one.gone {
-            None => one.visible > now,
-            Some(Gone::Deleted(at)) => now.since(at) < RISES,
-            Some(Gone::Redriven) => false,
-        };
-        let here = self.messages.iter().enumerate();
-        let strays: Vec<usize> = here
-            .filter(|(_, one)| one.queue == want.queue && one.latest.is_some() && stray(one))
-            .map(|(at, _)| at)
-            .collect();
-        if !strays.is_empty() {
-            let at = strays[self.rng.usize(0..strays.len())];
-            self.note("delivers once more", want.life, want.queue, vec![at]);
-            self.messages[at].gone = None;
-            if let Some(before) = self.messages[at].latest {
-                self.deliveries[before].misled = true;
-            }
-            seen.insert(0, at);
-        }
-    }
-
-    fn hand(&mut self, message: usize, want: Want, now: Moment) -> Option<usize> {
-        let redrive = self.scenario.queues[want.queue].redrive;
-        let stored = &mut self.messages[message];
-        if redrive.is_some_and(|most| stored.receives >= most) {
-            stored.gone = Some(Gone::Redriven);
-            self.note("redrives", NONE, want.queue, vec![message]);
-            return None;
-        }
-        stored.receives += 1;
-        stored.visible = now + want.visibility;
-        let delivery = Delivery {
-            message,
-            life: want.life,
-            handed: now,
-            until: now + want.visibility,
-            leased: now + want.visibility,
-            count: stored.receives,
-            misled: false,
-            reached: None,
-            tried: Vec::new(),
-            told: None,
-            confirmed: false,
-            extensions: 0,
-            unheard: None,
-            refused: false,
-        };
-        let number = self.deliveries.len();
-        self.check_handed(message, now);
-        self.messages[message].latest = Some(number);
-        self.deliveries.push(delivery);
-        Some(number)
     }
 
     /// One entry of an extension takes effect.
@@ -218,14 +80,27 @@ impl World {
         if self.messages[message].latest != Some(delivery) {
             return self.stale(delivery);
         }
-        if self.messages[message].visible <= now {
+        self.deliveries[delivery].changed = true;
+        let releases = what == "releases";
+        if self.flavour(queue) == Flavour::Local {
+            // Whoever was not overtaken may come late; to release twice is harmless.
+            match self.deliveries[delivery].released {
+                true if releases => return Ok(()),
+                true => return Err(ItemError::Gone("the message has been released".into())),
+                false => {}
+            }
+        } else if self.messages[message].visible <= now {
             return Err(ItemError::Gone("the message is not in flight".into()));
         }
         if now + time > handed + VISIBILITY_CEILING {
             return Err(ItemError::Refused("Total VisibilityTimeout".into()));
         }
+        if now + time + NEAR > handed + VISIBILITY_CEILING {
+            self.met.insert(Met::Ceiling);
+        }
         self.messages[message].visible = now + time;
         self.deliveries[delivery].until = now + time;
+        self.deliveries[delivery].released = releases;
         self.note_with(what, life, queue, vec![message], format!("{time:?}"));
         self.bells[queue].notify_waiters();
         Ok(())
@@ -234,8 +109,13 @@ impl World {
     /// A receipt that is not the newest: refused, or accepted without effect.
     fn stale(&mut self, delivery: usize) -> Result<(), ItemError> {
         self.deliveries[delivery].misled = true;
-        match self.rng.u32(0..1_000) < self.scenario.faults.silent {
-            true => Ok(()),
+        self.met.insert(Met::StaleReceipt);
+        let fenced = self.flavour(self.queue_of(delivery)).is_exact();
+        match !fenced && self.rng.u32(0..1_000) < self.scenario.faults.silent {
+            true => {
+                self.met.insert(Met::SilentStale);
+                Ok(())
+            }
             false => Err(ItemError::Gone("the receipt is not the newest".into())),
         }
     }
@@ -256,7 +136,8 @@ impl World {
         if latest != Some(delivery) {
             return self.stale(delivery);
         }
-        if self.flavour(queue) == Flavour::Fifo && visible <= now {
+        let strict = matches!(self.flavour(queue), Flavour::Fifo | Flavour::Redis);
+        if (strict && visible <= now) || self.deliveries[delivery].released {
             return Err(ItemError::Gone("the receipt has run out".into()));
         }
         self.messages[message].gone = Some(Gone::Deleted(now));
@@ -279,7 +160,7 @@ impl World {
             return Err(ItemError::Refused("no dead-letter queue".into()));
         }
         let stale = self.messages[message].latest != Some(delivery) || until <= now;
-        if self.flavour(queue) == Flavour::Local && stale {
+        if self.flavour(queue).is_exact() && stale {
             return Err(ItemError::Gone("the receipt has run out".into()));
         }
         if self.lives[life].buried.insert(message) {
@@ -287,9 +168,40 @@ impl World {
             self.note_with("buries", life, queue, vec![message], why.to_owned());
         }
         let often = self.scenario.faults.entry;
-        if self.flavour(queue) != Flavour::Local && self.roll(often) {
+        if !self.flavour(queue).is_exact() && self.roll(often, Met::FailedEntry) {
             return Err(ItemError::Passing("buried and not deleted".into()));
         }
         self.delete(delivery)
+    }
+
+    /// The date of the machine is set: the embedded queue keeps dates, all others keep time.
+    pub fn set_date(&mut self, on_ms: i64) {
+        self.note_with("the date is set", NONE, NONE, vec![], format!("{on_ms} ms"));
+        clock::simulated::set_date(on_ms);
+        self.met.insert(if on_ms > 0 {
+            Met::DateOn
+        } else {
+            Met::DateBack
+        });
+        let by = Duration::from_millis(on_ms.unsigned_abs());
+        let shifted = |at: Moment| match on_ms > 0 {
+            true => Moment::default() + at.since(Moment::default() + by),
+            false => at + by,
+        };
+        for message in 0..self.messages.len() {
+            let Stored { queue, latest, .. } = self.messages[message];
+            if self.flavour(queue) != Flavour::Local {
+                continue;
+            }
+            self.messages[message].visible = shifted(self.messages[message].visible);
+            if let Some(one) = latest.map(|latest| &mut self.deliveries[latest]) {
+                one.until = shifted(one.until);
+                one.leased = shifted(one.leased);
+                one.misled |= on_ms > 0;
+            }
+        }
+        for bell in &self.bells {
+            bell.notify_waiters();
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! here, from what the process was told, and share no code with the program.
 
 use super::{Live, NONE, Said, Trial, World};
+use crate::circumstances::Met;
 use dispatcher::clock::{self, Moment};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -34,20 +35,22 @@ impl World {
                 self.check_strict(life, above, deliveries, now);
             }
         }
+        self.check_arrival(life, queue, deliveries, now);
         for &one in deliveries {
             let message = self.deliveries[one].message;
             self.messages[message].tries += 1;
             self.deliveries[one].tried.push(Trial { ended: None });
         }
-        self.attempts.push(Live {
+        self.attempted += 1;
+        let live = Live {
             life,
             queue,
             deliveries: deliveries.to_vec(),
             lost: tokens,
-            over: false,
-        });
+        };
+        self.attempts.insert(self.attempted, live);
         self.check_limits(life, queue, deliveries.len(), now);
-        self.attempts.len() - 1
+        self.attempted
     }
 
     pub fn queue_of(&self, delivery: usize) -> usize {
@@ -85,7 +88,7 @@ impl World {
         {
             self.fails("done-again", words.clone());
         }
-        let live = self.attempts.iter().filter(|live| !live.over);
+        let live = self.attempts.values();
         let twice = live
             .flat_map(|live| live.deliveries.iter())
             .any(|&other| self.deliveries[other].message == message && self.is_kept(other, now));
@@ -128,10 +131,7 @@ impl World {
                 let why = format!("message {message} starts and {open:?} ahead of it are not done");
                 self.fails("group-order", why);
             }
-            let live = self
-                .attempts
-                .iter()
-                .filter(|live| !live.over && live.life == life);
+            let live = self.attempts.values().filter(|live| live.life == life);
             let other = live.filter(|live| live.queue == queue).any(|live| {
                 let mut of = live.deliveries.iter().map(|&other| &self.deliveries[other]);
                 of.any(|other| self.messages[other.message].group == Some(group))
@@ -159,7 +159,8 @@ impl World {
             self.fails("strict-holds", format!("{words}, which may hold something"));
         }
         let window = self.scenario.route.window_ms > 0 || self.is_ordered(above);
-        for number in 0..self.deliveries.len() {
+        for at in 0..self.open.len() {
+            let number = self.open[at];
             let one = &self.deliveries[number];
             let of = one.life == life && self.messages[one.message].queue == above;
             let Some(reached) = one.reached.filter(|&at| of && at < now) else {
@@ -188,15 +189,45 @@ impl World {
         }
     }
 
+    /// What came first starts first: nothing untried is overtaken by what came to hand later.
+    fn check_arrival(&mut self, life: usize, queue: usize, starting: &[usize], now: Moment) {
+        if self.lives[life].stopping {
+            return;
+        }
+        let grouped = |world: &Self, one: usize| {
+            let message = world.deliveries[one].message;
+            world.is_ordered(queue) && world.messages[message].group.is_some()
+        };
+        let came = |&one: &usize| {
+            let fresh = self.deliveries[one].tried.is_empty() && !grouped(self, one);
+            self.deliveries[one].reached.filter(|_| fresh)
+        };
+        let Some(latest) = starting.iter().filter_map(came).max() else {
+            return;
+        };
+        let overtaken = self.open.iter().copied().find(|&one| {
+            let before = self.deliveries[one].reached.is_some_and(|at| at < latest);
+            let waits = self.deliveries[one].tried.is_empty() && !starting.contains(&one);
+            before
+                && waits
+                && self.deliveries[one].life == life
+                && self.queue_of(one) == queue
+                && !grouped(self, one)
+                && self.is_surely_held(one, now)
+                && !self.is_needless(life, one)
+        });
+        if let Some(one) = overtaken {
+            let why = format!("message {} waits", self.deliveries[one].message);
+            self.fails("overtakes", why);
+        }
+    }
+
     fn check_limits(&mut self, life: usize, queue: usize, count: usize, now: Moment) {
         let scenario = self.scenario.clone();
         if count > scenario.route.batch {
             self.fails("batch-size", format!("{count} together"));
         }
-        let live = self
-            .attempts
-            .iter()
-            .filter(|live| !live.over && live.life == life);
+        let live = self.attempts.values().filter(|live| live.life == life);
         let (mut all, mut own) = (0, 0);
         for one in live {
             all += 1;
@@ -227,77 +258,6 @@ impl World {
         }
     }
 
-    /// What a process is told by a poll that failed.
-    pub fn not_reached(&mut self, life: usize, queue: usize) {
-        self.note("is not answered", life, queue, vec![]);
-        let now = clock::now();
-        let view = &mut self.lives[life].views[queue];
-        if view.failures == 0 {
-            view.had = view.may_hold;
-        }
-        view.failures += 1;
-        view.may_hold = false;
-        view.since = now;
-    }
-
-    /// What a process is told by an answer.
-    pub fn reached(
-        &mut self,
-        life: usize,
-        queue: usize,
-        taken: &[usize],
-        drained: bool,
-        ask: &dispatcher::queue::Ask,
-    ) {
-        let now = clock::now();
-        self.note("receives", life, queue, self.messages_of(taken));
-        let exact = self.flavour(queue) == crate::scenario::Flavour::Local;
-        for &one in taken {
-            let delivery = &mut self.deliveries[one];
-            delivery.reached = Some(now);
-            delivery.misled |= !exact && now.since(delivery.handed) > ask.visibility / 4;
-        }
-        // Who allows no long polls gets no proof; then an empty answer must do.
-        let proof = Duration::from_secs(self.scenario.route.poll_for_s.min(1));
-        let proven = drained || (taken.is_empty() && (exact || ask.wait >= proof));
-        let view = &mut self.lives[life].views[queue];
-        view.failures = 0;
-        view.may_hold = !proven;
-        view.since = now;
-        let room = self.lives[life].room.clone();
-        let plan = &self.scenario.route;
-        let most = plan.concurrency * plan.batch + 2 * self.scenario.queues.len();
-        let Some(room) = room.filter(|_| !self.lives[life].retried) else {
-            return;
-        };
-        // Its seats are taken at this very moment, or are reserved already.
-        let here = self.in_hand(life);
-        if room.used() > most || here > most {
-            let why = format!("{} seats, {here} messages, room for {most}", room.used());
-            self.fails("room", why);
-        }
-    }
-
-    /// Messages that a process has and has neither finished nor lost.
-    fn in_hand(&self, life: usize) -> usize {
-        let now = clock::now();
-        let needless = |at: usize, one: &super::Delivery| {
-            let done = self.lives[life].done.get(&one.message);
-            done.is_some_and(|&done| Some(done) < one.reached) || self.is_exhausted(life, at)
-        };
-        let here = self.deliveries.iter().enumerate().filter(|(at, one)| {
-            let over =
-                |trial: &Trial| matches!(&trial.ended, Some((_, said)) if *said != Said::Kept);
-            one.life == life
-                && one.reached.is_some()
-                && one.told.is_none()
-                && !one.tried.last().is_some_and(over)
-                && self.is_kept(*at, now)
-                && !needless(*at, one)
-        });
-        here.count()
-    }
-
     /// Whether a message has had all its attempts, and comes back all the same.
     pub fn is_exhausted(&self, life: usize, delivery: usize) -> bool {
         let one = &self.deliveries[delivery];
@@ -315,6 +275,7 @@ impl World {
     pub fn stand_still(&mut self, time: Duration) {
         self.note_with("all stand still", NONE, NONE, vec![], format!("{time:?}"));
         clock::simulated::pass(time);
+        self.met.insert(Met::Standstill);
         self.suspended = Some(clock::now());
     }
 }

@@ -1,7 +1,7 @@
 //! Amazon SQS. The only place that names its SDK; knows no other backend.
 
 mod address;
-mod attempts;
+pub mod attempts;
 mod batch;
 mod convert;
 mod dead;
@@ -15,7 +15,7 @@ pub use open::Sqs;
 use crate::aws::{self, SdkConfig};
 use crate::clock;
 use crate::message::{Message, Outcome, Outgoing, Receipt};
-use crate::queue::{Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble};
+use crate::queue::{Ask, Depth, Identity, ItemError, Queue, QueueError, Received};
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::{MessageSystemAttributeName, QueueAttributeName};
 use send::Parcel;
@@ -145,7 +145,8 @@ impl Queue for SqsQueue {
         let attempt = self
             .target
             .fifo
-            .then(|| self.lost.next(fresh, clock::now()));
+            .then(|| self.lost.next(max, fresh, clock::now()));
+        let max = attempt.as_ref().map_or(max, |attempt| attempt.max);
         let answer = self
             .target
             .clients
@@ -164,16 +165,15 @@ impl Queue for SqsQueue {
             Ok(answer) => answer,
             Err(error) => {
                 let error = self.target.call("ReceiveMessage").failed(&error);
-                let may_have_brought =
-                    matches!(error.kind, Trouble::Passing | Trouble::Unreachable);
-                if let Some(attempt) = attempt.filter(|_| may_have_brought) {
-                    self.lost.put(attempt);
+                if let Some(attempt) = attempt {
+                    self.lost.failed(attempt, error.kind);
                 }
                 return Err(error);
             }
         };
         let deliveries = answer.messages.unwrap_or_default();
-        let drained = wait > 0 && deliveries.len() < max;
+        let news = attempt.is_none_or(|attempt| attempt.is_news());
+        let drained = news && wait > 0 && deliveries.len() < max;
         let Identity { name, source, .. } = &self.identity;
         let messages = deliveries
             .into_iter()

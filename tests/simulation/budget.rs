@@ -1,0 +1,59 @@
+//! What calls cost at load: so many for each message, whatever the queue.
+
+use crate::lessons::calm;
+use crate::run::Ended;
+use crate::scenario::{Flavour, Mix, Scenario, Sending};
+use crate::shrink::outcome;
+
+/// How many messages wait at the start.
+const MESSAGES: u64 = 2_000;
+/// Polls under way when the queue runs dry, and one after them.
+const LAST: u64 = 16 + 1;
+/// How many seeds of luck each is run with.
+const LUCK: u64 = 3;
+
+/// Many messages that take a little while each, and room for many.
+fn loaded(flavour: Flavour) -> Scenario {
+    let mut scenario = calm(flavour);
+    let sending = |number: u64| Sending {
+        at_ms: 0,
+        queue: 0,
+        group: (flavour == Flavour::Fifo).then_some((number % 1_000) as u16),
+    };
+    scenario.sends = (0..MESSAGES).map(sending).collect();
+    scenario.route.concurrency = 100;
+    scenario.mix = Mix {
+        longest_ms: 50,
+        ..Mix::default()
+    };
+    scenario
+}
+
+fn calls(ended: &Ended) -> u64 {
+    ended.calls.receive + ended.calls.extend + ended.calls.settle
+}
+
+/// SQS gives ten messages to a call and takes ten deletions: 0.2 calls for each message are the
+/// least, and one in a hundred may be added to that. Besides, the last polls find nothing.
+#[test]
+fn lesson_16_a_message_costs_few_calls_at_load() {
+    for flavour in [
+        Flavour::Standard,
+        Flavour::Fifo,
+        Flavour::Redis,
+        Flavour::Local,
+    ] {
+        for seed in 0..LUCK {
+            let mut scenario = loaded(flavour);
+            scenario.seed = seed;
+            let ended = outcome(&scenario).expect("no panic");
+            assert!(ended.broken.is_empty(), "{flavour:?}: {:?}", ended.broken);
+            let (calls, most) = (calls(&ended), MESSAGES * 21 / 100 + LAST);
+            assert!(
+                calls <= most,
+                "{flavour:?}: {:?}, at most {most}",
+                ended.calls
+            );
+        }
+    }
+}

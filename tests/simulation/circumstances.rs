@@ -1,0 +1,87 @@
+//! What the world does that not every world does, each by a name, and the test that all of it is
+//! really met.
+
+use crate::{draw, shrink};
+use std::collections::BTreeSet;
+
+/// So many seeds must be enough to meet everything once.
+const WITHIN: u64 = 4_000;
+
+/// Something that a queue, the network or the machine did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Met {
+    LostRequest,
+    LostAnswer,
+    LateAnswer,
+    Hang,
+    CallTwice,
+    Throttle,
+    FailedEntry,
+    RefusedExtension,
+    /// A long poll that saw nothing.
+    BlindPoll,
+    /// A poll that looked at some servers only.
+    ShortPoll,
+    Disorder,
+    /// What is in flight or deleted is delivered.
+    Duplicate,
+    StaleReceipt,
+    /// A stale receipt that was accepted without effect.
+    SilentStale,
+    /// A FIFO receive was answered again under its id.
+    ToldAgain,
+    /// A receive brought nothing since too much was in flight.
+    FullInFlight,
+    /// A short poll was refused for that reason.
+    OverLimit,
+    /// A delivery was kept for as long as 12 hours allow.
+    Ceiling,
+    /// Buried by the backend itself.
+    Redriven,
+    DateOn,
+    DateBack,
+    /// The machine stood still.
+    Standstill,
+    Crash,
+    Stop,
+}
+
+const ALL: [Met; 24] = [
+    Met::LostRequest,
+    Met::LostAnswer,
+    Met::LateAnswer,
+    Met::Hang,
+    Met::CallTwice,
+    Met::Throttle,
+    Met::FailedEntry,
+    Met::RefusedExtension,
+    Met::BlindPoll,
+    Met::ShortPoll,
+    Met::Disorder,
+    Met::Duplicate,
+    Met::StaleReceipt,
+    Met::SilentStale,
+    Met::ToldAgain,
+    Met::FullInFlight,
+    Met::OverLimit,
+    Met::Ceiling,
+    Met::Redriven,
+    Met::DateOn,
+    Met::DateBack,
+    Met::Standstill,
+    Met::Crash,
+    Met::Stop,
+];
+
+#[test]
+fn everything_that_can_happen_does() {
+    let mut missing: BTreeSet<Met> = ALL.into_iter().collect();
+    for seed in 0..WITHIN {
+        if missing.is_empty() {
+            return;
+        }
+        let ended = shrink::outcome(&draw::scenario(seed)).expect("no panic");
+        missing.retain(|one| !ended.met.contains(one));
+    }
+    panic!("{missing:?} never happened in {WITHIN} seeds");
+}

@@ -1,0 +1,45 @@
+//! What is noted of a run: events in their order, and the rules that did not hold.
+
+use super::NONE;
+use dispatcher::clock::Moment;
+
+/// Something that happened, for the trace.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    pub at: Moment,
+    pub what: &'static str,
+    pub life: usize,
+    pub queue: usize,
+    /// Messages, or the one delivery, or a number.
+    pub of: Vec<usize>,
+    pub note: String,
+}
+
+/// A rule that did not hold.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Broken {
+    pub rule: &'static str,
+    pub at: Moment,
+    pub why: String,
+}
+
+impl std::fmt::Display for Event {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let at = self.at.since(Moment::default());
+        write!(out, "{:>12.6}", at.as_secs_f64())?;
+        if self.life != NONE {
+            write!(out, " p{}", self.life)?;
+        }
+        if self.queue != NONE {
+            write!(out, " q{}", self.queue)?;
+        }
+        write!(out, " {}", self.what)?;
+        if !self.of.is_empty() {
+            write!(out, " {:?}", self.of)?;
+        }
+        if !self.note.is_empty() {
+            write!(out, " {}", self.note)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,237 @@
+//! How queues hand messages out: in which order, how many, which ones when there are groups, and
+//! the same again where SQS is asked with the id of an earlier receive.
+
+use super::{Delivery, Gone, NONE, Stored, World};
+use crate::circumstances::Met;
+use crate::scenario::Flavour;
+use dispatcher::clock::{self, Moment};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A deleted message may be delivered once more within this.
+const RISES: Duration = Duration::from_secs(60);
+/// SQS knows the id of a receive for so long.
+const KNOWS_IDS: Duration = Duration::from_secs(300);
+
+/// What is to be handed out.
+#[derive(Debug, Clone, Copy)]
+pub struct Want {
+    pub queue: usize,
+    pub life: usize,
+    pub max: usize,
+    pub visibility: Duration,
+    /// The id of the receive, where it has one.
+    pub attempt: Option<u64>,
+    /// A short poll of SQS, which looks at some of the servers.
+    pub samples: bool,
+}
+
+/// What a receive with an id has brought.
+#[derive(Debug, Clone)]
+pub struct Told {
+    pub at: Moment,
+    pub deliveries: Vec<usize>,
+}
+
+impl World {
+    /// Hands messages out; answers with their deliveries.
+    pub fn take(&mut self, want: Want) -> Vec<usize> {
+        let now = clock::now();
+        let (messages, deliveries) = (&self.messages, &self.deliveries);
+        self.open.retain(|&one| {
+            let message = &messages[deliveries[one].message];
+            let newest = message.latest == Some(one) && message.gone.is_none();
+            newest && deliveries[one].told.is_none()
+        });
+        if let Some(again) = want.attempt.and_then(|id| self.tell_again(id, want, now)) {
+            return again;
+        }
+        let mut chosen = self.choose(want, now);
+        chosen.truncate(want.max);
+        let handed = chosen
+            .into_iter()
+            .filter_map(|message| self.hand(message, want, now));
+        let handed: Vec<usize> = handed.collect();
+        if !handed.is_empty() {
+            let of = handed
+                .iter()
+                .map(|&one| self.deliveries[one].message)
+                .collect();
+            self.note("hands out", want.life, want.queue, of);
+            if let Some(id) = want.attempt {
+                let deliveries = handed.clone();
+                self.told.insert(
+                    id,
+                    Told {
+                        at: now,
+                        deliveries,
+                    },
+                );
+            }
+        }
+        handed
+    }
+
+    fn choose(&mut self, want: Want, now: Moment) -> Vec<usize> {
+        let flavour = self.flavour(want.queue);
+        let here = self.messages.iter().enumerate();
+        let mut here: Vec<usize> = here
+            .filter(|(_, one)| one.queue == want.queue && one.gone.is_none())
+            .map(|(at, _)| at)
+            .collect();
+        let hidden = |world: &Self, at: usize| world.messages[at].visible > now;
+        let in_flight = here.iter().filter(|&&at| hidden(self, at)).count();
+        let most = self.scenario.queues[want.queue].in_flight;
+        let free = match flavour.is_exact() {
+            true => usize::MAX,
+            false => most.saturating_sub(in_flight),
+        };
+        if free == 0 {
+            self.met.insert(Met::FullInFlight);
+        }
+        if flavour == Flavour::Standard {
+            let mut seen: Vec<usize> = here
+                .iter()
+                .copied()
+                .filter(|&at| !hidden(self, at))
+                .collect();
+            seen.sort_by_key(|&at| self.messages[at].visible);
+            let disorder = self.scenario.faults.disorder;
+            if self.roll(disorder, Met::Disorder) {
+                self.rng.shuffle(&mut seen);
+            }
+            if want.samples {
+                self.met.insert(Met::ShortPoll);
+                seen.retain(|_| self.rng.u32(0..10) < 7);
+            }
+            seen.truncate(free);
+            self.duplicate(want, &mut seen, now);
+            return seen;
+        }
+        if flavour == Flavour::Redis {
+            // What comes back has its old place.
+            here.retain(|&at| !hidden(self, at));
+            return here;
+        }
+        // A group of which something is hidden gives nothing more; the embedded queue gives one.
+        let mut shut: BTreeSet<u16> = BTreeSet::new();
+        for &at in &here {
+            if hidden(self, at) {
+                shut.extend(self.messages[at].group);
+            }
+        }
+        here.retain(|&at| {
+            let group = self.messages[at].group;
+            let open = !hidden(self, at) && group.is_none_or(|group| !shut.contains(&group));
+            if flavour == Flavour::Local {
+                shut.extend(group);
+            }
+            open
+        });
+        if flavour == Flavour::Local {
+            here.sort_by_key(|&at| self.messages[at].visible);
+        }
+        here.truncate(free);
+        here
+    }
+
+    /// Whether SQS refuses a short poll, since too much is in flight.
+    pub fn is_over_the_limit(&self, queue: usize) -> bool {
+        let now = clock::now();
+        let hidden = |one: &&Stored| one.queue == queue && one.gone.is_none() && one.visible > now;
+        let in_flight = self.messages.iter().filter(hidden).count();
+        let plan = &self.scenario.queues[queue];
+        plan.flavour == Flavour::Standard && in_flight >= plan.in_flight
+    }
+
+    /// What an earlier receive with the same id brought, if nothing has happened to it since.
+    fn tell_again(&mut self, id: u64, want: Want, now: Moment) -> Option<Vec<usize>> {
+        let told = self.told.get(&id)?;
+        let untouched = |&one: &usize| {
+            let delivery = &self.deliveries[one];
+            !delivery.changed && self.is_kept(one, now)
+        };
+        if now.since(told.at) >= KNOWS_IDS || !told.deliveries.iter().all(untouched) {
+            return None;
+        }
+        let deliveries = told.deliveries.clone();
+        self.met.insert(Met::ToldAgain);
+        for &one in &deliveries {
+            let until = now + want.visibility;
+            let delivery = &mut self.deliveries[one];
+            (delivery.until, delivery.leased, delivery.renewed) = (until, until, now);
+            delivery.again = true;
+            let message = delivery.message;
+            self.messages[message].visible = until;
+        }
+        let of = self.messages_of(&deliveries);
+        self.note("hands out again", want.life, want.queue, of);
+        Some(deliveries)
+    }
+
+    /// Now and then something is delivered that should not be.
+    fn duplicate(&mut self, want: Want, seen: &mut Vec<usize>, now: Moment) {
+        let often = self.scenario.faults.duplicate;
+        if !self.roll(often, Met::Duplicate) {
+            return;
+        }
+        let stray = |one: &Stored| match one.gone {
+            None => one.visible > now,
+            Some(Gone::Deleted(at)) => now.since(at) < RISES,
+            Some(Gone::Redriven) => false,
+        };
+        let here = self.messages.iter().enumerate();
+        let strays: Vec<usize> = here
+            .filter(|(_, one)| one.queue == want.queue && one.latest.is_some() && stray(one))
+            .map(|(at, _)| at)
+            .collect();
+        if !strays.is_empty() {
+            let at = strays[self.rng.usize(0..strays.len())];
+            self.note("delivers once more", want.life, want.queue, vec![at]);
+            self.messages[at].gone = None;
+            if let Some(before) = self.messages[at].latest {
+                self.deliveries[before].misled = true;
+            }
+            seen.insert(0, at);
+        }
+    }
+
+    fn hand(&mut self, message: usize, want: Want, now: Moment) -> Option<usize> {
+        let redrive = self.scenario.queues[want.queue].redrive;
+        let stored = &mut self.messages[message];
+        if redrive.is_some_and(|most| stored.receives >= most) {
+            stored.gone = Some(Gone::Redriven);
+            self.met.insert(Met::Redriven);
+            self.note("redrives", NONE, want.queue, vec![message]);
+            return None;
+        }
+        stored.receives += 1;
+        stored.visible = now + want.visibility;
+        let delivery = Delivery {
+            message,
+            life: want.life,
+            handed: now,
+            renewed: now,
+            again: false,
+            changed: false,
+            released: false,
+            until: now + want.visibility,
+            leased: now + want.visibility,
+            count: stored.receives,
+            misled: false,
+            reached: None,
+            tried: Vec::new(),
+            told: None,
+            confirmed: false,
+            extensions: 0,
+            unheard: None,
+            refused: false,
+        };
+        let number = self.deliveries.len();
+        self.check_handed(message, now);
+        self.messages[message].latest = Some(number);
+        self.deliveries.push(delivery);
+        self.open.push(number);
+        Some(number)
+    }
+}

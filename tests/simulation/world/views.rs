@@ -1,0 +1,167 @@
+//! What a process knows: what the answers to its receives tell it of its queues, and which
+//! deliveries it must take for its own.
+
+use super::{Life, Said, Trial, World};
+use dispatcher::clock::{self, Moment};
+use std::time::Duration;
+
+/// An id whose answer was lost is to be used again within this.
+const USES_IDS: Duration = Duration::from_secs(270);
+
+/// A receive that was asked for under an id.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    at: Moment,
+    /// No answer came, and it was not asked for again.
+    lost: bool,
+}
+
+impl World {
+    /// An id that no receive has had.
+    pub fn fresh_id(&mut self) -> u64 {
+        self.ids += 1;
+        self.ids
+    }
+
+    /// A receive is asked for: if an answer was lost that could be had again, then that.
+    pub fn asks(&mut self, life: usize, queue: usize, attempt: Option<u64>) {
+        let now = clock::now();
+        let Some(id) = attempt else { return };
+        if let Some(asked) = self.lives[life].asked.get_mut(&id) {
+            asked.lost = false;
+            return;
+        }
+        let usable = |asked: &Asked| now.since(asked.at) < USES_IDS;
+        self.lives[life].asked.retain(|_, asked| usable(asked));
+        let of_queue = |id: &u64| {
+            let brought = self.told.get(id).map(|told| &*told.deliveries);
+            brought.is_some_and(|brought| {
+                let kept = |&one: &usize| self.is_kept(one, now) && self.queue_of(one) == queue;
+                brought.iter().all(kept)
+            })
+        };
+        let asked = self.lives[life].asked.iter();
+        let mut lost = asked.filter(|(_, asked)| asked.lost);
+        if let Some((before, _)) = lost.find(|(id, _)| of_queue(id)) {
+            let why = format!("receive {id} of queue {queue}, and {before} was never answered");
+            self.fails("forgets-a-lost-answer", why);
+        }
+        let asked = Asked {
+            at: now,
+            lost: false,
+        };
+        self.lives[life].asked.insert(id, asked);
+    }
+
+    /// What a process is told by a poll that failed.
+    pub fn not_reached(&mut self, life: usize, queue: usize, attempt: Option<u64>) {
+        self.note("is not answered", life, queue, vec![]);
+        let now = clock::now();
+        if let Some(asked) = attempt.and_then(|id| self.lives[life].asked.get_mut(&id)) {
+            asked.lost = true;
+        }
+        let view = &mut self.lives[life].views[queue];
+        if view.failures == 0 {
+            view.had = view.may_hold;
+        }
+        view.failures += 1;
+        view.may_hold = false;
+        view.since = now;
+    }
+
+    /// What a process is told by an answer.
+    pub fn reached(
+        &mut self,
+        life: usize,
+        queue: usize,
+        taken: &[usize],
+        drained: bool,
+        ask: &dispatcher::queue::Ask,
+    ) {
+        let now = clock::now();
+        self.note("receives", life, queue, self.messages_of(taken));
+        let flavour = self.flavour(queue);
+        for &one in taken {
+            let delivery = &mut self.deliveries[one];
+            delivery.reached = Some(now);
+            delivery.misled |= flavour.is_far() && now.since(delivery.renewed) > ask.visibility / 4;
+        }
+        // What is told again says nothing of what else there is by now.
+        let again = taken.iter().any(|&one| self.deliveries[one].again);
+        // Who allows no long polls gets no proof; then an empty answer must do.
+        let proof = Duration::from_secs(self.scenario.route.poll_for_s.min(1));
+        let waited = flavour.is_exact() || ask.wait >= proof;
+        let proven = (drained && !again) || (taken.is_empty() && waited);
+        let view = &mut self.lives[life].views[queue];
+        view.failures = 0;
+        view.may_hold = !proven;
+        view.since = now;
+        let room = self.lives[life].room.clone();
+        let plan = &self.scenario.route;
+        let most = plan.concurrency * plan.batch + 2 * self.scenario.queues.len();
+        let Some(room) = room.filter(|_| !self.lives[life].retried) else {
+            return;
+        };
+        // Its seats are taken at this very moment, or are reserved already.
+        let here = self.in_hand(life);
+        // What is told again comes whether or not there is room for it by now.
+        let again = |&&one: &&usize| self.deliveries[one].again;
+        let most = most + here.iter().filter(again).count();
+        let here = here.len();
+        if room.used() > most || here > most {
+            let why = format!("{} seats, {here} messages, room for {most}", room.used());
+            self.fails("room", why);
+        }
+    }
+
+    /// Messages that a process has and has neither finished nor lost.
+    fn in_hand(&self, life: usize) -> Vec<usize> {
+        let now = clock::now();
+        let here = self.open.iter().copied().filter(|&at| {
+            let one = &self.deliveries[at];
+            let over =
+                |trial: &Trial| matches!(&trial.ended, Some((_, said)) if *said != Said::Kept);
+            one.life == life
+                && one.reached.is_some()
+                && one.told.is_none()
+                && !one.tried.last().is_some_and(over)
+                && self.is_kept(at, now)
+                && !self.is_needless(life, at)
+        });
+        here.collect()
+    }
+
+    /// Nobody waits for a receive any more, which may have brought something.
+    pub fn is_left(&mut self, life: usize, queue: usize) {
+        let Life {
+            dead,
+            patient_until,
+            ..
+        } = self.lives[life];
+        if !dead && clock::now() < patient_until {
+            let why = format!("a receive of queue {queue} by process {life}");
+            self.fails("cut-a-poll", why);
+        }
+    }
+
+    /// Whether the process must know that it holds this: it has heard of it, was never misled,
+    /// and had no need to extend it yet.
+    pub fn is_surely_held(&self, delivery: usize, now: Moment) -> bool {
+        let one = &self.deliveries[delivery];
+        let visibility = Duration::from_secs(self.scenario.visibility_s(self.queue_of(delivery)));
+        one.reached.is_some()
+            && one.told.is_none()
+            && one.extensions == 0
+            && now < one.renewed + visibility * 3 / 4
+            && self.is_kept(delivery, now)
+            && self.is_honest(delivery)
+    }
+
+    /// Whether a delivery need not be attempted: this process was done with the message before, or
+    /// it has had all its attempts.
+    pub fn is_needless(&self, life: usize, delivery: usize) -> bool {
+        let one = &self.deliveries[delivery];
+        let done = self.lives[life].done.get(&one.message);
+        done.is_some_and(|&done| Some(done) < one.reached) || self.is_exhausted(life, delivery)
+    }
+}
