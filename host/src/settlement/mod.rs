@@ -3,6 +3,7 @@
 //! by name.
 
 pub mod batch;
+mod call;
 pub mod decide;
 pub mod memory;
 mod record;
@@ -12,14 +13,14 @@ use crate::backoff;
 use crate::clock::{self, Moment};
 use crate::idempotency::guard::Guard;
 use crate::job::{Ending, Finished};
-use crate::lease::Claim;
 use crate::message::{Message, Mishap, Outcome, Verdict};
 use crate::queue::{ItemError, Queue};
-use crate::scheduler::room::{Permit, Room};
+use crate::scheduler::room::Room;
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::meter::Meter;
 use batch::Batcher;
+use call::{Answer, Item, in_time, settle};
 use decide::{Policy, decide};
 use memory::Memory;
 use sheds::Sheds;
@@ -48,22 +49,6 @@ pub struct Settlement {
     meter: Arc<Meter>,
     /// Remembers beyond the process what is done, where the route wants it.
     guard: Option<Arc<Guard>>,
-}
-
-struct Item {
-    message: Message,
-    outcome: Outcome,
-    claim: Claim,
-    tries: u32,
-    /// Done, and the guard has not remembered it yet.
-    unrecorded: bool,
-    /// Its place in the room, if it kept it.
-    seat: Option<Permit>,
-}
-
-struct Answer {
-    items: Vec<Item>,
-    results: Vec<Result<(), ItemError>>,
 }
 
 impl Settlement {
@@ -361,55 +346,4 @@ impl Settlement {
             tracing::warn!(queue, message_id = id, outcome = ?item.outcome, "not settled before its lease ended; the queue delivers the message again: {why}");
         }
     }
-}
-
-/// Leaves out what would come after its lease. A deletion may: it is right whoever holds the
-/// message now.
-fn in_time(items: Vec<Item>, now: Moment) -> Vec<Item> {
-    let late = |item: &Item| item.claim.until() <= now && item.outcome != Outcome::Delete;
-    let (late, items): (Vec<Item>, Vec<Item>) = items.into_iter().partition(late);
-    for Item {
-        message, outcome, ..
-    } in late
-    {
-        let Message { queue, id, .. } = &message;
-        tracing::warn!(
-            queue,
-            message_id = id,
-            ?outcome,
-            "not settled before its lease ended; the queue delivers the message again"
-        );
-    }
-    items
-}
-
-async fn settle(queue: Arc<dyn Queue>, guard: Option<Arc<Guard>>, mut items: Vec<Item>) -> Answer {
-    if let Some(guard) = guard {
-        record::together(&guard, &mut items).await;
-    }
-    let mut claims = Vec::with_capacity(items.len());
-    let mut told = Vec::with_capacity(items.len());
-    for item in items {
-        told.push((item.message, item.outcome));
-        claims.push((item.claim, item.tries, item.unrecorded, item.seat));
-    }
-    let results = match told.is_empty() {
-        true => Vec::new(),
-        false => queue.settle(&told).await,
-    };
-    let items = told
-        .into_iter()
-        .zip(claims)
-        .map(
-            |((message, outcome), (claim, tries, unrecorded, seat))| Item {
-                message,
-                outcome,
-                claim,
-                tries,
-                unrecorded,
-                seat,
-            },
-        )
-        .collect();
-    Answer { items, results }
 }

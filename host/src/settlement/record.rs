@@ -1,6 +1,6 @@
 //! What is done is remembered beyond the process before its queue is told. Knows no store.
 
-use super::{Answer, Item};
+use super::call::{Answer, Item};
 use crate::idempotency::guard::Guard;
 use crate::message::Message;
 use std::sync::Arc;

@@ -97,6 +97,7 @@ async fn settled(jobs: Vec<(Job, Ending)>, failing: usize, mood: Mood) -> Vec<St
         most: Duration::from_secs(1),
         attempts: None,
         dead_letters: false,
+        shedding: None,
     };
     let room = crate::scheduler::room::Room::new(1);
     let (halt, meter) = (CancellationToken::new(), Arc::default());

@@ -1,0 +1,84 @@
+//! One call that tells the queue outcomes: what is in it, what is too late for it, what came of it.
+
+use super::record;
+use crate::clock::Moment;
+use crate::idempotency::guard::Guard;
+use crate::lease::Claim;
+use crate::message::{Message, Outcome};
+use crate::queue::{ItemError, Queue};
+use crate::scheduler::room::Permit;
+use std::sync::Arc;
+
+/// An outcome on its way to the queue.
+pub(super) struct Item {
+    pub message: Message,
+    pub outcome: Outcome,
+    pub claim: Claim,
+    pub tries: u32,
+    /// Done, and the guard has not remembered it yet.
+    pub unrecorded: bool,
+    /// Its place in the room, if it kept it.
+    pub seat: Option<Permit>,
+}
+
+/// What became of a call.
+pub(super) struct Answer {
+    pub items: Vec<Item>,
+    pub results: Vec<Result<(), ItemError>>,
+}
+
+/// Leaves out what would come after its lease. A deletion may: it is right whoever holds the
+/// message now.
+pub(super) fn in_time(items: Vec<Item>, now: Moment) -> Vec<Item> {
+    let late = |item: &Item| item.claim.until() <= now && item.outcome != Outcome::Delete;
+    let (late, items): (Vec<Item>, Vec<Item>) = items.into_iter().partition(late);
+    for Item {
+        message, outcome, ..
+    } in late
+    {
+        let Message { queue, id, .. } = &message;
+        tracing::warn!(
+            queue,
+            message_id = id,
+            ?outcome,
+            "not settled before its lease ended; the queue delivers the message again"
+        );
+    }
+    items
+}
+
+/// Tells the queue, after the guard, if there is one.
+pub(super) async fn settle(
+    queue: Arc<dyn Queue>,
+    guard: Option<Arc<Guard>>,
+    mut items: Vec<Item>,
+) -> Answer {
+    if let Some(guard) = guard {
+        record::together(&guard, &mut items).await;
+    }
+    let mut claims = Vec::with_capacity(items.len());
+    let mut told = Vec::with_capacity(items.len());
+    for item in items {
+        told.push((item.message, item.outcome));
+        claims.push((item.claim, item.tries, item.unrecorded, item.seat));
+    }
+    let results = match told.is_empty() {
+        true => Vec::new(),
+        false => queue.settle(&told).await,
+    };
+    let items = told
+        .into_iter()
+        .zip(claims)
+        .map(
+            |((message, outcome), (claim, tries, unrecorded, seat))| Item {
+                message,
+                outcome,
+                claim,
+                tries,
+                unrecorded,
+                seat,
+            },
+        )
+        .collect();
+    Answer { items, results }
+}
