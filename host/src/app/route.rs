@@ -82,11 +82,8 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
     let board = Arc::new(Board::new(Scheduler::new(rules(&route, &queues))));
     let settlements: Vec<Arc<Settlement>> = queues
         .iter()
-        .map(|queue| {
-            let room = board.lock().room().clone();
-            let settlement = settlement(&route, queue, room, shared);
-            Arc::new(settlement.guarded(guard.clone()))
-        })
+        .map(|queue| settlement(&route, queue, board.lock().room().clone(), shared))
+        .map(|settlement| Arc::new(settlement.guarded(guard.clone())))
         .collect();
     let mut outbox = Vec::new();
     let mut running = Group::new();

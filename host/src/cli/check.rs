@@ -43,14 +43,13 @@ pub fn run(typed: Typed) -> Result<(), Failure> {
             .map(|queue| queue.name.to_string())
             .collect();
         let plugin = &route.plugin.code;
+        let remembered = records::words(&settings, route);
         output::note(format!(
-            "ok: route {}: {} -> {plugin}",
+            "ok: route {}: {} -> {plugin}{}",
             route.name,
-            queues.join(", ")
+            queues.join(", "),
+            remembered.map_or_else(String::new, |words| format!("; {words}"))
         ));
-        if let Some(words) = records::words(&settings, route) {
-            output::note(format!("ok: route {}: {words}", route.name));
-        }
     }
     Ok(())
 }
