@@ -283,15 +283,7 @@ impl Settlement {
             }
             Ending::Shed => {
                 tracing::debug!(queue, message_id = id, receive_count, "too old: shed");
-                let now = clock::now();
-                let mut sheds = self.sheds.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(messages) = sheds.one(now) {
-                    tracing::warn!(
-                        queue,
-                        messages,
-                        "too old and shed, since this was said last"
-                    );
-                }
+                self.report_sheds(queue);
             }
             Ending::AlreadyDone => {
                 tracing::info!(
@@ -305,6 +297,15 @@ impl Settlement {
             Ending::Verdict(Verdict::Done | Verdict::Busy { .. } | Verdict::Closed(_))
             | Ending::Returned
             | Ending::Stopped(_) => {}
+        }
+    }
+
+    /// Says now and then how many messages were too old.
+    fn report_sheds(&self, queue: &str) {
+        let mut sheds = self.sheds.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(messages) = sheds.one(clock::now()) {
+            let what = "too old and shed, since this was said last";
+            tracing::warn!(queue, messages, "{what}");
         }
     }
 
