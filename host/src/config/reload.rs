@@ -2,7 +2,9 @@
 //! whoever holds the running parts applies it.
 
 use super::{Code, Plugin, Retry, Route, Settings, Shedding, WeightedQueue};
+use crate::queue::name::QueueName;
 use crate::scheduler::Limits;
+use std::num::NonZeroU32;
 
 /// The difference between the settings that a run was started with and others.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,6 +81,12 @@ fn program(old: &Settings, new: &Settings) -> Vec<String> {
         .collect()
 }
 
+/// Which queues there are, and what share each has.
+fn listed(queues: &[WeightedQueue]) -> Vec<(&QueueName, Option<NonZeroU32>)> {
+    let queues = queues.iter();
+    queues.map(|queue| (&queue.name, queue.weight)).collect()
+}
+
 fn route(was: &Route, now: &Route, lines: &mut Vec<String>) -> RouteLimits {
     let Route {
         name,
@@ -103,17 +111,11 @@ fn route(was: &Route, now: &Route, lines: &mut Vec<String>) -> RouteLimits {
         },
         dead_letter,
     } = was;
-    let list = |queues: &[WeightedQueue]| {
-        let list = queues
-            .iter()
-            .map(|queue| (queue.name.clone(), queue.weight));
-        list.collect::<Vec<_>>()
-    };
     let max_age = |shedding: &Option<Shedding>| shedding.map(|shedding| shedding.max_age);
     let shed = |shedding: &Option<Shedding>| shedding.map(|shedding| shedding.shed);
     let sheds = shedding.is_some() && now.shedding.is_some();
     let different = [
-        ("queues", list(queues) != list(&now.queues)),
+        ("queues", listed(queues) != listed(&now.queues)),
         ("batch-size", *batch_size != now.batch_size),
         ("prefetch", *prefetch != now.prefetch),
         ("order", *sequence != now.sequence),
