@@ -1,6 +1,7 @@
 //! A job: a message with its lease and its place in the room; and how it ended. What the stages
 //! hand to each other, so that none imports another.
 
+use crate::clock::Timestamp;
 use crate::lease::Lease;
 use crate::message::{Message, Verdict};
 use crate::scheduler::ready::Waiting;
@@ -27,6 +28,18 @@ impl Waiting for Job {
     fn group(&self) -> Option<&str> {
         self.message.group.as_deref()
     }
+
+    fn id(&self) -> &str {
+        &self.message.id
+    }
+
+    fn sent(&self) -> Option<Timestamp> {
+        self.message.sent_at
+    }
+
+    fn may_be_given_back(&self) -> bool {
+        !self.last_chance
+    }
 }
 
 impl Job {
@@ -51,6 +64,9 @@ pub enum Ending {
     /// It was stopped with the process, and what it has begun elsewhere may go on for so long:
     /// nobody is to have it before.
     Stopped(Duration),
+    /// It was not started, others of its group being ahead of it and no place to wait for them
+    /// here: nobody needs it before so long.
+    Behind(Duration),
     /// It was handled before and only its deletion is missing.
     AlreadyDone,
     /// Its lease was lost while it ran.

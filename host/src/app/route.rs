@@ -15,8 +15,8 @@ use crate::scheduler::board::Board;
 use crate::scheduler::lane::LaneRules;
 use crate::scheduler::room::Room;
 use crate::scheduler::{Limits, Rules, Scheduler};
-use crate::settlement::Settlement;
 use crate::settlement::decide::Policy;
+use crate::settlement::{Order, Settlement};
 use crate::tasks::{self, Group, Task};
 use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
@@ -75,9 +75,18 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
     } = built;
     let name = route.name.clone();
     let board = Arc::new(Board::new(Scheduler::new(rules(&route, &queues))));
+    let in_order = |lane| {
+        route.group_by.as_ref()?;
+        board.lock().keep_sending_order(lane);
+        Some(Order::new(board.clone(), lane))
+    };
     let settlements: Vec<Arc<Settlement>> = queues
         .iter()
-        .map(|queue| settlement(&route, queue, board.lock().room().clone(), shared))
+        .enumerate()
+        .map(|(lane, queue)| {
+            let room = board.lock().room().clone();
+            Arc::new(settlement(&route, queue, room, shared).in_order(in_order(lane)))
+        })
         .collect();
     let mut outbox = Vec::new();
     let mut running = Group::new();
@@ -109,6 +118,7 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
         queue: queue.clone(),
         place: place + at,
         meter: shared.meter(queue),
+        group_by: route.group_by.clone(),
     };
     let intake = Intake {
         board: board.clone(),
@@ -158,7 +168,7 @@ fn rules(route: &Route, queues: &[Arc<dyn Queue>]) -> Rules {
         poll_for: route.poll_for.min(identity.longest_wait),
         proof_wait: identity.proof_wait,
         sleep: route.sleep,
-        ordered_groups: identity.ordered_groups,
+        ordered_groups: identity.ordered_groups || route.group_by.is_some(),
     };
     Rules {
         lanes: queues.iter().map(|queue| lane(queue.identity())).collect(),
@@ -172,24 +182,19 @@ fn rules(route: &Route, queues: &[Arc<dyn Queue>]) -> Rules {
     }
 }
 
-fn settlement(
-    route: &Route,
-    queue: &Arc<dyn Queue>,
-    room: Room,
-    shared: &Shared,
-) -> Arc<Settlement> {
+fn settlement(route: &Route, queue: &Arc<dyn Queue>, room: Room, shared: &Shared) -> Settlement {
     let policy = Policy {
         first: route.retry.first,
         most: route.retry.most,
         attempts: route.retry.attempts.map(std::num::NonZero::get),
         dead_letters: queue.identity().dead_letters,
     };
-    Arc::new(Settlement::new(
+    Settlement::new(
         queue.clone(),
         policy,
         room,
         shared.halt.clone(),
         shared.counters.clone(),
         shared.meter(queue),
-    ))
+    )
 }

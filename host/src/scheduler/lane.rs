@@ -5,6 +5,7 @@ use super::Poll;
 use super::held::Held;
 use super::ready::{Gather, Ready, Waiting};
 use super::room::Room;
+use super::turns::Turns;
 use crate::clock::Moment;
 use crate::throttle::bucket::Bucket;
 use std::cell::RefCell;
@@ -65,6 +66,8 @@ pub(super) struct Lane<J> {
     pub rules: LaneRules,
     pub ready: Ready<J>,
     pub held: Held<J>,
+    /// Where the groups' order is kept here, since the queue does not.
+    pub turns: Option<Turns<J>>,
     pub knowledge: Knowledge,
     /// Under way.
     pub polls: usize,
@@ -89,6 +92,7 @@ impl<J: Waiting> Lane<J> {
         Self {
             ready: Ready::new(rules.ordered_groups, gather),
             held: Held::default(),
+            turns: None,
             rules,
             knowledge: Knowledge::Unknown,
             polls: 0,
@@ -135,7 +139,9 @@ impl<J: Waiting> Lane<J> {
 
     /// The jobs of one attempt.
     pub fn take(&mut self, now: Moment) -> Vec<J> {
-        let jobs = self.ready.take(self.together.min(self.may_start(now)));
+        let most = self.together.min(self.may_start(now));
+        let mut jobs = self.ready.take(most);
+        self.fill(&mut jobs, most);
         self.started += jobs.len();
         self.attempts += 1;
         if let Some(bucket) = &mut self.bucket {
@@ -166,7 +172,8 @@ impl<J: Waiting> Lane<J> {
         let empty = |bucket: &&Bucket| wants && bucket.available(now) == 0;
         let refilled = self.bucket.as_ref().filter(empty);
         let refilled = refilled.map(|bucket| bucket.next(now).max(now + REFILL));
-        [gathered, held, refilled, self.rests_until(now)]
+        let turns = self.turns.as_ref().and_then(Turns::attention);
+        [gathered, held, refilled, turns, self.rests_until(now)]
             .into_iter()
             .flatten()
             .filter(|at| *at > now)
@@ -178,6 +185,7 @@ impl<J: Waiting> Lane<J> {
         while let Some(jobs) = self.held.take_due(now) {
             self.ready.resume(jobs);
         }
+        self.wake_groups(now);
     }
 
     /// Gives back what is held or waits and `release` chooses, and with a job of an ordered group
@@ -204,7 +212,12 @@ impl<J: Waiting> Lane<J> {
                 self.ready.freed(group);
             }
         }
-        held.into_iter().chain(waiting).collect()
+        let mut out: Vec<J> = held.into_iter().chain(waiting).collect();
+        if let Some(turns) = &mut self.turns {
+            out.iter().for_each(|job| turns.dropped(job));
+            out.extend(turns.extract(chosen));
+        }
+        out
     }
 
     /// Whether the queue must be taken to hold messages: only a long poll's answer says it is

@@ -1,6 +1,6 @@
 //! What one queue has waiting, and which groups are busy. Pure, told `now`.
 
-use crate::clock::Moment;
+use crate::clock::{Moment, Timestamp};
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
@@ -8,6 +8,18 @@ use std::time::Duration;
 pub trait Waiting {
     /// The group it must be kept in order with.
     fn group(&self) -> Option<&str>;
+    /// What tells it from others, the same each time it comes.
+    fn id(&self) -> &str {
+        ""
+    }
+    /// When it was sent, where that is known.
+    fn sent(&self) -> Option<Timestamp> {
+        None
+    }
+    /// Whether it can be received again without its queue taking that for one time too many.
+    fn may_be_given_back(&self) -> bool {
+        true
+    }
 }
 
 /// Which of the waiting jobs goes first.
@@ -148,6 +160,11 @@ impl<J: Waiting> Ready<J> {
         let groups = taken.iter().filter_map(|job| job.group());
         self.busy.extend(groups.map(str::to_owned));
         taken
+    }
+
+    /// Whether jobs of a group are under way or held.
+    pub fn is_busy(&self, group: &str) -> bool {
+        self.busy.contains(group)
     }
 
     /// A group's jobs have ended, or are all given back.

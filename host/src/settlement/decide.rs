@@ -54,7 +54,9 @@ pub fn decide(ending: &Ending, attempt: u32, policy: &Policy, random: u64) -> Op
         Ending::Returned | Ending::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => {
             Some(Outcome::Release(Duration::ZERO))
         }
-        Ending::Stopped(left) => Some(Outcome::Release((*left).min(VISIBILITY_CEILING))),
+        Ending::Behind(left) | Ending::Stopped(left) => {
+            Some(Outcome::Release((*left).min(VISIBILITY_CEILING)))
+        }
         Ending::AlreadyDone | Ending::Verdict(Verdict::Done) => Some(Outcome::Delete),
         Ending::Verdict(Verdict::Reject(why)) if policy.dead_letters => {
             Some(Outcome::DeadLetter(why.clone()))
@@ -98,6 +100,7 @@ mod tests {
         prop_oneof![
             Just(Ending::Lost),
             Just(Ending::Returned),
+            Just(Ending::Behind(Duration::from_secs(9))),
             Just(Ending::AlreadyDone),
             Just(Ending::Verdict(Verdict::Done)),
             Just(Ending::Verdict(Verdict::Reject("no".into()))),

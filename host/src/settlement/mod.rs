@@ -5,6 +5,7 @@
 pub mod batch;
 pub mod decide;
 pub mod memory;
+mod order;
 
 use crate::backoff;
 use crate::clock::{self, Moment};
@@ -19,6 +20,7 @@ use crate::telemetry::metrics::meter::Meter;
 use batch::Batcher;
 use decide::{Policy, decide};
 use memory::Memory;
+pub use order::Order;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -41,6 +43,8 @@ pub struct Settlement {
     halt: CancellationToken,
     counters: Arc<Counters>,
     meter: Arc<Meter>,
+    /// Who waits for what is told, where groups are kept in order here.
+    order: Option<Order>,
 }
 
 struct Item {
@@ -76,7 +80,13 @@ impl Settlement {
             halt,
             counters,
             meter,
+            order: None,
         }
+    }
+
+    /// Tells `order` what the queue was told.
+    pub fn in_order(self, order: Option<Order>) -> Self {
+        Self { order, ..self }
     }
 
     /// How a message ends that need not run: handled before, or out of attempts.
@@ -113,7 +123,7 @@ impl Settlement {
             while calls.len() < MOST_CALLS
                 && let Some(items) = batch.take(now, !open)
             {
-                let items = in_time(items, now);
+                let items = self.in_time(items, now);
                 if !items.is_empty() {
                     self.counters.settle_calls.one();
                     self.meter.calls.one();
@@ -154,8 +164,12 @@ impl Settlement {
         let attempts = self.remember(&message, &ending);
         self.report(&message, &ending);
         let outcome = decide(&ending, attempts, &self.policy, fastrand::u64(..));
-        let Some(outcome) = outcome else { return };
+        let Some(outcome) = outcome else {
+            self.comes_again(&message.id, clock::now());
+            return;
+        };
         let Some(claim) = lease.settle() else {
+            self.comes_again(&message.id, clock::now());
             self.counters.lost.one();
             self.meter.lost.one();
             tracing::warn!(
@@ -190,7 +204,7 @@ impl Settlement {
         let attempts = memory.attempts(message);
         match ending {
             Ending::Verdict(Verdict::Done) => memory.handled(&message.id),
-            Ending::Returned => memory.given_back(&message.id),
+            Ending::Returned | Ending::Behind(_) => memory.given_back(&message.id),
             Ending::Verdict(_) | Ending::Stopped(_) | Ending::AlreadyDone | Ending::Lost => {}
         }
         attempts
@@ -203,8 +217,8 @@ impl Settlement {
                 self.counters.dead.one();
                 self.meter.dead.one();
             }
-            (Outcome::Release(_), Ending::Returned | Ending::Stopped(_)) => {
-                self.counters.returned.one();
+            (Outcome::Release(_), Ending::Returned | Ending::Stopped(_) | Ending::Behind(_)) => {
+                self.counters.returned.one()
             }
             (Outcome::Release(_), _) => self.counters.retried.one(),
         }
@@ -271,7 +285,8 @@ impl Settlement {
             // A busy downstream is reported for the route, not for each message.
             Ending::Verdict(Verdict::Done | Verdict::Busy { .. } | Verdict::Closed(_))
             | Ending::Returned
-            | Ending::Stopped(_) => {}
+            | Ending::Stopped(_)
+            | Ending::Behind(_) => {}
         }
     }
 
@@ -289,14 +304,19 @@ impl Settlement {
             .chain(std::iter::repeat_with(missing));
         for (item, result) in answer.items.into_iter().zip(results) {
             match result {
-                Ok(()) if item.outcome == Outcome::Delete => {
-                    self.memory().deleted(&item.message.id);
+                Ok(()) => {
+                    if item.outcome == Outcome::Delete {
+                        self.memory().deleted(&item.message.id);
+                    }
+                    if let Some(order) = &self.order {
+                        order.told(&item.message.id, &item.outcome, now);
+                    }
                 }
-                Ok(()) => {}
                 Err(ItemError::Passing(why)) => self.again(item, &why, now, batch),
                 Err(error) => {
                     let Message { queue, id, .. } = &item.message;
                     tracing::warn!(queue, message_id = id, outcome = ?item.outcome, %error, "not settled; the queue delivers the message again");
+                    self.comes_again(id, item.claim.until());
                 }
             }
         }
@@ -311,28 +331,37 @@ impl Settlement {
         } else {
             let Message { queue, id, .. } = &item.message;
             tracing::warn!(queue, message_id = id, outcome = ?item.outcome, "not settled before its lease ended; the queue delivers the message again: {why}");
+            self.comes_again(id, item.claim.until());
         }
     }
-}
 
-/// Leaves out what would come after its lease. A deletion may: it is right whoever holds the
-/// message now.
-fn in_time(items: Vec<Item>, now: Moment) -> Vec<Item> {
-    let late = |item: &Item| item.claim.until() <= now && item.outcome != Outcome::Delete;
-    let (late, items): (Vec<Item>, Vec<Item>) = items.into_iter().partition(late);
-    for Item {
-        message, outcome, ..
-    } in late
-    {
-        let Message { queue, id, .. } = &message;
-        tracing::warn!(
-            queue,
-            message_id = id,
-            ?outcome,
-            "not settled before its lease ended; the queue delivers the message again"
-        );
+    /// Leaves out what would come after its lease. A deletion may: it is right whoever holds the
+    /// message now.
+    fn in_time(&self, items: Vec<Item>, now: Moment) -> Vec<Item> {
+        let late = |item: &Item| item.claim.until() <= now && item.outcome != Outcome::Delete;
+        let (late, items): (Vec<Item>, Vec<Item>) = items.into_iter().partition(late);
+        for Item {
+            message, outcome, ..
+        } in late
+        {
+            let Message { queue, id, .. } = &message;
+            tracing::warn!(
+                queue,
+                message_id = id,
+                ?outcome,
+                "not settled before its lease ended; the queue delivers the message again"
+            );
+            self.comes_again(id, now);
+        }
+        items
     }
-    items
+
+    /// The queue delivers it again from `due` on, without having been told.
+    fn comes_again(&self, id: &str, due: Moment) {
+        if let Some(order) = &self.order {
+            order.comes_again(id, due);
+        }
+    }
 }
 
 async fn settle(queue: Arc<dyn Queue>, items: Vec<Item>) -> Answer {

@@ -78,7 +78,13 @@ fn every_problem_is_found_at_its_line() {
 
 #[test]
 fn keys_of_other_sections_and_versions_are_unknown() {
-    for key in ["admin", "function", "metrics-interval", "schedule", "canary"] {
+    for key in [
+        "admin",
+        "function",
+        "metrics-interval",
+        "schedule",
+        "canary",
+    ] {
         let found = problems(&format!("[[route]]\n{key} = 1\n"));
         assert!(
             found[0].contains(&format!("unknown key `{key}`")),
