@@ -3,6 +3,8 @@
 mod bad_input;
 mod commands;
 mod crash;
+mod fifo;
+mod group_by;
 mod guests;
 mod lambda;
 mod lambda_faults;
@@ -11,6 +13,7 @@ mod lambda_scene;
 mod leases;
 mod metrics;
 mod moving;
+mod order_scene;
 mod priority;
 mod priority_many;
 mod quickstart;

@@ -8,6 +8,7 @@ pub mod faulty_lambda;
 mod faulty_lambda_tests;
 pub mod http;
 pub mod lambda;
+pub mod order;
 pub mod proxy;
 pub mod servers;
 pub mod sqs;
