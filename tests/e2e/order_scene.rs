@@ -129,7 +129,12 @@ impl Checked {
 
     /// A run that forwards to it.
     pub fn run(&self, queues: &str, more: &[&str]) -> Program {
-        let more = [&["--concurrency", "50", "--max-attempts", ATTEMPTS], more].concat();
+        let more = [
+            &["--concurrency", "50", "--max-attempts", ATTEMPTS],
+            &["--partial-failures"][..],
+            more,
+        ]
+        .concat();
         forward_to(&self.lambda, queues, &more)
     }
 

@@ -185,7 +185,6 @@ impl<J: Waiting> Lane<J> {
         while let Some(jobs) = self.held.take_due(now) {
             self.ready.resume(jobs);
         }
-        self.wake_groups(now);
     }
 
     /// Gives back what is held or waits and `release` chooses, and with a job of an ordered group

@@ -112,6 +112,7 @@ impl<J: Waiting> Scheduler<J> {
         for index in self.order.ranking(self.lanes.len()) {
             let lane = &mut self.lanes[index];
             lane.wake(now);
+            lane.wake_groups(now);
             if lane.startable(now) {
                 return Some(index);
             }

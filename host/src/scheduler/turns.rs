@@ -73,12 +73,19 @@ impl<J: Waiting> Turns<J> {
             return false;
         };
         let place = self.stopped.arrived(&group, job.id(), job.sent());
-        let waits = self.aside.get(&group).map_or(0, BTreeMap::len);
+        let aside = self.aside.get(&group);
+        let first = aside.and_then(BTreeMap::first_key_value);
+        let waits = aside.map_or(0, BTreeMap::len);
         let out = self.out.get(&group).copied();
-        let goes = waits == 0 && out.is_none() && self.stopped.may_go(&group, place);
+        let earliest = first.is_none_or(|((first, _), _)| place < *first);
+        // What the others wait for always has a place, however many they are.
+        let goes = match out {
+            None => earliest && self.stopped.may_go(&group, place),
+            Some(out) => place < out.first,
+        };
         if goes || self.count < self.most || !job.may_be_given_back() {
             self.keep(&group, place, job);
-            return out.is_some_and(|out| place < out.first);
+            return goes && out.is_some();
         }
         let resumes = self.stopped.resumes(&group, place);
         let resumes = resumes.map_or(Duration::ZERO, |due| due.since(now));

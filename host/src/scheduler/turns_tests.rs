@@ -123,6 +123,17 @@ fn what_there_is_no_place_for_is_given_back_unless_it_cannot_be() {
 }
 
 #[test]
+fn what_the_others_wait_for_has_a_place_however_many_they_are() {
+    let mut turns = turns(1, &[("1", 10)]);
+    assert_eq!(next(&mut turns), Some("1"));
+    turns.arrive(job("2", 20), MS, at(0));
+    turns.failed(&job("1", 10), at(1));
+    turns.arrive(job("1", 10), MS, at(2));
+    assert!(turns.surplus().is_empty());
+    assert_eq!(next(&mut turns), Some("1"));
+}
+
+#[test]
 fn a_group_that_nothing_holds_up_is_never_given_back() {
     let mut turns = turns(0, &[("1", 10)]);
     assert_eq!(next(&mut turns), Some("1"));
