@@ -40,6 +40,14 @@ impl Waiting for Job {
     fn expires(&self) -> Option<Moment> {
         self.expires
     }
+
+    fn id(&self) -> &str {
+        &self.message.id
+    }
+
+    fn may_be_given_back(&self) -> bool {
+        !self.last_chance
+    }
 }
 
 impl Job {
@@ -64,6 +72,9 @@ pub enum Ending {
     /// It was stopped with the process, and what it has begun elsewhere may go on for so long:
     /// nobody is to have it before.
     Stopped(Duration),
+    /// It was not started, others of its group being ahead of it and no place to wait for them
+    /// here: nobody needs it before so long.
+    Behind(Duration),
     /// It was handled before and only its deletion is missing.
     AlreadyDone,
     /// It was too old before it was started.

@@ -11,6 +11,7 @@ mod faulty_lambda_tests;
 pub mod http;
 pub mod lambda;
 pub mod ledger;
+pub mod order;
 pub mod proxy;
 pub mod servers;
 pub mod sqs;

@@ -18,8 +18,8 @@ use crate::scheduler::lane::LaneRules;
 use crate::scheduler::ready::Sequence;
 use crate::scheduler::room::Room;
 use crate::scheduler::{Limits, Rules, Scheduler};
-use crate::settlement::Settlement;
 use crate::settlement::decide::Policy;
+use crate::settlement::{Order, Settlement};
 use crate::tasks::{self, Group, Task};
 use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
@@ -80,10 +80,18 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
     let name = route.name.clone();
     let guard = guard(&route, records, shared);
     let board = Arc::new(Board::new(Scheduler::new(rules(&route, &queues))));
+    let in_order = |lane| {
+        route.group_by.as_ref()?;
+        board.lock().keep_sending_order(lane);
+        Some(Order::new(board.clone(), lane))
+    };
     let settlements: Vec<Arc<Settlement>> = queues
         .iter()
-        .map(|queue| settlement(&route, queue, board.lock().room().clone(), shared))
-        .map(|settlement| Arc::new(settlement.guarded(guard.clone())))
+        .enumerate()
+        .map(|(lane, queue)| {
+            let room = board.lock().room().clone();
+            let settlement = settlement(&route, queue, room, shared);
+            Arc::new(settlement.guarded(guard.clone()).in_order(in_order(lane)))
         .collect();
     let mut outbox = Vec::new();
     let mut running = Group::new();
@@ -117,6 +125,7 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
         newest_first: route.sequence == Sequence::Lifo,
         max_age: route.shedding.map(|shedding| shedding.max_age),
         meter: shared.meter(queue),
+        group_by: route.group_by.clone(),
     };
     let intake = Intake {
         board: board.clone(),
@@ -167,7 +176,7 @@ fn rules(route: &Route, queues: &[Arc<dyn Queue>]) -> Rules {
         poll_for: route.poll_for.min(identity.longest_wait),
         proof_wait: identity.proof_wait,
         sleep: route.sleep,
-        ordered_groups: identity.ordered_groups,
+        ordered_groups: identity.ordered_groups || route.group_by.is_some(),
         sequence: route.sequence,
     };
     Rules {

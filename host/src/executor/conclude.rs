@@ -50,6 +50,7 @@ pub fn showed<'a>(endings: impl Iterator<Item = &'a Ending>) -> Showed {
         })
         | Ending::Returned
         | Ending::Stopped(_)
+        | Ending::Behind(_)
         | Ending::AlreadyDone
         | Ending::Shed
         | Ending::Lost => Showed::Nothing,

@@ -197,6 +197,7 @@ impl Executor {
                 }
                 Ending::Returned
                 | Ending::Stopped(_)
+                | Ending::Behind(_)
                 | Ending::AlreadyDone
                 | Ending::Shed
                 | Ending::Lost => continue,
@@ -216,6 +217,9 @@ impl Executor {
         self.measure(lane, now.since(began), &ended);
         let showed = conclude::showed(ended.iter().map(|(_, ending)| ending));
         let mut scheduler = self.board.lock();
+        for (job, ending) in &ended {
+            scheduler.fared(lane, job, conclude::fate(ending), now);
+        }
         let fates = ended
             .iter()
             .map(|(job, ending)| (job.message.group.as_deref(), conclude::fate(ending)));

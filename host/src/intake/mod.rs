@@ -18,6 +18,7 @@ use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::meter::Meter;
 use crate::telemetry::readiness::Readiness;
+use group::GroupBy;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -37,6 +38,8 @@ pub struct Source {
     pub max_age: Option<Duration>,
     /// What is measured of it.
     pub meter: Arc<Meter>,
+    /// Where messages say which group they belong to, unless the queue does.
+    pub group_by: Option<GroupBy>,
 }
 
 /// What the stages after this one say about a message that has just arrived.
@@ -105,7 +108,7 @@ impl Intake {
                 answer = polls.next() => self.take(answer, &mut troubles),
                 () = clock::sleep_until(next) => self.arrivals.arrived(),
                 () = room.freed() => {}
-                () = self.board.replan.notified() => {}
+                () = self.board.replan.notified() => self.arrivals.arrived(),
             }
         }
     }
@@ -166,7 +169,7 @@ impl Intake {
                 self.board.lock().failed(poll, rest, now);
             }
             Ok(Received {
-                messages,
+                mut messages,
                 drained,
                 taken,
             }) => {
@@ -175,16 +178,36 @@ impl Intake {
                 }
                 self.counters.received.many(messages.len());
                 self.measure(lane, &messages);
+                self.group(lane, &mut messages);
                 let taken = taken.unwrap_or_else(|| {
                     let waited = called + poll.wait;
                     handed_out(called, waited, visibility, answered)
                 });
                 let jobs = self.jobs(&mut poll, taken, messages);
                 let jobs = self.sort_out(lane, jobs, &known);
-                self.board.lock().answered(poll, jobs, drained, now);
+                let surplus = {
+                    let mut scheduler = self.board.lock();
+                    scheduler.answered(poll, jobs, drained, now);
+                    scheduler.surplus()
+                };
+                for (lane, job, after) in surplus {
+                    hand_on(&self.outbox, lane, job, Ending::Behind(after));
+                }
             }
         }
         self.arrivals.arrived();
+    }
+
+    /// Says of what has arrived which group it belongs to, where its queue does not.
+    fn group(&self, lane: usize, messages: &mut [Message]) {
+        let source = &self.sources[lane];
+        let Some(by) = &source.group_by else { return };
+        let own = source.queue.identity().ordered_groups;
+        for message in messages {
+            if !(own && message.group.is_some()) {
+                message.group = by.group(message);
+            }
+        }
     }
 
     fn measure(&self, lane: usize, messages: &[Message]) {
@@ -235,7 +258,10 @@ impl Intake {
                 .or_else(|| given_back.then_some(Ending::Returned))
         };
         let mut endings: Vec<Option<Ending>> = jobs.iter().enumerate().map(ending).collect();
-        if self.board.lock().orders_groups(lane) {
+        let kept_here = self.sources[lane].group_by.is_some();
+        if kept_here {
+            self.pass_by(lane, &jobs, &endings);
+        } else if self.board.lock().orders_groups(lane) {
             let groups = jobs.iter().map(|job| job.message.group.as_deref());
             in_group_order(&groups.collect::<Vec<_>>(), &mut endings);
         }
@@ -247,6 +273,17 @@ impl Intake {
             }
         }
         run
+    }
+
+    /// What follows in the groups of those that need not run waits until they are settled.
+    fn pass_by(&self, lane: usize, jobs: &[Job], endings: &[Option<Ending>]) {
+        let now = clock::now();
+        let mut scheduler = self.board.lock();
+        for (job, ending) in jobs.iter().zip(endings) {
+            if !matches!(ending, None | Some(Ending::AlreadyDone)) {
+                scheduler.passed_by(lane, job, now);
+            }
+        }
     }
 
     fn release_waiting(&self) {

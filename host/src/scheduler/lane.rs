@@ -5,6 +5,7 @@ use super::Poll;
 use super::held::Held;
 use super::ready::{Gather, Ready, Sequence, Waiting};
 use super::room::Room;
+use super::turns::Turns;
 use crate::clock::Moment;
 use crate::throttle::bucket::Bucket;
 use std::cell::RefCell;
@@ -67,6 +68,8 @@ pub(super) struct Lane<J> {
     pub rules: LaneRules,
     pub ready: Ready<J>,
     pub held: Held<J>,
+    /// Where the groups' order is kept here, since the queue does not.
+    pub turns: Option<Turns<J>>,
     pub knowledge: Knowledge,
     /// Under way.
     pub polls: usize,
@@ -91,6 +94,7 @@ impl<J: Waiting> Lane<J> {
         Self {
             ready: Ready::new(rules.ordered_groups, rules.sequence, gather),
             held: Held::default(),
+            turns: None,
             rules,
             knowledge: Knowledge::Unknown,
             polls: 0,
@@ -137,7 +141,9 @@ impl<J: Waiting> Lane<J> {
 
     /// The jobs of one attempt.
     pub fn take(&mut self, now: Moment) -> Vec<J> {
-        let jobs = self.ready.take(self.together.min(self.may_start(now)));
+        let most = self.together.min(self.may_start(now));
+        let mut jobs = self.ready.take(most);
+        self.fill(&mut jobs, most);
         self.started += jobs.len();
         self.attempts += 1;
         if let Some(bucket) = &mut self.bucket {
@@ -168,7 +174,8 @@ impl<J: Waiting> Lane<J> {
         let empty = |bucket: &&Bucket| wants && bucket.available(now) == 0;
         let refilled = self.bucket.as_ref().filter(empty);
         let refilled = refilled.map(|bucket| bucket.next(now).max(now + REFILL));
-        [gathered, held, refilled, self.rests_until(now)]
+        let turns = self.turns.as_ref().and_then(Turns::attention);
+        [gathered, held, refilled, turns, self.rests_until(now)]
             .into_iter()
             .flatten()
             .filter(|at| *at > now)
@@ -179,11 +186,19 @@ impl<J: Waiting> Lane<J> {
 
     /// Takes out what has become too old before it was started, or while it was held.
     pub fn expired(&mut self, now: Moment) -> Vec<J> {
-        let mut out = self.ready.expired(now);
-        let held = self.held.expired(now);
-        self.free_groups(&held);
-        out.extend(held);
-        out
+        let mut out = Vec::new();
+        loop {
+            let held = self.held.expired(now);
+            self.free_groups(&held);
+            let mut old = self.ready.expired(now);
+            old.extend(held);
+            if old.is_empty() {
+                return out;
+            }
+            // Whose turn it is then may be too old as well.
+            self.pass_turns(&old, now);
+            out.extend(old);
+        }
     }
 
     /// Lets what was held and is due start again.
@@ -212,7 +227,12 @@ impl<J: Waiting> Lane<J> {
         let held = self.held.extract(chosen);
         let waiting = self.ready.extract(chosen);
         self.free_groups(&held);
-        held.into_iter().chain(waiting).collect()
+        let mut out: Vec<J> = held.into_iter().chain(waiting).collect();
+        if let Some(turns) = &mut self.turns {
+            out.iter().for_each(|job| turns.dropped(job));
+            out.extend(turns.extract(chosen));
+        }
+        out
     }
 
     /// What follows these, which are held no longer, may start.

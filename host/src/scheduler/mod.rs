@@ -9,7 +9,10 @@ mod plan;
 pub mod priority;
 pub mod ready;
 pub mod room;
+mod sending;
 mod start;
+mod stopped;
+mod turns;
 
 pub use start::{After, Ended, Fate, Start};
 
@@ -147,13 +150,16 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     fn resize_room(&mut self) {
-        self.room.resize(self.control.open_limit() * self.batch);
+        let room = self.control.open_limit() * self.batch;
+        let spare = self.spare(room);
+        self.room.resize(room + spare);
     }
 
     /// A poll was answered: `jobs` in the queue's order, each with a `seat` of the poll. What it
     /// brought besides, and took a seat for, need not run.
     pub fn answered(&mut self, poll: Poll, jobs: Vec<J>, drained: bool, now: Moment) {
         let competing = self.competing();
+        let attempt_time = self.attempt_time;
         if self.lanes[poll.lane].is_idle() && !jobs.is_empty() {
             self.order.rejoin(poll.lane, competing.into_iter());
         }
@@ -167,7 +173,10 @@ impl<J: Waiting> Scheduler<J> {
             self.order
                 .refund(poll.lane, poll.max.saturating_sub(jobs.len()));
         }
-        lane.ready.arrive(jobs, now);
+        lane.arrive(jobs, attempt_time, now);
+        if drained {
+            lane.drained(now);
+        }
     }
 
     /// A poll failed; the queue rests for `rest`.
@@ -237,7 +246,7 @@ impl<J: Waiting> Scheduler<J> {
 
     /// Whether nothing waits, is held or runs.
     pub fn is_at_rest(&self) -> bool {
-        self.running == 0 && self.waiting() == 0 && self.held() == 0
+        self.running == 0 && self.waiting() == 0 && self.held() == 0 && self.aside() == 0
     }
 }
 

@@ -1,6 +1,6 @@
 //! When each queue is asked, and for how many.
 
-use super::lane::Knowledge;
+use super::lane::{Knowledge, Lane};
 use super::ready::Waiting;
 use super::{Poll, Scheduler};
 use crate::clock::Moment;
@@ -12,6 +12,15 @@ const GATHERING: (Duration, Duration) = (Duration::from_millis(5), Duration::fro
 /// Polls of one queue under way at once, at most: a bound on calls, not a limit in practice.
 const MOST_POLLS: usize = 16;
 
+/// How many polls of one queue may be under way. The answers of several overtake each other, which
+/// would turn around the order of sending.
+fn most_polls<J>(lane: &Lane<J>) -> usize {
+    match lane.turns {
+        Some(_) => 1,
+        None => MOST_POLLS,
+    }
+}
+
 impl<J: Waiting> Scheduler<J> {
     /// The polls to be started now.
     pub fn plan(&mut self, now: Moment) -> Vec<Poll> {
@@ -19,6 +28,7 @@ impl<J: Waiting> Scheduler<J> {
         if self.stopped {
             return polls;
         }
+        self.resize_room();
         self.lanes.iter_mut().for_each(|lane| lane.wake(now));
         if self.control.is_closed() {
             return self.probe(now);
@@ -69,7 +79,7 @@ impl<J: Waiting> Scheduler<J> {
         let contended = self.contended(index);
         let lane = &self.lanes[index];
         let appetite = lane.appetite(now);
-        if lane.polls >= MOST_POLLS || appetite == 0 {
+        if lane.polls >= most_polls(lane) || appetite == 0 {
             return None;
         }
         let full = lane.rules.batch.min(self.room.capacity()).min(appetite);
@@ -107,7 +117,7 @@ impl<J: Waiting> Scheduler<J> {
     /// that calls bring more than one message and no more than a tenth of the capacity idles.
     fn gathered(&mut self, now: Moment) -> bool {
         let reserved: usize = self.lanes.iter().map(|lane| lane.reserved).sum();
-        if self.room.used() <= self.waiting() + self.held() + reserved {
+        if self.room.used() <= self.waiting() + self.held() + self.aside() + reserved {
             return true; // nobody holds any who would give it back
         }
         let since = *self.gathering_since.get_or_insert(now);
@@ -132,8 +142,8 @@ impl<J: Waiting> Scheduler<J> {
     /// In strict order, messages held for lower queues can take all the room that the higher one
     /// needs to be asked; then it is asked beyond the room.
     fn rescue(&mut self, index: usize, now: Moment) -> Option<Poll> {
-        let full_of_waiting =
-            self.room.free() == 0 && self.waiting() + self.held() >= self.room.used();
+        let full_of_waiting = self.room.free() == 0
+            && self.waiting() + self.held() + self.aside() >= self.room.used();
         let stuck = self.running == 0 && full_of_waiting;
         let lane = &mut self.lanes[index];
         // What it has itself, started or not, is not helped by more.

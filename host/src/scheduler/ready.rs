@@ -19,6 +19,16 @@ pub trait Waiting {
     fn expires(&self) -> Option<Moment> {
         None
     }
+
+    /// What tells it from others, the same each time it comes.
+    fn id(&self) -> &str {
+        ""
+    }
+
+    /// Whether it can be received again without its queue taking that for one time too many.
+    fn may_be_given_back(&self) -> bool {
+        true
+    }
 }
 
 /// Which of the waiting jobs goes first.
@@ -133,6 +143,11 @@ impl<J: Waiting> Ready<J> {
         let groups = taken.iter().filter_map(|job| job.group());
         self.busy.extend(groups.map(str::to_owned));
         taken
+    }
+
+    /// Whether jobs of a group are under way or held.
+    pub fn is_busy(&self, group: &str) -> bool {
+        self.busy.contains(group)
     }
 
     /// A group's jobs have ended, or are all given back.

@@ -112,6 +112,7 @@ impl<J: Waiting> Scheduler<J> {
         for index in self.order.ranking(self.lanes.len()) {
             let lane = &mut self.lanes[index];
             lane.wake(now);
+            lane.wake_groups(now);
             if lane.startable(now) {
                 return Some(index);
             }
@@ -155,6 +156,11 @@ impl<J: Waiting> Scheduler<J> {
             }
             if first != Fate::Kept {
                 lane.ready.freed(group);
+                lane.next_turn(group, now);
+            }
+            // What would have to come back first cannot, once nothing is asked for.
+            if let (true, true, Some(turns)) = (failed, self.stopped, &mut lane.turns) {
+                overtaking.extend(turns.clear(group));
             }
         }
         let hire = self.note(ended, now);

@@ -27,16 +27,16 @@ pub(super) struct Answer {
     pub results: Vec<Result<(), ItemError>>,
 }
 
-/// Leaves out what would come after its lease. A deletion may: it is right whoever holds the
-/// message now.
-pub(super) fn in_time(items: Vec<Item>, now: Moment) -> Vec<Item> {
+/// Leaves out, and tells of, what would come after its lease. A deletion may: it is right whoever
+/// holds the message now.
+pub(super) fn in_time(items: Vec<Item>, now: Moment) -> (Vec<Item>, Vec<Item>) {
     let late = |item: &Item| item.claim.until() <= now && item.outcome != Outcome::Delete;
     let (late, items): (Vec<Item>, Vec<Item>) = items.into_iter().partition(late);
     for Item {
         message, outcome, ..
-    } in late
+    } in &late
     {
-        let Message { queue, id, .. } = &message;
+        let Message { queue, id, .. } = message;
         tracing::warn!(
             queue,
             message_id = id,
@@ -44,7 +44,7 @@ pub(super) fn in_time(items: Vec<Item>, now: Moment) -> Vec<Item> {
             "not settled before its lease ended; the queue delivers the message again"
         );
     }
-    items
+    (items, late)
 }
 
 /// Tells the queue, after the guard, if there is one.

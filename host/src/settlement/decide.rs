@@ -85,7 +85,9 @@ pub fn decide(ending: &Ending, attempt: u32, policy: &Policy, random: u64) -> Op
         Ending::Returned | Ending::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => {
             Some(Outcome::Release(Duration::ZERO))
         }
-        Ending::Stopped(left) => Some(Outcome::Release((*left).min(VISIBILITY_CEILING))),
+        Ending::Behind(left) | Ending::Stopped(left) => {
+            Some(Outcome::Release((*left).min(VISIBILITY_CEILING)))
+        }
         Ending::AlreadyDone | Ending::Verdict(Verdict::Done) => Some(Outcome::Delete),
         Ending::Shed => Some(policy.shed().unwrap_or_else(|| Outcome::Release(pause()))),
         Ending::Verdict(Verdict::Reject(why)) if policy.dead_letters => {
@@ -131,6 +133,7 @@ mod tests {
         prop_oneof![
             Just(Ending::Lost),
             Just(Ending::Returned),
+            Just(Ending::Behind(Duration::from_secs(9))),
             Just(Ending::AlreadyDone),
             Just(Ending::Shed),
             Just(Ending::Verdict(Verdict::Done)),

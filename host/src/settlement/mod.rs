@@ -6,6 +6,7 @@ pub mod batch;
 mod call;
 pub mod decide;
 pub mod memory;
+mod order;
 mod record;
 mod sheds;
 
@@ -23,6 +24,7 @@ use batch::Batcher;
 use call::{Answer, Item, in_time, settle};
 use decide::{Policy, decide};
 use memory::Memory;
+pub use order::Order;
 use sheds::Sheds;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -49,6 +51,8 @@ pub struct Settlement {
     meter: Arc<Meter>,
     /// Remembers beyond the process what is done, where the route wants it.
     guard: Option<Arc<Guard>>,
+    /// Who waits for what is told, where groups are kept in order here.
+    order: Option<Order>,
 }
 
 impl Settlement {
@@ -71,12 +75,18 @@ impl Settlement {
             counters,
             meter,
             guard: None,
+            order: None,
         }
     }
 
     /// The same with a guard that is told what is done before the queue is.
     pub fn guarded(self, guard: Option<Arc<Guard>>) -> Self {
         Self { guard, ..self }
+    }
+
+    /// Tells `order` what the queue was told.
+    pub fn in_order(self, order: Option<Order>) -> Self {
+        Self { order, ..self }
     }
 
     /// How a message ends that need not run: handled before, or out of attempts.
@@ -113,7 +123,9 @@ impl Settlement {
             while calls.len() < MOST_CALLS
                 && let Some(items) = batch.take(now, !open)
             {
-                let items = in_time(items, now);
+                let (items, late) = in_time(items, now);
+                late.iter()
+                    .for_each(|item| self.comes_again(&item.message.id, now));
                 if !items.is_empty() {
                     self.counters.settle_calls.one();
                     self.meter.calls.one();
@@ -155,8 +167,12 @@ impl Settlement {
         let unrecorded = self.guard.is_some() && ending == Ending::Verdict(Verdict::Done);
         self.report(&message, &ending);
         let outcome = decide(&ending, attempts, &self.policy, fastrand::u64(..));
-        let Some(outcome) = outcome else { return };
+        let Some(outcome) = outcome else {
+            self.comes_again(&message.id, clock::now());
+            return;
+        };
         let Some(claim) = lease.settle() else {
+            self.comes_again(&message.id, clock::now());
             self.counters.lost.one();
             self.meter.lost.one();
             tracing::warn!(
@@ -199,7 +215,7 @@ impl Settlement {
         let attempts = memory.attempts(message);
         match ending {
             Ending::Verdict(Verdict::Done) => memory.handled(&message.id),
-            Ending::Returned => memory.given_back(&message.id),
+            Ending::Returned | Ending::Behind(_) => memory.given_back(&message.id),
             Ending::Verdict(_)
             | Ending::Stopped(_)
             | Ending::AlreadyDone
@@ -224,7 +240,7 @@ impl Settlement {
                 self.counters.dead.one();
                 self.meter.dead.one();
             }
-            (Outcome::Release(_), Ending::Returned | Ending::Stopped(_)) => {
+            (Outcome::Release(_), Ending::Returned | Ending::Stopped(_) | Ending::Behind(_)) => {
                 self.counters.returned.one();
             }
             (Outcome::Release(_), _) => self.counters.retried.one(),
@@ -296,7 +312,8 @@ impl Settlement {
             // A busy downstream is reported for the route, not for each message.
             Ending::Verdict(Verdict::Done | Verdict::Busy { .. } | Verdict::Closed(_))
             | Ending::Returned
-            | Ending::Stopped(_) => {}
+            | Ending::Stopped(_)
+            | Ending::Behind(_) => {}
         }
     }
 
@@ -323,14 +340,19 @@ impl Settlement {
             .chain(std::iter::repeat_with(missing));
         for (item, result) in answer.items.into_iter().zip(results) {
             match result {
-                Ok(()) if item.outcome == Outcome::Delete => {
-                    self.memory().deleted(&item.message.id);
+                Ok(()) => {
+                    if item.outcome == Outcome::Delete {
+                        self.memory().deleted(&item.message.id);
+                    }
+                    if let Some(order) = &self.order {
+                        order.told(&item.message.id, &item.outcome, now);
+                    }
                 }
-                Ok(()) => {}
                 Err(ItemError::Passing(why)) => self.again(item, &why, now, batch),
                 Err(error) => {
                     let Message { queue, id, .. } = &item.message;
                     tracing::warn!(queue, message_id = id, outcome = ?item.outcome, %error, "not settled; the queue delivers the message again");
+                    self.comes_again(id, item.claim.until());
                 }
             }
         }
@@ -345,6 +367,14 @@ impl Settlement {
         } else {
             let Message { queue, id, .. } = &item.message;
             tracing::warn!(queue, message_id = id, outcome = ?item.outcome, "not settled before its lease ended; the queue delivers the message again: {why}");
+            self.comes_again(id, item.claim.until());
+        }
+    }
+
+    /// The queue delivers it again from `due` on, without having been told.
+    fn comes_again(&self, id: &str, due: Moment) {
+        if let Some(order) = &self.order {
+            order.comes_again(id, due);
         }
     }
 }

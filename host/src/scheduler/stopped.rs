@@ -1,0 +1,189 @@
+//! What is known of the order of sending within groups, on a queue that does not keep it itself:
+//! which messages are at hand, and which are with the queue and stop their group until they have
+//! come back and ended. Pure, told `now`; bounded.
+
+use crate::clock::{Moment, Timestamp};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+/// So many messages are awaited at most. Beyond that the one that has been for longest is not.
+pub const MOST_AWAITED: usize = 10_000;
+/// How long after it could be received a message is awaited at most. It may stand behind others in
+/// the queue; but the queue may also have buried it, or another process may have it.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(900);
+/// So many answers in a row that the queue holds nothing more, since a message could be received,
+/// say that it will not come: the first may be to an older question, and a long poll errs at times.
+const EMPTY_ANSWERS: usize = 3;
+/// A queue may be so late with what it promised.
+const LATE: Duration = Duration::from_secs(2);
+
+/// A message's place in its group: by when it was sent, then by when it first arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    sent: Timestamp,
+    arrival: u64,
+}
+
+/// A message of a group that has not ended.
+#[derive(Debug)]
+struct Known {
+    id: String,
+    away: Option<Away>,
+}
+
+/// A message that the queue has.
+#[derive(Debug, Clone, Copy)]
+struct Away {
+    since: Moment,
+    /// When it can be received again; `None` until the queue has been told.
+    due: Option<Moment>,
+}
+
+impl Away {
+    fn expires(&self) -> Moment {
+        self.due.unwrap_or(self.since) + LONGEST_WAIT
+    }
+}
+
+/// The messages of one queue's groups, in the order of sending.
+#[derive(Debug, Default)]
+pub struct Stopped {
+    groups: HashMap<String, BTreeMap<Place, Known>>,
+    /// Where each message stands, by id.
+    places: HashMap<String, (String, Place)>,
+    arrivals: u64,
+    /// Since when each awaited message is.
+    awaited: BTreeSet<(Moment, String)>,
+    /// When the queue said last that it held nothing more; the oldest first.
+    empty: VecDeque<Moment>,
+}
+
+impl Stopped {
+    /// A message is at hand: its place, the same each time it comes until it ends.
+    pub fn arrived(&mut self, group: &str, id: &str, sent: Timestamp) -> Place {
+        if let Some((group, place)) = self.places.get(id) {
+            let (group, place) = (group.clone(), *place);
+            self.back(&group, place);
+            return place;
+        }
+        self.arrivals += 1;
+        let arrival = self.arrivals;
+        let place = Place { sent, arrival };
+        let known = Known {
+            id: id.to_owned(),
+            away: None,
+        };
+        self.places.insert(id.to_owned(), (group.to_owned(), place));
+        let members = self.groups.entry(group.to_owned()).or_default();
+        members.insert(place, known);
+        place
+    }
+
+    /// A message is not kept in order any longer: it is done or dead, or nobody waits for it.
+    /// Its group, if it was.
+    pub fn ended(&mut self, id: &str) -> Option<String> {
+        let (group, place) = self.places.remove(id)?;
+        self.back(&group, place);
+        if let Some(members) = self.groups.get_mut(&group) {
+            members.remove(&place);
+            if members.is_empty() {
+                self.groups.remove(&group);
+            }
+        }
+        Some(group)
+    }
+
+    /// A message that has arrived goes back to its queue undone: what was sent after it in its
+    /// group waits for it. The group of one that is awaited no longer, there being too many.
+    pub fn left(&mut self, id: &str, now: Moment) -> Option<String> {
+        let (group, place) = self.places.get(id)?.clone();
+        self.back(&group, place);
+        let known = self.groups.get_mut(&group)?.get_mut(&place)?;
+        known.away = Some(Away {
+            since: now,
+            due: None,
+        });
+        self.awaited.insert((now, id.to_owned()));
+        if self.awaited.len() <= MOST_AWAITED {
+            return None;
+        }
+        let (_, oldest) = self.awaited.first()?.clone();
+        self.ended(&oldest)
+    }
+
+    /// When a message that went back can be received again.
+    pub fn due(&mut self, id: &str, due: Moment) {
+        let Some((group, place)) = self.places.get(id) else {
+            return;
+        };
+        let known = self.groups.get_mut(group).and_then(|of| of.get_mut(place));
+        if let Some(away) = known.and_then(|known| known.away.as_mut()) {
+            away.due = Some(due);
+        }
+    }
+
+    /// Whether a message may be attempted: none that was sent before it in its group is awaited.
+    pub fn may_go(&self, group: &str, place: Place) -> bool {
+        self.first_awaited(group, place).is_none()
+    }
+
+    /// When the first can be received that is awaited before this one, as far as that is known.
+    pub fn resumes(&self, group: &str, place: Place) -> Option<Moment> {
+        self.first_awaited(group, place)?.due
+    }
+
+    fn first_awaited(&self, group: &str, place: Place) -> Option<Away> {
+        let mut earlier = self.groups.get(group)?.range(..place);
+        earlier.find_map(|(_, known)| known.away)
+    }
+
+    /// The queue said that it holds nothing more. The groups of those that are given up.
+    pub fn drained(&mut self, now: Moment) -> Vec<String> {
+        self.empty.push_back(now);
+        if self.empty.len() < EMPTY_ANSWERS {
+            return Vec::new();
+        }
+        while self.empty.len() > EMPTY_ANSWERS {
+            self.empty.pop_front();
+        }
+        let first = self.empty.front().copied().unwrap_or(now);
+        self.give_up(|away| away.due.is_some_and(|due| due + LATE <= first))
+    }
+
+    /// Gives up those that have been awaited for too long: their groups.
+    pub fn expire(&mut self, now: Moment) -> Vec<String> {
+        self.give_up(|away| away.expires() <= now)
+    }
+
+    fn give_up(&mut self, which: impl Fn(&Away) -> bool) -> Vec<String> {
+        let away = |id: &str| {
+            let (group, place) = self.places.get(id)?;
+            self.groups.get(group)?.get(place)?.away
+        };
+        let chosen = self.awaited.iter().map(|(_, id)| id);
+        let chosen: Vec<String> = chosen
+            .filter(|id| away(id).is_some_and(|away| which(&away)))
+            .cloned()
+            .collect();
+        chosen.iter().filter_map(|id| self.ended(id)).collect()
+    }
+
+    /// Whether any message is awaited.
+    pub fn is_waiting(&self) -> bool {
+        !self.awaited.is_empty()
+    }
+
+    /// A message is awaited no longer.
+    fn back(&mut self, group: &str, place: Place) {
+        let known = self.groups.get_mut(group).and_then(|of| of.get_mut(&place));
+        if let Some(known) = known
+            && let Some(away) = known.away.take()
+        {
+            self.awaited.remove(&(away.since, known.id.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "stopped_tests.rs"]
+mod tests;

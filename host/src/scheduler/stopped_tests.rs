@@ -1,0 +1,187 @@
+//! The memory of stopped groups: by example, and against a model that remembers everything.
+
+use super::*;
+use proptest::prelude::*;
+
+fn at(seconds: u64) -> Moment {
+    Moment::from_boot(Duration::from_secs(seconds))
+}
+
+fn sent(ms: u64) -> Timestamp {
+    Timestamp(ms)
+}
+
+#[test]
+fn lesson_19_a_group_is_stopped_until_what_failed_has_come_back_and_ended() {
+    let mut stopped = Stopped::default();
+    let first = stopped.arrived("g", "1", sent(1));
+    let second = stopped.arrived("g", "2", sent(2));
+    let other = stopped.arrived("h", "3", sent(2));
+    assert!(stopped.may_go("g", second));
+    stopped.left("1", at(0));
+    stopped.due("1", at(7));
+    assert!(!stopped.may_go("g", second) && stopped.may_go("h", other));
+    assert_eq!(stopped.resumes("g", second), Some(at(7)));
+    let again = stopped.arrived("g", "1", sent(1));
+    assert_eq!(again, first);
+    assert!(stopped.may_go("g", first), "it is let through itself");
+    assert!(
+        stopped.may_go("g", second),
+        "whose turn it is, is not asked here"
+    );
+    assert_eq!(stopped.ended("1").as_deref(), Some("g"));
+    assert_eq!(stopped.ended("1"), None);
+}
+
+#[test]
+fn what_was_sent_earlier_does_not_wait_for_what_was_sent_later() {
+    let mut stopped = Stopped::default();
+    stopped.arrived("g", "late", sent(9));
+    stopped.left("late", at(0));
+    let early = stopped.arrived("g", "early", sent(1));
+    assert!(stopped.may_go("g", early));
+}
+
+#[test]
+fn of_the_same_moment_the_first_to_arrive_goes_first_each_time() {
+    let mut stopped = Stopped::default();
+    let first = stopped.arrived("g", "a", sent(1));
+    let second = stopped.arrived("g", "b", sent(1));
+    stopped.left("a", at(0));
+    assert!(first < second);
+    assert_eq!(stopped.arrived("g", "a", sent(1)), first);
+}
+
+#[test]
+fn what_the_queue_does_not_hold_is_given_up() {
+    let mut stopped = Stopped::default();
+    stopped.arrived("g", "1", sent(1));
+    let second = stopped.arrived("g", "2", sent(2));
+    stopped.left("1", at(0));
+    // As long as nobody knows when it may come, no answer says anything.
+    assert!((1..9).all(|s| stopped.drained(at(s)).is_empty()));
+    stopped.due("1", at(10));
+    assert!((10..14).all(|s| stopped.drained(at(s)).is_empty()));
+    assert_eq!(stopped.drained(at(14)), ["g"]);
+    assert!(stopped.may_go("g", second));
+}
+
+#[test]
+fn nothing_is_awaited_for_ever() {
+    let mut stopped = Stopped::default();
+    stopped.arrived("g", "1", sent(1));
+    stopped.left("1", at(0));
+    stopped.due("1", at(100));
+    assert!(
+        stopped
+            .expire(at(100 + LONGEST_WAIT.as_secs() - 1))
+            .is_empty()
+    );
+    assert_eq!(stopped.expire(at(100 + LONGEST_WAIT.as_secs())), ["g"]);
+    assert!(!stopped.is_waiting());
+}
+
+#[test]
+fn the_memory_is_bounded() {
+    let mut stopped = Stopped::default();
+    let mut freed = Vec::new();
+    for n in 0..MOST_AWAITED as u64 + 3 {
+        let name = n.to_string();
+        stopped.arrived(&name, &name, None);
+        freed.extend(stopped.left(&name, at(n)));
+    }
+    assert_eq!(freed, ["0", "1", "2"], "those awaited for longest");
+    assert_eq!(stopped.places.len(), MOST_AWAITED);
+    assert_eq!(stopped.groups.len(), MOST_AWAITED);
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Arrive(u8),
+    Leave(u8),
+    End(u8),
+    Due(u8, u8),
+    Drained,
+    Wait(u16),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let id = || 0_u8..12;
+    let step = prop_oneof![
+        4 => id().prop_map(Step::Arrive),
+        3 => id().prop_map(Step::Leave),
+        2 => id().prop_map(Step::End),
+        2 => (id(), 0_u8..20).prop_map(|(id, after)| Step::Due(id, after)),
+        1 => Just(Step::Drained),
+        1 => (1_u16..400).prop_map(Step::Wait),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
+/// Of a message: its group and when it was sent.
+fn about(id: u8) -> (String, Timestamp) {
+    (format!("g{}", id % 3), sent(u64::from(id / 4)))
+}
+
+proptest! {
+    /// A message may go exactly when none before it is away, as a plain list remembers it; those
+    /// given up are away no longer; and nothing is remembered of what has ended.
+    #[test]
+    fn lesson_19_a_message_goes_when_none_before_it_is_away(steps in steps()) {
+        let mut stopped = Stopped::default();
+        // By id: its place, and whether it is away and since when it is due.
+        let mut model: BTreeMap<u8, (Place, Option<Option<Moment>>)> = BTreeMap::new();
+        let mut now = 0;
+        for step in steps {
+            match step {
+                Step::Arrive(id) => {
+                    let (group, sent) = about(id);
+                    let place = stopped.arrived(&group, &id.to_string(), sent);
+                    if let Some((before, _)) = model.insert(id, (place, None)) {
+                        prop_assert_eq!(before, place);
+                    }
+                }
+                Step::Leave(id) => {
+                    prop_assert_eq!(stopped.left(&id.to_string(), at(now)), None);
+                    if let Some((_, away)) = model.get_mut(&id) {
+                        *away = Some(None);
+                    }
+                }
+                Step::End(id) => {
+                    let ended = stopped.ended(&id.to_string());
+                    prop_assert_eq!(ended.is_some(), model.remove(&id).is_some());
+                }
+                Step::Due(id, after) => {
+                    let due = at(now + u64::from(after));
+                    stopped.due(&id.to_string(), due);
+                    if let Some((_, Some(away))) = model.get_mut(&id) {
+                        *away = Some(due);
+                    }
+                }
+                Step::Drained | Step::Wait(_) => {
+                    let freed = match step {
+                        Step::Wait(seconds) => {
+                            now += u64::from(seconds);
+                            stopped.expire(at(now))
+                        }
+                        _ => stopped.drained(at(now)),
+                    };
+                    // Who was given up can only have been away, and is gone.
+                    let before = model.len();
+                    model.retain(|id, (_, away)| away.is_none() || stopped.places.contains_key(&id.to_string()));
+                    prop_assert_eq!(before - model.len(), freed.len());
+                }
+            }
+            for (id, (place, _)) in &model {
+                let (group, _) = about(*id);
+                let blocked = model.iter().any(|(other, (earlier, away))| {
+                    about(*other).0 == group && earlier < place && away.is_some()
+                });
+                prop_assert_eq!(stopped.may_go(&group, *place), !blocked);
+            }
+            let away = model.values().filter(|(_, away)| away.is_some()).count();
+            prop_assert_eq!(stopped.awaited.len(), away);
+            prop_assert_eq!(stopped.places.len(), model.len());
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Whose turn it is in each group, on a queue that does not keep its groups in order itself: what
+//! may start is handed on, one message of a group at a time, and the rest is kept aside in the
+//! order of sending. Pure, told `now`.
+
+use super::ready::Waiting;
+use super::stopped::{Place, Stopped};
+use crate::clock::Moment;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+/// How often it is looked whether something has been awaited for too long.
+const LOOK: Duration = Duration::from_secs(30);
+/// The shortest and the longest time for which what there is no place for is given back.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(900));
+
+/// What has arrived and was neither handed on nor given back, and what of each group was.
+#[derive(Debug)]
+pub struct Turns<J> {
+    stopped: Stopped,
+    aside: BTreeMap<String, BTreeMap<(Place, u64), J>>,
+    count: usize,
+    numbered: u64,
+    /// Of each group, what was handed on and has not ended.
+    out: HashMap<String, Out>,
+    /// What there is no place for, and how long it may stay with the queue.
+    surplus: Vec<(J, Duration)>,
+    most: usize,
+    look: Moment,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Out {
+    count: usize,
+    first: Place,
+}
+
+impl<J: Waiting> Turns<J> {
+    /// Nothing has arrived. At most `most` messages are kept aside, but for those that cannot be
+    /// given back.
+    pub fn new(most: usize) -> Self {
+        Self {
+            stopped: Stopped::default(),
+            aside: BTreeMap::new(),
+            count: 0,
+            numbered: 0,
+            out: HashMap::new(),
+            surplus: Vec::new(),
+            most,
+            look: Moment::default(),
+        }
+    }
+
+    /// So many are kept aside at most from now on.
+    pub fn set_most(&mut self, most: usize) {
+        self.most = most;
+    }
+
+    /// How many are kept aside, of those that need no room of their own.
+    pub fn spare(&self) -> usize {
+        self.count.min(self.most)
+    }
+
+    /// How many are kept aside.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Takes a job of a group in. `attempt` is what an attempt takes, by which it is judged how
+    /// soon one that there is no place for is wanted again. Says whether the job comes before all
+    /// of its group that was handed on.
+    pub fn arrive(&mut self, job: J, attempt: Duration, now: Moment) -> bool {
+        let Some(group) = job.group().map(str::to_owned) else {
+            return false;
+        };
+        let place = self.stopped.arrived(&group, job.id(), job.sent_at());
+        let aside = self.aside.get(&group);
+        let first = aside.and_then(BTreeMap::first_key_value);
+        let waits = aside.map_or(0, BTreeMap::len);
+        let out = self.out.get(&group).copied();
+        let earliest = first.is_none_or(|((first, _), _)| place < *first);
+        // What the others wait for always has a place, however many they are.
+        let goes = match out {
+            None => earliest && self.stopped.may_go(&group, place),
+            Some(out) => place < out.first,
+        };
+        if goes || self.count < self.most || !job.may_be_given_back() {
+            self.keep(&group, place, job);
+            return goes && out.is_some();
+        }
+        let resumes = self.stopped.resumes(&group, place);
+        let resumes = resumes.map_or(Duration::ZERO, |due| due.since(now));
+        let ahead = u32::try_from(waits + 1).unwrap_or(u32::MAX);
+        let again = resumes.max(attempt.saturating_mul(ahead));
+        self.gone(job.id(), now);
+        self.surplus.push((job, again.clamp(AGAIN.0, AGAIN.1)));
+        false
+    }
+
+    fn keep(&mut self, group: &str, place: Place, job: J) {
+        self.numbered += 1;
+        let aside = self.aside.entry(group.to_owned()).or_default();
+        aside.insert((place, self.numbered), job);
+        self.count += 1;
+    }
+
+    /// Takes back what was handed on and not begun: something else of its group comes first.
+    pub fn take_back(&mut self, jobs: Vec<J>) {
+        for job in jobs {
+            let Some(group) = job.group().map(str::to_owned) else {
+                continue;
+            };
+            let place = self.stopped.arrived(&group, job.id(), job.sent_at());
+            self.left_hand(&group);
+            self.keep(&group, place, job);
+        }
+    }
+
+    /// The next of a group, if it is its turn: nothing of it was handed on, and none that was sent
+    /// earlier is awaited.
+    pub fn promote(&mut self, group: &str) -> Option<J> {
+        match self.out.contains_key(group) {
+            true => None,
+            false => self.follow(group),
+        }
+    }
+
+    /// The next of a group, to share the attempt of what was handed on before it.
+    pub fn follow(&mut self, group: &str) -> Option<J> {
+        let aside = self.aside.get_mut(group)?;
+        let ((place, _), _) = aside.first_key_value()?;
+        if !self.stopped.may_go(group, *place) {
+            return None;
+        }
+        let ((place, _), job) = aside.pop_first()?;
+        if aside.is_empty() {
+            self.aside.remove(group);
+        }
+        self.count -= 1;
+        let out = self.out.entry(group.to_owned()).or_insert(Out {
+            count: 0,
+            first: place,
+        });
+        out.count += 1;
+        Some(job)
+    }
+
+    /// What was handed on is done, or the queue has it no more.
+    pub fn done(&mut self, job: &J) {
+        if let Some(group) = job.group() {
+            self.left_hand(group);
+            self.stopped.ended(job.id());
+        }
+    }
+
+    /// What was handed on goes back to the queue undone, and its group waits for it.
+    pub fn failed(&mut self, job: &J, now: Moment) {
+        if let Some(group) = job.group() {
+            self.left_hand(group);
+        }
+        self.passed_by(job, now);
+    }
+
+    /// Something arrived and goes back at once, or ends there: its group waits for it until `told`.
+    pub fn passed_by(&mut self, job: &J, now: Moment) {
+        if let Some(group) = job.group() {
+            self.stopped.arrived(group, job.id(), job.sent_at());
+            self.gone(job.id(), now);
+        }
+    }
+
+    fn gone(&mut self, id: &str, now: Moment) {
+        if !self.stopped.is_waiting() {
+            self.look = now + LOOK;
+        }
+        // The group of one that a full memory forgets is looked at then.
+        let _ = self.stopped.left(id, now);
+    }
+
+    fn left_hand(&mut self, group: &str) {
+        if let Some(out) = self.out.get_mut(group) {
+            out.count -= 1;
+            if out.count == 0 {
+                self.out.remove(group);
+            }
+        }
+    }
+
+    /// The queue has been told about a message: it can be received again at `due`, or never. The
+    /// group that need not wait for it any longer.
+    pub fn told(&mut self, id: &str, due: Option<Moment>) -> Option<String> {
+        match due {
+            None => self.stopped.ended(id),
+            Some(due) => {
+                self.stopped.due(id, due);
+                None
+            }
+        }
+    }
+
+    /// The queue said that it holds nothing more: the groups that wait no longer.
+    pub fn drained(&mut self, now: Moment) -> Vec<String> {
+        self.stopped.drained(now)
+    }
+
+    /// Time has passed: the groups that may go on.
+    pub fn wake(&mut self, now: Moment) -> Vec<String> {
+        if now < self.look || !self.stopped.is_waiting() {
+            return Vec::new();
+        }
+        self.look = now + LOOK;
+        self.stopped.expire(now);
+        self.aside.keys().cloned().collect()
+    }
+
+    /// When `wake` is worth a call.
+    pub fn attention(&self) -> Option<Moment> {
+        self.stopped.is_waiting().then_some(self.look)
+    }
+
+    /// What there is no place for, with the time for which it may stay with its queue.
+    pub fn surplus(&mut self) -> Vec<(J, Duration)> {
+        std::mem::take(&mut self.surplus)
+    }
+
+    /// All that is kept aside of a group, in its order.
+    pub fn clear(&mut self, group: &str) -> Vec<J> {
+        let aside = self.aside.remove(group).unwrap_or_default();
+        self.count -= aside.len();
+        aside.into_values().collect()
+    }
+
+    /// Takes out what is chosen, and what waits for something that the queue has; each group in
+    /// its order.
+    pub fn extract(&mut self, which: impl Fn(&J) -> bool) -> Vec<J> {
+        let mut out = Vec::new();
+        for (group, aside) in &mut self.aside {
+            let (chosen, kept): (BTreeMap<_, _>, _) = std::mem::take(aside)
+                .into_iter()
+                .partition(|((place, _), job)| which(job) || !self.stopped.may_go(group, *place));
+            *aside = kept;
+            out.extend(chosen.into_values());
+        }
+        self.aside.retain(|_, aside| !aside.is_empty());
+        self.count -= out.len();
+        out
+    }
+
+    /// Something that was handed on is given back, and nothing waits for it: the process stops.
+    pub fn dropped(&mut self, job: &J) {
+        if let Some(group) = job.group() {
+            self.left_hand(group);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "turns_tests.rs"]
+mod tests;

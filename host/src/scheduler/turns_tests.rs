@@ -1,0 +1,152 @@
+//! Turns by example: what is handed on, what is kept aside, what is given back.
+
+use super::*;
+use crate::clock::Timestamp;
+
+#[derive(Debug, PartialEq)]
+struct Job {
+    id: &'static str,
+    sent: u64,
+    /// Whether it can be given back.
+    spare: bool,
+}
+
+impl Waiting for Job {
+    fn group(&self) -> Option<&str> {
+        Some("g")
+    }
+
+    fn id(&self) -> &str {
+        self.id
+    }
+
+    fn sent_at(&self) -> Timestamp {
+        Timestamp(self.sent)
+    }
+
+    fn may_be_given_back(&self) -> bool {
+        self.spare
+    }
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+fn at(seconds: u64) -> Moment {
+    Moment::from_boot(Duration::from_secs(seconds))
+}
+
+fn job(id: &'static str, sent: u64) -> Job {
+    let spare = true;
+    Job { id, sent, spare }
+}
+
+fn turns(most: usize, jobs: &[(&'static str, u64)]) -> Turns<Job> {
+    let mut turns = Turns::new(most);
+    for (id, sent) in jobs {
+        turns.arrive(job(id, *sent), MS, at(0));
+    }
+    turns
+}
+
+fn next(turns: &mut Turns<Job>) -> Option<&'static str> {
+    turns.promote("g").map(|job| job.id)
+}
+
+#[test]
+fn one_at_a_time_in_the_order_of_sending() {
+    let mut turns = turns(9, &[("2", 20), ("1", 10), ("3", 30)]);
+    assert_eq!(next(&mut turns), Some("1"));
+    assert_eq!(next(&mut turns), None);
+    turns.done(&job("1", 10));
+    assert_eq!(next(&mut turns), Some("2"));
+    assert_eq!(turns.follow("g").map(|job| job.id), Some("3"));
+    turns.done(&job("2", 20));
+    assert_eq!((next(&mut turns), turns.len()), (None, 0));
+    assert!(!turns.arrive(job("4", 40), MS, at(0)));
+    assert_eq!(next(&mut turns), None, "the third still runs");
+    turns.done(&job("3", 30));
+    assert_eq!(next(&mut turns), Some("4"));
+}
+
+#[test]
+fn what_failed_is_waited_for_and_what_was_given_back_before_as_well() {
+    let mut turns = turns(9, &[("1", 10), ("2", 20), ("3", 30)]);
+    assert_eq!(next(&mut turns), Some("1"));
+    turns.failed(&job("1", 10), at(1));
+    assert_eq!(next(&mut turns), None);
+    turns.arrive(job("1", 10), MS, at(2));
+    assert_eq!(next(&mut turns), Some("1"));
+    turns.done(&job("1", 10));
+    assert_eq!(next(&mut turns), Some("2"));
+    turns.failed(&job("2", 20), at(3));
+    assert_eq!(turns.told("2", Some(at(9))), None);
+    assert_eq!(turns.told("2", None).as_deref(), Some("g"), "it is dead");
+    assert_eq!(next(&mut turns), Some("3"));
+}
+
+#[test]
+fn what_comes_late_goes_before_what_has_not_begun() {
+    let mut turns = turns(9, &[("2", 20)]);
+    let second = turns.promote("g").expect("its turn");
+    assert!(turns.arrive(job("1", 10), MS, at(0)));
+    assert!(!turns.arrive(job("3", 30), MS, at(0)));
+    turns.take_back(vec![second]);
+    assert_eq!(next(&mut turns), Some("1"));
+}
+
+#[test]
+fn what_there_is_no_place_for_is_given_back_unless_it_cannot_be() {
+    let mut turns = turns(2, &[("1", 10)]);
+    assert_eq!(next(&mut turns), Some("1"));
+    for (id, sent) in [("2", 20), ("3", 30), ("4", 40)] {
+        turns.arrive(job(id, sent), Duration::from_secs(4), at(0));
+    }
+    let last = Job {
+        spare: false,
+        ..job("5", 50)
+    };
+    turns.arrive(last, MS, at(0));
+    assert_eq!((turns.len(), turns.spare()), (3, 2), "one takes room");
+    let surplus = turns.surplus();
+    // Two are ahead of it, and one runs: it is wanted in three attempts' time.
+    assert_eq!(surplus, [(job("4", 40), Duration::from_secs(12))]);
+    assert!(turns.surplus().is_empty());
+    for (id, sent) in [("1", 10), ("2", 20), ("3", 30)] {
+        turns.done(&job(id, sent));
+        let expected = ["2", "3"].into_iter().find(|next| *next > id);
+        assert_eq!(next(&mut turns), expected, "the fourth is waited for");
+    }
+    turns.arrive(job("4", 40), MS, at(12));
+    assert_eq!(next(&mut turns), Some("4"));
+    turns.done(&job("4", 40));
+    assert_eq!(next(&mut turns), Some("5"));
+}
+
+#[test]
+fn what_the_others_wait_for_has_a_place_however_many_they_are() {
+    let mut turns = turns(1, &[("1", 10)]);
+    assert_eq!(next(&mut turns), Some("1"));
+    turns.arrive(job("2", 20), MS, at(0));
+    turns.failed(&job("1", 10), at(1));
+    turns.arrive(job("1", 10), MS, at(2));
+    assert!(turns.surplus().is_empty());
+    assert_eq!(next(&mut turns), Some("1"));
+}
+
+#[test]
+fn a_group_that_nothing_holds_up_is_never_given_back() {
+    let mut turns = turns(0, &[("1", 10)]);
+    assert_eq!(next(&mut turns), Some("1"));
+    assert!(turns.surplus().is_empty());
+}
+
+#[test]
+fn at_a_stop_what_waits_for_the_queue_is_given_back_with_what_is_chosen() {
+    let mut turns = turns(9, &[("1", 10), ("2", 20), ("3", 30)]);
+    assert_eq!(turns.promote("g").map(|job| job.id), Some("1"));
+    assert!(turns.extract(|_| false).is_empty());
+    turns.failed(&job("1", 10), at(1));
+    let ids: Vec<_> = turns.extract(|_| false).iter().map(|job| job.id).collect();
+    assert_eq!(ids, ["2", "3"]);
+    assert_eq!(turns.len(), 0);
+}

@@ -1,0 +1,44 @@
+//! Who waits for a settlement: the groups of a queue whose order the scheduler keeps. Knows no
+//! other stage.
+
+use crate::clock::{self, Moment};
+use crate::job::Job;
+use crate::message::Outcome;
+use crate::scheduler::board::Board;
+use std::sync::Arc;
+
+/// The scheduler, told what a queue was told.
+pub struct Order {
+    board: Arc<Board<Job>>,
+    lane: usize,
+}
+
+impl Order {
+    /// Of the queue `lane`.
+    pub fn new(board: Arc<Board<Job>>, lane: usize) -> Self {
+        Self { board, lane }
+    }
+
+    /// The queue has taken this outcome.
+    pub(super) fn told(&self, id: &str, outcome: &Outcome, now: Moment) {
+        let due = match outcome {
+            Outcome::Delete | Outcome::DeadLetter(_) => None,
+            Outcome::Release(after) => Some(now + *after),
+        };
+        self.tell(id, due);
+    }
+
+    /// The message is delivered again from `due` on.
+    pub(super) fn comes_again(&self, id: &str, due: Moment) {
+        self.tell(id, Some(due));
+    }
+
+    fn tell(&self, id: &str, due: Option<Moment>) {
+        self.board.lock().told(self.lane, id, due, clock::now());
+        if due.is_none() {
+            // What waited for it may start; intake sees to that, and after a stop the drain.
+            self.board.replan.notify_one();
+            self.board.retired.notify_one();
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What the promises about order share: messages of many groups, some of which fail, a function
+//! that handles them and whose every invocation goes through the checker of order.
+
+use crate::lambda_scene::{forward_to, stop, wait};
+use aws_sdk_sqs::types::{MessageAttributeValue, SendMessageBatchRequestEntry};
+use dispatcher::message::{Attribute, Outgoing};
+use dispatcher::queue::Queue;
+use dispatcher::queue::local::Store;
+use dispatcher_tests::child::{Program, Running};
+use dispatcher_tests::faulty_lambda::{FaultyLambda, Invocation, Step};
+use dispatcher_tests::order::{Fate, Member, Order};
+use dispatcher_tests::servers::MiniStack;
+use dispatcher_tests::sqs::Server;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+pub(crate) const GROUPS: u32 = 1_000;
+pub(crate) const EACH: u32 = 3;
+/// As many attempts as a message has.
+pub(crate) const ATTEMPTS: &str = "3";
+
+/// All messages in the order in which they are sent: the first of every group, then the second.
+/// Every fifth fails once or twice, one of 150 always.
+pub(crate) fn bodies(seed: u64) -> Vec<String> {
+    let mut luck = fastrand::Rng::with_seed(seed);
+    let all = (1..=EACH).flat_map(|number| (0..GROUPS).map(move |group| (group, number)));
+    all.map(|(group, number)| {
+        let fails = match luck.u32(0..150) {
+            0 => 3,
+            1..30 => luck.u32(1..3),
+            _ => 0,
+        };
+        json!({"order": {"customer": format!("c{group}")}, "number": number, "fails": fails})
+            .to_string()
+    })
+    .collect()
+}
+
+fn group(body: &str) -> String {
+    let body: Value = serde_json::from_str(body).expect("JSON");
+    body["order"]["customer"]
+        .as_str()
+        .expect("a group")
+        .to_owned()
+}
+
+/// How each body goes to its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Grouping {
+    /// In a group of the queue's.
+    Own,
+    /// With an attribute `customer`.
+    Attribute,
+    /// The body says it.
+    Body,
+}
+
+/// Sends to an SQS queue, in order.
+pub(crate) async fn send_sqs(server: &Server, url: &str, grouping: Grouping, bodies: &[String]) {
+    for (call, chunk) in bodies.chunks(10).enumerate() {
+        let entry = |(at, body): (usize, &String)| {
+            let entry = SendMessageBatchRequestEntry::builder()
+                .id(at.to_string())
+                .message_body(body);
+            match grouping {
+                Grouping::Own => entry
+                    .message_group_id(group(body))
+                    .message_deduplication_id(format!("{call}-{at}")),
+                Grouping::Attribute => {
+                    let value = MessageAttributeValue::builder()
+                        .data_type("String")
+                        .string_value(group(body));
+                    entry.message_attributes("customer", value.build().expect("complete"))
+                }
+                Grouping::Body => entry,
+            }
+            .build()
+            .expect("complete")
+        };
+        let entries = chunk.iter().enumerate().map(entry).collect();
+        let call = server.client.send_message_batch().queue_url(url);
+        let sent = call.set_entries(Some(entries)).send().await.expect("sent");
+        assert!(sent.failed.is_empty(), "{:?}", sent.failed);
+    }
+}
+
+/// Sends to a local queue, in order.
+pub(crate) async fn send_local(data: &Path, name: &str, grouping: Grouping, bodies: &[String]) {
+    let store = Store::open(data).expect("the store opens");
+    let queue = store.queue(name, None).expect("the queue opens");
+    let message = |body: &String| Outgoing {
+        body: body.clone(),
+        group: (grouping == Grouping::Own).then(|| group(body)),
+        attributes: match grouping {
+            Grouping::Attribute => vec![Attribute::text("customer", group(body))],
+            _ => Vec::new(),
+        },
+        ..Outgoing::default()
+    };
+    let messages: Vec<Outgoing> = bodies.iter().map(message).collect();
+    for batch in messages.chunks(100) {
+        for sent in queue.send(batch).await {
+            sent.expect("sent");
+        }
+    }
+}
+
+/// A function, and the order in which it was invoked.
+pub(crate) struct Checked {
+    pub lambda: Arc<FaultyLambda>,
+    order: Arc<Mutex<Order>>,
+}
+
+impl Checked {
+    pub fn start() -> Self {
+        let lambda = Arc::new(FaultyLambda::start());
+        let order = Arc::new(Mutex::new(Order::default()));
+        let shared = Arc::clone(&order);
+        let mut failures: HashMap<String, u64> = HashMap::new();
+        lambda.script(move |invocation| {
+            let mut order = shared.lock().expect("no check panicked");
+            invoked(invocation, &mut failures, &mut order)
+        });
+        Self { lambda, order }
+    }
+
+    /// A run that forwards to it.
+    pub fn run(&self, queues: &str, more: &[&str]) -> Program {
+        let more = [
+            &["--concurrency", "50", "--max-attempts", ATTEMPTS],
+            &["--partial-failures"][..],
+            more,
+        ]
+        .concat();
+        forward_to(&self.lambda, queues, &more)
+    }
+
+    /// Waits until all are done or dead, in order.
+    pub async fn finish(&self, running: &mut Running, messages: usize) {
+        let order = Arc::clone(&self.order);
+        wait(&self.lambda, move |_| {
+            let order = order.lock().expect("no check panicked");
+            let over = order.ended >= messages || !order.problems.is_empty();
+            over.then_some(())
+        })
+        .await;
+        {
+            let order = self.order.lock().expect("no check panicked");
+            let some: Vec<_> = order.problems.iter().take(9).collect();
+            assert!(some.is_empty(), "{some:#?}");
+            assert_eq!(order.ended, messages);
+            assert!(
+                order.at_once > 1 && order.failed > messages / 10,
+                "{} at once, {} failures",
+                order.at_once,
+                order.failed
+            );
+        }
+        stop(running);
+    }
+}
+
+/// What befalls an invocation, and is written into the order: a message that is told to fails so
+/// often, counted only where nothing before it in its group has failed.
+fn invoked(
+    invocation: &Invocation,
+    failures: &mut HashMap<String, u64>,
+    order: &mut Order,
+) -> Step {
+    let mut members: Vec<Member> = Vec::new();
+    let mut failed = Vec::new();
+    for record in &invocation.records {
+        let body: Value = serde_json::from_str(&record.body).expect("JSON");
+        let number = u32::try_from(body["number"].as_u64().expect("a number")).expect("small");
+        let group = group(&record.body);
+        let behind = members
+            .iter()
+            .any(|other| other.group == group && other.fate != Fate::Done);
+        let mut fate = Fate::Done;
+        let most = body["fails"].as_u64().expect("a number");
+        let times = failures.entry(record.body.clone()).or_default();
+        if *times < most && !behind {
+            *times += 1;
+            fate = match *times {
+                3 => Fate::Buried,
+                _ => Fate::Failed,
+            };
+            failed.push(record.id.clone());
+        }
+        members.push(Member {
+            group,
+            number,
+            fate,
+        });
+    }
+    let lasts = Duration::from_millis(invocation.number as u64 % 10);
+    order.began(Instant::now(), lasts, &members);
+    let answer = json!({"batchItemFailures": failed.iter().map(|id| json!({"itemIdentifier": id})).collect::<Vec<_>>()});
+    Step::Answer(lasts, answer.to_string())
+}
+
+/// A FIFO or standard queue of its own on the shared server, and one for its dead letters.
+pub(crate) async fn queues(hint: &str, fifo: bool) -> (Server, [(String, String); 2]) {
+    let server = Server::at(&MiniStack::shared().url());
+    let attributes: &[(&str, &str)] = match fifo {
+        true => &[("FifoQueue", "true"), ("VisibilityTimeout", "30")],
+        false => &[("VisibilityTimeout", "30")],
+    };
+    let end = if fifo { ".fifo" } else { "" };
+    let made = [hint, "dead"].map(|hint| Server::fresh_name(hint) + end);
+    let [name, dead] = made;
+    let urls = [
+        server.create(&name, attributes).await,
+        server.create(&dead, attributes).await,
+    ];
+    let [url, dead_url] = urls;
+    (server, [(name, url), (dead, dead_url)])
+}
