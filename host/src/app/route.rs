@@ -92,6 +92,7 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
             let room = board.lock().room().clone();
             let settlement = settlement(&route, queue, room, shared);
             Arc::new(settlement.guarded(guard.clone()).in_order(in_order(lane)))
+        })
         .collect();
     let mut outbox = Vec::new();
     let mut running = Group::new();

@@ -4,6 +4,7 @@
 use super::*;
 use crate::clock::Timestamp;
 use crate::scheduler::lane::LaneRules;
+use crate::scheduler::ready::Sequence;
 use crate::scheduler::room::Permit;
 use crate::scheduler::{After, Ended, Limits, Poll, Rules};
 use crate::throttle::control::Showed;
@@ -77,6 +78,7 @@ impl World {
             proof_wait: Duration::from_secs(1),
             sleep: Duration::ZERO,
             ordered_groups: true,
+            sequence: Sequence::Fifo,
         };
         let mut scheduler = Scheduler::new(Rules {
             lanes: vec![lane],

@@ -87,7 +87,7 @@ fn the_memory_is_bounded() {
     let mut freed = Vec::new();
     for n in 0..MOST_AWAITED as u64 + 3 {
         let name = n.to_string();
-        stopped.arrived(&name, &name, None);
+        stopped.arrived(&name, &name, Timestamp::default());
         freed.extend(stopped.left(&name, at(n)));
     }
     assert_eq!(freed, ["0", "1", "2"], "those awaited for longest");
