@@ -93,6 +93,18 @@ pub fn today() -> Timestamp {
     Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
+/// What tells this boot of the machine from every other, if the system says: moments of two boots
+/// cannot be compared.
+pub fn boot() -> Option<String> {
+    if simulated::is_on() {
+        return Some(simulated::boot());
+    }
+    // Linux alone has it as a file; reading it costs a few microseconds.
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let id = id.trim();
+    (!id.is_empty()).then(|| id.to_owned())
+}
+
 /// Returns at `at`, or at once if that is past; never, if there is no such moment. Needs the
 /// control runtime's timer.
 pub async fn sleep_until(at: Option<Moment>) {
@@ -129,6 +141,13 @@ mod tests {
         assert_eq!(Moment::default().since(far), Duration::ZERO);
         assert_eq!(Timestamp(5).since(Timestamp(9)), Duration::ZERO);
         assert_eq!(Timestamp(u64::MAX) + Duration::MAX, Timestamp(u64::MAX));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_boot_has_one_name() {
+        assert!(boot().is_some());
+        assert_eq!(boot(), boot());
     }
 
     #[test]

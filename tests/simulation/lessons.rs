@@ -334,7 +334,12 @@ fn a_lost_answer_of_an_ordered_queue_is_had_again() {
 
 #[test]
 fn a_date_that_jumps_harms_no_queue() {
-    for flavour in [Flavour::Standard, Flavour::Fifo, Flavour::Redis] {
+    for flavour in [
+        Flavour::Standard,
+        Flavour::Fifo,
+        Flavour::Redis,
+        Flavour::Local,
+    ] {
         for hour in [3_600_000, -3_600_000] {
             let mut scenario = calm(flavour);
             scenario.mix.slow = 300;

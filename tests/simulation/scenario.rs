@@ -31,7 +31,7 @@ pub enum Flavour {
     Standard,
     /// SQS with ordered groups.
     Fifo,
-    /// The embedded queue: exact, near and without a network; it keeps dates.
+    /// The embedded queue: exact, near and without a network.
     Local,
     /// Lists with fenced leases behind a network: exact, and what comes back comes back in front.
     Redis,

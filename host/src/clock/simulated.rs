@@ -21,10 +21,12 @@ thread_local! {
 
 struct Time {
     now: Moment,
-    /// The date at the moment zero.
-    began: Timestamp,
+    /// The date at the moment zero, in milliseconds; before 1970 if the date was set so far back.
+    began: i64,
     timers: BTreeMap<(Moment, u64), Waker>,
     numbered: u64,
+    /// How often the machine was started again.
+    boots: u64,
     /// How often it was read since it moved.
     reads: u64,
 }
@@ -33,11 +35,16 @@ impl Time {
     const fn new() -> Self {
         Self {
             now: Moment(Duration::ZERO),
-            began: Timestamp(0),
+            began: 0,
             timers: BTreeMap::new(),
             numbered: 0,
+            boots: 0,
             reads: 0,
         }
+    }
+
+    fn now_ms(&self) -> i64 {
+        i64::try_from(self.now.0.as_millis()).unwrap_or(i64::MAX)
     }
 }
 
@@ -51,7 +58,7 @@ impl Simulation {
     pub fn begin(began: Timestamp) -> Self {
         TIME.with_borrow_mut(|time| {
             *time = Time::new();
-            time.began = began;
+            time.began = i64::try_from(began.0).unwrap_or(i64::MAX);
         });
         SIMULATED.set(true);
         Self(PhantomData)
@@ -97,7 +104,19 @@ pub fn pass(time_passed: Duration) {
 
 /// The date is set, so many milliseconds on or back; moments do not notice.
 pub fn set_date(on_ms: i64) {
-    TIME.with_borrow_mut(|time| time.began.0 = time.began.0.saturating_add_signed(on_ms));
+    TIME.with_borrow_mut(|time| time.began = time.began.saturating_add(on_ms));
+}
+
+/// The machine starts again: the moment is zero, the date goes on, and who slept is gone.
+pub fn reboot() {
+    let slept = TIME.with_borrow_mut(|time| {
+        time.began = time.began.saturating_add(time.now_ms());
+        time.now = Moment::default();
+        time.boots += 1;
+        std::mem::take(&mut time.timers)
+    });
+    // Wakers may own what sleeps in turn, so none is dropped while the time is borrowed.
+    drop(slept);
 }
 
 pub(super) fn is_on() -> bool {
@@ -112,8 +131,13 @@ pub(super) fn now() -> Moment {
     })
 }
 
+pub(super) fn boot() -> String {
+    TIME.with_borrow(|time| format!("simulated {}", time.boots))
+}
+
 pub(super) fn today() -> Timestamp {
-    TIME.with_borrow(|time| time.began + time.now.0)
+    let ms = TIME.with_borrow(|time| time.began.saturating_add(time.now_ms()));
+    Timestamp(u64::try_from(ms).unwrap_or(0))
 }
 
 /// Ends at its moment.
@@ -178,6 +202,19 @@ mod tests {
             set_date(-3_600_000);
             assert_eq!((clock::now(), clock::today()), (later, Timestamp(1_000)));
         });
+    }
+
+    #[test]
+    fn another_boot_begins_at_zero_and_has_another_name() {
+        let _simulation = Simulation::begin(Timestamp(1_000));
+        let first = clock::boot();
+        pass(Duration::from_secs(9));
+        reboot();
+        assert_eq!(
+            (clock::now(), clock::today()),
+            (Moment::default(), Timestamp(10_000))
+        );
+        assert_ne!(clock::boot(), first);
     }
 
     #[test]

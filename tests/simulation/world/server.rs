@@ -174,7 +174,8 @@ impl World {
         self.delete(delivery)
     }
 
-    /// The date of the machine is set: the embedded queue keeps dates, all others keep time.
+    /// The date of the machine is set. Queues keep time, the embedded one its own, so that nothing
+    /// of them changes.
     pub fn set_date(&mut self, on_ms: i64) {
         self.note_with("the date is set", NONE, NONE, vec![], format!("{on_ms} ms"));
         clock::simulated::set_date(on_ms);
@@ -183,25 +184,5 @@ impl World {
         } else {
             Met::DateBack
         });
-        let by = Duration::from_millis(on_ms.unsigned_abs());
-        let shifted = |at: Moment| match on_ms > 0 {
-            true => Moment::default() + at.since(Moment::default() + by),
-            false => at + by,
-        };
-        for message in 0..self.messages.len() {
-            let Stored { queue, latest, .. } = self.messages[message];
-            if self.flavour(queue) != Flavour::Local {
-                continue;
-            }
-            self.messages[message].visible = shifted(self.messages[message].visible);
-            if let Some(one) = latest.map(|latest| &mut self.deliveries[latest]) {
-                one.until = shifted(one.until);
-                one.leased = shifted(one.leased);
-                one.misled |= on_ms > 0;
-            }
-        }
-        for bell in &self.bells {
-            bell.notify_waiters();
-        }
     }
 }

@@ -4,8 +4,8 @@ use super::deliver::{GROUP_HAS, NEXT_DUE, READ, READ_NEWEST, next_due, receive, 
 use super::look::{DEPTH, depth, names, peek, queue_id};
 use super::schema::{in_memory, index_by_age};
 use super::settle::{Answer, MOVED, Origin, PROMOTE, extend, settle};
+use super::time::StoreTime;
 use super::turn::{Delivery, Turn};
-use crate::clock::Timestamp;
 use crate::message::{Attribute, AttributeValue, Message, Outcome, Outgoing, Receipt};
 use crate::queue::{Ask, Depth, ItemError};
 use crate::queue::{DEAD_LETTER_REASON as REASON, DEAD_LETTER_SOURCE as SOURCE};
@@ -17,7 +17,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 struct World {
     connection: Connection,
-    now: Timestamp,
+    now: StoreTime,
     origin: Origin,
 }
 
@@ -27,7 +27,7 @@ impl World {
         let id = queue_id(&connection, "q").unwrap();
         Self {
             connection,
-            now: Timestamp(1_000_000),
+            now: StoreTime(1_000_000),
             origin: Origin {
                 id,
                 name: "q".into(),
@@ -111,13 +111,13 @@ fn a_message_comes_as_it_was_sent() {
         std::slice::from_ref(&item),
     )
     .unwrap();
-    let sent_at = world.now;
+    let sent_at = world.turn().date(world.now);
     world.pass(SECOND);
     let got = world.receive(1).remove(0);
     assert_eq!(Ok(&got.id), sent[0].as_ref());
     assert_eq!((&got.body, &got.attributes), (&item.body, &item.attributes));
     assert_eq!((got.receive_count, got.sent_at), (1, Some(sent_at)));
-    assert_eq!(got.first_received_at, Some(world.now));
+    assert_eq!(got.first_received_at, Some(world.turn().date(world.now)));
     world.pass(31 * SECOND);
     let again = world.receive(1).remove(0);
     assert_eq!((&again.id, again.receive_count), (&got.id, 2));
@@ -211,7 +211,7 @@ fn no_extension_goes_beyond_twelve_hours_from_the_receive() {
     assert_eq!(world.extend(&message, 100 * SECOND), Ok(()));
     let answer = world.extend(&message, 101 * SECOND);
     assert!(matches!(answer, Err(ItemError::Refused(_))), "{answer:?}");
-    world.now = Timestamp(0);
+    world.now = StoreTime(0);
     assert_eq!(
         world.extend(&message, SECOND),
         Ok(()),

@@ -2,8 +2,8 @@
 //! `now`. Knows no threads and no transactions.
 
 use super::schema;
-use super::turn::{Delivery, QueueId, Turn, date, millis};
-use crate::clock::Timestamp;
+use super::time::StoreTime;
+use super::turn::{Delivery, QueueId, Turn};
 use crate::message::{Attribute, Message, Outgoing, Receipt};
 use crate::queue::{Ask, ItemError, Received};
 use rusqlite::{OptionalExtension, Row, params};
@@ -73,9 +73,9 @@ pub struct NewEntry<'a> {
     /// Where it goes.
     pub queue: QueueId,
     /// From when it may be received.
-    pub visible_at: Timestamp,
+    pub visible_at: StoreTime,
     /// When it was sent first.
-    pub sent_at: Timestamp,
+    pub sent_at: StoreTime,
     /// Its group.
     pub group: Option<&'a str>,
     /// The receipt with which it was taken from another queue.
@@ -106,8 +106,8 @@ pub fn insert(
         .execute(params![
             new.queue,
             head,
-            millis(new.visible_at),
-            millis(new.sent_at),
+            new.visible_at,
+            new.sent_at,
             new.group,
             new.moved_from
         ])?;
@@ -143,15 +143,10 @@ pub fn receive(
     )?;
     for (seq, message) in &mut messages {
         let count = i64::from(message.receive_count) + 1;
-        take.execute(params![
-            *seq,
-            millis(turn.now + ask.visibility),
-            count,
-            millis(turn.now)
-        ])?;
+        take.execute(params![*seq, turn.now + ask.visibility, count, turn.now])?;
         message.receipt = Delivery { seq: *seq, count }.receipt();
         message.receive_count = message.receive_count.saturating_add(1);
-        message.first_received_at.get_or_insert(turn.now);
+        message.first_received_at.get_or_insert(turn.date(turn.now));
     }
     let messages: Vec<_> = messages.into_iter().map(|(_, message)| message).collect();
     Ok(Received {
@@ -187,15 +182,15 @@ fn read_by(
             params![
                 queue,
                 head,
-                millis(turn.now),
+                turn.now,
                 i64::try_from(max).unwrap_or(i64::MAX)
             ],
-            |row| message(row, name),
+            |row| message(turn, row, name),
         )?
         .collect()
 }
 
-fn message(row: &Row<'_>, name: &str) -> rusqlite::Result<(i64, Message)> {
+fn message(turn: &Turn<'_>, row: &Row<'_>, name: &str) -> rusqlite::Result<(i64, Message)> {
     let attributes: Option<String> = row.get(3)?;
     Ok((
         row.get(0)?,
@@ -206,8 +201,8 @@ fn message(row: &Row<'_>, name: &str) -> rusqlite::Result<(i64, Message)> {
             source: name.to_owned(),
             receipt: Receipt(String::new()),
             receive_count: u32::try_from(row.get::<_, i64>(4)?).unwrap_or(u32::MAX),
-            sent_at: Some(date(row.get(5)?)),
-            first_received_at: row.get::<_, Option<i64>>(6)?.map(date),
+            sent_at: Some(turn.date(row.get(5)?)),
+            first_received_at: row.get::<_, Option<_>>(6)?.map(|at| turn.date(at)),
             group: row.get(7)?,
             system_attributes: Vec::new(),
             attributes: decode(attributes.as_deref(), 3)?,
@@ -219,12 +214,11 @@ fn message(row: &Row<'_>, name: &str) -> rusqlite::Result<(i64, Message)> {
 
 /// When something of the queue can be received next, unless more is sent: now or in the past if
 /// there is something already.
-pub fn next_due(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Option<Timestamp>> {
+pub fn next_due(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Option<StoreTime>> {
     turn.connection
         .prepare_cached(NEXT_DUE)?
         .query_row(params![queue], |row| row.get(0))
         .optional()
-        .map(|due| due.map(date))
 }
 
 /// The sender's attributes as `payloads` holds them; nothing for none.
@@ -247,11 +241,12 @@ pub fn decode(text: Option<&str>, column: usize) -> rusqlite::Result<Vec<Attribu
     })
 }
 
-/// A UUID of version 7: sorts by time in logs, and needs no look at the file to be unique.
-fn fresh_id(now: Timestamp) -> String {
+/// A UUID of version 7: sorts by time in logs, whatever the date is set to, and needs no look at
+/// the file to be unique.
+fn fresh_id(now: StoreTime) -> String {
     let random: [u8; 16] = fastrand::u128(..).to_le_bytes();
     let tail = random.first_chunk().expect("16 bytes have a first 10");
-    uuid::Builder::from_unix_timestamp_millis(now.0, tail)
+    uuid::Builder::from_unix_timestamp_millis(u64::try_from(now.0).unwrap_or(0), tail)
         .into_uuid()
         .to_string()
 }

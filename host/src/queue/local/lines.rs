@@ -1,7 +1,8 @@
 //! Who waits for messages: one line per queue, served in order. Knows no SQL.
 
+use super::time::StoreTime;
 use super::turn::QueueId;
-use crate::clock::{Moment, Timestamp};
+use crate::clock::Moment;
 use crate::queue::{Ask, QueueError, Received};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub struct Asked {
 #[derive(Default)]
 struct Line {
     /// When something can be received next, as far as is known.
-    due: Option<Timestamp>,
+    due: Option<StoreTime>,
     waiting: VecDeque<Asked>,
 }
 
@@ -83,18 +84,18 @@ impl Lines {
     }
 
     /// Notes when something can be received next.
-    pub fn set_due(&mut self, queue: QueueId, due: Option<Timestamp>) {
+    pub fn set_due(&mut self, queue: QueueId, due: Option<StoreTime>) {
         if let Some(line) = self.by_queue.get_mut(&queue) {
             line.due = due;
         }
     }
 
     /// The queues to look into: something has become due, or somebody's wait is over.
-    pub fn ripe(&self, now: Moment, today: Timestamp) -> BTreeSet<QueueId> {
+    pub fn ripe(&self, now: Moment, time: StoreTime) -> BTreeSet<QueueId> {
         self.by_queue
             .iter()
             .filter(|(_, line)| {
-                line.due.is_some_and(|due| due <= today)
+                line.due.is_some_and(|due| due <= time)
                     || line.waiting.iter().any(|asked| asked.until <= now)
             })
             .map(|(queue, _)| *queue)
@@ -102,9 +103,9 @@ impl Lines {
     }
 
     /// How long nothing will be `ripe`, if nothing else happens.
-    pub fn calm(&self, now: Moment, today: Timestamp) -> Option<Duration> {
+    pub fn calm(&self, now: Moment, time: StoreTime) -> Option<Duration> {
         let waits = self.by_queue.values().flat_map(|line| {
-            let due = line.due.map(|due| due.since(today));
+            let due = line.due.map(|due| due.since(time));
             due.into_iter()
                 .chain(line.waiting.iter().map(|asked| asked.until.since(now)))
         });

@@ -2,7 +2,8 @@
 //! connection that are told `now`.
 
 use super::deliver::read;
-use super::turn::{QueueId, Turn, date, millis};
+use super::time::StoreTime;
+use super::turn::{QueueId, Turn};
 use crate::message::Message;
 use crate::queue::Depth;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -47,13 +48,13 @@ pub fn depth(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Depth> {
     let count = |count: i64| u64::try_from(count).unwrap_or(0);
     turn.connection
         .prepare_cached(DEPTH)?
-        .query_row(params![queue, millis(turn.now)], |row| {
-            let oldest: Option<i64> = row.get(3)?;
+        .query_row(params![queue, turn.now], |row| {
+            let oldest: Option<StoreTime> = row.get(3)?;
             Ok(Depth {
                 waiting: count(row.get(0)?),
                 in_flight: count(row.get(1)?),
                 delayed: count(row.get(2)?),
-                oldest: oldest.map(|sent| turn.now.since(date(sent))),
+                oldest: oldest.map(|sent| turn.now.since(sent)),
             })
         })
 }

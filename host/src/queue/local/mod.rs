@@ -2,7 +2,7 @@
 //! names SQLite; knows no other backend.
 //!
 //! `schema` is the file. `deliver`, `settle` and `look` are what can be done to it, as steps that
-//! are told `now` (`turn`). `writer` is the thread that runs them, many in one transaction; `work`
+//! are told `now` (`turn`), a moment of the store's own time (`time`). `writer` is the thread that runs them, many in one transaction; `work`
 //! is how it is asked, `lines` who waits for messages, `bell` how other processes are woken.
 
 mod bell;
@@ -11,6 +11,7 @@ mod lines;
 mod look;
 mod schema;
 mod settle;
+mod time;
 mod turn;
 mod work;
 mod writer;
@@ -21,6 +22,8 @@ mod core_tests;
 mod model_tests;
 #[cfg(test)]
 mod store_tests;
+#[cfg(test)]
+mod time_tests;
 
 use crate::message::{Message, Outcome, Outgoing, Receipt};
 use crate::queue::{
@@ -57,12 +60,13 @@ impl Store {
 
     fn start(folder: &Path) -> Result<(Self, JoinHandle<()>), QueueError> {
         let (place, connection, bell) = schema::open(folder)?;
+        let clock = time::StoreClock::of(&connection).map_err(|error| place.trouble(&error))?;
         let (sender, jobs) = mpsc::channel();
         let handle = Handle::new(sender, place.clone());
         let bell = bell::Bell::new(place.bell(), bell);
         let writer = writer::Writer::new(
             place.clone(),
-            connection,
+            (connection, clock),
             bell,
             jobs,
             Arc::downgrade(&handle),

@@ -4,8 +4,8 @@ use super::deliver::{receive, send};
 use super::look::{depth, peek, queue_id};
 use super::schema::in_memory;
 use super::settle::{Answer, Origin, extend, settle};
+use super::time::StoreTime;
 use super::turn::{Delivery, Turn};
-use crate::clock::Timestamp;
 use crate::message::{Outcome, Outgoing};
 use crate::queue::{Ask, Depth, ItemError, VISIBILITY_CEILING};
 use proptest::prelude::*;
@@ -19,9 +19,9 @@ struct Row {
     key: u64,
     id: String,
     group: Option<String>,
-    visible_at: Timestamp,
-    sent_at: Timestamp,
-    received_at: Timestamp,
+    visible_at: StoreTime,
+    sent_at: StoreTime,
+    received_at: StoreTime,
     in_flight: bool,
     count: u32,
     moved_from: Option<(u64, u32)>,
@@ -37,7 +37,7 @@ struct Handed {
 
 #[derive(Default)]
 struct Model {
-    now: Timestamp,
+    now: StoreTime,
     keys: u64,
     queues: [Vec<Row>; 2],
 }
@@ -67,7 +67,7 @@ impl Model {
             group: item.group.clone(),
             visible_at: self.now + item.delay,
             sent_at: self.now,
-            received_at: Timestamp(0),
+            received_at: StoreTime(0),
             in_flight: false,
             count: 0,
             moved_from: None,
@@ -283,7 +283,7 @@ fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
         dead_letter: dead.map(Into::into),
     });
     let mut model = Model {
-        now: Timestamp(1_000_000_000_000),
+        now: StoreTime(1_000_000_000_000),
         ..Model::default()
     };
     let mut handed: Vec<(Handed, Delivery)> = Vec::new();
@@ -329,8 +329,8 @@ fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 prop_assert_eq!(said(&answer), model.settle(hand, &outcome));
             }
             Step::Pass(seconds) => {
-                let ms = model.now.0.saturating_add_signed(seconds * 1000);
-                model.now = Timestamp(ms);
+                let ms = model.now.0.saturating_add(seconds * 1000);
+                model.now = StoreTime(ms);
             }
             Step::Extend { .. } | Step::Settle { .. } => {}
         }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 /// `disp` in ASCII: tells our file from any other SQLite file.
 const APPLICATION: i32 = 0x6469_7370;
-/// The version of `TABLES`. A file of a higher one is refused.
-const VERSION: i32 = 1;
+/// The version of the tables. A file of a lower one is brought up to it, one of a higher is refused.
+const VERSION: i32 = 2;
 /// How long to wait for another process's transaction before `Trouble::Passing`.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two attempts at another process's lock. SQLite's own waits grow to 100 ms,
@@ -47,6 +47,18 @@ const TABLES: &str = "
         id TEXT NOT NULL,
         body TEXT NOT NULL,
         attributes TEXT
+    );
+";
+
+/// New in version 2: what `time` keeps, one row. The moments in `entries` are of that time; in
+/// version 1 they were dates, which is where it begins.
+const CLOCK: &str = "
+    CREATE TABLE clock (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
+        boot TEXT,
+        zero INTEGER NOT NULL,
+        seen INTEGER NOT NULL,
+        seen_on INTEGER NOT NULL
     );
 ";
 
@@ -168,6 +180,9 @@ fn connect(place: &Place) -> Result<Connection, QueueError> {
         .map_err(plain)?;
     match (application, version) {
         (APPLICATION, VERSION) => Ok(connection),
+        (APPLICATION, 1) => write(&connection, CLOCK)
+            .map_err(plain)
+            .map(|()| connection),
         (APPLICATION, newer) => Err(place.failed(
             Trouble::Refused,
             format!(
@@ -178,7 +193,9 @@ fn connect(place: &Place) -> Result<Connection, QueueError> {
             Trouble::Refused,
             "local.db is a database of another program",
         )),
-        _ => create(&connection).map_err(plain).map(|()| connection),
+        _ => write(&connection, &format!("{TABLES}{CLOCK}"))
+            .map_err(plain)
+            .map(|()| connection),
     }
 }
 
@@ -198,10 +215,10 @@ fn configure(connection: &mut Connection) -> rusqlite::Result<()> {
     )
 }
 
-/// Creates the tables in an empty database.
-fn create(connection: &Connection) -> rusqlite::Result<()> {
+/// Creates the tables that a database lacks.
+fn write(connection: &Connection, tables: &str) -> rusqlite::Result<()> {
     connection.execute_batch(&format!(
-        "BEGIN IMMEDIATE; {TABLES}
+        "BEGIN IMMEDIATE; {tables}
          PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
     ))
 }
@@ -223,6 +240,6 @@ pub fn index_by_age(connection: &Connection) -> rusqlite::Result<()> {
 pub fn in_memory() -> Connection {
     let mut connection = Connection::open_in_memory().expect("memory");
     configure(&mut connection).expect("pragmas");
-    create(&connection).expect("tables");
+    write(&connection, &format!("{TABLES}{CLOCK}")).expect("tables");
     connection
 }

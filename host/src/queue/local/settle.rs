@@ -3,8 +3,8 @@
 
 use super::deliver::{NewEntry, decode, encode, insert};
 use super::look::queue_id;
-use super::turn::{Delivery, Entry, Lost, QueueId, Turn, date, entry, millis};
-use crate::clock::Timestamp;
+use super::time::StoreTime;
+use super::turn::{Delivery, Entry, Lost, QueueId, Turn, entry};
 use crate::message::{Attribute, Outcome};
 use crate::queue::{DEAD_LETTER_REASON as REASON, DEAD_LETTER_SOURCE as SOURCE};
 use crate::queue::{ItemError, VISIBILITY_CEILING};
@@ -124,11 +124,11 @@ fn postpone(
     turn: &Turn<'_>,
     delivery: Delivery,
     in_flight: bool,
-    until: Timestamp,
+    until: StoreTime,
 ) -> rusqlite::Result<()> {
     turn.connection
         .prepare_cached("UPDATE entries SET in_flight = ?2, visible_at = ?3 WHERE seq = ?1")?
-        .execute(params![delivery.seq, in_flight, millis(until)])?;
+        .execute(params![delivery.seq, in_flight, until])?;
     Ok(())
 }
 
@@ -172,7 +172,7 @@ fn bury(
             let texts: (String, String) = (row.get(0)?, row.get(1)?);
             let group: Option<String> = row.get(4)?;
             let attributes = decode(text.as_deref(), 2)?;
-            Ok((texts.0, texts.1, attributes, date(row.get(3)?), group))
+            Ok((texts.0, texts.1, attributes, row.get(3)?, group))
         })?;
     let mut attributes: Vec<Attribute> = attributes;
     attributes.retain(|attribute| attribute.name != REASON && attribute.name != SOURCE);

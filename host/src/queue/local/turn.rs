@@ -1,6 +1,7 @@
 //! The values that the core operations share: one transaction's view of the world, and how a
 //! delivery is named. The core is told `now` and the connection; it starts no transaction.
 
+use super::time::StoreTime;
 use crate::clock::Timestamp;
 use crate::message::Receipt;
 use crate::queue::ItemError;
@@ -14,31 +15,31 @@ pub type QueueId = i64;
 pub struct Turn<'a> {
     /// The database, inside a transaction.
     pub connection: &'a Connection,
-    /// The date, the same for the whole transaction.
-    pub now: Timestamp,
+    /// The store's time, the same for the whole transaction.
+    pub now: StoreTime,
+    /// How far the date is ahead of the store's time, in milliseconds.
+    pub ahead: i64,
     /// Queues of which something can be received now, or sooner than before.
     pub stirred: BTreeSet<QueueId>,
 }
 
 impl<'a> Turn<'a> {
     /// A turn in which nothing has happened yet.
-    pub fn new(connection: &'a Connection, now: Timestamp) -> Self {
+    pub fn new(connection: &'a Connection, now: StoreTime) -> Self {
         Self {
             connection,
             now,
+            ahead: 0,
             stirred: BTreeSet::new(),
         }
     }
-}
 
-/// A date as SQLite holds it: milliseconds, signed; what lies beyond is "never".
-pub fn millis(date: Timestamp) -> i64 {
-    i64::try_from(date.0).unwrap_or(i64::MAX)
-}
-
-/// A column's date.
-pub fn date(millis: i64) -> Timestamp {
-    Timestamp(u64::try_from(millis).unwrap_or(0))
+    /// The date of a moment of the store's time, by the calendar of now. A date that was set since
+    /// is not the one that a clock on the wall showed then; but an age counted from it, as a
+    /// route's `max-age` is, is the time that has passed.
+    pub fn date(&self, at: StoreTime) -> Timestamp {
+        Timestamp(u64::try_from(at.0.saturating_add(self.ahead)).unwrap_or(0))
+    }
 }
 
 /// One delivery: the row, and how often it had been received. The count is the fence: a receive
@@ -78,9 +79,9 @@ pub struct Entry {
     /// Received and not released since.
     pub in_flight: bool,
     /// When it can be received next.
-    pub visible_at: Timestamp,
+    pub visible_at: StoreTime,
     /// When it was received last.
-    pub received_at: Timestamp,
+    pub received_at: StoreTime,
     /// Its group.
     pub group: Option<String>,
 }
@@ -107,8 +108,8 @@ pub fn entry(
         .query_row(params![delivery.seq], |row| {
             let entry = Entry {
                 in_flight: row.get(2)?,
-                visible_at: date(row.get(3)?),
-                received_at: date(row.get::<_, Option<i64>>(4)?.unwrap_or(0)),
+                visible_at: row.get(3)?,
+                received_at: row.get::<_, Option<_>>(4)?.unwrap_or_default(),
                 group: row.get(5)?,
             };
             Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, entry))

@@ -8,6 +8,7 @@ use super::deliver::{next_due, receive};
 use super::lines::{Asked, Lines};
 use super::schema::Place;
 use super::settle::{Origin, settle};
+use super::time::{StoreClock, keep};
 use super::turn::{Delivery, QueueId, Turn};
 use super::work::{Care, Handle, Job, Work, unasked};
 use crate::clock::{self, Moment};
@@ -27,6 +28,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub struct Writer {
     place: Place,
     connection: Connection,
+    clock: StoreClock,
     jobs: mpsc::Receiver<Job>,
     /// For the bell's watcher. Weak: a watcher must not keep the thread alive.
     handle: Weak<Handle>,
@@ -54,7 +56,7 @@ impl Writer {
     /// A writer that has done nothing yet.
     pub fn new(
         place: Place,
-        connection: Connection,
+        (connection, clock): (Connection, StoreClock),
         bell: Bell,
         jobs: mpsc::Receiver<Job>,
         handle: Weak<Handle>,
@@ -62,6 +64,7 @@ impl Writer {
         Self {
             place,
             connection,
+            clock,
             jobs,
             handle,
             bell,
@@ -75,32 +78,43 @@ impl Writer {
     /// Runs until the last handle is gone.
     pub fn run(mut self) {
         while let Some(jobs) = self.gather() {
-            let (works, mut tries) = self.sort(jobs);
-            tries.extend(self.look_around());
-            tries.extend(self.lines.ripe(clock::now(), clock::today()));
-            let works = self.answer_looks(works);
-            tries.retain(|queue| self.has_due(*queue));
-            if !works.is_empty() || !tries.is_empty() {
-                self.carry_out(works, tries);
-            }
-            self.lines.dismiss(clock::now());
-            self.bell.listen(!self.lines.is_empty());
+            self.round(jobs);
         }
+    }
+
+    /// Does these, and whatever has become due.
+    pub fn round(&mut self, jobs: Vec<Job>) {
+        let (works, mut tries) = self.sort(jobs);
+        tries.extend(self.look_around());
+        tries.extend(self.lines.ripe(clock::now(), self.clock.now()));
+        let works = self.answer_looks(works);
+        tries.retain(|queue| self.has_due(*queue));
+        if !works.is_empty() || !tries.is_empty() {
+            self.carry_out(works, tries);
+        }
+        self.lines.dismiss(clock::now());
+        self.bell.listen(!self.lines.is_empty());
+    }
+
+    /// How long there is nothing to do, unless something comes. For ever if nobody waits.
+    pub fn calm(&self) -> Option<Duration> {
+        let now = clock::now();
+        let look = (!self.lines.is_empty()).then(|| self.look_at.since(now));
+        look.into_iter()
+            .chain(self.lines.calm(now, self.clock.now()))
+            .min()
     }
 
     /// Everything that waits to be done; nothing when it is time to look. None at the end.
     fn gather(&self) -> Option<Vec<Job>> {
         let mut jobs = Vec::new();
-        if self.lines.is_empty() {
-            jobs.push(self.jobs.recv().ok()?);
-        } else {
-            let now = clock::now();
-            let calm = self.lines.calm(now, clock::today()).unwrap_or(LOOK);
-            match self.jobs.recv_timeout(calm.min(self.look_at.since(now))) {
+        match self.calm() {
+            None => jobs.push(self.jobs.recv().ok()?),
+            Some(calm) => match self.jobs.recv_timeout(calm) {
                 Ok(job) => jobs.push(job),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => return None,
-            }
+            },
         }
         jobs.extend(self.jobs.try_iter().take(GROUP - 1));
         Some(jobs)
@@ -164,7 +178,7 @@ impl Writer {
             .into_iter()
             .partition(|work| work.care() == Care::Look);
         for mut look in looks {
-            let mut turn = Turn::new(&self.connection, clock::today());
+            let mut turn = self.clock.turn(&self.connection);
             if let Err(error) = look.run(&mut turn) {
                 look.fail(self.place.trouble(&error));
             }
@@ -178,7 +192,7 @@ impl Writer {
         if !self.lines.contains(queue) {
             return false;
         }
-        let turn = Turn::new(&self.connection, clock::today());
+        let turn = self.clock.turn(&self.connection);
         match next_due(&turn, queue) {
             Ok(due) => {
                 let now = turn.now;
@@ -237,10 +251,11 @@ impl Writer {
         self.begin(care.unwrap_or(Care::Light))
             .map_err(Failed::Begin)?;
         let begun = clock::now();
-        let mut turn = Turn::new(&self.connection, clock::today());
+        let mut turn = self.clock.turn(&self.connection);
         let mut served = Vec::new();
         let done = run_works(&mut turn, &self.place, works)
             .and_then(|()| serve(&mut turn, &mut self.lines, tries, &mut served))
+            .and_then(|()| keep(&turn))
             .and_then(|()| execute(&self.connection, "COMMIT"));
         let stirred = !turn.stirred.is_empty();
         if let Err(error) = done {
