@@ -20,7 +20,10 @@ const LAYERS: &[(&[&str], bool)] = &[
     (&["queue", "plugin"], false),
     (&["message"], false),
     (&["telemetry"], false),
-    (&["clock", "tasks", "backoff", "files", "aws"], false),
+    (
+        &["clock", "tasks", "backoff", "files", "aws", "fuzz"],
+        false,
+    ),
 ];
 
 /// The only places above an adapter that may name it.

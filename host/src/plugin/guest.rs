@@ -3,7 +3,7 @@
 
 use super::Attempt;
 use super::capability::lambda::Lent;
-use super::limits::Limits;
+use super::limits::{HANDLES, Limits};
 use super::output::{Output, Stream};
 use super::shared::underway::{Job, Underway};
 use crate::clock::Moment;
@@ -167,9 +167,11 @@ impl Wasi {
             .allow_tcp(false)
             .allow_udp(false)
             .build();
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(HANDLES);
         Self {
             context,
-            table: ResourceTable::new(),
+            table,
             output,
         }
     }

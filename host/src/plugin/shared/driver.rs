@@ -158,6 +158,7 @@ async fn try_to_make(
     let guest = Guest::shared(Arc::clone(&recipe.settings), underway);
     let mut store = Store::new(recipe.pre.engine(), guest);
     store.limiter(|guest| &mut guest.limits);
+    limits::apply(&mut store);
     store.epoch_deadline_callback(underway::at_tick);
     store.set_epoch_deadline(1);
     let made = recipe.pre.instantiate(&mut store).await;

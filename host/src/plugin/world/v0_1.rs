@@ -6,6 +6,7 @@ pub(in crate::plugin) mod many;
 use crate::message::{AttributeValue, Message, Mishap, Verdict};
 use crate::plugin::Attempt;
 use crate::plugin::guest::Guest;
+use crate::plugin::limits::reason;
 use batch::dispatcher::plugin::{context, types};
 use std::time::Duration;
 use wasmtime::component::types::ComponentItem;
@@ -236,12 +237,12 @@ fn verdict(failure: types::Failure) -> Verdict {
             after: after.map(Duration::from_millis),
             why: Mishap::Asked,
         },
-        types::Failure::Reject(why) => Verdict::Reject(why),
+        types::Failure::Reject(why) => Verdict::Reject(reason(why)),
         types::Failure::Busy(busy) => Verdict::Busy {
             after: busy.after.map(Duration::from_millis),
-            why: busy.reason,
+            why: reason(busy.reason),
         },
-        types::Failure::Closed(why) => Verdict::Closed(why),
+        types::Failure::Closed(why) => Verdict::Closed(reason(why)),
     }
 }
 

@@ -201,7 +201,7 @@ fn create(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// A database of its own in memory, for tests of the core.
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub fn in_memory() -> Connection {
     let mut connection = Connection::open_in_memory().expect("memory");
     configure(&mut connection).expect("pragmas");
