@@ -5,7 +5,7 @@ use super::underway::{self, Job, Underway};
 use super::{Seat, Shared};
 use crate::plugin::guest::{Guest, Settings};
 use crate::plugin::world::v0_1::many::{Many, ManyPre};
-use crate::plugin::{Attempt, handle, mishap, runtime::Inner};
+use crate::plugin::{Attempt, handle, limits, mishap, runtime::Inner};
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};

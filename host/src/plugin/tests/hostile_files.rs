@@ -20,7 +20,9 @@ fn refused_bytes(bytes: &[u8]) -> Vec<String> {
     let good = super::load(&runtime, "bench-bare", options());
     assert_eq!(one(&good, "done"), Verdict::Done);
     let problems = error.problems.iter().map(ToString::to_string);
-    problems.inspect(|line| assert!(!line.contains('\n'), "{line}")).collect()
+    problems
+        .inspect(|line| assert!(!line.contains('\n'), "{line}"))
+        .collect()
 }
 
 fn repeated(part: impl Fn(usize) -> String) -> String {
@@ -60,7 +62,10 @@ fn more_instances_than_one_may_have_are_refused() {
         repeated(|_| "(core instance (instantiate $m)) ".into())
     );
     let problems = refused(&text);
-    assert!(problems.iter().any(|line| line.contains("memories")), "{problems:?}");
+    assert!(
+        problems.iter().any(|line| line.contains("memories")),
+        "{problems:?}"
+    );
 }
 
 /// A section of a component: its id, its length, its bytes.
@@ -109,8 +114,10 @@ fn a_type_that_doubles_with_every_line_is_refused() {
         text += &format!("(type $t{n} (tuple $t{0} $t{0})) ", n - 1);
     }
     text += r#"(import "f" (func (param "x" $t63)))"#;
-    assert!(wat::parse_str(format!("(component {text})"))
-        .map_or(true, |bytes| !refused_bytes(&bytes).is_empty()));
+    assert!(
+        wat::parse_str(format!("(component {text})"))
+            .map_or(true, |bytes| !refused_bytes(&bytes).is_empty())
+    );
 }
 
 #[test]
@@ -119,7 +126,10 @@ fn every_beginning_of_a_component_is_refused() {
     let runtime = runtime(1);
     for end in (0..whole.len()).step_by(7) {
         let error = runtime.load_bytes("cut", &whole[..end], options()).err();
-        assert!(error.is_some_and(|error| !error.problems.is_empty()), "{end}");
+        assert!(
+            error.is_some_and(|error| !error.problems.is_empty()),
+            "{end}"
+        );
     }
 }
 

@@ -12,9 +12,8 @@ fn is_stopped(guest: &Guest<'_>) {
 
 #[test]
 fn a_start_function_is_the_attempts_own_time_and_memory() {
-    let with = |body: &str| {
-        format!(r#"(memory (export "memory") 1) (func $begin {body}) (start $begin)"#)
-    };
+    let with =
+        |body: &str| format!(r#"(memory (export "memory") 1) (func $begin {body}) (start $begin)"#);
     let looping = with("(loop $again (br $again))");
     is_stopped(&Guest {
         items: &looping,
@@ -92,8 +91,7 @@ const CLOCK: &str = r#"
         (export "subscribe-duration" (func (param "when" u64) (result (own $p))))))
     (core func $subscribe (canon lower (func $clock "subscribe-duration")))
     (core func $block (canon lower (func $poll "[method]pollable.block")))"#;
-const CLOCK_LENT: &str =
-    r#"(export "subscribe" (func $subscribe)) (export "block" (func $block))"#;
+const CLOCK_LENT: &str = r#"(export "subscribe" (func $subscribe)) (export "block" (func $block))"#;
 const CLOCK_ITEMS: &str = r#"
     (import "host" "subscribe" (func $subscribe (param i64) (result i32)))
     (import "host" "block" (func $block (param i32)))
@@ -187,7 +185,10 @@ fn a_task_that_waits_for_nothing_ends_with_its_attempt() {
     let early = hanging.as_mut().poll(&mut context).is_ready();
     drop(hanging);
     assert_eq!(runtime.instances(), 0, "{early}");
-    assert_eq!(one(&super::load(&runtime, "bench-bare", options()), ""), Verdict::Done);
+    assert_eq!(
+        one(&super::load(&runtime, "bench-bare", options()), ""),
+        Verdict::Done
+    );
 }
 
 #[test]
@@ -198,9 +199,14 @@ fn every_way_of_never_ending_leaves_its_thread_to_others() {
         realloc: "(loop $again (br $again)) i32.const 0",
         ..HARMLESS
     };
-    let plugins = [looping, waiting("(call $block (call $subscribe (i64.const -1)))")]
-        .map(|guest| guest.load(&runtime));
-    let mut endless = plugins.each_ref().map(|one| one.handle(attempt(&["x"], LONG)));
+    let plugins = [
+        looping,
+        waiting("(call $block (call $subscribe (i64.const -1)))"),
+    ]
+    .map(|guest| guest.load(&runtime));
+    let mut endless = plugins
+        .each_ref()
+        .map(|one| one.handle(attempt(&["x"], LONG)));
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..3 {
         for one in &mut endless {
@@ -208,4 +214,24 @@ fn every_way_of_never_ending_leaves_its_thread_to_others() {
         }
         assert_eq!(one(&good, "done"), Verdict::Done);
     }
+}
+
+#[test]
+fn invocations_under_way_take_no_more_than_a_few_times_the_memory() {
+    let settings = super::super::guest::Settings {
+        name: String::new(),
+        env: Vec::new(),
+        max_memory: 1 << 20,
+        lambda: None,
+    };
+    let attempt = attempt(&["x"], LONG);
+    let guest = super::super::guest::Guest::new(Arc::new(settings), attempt);
+    assert!(guest.hold(5 << 20).is_err() && guest.hold(usize::MAX).is_err());
+    // None of them brings a payload; each costs us something all the same.
+    let held: Vec<_> = std::iter::from_fn(|| guest.hold(0).ok())
+        .take(10_000)
+        .collect();
+    assert_eq!(held.len(), 64);
+    drop(held);
+    assert!(guest.hold(3 << 20).is_ok());
 }
