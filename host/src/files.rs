@@ -28,3 +28,33 @@ mod tests {
         assert_eq!(raise_limit(), (now, now));
     }
 }
+
+/// Makes a folder that is not there, and those above it, for our user alone. One that is there keeps
+/// its permissions.
+///
+/// # Errors
+/// As the system has them.
+pub fn make_folder(folder: &std::path::Path) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_folder_that_we_make_is_open_to_us_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let inner = folder.path().join("data/compiled");
+        super::make_folder(&inner).expect("made");
+        for made in [&inner, &folder.path().join("data")] {
+            let mode = std::fs::metadata(made).expect("it is there").permissions();
+            assert_eq!(mode.mode() & 0o777, 0o700);
+        }
+        super::make_folder(&inner).expect("it is there already");
+    }
+}
