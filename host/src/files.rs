@@ -1,4 +1,5 @@
-//! How many files the process may hold open at once; a connection is one. Knows nothing else.
+//! Of the system's files: how many the process may hold open at once, a connection being one, and
+//! for whom the folders are that it makes. Knows nothing else.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -17,18 +18,6 @@ pub fn raise_limit() -> (u64, u64) {
     (number(had.current), number(now))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_limit_never_falls() {
-        let (had, now) = raise_limit();
-        assert!(now >= had);
-        assert_eq!(raise_limit(), (now, now));
-    }
-}
-
 /// Makes a folder that is not there, and those above it, for our user alone. One that is there keeps
 /// its permissions.
 ///
@@ -42,12 +31,21 @@ pub fn make_folder(folder: &std::path::Path) -> std::io::Result<()> {
     builder.create(folder)
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use super::*;
 
     #[test]
+    fn the_limit_never_falls() {
+        let (had, now) = raise_limit();
+        assert!(now >= had);
+        assert_eq!(raise_limit(), (now, now));
+    }
+
+    #[cfg(unix)]
+    #[test]
     fn a_folder_that_we_make_is_open_to_us_alone() {
+        use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().expect("a folder");
         let inner = folder.path().join("data/compiled");
         super::make_folder(&inner).expect("made");

@@ -84,6 +84,10 @@ impl Guest<'_> {
                 "(list $failed)",
             ),
         };
+        let kind = match lift.starts_with("async") {
+            true => "async",
+            false => "",
+        };
         format!(
             r#"(component {TYPES} {imports}
             (core module $m
@@ -93,7 +97,7 @@ impl Guest<'_> {
                 (func $handle (export "handle") (param {flat}) (result i32) {handle} i32.const 0))
             (core instance $host {lent})
             (core instance $i (instantiate $m (with "host" (instance $host))))
-            (func $handle {param} (result (result {ok} (error $failure)))
+            (func $handle {kind} {param} (result (result {ok} (error $failure)))
                 (canon lift (core func $i "handle") (memory (core memory $i "memory"))
                     (realloc (core func $i "realloc")) {lift}))
             (instance $handler (export "handle" (func $handle)))
@@ -193,8 +197,8 @@ fn an_answer_that_is_no_value_of_its_type_is_a_trap() {
     }
 }
 
-/// Writes a list of so many failures, each of this case with this reason and the id at 1000, and
-/// answers with it.
+/// Writes a list of so many failures, each of this case, with the id at 1000 and a reason of this
+/// length at 1 MiB, and answers with it.
 fn failures(count: u32, failure: u32, length: u32) -> String {
     format!(
         "(local $at i32) (local.set $at (i32.const 2048))
@@ -202,7 +206,7 @@ fn failures(count: u32, failure: u32, length: u32) -> String {
              (i32.store (local.get $at) (i32.const 1000))
              (i32.store offset=4 (local.get $at) (i32.const 5))
              (i32.store8 offset=8 (local.get $at) (i32.const {failure}))
-             (i32.store offset=16 (local.get $at) (i32.const 0))
+             (i32.store offset=16 (local.get $at) (i32.const 1048576))
              (i32.store offset=20 (local.get $at) (i32.const {length}))
              (local.set $at (i32.add (local.get $at) (i32.const 40)))
              (br_if $more (i32.lt_u (local.get $at) (i32.const {}))))
