@@ -1,4 +1,5 @@
-//! How many files the process may hold open at once; a connection is one. Knows nothing else.
+//! Of the system's files: how many the process may hold open at once, a connection being one, and
+//! for whom the folders are that it makes. Knows nothing else.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -17,6 +18,19 @@ pub fn raise_limit() -> (u64, u64) {
     (number(had.current), number(now))
 }
 
+/// Makes a folder that is not there, and those above it, for our user alone. One that is there keeps
+/// its permissions.
+///
+/// # Errors
+/// As the system has them.
+pub fn make_folder(folder: &std::path::Path) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -26,5 +40,19 @@ mod tests {
         let (had, now) = raise_limit();
         assert!(now >= had);
         assert_eq!(raise_limit(), (now, now));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_that_we_make_is_open_to_us_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().expect("a folder");
+        let inner = folder.path().join("data/compiled");
+        super::make_folder(&inner).expect("made");
+        for made in [&inner, &folder.path().join("data")] {
+            let mode = std::fs::metadata(made).expect("it is there").permissions();
+            assert_eq!(mode.mode() & 0o777, 0o700);
+        }
+        super::make_folder(&inner).expect("it is there already");
     }
 }

@@ -11,6 +11,8 @@ pub mod config;
 pub mod error;
 pub mod executor;
 pub mod files;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod idempotency;
 pub mod intake;
 pub mod job;

@@ -28,7 +28,10 @@ const LAYERS: &[(&[&str], bool)] = &[
     (&["queue", "idempotency", "plugin"], false),
     (&["message"], false),
     (&["telemetry"], false),
-    (&["clock", "tasks", "backoff", "files", "aws"], false),
+    (
+        &["clock", "tasks", "backoff", "files", "aws", "fuzz"],
+        false,
+    ),
 ];
 
 /// The only places above an adapter that may name it.

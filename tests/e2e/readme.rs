@@ -2,6 +2,7 @@
 //! is checked, and the tables name what exists. The pages of host/docs have a file of their own.
 
 mod pages;
+mod threats;
 
 use crate::scene::guest;
 use dispatcher_tests::child::{Ended, Program};

@@ -6,6 +6,8 @@ pub mod classic;
 mod file;
 pub mod flags;
 pub mod function;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod iam;
 pub mod problem;
 mod queues;

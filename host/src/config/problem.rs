@@ -1,7 +1,7 @@
 //! One thing that is wrong with the settings, in one line: where, what was found, what was wanted.
 //! Knows neither files nor flags.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,14 +76,30 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {}", self.at, self.found)?;
+        let mut line = Line(out);
+        write!(line, "{}: {}", self.at, self.found)?;
         if !self.wanted.is_empty() {
-            write!(out, "; wanted {}", self.wanted)?;
+            write!(line, "; wanted {}", self.wanted)?;
         }
         match &self.hint {
-            Some(hint) => write!(out, "; {hint}"),
+            Some(hint) => write!(line, "; {hint}"),
             None => Ok(()),
         }
+    }
+}
+
+/// Spells out what would end the line or steer a terminal: problems quote what was written.
+struct Line<'a, 'b>(&'a mut fmt::Formatter<'b>);
+
+impl fmt::Write for Line<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for letter in text.chars() {
+            match letter.is_control() {
+                true => write!(self.0, "{}", letter.escape_default())?,
+                false => self.0.write_char(letter)?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -114,6 +130,12 @@ mod tests {
             "a.toml:3: unknown key `que`; wanted queues or name; did you mean `queues`?"
         );
         assert_eq!(problem.nearest("zzz", ["queues"]).hint, None);
+    }
+
+    #[test]
+    fn what_it_quotes_neither_ends_the_line_nor_steers_a_terminal() {
+        let problem = Problem::new("--queues", "`a\n\u{1b}[2J` is none", "");
+        assert_eq!(problem.to_string(), r"--queues: `a\n\u{1b}[2J` is none");
     }
 
     #[test]

@@ -143,6 +143,9 @@ pub(super) fn of_component(component: &Component, lambda: bool) -> Vec<Problem> 
     problems
 }
 
+/// The most exports that are listed.
+const SHOWN: usize = 20;
+
 fn of_exports(exports: &[&str]) -> Problem {
     let ours = |name: &&&str| {
         let interface = split(name).0;
@@ -157,7 +160,11 @@ fn of_exports(exports: &[&str]) -> Problem {
     }
     let found = match exports {
         [] => "nothing".to_owned(),
-        some => some.join(", "),
+        some if some.len() <= SHOWN => some.join(", "),
+        [some @ .., _] => {
+            let rest = exports.len() - SHOWN;
+            format!("{} and {rest} more", some[..SHOWN].join(", "))
+        }
     };
     Problem::new(format!(
         "exports neither {HANDLER} nor {BATCH_HANDLER} but {found}"
@@ -254,5 +261,7 @@ pub(super) fn of_needs(component: &Component, max_memory: usize) -> Vec<Problem>
 /// An error and its causes in one line.
 fn line(error: &wasmtime::Error) -> String {
     let text = format!("{error:#}");
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    // It may quote the file.
+    super::output::harmless(&line)
 }

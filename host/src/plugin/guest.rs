@@ -3,11 +3,12 @@
 
 use super::Attempt;
 use super::capability::lambda::Lent;
-use super::limits::Limits;
+use super::limits::{HANDLES, Limits};
 use super::output::{Output, Stream};
 use super::shared::underway::{Job, Underway};
 use crate::clock::Moment;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
@@ -37,9 +38,31 @@ pub(super) struct Guest {
     work: Work,
     pub(super) limits: Limits,
     settings: Arc<Settings>,
+    /// Bytes that its invocations under way take of ours.
+    held: Arc<AtomicUsize>,
     /// Made when the guest first calls WASI: many never do, and it costs more than they do.
     wasi: Option<Box<Wasi>>,
 }
+
+/// What one invocation under way costs us beside its payload, in bytes, generously.
+const INVOCATION: usize = 64 << 10;
+/// So many times the memory that an instance may have, its invocations under way may take of ours.
+const HELD: usize = 4;
+
+/// The room of one invocation; given back when dropped.
+pub(super) struct Held {
+    of: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// There is no room for another invocation.
+pub(super) struct Full;
 
 struct Wasi {
     context: WasiCtx,
@@ -63,6 +86,7 @@ impl Guest {
             work,
             limits: Limits::new(settings.max_memory),
             settings,
+            held: Arc::default(),
             wasi: None,
         }
     }
@@ -98,6 +122,22 @@ impl Guest {
     /// What it shares with all other instances of its plugin.
     pub(super) fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings)
+    }
+
+    /// Room for one more invocation of so many bytes. It may have given the same bytes to many, so
+    /// its own memory is no limit to ours.
+    pub(super) fn hold(&self, bytes: usize) -> Result<Held, Full> {
+        let bytes = bytes.saturating_add(INVOCATION);
+        let most = self.settings.max_memory.saturating_mul(HELD);
+        let sum = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= most);
+        let taken = self
+            .held
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
+        taken.map_err(|_| Full)?;
+        Ok(Held {
+            of: Arc::clone(&self.held),
+            bytes,
+        })
     }
 
     /// Writes what the guest printed without ending the line.
@@ -167,9 +207,11 @@ impl Wasi {
             .allow_tcp(false)
             .allow_udp(false)
             .build();
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(HANDLES);
         Self {
             context,
-            table: ResourceTable::new(),
+            table,
             output,
         }
     }

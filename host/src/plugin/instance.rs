@@ -4,7 +4,7 @@ use super::Reuse;
 use super::guest::{Guest, Settings};
 use super::mishap::Stopped;
 use super::world::v0_1::{Exports, ExportsPre};
-use super::{Attempt, runtime::Inner};
+use super::{Attempt, limits, runtime::Inner};
 use crate::clock::{self, Moment};
 use crate::message::Verdict;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,6 +34,7 @@ impl Live {
         let guest = Guest::new(Arc::clone(settings), Arc::clone(attempt));
         let mut store = Store::new(pre.engine(), guest);
         store.limiter(|guest| &mut guest.limits);
+        limits::apply(&mut store);
         store.epoch_deadline_callback(at_tick);
         store.set_epoch_deadline(1);
         match pre.instantiate(&mut store).await {

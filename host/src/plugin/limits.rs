@@ -1,7 +1,7 @@
 //! What one instance may take: memory, tables, instances. Remembers that the memory limit was
 //! struck, since the trap that follows does not tell.
 
-use wasmtime::ResourceLimiter;
+use wasmtime::{ResourceLimiter, Store};
 
 /// The most elements of one table; Python needs 7,689, a large C# program 10,000.
 pub(super) const TABLE_ELEMENTS: usize = 20_000;
@@ -11,6 +11,30 @@ pub(super) const MEMORIES: u32 = 4;
 pub(super) const TABLES: u32 = 10;
 /// The most core instances of one component instance; Python needs 38.
 pub(super) const CORE_INSTANCES: u32 = 64;
+/// The most handles of WASI that one instance holds: streams, pollables, descriptors. Each costs us
+/// some hundred bytes that are not in its memory.
+pub(super) const HANDLES: usize = 20_000;
+/// The most bytes that one call copies out of an instance, in all its strings and lists. They may
+/// lie upon each other in there, so its memory is no limit. Lambda takes 6 MiB.
+pub(super) const COPIED: usize = 32 << 20;
+/// The longest reason of an answer, in bytes; the rest of it is dropped.
+pub(super) const REASON: usize = 8 * 1024;
+
+/// Sets what the store itself keeps to.
+pub(super) fn apply<T>(store: &mut Store<T>) {
+    store.set_hostcall_fuel(COPIED);
+}
+
+/// A guest's words about its answer, which go into logs and attributes, and to each message of a
+/// batch.
+pub(super) fn reason(mut text: String) -> String {
+    if text.len() > REASON {
+        text.truncate(text.floor_char_boundary(REASON));
+        text.shrink_to_fit();
+        text.push_str(" (cut)");
+    }
+    text
+}
 
 /// The limits of one instance and how much of them it has used.
 #[derive(Debug)]

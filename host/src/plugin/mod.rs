@@ -3,6 +3,8 @@
 pub mod capability;
 mod diagnosis;
 mod epoch;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod guest;
 mod handle;
 pub mod inspect;

@@ -172,7 +172,7 @@ impl Partial {
 
 /// The text with every character that steers a terminal or turns the direction of writing spelt
 /// out.
-fn harmless(text: &str) -> String {
+pub(super) fn harmless(text: &str) -> String {
     let steers = |letter: char| {
         (letter.is_control() && letter != '\t')
             || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

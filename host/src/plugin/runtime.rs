@@ -5,6 +5,7 @@ use super::epoch::Ticker;
 use super::guest::Guest;
 use super::instance::Idle;
 use super::{limits, world};
+use crate::files;
 use std::future::poll_fn;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
@@ -185,12 +186,15 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
 }
 
 fn cache(path: &std::path::Path) -> Result<Cache, StartError> {
+    let refused = |why: String| StartError::Cache {
+        path: path.display().to_string(),
+        why,
+    };
+    // What lies in it is run.
+    files::make_folder(path).map_err(|error| refused(error.to_string()))?;
     let mut config = CacheConfig::new();
     config.with_directory(path);
-    Cache::new(config).map_err(|error| StartError::Cache {
-        path: path.display().to_string(),
-        why: format!("{error:#}"),
-    })
+    Cache::new(config).map_err(|error| refused(format!("{error:#}")))
 }
 
 /// Address space that memories may reserve in all: half of what Linux gives a process on x86-64.

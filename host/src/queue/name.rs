@@ -56,6 +56,13 @@ impl std::str::FromStr for QueueName {
             backend: Backend::Sqs,
             name: name.to_owned(),
         };
+        // Neither names nor the lines that quote them have any.
+        let strange = |c: char| c.is_control() || c.is_whitespace();
+        if text.contains(strange) {
+            return Err(format!(
+                "`{text}` is not a queue name; wanted no blanks and no control characters in it"
+            ));
+        }
         if text.starts_with("arn:") {
             let is_sqs = text.split(':').nth(2) == Some("sqs") && text.split(':').count() == 6;
             return is_sqs.then(|| sqs(text)).ok_or_else(|| {
@@ -137,6 +144,9 @@ mod tests {
             "",
             "local:",
             "a b",
+            "https://h/1/a b",
+            "https://h/1/q\u{2}",
+            "arn:aws:sqs:eu-west-1:1:q\n",
             "redis:q",
             "arn:aws:sns:eu-west-1:1:topic",
         ] {

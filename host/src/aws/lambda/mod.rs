@@ -2,6 +2,8 @@
 //! settings. Knows no message, no queue and no plugin.
 
 mod answer;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod look;
 mod send;
 mod sign;

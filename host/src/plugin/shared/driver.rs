@@ -5,7 +5,7 @@ use super::underway::{self, Job, Underway};
 use super::{Seat, Shared};
 use crate::plugin::guest::{Guest, Settings};
 use crate::plugin::world::v0_1::many::{Many, ManyPre};
-use crate::plugin::{Attempt, handle, mishap, runtime::Inner};
+use crate::plugin::{Attempt, handle, limits, mishap, runtime::Inner};
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
@@ -158,6 +158,7 @@ async fn try_to_make(
     let guest = Guest::shared(Arc::clone(&recipe.settings), underway);
     let mut store = Store::new(recipe.pre.engine(), guest);
     store.limiter(|guest| &mut guest.limits);
+    limits::apply(&mut store);
     store.epoch_deadline_callback(underway::at_tick);
     store.set_epoch_deadline(1);
     let made = recipe.pre.instantiate(&mut store).await;

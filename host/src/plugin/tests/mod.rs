@@ -2,6 +2,9 @@
 //! text where a fixture would have to be malformed. Here is what the tests share.
 
 mod functions;
+mod hostile;
+mod hostile_files;
+mod hostile_resources;
 mod limits;
 mod load;
 mod output;

@@ -6,7 +6,9 @@ pub(in crate::plugin) mod many;
 use crate::message::{AttributeValue, Message, Mishap, Verdict};
 use crate::plugin::Attempt;
 use crate::plugin::guest::Guest;
+use crate::plugin::limits::reason;
 use batch::dispatcher::plugin::{context, types};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{ComponentNamedList, HasSelf, InstancePre, Lift, Linker, Lower};
@@ -208,16 +210,22 @@ async fn call_batch(
 /// message the first counts.
 fn sort_out(messages: &[Message], failed: Vec<types::Failed>) -> Vec<Verdict> {
     let mut verdicts: Vec<Option<Verdict>> = vec![None; messages.len()];
-    for types::Failed { id, failure } in failed {
-        let verdict = verdict(failure);
-        let mut known = false;
-        for (message, slot) in messages.iter().zip(&mut verdicts) {
-            if message.id == id {
-                known = true;
-                slot.get_or_insert_with(|| verdict.clone());
-            }
+    // A guest may say much more than it was asked about.
+    let mut answered = HashSet::new();
+    let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
+    if !failed.is_empty() {
+        for (at, message) in messages.iter().enumerate() {
+            places.entry(&message.id).or_default().push(at);
         }
-        if !known {
+    }
+    for types::Failed { id, failure } in failed {
+        if let Some(places) = places.remove(&*id) {
+            answered.insert(id);
+            let verdict = verdict(failure);
+            for at in places {
+                verdicts[at] = Some(verdict.clone());
+            }
+        } else if !answered.contains(&id) {
             let id: String = id.chars().take(100).collect();
             let why = format!("it answered about {id:?}, an id that is not in the batch");
             let why = Mishap::Trapped(why);
@@ -236,12 +244,12 @@ fn verdict(failure: types::Failure) -> Verdict {
             after: after.map(Duration::from_millis),
             why: Mishap::Asked,
         },
-        types::Failure::Reject(why) => Verdict::Reject(why),
+        types::Failure::Reject(why) => Verdict::Reject(reason(why)),
         types::Failure::Busy(busy) => Verdict::Busy {
             after: busy.after.map(Duration::from_millis),
-            why: busy.reason,
+            why: reason(busy.reason),
         },
-        types::Failure::Closed(why) => Verdict::Closed(why),
+        types::Failure::Closed(why) => Verdict::Closed(reason(why)),
     }
 }
 

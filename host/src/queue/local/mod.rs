@@ -18,6 +18,10 @@ mod writer;
 
 #[cfg(test)]
 mod core_tests;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+#[cfg(any(test, fuzzing))]
+mod model;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]

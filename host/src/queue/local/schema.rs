@@ -1,6 +1,7 @@
 //! The file: where it lies, how it is opened, its tables, and what its errors mean to the port.
 //! Knows nothing of receiving or settling.
 
+use crate::files;
 use crate::queue::{ItemError, QueueError, Trouble};
 use rusqlite::{Connection, ErrorCode};
 use std::fs::{File, OpenOptions};
@@ -132,7 +133,7 @@ pub fn open(folder: &Path) -> Result<(Place, Connection, File), QueueError> {
     let place = Place {
         folder: folder.to_owned(),
     };
-    let bell = std::fs::create_dir_all(folder)
+    let bell = files::make_folder(folder)
         .and_then(|()| {
             OpenOptions::new()
                 .create(true)
@@ -236,7 +237,7 @@ pub fn index_by_age(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// A database of its own in memory, for tests of the core.
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub fn in_memory() -> Connection {
     let mut connection = Connection::open_in_memory().expect("memory");
     configure(&mut connection).expect("pragmas");

@@ -5,6 +5,8 @@ pub mod attempts;
 mod batch;
 mod convert;
 mod dead;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod open;
 mod send;
 mod settle;

@@ -62,10 +62,17 @@ impl Guest {
     ) -> impl Future<Output = Result<Response, InvokeError>> + Send + use<> {
         let settings = self.settings();
         let own = self.deadline();
+        let held = self.hold(request.payload.len());
         async move {
             let Some(lent) = &settings.lambda else {
                 let why = "the configuration lends no functions to this plugin";
                 return Err(InvokeError::Forbidden(why.to_owned()));
+            };
+            let Ok(_held) = held else {
+                return Err(InvokeError::DidNotRun(DidNotRun {
+                    reason: "the plugin has too much in invocations under way".to_owned(),
+                    retry_after: None,
+                }));
             };
             let told = request.deadline.map(moment);
             let deadline = own.into_iter().chain(told).min();

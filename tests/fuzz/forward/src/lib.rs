@@ -1,0 +1,28 @@
+//! A fuzz target: batches of any messages on their way to a function that answers anything. The
+//! sources are those of `plugins/lambda-forward`, compiled by themselves: it must not know the
+//! host.
+
+#[path = "../../../../plugins/lambda-forward/src/answer.rs"]
+mod answer;
+#[path = "../../../../plugins/lambda-forward/src/deliver.rs"]
+mod deliver;
+#[path = "../../../../plugins/lambda-forward/src/digest.rs"]
+mod digest;
+#[path = "../../../../plugins/lambda-forward/src/event.rs"]
+mod event;
+#[path = "../../../../plugins/lambda-forward/src/journal.rs"]
+mod journal;
+#[path = "../../../../plugins/lambda-forward/src/settings.rs"]
+mod settings;
+#[path = "../../../../plugins/lambda-forward/src/split.rs"]
+mod split;
+#[path = "../../../../plugins/lambda-forward/src/verdict.rs"]
+mod verdict;
+
+// The same file as in the host, which this crate must not know.
+#[path = "../../../../host/src/fuzz.rs"]
+#[expect(dead_code, reason = "the host's targets need more of it")]
+mod choices;
+mod check;
+
+pub use check::batches;

@@ -1,0 +1,5 @@
+//! Fuzzes answers of Lambda into verdicts about a function.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| dispatcher::aws::lambda::fuzz::answers(bytes));

@@ -1,0 +1,5 @@
+//! Fuzzes bytes that somebody names as a plugin.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| dispatcher::plugin::fuzz::component(bytes));

@@ -1,0 +1,5 @@
+//! Fuzzes operations on the local queue and on its model.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| dispatcher::queue::local::fuzz::operations(bytes));

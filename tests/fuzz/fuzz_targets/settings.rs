@@ -1,0 +1,5 @@
+//! Fuzzes configuration file and flags into settings.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| dispatcher::config::fuzz::settings(bytes));

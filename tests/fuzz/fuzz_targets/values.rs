@@ -1,0 +1,5 @@
+//! Fuzzes queue lists, names, durations, sizes, rates and addresses.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| dispatcher::config::fuzz::values(bytes));

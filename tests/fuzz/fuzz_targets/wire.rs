@@ -1,0 +1,5 @@
+//! Fuzzes between the shapes of SQS and ours.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| dispatcher::queue::sqs::fuzz::wire(bytes));
