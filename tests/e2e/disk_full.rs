@@ -66,7 +66,7 @@ async fn a_run_on_a_full_disk_says_so_and_goes_on_when_there_is_room() {
 async fn what_a_full_disk_does_not_take_has_no_id_and_what_has_one_is_kept() {
     let first = Program::new(["send", "local:default", "kept"]);
     let (mut command, data) = first.into_command();
-    assert!(command.status().expect("it starts").success());
+    assert!(command.output().expect("it starts").status.success());
     let body = "x".repeat(100_000);
     // In blocks of 512 bytes: some fit beside what is there.
     let script = "ulimit -f 600; while \"$0\" send local:default \"$1\"; do :; done";

@@ -58,9 +58,10 @@ async fn local(options: &Options, folder: &std::path::Path, until: Instant) -> b
         odd: Some(Allowed::All),
         ..LOAD
     };
-    let ((), (), table) = tokio::join!(
+    let ((), (), (), table) = tokio::join!(
         send_until(&site, load, until, &gate, seed),
         stop_and_go(&site, &dispatchers, until, Rng::with_seed(seed ^ 1)),
+        jump(until),
         watch(&dispatchers, until),
     );
     conclude(&site, dispatchers, &table).await
@@ -130,6 +131,26 @@ async fn restart(
             .await
             .expect("the server starts again");
         drop(shut);
+    }
+}
+
+/// Where libfaketime reads how far the clock is off, if the whole is run under it.
+const CLOCK_FILE: &str = "FAKETIME_TIMESTAMP_FILE";
+
+/// Sets the clock of all processes an hour forth, right, an hour back, right, and so on.
+async fn jump(until: Instant) {
+    let Some(file) = std::env::var_os(CLOCK_FILE) else {
+        return;
+    };
+    for offset in ["+3600", "+0", "-3600", "+0"].iter().cycle() {
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        let last = Instant::now() >= until;
+        let offset = if last { "+0" } else { offset };
+        crate::say(&format!("local: the clock is set to {offset} s\n"));
+        std::fs::write(&file, format!("{offset}\n")).expect("the file is ours");
+        if last {
+            return;
+        }
     }
 }
 

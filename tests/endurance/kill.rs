@@ -74,5 +74,9 @@ async fn kill_until(site: &Site, until: Instant, mut dice: Rng) -> Vec<Dispatche
         running.swap_remove(dice.usize(..running.len())).kill();
         running.push(site.start());
     }
+    for dispatcher in &running {
+        // Before it is up, SIGTERM is a kill like any other.
+        dispatcher.admin();
+    }
     running
 }

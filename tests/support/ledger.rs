@@ -220,11 +220,11 @@ impl Ledger {
         if said.is_some_and(|processes| processes.contains(&first.process)) {
             return Some(Excuse::LeaseLost);
         }
+        // What is read after the kill was written before it.
         if let Some(killed) = self.kills.get(&first.process)
-            && *killed >= first.at
             && *killed <= first.at + self.lease_ms + SETTLING_MS
         {
-            return Some(Excuse::Killed(killed - first.at));
+            return Some(Excuse::Killed(killed.saturating_sub(first.at)));
         }
         let over_the_lease = |(process, from, to): &(u32, u64, u64)| {
             let held_it =
@@ -297,8 +297,9 @@ mod tests {
         ledger.handled(0, 1, 1_000);
         ledger.handled(0, 2, 4_000);
         assert!(!ledger.judge().holds());
-        ledger.killed(1, 900);
-        assert_eq!(excuse(&ledger), None, "killed before it was handled");
+        ledger.killed(2, 1_100);
+        ledger.killed(1, 14_000);
+        assert_eq!(excuse(&ledger), None, "killed long after it was handled");
         ledger.killed(1, 1_100);
         assert_eq!(excuse(&ledger), Some(Excuse::Killed(100)));
         assert!(ledger.judge().holds());

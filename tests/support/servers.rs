@@ -19,7 +19,8 @@ const MINISTACK: [&str; 2] = ["ministack==1.5.33", "cbor2==5.9.0"];
 const UNTIL_STDIN_ENDS: &str = "
 import os, runpy, sys, threading
 def watch():
-    sys.stdin.buffer.read()
+    while os.read(0, 4096):
+        pass
     os._exit(0)
 threading.Thread(target=watch, daemon=True).start()
 sys.argv = sys.argv[1:]
