@@ -11,6 +11,7 @@ mod lambda_scene;
 mod leases;
 mod metrics;
 mod moving;
+mod prefetch;
 mod priority;
 mod priority_many;
 mod quickstart;

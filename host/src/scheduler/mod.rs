@@ -2,6 +2,7 @@
 //! worker gets. Pure, told `now`; the stages do what it says.
 
 pub mod board;
+mod figures;
 mod held;
 pub mod lane;
 mod plan;
@@ -14,6 +15,7 @@ pub use start::{After, Ended, Fate, Start};
 
 use crate::clock::Moment;
 use crate::throttle::control::Control;
+use crate::throttle::pace::{Bounds, Pace};
 use lane::{Lane, LaneLimits, LaneRules};
 use priority::Order;
 use ready::{Gather, Waiting};
@@ -29,6 +31,9 @@ pub struct Rules {
     pub weights: Option<Vec<u32>>,
     /// The most messages of one attempt.
     pub batch: usize,
+    /// Within this time of its arrival a message should start: what is held beyond what runs is
+    /// no more than that.
+    pub horizon: Duration,
     /// What may change later.
     pub limits: Limits,
 }
@@ -38,6 +43,8 @@ pub struct Rules {
 pub struct Limits {
     /// The most attempts at once.
     pub attempts: usize,
+    /// The most messages held beyond what runs; 0: nothing is received that cannot start.
+    pub prefetch: usize,
     /// How long a message waits for others to share its attempt.
     pub window: Duration,
     /// One per queue; a queue without has none of its own.
@@ -79,8 +86,12 @@ pub struct Scheduler<J> {
     running: usize,
     /// Since when room is free that nobody polled for because it is little.
     gathering_since: Option<Moment>,
-    /// What an attempt takes, averaged.
-    attempt_time: Duration,
+    /// Whether the workers had something to start when it was looked at last.
+    covered: bool,
+    /// What an attempt takes.
+    pace: Pace,
+    prefetch: usize,
+    horizon: Duration,
     stopped: bool,
 }
 
@@ -94,24 +105,30 @@ impl<J: Waiting> Scheduler<J> {
         };
         let lanes = rules.lanes.into_iter().enumerate();
         let own = |at: usize| limits.lanes.get(at).copied().unwrap_or_default();
-        Self {
+        let scheduler = Self {
             order: Order::new(rules.weights.as_deref()),
             lanes: lanes
                 .map(|(at, rules)| Lane::new(rules, own(at), gather))
                 .collect(),
-            room: Room::new(limits.attempts * rules.batch),
+            room: Room::new(0),
             control: Control::new(limits.attempts),
             batch: rules.batch,
             running: 0,
             gathering_since: None,
-            attempt_time: Duration::ZERO,
+            covered: false,
+            pace: Pace::default(),
+            prefetch: limits.prefetch,
+            horizon: rules.horizon,
             stopped: false,
-        }
+        };
+        scheduler.resize_room();
+        scheduler
     }
 
     /// Other limits from now on. What is under way beyond them ends as it would have.
     pub fn set_limits(&mut self, limits: &Limits, now: Moment) {
         self.control.set_most(limits.attempts);
+        self.prefetch = limits.prefetch;
         self.resize_room();
         for (at, lane) in self.lanes.iter_mut().enumerate() {
             let own = limits.lanes.get(at).copied().unwrap_or_default();
@@ -145,8 +162,21 @@ impl<J: Waiting> Scheduler<J> {
         self.control.is_closed()
     }
 
-    fn resize_room(&mut self) {
-        self.room.resize(self.control.open_limit() * self.batch);
+    /// What the pace is to be kept within now.
+    fn bounds(&self) -> Bounds {
+        let calls = self.lanes.iter().map(|lane| lane.rules.batch);
+        Bounds {
+            attempts: self.control.open_limit(),
+            batch: self.batch,
+            call: calls.max().unwrap_or(1),
+            prefetch: self.prefetch,
+            horizon: self.horizon,
+        }
+    }
+
+    fn resize_room(&self) {
+        self.room
+            .resize(self.bounds().in_flight(self.pace.hand_over()));
     }
 
     /// A poll was answered: `jobs` in the queue's order, each with a `seat` of the poll. What it
@@ -233,6 +263,8 @@ impl<J: Waiting> Scheduler<J> {
 mod group_tests;
 #[cfg(test)]
 mod limit_tests;
+#[cfg(test)]
+mod pace_tests;
 #[cfg(test)]
 #[path = "scheduler_tests.rs"]
 mod tests;
