@@ -1,6 +1,6 @@
 //! How the control of the real program answers to steps: load, ten times the load, a handler that
 //! is ten times slower, its recovery, nothing to do. On the embedded queue, read from the metrics
-//! page. `cargo bench --bench step_response`. Prints a table, draws
+//! page. `cargo bench --bench step_response -- [PROGRAM]`, another build of it. Prints a table, draws
 //! `host/docs/step-response.svg`, and judges nothing.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
@@ -24,7 +24,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
-use support::program::{Program, dispatcher, plugin};
+use support::program::{BINARY, Program, command_of, plugin};
 use tokio::runtime::Runtime;
 
 /// One part of the run: its name, how long, messages a second, how long each takes.
@@ -80,7 +80,10 @@ fn main() {
     let component = plugin("verdicts");
     let mut arguments = ARGUMENTS.to_vec();
     arguments.push(&component);
-    let mut program = Program::start(dispatcher(folder.path(), &arguments));
+    let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
+    let binary = words.next().unwrap_or_else(|| BINARY.to_owned());
+    let command = command_of(Path::new(&binary), folder.path(), &arguments);
+    let mut program = Program::start(command);
     let (_, line) = program.line("health and metrics at");
     let address = line.split("http://").nth(1).expect("an address");
     let end = address.find(['"', ' ']).unwrap_or(address.len());
