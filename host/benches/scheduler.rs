@@ -68,8 +68,10 @@ impl Route {
             lanes: vec![lane; lanes],
             weights: weighted.then(|| (1..=5).cycle().take(lanes).collect()),
             batch: 1,
+            horizon: Duration::from_secs(15),
             limits: Limits {
                 attempts: waiting + SPARE,
+                prefetch: 0,
                 window: Duration::ZERO,
                 lanes: Vec::new(),
             },

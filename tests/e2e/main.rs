@@ -21,6 +21,7 @@ mod moving;
 mod neighbours;
 mod order;
 mod order_scene;
+mod prefetch;
 mod priority;
 mod priority_many;
 mod quickstart;

@@ -144,7 +144,12 @@ pub const BINARY: &str = env!("CARGO_BIN_EXE_dispatcher");
 
 /// A command of the program with nothing of this shell's settings.
 pub fn dispatcher(data: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(BINARY);
+    command_of(Path::new(BINARY), data, words)
+}
+
+/// The same of another build of the program.
+pub fn command_of(binary: &Path, data: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(binary);
     for (name, _) in std::env::vars_os() {
         let name_text = name.to_string_lossy();
         if name_text.starts_with("DISPATCHER_") || name_text.starts_with("AWS_") {

@@ -6,6 +6,7 @@ use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::Meters;
 use crate::telemetry::prometheus;
 use crate::telemetry::readiness::Readiness;
+use crate::telemetry::routes::Routes;
 use axum::extract::State as From;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
@@ -39,6 +40,8 @@ pub struct State {
     pub counters: Arc<Counters>,
     /// What is measured by queue.
     pub meters: Arc<Meters>,
+    /// How the control of each route stands.
+    pub routes: Arc<Routes>,
     /// What is wrong, if anything is.
     pub readiness: Arc<Readiness>,
 }
@@ -138,7 +141,8 @@ async fn ready(From(state): From<State>) -> Response {
 }
 
 async fn metrics(From(state): From<State>) -> Response {
-    let text = prometheus::text(&state.counters.snapshot(), &state.meters, tasks::alive());
+    let mut text = prometheus::text(&state.counters.snapshot(), &state.meters, tasks::alive());
+    text.push_str(&state.routes.text());
     ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], text).into_response()
 }
 

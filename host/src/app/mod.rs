@@ -20,6 +20,7 @@ use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::Meters;
 use crate::telemetry::metrics::meter::Meter;
 use crate::telemetry::readiness::Readiness;
+use crate::telemetry::routes::Routes;
 use build::Built;
 use drain::Signals;
 use route::Running;
@@ -38,6 +39,8 @@ pub struct Shared {
     pub counters: Arc<Counters>,
     /// What is measured, by queue.
     pub meters: Arc<Meters>,
+    /// How the control of each route stands.
+    pub routes: Arc<Routes>,
     /// What keeps the program from being ready.
     pub readiness: Arc<Readiness>,
     /// Set when nothing more is to be received.
@@ -108,6 +111,7 @@ impl Shared {
             ledger: Arc::default(),
             counters,
             meters: Arc::new(Meters::new(names)),
+            routes: Arc::default(),
             readiness: Arc::default(),
             stop: CancellationToken::new(),
             halt: CancellationToken::new(),

@@ -29,6 +29,7 @@ pub(crate) async fn start(settings: &Settings, shared: &Shared) -> Result<Watchi
             let state = admin::State {
                 counters: shared.counters.clone(),
                 meters: shared.meters.clone(),
+                routes: shared.routes.clone(),
                 readiness: shared.readiness.clone(),
             };
             Some(tasks::spawn(admin::serve(listener, state, over.clone())))

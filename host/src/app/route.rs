@@ -22,6 +22,7 @@ use crate::settlement::decide::Policy;
 use crate::settlement::{Order, Settlement};
 use crate::tasks::{self, Group, Task};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -116,11 +117,11 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
         meters: queues.iter().map(|queue| shared.meter(queue)).collect(),
         downstream: Downstream::new(&route.name, shared.readiness.clone()),
     });
+    let watched = board.clone();
+    let figures = move || watched.lock().figures();
+    shared.routes.add(&route.name, figures);
     let source = |(at, queue): (usize, &Arc<dyn Queue>)| Source {
-        visibility: route
-            .visibility
-            .unwrap_or(queue.identity().visibility)
-            .max(SHORTEST_VISIBILITY),
+        visibility: visibility(&route, queue.identity()),
         queue: queue.clone(),
         place: place + at,
         newest_first: route.sequence == Sequence::Lifo,
@@ -171,6 +172,12 @@ impl Arrivals for Next {
     }
 }
 
+/// How long what is received of a queue stays invisible.
+fn visibility(route: &Route, identity: &Identity) -> Duration {
+    let visibility = route.visibility.unwrap_or(identity.visibility);
+    visibility.max(SHORTEST_VISIBILITY)
+}
+
 fn rules(route: &Route, queues: &[Arc<dyn Queue>]) -> Rules {
     let lane = |identity: &Identity| LaneRules {
         batch: identity.batch,
@@ -180,7 +187,16 @@ fn rules(route: &Route, queues: &[Arc<dyn Queue>]) -> Rules {
         ordered_groups: identity.ordered_groups || route.group_by.is_some(),
         sequence: route.sequence,
     };
+    let visibilities = queues
+        .iter()
+        .map(|queue| visibility(route, queue.identity()));
     Rules {
+        // A lease is extended at half of its visibility.
+        horizon: match route.sequence {
+            Sequence::Fifo => visibilities.min().unwrap_or_default() / 2,
+            // What is held ahead is the choice of the newest: all that is allowed.
+            Sequence::Lifo => Duration::MAX,
+        },
         lanes: queues.iter().map(|queue| lane(queue.identity())).collect(),
         weights: route
             .queues

@@ -134,6 +134,7 @@ impl Route {
     pub fn limits(&self) -> Limits {
         Limits {
             attempts: self.concurrency,
+            prefetch: self.prefetch,
             window: self.batch_window,
             lanes: self.queues.iter().map(WeightedQueue::limits).collect(),
         }

@@ -96,7 +96,7 @@ fn route(was: &Route, now: &Route, lines: &mut Vec<String>) -> RouteLimits {
         batch_size,
         batch_window: _,
         concurrency,
-        prefetch,
+        prefetch: _,
         sequence,
         group_by,
         shedding,
@@ -117,7 +117,6 @@ fn route(was: &Route, now: &Route, lines: &mut Vec<String>) -> RouteLimits {
     let different = [
         ("queues", listed(queues) != listed(&now.queues)),
         ("batch-size", *batch_size != now.batch_size),
-        ("prefetch", *prefetch != now.prefetch),
         ("order", *sequence != now.sequence),
         ("group-by", *group_by != now.group_by),
         ("max-age", max_age(shedding) != max_age(&now.shedding)),
@@ -151,6 +150,7 @@ fn route(was: &Route, now: &Route, lines: &mut Vec<String>) -> RouteLimits {
         route: name.clone(),
         limits: Limits {
             attempts: now.concurrency.min(*concurrency),
+            prefetch: now.prefetch,
             window: now.batch_window,
             lanes: queues.iter().map(limits).collect(),
         },

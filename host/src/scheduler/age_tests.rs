@@ -62,10 +62,12 @@ impl World {
             sequence,
         };
         let scheduler = Scheduler::new(Rules {
+            horizon: Duration::from_secs(15),
             lanes: vec![lane; lanes],
             weights: None,
             batch: 1,
             limits: Limits {
+                prefetch: 0,
                 attempts,
                 window: Duration::ZERO,
                 lanes: Vec::new(),

@@ -28,8 +28,10 @@ fn scheduler(lanes: usize) -> Scheduler<Grouped> {
         lanes: vec![lane; lanes],
         weights: None,
         batch: 1,
+        horizon: Duration::from_secs(15),
         limits: Limits {
             attempts: 10,
+            prefetch: 0,
             window: Duration::ZERO,
             lanes: Vec::new(),
         },

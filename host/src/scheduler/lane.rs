@@ -267,18 +267,19 @@ impl<J: Waiting> Lane<J> {
     /// The one poll of a queue that is not known to hold messages. It takes no room: what it
     /// brings is held even without. That is for queues that have nothing in hand; one that fills
     /// the room itself is asked again when some is free.
-    pub fn park(&mut self, index: usize, now: Moment, room: &Room) -> Option<Poll> {
+    pub fn park(&mut self, index: usize, ahead: bool, now: Moment, room: &Room) -> Option<Poll> {
         let in_hand = self.started > 0 || !self.ready.is_empty() || !self.held.is_empty();
-        let free = self.is_unasked(now)
+        let free = self.is_unasked(ahead, now)
             && self.rest_until <= now
             && self.appetite(now) > 0
             && (!in_hand || room.free() > 0);
         free.then(|| self.parked_poll(index, room))
     }
 
-    /// Whether nothing is asked of it and nothing of it could start.
-    pub fn is_unasked(&self, now: Moment) -> bool {
-        self.polls == 0 && !self.startable(now)
+    /// Whether nothing is asked of it and nothing of it could start, unless more is to be at hand
+    /// than starts (`ahead`).
+    pub fn is_unasked(&self, ahead: bool, now: Moment) -> bool {
+        self.polls == 0 && (ahead || !self.startable(now))
     }
 
     /// A poll failed.

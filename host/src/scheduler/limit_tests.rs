@@ -33,8 +33,10 @@ fn scheduler(lanes: usize, attempts: usize, batch: usize, first: LaneLimits) -> 
         lanes: vec![lane; lanes],
         weights: None,
         batch,
+        horizon: Duration::from_secs(15),
         limits: Limits {
             attempts,
+            prefetch: 0,
             window: Duration::ZERO,
             lanes: vec![first],
         },
@@ -85,6 +87,7 @@ fn a_window_gathers_a_batch_and_the_clock_ends_it() {
     let mut scheduler = scheduler(1, 2, 10, LaneLimits::default());
     let mut limits = Limits {
         attempts: 2,
+        prefetch: 0,
         window: Duration::from_secs(3),
         lanes: Vec::new(),
     };

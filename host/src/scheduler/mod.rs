@@ -2,6 +2,7 @@
 //! worker gets. Pure, told `now`; the stages do what it says.
 
 pub mod board;
+mod figures;
 mod held;
 pub mod lane;
 mod line;
@@ -18,6 +19,7 @@ pub use start::{After, Ended, Fate, Start};
 
 use crate::clock::Moment;
 use crate::throttle::control::Control;
+use crate::throttle::pace::{Bounds, Pace};
 use lane::{Lane, LaneLimits, LaneRules};
 use priority::Order;
 use ready::{Gather, Waiting};
@@ -33,6 +35,9 @@ pub struct Rules {
     pub weights: Option<Vec<u32>>,
     /// The most messages of one attempt.
     pub batch: usize,
+    /// Within this time of its arrival a message should start: what is held beyond what runs is
+    /// no more than that.
+    pub horizon: Duration,
     /// What may change later.
     pub limits: Limits,
 }
@@ -42,6 +47,8 @@ pub struct Rules {
 pub struct Limits {
     /// The most attempts at once.
     pub attempts: usize,
+    /// The most messages held beyond what runs; 0: nothing is received that cannot start.
+    pub prefetch: usize,
     /// How long a message waits for others to share its attempt.
     pub window: Duration,
     /// One per queue; a queue without has none of its own.
@@ -83,8 +90,12 @@ pub struct Scheduler<J> {
     running: usize,
     /// Since when room is free that nobody polled for because it is little.
     gathering_since: Option<Moment>,
-    /// What an attempt takes, averaged.
-    attempt_time: Duration,
+    /// Whether the workers had something to start when it was looked at last.
+    covered: bool,
+    /// What an attempt takes.
+    pace: Pace,
+    prefetch: usize,
+    horizon: Duration,
     stopped: bool,
 }
 
@@ -98,24 +109,30 @@ impl<J: Waiting> Scheduler<J> {
         };
         let lanes = rules.lanes.into_iter().enumerate();
         let own = |at: usize| limits.lanes.get(at).copied().unwrap_or_default();
-        Self {
+        let mut scheduler = Self {
             order: Order::new(rules.weights.as_deref()),
             lanes: lanes
                 .map(|(at, rules)| Lane::new(rules, own(at), gather))
                 .collect(),
-            room: Room::new(limits.attempts * rules.batch),
+            room: Room::new(0),
             control: Control::new(limits.attempts),
             batch: rules.batch,
             running: 0,
             gathering_since: None,
-            attempt_time: Duration::ZERO,
+            covered: false,
+            pace: Pace::default(),
+            prefetch: limits.prefetch,
+            horizon: rules.horizon,
             stopped: false,
-        }
+        };
+        scheduler.resize_room();
+        scheduler
     }
 
     /// Other limits from now on. What is under way beyond them ends as it would have.
     pub fn set_limits(&mut self, limits: &Limits, now: Moment) {
         self.control.set_most(limits.attempts);
+        self.prefetch = limits.prefetch;
         self.resize_room();
         for (at, lane) in self.lanes.iter_mut().enumerate() {
             let own = limits.lanes.get(at).copied().unwrap_or_default();
@@ -149,8 +166,20 @@ impl<J: Waiting> Scheduler<J> {
         self.control.is_closed()
     }
 
+    /// What the pace is to be kept within now.
+    fn bounds(&self) -> Bounds {
+        let calls = self.lanes.iter().map(|lane| lane.rules.batch);
+        Bounds {
+            attempts: self.control.open_limit(),
+            batch: self.batch,
+            call: calls.max().unwrap_or(1),
+            prefetch: self.prefetch,
+            horizon: self.horizon,
+        }
+    }
+
     fn resize_room(&mut self) {
-        let room = self.control.open_limit() * self.batch;
+        let room = self.bounds().in_flight(self.pace.hand_over());
         let spare = self.spare(room);
         self.room.resize(room + spare);
     }
@@ -159,7 +188,7 @@ impl<J: Waiting> Scheduler<J> {
     /// brought besides, and took a seat for, need not run.
     pub fn answered(&mut self, poll: Poll, jobs: Vec<J>, drained: bool, now: Moment) {
         let competing = self.competing();
-        let attempt_time = self.attempt_time;
+        let attempt_time = self.pace.hand_over().unwrap_or_default();
         if self.lanes[poll.lane].is_idle() && !jobs.is_empty() {
             self.order.rejoin(poll.lane, competing.into_iter());
         }
@@ -255,8 +284,9 @@ mod age_tests;
 #[cfg(test)]
 mod group_tests;
 #[cfg(test)]
-#[cfg(test)]
 mod limit_tests;
+#[cfg(test)]
+mod pace_tests;
 #[cfg(test)]
 #[path = "scheduler_tests.rs"]
 mod tests;

@@ -6,9 +6,6 @@ use super::{Poll, Scheduler};
 use crate::clock::Moment;
 use std::time::Duration;
 
-/// How long little room is left to gather before it is polled for. A quick handler frees a whole
-/// call's worth sooner; a slow one does not notice the least, and the most bounds what it loses.
-const GATHERING: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 /// Polls of one queue under way at once, at most: a bound on calls, not a limit in practice.
 const MOST_POLLS: usize = 16;
 
@@ -33,7 +30,8 @@ impl<J: Waiting> Scheduler<J> {
         if self.control.is_closed() {
             return self.probe(now);
         }
-        let strict = self.order.is_strict();
+        self.covered = self.startable_lane(now).is_some();
+        let (strict, ahead) = (self.order.is_strict(), self.prefetch > 0);
         for lane in self.order.ranking(self.lanes.len()) {
             let state = &self.lanes[lane];
             let holds = state.knowledge == Knowledge::Holds;
@@ -45,7 +43,7 @@ impl<J: Waiting> Scheduler<J> {
                 }
                 polls.extend(self.rescue(lane, now));
             } else if !holds {
-                polls.extend(self.lanes[lane].park(lane, now, &self.room));
+                polls.extend(self.lanes[lane].park(lane, ahead, now, &self.room));
             }
             if blocks {
                 break;
@@ -83,7 +81,7 @@ impl<J: Waiting> Scheduler<J> {
             return None;
         }
         let full = lane.rules.batch.min(self.room.capacity()).min(appetite);
-        let free = self.room.free();
+        let free = self.free_for(index);
         if free == 0 {
             self.gathering_since = None;
             return None;
@@ -92,7 +90,10 @@ impl<J: Waiting> Scheduler<J> {
             return None;
         }
         self.gathering_since = None;
-        let room = self.room.reserve(full);
+        let room = match free > self.room.free() {
+            true => self.room.overdraw(full.min(free)),
+            false => self.room.reserve(full),
+        };
         self.order.charge(index, room.count());
         let lane = &mut self.lanes[index];
         lane.reserved += room.count();
@@ -113,8 +114,24 @@ impl<J: Waiting> Scheduler<J> {
         })
     }
 
-    /// Whether little room has been free for long enough: a tenth of what an attempt takes, so
-    /// that calls bring more than one message and no more than a tenth of the capacity idles.
+    /// For how many messages a queue has room. What is held ahead for queues below it in strict
+    /// order cannot start before its own and takes none of the places in which they run, also
+    /// where more is held than there should be since attempts became slower.
+    fn free_for(&self, index: usize) -> usize {
+        let free = self.room.free();
+        if self.prefetch == 0 || !self.order.is_strict() {
+            return free;
+        }
+        let below: usize = self.lanes[index + 1..]
+            .iter()
+            .map(|lane| lane.ready.len())
+            .sum();
+        let counts = self.room.used().saturating_sub(below);
+        free.max(self.bounds().running().saturating_sub(counts))
+    }
+
+    /// Whether little room has been free for long enough. Counted from when it came free, whatever
+    /// calls are under way: their latency is not waited for besides.
     fn gathered(&mut self, now: Moment) -> bool {
         let reserved: usize = self.lanes.iter().map(|lane| lane.reserved).sum();
         if self.room.used() <= self.waiting() + self.held() + self.aside() + reserved {
@@ -125,7 +142,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     pub(super) fn gathering_time(&self) -> Duration {
-        (self.attempt_time / 10).clamp(GATHERING.0, GATHERING.1)
+        self.bounds().wait(self.pace.hand_over(), self.covered)
     }
 
     fn contended(&self, index: usize) -> bool {
@@ -162,7 +179,7 @@ impl<J: Waiting> Scheduler<J> {
         let room = &self.room;
         let lanes = self.lanes.iter_mut().enumerate();
         lanes
-            .filter_map(|(index, lane)| lane.park(index, now, room))
+            .filter_map(|(index, lane)| lane.park(index, false, now, room))
             .collect()
     }
 }

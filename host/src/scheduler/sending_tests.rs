@@ -81,10 +81,12 @@ impl World {
             sequence: Sequence::Fifo,
         };
         let mut scheduler = Scheduler::new(Rules {
+            horizon: Duration::from_secs(15),
             lanes: vec![lane],
             weights: None,
             batch,
             limits: Limits {
+                prefetch: 0,
                 attempts,
                 window: Duration::ZERO,
                 lanes: Vec::new(),

@@ -94,12 +94,16 @@ impl<J: Waiting> Scheduler<J> {
             self.dismiss();
             return None;
         };
+        if self.pace.begins(now) {
+            self.resize_room();
+        }
+        let ahead = self.prefetch > 0;
         let lane = &mut self.lanes[index];
         let jobs = lane.take(now);
         Some(Start {
             lane: index,
             jobs,
-            replan: lane.is_unasked(now),
+            replan: lane.is_unasked(ahead, now),
         })
     }
 
@@ -131,8 +135,7 @@ impl<J: Waiting> Scheduler<J> {
         fates: impl IntoIterator<Item = (Option<&'a str>, Fate)>,
         now: Moment,
     ) -> After<J> {
-        let took = now.since(ended.began);
-        self.attempt_time = (self.attempt_time * 7 + took) / 8;
+        self.time(ended, now);
         let lane = &mut self.lanes[ended.lane];
         lane.attempts -= 1;
         let mut groups: Vec<Ending<'_>> = Vec::new();
@@ -167,15 +170,26 @@ impl<J: Waiting> Scheduler<J> {
         After { overtaking, hire }
     }
 
+    /// Takes down how long a worker was taken. What was begun in vain is not: it says how long a
+    /// refusal takes.
+    fn time(&mut self, ended: Ended, now: Moment) {
+        let took = now.since(ended.began);
+        match ended.showed {
+            Showed::Open => self.pace.ended(took, now),
+            Showed::Nothing => self.pace.cut_short(took, now),
+            Showed::Busy | Showed::Closed => self.pace.broken_off(now),
+        }
+    }
+
     /// Draws the conclusion on the downstream. Whether more may run than before.
     fn note(&mut self, ended: Ended, now: Moment) -> bool {
         let before = self.control.limit(now);
         let running = self.running;
         self.control.note(ended.showed, ended.began, running, now);
+        self.resize_room();
         if ended.showed == Showed::Nothing {
             return false;
         }
-        self.resize_room();
         let hastened = ended.showed == Showed::Open && self.hasten(now);
         hastened || self.control.limit(now) > before
     }

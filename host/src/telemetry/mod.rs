@@ -7,4 +7,5 @@ pub mod metrics;
 pub mod progress;
 pub mod prometheus;
 pub mod readiness;
+pub mod routes;
 pub mod said;

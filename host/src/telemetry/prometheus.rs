@@ -147,7 +147,7 @@ fn histogram(out: &mut String, name: &str, queue: &str, samples: &Samples) -> st
 }
 
 /// A label's value, as the format wants it between its quotes.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\")
         .replace('"', "\\\"")
         .replace('\n', "\\n")

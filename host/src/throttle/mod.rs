@@ -1,8 +1,10 @@
-//! How much the downstream bears: how many attempts at once, how many messages a second. Pure, told
-//! `now`; knows no queue and no job.
+//! How much the downstream bears: how many attempts at once, how many messages a second, how many
+//! may wait for it. Pure, told `now`; knows no queue and no job.
 
 pub mod bucket;
 pub mod control;
+pub mod median;
+pub mod pace;
 
 /// Sums of fractions that should make a whole fall short of it by less than this.
 const ROUNDING: f64 = 1e-6;

@@ -41,6 +41,7 @@ fn limits_are_applied_while_it_runs() {
     assert_eq!(same.needs_restart, [""; 0]);
     let wanted = Limits {
         attempts: 50,
+        prefetch: 0,
         window: Duration::ZERO,
         lanes: vec![limits(Some(10.0), None), limits(None, None)],
     };
@@ -49,13 +50,14 @@ fn limits_are_applied_while_it_runs() {
     let new = change(&[
         (
             "concurrency = 50",
-            "concurrency = 20\nqueue-concurrency = { b = 3 }",
+            "concurrency = 20\nprefetch = 7\nqueue-concurrency = { b = 3 }",
         ),
         ("rate = { a = '10/s' }", "rate = { b = '5/s' }"),
     ]);
     assert_eq!(new.needs_restart, [""; 0]);
     let wanted = Limits {
         attempts: 20,
+        prefetch: 7,
         lanes: vec![limits(None, None), limits(Some(5.0), Some(3))],
         ..wanted
     };

@@ -1,0 +1,365 @@
+//! The scheduler at its pace: calls that take their time, attempts that take theirs, and a clock
+//! that goes by milliseconds. What is held, how many calls it costs, how much capacity idles.
+
+use super::*;
+use crate::scheduler::ready::Sequence;
+use crate::throttle::control::Showed;
+use proptest::prelude::*;
+
+#[derive(Debug)]
+struct Job {
+    _seat: Permit,
+}
+
+impl Waiting for Job {
+    fn group(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// Queues in strict order, and what is under way between them and the workers.
+struct World {
+    scheduler: Scheduler<Job>,
+    random: fastrand::Rng,
+    /// Messages that may be received, by queue.
+    holds: Vec<u64>,
+    /// What a call takes besides its wait, and an attempt on average.
+    call_ms: u64,
+    attempt_ms: u64,
+    /// With the time of the call and the end of its wait.
+    polls: Vec<(Poll, u64, u64)>,
+    /// With its beginning and its end.
+    running: Vec<(Start<Job>, u64, u64)>,
+    now_ms: u64,
+    calls: u64,
+    ended: u64,
+    /// The sum over time of the attempts under way.
+    busy_ms: u64,
+    most_polls: usize,
+}
+
+fn limits(attempts: usize, prefetch: usize) -> Limits {
+    Limits {
+        attempts,
+        prefetch,
+        window: Duration::ZERO,
+        lanes: Vec::new(),
+    }
+}
+
+impl World {
+    /// One queue, a visibility of 30 s, one message for each attempt.
+    fn new(attempts: usize, prefetch: usize, attempt_ms: u64, call_ms: u64) -> Self {
+        Self::of(1, limits(attempts, prefetch), attempt_ms, call_ms)
+    }
+
+    fn of(lanes: usize, limits: Limits, attempt_ms: u64, call_ms: u64) -> Self {
+        let lane = LaneRules {
+            sequence: Sequence::Fifo,
+            batch: 10,
+            poll_for: Duration::from_secs(20),
+            proof_wait: Duration::from_secs(1),
+            sleep: Duration::ZERO,
+            ordered_groups: false,
+        };
+        Self {
+            scheduler: Scheduler::new(Rules {
+                lanes: vec![lane; lanes],
+                weights: None,
+                batch: 1,
+                horizon: Duration::from_secs(15),
+                limits,
+            }),
+            random: fastrand::Rng::with_seed(7),
+            holds: vec![0; lanes],
+            call_ms,
+            attempt_ms,
+            polls: Vec::new(),
+            running: Vec::new(),
+            now_ms: 1_000_000,
+            calls: 0,
+            ended: 0,
+            busy_ms: 0,
+            most_polls: 0,
+        }
+    }
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_boot(Duration::from_millis(ms))
+    }
+
+    fn now(&self) -> Moment {
+        Self::at(self.now_ms)
+    }
+
+    /// A millisecond passes.
+    fn tick(&mut self, showed: Showed) {
+        self.now_ms += 1;
+        self.busy_ms += self.running.len() as u64;
+        self.end(showed);
+        self.answer();
+        for poll in self.scheduler.plan(self.now()) {
+            self.calls += 1;
+            let wait = u64::try_from(poll.wait.as_millis()).expect("short");
+            let until = self.now_ms + self.call_ms + wait;
+            self.polls.push((poll, self.now_ms, until));
+        }
+        self.most_polls = self.most_polls.max(self.polls.len());
+        for _ in 0..self.scheduler.hire(self.now()) {
+            self.take();
+        }
+    }
+
+    fn end(&mut self, showed: Showed) {
+        let now_ms = self.now_ms;
+        let over = |(_, _, until): &(Start<Job>, u64, u64)| *until <= now_ms;
+        let (over, running) = std::mem::take(&mut self.running)
+            .into_iter()
+            .partition(over);
+        self.running = running;
+        for (start, began, _) in Vec::<(Start<Job>, u64, u64)>::from_iter::<Vec<_>>(over) {
+            self.ended += 1;
+            let ended = Ended {
+                lane: start.lane,
+                began: Self::at(began),
+                showed,
+            };
+            let after = self
+                .scheduler
+                .ended(ended, [(None, Fate::Done)], self.now());
+            assert!(after.overtaking.is_empty());
+            drop(start);
+            self.take();
+        }
+    }
+
+    fn take(&mut self) {
+        if let Some(start) = self.scheduler.next_jobs(self.now()) {
+            let about = self.attempt_ms / 2 + self.random.u64(0..=self.attempt_ms);
+            let until = self.now_ms + about.max(1);
+            self.running.push((start, self.now_ms, until));
+        }
+    }
+
+    fn answer(&mut self) {
+        for (mut poll, called, until) in std::mem::take(&mut self.polls) {
+            let answered = called + self.call_ms <= self.now_ms && self.holds[poll.lane] > 0;
+            if !answered && until > self.now_ms {
+                self.polls.push((poll, called, until));
+                continue;
+            }
+            let count = self.holds[poll.lane].min(poll.max as u64);
+            self.holds[poll.lane] -= count;
+            let jobs: Vec<Job> = (0..count).map(|_| Job { _seat: poll.seat() }).collect();
+            let drained = jobs.len() < poll.max && !poll.wait.is_zero();
+            self.scheduler.answered(poll, jobs, drained, self.now());
+        }
+    }
+
+    /// Time passes; the calls for each message that ended in it, and the part of the time in which
+    /// workers were busy.
+    fn pass(&mut self, ms: u64, attempts: usize) -> (f64, f64) {
+        let (calls, ended, busy) = (self.calls, self.ended, self.busy_ms);
+        self.most_polls = 0;
+        (0..ms).for_each(|_| self.tick(Showed::Open));
+        let messages = (self.ended - ended).max(1);
+        (
+            (self.calls - calls) as f64 / messages as f64,
+            (self.busy_ms - busy) as f64 / (ms * attempts as u64) as f64,
+        )
+    }
+}
+
+const ENDLESS: u64 = 1 << 40;
+
+#[test]
+fn one_parked_poll_when_idle_and_as_many_as_room_allows_under_load() {
+    let mut world = World::new(50, 200, 20, 30);
+    world.pass(5_000, 50);
+    assert_eq!(world.polls.len(), 1);
+    assert_eq!(world.polls[0].0.wait, Duration::from_secs(20));
+    // Load: within a second the workers are busy, and calls are as many as their latency takes.
+    world.holds[0] = ENDLESS;
+    world.pass(1_000, 50);
+    let (calls, busy) = world.pass(5_000, 50);
+    assert!(calls <= 0.105 && busy >= 0.95, "{calls} calls, {busy} busy");
+    let at_load = (world.most_polls, world.calls);
+    assert!(at_load.0 >= 6, "{at_load:?}");
+    // Ten times slower: within seconds a tenth of the calls, all workers busy.
+    world.attempt_ms = 200;
+    world.pass(2_000, 50);
+    let before = world.calls;
+    let (calls, busy) = world.pass(5_000, 50);
+    assert!(calls <= 0.105 && busy >= 0.95, "{calls} calls, {busy} busy");
+    let fewer = (world.most_polls, world.calls - before);
+    assert!(fewer.0 < at_load.0 && fewer.1 <= 150, "{fewer:?}");
+    // Idle again: one parked poll, and no more than three calls a minute.
+    world.holds[0] = 0;
+    world.pass(4_000, 50);
+    assert_eq!(world.polls.len(), 1);
+    let before = world.calls;
+    world.pass(60_000, 50);
+    assert!(world.calls - before <= 3 && world.polls.len() == 1);
+}
+
+#[test]
+fn what_is_held_follows_the_pace_of_the_handler() {
+    let mut world = World::new(4, 300, 20, 5);
+    world.holds[0] = ENDLESS;
+    world.pass(5_000, 4);
+    assert_eq!(world.scheduler.room().capacity(), 4 + 300);
+    // 4 × 15 s / 1 s = 60 are started within half of the visibility.
+    world.attempt_ms = 1_000;
+    world.pass(20_000, 4);
+    let figures = world.scheduler.figures();
+    let limit = figures.in_flight_limit;
+    assert!((50..=85).contains(&limit), "{figures:?}");
+    // What was held before is started first; nothing is received meanwhile.
+    world.pass(70_000, 4);
+    let figures = world.scheduler.figures();
+    assert!(
+        figures.in_flight <= figures.in_flight_limit + 20,
+        "{figures:?}"
+    );
+    world.attempt_ms = 20;
+    world.pass(5_000, 4);
+    assert_eq!(world.scheduler.room().capacity(), 4 + 300);
+}
+
+#[test]
+fn without_prefetch_quick_handlers_cost_few_calls_and_slow_ones_idle_little() {
+    for attempts in [2, 10, 50] {
+        for attempt_ms in [1, 100, 1_000] {
+            let mut world = World::new(attempts, 0, attempt_ms, 0);
+            world.holds[0] = ENDLESS;
+            world.pass(2_000, attempts);
+            let (calls, busy) = world.pass(8_000, attempts);
+            if attempt_ms >= 100 {
+                assert!(busy >= 0.9, "{attempts} × {attempt_ms} ms: {busy} busy");
+            }
+            if attempt_ms == 1 && attempts >= 50 {
+                assert!(
+                    calls <= 0.125,
+                    "{attempts} × {attempt_ms} ms: {calls} calls"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn with_prefetch_calls_are_full_and_nobody_idles_for_them() {
+    for (attempts, attempt_ms) in [(4, 5), (10, 50), (50, 20), (50, 200)] {
+        let mut world = World::new(attempts, 200, attempt_ms, 20);
+        world.holds[0] = ENDLESS;
+        world.pass(1_000, attempts);
+        let (calls, busy) = world.pass(3_000, attempts);
+        assert!(calls <= 0.11, "{attempts} × {attempt_ms} ms: {calls} calls");
+        assert!(busy >= 0.95, "{attempts} × {attempt_ms} ms: {busy} busy");
+    }
+}
+
+#[test]
+fn prefetch_may_change_while_it_runs_and_what_is_held_is_kept() {
+    let mut world = World::new(2, 0, 50_000, 0);
+    world.holds[0] = ENDLESS;
+    world.pass(1_000, 2);
+    assert_eq!(world.scheduler.room().used(), 2);
+    world.scheduler.set_limits(&limits(2, 20), world.now());
+    world.pass(1_000, 2);
+    assert_eq!(world.scheduler.room().used(), 22);
+    world.scheduler.set_limits(&limits(2, 0), world.now());
+    world.pass(1_000, 2);
+    assert_eq!(world.scheduler.room().used(), 22);
+    assert_eq!(world.scheduler.room().capacity(), 2);
+}
+
+#[test]
+fn a_queue_that_fills_slowly_is_asked_again_while_there_is_room_ahead() {
+    let mut world = World::new(1, 5, 50_000, 0);
+    for _ in 0..20 {
+        world.holds[0] += 1;
+        world.pass(100, 1);
+    }
+    let held = 20 - usize::try_from(world.holds[0]).expect("few");
+    // A parked poll may bring one more than there is room for.
+    assert!((6..=7).contains(&held), "{held}");
+}
+
+#[test]
+fn lesson_15_what_is_held_ahead_for_a_lower_queue_takes_no_place_of_a_higher() {
+    let mut world = World::of(2, limits(4, 200), 20, 5);
+    world.holds[1] = ENDLESS;
+    world.pass(2_000, 4);
+    // Slower by far: more is held of the lower queue than there is room for now.
+    world.attempt_ms = 2_000;
+    world.pass(20_000, 4);
+    let figures = world.scheduler.figures();
+    assert!(figures.in_flight > figures.in_flight_limit, "{figures:?}");
+    world.holds[0] = ENDLESS;
+    world.pass(5_000, 4);
+    let (_, busy) = world.pass(20_000, 4);
+    assert!(world.running.iter().all(|(start, ..)| start.lane == 0));
+    assert!(busy >= 0.9, "{busy} busy");
+    assert!(world.scheduler.room().used() <= 4 + 200 + 4);
+}
+
+#[test]
+fn a_throttle_lowers_what_is_held() {
+    let mut world = World::new(40, 1_000, 2_000, 5);
+    world.holds[0] = ENDLESS;
+    world.pass(10_000, 40);
+    let before = world.scheduler.figures();
+    assert!((200..=500).contains(&before.in_flight_limit), "{before:?}");
+    let (start, began, _) = world.running.pop().expect("one runs");
+    let ended = Ended {
+        lane: start.lane,
+        began: World::at(began),
+        showed: Showed::Busy,
+    };
+    let after = world
+        .scheduler
+        .ended(ended, [(None, Fate::Kept)], world.now());
+    assert!(!after.hire);
+    world.scheduler.dismiss();
+    let figures = world.scheduler.figures();
+    assert_eq!(figures.attempts_limit, 20);
+    assert!(
+        figures.in_flight_limit <= before.in_flight_limit / 2 + 1,
+        "{figures:?}"
+    );
+    assert_eq!(
+        figures.hand_over, before.hand_over,
+        "a refusal is no hand-over"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(30))]
+
+    /// Whatever the times and whatever changes: the room is kept but for what a parked poll brings,
+    /// and never beyond what was allowed.
+    #[test]
+    fn room_is_never_overdrawn_by_the_pace(
+        attempts in 1_usize..30,
+        phases in prop::collection::vec((0_usize..200, 0_u64..300, 1_u64..400, 0_u64..40, 0_usize..4), 1..8),
+    ) {
+        let mut world = World::new(attempts, 0, 10, 0);
+        let mut most = 0;
+        for (prefetch, holds, attempt_ms, call_ms, shown) in phases {
+            // What is held under one limit stays under the next.
+            most = prefetch.max(most);
+            world.scheduler.set_limits(&limits(attempts, prefetch), world.now());
+            (world.holds[0], world.attempt_ms, world.call_ms) = (holds, attempt_ms, call_ms);
+            let showed = [Showed::Open, Showed::Open, Showed::Nothing, Showed::Busy][shown];
+            for _ in 0..500 {
+                world.tick(showed);
+                let used = world.scheduler.room().used();
+                prop_assert!(used <= attempts + most + 2, "{} of {} and {}", used, attempts, most);
+                prop_assert!(world.running.len() <= attempts);
+                let capacity = world.scheduler.room().capacity();
+                prop_assert!(capacity <= attempts + prefetch);
+            }
+        }
+    }
+}

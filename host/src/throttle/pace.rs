@@ -1,0 +1,127 @@
+//! What follows from how long attempts take: how many messages may be in flight, and how long to
+//! wait between calls. Pure, told `now`; knows no queue and no job.
+
+use super::median::Median;
+use crate::clock::Moment;
+use std::time::Duration;
+
+/// With nothing under way for so long, what was measured before tells nothing of what comes.
+const PAUSE: Duration = Duration::from_secs(60);
+/// Messages of a full call worth the name: SQS gives no more, and where a call may bring more it
+/// costs less.
+const FULL_CALL: usize = 10;
+/// The wait between calls, at least and at most. The least is not noticed by a slow handler and
+/// lets a quick one free a whole call's worth; the most bounds what may be lost.
+const WAIT: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+/// Where nothing is at hand to be started meanwhile, the wait is this part of an attempt, so that no
+/// more than a tenth of the capacity idles. Room for a full call ends any wait.
+const IDLE_PART: u32 = 10;
+
+/// How long attempts take, from the start until their verdicts are handed over.
+#[derive(Debug, Clone, Default)]
+pub struct Pace {
+    times: Median,
+    under_way: usize,
+    /// When an attempt began or ended last.
+    stirred: Moment,
+}
+
+impl Pace {
+    /// An attempt begins. Whether the hand-over time was forgotten for it.
+    pub fn begins(&mut self, now: Moment) -> bool {
+        let paused = self.under_way == 0 && now.since(self.stirred) >= PAUSE;
+        let forgets = paused && self.hand_over().is_some();
+        if forgets {
+            self.times = Median::default();
+        }
+        self.under_way += 1;
+        self.stirred = now;
+        forgets
+    }
+
+    /// An attempt ended with verdicts after so long.
+    pub fn ended(&mut self, took: Duration, now: Moment) {
+        self.broken_off(now);
+        self.times.note(took);
+    }
+
+    /// An attempt was cut short, or was none. Had it gone on, it would have taken longer, so it
+    /// counts as far as it is known to be slow.
+    pub fn cut_short(&mut self, took: Duration, now: Moment) {
+        self.broken_off(now);
+        if self.hand_over().is_none_or(|median| took >= median) {
+            self.times.note(took);
+        }
+    }
+
+    /// An attempt ended without verdicts: it tells nothing.
+    pub fn broken_off(&mut self, now: Moment) {
+        self.under_way = self.under_way.saturating_sub(1);
+        self.stirred = now;
+    }
+
+    /// The median hand-over time of the last attempts; `None` before the first and after a pause.
+    pub fn hand_over(&self) -> Option<Duration> {
+        self.times.get()
+    }
+}
+
+/// What the control may not go beyond, and what it counts on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Attempts at once, as lowered by the downstream; at least 1.
+    pub attempts: usize,
+    /// The most messages of one attempt, at least 1.
+    pub batch: usize,
+    /// The most messages of one call, at least 1.
+    pub call: usize,
+    /// The most messages that may be held beyond what runs.
+    pub prefetch: usize,
+    /// Within this time of its arrival a message should start.
+    pub horizon: Duration,
+}
+
+impl Bounds {
+    /// Messages that may be under way.
+    pub fn running(&self) -> usize {
+        self.attempts.saturating_mul(self.batch)
+    }
+
+    /// Messages that may be in flight, started or not: what runs, and beyond it as many as start
+    /// within the horizon, `running × horizon / median`; not fewer than a full call brings, not
+    /// more than `prefetch`, and that many while the median is not known.
+    pub fn in_flight(&self, median: Option<Duration>) -> usize {
+        self.running().saturating_add(self.ahead(median))
+    }
+
+    fn ahead(&self, median: Option<Duration>) -> usize {
+        let Some(median) = median.filter(|median| !median.is_zero()) else {
+            return self.prefetch;
+        };
+        let started = self.horizon.as_nanos().saturating_mul(wide(self.running()));
+        let started = usize::try_from(started / median.as_nanos()).unwrap_or(usize::MAX);
+        started.max(self.call.min(FULL_CALL)).min(self.prefetch)
+    }
+
+    /// How long little room is left to gather before it is asked for: until a full call's worth
+    /// has come free, `median × call / running`, and half as long again, since attempts do not end
+    /// evenly. `covered`: what is at hand keeps the workers busy meanwhile; without, their time
+    /// counts more than the call.
+    pub fn wait(&self, median: Option<Duration>, covered: bool) -> Duration {
+        let median = median.unwrap_or_default();
+        if !covered {
+            return (median / IDLE_PART).clamp(WAIT.0, WAIT.1);
+        }
+        let full = median.as_nanos().saturating_mul(wide(self.call)) / wide(self.running());
+        let full = u64::try_from(full).map_or(Duration::MAX, Duration::from_nanos);
+        full.saturating_add(full / 2).clamp(WAIT.0, WAIT.1)
+    }
+}
+
+fn wide(count: usize) -> u128 {
+    count.max(1) as u128
+}
+
+#[cfg(test)]
+#[path = "pace_tests.rs"]
+mod tests;

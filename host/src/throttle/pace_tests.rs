@@ -1,0 +1,148 @@
+//! The control by itself: its bounds, its direction, what it remembers and forgets.
+
+use super::*;
+use proptest::prelude::*;
+
+fn at(ms: u64) -> Moment {
+    Moment::from_boot(Duration::from_millis(1_000_000 + ms))
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Two at once, one message each, SQS's calls, a visibility of 30 s.
+const PLAIN: Bounds = Bounds {
+    attempts: 2,
+    batch: 1,
+    call: 10,
+    prefetch: 1_000,
+    horizon: Duration::from_secs(15),
+};
+
+#[test]
+fn as_many_are_in_flight_as_start_within_the_horizon() {
+    assert_eq!(PLAIN.in_flight(Some(ms(100))), 2 + 300);
+    assert_eq!(PLAIN.in_flight(Some(ms(1_000))), 2 + 30);
+    // Parallelism counts, and so do batches.
+    let wide = Bounds {
+        attempts: 20,
+        ..PLAIN
+    };
+    assert_eq!(wide.in_flight(Some(ms(1_000))), 20 + 300);
+    let batches = Bounds { batch: 5, ..wide };
+    assert_eq!(batches.in_flight(Some(ms(10_000))), 100 + 150);
+    // Never less than a call is worth, never more than was allowed.
+    assert_eq!(PLAIN.in_flight(Some(ms(60_000))), 2 + 10);
+    assert_eq!(PLAIN.in_flight(Some(ms(1))), 2 + 1_000);
+    assert_eq!(PLAIN.in_flight(None), 2 + 1_000);
+    let none = Bounds {
+        prefetch: 0,
+        ..PLAIN
+    };
+    assert_eq!(none.in_flight(Some(ms(1))), 2);
+}
+
+#[test]
+fn the_wait_is_for_a_full_call_unless_workers_would_idle() {
+    let wide = Bounds {
+        attempts: 10,
+        ..PLAIN
+    };
+    assert_eq!(wide.wait(Some(ms(50)), true), ms(75));
+    assert_eq!(wide.wait(Some(ms(50)), false), ms(5));
+    assert_eq!(wide.wait(Some(ms(300)), false), ms(30));
+    assert_eq!(wide.wait(Some(ms(10_000)), true), ms(100));
+    assert_eq!(wide.wait(Some(ms(10_000)), false), ms(100));
+    assert_eq!(wide.wait(None, true), ms(5));
+    let wider = Bounds {
+        attempts: 1_000,
+        ..PLAIN
+    };
+    assert_eq!(wider.wait(Some(ms(2_000)), true), ms(30));
+}
+
+#[test]
+fn a_pause_forgets_and_a_rest_does_not() {
+    let mut pace = Pace::default();
+    pace.begins(at(0));
+    pace.ended(ms(500), at(500));
+    assert!(!pace.begins(at(60_499)), "that was no pause yet");
+    pace.broken_off(at(60_500));
+    assert_eq!(pace.hand_over(), Some(ms(500)));
+    // One long attempt is no pause, however long nothing else happens.
+    pace.begins(at(60_500));
+    assert!(!pace.begins(at(260_500)));
+    pace.ended(ms(10), at(260_510));
+    pace.ended(ms(200_000), at(260_520));
+    assert!(pace.begins(at(320_520)));
+    assert_eq!(pace.hand_over(), None);
+}
+
+#[test]
+fn what_was_cut_short_counts_as_slow_and_never_as_quick() {
+    let mut pace = Pace::default();
+    (0..3).for_each(|_| pace.ended(ms(100), at(0)));
+    (0..20).for_each(|_| pace.cut_short(ms(1), at(0)));
+    assert_eq!(pace.hand_over(), Some(ms(100)));
+    (0..20).for_each(|_| pace.cut_short(ms(30_000), at(0)));
+    assert_eq!(pace.hand_over(), Some(ms(30_000)));
+    let mut endless = Pace::default();
+    endless.cut_short(ms(30_000), at(0));
+    assert_eq!(endless.hand_over(), Some(ms(30_000)));
+}
+
+#[test]
+fn ten_times_slower_or_quicker_is_followed_within_the_last_attempts() {
+    for (before, after) in [(10, 100), (100, 10)] {
+        let mut pace = Pace::default();
+        (0..1_000).for_each(|_| pace.ended(ms(before), at(0)));
+        (0..Median::LAST.div_ceil(2)).for_each(|_| pace.ended(ms(after), at(0)));
+        assert_eq!(pace.hand_over(), Some(ms(after)));
+    }
+}
+
+prop_compose! {
+    fn bounds()(
+        attempts in 1_usize..20_000,
+        batch in 1_usize..10_000,
+        call in 1_usize..200,
+        prefetch in 0_usize..100_000,
+        horizon in 1_000_u64..21_600_000,
+    ) -> Bounds {
+        Bounds { attempts, batch, call, prefetch, horizon: ms(horizon) }
+    }
+}
+
+proptest! {
+    #[test]
+    fn bounds_are_never_exceeded(bounds in bounds(), median in 0_u64..u64::MAX) {
+        let median = Duration::from_nanos(median);
+        for median in [None, Some(median)] {
+            let in_flight = bounds.in_flight(median);
+            prop_assert!(in_flight >= bounds.running() + bounds.prefetch.min(bounds.call).min(10));
+            prop_assert!(in_flight <= bounds.running() + bounds.prefetch);
+            for covered in [true, false] {
+                let wait = bounds.wait(median, covered);
+                prop_assert!(wait >= ms(5) && wait <= ms(100));
+            }
+        }
+    }
+
+    #[test]
+    fn slower_means_fewer_in_flight_and_longer_waits(bounds in bounds(), one in 0_u64..100_000_000, other in 0_u64..100_000_000) {
+        let (quick, slow) = (Some(Duration::from_micros(one.min(other))), Some(Duration::from_micros(one.max(other))));
+        prop_assert!(bounds.in_flight(slow) <= bounds.in_flight(quick));
+        for covered in [true, false] {
+            prop_assert!(bounds.wait(slow, covered) >= bounds.wait(quick, covered));
+        }
+    }
+
+    #[test]
+    fn what_waits_at_the_median_waits_no_longer_than_the_horizon(bounds in bounds(), median in 1_u64..100_000_000) {
+        let median = Duration::from_micros(median);
+        let ahead = bounds.in_flight(Some(median)) - bounds.running();
+        let waits = median.as_nanos() * ahead as u128 / bounds.running() as u128;
+        prop_assert!(ahead <= bounds.call.min(10) || waits <= bounds.horizon.as_nanos());
+    }
+}
