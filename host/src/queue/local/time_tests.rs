@@ -162,10 +162,13 @@ fn processes_on_one_boot_agree() {
     let _simulation = Simulation::begin(DATE);
     let folder = tempfile::tempdir().unwrap();
     let first = Process::start(&folder);
+    let mut expected = first.clock.now();
     for jump in [HOUR_MS, -2 * HOUR_MS, 0] {
         pass(7 * SECOND);
+        expected = expected + 7 * SECOND;
         set_date(jump);
         first.send("x", Duration::ZERO);
+        assert_eq!(first.clock.now(), expected);
         assert_eq!(Process::start(&folder).clock.now(), first.clock.now());
     }
 }
@@ -176,10 +179,11 @@ fn after_a_reboot_the_time_off_counts() {
     let folder = tempfile::tempdir().unwrap();
     pass(1_000 * SECOND);
     let process = Process::start(&folder);
-    // Before the last write: it harms nothing even now.
-    set_date(HOUR_MS);
     process.send("soon", 60 * SECOND);
+    // Before the last write: it harms nothing even after the reboot.
+    set_date(HOUR_MS);
     process.send("later", 120 * SECOND);
+    assert_eq!(process.bodies(), [""; 0]);
     pass(10 * SECOND);
     drop(process);
     reboot();
