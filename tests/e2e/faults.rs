@@ -68,7 +68,7 @@ async fn through_a_proxy_that_breaks_every_fifth_call_nothing_is_lost() {
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
     let handled = handled(&running);
-    let wanted: Vec<u64> = (0..300).filter(|n| !n.is_multiple_of(10)).collect();
+    let wanted: Vec<u64> = (0..300_u64).filter(|n| !n.is_multiple_of(10)).collect();
     assert_eq!(handled.keys().copied().collect::<Vec<_>>(), wanted);
     let given_up = given_up(&running);
     for (number, ids) in handled.iter().filter(|(_, ids)| ids.len() > 1) {
