@@ -81,20 +81,7 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
     let name = route.name.clone();
     let guard = guard(&route, records, shared);
     let board = Arc::new(Board::new(Scheduler::new(rules(&route, &queues))));
-    let in_order = |lane| {
-        route.group_by.as_ref()?;
-        board.lock().keep_sending_order(lane);
-        Some(Order::new(board.clone(), lane))
-    };
-    let settlements: Vec<Arc<Settlement>> = queues
-        .iter()
-        .enumerate()
-        .map(|(lane, queue)| {
-            let room = board.lock().room().clone();
-            let settlement = settlement(&route, queue, room, shared);
-            Arc::new(settlement.guarded(guard.clone()).in_order(in_order(lane)))
-        })
-        .collect();
+    let settlements = settlements(&route, &queues, &board, guard.as_ref(), shared);
     let mut outbox = Vec::new();
     let mut running = Group::new();
     for settlement in &settlements {
@@ -150,6 +137,28 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
         executor,
         name,
     }
+}
+
+/// One for each queue, which tells the scheduler what the queue was told where groups are kept in
+/// order here.
+fn settlements(
+    route: &Route,
+    queues: &[Arc<dyn Queue>],
+    board: &Arc<Board<Job>>,
+    guard: Option<&Arc<Guard>>,
+    shared: &Shared,
+) -> Vec<Arc<Settlement>> {
+    let in_order = |lane| {
+        route.group_by.as_ref()?;
+        board.lock().keep_sending_order(lane);
+        Some(Order::new(board.clone(), lane))
+    };
+    let one = |(lane, queue): (usize, &Arc<dyn Queue>)| {
+        let room = board.lock().room().clone();
+        let settlement = settlement(route, queue, room, shared);
+        Arc::new(settlement.guarded(guard.cloned()).in_order(in_order(lane)))
+    };
+    queues.iter().enumerate().map(one).collect()
 }
 
 /// The stages after intake, as intake sees them.

@@ -74,7 +74,11 @@ fn events(messages: &[Message], choices: &mut Choices<'_>) {
                 assert!(bytes >= limit);
             }
             Step::Invoke(part) => {
-                let most = if part.slips.len() > 1 { room.min(limit) } else { limit };
+                let most = if part.slips.len() > 1 {
+                    room.min(limit)
+                } else {
+                    limit
+                };
                 assert!(part.payload.len() < most);
                 for record in records(&part.payload) {
                     let message = left.next().expect("no more records than messages");
@@ -88,7 +92,10 @@ fn events(messages: &[Message], choices: &mut Choices<'_>) {
 
 fn records(payload: &[u8]) -> Vec<Value> {
     let event: Value = serde_json::from_slice(payload).expect("an event is JSON");
-    event["Records"].as_array().expect("a list of records").clone()
+    event["Records"]
+        .as_array()
+        .expect("a list of records")
+        .clone()
 }
 
 fn is_of(record: &Value, message: &Message) {
@@ -99,10 +106,16 @@ fn is_of(record: &Value, message: &Message) {
     ] {
         assert_eq!(record[member].as_str(), Some(&**text));
     }
-    let named: BTreeMap<_, _> = message.attributes.iter().map(|one| (&one.name, one)).collect();
+    let named: BTreeMap<_, _> = message
+        .attributes
+        .iter()
+        .map(|one| (&one.name, one))
+        .collect();
     let told = record["messageAttributes"].as_object().expect("an object");
     assert_eq!(told.len(), named.len());
-    let parts = record["eventSourceARN"].as_str().map(|arn| arn.split(':').count());
+    let parts = record["eventSourceARN"]
+        .as_str()
+        .map(|arn| arn.split(':').count());
     assert!(parts >= Some(6), "{record}");
 }
 
@@ -149,7 +162,9 @@ fn answer(choices: &mut Choices<'_>, ids: &[String]) -> Result<Response, InvokeE
                         let id = known.cloned().unwrap_or_else(|| choices.text());
                         serde_json::json!({ "itemIdentifier": id })
                     });
-                    serde_json::json!({ "batchItemFailures": failed }).to_string().into_bytes()
+                    serde_json::json!({ "batchItemFailures": failed })
+                        .to_string()
+                        .into_bytes()
                 }
             };
             return Ok(Response {
@@ -188,7 +203,10 @@ fn answers(messages: Vec<Message>, choices: &mut Choices<'_>) {
     said.sort();
     said.dedup();
     assert_eq!(said.len(), count, "a message has two verdicts");
-    assert!(said.iter().all(|id| ids.contains(id)), "a stranger was named");
+    assert!(
+        said.iter().all(|id| ids.contains(id)),
+        "a stranger was named"
+    );
     let asked = script.asked.borrow();
     let unsent = ids.iter().filter(|id| !asked.contains(id));
     for id in unsent {
