@@ -68,4 +68,5 @@ fn mark(ids: &[String], slips: &[Slip]) -> Reading {
 }
 
 #[cfg(test)]
+#[path = "answer/tests.rs"]
 mod tests;

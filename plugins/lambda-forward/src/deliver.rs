@@ -148,4 +148,5 @@ impl<H: Host> Courier<'_, H> {
 }
 
 #[cfg(test)]
+#[path = "deliver/tests.rs"]
 mod tests;

@@ -207,4 +207,5 @@ impl<'a> Value<'a> {
 }
 
 #[cfg(test)]
+#[path = "event/tests.rs"]
 mod tests;

@@ -193,4 +193,5 @@ pub fn plan(messages: Vec<Message>, room: usize, limit: usize) -> Vec<Step> {
 }
 
 #[cfg(test)]
+#[path = "split/tests.rs"]
 mod tests;

@@ -164,4 +164,5 @@ fn at_once() -> Failure {
 }
 
 #[cfg(test)]
+#[path = "verdict/tests.rs"]
 mod tests;
