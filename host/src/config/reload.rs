@@ -141,19 +141,23 @@ fn route(was: &Route, now: &Route, lines: &mut Vec<String>) -> RouteLimits {
             now.concurrency
         ));
     }
+    RouteLimits {
+        route: name.clone(),
+        limits: limits(was, now),
+    }
+}
+
+fn limits(was: &Route, now: &Route) -> Limits {
     // A queue that is gone from the list is read until the next start, with its limits.
-    let limits = |queue: &WeightedQueue| {
+    let own = |queue: &WeightedQueue| {
         let now = now.queues.iter().find(|other| other.name == queue.name);
         now.unwrap_or(queue).limits()
     };
-    RouteLimits {
-        route: name.clone(),
-        limits: Limits {
-            attempts: now.concurrency.min(*concurrency),
-            prefetch: now.prefetch,
-            window: now.batch_window,
-            lanes: queues.iter().map(limits).collect(),
-        },
+    Limits {
+        attempts: now.concurrency.min(was.concurrency),
+        prefetch: now.prefetch,
+        window: now.batch_window,
+        lanes: was.queues.iter().map(own).collect(),
     }
 }
 
