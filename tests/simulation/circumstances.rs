@@ -44,9 +44,24 @@ pub enum Met {
     Standstill,
     Crash,
     Stop,
+    SlowSettle,
+    /// What was sent later started first, since the newest go first.
+    NewestFirst,
+    /// Too old when it arrived, or while it waited.
+    Shed,
+    /// Too old while it was held.
+    ShedWhileHeld,
+    /// Something of a group by attribute waited for one that had failed.
+    GroupWaited,
+    /// A group by attribute went on without one that did not come back.
+    GroupGaveUp,
+    /// The store knew that a message was done.
+    StoreKnew,
+    StoreFailed,
+    StoreHung,
 }
 
-const ALL: [Met; 24] = [
+const ALL: [Met; 33] = [
     Met::LostRequest,
     Met::LostAnswer,
     Met::LateAnswer,
@@ -71,6 +86,15 @@ const ALL: [Met; 24] = [
     Met::Standstill,
     Met::Crash,
     Met::Stop,
+    Met::SlowSettle,
+    Met::NewestFirst,
+    Met::Shed,
+    Met::ShedWhileHeld,
+    Met::GroupWaited,
+    Met::GroupGaveUp,
+    Met::StoreKnew,
+    Met::StoreFailed,
+    Met::StoreHung,
 ];
 
 #[test]

@@ -48,6 +48,12 @@ pub fn scenario(seed: u64) -> Scenario {
     }
     if chance(rng, 4) {
         stays_long(&mut scenario, rng);
+    } else {
+        // Of its own luck, so that all that was drawn before stays as it was.
+        options(
+            &mut scenario,
+            &mut Rng::with_seed(seed ^ 0x00d1_5ea5_ed0f_a9e5),
+        );
     }
     scenario
 }
@@ -68,6 +74,41 @@ fn stays_long(scenario: &mut Scenario, rng: &mut Rng) {
         longest_ms: scenario.mix.longest_ms,
         ..Mix::default()
     };
+}
+
+/// What a route may be told of order, age and memory.
+fn options(scenario: &mut Scenario, rng: &mut Rng) {
+    let ordered = |queue: &QueuePlan| queue.flavour == Flavour::Fifo;
+    let free = !scenario.queues.iter().any(ordered);
+    let route = &mut scenario.route;
+    match rng.u32(0..1_000) {
+        0..150 if free => {
+            route.newest_first = true;
+            route.prefetch = pick(rng, &[5, 20, 100]);
+        }
+        150..350 if free => {
+            route.group_by = true;
+            let groups = rng.u16(1..5);
+            for sending in &mut scenario.sends {
+                sending.group = chance(rng, 850).then(|| rng.u16(0..groups));
+            }
+        }
+        _ => {}
+    }
+    if chance(rng, 100) {
+        scenario.faults.slow_settle = pick(rng, &[50, 300, 1_000]);
+    }
+    if chance(rng, 200) {
+        let graves = scenario.queues.iter().all(|queue| queue.dead_letters);
+        route.max_age_ms = Some(pick(rng, &[1_000, 2_000, 5_000, 20_000, 60_000, 600_000]));
+        route.drops = !graves || chance(rng, 400);
+    }
+    if chance(rng, 200) {
+        route.remembers_s = Some(pick(rng, &[1, 60, 3_600, 86_400]));
+        let often = [0, 0, 20, 200];
+        scenario.faults.store_fails = pick(rng, &often);
+        scenario.faults.store_hangs = pick(rng, &often);
+    }
 }
 
 fn chance(rng: &mut Rng, in_a_thousand: u32) -> bool {
@@ -134,6 +175,12 @@ fn route(rng: &mut Rng) -> RoutePlan {
         most_ms: first_ms.max(pick(rng, &[1_000, 10_000, 60_000])),
         attempts: chance(rng, 500).then(|| rng.u32(1..6)),
         timeout_ms: pick(rng, &[500, 5_000, 30_000, 100_000]),
+        newest_first: false,
+        prefetch: 0,
+        max_age_ms: None,
+        drops: false,
+        group_by: false,
+        remembers_s: None,
     }
 }
 
@@ -216,6 +263,9 @@ fn faults(rng: &mut Rng) -> Faults {
         disorder: often(),
         repeat: often() / 2,
         silent: pick(rng, &[0, 500, 1_000]),
+        slow_settle: 0,
+        store_fails: 0,
+        store_hangs: 0,
     }
 }
 

@@ -38,6 +38,12 @@ pub fn calm(flavour: Flavour) -> Scenario {
             most_ms: 10_000,
             attempts: None,
             timeout_ms: 30_000,
+            newest_first: false,
+            prefetch: 0,
+            max_age_ms: None,
+            drops: false,
+            group_by: false,
+            remembers_s: None,
         },
         processes: 1,
         sends: (0..12)
@@ -228,6 +234,31 @@ fn lesson_12_failed_entries_are_told_again_and_nothing_done_runs_twice() {
         after_ms(60_000, What::Trouble(false)),
     ];
     holds(&scenario, |ended| assert_eq!(count(ended, "attempts"), 12));
+}
+
+#[test]
+fn lesson_13_telling_that_takes_seconds_slows_no_attempt() {
+    let mut scenario = calm(Flavour::Standard);
+    scenario.route.concurrency = 5;
+    let template = scenario.sends[0];
+    scenario.sends = vec![template; 150];
+    scenario.faults.slow_settle = 1_000;
+    scenario.happenings = vec![
+        after_ms(0, What::Trouble(true)),
+        after_ms(60_000, What::Trouble(false)),
+    ];
+    holds(&scenario, |ended| {
+        let mut events = ended.trace.iter();
+        let asked = events.position(|event| event.what == "asks to settle");
+        assert!(asked.is_some(), "nothing is told");
+        let meanwhile = events.take_while(|event| event.what != "deletes");
+        let begun = meanwhile.filter(|event| event.what == "attempts").count();
+        // Five at a time take half a second at most each, and the first call two seconds at least.
+        assert!(
+            begun >= 20,
+            "{begun} attempts while the first call was under way"
+        );
+    });
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use crate::scenario::{QueuePlan, Scenario};
 use crate::world::handler::Actor;
-use crate::world::port::{Port, sleep};
+use crate::world::port::{Port, TAG, sleep};
+use crate::world::records::Store;
 use crate::world::{NONE, Sim};
 use dispatcher::app::Shared;
 use dispatcher::app::build::Built;
@@ -10,10 +11,13 @@ use dispatcher::app::build::plugins::Loaded;
 use dispatcher::app::drain::drain;
 use dispatcher::app::route::{self, Running};
 use dispatcher::clock;
-use dispatcher::config::{Code, Plugin, Retry, Route, WeightedQueue};
+use dispatcher::config::{Code, Plugin, Retry, Route, Shed, Shedding, WeightedQueue};
 use dispatcher::executor::Workers;
+use dispatcher::idempotency::Records;
+use dispatcher::intake::group::GroupBy;
 use dispatcher::queue::name::{Backend, QueueName};
 use dispatcher::queue::{Identity, Queue};
+use dispatcher::scheduler::ready::Sequence;
 use dispatcher::tasks::Task;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
@@ -71,7 +75,7 @@ impl Process {
                 }),
                 timeout: Duration::from_millis(scenario.route.timeout_ms),
             },
-            records: None,
+            records: records(sim, life, &scenario),
         };
         let running = route::start(built, 0, &shared, spawner(sim.clone(), workers.clone()));
         sim.lock().lives[life].room = Some(running.board.lock().room().clone());
@@ -173,6 +177,13 @@ fn spawner(sim: Sim, workers: Arc<Mutex<JoinSet<()>>>) -> Workers {
     }))
 }
 
+/// The one store of all processes, where the route remembers.
+fn records(sim: &Sim, life: usize, scenario: &Scenario) -> Option<Arc<dyn Records>> {
+    scenario.route.remembers_s?;
+    let sim = sim.clone();
+    Some(Arc::new(Store { sim, life }))
+}
+
 fn identity(queue: usize, plan: &QueuePlan) -> Identity {
     let exact = plan.flavour.is_exact();
     Identity {
@@ -217,11 +228,20 @@ fn settings(scenario: &Scenario) -> Route {
         },
         batch_size: plan.batch,
         batch_window: Duration::from_millis(plan.window_ms),
-        prefetch: 0,
-        sequence: dispatcher::scheduler::ready::Sequence::Fifo,
-        group_by: None,
-        shedding: None,
-        idempotency: None,
+        prefetch: plan.prefetch,
+        sequence: match plan.newest_first {
+            true => Sequence::Lifo,
+            false => Sequence::Fifo,
+        },
+        group_by: plan.group_by.then(|| GroupBy::Attribute(TAG.into())),
+        shedding: plan.max_age_ms.map(|age| Shedding {
+            max_age: Duration::from_millis(age),
+            shed: match plan.drops {
+                true => Shed::Drop,
+                false => Shed::DeadLetter,
+            },
+        }),
+        idempotency: plan.remembers_s.map(Duration::from_secs),
         concurrency: plan.concurrency,
         visibility: plan.visibility_s.map(Duration::from_secs),
         poll_for: Duration::from_secs(plan.poll_for_s),

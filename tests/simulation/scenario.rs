@@ -82,6 +82,18 @@ pub struct RoutePlan {
     pub most_ms: u64,
     pub attempts: Option<u32>,
     pub timeout_ms: u64,
+    /// What was sent last starts first.
+    pub newest_first: bool,
+    /// At hand besides what may run.
+    pub prefetch: usize,
+    /// What was sent longer ago is shed.
+    pub max_age_ms: Option<u64>,
+    /// What is shed is deleted; otherwise it is buried.
+    pub drops: bool,
+    /// Messages say which group they belong to where their queue does not.
+    pub group_by: bool,
+    /// What is done is remembered beyond the process for so long.
+    pub remembers_s: Option<u64>,
 }
 
 /// A message that is sent.
@@ -89,6 +101,7 @@ pub struct RoutePlan {
 pub struct Sending {
     pub at_ms: u64,
     pub queue: usize,
+    /// Of its queue or, on a route with `group_by`, perhaps its own; see `is_tag`.
     pub group: Option<u16>,
 }
 
@@ -147,6 +160,12 @@ pub struct Faults {
     pub repeat: u32,
     /// A stale receipt that is accepted without effect, rather than refused.
     pub silent: u32,
+    /// A call that tells outcomes and takes seconds to arrive.
+    pub slow_settle: u32,
+    /// A call of the store of what is done that fails.
+    pub store_fails: u32,
+    /// One that is never answered.
+    pub store_hangs: u32,
 }
 
 /// How often, in a thousand, handlers do other than be done.
@@ -173,6 +192,12 @@ impl Scenario {
     pub fn visibility_s(&self, queue: usize) -> u64 {
         let own = self.queues[queue].visibility_s;
         self.route.visibility_s.unwrap_or(own).max(2)
+    }
+
+    /// Whether a group is told by the message and not by its queue.
+    pub fn is_tag(&self, queue: usize, group: u16) -> bool {
+        let own = self.queues[queue].flavour.orders_groups();
+        self.route.group_by && (!own || group.is_multiple_of(2))
     }
 
     /// Whether nothing at all goes wrong with calls and processes.

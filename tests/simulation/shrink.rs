@@ -84,6 +84,9 @@ fn weight(scenario: &Scenario) -> u64 {
         disorder,
         repeat,
         silent,
+        slow_settle,
+        store_fails,
+        store_hangs,
     } = scenario.faults;
     let faults = [
         lost_request,
@@ -98,6 +101,9 @@ fn weight(scenario: &Scenario) -> u64 {
         disorder,
         repeat,
         silent,
+        slow_settle,
+        store_fails,
+        store_hangs,
     ];
     let Mix {
         retry,
@@ -127,7 +133,16 @@ fn weight(scenario: &Scenario) -> u64 {
         .chain(&mix)
         .filter(|often| **often > 0)
         .count();
-    let settings = scenario.route.batch + scenario.route.concurrency;
+    let route = &scenario.route;
+    let options = [
+        route.newest_first,
+        route.prefetch > 0,
+        route.max_age_ms.is_some(),
+        route.group_by,
+        route.remembers_s.is_some(),
+    ];
+    let options = options.iter().filter(|on| **on).count();
+    let settings = route.batch + route.concurrency + 10 * options;
     (scenario.sends.len() * 10 + scenario.happenings.len() * 20 + some * 5) as u64
         + (scenario.processes * 30 + scenario.queues.len() * 30 + settings) as u64
 }
@@ -160,12 +175,17 @@ fn candidates(from: &Scenario) -> Vec<Scenario> {
             ..Mix::default()
         }
     });
-    for at in 0..12 {
+    for at in 0..15 {
         with(&|one| *fault(&mut one.faults, at) = 0);
     }
     for at in 0..9 {
         with(&|one| *answer(&mut one.mix, at) = 0);
     }
+    with(&|one| one.route.newest_first = false);
+    with(&|one| one.route.prefetch = 0);
+    with(&|one| one.route.max_age_ms = None);
+    with(&|one| one.route.group_by = false);
+    with(&|one| one.route.remembers_s = None);
     with(&|one| one.route.batch = 1);
     with(&|one| one.route.concurrency = 1);
     with(&|one| one.route.concurrency = 2);
@@ -201,8 +221,11 @@ fn fault(faults: &mut Faults, at: usize) -> &mut u32 {
         &mut faults.disorder,
         &mut faults.repeat,
         &mut faults.silent,
+        &mut faults.slow_settle,
+        &mut faults.store_fails,
+        &mut faults.store_hangs,
     ];
-    all.into_iter().nth(at).expect("there are twelve")
+    all.into_iter().nth(at).expect("there are fifteen")
 }
 
 fn answer(mix: &mut Mix, at: usize) -> &mut u32 {

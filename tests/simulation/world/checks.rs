@@ -7,6 +7,9 @@ use std::time::Duration;
 /// An outcome that was not taken is told again within this, if its lease lasts so long.
 const TRIES_AGAIN_WITHIN: Duration = Duration::from_secs(6);
 
+/// Before that a store may be waited for so long.
+const STORE_TAKES: Duration = Duration::from_secs(2);
+
 /// Timers may be so late.
 const SLACK: Duration = Duration::from_millis(2);
 
@@ -18,7 +21,13 @@ impl World {
         };
         let one = &self.deliveries[before];
         let Life { dead, stopping, .. } = self.lives[one.life];
-        let given_up = |at: Moment| one.leased.since(at) > TRIES_AGAIN_WITHIN && one.leased <= now;
+        let store = self
+            .scenario
+            .route
+            .remembers_s
+            .map_or(Duration::ZERO, |_| STORE_TAKES);
+        let again = TRIES_AGAIN_WITHIN + store;
+        let given_up = |at: Moment| one.leased.since(at) > again && one.leased <= now;
         if one.unheard.is_some_and(given_up) && !dead && !stopping && self.is_honest(before) {
             self.fails(
                 "gave-up-telling",
@@ -132,7 +141,7 @@ impl World {
             let why = format!("message {at} of queue {}: {one:?}", one.queue);
             match one.gone {
                 None => self.fails("not-at-rest", why),
-                Some(Gone::Deleted(_)) if !one.done && one.buried.is_none() => {
+                Some(Gone::Deleted(_)) if !one.done && !one.shed && one.buried.is_none() => {
                     self.fails("lost", why);
                 }
                 Some(Gone::Redriven) if self.scenario.queues[one.queue].redrive.is_none() => {

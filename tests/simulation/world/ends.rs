@@ -26,9 +26,7 @@ impl World {
                 *one = Said::Fenced;
             }
         }
-        if self.is_ordered(queue) {
-            self.in_group_order(&deliveries, &mut said);
-        }
+        self.in_group_order(&deliveries, &mut said);
         self.note_with(
             "ends",
             life,
@@ -51,7 +49,7 @@ impl World {
 
     /// The first of a group that is not done speaks for all behind it.
     fn in_group_order(&self, deliveries: &[usize], said: &mut [Said]) {
-        let group = |one: usize| self.messages[self.deliveries[one].message].group;
+        let group = |one: usize| self.group_of(self.deliveries[one].message);
         for at in 0..said.len() {
             let speaks = match said[at] {
                 Said::Done => continue,
@@ -102,6 +100,9 @@ impl World {
         if late && current && self.messages[one.message].gone.is_none() {
             self.fails("settled-without-lease", words.clone());
         }
+        if matches!(outcome, Outcome::Release(_)) && one.extending > 0 {
+            self.fails("released-while-extending", words.clone());
+        }
         let first = one.told.is_none();
         self.deliveries[delivery].unheard = None;
         self.deliveries[delivery].told = Some(text);
@@ -114,7 +115,14 @@ impl World {
             return;
         }
         let said = said.flatten();
-        if let Err(rule) = self.judge(life, delivery, said.as_ref(), outcome) {
+        let words_of_trial = said.as_ref().map(|(_, said)| said);
+        let shed = self.judge_shed(life, delivery, words_of_trial, outcome);
+        if shed == Some(Ok(())) {
+            self.sheds(life, delivery, outcome);
+        }
+        self.check_recorded(life, delivery, words_of_trial, outcome);
+        let judged = shed.unwrap_or_else(|| self.judge(life, delivery, said.as_ref(), outcome));
+        if let Err(rule) = judged {
             self.fails(rule, format!("{words}, of {said:?}"));
         }
         let given_back = *outcome == Outcome::Release(Duration::ZERO)
@@ -192,9 +200,10 @@ impl World {
     fn is_behind_an_open_one(&self, message: usize) -> bool {
         let own = &self.messages[message];
         let same = |other: &&Stored| {
-            other.queue == own.queue && other.group.is_some() && other.group == own.group
+            let of = (other.group, other.tag);
+            other.queue == own.queue && of == (own.group, own.tag)
         };
         let open = |other: &Stored| !other.done && other.gone.is_none() && other.buried.is_none();
-        self.is_ordered(own.queue) && self.messages[..message].iter().filter(same).any(open)
+        self.group_of(message).is_some() && self.messages[..message].iter().filter(same).any(open)
     }
 }

@@ -15,6 +15,14 @@ pub struct Event {
     pub note: String,
 }
 
+/// Calls, by kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Calls {
+    pub receive: u64,
+    pub extend: u64,
+    pub settle: u64,
+}
+
 /// A rule that did not hold.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Broken {

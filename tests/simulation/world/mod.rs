@@ -1,6 +1,7 @@
 //! The world around the program: what the queues hold, what was handed out, what handlers do, what
 //! was seen to happen. One lock; no rule of the program lives here but in `checks`.
 
+pub mod ages;
 pub mod checks;
 pub mod ends;
 pub mod events;
@@ -8,17 +9,20 @@ pub mod handler;
 pub mod network;
 pub mod port;
 pub mod receives;
+pub mod records;
 pub mod server;
 pub mod starts;
+pub mod turns;
 pub mod views;
 
 use crate::circumstances::Met;
 use crate::scenario::{Flavour, Scenario};
-use dispatcher::clock::{self, Moment};
+use dispatcher::clock::{self, Moment, Timestamp};
 use dispatcher::scheduler::room::Room;
-pub use events::{Broken, Event};
+pub use events::{Broken, Calls, Event};
 use fastrand::Rng;
 use receives::Told;
+use records::Arriving;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -67,6 +71,8 @@ pub struct World {
     pub ids: u64,
     /// What receives with an id have brought.
     pub told: BTreeMap<u64, Told>,
+    /// What the store knows as done, and until when: it outlives every process.
+    pub records: BTreeMap<usize, Timestamp>,
     pub trace: Vec<Event>,
     pub broken: Vec<Broken>,
     /// One per queue: it may hold something that it did not.
@@ -78,19 +84,15 @@ pub struct World {
     pub met: BTreeSet<Met>,
 }
 
-/// Calls, by kind.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Calls {
-    pub receive: u64,
-    pub extend: u64,
-    pub settle: u64,
-}
-
 /// A message at its queue.
 #[derive(Debug, Clone)]
 pub struct Stored {
     pub queue: usize,
+    /// Of its queue.
     pub group: Option<u16>,
+    /// In itself, for routes with `group_by`.
+    pub tag: Option<u16>,
+    pub sent: Timestamp,
     pub visible: Moment,
     /// The newest delivery, whose receipt counts.
     pub latest: Option<usize>,
@@ -100,6 +102,8 @@ pub struct Stored {
     pub buried: Option<String>,
     /// An attempt was done with it.
     pub done: bool,
+    /// A queue was told to delete it since it was too old.
+    pub shed: bool,
     /// Attempts begun.
     pub tries: u32,
 }
@@ -135,6 +139,10 @@ pub struct Delivery {
     pub misled: bool,
     /// When the answer reached the process.
     pub reached: Option<Moment>,
+    /// From then on it is too old to be started.
+    pub expires: Moment,
+    /// The store said that it was done.
+    pub known: bool,
     /// In order; the last speaks.
     pub tried: Vec<Trial>,
     /// What the queue was told.
@@ -142,6 +150,8 @@ pub struct Delivery {
     /// What came of it last.
     pub confirmed: bool,
     pub extensions: u32,
+    /// Calls under way that extend it, as the process knows.
+    pub extending: u32,
     /// Since when the process knows that its last word did not take effect, and may try again.
     pub unheard: Option<Moment>,
     /// An extension was refused for good.
@@ -151,6 +161,7 @@ pub struct Delivery {
 /// One attempt at a delivery.
 #[derive(Debug, Clone)]
 pub struct Trial {
+    pub began: Moment,
     pub ended: Option<(Moment, Said)>,
 }
 
@@ -207,6 +218,14 @@ pub struct Life {
     pub buried: BTreeSet<usize>,
     /// Tokens left of each queue's rate, and since when.
     pub tokens: Vec<(f64, Moment)>,
+    /// What it had deleted since it was too old.
+    pub shed: BTreeSet<usize>,
+    /// When each queue said that it held nothing more.
+    pub drained: Vec<Vec<Moment>>,
+    /// What was received and is being looked up.
+    pub arriving: Option<Arriving>,
+    /// The store has failed it.
+    pub unremembered: bool,
     /// An entry of a settlement failed once: retries are held beyond the room.
     pub retried: bool,
 }
@@ -242,6 +261,7 @@ impl World {
             suspects: Vec::new(),
             ids: 0,
             told: BTreeMap::new(),
+            records: BTreeMap::new(),
             trace: Vec::new(),
             broken: Vec::new(),
             bells: (0..queues).map(|_| Arc::default()).collect(),
@@ -274,6 +294,10 @@ impl World {
             asked: BTreeMap::new(),
             buried: BTreeSet::new(),
             tokens: vec![(f64::MAX, now); queues],
+            shed: BTreeSet::new(),
+            drained: vec![Vec::new(); queues],
+            arriving: None,
+            unremembered: false,
             retried: false,
         });
         let life = self.lives.len() - 1;

@@ -1,6 +1,6 @@
 //! What befalls a call on its way: how long it takes, whether it arrives, whether it is answered.
 
-use super::World;
+use super::{Sim, World};
 use crate::circumstances::Met;
 use std::time::Duration;
 
@@ -16,7 +16,41 @@ pub struct Passage {
     pub repeated: bool,
 }
 
+/// A call that extends these, for as long as the process waits for its answer.
+pub struct Extending {
+    sim: Sim,
+    deliveries: Vec<usize>,
+}
+
+impl Extending {
+    pub fn of(sim: &Sim, deliveries: &[usize]) -> Self {
+        let mut world = sim.lock();
+        for &one in deliveries {
+            world.deliveries[one].extending += 1;
+        }
+        let (sim, deliveries) = (sim.clone(), deliveries.to_vec());
+        Self { sim, deliveries }
+    }
+}
+
+impl Drop for Extending {
+    fn drop(&mut self) {
+        let mut world = self.sim.lock();
+        for &one in &self.deliveries {
+            world.deliveries[one].extending -= 1;
+        }
+    }
+}
+
 impl World {
+    /// What is told takes seconds to arrive, now and then.
+    pub fn slows(&mut self, passage: &mut Passage) {
+        let often = self.scenario.faults.slow_settle;
+        if self.roll(often, Met::SlowSettle) {
+            passage.to = self.between(Duration::from_secs(2), Duration::from_secs(8));
+        }
+    }
+
     pub fn passage(&mut self, queue: usize) -> Passage {
         let ms = Duration::from_millis;
         let far = self.flavour(queue).is_far();

@@ -1,13 +1,13 @@
 //! The world's queues as the program sees them: its port, with a network between. Decides which
 //! calls are lost, late or refused, and nothing about their effect.
 
-use super::network::Passage;
+use super::network::{Extending, Passage};
 use super::receives::Want;
 use super::{NONE, Sim, World};
 use crate::circumstances::Met;
 use crate::scenario::Flavour;
 use dispatcher::clock;
-use dispatcher::message::{Message, Outcome, Outgoing, Receipt};
+use dispatcher::message::{Attribute, Message, Outcome, Outgoing, Receipt};
 use dispatcher::queue::sqs::attempts::Lost;
 use dispatcher::queue::{Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble};
 use std::future::Future;
@@ -19,6 +19,9 @@ use tokio_util::sync::CancellationToken;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How much longer than their wait polls are waited for.
 const POLL_PATIENCE: Duration = Duration::from_secs(40);
+
+/// The attribute in which a message says its group.
+pub const TAG: &str = "customer";
 
 /// One queue as one process has opened it.
 pub struct Port {
@@ -117,6 +120,9 @@ impl Port {
     fn message(&self, world: &World, delivery: usize) -> Message {
         let one = &world.deliveries[delivery];
         let stored = &world.messages[one.message];
+        let tag = stored
+            .tag
+            .map(|tag| Attribute::text(TAG, format!("t{tag}")));
         Message {
             id: format!("m{}", one.message),
             queue: self.identity.name.clone(),
@@ -124,11 +130,11 @@ impl Port {
             source: self.identity.source.clone(),
             receipt: Receipt(delivery.to_string()),
             receive_count: one.count,
-            sent_at: None,
+            sent_at: Some(stored.sent),
             first_received_at: None,
             group: stored.group.map(|group| group.to_string()),
             system_attributes: Vec::new(),
-            attributes: Vec::new(),
+            attributes: tag.into_iter().collect(),
             body_md5: None,
             attributes_md5: None,
         }
@@ -258,10 +264,12 @@ impl Queue for Port {
             max: attempt.as_ref().map_or(ask.max, |one| one.max),
             visibility: ask.visibility,
             attempt: id,
+            newest_first: ask.newest_first,
             samples: !flavour.is_exact() && ask.wait.is_zero(),
         };
         self.sim.lock().asks(self.life, self.queue, id);
         let waited_for = Waited(Some(self));
+        let called = clock::now();
         let hurry = flavour.is_exact().then(|| hurry.clone());
         let answer = self.ask(passage, want, ask.wait, hurry).await;
         waited_for.to_its_end();
@@ -280,7 +288,14 @@ impl Queue for Port {
         let looked = flavour.is_exact() || !ask.wait.is_zero();
         let news = attempt.is_none_or(|one| one.is_news());
         let drained = news && looked && taken.len() < want.max;
-        world.reached(self.life, self.queue, &taken, drained, &ask);
+        let late = clock::now().since(called + ask.wait) > ask.visibility / 4;
+        if late && flavour.is_far() {
+            // When it was handed out cannot be told.
+            taken
+                .iter()
+                .for_each(|&one| world.deliveries[one].misled = true);
+        }
+        world.answered(self.life, self.queue, &taken, drained, &ask);
         let handed = taken.first().map(|&one| world.deliveries[one].handed);
         let messages = taken.iter().map(|&one| self.message(&world, one));
         Ok(Received {
@@ -307,6 +322,7 @@ impl Queue for Port {
             }
         }
         let asked: Vec<usize> = items.iter().map(|item| item.0).collect();
+        let _under_way = Extending::of(&self.sim, &asked);
         let answers = self
             .entries(passage, items, |world, (one, time)| {
                 let often = world.scenario.faults.refused_extension;
@@ -328,12 +344,13 @@ impl Queue for Port {
             .iter()
             .map(|(message, outcome)| (delivery(&message.receipt), outcome.clone()))
             .collect();
-        let passage = self
+        let mut passage = self
             .begin("asks to settle", items.iter().map(|item| item.0).collect())
             .await;
         {
             let mut world = self.sim.lock();
             world.calls.settle += 1;
+            world.slows(&mut passage);
             world.check_told_together(self.life, self.queue, &items);
         }
         let told: Vec<usize> = items.iter().map(|item| item.0).collect();

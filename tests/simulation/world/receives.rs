@@ -22,6 +22,8 @@ pub struct Want {
     pub visibility: Duration,
     /// The id of the receive, where it has one.
     pub attempt: Option<u64>,
+    /// What was sent last is wanted first, which the embedded queue can do.
+    pub newest_first: bool,
     /// A short poll of SQS, which looks at some of the servers.
     pub samples: bool,
 }
@@ -130,6 +132,9 @@ impl World {
         });
         if flavour == Flavour::Local {
             here.sort_by_key(|&at| self.messages[at].visible);
+            if want.newest_first {
+                here.sort_by_key(|&at| std::cmp::Reverse(self.messages[at].sent));
+            }
         }
         here.truncate(free);
         here
@@ -220,10 +225,13 @@ impl World {
             count: stored.receives,
             misled: false,
             reached: None,
+            expires: Moment::from_boot(Duration::MAX),
+            known: false,
             tried: Vec::new(),
             told: None,
             confirmed: false,
             extensions: 0,
+            extending: 0,
             unheard: None,
             refused: false,
         };

@@ -17,15 +17,19 @@ impl World {
     /// A message is sent.
     pub fn send(&mut self, queue: usize, group: Option<u16>) {
         let now = clock::now();
+        let is_tag = |group: &u16| self.scenario.is_tag(queue, *group);
         self.messages.push(Stored {
             queue,
-            group,
+            group: group.filter(|group| !is_tag(group)),
+            tag: group.filter(is_tag),
+            sent: clock::today(),
             visible: now,
             latest: None,
             receives: 0,
             gone: None,
             buried: None,
             done: false,
+            shed: false,
             tries: 0,
         });
         self.note("sent", NONE, queue, vec![self.messages.len() - 1]);

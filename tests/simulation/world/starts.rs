@@ -35,11 +35,16 @@ impl World {
                 self.check_strict(life, above, deliveries, now);
             }
         }
-        self.check_arrival(life, queue, deliveries, now);
+        self.check_turns(life, queue, deliveries, lost, now);
+        match self.scenario.route.newest_first {
+            true => self.check_newest(life, queue, deliveries, now),
+            false => self.check_arrival(life, queue, deliveries, now),
+        }
         for &one in deliveries {
             let message = self.deliveries[one].message;
             self.messages[message].tries += 1;
-            self.deliveries[one].tried.push(Trial { ended: None });
+            let (began, ended) = (now, None);
+            self.deliveries[one].tried.push(Trial { began, ended });
         }
         self.attempted += 1;
         let live = Live {
@@ -81,6 +86,10 @@ impl World {
         }
         if self.is_honest(delivery) && now >= self.deliveries[delivery].until && !lost {
             self.fails("attempted-without-lease", words.clone());
+        }
+        self.check_age(life, delivery, now);
+        if self.deliveries[delivery].known {
+            self.fails("done-again-by-another", words.clone());
         }
         let done = self.lives[life].done.get(&message).copied();
         if let (Some(done), Some(reached)) = (done, reached)
@@ -124,6 +133,7 @@ impl World {
                 .filter(|&other| {
                     let stored = &self.messages[other];
                     let over = stored.gone.is_some() || stored.done || stored.buried.is_some();
+                    let over = over || self.is_too_old(other, now);
                     !over && !with.contains(&other)
                 })
                 .collect();
@@ -158,7 +168,8 @@ impl World {
         if view.since < now && (view.may_hold || held_it) {
             self.fails("strict-holds", format!("{words}, which may hold something"));
         }
-        let window = self.scenario.route.window_ms > 0 || self.is_ordered(above);
+        let route = &self.scenario.route;
+        let window = route.window_ms > 0 || self.is_ordered(above) || route.group_by;
         for at in 0..self.open.len() {
             let number = self.open[at];
             let one = &self.deliveries[number];
@@ -166,7 +177,8 @@ impl World {
             let Some(reached) = one.reached.filter(|&at| of && at < now) else {
                 continue;
             };
-            if one.told.is_some() || !self.is_kept(number, now) || !self.is_honest(number) {
+            let ends = one.told.is_some() || one.known || one.expires <= now;
+            if ends || !self.is_kept(number, now) || !self.is_honest(number) {
                 continue;
             }
             let settled_otherwise = self.lives[life]
@@ -180,6 +192,7 @@ impl World {
                 }
                 Some(Trial {
                     ended: Some((at, Said::Kept)),
+                    ..
                 }) if *at < now => {
                     let why = format!("{words}, of which message {} is held", one.message);
                     self.fails("strict-held", why);
@@ -196,7 +209,7 @@ impl World {
         }
         let grouped = |world: &Self, one: usize| {
             let message = world.deliveries[one].message;
-            world.is_ordered(queue) && world.messages[message].group.is_some()
+            world.group_of(message).is_some()
         };
         let came = |&one: &usize| {
             let fresh = self.deliveries[one].tried.is_empty() && !grouped(self, one);

@@ -2,11 +2,14 @@
 //! deliveries it must take for its own.
 
 use super::{Life, Said, Trial, World};
-use dispatcher::clock::{self, Moment};
+use dispatcher::clock::{self, Moment, Timestamp};
 use std::time::Duration;
 
 /// An id whose answer was lost is to be used again within this.
 const USES_IDS: Duration = Duration::from_secs(270);
+
+/// So many wait for their group besides, at least.
+const LEAST_ASIDE: usize = 100;
 
 /// A receive that was asked for under an id.
 #[derive(Debug, Clone, Copy)]
@@ -81,10 +84,17 @@ impl World {
         let now = clock::now();
         self.note("receives", life, queue, self.messages_of(taken));
         let flavour = self.flavour(queue);
+        let (age, today) = (self.scenario.route.max_age_ms, clock::today());
+        let expires = |sent: Timestamp| {
+            let left = age.map(|age| (sent + Duration::from_millis(age)).since(today));
+            left.map_or(Moment::from_boot(Duration::MAX), |left| now + left)
+        };
         for &one in taken {
             let delivery = &mut self.deliveries[one];
             delivery.reached = Some(now);
+            delivery.expires = expires(self.messages[delivery.message].sent);
             delivery.misled |= flavour.is_far() && now.since(delivery.renewed) > ask.visibility / 4;
+            self.note_waiting(life, one, now);
         }
         // What is told again says nothing of what else there is by now.
         let again = taken.iter().any(|&one| self.deliveries[one].again);
@@ -96,9 +106,15 @@ impl World {
         view.failures = 0;
         view.may_hold = !proven;
         view.since = now;
+        if drained {
+            self.lives[life].drained[queue].push(now);
+        }
         let room = self.lives[life].room.clone();
         let plan = &self.scenario.route;
-        let most = plan.concurrency * plan.batch + 2 * self.scenario.queues.len();
+        let mut most = plan.concurrency * plan.batch + 2 * self.scenario.queues.len();
+        if plan.group_by {
+            most += (plan.concurrency * plan.batch).max(LEAST_ASIDE);
+        }
         let Some(room) = room.filter(|_| !self.lives[life].retried) else {
             return;
         };
@@ -162,6 +178,7 @@ impl World {
     pub fn is_needless(&self, life: usize, delivery: usize) -> bool {
         let one = &self.deliveries[delivery];
         let done = self.lives[life].done.get(&one.message);
-        done.is_some_and(|&done| Some(done) < one.reached) || self.is_exhausted(life, delivery)
+        let done = one.known || done.is_some_and(|&done| Some(done) < one.reached);
+        done || one.expires <= clock::now() || self.is_exhausted(life, delivery)
     }
 }

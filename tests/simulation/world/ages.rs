@@ -1,0 +1,114 @@
+//! What must hold of a message's age: the newest first where the route says so, nothing too old
+//! started, nothing shed before its time.
+
+use super::{Said, World};
+use crate::circumstances::Met;
+use dispatcher::clock::{self, Moment};
+use dispatcher::message::Outcome;
+use std::time::Duration;
+
+/// How the reason of a dead letter begins that was shed.
+const OLDER: &str = "older than ";
+
+impl World {
+    /// Of what waited at hand and could start, the one that was sent last starts first.
+    pub fn check_newest(&mut self, life: usize, queue: usize, starting: &[usize], now: Moment) {
+        let sent = |one: usize| self.messages[self.deliveries[one].message].sent;
+        let alone = |one: usize| self.group_of(self.deliveries[one].message).is_none();
+        let ages = starting.iter().filter(|&&one| alone(one));
+        let Some(oldest) = ages.map(|&one| sent(one)).min() else {
+            return;
+        };
+        let waits = |one: usize| {
+            let delivery = &self.deliveries[one];
+            delivery.life == life
+                && self.queue_of(one) == queue
+                && delivery.reached.is_some_and(|at| at < now)
+                && delivery.tried.is_empty()
+                && !starting.contains(&one)
+                && alone(one)
+                && self.is_surely_held(one, now)
+                && !self.is_needless(life, one)
+        };
+        let waiting: Vec<usize> = self.open.iter().copied().filter(|&at| waits(at)).collect();
+        let first = waiting.iter().any(|&one| sent(one) < oldest);
+        let passed = waiting.iter().find(|&&one| sent(one) > oldest).copied();
+        if first {
+            self.met.insert(Met::NewestFirst);
+        }
+        if let Some(one) = passed.filter(|_| !self.lives[life].stopping) {
+            let why = format!("message {} waits", self.deliveries[one].message);
+            self.fails("newest-first", why);
+        }
+    }
+
+    /// An attempt begins on a delivery.
+    pub fn check_age(&mut self, life: usize, delivery: usize, now: Moment) {
+        let one = &self.deliveries[delivery];
+        let (message, old) = (one.message, one.expires <= now);
+        if old {
+            let why = format!("message {message}, delivery {delivery}");
+            self.fails("started-too-old", why);
+        }
+        if self.lives[life].shed.contains(&message) {
+            let why = format!("message {message} runs after it was dropped");
+            self.fails("shed-two-ways", why);
+        }
+    }
+
+    /// Whether a message is too old for whoever has it or would receive it now.
+    pub fn is_too_old(&self, message: usize, now: Moment) -> bool {
+        let Some(age) = self.scenario.route.max_age_ms else {
+            return false;
+        };
+        let stored = &self.messages[message];
+        let here = stored.latest.map(|latest| &self.deliveries[latest]);
+        let by_date = stored.sent + Duration::from_millis(age) <= clock::today();
+        by_date || here.is_some_and(|here| here.expires <= now)
+    }
+
+    /// Whether an outcome sheds a message, and if so, whether it may.
+    pub fn judge_shed(
+        &self,
+        life: usize,
+        delivery: usize,
+        said: Option<&Said>,
+        outcome: &Outcome,
+    ) -> Option<Result<(), &'static str>> {
+        let one = &self.deliveries[delivery];
+        let plan = &self.scenario.route;
+        plan.max_age_ms?;
+        let drops = *outcome == Outcome::Delete;
+        let sheds = match outcome {
+            Outcome::Delete => !self.messages[one.message].done,
+            Outcome::DeadLetter(why) => why.starts_with(OLDER),
+            Outcome::Release(_) => false,
+        };
+        let again = self.lives[life].shed.contains(&one.message);
+        sheds.then(|| {
+            if drops != plan.drops {
+                Err("shed-two-ways")
+            } else if !matches!(said, None | Some(Said::Kept)) {
+                Err("shed-after-an-attempt")
+            } else if clock::now() < one.expires && !again {
+                Err("shed-early")
+            } else {
+                Ok(())
+            }
+        })
+    }
+
+    /// A message is shed, as it may be.
+    pub fn sheds(&mut self, life: usize, delivery: usize, outcome: &Outcome) {
+        let message = self.deliveries[delivery].message;
+        let held = !self.deliveries[delivery].tried.is_empty();
+        self.met.insert(match held {
+            true => Met::ShedWhileHeld,
+            false => Met::Shed,
+        });
+        if *outcome == Outcome::Delete {
+            self.messages[message].shed = true;
+            self.lives[life].shed.insert(message);
+        }
+    }
+}
