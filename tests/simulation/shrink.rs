@@ -69,8 +69,8 @@ fn applies(scenario: &Scenario) -> bool {
     !scenario.sends.is_empty() && !scenario.queues.is_empty()
 }
 
-/// What a reader has to take in.
-fn weight(scenario: &Scenario) -> u64 {
+/// How often each fault happens.
+fn chances(faults: &Faults) -> [u32; 15] {
     let Faults {
         lost_request,
         lost_answer,
@@ -87,8 +87,8 @@ fn weight(scenario: &Scenario) -> u64 {
         slow_settle,
         store_fails,
         store_hangs,
-    } = scenario.faults;
-    let faults = [
+    } = *faults;
+    [
         lost_request,
         lost_answer,
         hang,
@@ -104,7 +104,12 @@ fn weight(scenario: &Scenario) -> u64 {
         slow_settle,
         store_fails,
         store_hangs,
-    ];
+    ]
+}
+
+/// What a reader has to take in.
+fn weight(scenario: &Scenario) -> u64 {
+    let faults = chances(&scenario.faults);
     let Mix {
         retry,
         retry_after,

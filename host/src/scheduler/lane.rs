@@ -19,6 +19,8 @@ const PARKED: usize = 2;
 const FORGIVEN: u32 = 2;
 /// The shortest rest after an empty poll that did not wait: asking again at once would spin.
 const SHORTEST_REST: Duration = Duration::from_millis(100);
+/// Polls of one queue under way at once, at most: a bound on calls, not a limit in practice.
+const MOST_POLLS: usize = 16;
 /// How often a queue with a rate is looked at, at most.
 const REFILL: Duration = Duration::from_millis(10);
 
@@ -73,6 +75,8 @@ pub(super) struct Lane<J> {
     pub knowledge: Knowledge,
     /// Under way.
     pub polls: usize,
+    /// How many may be, as far as the answers tell.
+    abreast: usize,
     /// What they asked for with room reserved.
     pub reserved: usize,
     /// No poll before this.
@@ -98,6 +102,7 @@ impl<J: Waiting> Lane<J> {
             rules,
             knowledge: Knowledge::Unknown,
             polls: 0,
+            abreast: 1,
             reserved: 0,
             rest_until: Moment::default(),
             started: 0,
@@ -330,6 +335,26 @@ impl<J: Waiting> Lane<J> {
             let spins = self.rules.poll_for.is_zero();
             let least = if spins { SHORTEST_REST } else { Duration::ZERO };
             self.rest_until = now + self.rules.sleep.max(least);
+        }
+    }
+
+    /// How many polls may be under way. Where groups are kept in order here it is one: the answers
+    /// of several overtake each other, which would turn around the order of sending.
+    pub fn most_polls(&self) -> usize {
+        match self.turns {
+            Some(_) => 1,
+            None => self.abreast,
+        }
+    }
+
+    /// An answer to a call for `asked` messages brought so many: well filled ones call for more
+    /// calls side by side, thin ones for fewer, since those would share what comes. A thin answer
+    /// of a short poll says nothing: it has not looked everywhere.
+    pub fn pace_polls(&mut self, asked: usize, brought: usize, waited: Duration) {
+        if brought * 2 >= asked {
+            self.abreast = (self.abreast + 1).min(MOST_POLLS);
+        } else if brought == 0 || waited >= self.rules.proof_wait {
+            self.abreast = (self.abreast / 2).max(1);
         }
     }
 

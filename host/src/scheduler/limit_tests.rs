@@ -291,3 +291,29 @@ fn lesson_15_a_queue_that_brought_only_what_need_not_run_may_hold_more() {
     }
     assert!(start(&mut scheduler, at(10)).is_empty());
 }
+
+/// How many polls are under way once this many answers in a row have brought so many messages, all
+/// of which are over by then.
+fn polls_after(answers: usize, brought: usize) -> usize {
+    let mut scheduler = scheduler(1, 1_000, 1, LaneLimits::default());
+    let mut polls = Vec::new();
+    for round in 0..answers {
+        polls.extend(scheduler.plan(at(round as u64)));
+        let mut poll: Poll = polls.remove(0);
+        let jobs: Vec<Job> = (0..brought.min(poll.max))
+            .map(|_| Job { _seat: poll.seat() })
+            .collect();
+        scheduler.answered(poll, jobs, false, at(round as u64));
+        for started in start(&mut scheduler, at(round as u64)) {
+            end(&mut scheduler, started, Showed::Open, at(round as u64 + 1));
+        }
+    }
+    polls.extend(scheduler.plan(at(answers as u64)));
+    polls.len()
+}
+
+#[test]
+fn lesson_16_calls_that_would_share_what_comes_are_not_made_side_by_side() {
+    assert_eq!(polls_after(50, 10), 16, "there is a backlog");
+    assert_eq!(polls_after(50, 2), 1, "the workers keep up");
+}

@@ -198,6 +198,7 @@ impl<J: Waiting> Scheduler<J> {
         if poll.parked {
             self.order.charge(poll.lane, jobs.len());
         } else {
+            lane.pace_polls(poll.max, poll.brought, poll.wait);
             lane.reserved -= poll.max;
             self.order
                 .refund(poll.lane, poll.max.saturating_sub(jobs.len()));

@@ -1,22 +1,10 @@
 //! When each queue is asked, and for how many.
 
-use super::lane::{Knowledge, Lane};
+use super::lane::Knowledge;
 use super::ready::Waiting;
 use super::{Poll, Scheduler};
 use crate::clock::Moment;
 use std::time::Duration;
-
-/// Polls of one queue under way at once, at most: a bound on calls, not a limit in practice.
-const MOST_POLLS: usize = 16;
-
-/// How many polls of one queue may be under way. The answers of several overtake each other, which
-/// would turn around the order of sending.
-fn most_polls<J>(lane: &Lane<J>) -> usize {
-    match lane.turns {
-        Some(_) => 1,
-        None => MOST_POLLS,
-    }
-}
 
 impl<J: Waiting> Scheduler<J> {
     /// The polls to be started now.
@@ -77,7 +65,7 @@ impl<J: Waiting> Scheduler<J> {
         let contended = self.contended(index);
         let lane = &self.lanes[index];
         let appetite = lane.appetite(now);
-        if lane.polls >= most_polls(lane) || appetite == 0 {
+        if lane.polls >= lane.most_polls() || appetite == 0 {
             return None;
         }
         let full = lane.rules.batch.min(self.room.capacity()).min(appetite);
