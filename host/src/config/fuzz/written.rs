@@ -1,7 +1,8 @@
 //! Settings written out as a file that says everything and leaves nothing to defaults.
 
-use crate::config::{Code, MetricsSink, Plugin, Route, Settings, WeightedQueue};
+use crate::config::{Code, MetricsSink, Plugin, Route, Settings, Shed, Shedding, WeightedQueue};
 use crate::queue::name::Backend;
+use crate::scheduler::ready::Sequence;
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
@@ -108,6 +109,23 @@ fn route(out: &mut Lines, at: usize, route: &Route) {
     out.text("batch-size", &route.batch_size.to_string());
     out.time("batch-window", route.batch_window);
     out.text("concurrency", &route.concurrency.to_string());
+    out.text("prefetch", &route.prefetch.to_string());
+    out.text(
+        "order",
+        match route.sequence {
+            Sequence::Fifo => "fifo",
+            Sequence::Lifo => "lifo",
+        },
+    );
+    out.option("group-by", route.group_by.as_ref());
+    if let Some(Shedding { max_age, shed }) = route.shedding {
+        out.time("max-age", max_age);
+        let dropped = shed == Shed::Drop;
+        out.text("shed", if dropped { "drop" } else { "dead-letter" });
+    }
+    if let Some(idempotency) = route.idempotency {
+        out.time("idempotency", idempotency);
+    }
     if let Some(visibility) = route.visibility {
         out.time("visibility", visibility);
     }
