@@ -122,6 +122,17 @@ impl World {
         Ahead::Open
     }
 
+    /// Whether a message of a group came again while the process held an earlier delivery of it,
+    /// whose lease was lost: what follows that failure is given back, itself included.
+    pub fn came_beside_itself(&self, delivery: usize) -> bool {
+        let one = &self.deliveries[delivery];
+        let before = self.deliveries[..delivery].iter().filter(|other| {
+            let same = other.message == one.message && other.life == one.life;
+            same && !other.tried.is_empty()
+        });
+        self.tag_of(one.message).is_some() && before.count() > 0
+    }
+
     /// Something arrives: whether it has to wait for one that failed.
     pub fn note_waiting(&mut self, life: usize, delivery: usize, now: Moment) {
         let message = self.deliveries[delivery].message;
