@@ -2,7 +2,7 @@
 
 use crate::lessons::calm;
 use crate::run::Ended;
-use crate::scenario::{Flavour, Mix, Scenario, Sending};
+use crate::scenario::{Flavour, Happening, Mix, Scenario, Sending, What};
 use crate::shrink::outcome;
 use crate::world::Event;
 
@@ -64,5 +64,30 @@ fn lesson_16_a_message_costs_few_calls_at_load() {
                 ended.calls
             );
         }
+    }
+}
+
+/// What a poll brings after the halt and must be given back waits for the other polls of the stop;
+/// workers that could not run anything were hired for it all the time.
+#[test]
+fn a_stop_that_waits_for_its_last_poll_does_not_spin() {
+    let mut scenario = calm(Flavour::Standard);
+    scenario.route.concurrency = 50;
+    scenario.route.attempts = Some(1);
+    scenario.faults.lost_request = 300;
+    let happening = |after_ms, what| Happening {
+        after_ms,
+        after_events: 0,
+        what,
+    };
+    scenario.happenings = vec![
+        happening(0, What::Trouble(true)),
+        happening(15, What::Stop(0, 0)),
+        happening(100_000, What::Trouble(false)),
+    ];
+    for seed in 0..30 {
+        scenario.seed = seed;
+        let ended = outcome(&scenario).expect("no panic");
+        assert!(ended.broken.is_empty(), "seed {seed}: {:?}", ended.broken);
     }
 }

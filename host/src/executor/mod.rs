@@ -81,7 +81,12 @@ impl Executor {
         let now = clock::now();
         let (expired, hired) = {
             let mut scheduler = self.board.lock();
-            (scheduler.expired(now), scheduler.hire(now))
+            // After the halt a worker starts nothing; its end would only ask for another.
+            let hired = match self.halt.is_cancelled() {
+                true => 0,
+                false => scheduler.hire(now),
+            };
+            (scheduler.expired(now), hired)
         };
         self.shed(expired);
         for _ in 0..hired {

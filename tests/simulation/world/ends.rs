@@ -187,7 +187,8 @@ impl World {
             }
             (Outcome::DeadLetter(_), Some(Said::Behind)) => Err("buried-untried"),
             (Outcome::Release(after), None) => {
-                let may = stopping || self.is_ordered(stored.queue);
+                let ordered = self.is_ordered(stored.queue);
+                let may = stopping || ordered || self.is_behind_a_lost_one(delivery);
                 right(may && after.is_zero(), "gave-back-untried")
             }
             (Outcome::DeadLetter(_), None) => {

@@ -150,6 +150,8 @@ pub struct Delivery {
     /// What came of it last.
     pub confirmed: bool,
     pub extensions: u32,
+    /// When the last call was made that is known to have kept it.
+    pub heard: Moment,
     /// Calls under way that extend it, as the process knows.
     pub extending: u32,
     /// Since when the process knows that its last word did not take effect, and may try again.

@@ -322,6 +322,7 @@ impl Queue for Port {
             }
         }
         let asked: Vec<usize> = items.iter().map(|item| item.0).collect();
+        let called = clock::now();
         let _under_way = Extending::of(&self.sim, &asked);
         let answers = self
             .entries(passage, items, |world, (one, time)| {
@@ -334,6 +335,9 @@ impl Queue for Port {
             .await;
         let mut world = self.sim.lock();
         for (one, answer) in asked.into_iter().zip(&answers) {
+            if answer.is_ok() {
+                world.deliveries[one].heard = called;
+            }
             world.deliveries[one].refused |= matches!(answer, Err(ItemError::Refused(_)));
         }
         answers

@@ -231,6 +231,7 @@ impl World {
             told: None,
             confirmed: false,
             extensions: 0,
+            heard: now,
             extending: 0,
             unheard: None,
             refused: false,

@@ -177,7 +177,9 @@ impl World {
             let Some(reached) = one.reached.filter(|&at| of && at < now) else {
                 continue;
             };
-            let ends = one.told.is_some() || one.known || one.expires <= now;
+            let lease = Duration::from_secs(self.scenario.visibility_s(above));
+            let unsure = one.heard + lease <= now; // answers to extensions were lost
+            let ends = one.told.is_some() || one.known || one.expires <= now || unsure;
             if ends || !self.is_kept(number, now) || !self.is_honest(number) {
                 continue;
             }

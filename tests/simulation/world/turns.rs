@@ -1,9 +1,9 @@
 //! What must hold of groups that messages say themselves, on a route with `group-by`: one at a time
 //! in one process, and none past an earlier one that this process has had and that is not over.
 
-use super::{Said, World};
+use super::{Delivery, Said, World};
 use crate::circumstances::Met;
-use dispatcher::clock::Moment;
+use dispatcher::clock::{self, Moment};
 use std::time::Duration;
 
 /// A queue that says so often that it holds nothing more has not got what is waited for.
@@ -110,6 +110,9 @@ impl World {
         }
         let unheld = last.refused || tried.is_some_and(|(_, said)| *said == Said::Fenced);
         let mut due = last.until.min(last.leased);
+        if last.misled {
+            due = due.min(last.reached.unwrap_or(due));
+        }
         if unheld {
             due = over.map_or(due, |(at, _)| due.min(*at));
         }
@@ -120,6 +123,24 @@ impl World {
             return Ahead::GivenUp;
         }
         Ahead::Open
+    }
+
+    /// Whether something of its group is before it of which the process has lost the lease: with
+    /// that it may be given back, since it is delivered behind it again.
+    pub fn is_behind_a_lost_one(&self, delivery: usize) -> bool {
+        let now = clock::now();
+        let own = &self.messages[self.deliveries[delivery].message];
+        let life = self.deliveries[delivery].life;
+        let lost = |(number, one): (usize, &Delivery)| {
+            let stored = &self.messages[one.message];
+            let group = stored.queue == own.queue && stored.tag == own.tag;
+            let before = group && stored.sent <= own.sent && number != delivery;
+            let here = one.life == life && one.reached.is_some() && one.told.is_none();
+            let unsure = one.refused || one.misled || !self.is_kept(number, now);
+            before && here && unsure
+        };
+        let tagged = self.tag_of(self.deliveries[delivery].message).is_some();
+        tagged && self.deliveries.iter().enumerate().any(lost)
     }
 
     /// Something arrives: whether it has to wait for one that failed.

@@ -112,6 +112,7 @@ impl World {
         let room = self.lives[life].room.clone();
         let plan = &self.scenario.route;
         let mut most = plan.concurrency * plan.batch + 2 * self.scenario.queues.len();
+        most += plan.prefetch;
         if plan.group_by {
             most += (plan.concurrency * plan.batch).max(LEAST_ASIDE);
         }
