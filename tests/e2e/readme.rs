@@ -238,7 +238,7 @@ fn flags_exist(name: &str, document: &str) {
     .concat();
     let known = flags(&all);
     let named = quoted(document, "--");
-    assert!(named.len() >= 3, "the flags were not found: {named:?}");
+    assert!(!named.is_empty(), "{name}: the flags were not found");
     for flag in named {
         assert!(
             known.contains(&*flag),
