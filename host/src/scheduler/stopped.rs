@@ -111,14 +111,15 @@ impl Stopped {
         self.ended(&oldest)
     }
 
-    /// When a message that went back can be received again.
+    /// When a message that went back can be received again; the latest that was said counts, since
+    /// what is said of an older delivery may come late.
     pub fn due(&mut self, id: &str, due: Moment) {
         let Some((group, place)) = self.places.get(id) else {
             return;
         };
         let known = self.groups.get_mut(group).and_then(|of| of.get_mut(place));
         if let Some(away) = known.and_then(|known| known.away.as_mut()) {
-            away.due = Some(due);
+            away.due = away.due.max(Some(due));
         }
     }
 

@@ -185,3 +185,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_said_late_of_an_older_delivery_shortens_no_wait() {
+    let mut stopped = Stopped::default();
+    stopped.arrived("g", "1", sent(1));
+    let second = stopped.arrived("g", "2", sent(2));
+    stopped.left("1", at(0));
+    stopped.due("1", at(8_000));
+    stopped.due("1", at(1_000));
+    for _ in 0..3 {
+        stopped.drained(at(2_000));
+    }
+    assert!(!stopped.may_go("g", second));
+}

@@ -1,7 +1,7 @@
 //! One call that tells the queue outcomes: what is in it, what is too late for it, what came of it.
 
 use super::record;
-use crate::clock::Moment;
+use crate::clock::{self, Moment};
 use crate::idempotency::guard::Guard;
 use crate::lease::Claim;
 use crate::message::{Message, Outcome};
@@ -23,6 +23,8 @@ pub(super) struct Item {
 
 /// What became of a call.
 pub(super) struct Answer {
+    /// What the queue was not told, since its lease was over by then.
+    pub late: Vec<Item>,
     pub items: Vec<Item>,
     pub results: Vec<Result<(), ItemError>>,
 }
@@ -53,8 +55,11 @@ pub(super) async fn settle(
     guard: Option<Arc<Guard>>,
     mut items: Vec<Item>,
 ) -> Answer {
+    let mut late = Vec::new();
     if let Some(guard) = guard {
         record::together(&guard, &mut items).await;
+        // That may have taken longer than a lease lasts.
+        (items, late) = in_time(items, clock::now());
     }
     let mut claims = Vec::with_capacity(items.len());
     let mut told = Vec::with_capacity(items.len());
@@ -80,5 +85,9 @@ pub(super) async fn settle(
             },
         )
         .collect();
-    Answer { items, results }
+    Answer {
+        late,
+        items,
+        results,
+    }
 }

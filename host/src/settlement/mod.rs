@@ -329,6 +329,9 @@ impl Settlement {
     /// Reads a call's answers; what may pass is told again while its lease lasts.
     fn note(&self, answer: Answer, batch: &mut Batcher<Item>) {
         let now = clock::now();
+        for item in &answer.late {
+            self.comes_again(&item.message.id, now);
+        }
         let missing = || {
             Err(ItemError::Passing(
                 "the queue's answer did not mention it".into(),

@@ -29,6 +29,7 @@ pub(super) async fn together(guard: &Guard, items: &mut [Item]) {
 pub(super) async fn alone(guard: Arc<Guard>, message: Message) -> Answer {
     guard.remember(&message.source, &[&message.id]).await;
     Answer {
+        late: Vec::new(),
         items: Vec::new(),
         results: Vec::new(),
     }
