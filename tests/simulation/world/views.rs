@@ -113,6 +113,10 @@ impl World {
         let plan = &self.scenario.route;
         let mut most = plan.concurrency * plan.batch + 2 * self.scenario.queues.len();
         most += plan.prefetch;
+        // What is held ahead for a lower queue takes no place from a higher one.
+        if plan.prefetch > 0 && !self.scenario.weighted {
+            most += plan.concurrency * plan.batch;
+        }
         if plan.group_by {
             most += (plan.concurrency * plan.batch).max(LEAST_ASIDE);
         }
@@ -123,7 +127,10 @@ impl World {
         let here = self.in_hand(life);
         // What is told again comes whether or not there is room for it by now.
         let again = |&&one: &&usize| self.deliveries[one].again;
-        let most = most + here.iter().filter(again).count();
+        // And what is behind a failure goes back, once no extension of it is under way.
+        let leaves = |&&one: &&usize| self.is_behind(life, one);
+        let more = |one: &&usize| again(one) || leaves(one);
+        let most = most + here.iter().filter(more).count();
         let here = here.len();
         if room.used() > most || here > most {
             let why = format!("{} seats, {here} messages, room for {most}", room.used());
@@ -146,6 +153,29 @@ impl World {
                 && !self.is_needless(life, at)
         });
         here.collect()
+    }
+
+    /// Whether an attempt at another of its group has failed since it was received, so that it has
+    /// been given back, though its queue may not have heard of it.
+    fn is_behind(&self, life: usize, at: usize) -> bool {
+        let one = &self.deliveries[at];
+        let group = self.messages[one.message].group;
+        let failed = |trial: &Trial| {
+            let over = trial.ended.as_ref();
+            let failed = |(when, said): &(Moment, Said)| {
+                !matches!(said, Said::Done | Said::Kept)
+                    && one.reached.is_some_and(|at| at <= *when)
+            };
+            over.is_some_and(failed)
+        };
+        group.is_some()
+            && one.tried.is_empty()
+            && self.deliveries.iter().any(|other| {
+                other.life == life
+                    && self.messages[other.message].group == group
+                    && self.messages[other.message].queue == self.messages[one.message].queue
+                    && other.tried.iter().any(failed)
+            })
     }
 
     /// Nobody waits for a receive any more, which may have brought something.
