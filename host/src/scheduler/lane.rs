@@ -148,7 +148,7 @@ impl<J: Waiting> Lane<J> {
     pub fn take(&mut self, now: Moment) -> Vec<J> {
         let most = self.together.min(self.may_start(now));
         let mut jobs = self.ready.take(most);
-        self.fill(&mut jobs, most);
+        self.fill(&mut jobs, most, now);
         self.started += jobs.len();
         self.attempts += 1;
         if let Some(bucket) = &mut self.bucket {

@@ -54,14 +54,14 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// Fills an attempt with what follows in the groups that it has begun with.
-    pub fn fill(&mut self, jobs: &mut Vec<J>, most: usize) {
+    pub fn fill(&mut self, jobs: &mut Vec<J>, most: usize, now: Moment) {
         let Some(turns) = &mut self.turns else {
             return;
         };
         let mut at = 0;
         while jobs.len() < most && at < jobs.len() {
             let group = jobs[at].group().map(str::to_owned);
-            match group.and_then(|group| turns.follow(&group)) {
+            match group.and_then(|group| turns.follow(&group, now)) {
                 Some(job) => jobs.push(job),
                 None => at += 1,
             }

@@ -120,12 +120,21 @@ impl<J: Waiting> Turns<J> {
     pub fn promote(&mut self, group: &str) -> Option<J> {
         match self.out.contains_key(group) {
             true => None,
-            false => self.follow(group),
+            false => self.hand_on(group),
         }
     }
 
-    /// The next of a group, to share the attempt of what was handed on before it.
-    pub fn follow(&mut self, group: &str) -> Option<J> {
+    /// The next of a group, to share the attempt of what was handed on before it, unless it is too
+    /// old to be started.
+    pub fn follow(&mut self, group: &str, now: Moment) -> Option<J> {
+        let (_, next) = self.aside.get(group)?.first_key_value()?;
+        match next.expires() {
+            Some(at) if at <= now => None,
+            _ => self.hand_on(group),
+        }
+    }
+
+    fn hand_on(&mut self, group: &str) -> Option<J> {
         let aside = self.aside.get_mut(group)?;
         let ((place, _), _) = aside.first_key_value()?;
         if !self.stopped.may_go(group, *place) {

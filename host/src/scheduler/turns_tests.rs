@@ -27,6 +27,10 @@ impl Waiting for Job {
     fn may_be_given_back(&self) -> bool {
         self.spare
     }
+
+    fn expires(&self) -> Option<Moment> {
+        (self.id == "old").then(|| at(5))
+    }
 }
 
 const MS: Duration = Duration::from_millis(1);
@@ -59,7 +63,7 @@ fn one_at_a_time_in_the_order_of_sending() {
     assert_eq!(next(&mut turns), None);
     turns.done(&job("1", 10));
     assert_eq!(next(&mut turns), Some("2"));
-    assert_eq!(turns.follow("g").map(|job| job.id), Some("3"));
+    assert_eq!(turns.follow("g", at(1)).map(|job| job.id), Some("3"));
     turns.done(&job("2", 20));
     assert_eq!((next(&mut turns), turns.len()), (None, 0));
     assert!(!turns.arrive(job("4", 40), MS, at(0)));
@@ -149,4 +153,13 @@ fn at_a_stop_what_waits_for_the_queue_is_given_back_with_what_is_chosen() {
     let ids: Vec<_> = turns.extract(|_| false).iter().map(|job| job.id).collect();
     assert_eq!(ids, ["2", "3"]);
     assert_eq!(turns.len(), 0);
+}
+
+#[test]
+fn what_is_too_old_shares_no_attempt_and_has_its_turn() {
+    let mut turns = turns(9, &[("1", 10), ("old", 20)]);
+    assert_eq!(next(&mut turns), Some("1"));
+    assert_eq!(turns.follow("g", at(5)), None);
+    turns.done(&job("1", 10));
+    assert_eq!(next(&mut turns), Some("old"), "where it is shed");
 }
