@@ -145,7 +145,10 @@ impl World {
             let one = &self.deliveries[at];
             let over =
                 |trial: &Trial| matches!(&trial.ended, Some((_, said)) if *said != Said::Kept);
+            // An extension that nobody answered may keep what the process must take for lost.
+            let lease = Duration::from_secs(self.scenario.visibility_s(self.queue_of(at)));
             one.life == life
+                && one.heard + lease > now
                 && one.reached.is_some()
                 && one.told.is_none()
                 && !one.tried.last().is_some_and(over)
