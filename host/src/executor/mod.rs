@@ -99,7 +99,7 @@ impl Executor {
 
     /// Gives back what has not begun or is held.
     pub fn give_back(&self) {
-        let released = self.board.lock().stop(|_, _| true);
+        let released = self.board.lock().stop(|_, _| true, clock::now());
         let last = released.iter().filter(|(_, job)| job.last_chance).count();
         if last > 0 {
             tracing::warn!(

@@ -284,7 +284,8 @@ impl Intake {
     }
 
     fn release_waiting(&self) {
-        let released = self.board.lock().stop(|_, job| !job.last_chance);
+        let chosen = |_, job: &Job| !job.last_chance;
+        let released = self.board.lock().stop(chosen, clock::now());
         for (lane, job) in released {
             hand_on(&self.outbox, lane, job, Ending::Returned);
         }

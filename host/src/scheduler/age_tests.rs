@@ -223,7 +223,8 @@ fn what_is_held_too_long_is_given_out_and_frees_its_group_and_the_queues_below()
 fn after_a_stop_what_is_still_to_be_run_becomes_too_old_as_before() {
     let mut world = World::new(Sequence::Lifo, 1, 1);
     world.bring(0, &[(1, Some(10), None), (2, Some(10), None), sent(3)]);
-    let released = world.scheduler.stop(|_, job| job.number == 2);
+    let now = at(world.now);
+    let released = world.scheduler.stop(|_, job| job.number == 2, now);
     assert_eq!(released.len(), 1);
     world.now += 10;
     assert_eq!(world.expired(), [1]);

@@ -101,7 +101,7 @@ fn after_a_stop_nothing_is_asked_and_what_is_kept_still_runs() {
     bring(&mut scheduler, low, &["kept", "released"], at(1));
     // Nothing is known of the higher queue, so the lower one's messages wait.
     assert_eq!(scheduler.hire(at(1)), 0);
-    let released = scheduler.stop(|_, job| job.group == "released");
+    let released = scheduler.stop(|_, job| job.group == "released", at(1));
     assert_eq!(released.len(), 1);
     assert!(scheduler.plan(at(2)).is_empty());
     assert_eq!(scheduler.hire(at(2)), 1);
@@ -117,7 +117,8 @@ fn a_stop_that_gives_a_held_job_back_gives_all_after_it_in_its_group_back() {
     scheduler.hold(0, first.jobs, at(2), at(9_000));
     // Only the held one is chosen; the one behind it goes with it, and the other group stays.
     let chosen = std::cell::Cell::new(false);
-    let released = scheduler.stop(|_, job| job.group == "a" && !chosen.replace(true));
+    let release = |_, job: &Grouped| job.group == "a" && !chosen.replace(true);
+    let released = scheduler.stop(release, at(2));
     assert_eq!(released.len(), 2);
     drop(released);
     // Of three workers two are too many for something that is busy.

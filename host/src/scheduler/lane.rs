@@ -215,7 +215,7 @@ impl<J: Waiting> Lane<J> {
 
     /// Gives back what is held or waits and `release` chooses, and with a job of an ordered group
     /// all later ones of it. The rest waits for company no longer.
-    pub fn give_back(&mut self, release: impl Fn(&J) -> bool) -> Vec<J> {
+    pub fn give_back(&mut self, release: impl Fn(&J) -> bool, now: Moment) -> Vec<J> {
         self.ready.set_window(Duration::ZERO);
         let ordered = self.ready.is_ordered();
         let groups = RefCell::new(HashSet::new());
@@ -234,8 +234,11 @@ impl<J: Waiting> Lane<J> {
         self.free_groups(&held);
         let mut out: Vec<J> = held.into_iter().chain(waiting).collect();
         if let Some(turns) = &mut self.turns {
-            out.iter().for_each(|job| turns.dropped(job));
-            out.extend(turns.extract(chosen));
+            // A poll under way may still bring what was sent after these.
+            out.iter().for_each(|job| turns.failed(job, now));
+            let aside = turns.extract(chosen);
+            aside.iter().for_each(|job| turns.passed_by(job, now));
+            out.extend(aside);
         }
         out
     }

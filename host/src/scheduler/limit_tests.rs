@@ -244,7 +244,7 @@ fn a_stop_gives_back_what_is_held() {
         end(&mut scheduler, start, Showed::Busy, at(3));
     }
     assert!(!scheduler.is_at_rest());
-    assert_eq!(scheduler.stop(|_, _| true).len(), 2);
+    assert_eq!(scheduler.stop(|_, _| true, at(3)).len(), 2);
     assert!(scheduler.is_at_rest() && scheduler.room().used() == 0);
 }
 

@@ -263,12 +263,12 @@ impl<J: Waiting> Scheduler<J> {
     /// No more polls, and nothing waits for company any longer. Gives back what waits or is held
     /// and `release` chooses, each with its queue; the rest is still run.
     #[must_use = "what is given back must be released"]
-    pub fn stop(&mut self, release: impl Fn(usize, &J) -> bool) -> Vec<(usize, J)> {
+    pub fn stop(&mut self, release: impl Fn(usize, &J) -> bool, now: Moment) -> Vec<(usize, J)> {
         self.stopped = true;
         let lanes = self.lanes.iter_mut().enumerate();
         lanes
             .flat_map(|(index, lane)| {
-                let out = lane.give_back(|job| release(index, job));
+                let out = lane.give_back(|job| release(index, job), now);
                 out.into_iter().map(move |job| (index, job))
             })
             .collect()

@@ -29,13 +29,17 @@ pub struct Place {
 struct Known {
     id: String,
     away: Option<Away>,
+    /// Of how many of its deliveries that went back the queue has not been told yet.
+    untold: u32,
 }
 
 /// A message that the queue has.
 #[derive(Debug, Clone, Copy)]
 struct Away {
     since: Moment,
-    /// When it can be received again; `None` until the queue has been told.
+    /// The latest that was said of when it can be received again.
+    said: Option<Moment>,
+    /// The same once the queue has been told of all that went back.
     due: Option<Moment>,
 }
 
@@ -72,6 +76,7 @@ impl Stopped {
         let known = Known {
             id: id.to_owned(),
             away: None,
+            untold: 0,
         };
         self.places.insert(id.to_owned(), (group.to_owned(), place));
         let members = self.groups.entry(group.to_owned()).or_default();
@@ -99,8 +104,10 @@ impl Stopped {
         let (group, place) = self.places.get(id)?.clone();
         self.back(&group, place);
         let known = self.groups.get_mut(&group)?.get_mut(&place)?;
+        known.untold += 1;
         known.away = Some(Away {
             since: now,
+            said: None,
             due: None,
         });
         self.awaited.insert((now, id.to_owned()));
@@ -111,15 +118,18 @@ impl Stopped {
         self.ended(&oldest)
     }
 
-    /// When a message that went back can be received again; the latest that was said counts, since
-    /// what is said of an older delivery may come late.
+    /// When a message that went back can be received again. What is said of an older delivery may
+    /// come late: nothing is known before as much was said as went back, and then the latest counts.
     pub fn due(&mut self, id: &str, due: Moment) {
         let Some((group, place)) = self.places.get(id) else {
             return;
         };
         let known = self.groups.get_mut(group).and_then(|of| of.get_mut(place));
-        if let Some(away) = known.and_then(|known| known.away.as_mut()) {
-            away.due = away.due.max(Some(due));
+        let Some(known) = known else { return };
+        known.untold = known.untold.saturating_sub(1);
+        if let Some(away) = &mut known.away {
+            away.said = away.said.max(Some(due));
+            away.due = away.said.filter(|_| known.untold == 0);
         }
     }
 

@@ -199,3 +199,23 @@ fn what_is_said_late_of_an_older_delivery_shortens_no_wait() {
     }
     assert!(!stopped.may_go("g", second));
 }
+
+#[test]
+fn what_is_said_of_an_older_delivery_tells_nothing_of_one_that_the_queue_was_not_told_of() {
+    let mut stopped = Stopped::default();
+    stopped.arrived("g", "1", sent(1));
+    let second = stopped.arrived("g", "2", sent(2));
+    stopped.left("1", at(0));
+    stopped.arrived("g", "1", sent(1));
+    stopped.left("1", at(20));
+    stopped.due("1", at(2));
+    for s in [21, 22, 23] {
+        assert!(stopped.drained(at(s)).is_empty());
+    }
+    assert!(!stopped.may_go("g", second));
+    stopped.due("1", at(25));
+    for s in [27, 28] {
+        assert!(stopped.drained(at(s)).is_empty());
+    }
+    assert_eq!(stopped.drained(at(29)), ["g"]);
+}

@@ -253,13 +253,6 @@ impl<J: Waiting> Turns<J> {
         self.count -= out.len();
         out
     }
-
-    /// Something that was handed on is given back, and nothing waits for it: the process stops.
-    pub fn dropped(&mut self, job: &J) {
-        if let Some(group) = job.group() {
-            self.left_hand(group);
-        }
-    }
 }
 
 #[cfg(test)]

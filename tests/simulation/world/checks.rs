@@ -1,7 +1,8 @@
 //! What must hold when a message is handed out, extended or left behind, and at the very end.
 
-use super::{Gone, Life, NONE, Said, World};
+use super::{Delivery, Gone, Life, NONE, Said, Trial, World};
 use dispatcher::clock::{self, Moment};
+use dispatcher::queue::VISIBILITY_CEILING;
 use std::time::Duration;
 
 /// An outcome that was not taken is told again within this, if its lease lasts so long.
@@ -9,6 +10,9 @@ const TRIES_AGAIN_WITHIN: Duration = Duration::from_secs(6);
 
 /// Before that a store may be waited for so long.
 const STORE_TAKES: Duration = Duration::from_secs(2);
+
+/// Nothing is extended beyond the ceiling, and a call that extends up to it may be so late.
+const CEILING_MARGIN: Duration = Duration::from_secs(5);
 
 /// Timers may be so late.
 const SLACK: Duration = Duration::from_millis(2);
@@ -27,7 +31,8 @@ impl World {
             .remembers_s
             .map_or(Duration::ZERO, |_| STORE_TAKES);
         let again = TRIES_AGAIN_WITHIN + store;
-        let given_up = |at: Moment| one.leased.since(at) > again && one.leased <= now;
+        let counts_on = one.leased.min(self.counts_on_until(before));
+        let given_up = |at: Moment| counts_on.since(at) > again && one.leased <= now;
         if one.unheard.is_some_and(given_up) && !dead && !stopping && self.is_honest(before) {
             self.fails(
                 "gave-up-telling",
@@ -130,7 +135,7 @@ impl World {
         let held = Duration::from_secs(longest_of(self));
         // Who does not end by itself is ended by the longest lease that there can be.
         let timeout = Duration::from_millis(self.scenario.route.timeout_ms);
-        let stays = timeout.min(dispatcher::queue::VISIBILITY_CEILING);
+        let stays = timeout.min(VISIBILITY_CEILING);
         hidden.unwrap_or_default() + slack + held + stays
     }
 
@@ -177,10 +182,16 @@ impl World {
         }
         let local = |queue: &crate::scenario::QueuePlan| !queue.flavour.is_far();
         let honest = self.scenario.mix.slow == 0 && self.scenario.queues.iter().any(local);
-        let lost = self.deliveries.iter().flat_map(|one| one.tried.iter());
-        let fenced = lost
-            .filter(|trial| matches!(trial.ended, Some((_, Said::Fenced))))
-            .count();
+        // What lasts as long as a lease can at most is lost however calm it is.
+        let most = VISIBILITY_CEILING - CEILING_MARGIN;
+        let lost = |one: &Delivery| {
+            let lost = |trial: &Trial| match trial.ended {
+                Some((at, Said::Fenced)) => at.since(one.handed) < most,
+                _ => false,
+            };
+            one.tried.iter().filter(|trial| lost(trial)).count()
+        };
+        let fenced: usize = self.deliveries.iter().map(lost).sum();
         if honest && fenced > 0 {
             self.fails("lost-a-lease-in-calm", format!("{fenced} leases"));
         }

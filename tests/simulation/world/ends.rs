@@ -162,7 +162,7 @@ impl World {
             (_, Some(Said::Fenced)) => Err("settled-a-fenced-answer"),
             (Outcome::Release(after), Some(Said::Kept)) => {
                 // One ahead of it that was lost must be delivered before it.
-                let may = stopping || self.is_behind_an_open_one(one.message);
+                let may = stopping || self.is_behind_an_open_one(life, one.message);
                 right(may && after.is_zero(), "gave-a-busy-one-back")
             }
             (Outcome::DeadLetter(_), Some(Said::Kept)) => Err("buried-a-busy-one"),
@@ -197,14 +197,19 @@ impl World {
         }
     }
 
-    /// Whether an earlier message of its group is not done.
-    fn is_behind_an_open_one(&self, message: usize) -> bool {
+    /// Whether an earlier message of its group is not done, as far as this process can know: what
+    /// another was done with and could not delete comes again.
+    fn is_behind_an_open_one(&self, life: usize, message: usize) -> bool {
         let own = &self.messages[message];
-        let same = |other: &&Stored| {
+        let same = |other: &Stored| {
             let of = (other.group, other.tag);
             other.queue == own.queue && of == (own.group, own.tag)
         };
-        let open = |other: &Stored| !other.done && other.gone.is_none() && other.buried.is_none();
-        self.group_of(message).is_some() && self.messages[..message].iter().filter(same).any(open)
+        let done = &self.lives[life].done;
+        let open = |(at, other): (usize, &Stored)| {
+            !done.contains_key(&at) && other.gone.is_none() && other.buried.is_none()
+        };
+        let ahead = self.messages[..message].iter().enumerate();
+        self.group_of(message).is_some() && ahead.filter(|(_, other)| same(other)).any(open)
     }
 }

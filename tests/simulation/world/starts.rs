@@ -177,8 +177,8 @@ impl World {
             let Some(reached) = one.reached.filter(|&at| of && at < now) else {
                 continue;
             };
-            let lease = Duration::from_secs(self.scenario.visibility_s(above));
-            let unsure = one.heard + lease <= now; // answers to extensions were lost
+            // Answers to extensions were lost, or there was none that kept it.
+            let unsure = self.counts_on_until(number) <= now;
             let ends = one.told.is_some() || one.known || one.expires <= now || unsure;
             if ends || !self.is_kept(number, now) || !self.is_honest(number) {
                 continue;

@@ -145,7 +145,9 @@ impl World {
             let one = &self.deliveries[at];
             let over =
                 |trial: &Trial| matches!(&trial.ended, Some((_, said)) if *said != Said::Kept);
+            // An extension that nobody answered may keep what the process must take for lost.
             one.life == life
+                && self.counts_on_until(at) > now
                 && one.reached.is_some()
                 && one.told.is_none()
                 && !one.tried.last().is_some_and(over)
@@ -188,6 +190,22 @@ impl World {
         if !dead && clock::now() < patient_until {
             let why = format!("a receive of queue {queue} by process {life}");
             self.fails("cut-a-poll", why);
+        }
+    }
+
+    /// Until when the process can count on its lease: from the last extension that it knows of; or
+    /// from the receive, whose answer may have been under way for a quarter of it.
+    pub fn counts_on_until(&self, delivery: usize) -> Moment {
+        let one = &self.deliveries[delivery];
+        let queue = self.queue_of(delivery);
+        let lease = Duration::from_secs(self.scenario.visibility_s(queue));
+        let received = match self.flavour(queue).is_far() {
+            true => one.renewed + lease * 3 / 4,
+            false => one.renewed + lease,
+        };
+        match one.heard > one.handed {
+            true => received.max(one.heard + lease),
+            false => received,
         }
     }
 
