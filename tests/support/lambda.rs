@@ -4,6 +4,7 @@
 
 use crate::sqs::{self, Server};
 use aws_sdk_lambda::Client;
+use aws_sdk_lambda::client::Waiters;
 use aws_sdk_lambda::primitives::Blob;
 use aws_sdk_lambda::types::{Environment, FunctionCode, Runtime};
 use serde_json::Value;
@@ -110,6 +111,10 @@ impl Function {
             .send()
             .await
             .unwrap_or_else(|error| panic!("cannot create {}: {error:?}", self.name));
+        // It is pending for a moment.
+        let waiter = self.client.wait_until_function_active_v2();
+        let waiter = waiter.function_name(&self.name).wait(crate::PATIENCE);
+        waiter.await.expect("it becomes active");
     }
 
     /// Removes it.

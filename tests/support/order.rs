@@ -123,18 +123,32 @@ mod tests {
         let other = member("b", 1, Done);
         let good: [(u64, &[Member]); 5] = [
             (0, &[first.clone(), other.clone(), second.clone()]),
-            (1, &[again.clone()]),
+            (1, std::slice::from_ref(&again)),
             (2, &[second.clone(), third.clone()]),
-            (3, &[third.clone()]),
+            (3, std::slice::from_ref(&third)),
             (9, &[member("a", 4, Done)]),
         ];
         assert_eq!(problems(&good), Vec::<String>::new());
         assert_eq!(
-            problems(&[(0, &[first.clone()]), (1, &[second.clone()])]).len(),
+            problems(&[
+                (0, std::slice::from_ref(&first)),
+                (1, std::slice::from_ref(&second))
+            ])
+            .len(),
             1
         );
-        assert_eq!(problems(&[(0, &[again.clone()]), (0, &[second])]).len(), 1);
-        assert_eq!(problems(&[(0, &[again.clone()]), (1, &[again])]).len(), 1);
+        assert_eq!(
+            problems(&[(0, std::slice::from_ref(&again)), (0, &[second])]).len(),
+            1
+        );
+        assert_eq!(
+            problems(&[
+                (0, std::slice::from_ref(&again)),
+                (1, std::slice::from_ref(&again))
+            ])
+            .len(),
+            1
+        );
         assert_eq!(problems(&[(0, &[third])]).len(), 1);
     }
 }

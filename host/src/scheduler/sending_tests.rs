@@ -282,7 +282,7 @@ proptest! {
             world.step(true);
         }
         let mut steps = 0;
-        while world.done.len() < messages as usize {
+        while (world.done.len() as u64) < messages {
             world.step(false);
             steps += 1;
             prop_assert!(steps < 60_000, "{} of {messages} ended", world.done.len());

@@ -171,7 +171,7 @@ impl Port {
 struct Waited<'a>(Option<&'a Port>);
 
 impl Waited<'_> {
-    fn to_its_end(mut self) {
+    fn ended(mut self) {
         self.0 = None;
     }
 }
@@ -272,7 +272,7 @@ impl Queue for Port {
         let called = clock::now();
         let hurry = flavour.is_exact().then(|| hurry.clone());
         let answer = self.ask(passage, want, ask.wait, hurry).await;
-        waited_for.to_its_end();
+        waited_for.ended();
         let mut world = self.sim.lock();
         let taken = match answer {
             Ok(taken) => taken,

@@ -52,7 +52,7 @@ impl World {
             queue,
             taken: taken.to_vec(),
             drained,
-            ask: ask.clone(),
+            ask: *ask,
         });
     }
 

@@ -90,11 +90,11 @@ impl World {
         if stored.gone.is_some() || stored.done || stored.buried.is_some() {
             return Ahead::Over;
         }
-        let had = self.deliveries.iter().enumerate().filter(|(_, one)| {
+        let mut had = self.deliveries.iter().enumerate().filter(|(_, one)| {
             let here = one.life == life && one.message == message;
             here && one.reached.is_some_and(|at| at < now)
         });
-        let Some((number, last)) = had.last() else {
+        let Some((number, last)) = had.next_back() else {
             return Ahead::Over; // what was never received cannot be waited for
         };
         // What was begun before it came, and is held, goes on.

@@ -29,7 +29,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(queue, max, visibility, newest_first)| Step::Receive {
                 queue, max, visibility, newest_first
             }),
-        2 => (pick.clone(), hours).prop_map(|(pick, more)| Step::Extend { pick, more }),
+        2 => (pick, hours).prop_map(|(pick, more)| Step::Extend { pick, more }),
         4 => (pick, outcome).prop_map(|(pick, outcome)| Step::Settle { pick, outcome }),
         3 => prop_oneof![6 => 0..30_i64, 1 => -20..0_i64, 1 => 43_180..43_220_i64]
             .prop_map(Step::Pass),
