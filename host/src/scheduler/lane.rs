@@ -237,7 +237,9 @@ impl<J: Waiting> Lane<J> {
             // A poll under way may still bring what was sent after these.
             out.iter().for_each(|job| turns.failed(job, now));
             let aside = turns.extract(chosen);
-            aside.iter().for_each(|job| turns.passed_by(job, now));
+            for job in &aside {
+                let _ = turns.passed_by(job, now);
+            }
             out.extend(aside);
         }
         out

@@ -125,10 +125,16 @@ impl<J: Waiting> Scheduler<J> {
         }
     }
 
-    /// A job arrived that ends without an attempt: what follows in its group waits for `told`.
+    /// A job arrived that ends without an attempt: what follows in its group waits for `told`, also
+    /// what was handed on and has not begun.
     pub fn passed_by(&mut self, lane: usize, job: &J, now: Moment) {
-        if let Some(turns) = &mut self.lanes[lane].turns {
-            turns.passed_by(job, now);
+        let lane = &mut self.lanes[lane];
+        if let Some(turns) = &mut lane.turns
+            && turns.passed_by(job, now)
+            && let Some(group) = job.group()
+            && !lane.ready.is_busy(group)
+        {
+            turns.take_back(lane.ready.behind(group));
         }
     }
 

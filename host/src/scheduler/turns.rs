@@ -166,15 +166,18 @@ impl<J: Waiting> Turns<J> {
         if let Some(group) = job.group() {
             self.left_hand(group);
         }
-        self.passed_by(job, now);
+        let _ = self.passed_by(job, now);
     }
 
     /// Something arrived and goes back at once, or ends there: its group waits for it until `told`.
-    pub fn passed_by(&mut self, job: &J, now: Moment) {
-        if let Some(group) = job.group() {
-            self.stopped.arrived(group, job.id(), job.sent_at());
-            self.gone(job.id(), now);
-        }
+    /// Says whether it comes before all of its group that was handed on.
+    pub fn passed_by(&mut self, job: &J, now: Moment) -> bool {
+        let Some(group) = job.group() else {
+            return false;
+        };
+        let place = self.stopped.arrived(group, job.id(), job.sent_at());
+        self.gone(job.id(), now);
+        self.out.get(group).is_some_and(|out| place < out.first)
     }
 
     fn gone(&mut self, id: &str, now: Moment) {

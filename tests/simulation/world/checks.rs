@@ -136,7 +136,14 @@ impl World {
         // Who does not end by itself is ended by the longest lease that there can be.
         let timeout = Duration::from_millis(self.scenario.route.timeout_ms);
         let stays = timeout.min(VISIBILITY_CEILING);
-        hidden.unwrap_or_default() + slack + held + stays
+        // Without long polls nothing shows that a queue is empty, so that of what another process
+        // was done with each may be awaited to the end.
+        let alone = self.scenario.route.group_by && self.scenario.route.poll_for_s == 0;
+        let awaited = match alone {
+            true => super::turns::LONGEST_WAIT * self.messages.len() as u32,
+            false => Duration::ZERO,
+        };
+        hidden.unwrap_or_default() + slack + held + stays + awaited
     }
 
     /// The end: nothing is lost.

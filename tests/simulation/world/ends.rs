@@ -1,6 +1,6 @@
 //! What must hold when an attempt ends and when a queue is told what became of a message.
 
-use super::{Live, Said, Stored, World};
+use super::{Delivery, Live, Said, Stored, World};
 use dispatcher::clock::{self, Moment};
 use dispatcher::message::Outcome;
 use dispatcher::queue::VISIBILITY_CEILING;
@@ -162,7 +162,9 @@ impl World {
             (_, Some(Said::Fenced)) => Err("settled-a-fenced-answer"),
             (Outcome::Release(after), Some(Said::Kept)) => {
                 // One ahead of it that was lost must be delivered before it.
-                let may = stopping || self.is_behind_an_open_one(life, one.message);
+                let may = stopping
+                    || self.is_behind_an_open_one(life, one.message)
+                    || self.is_behind_an_older_one(delivery);
                 right(may && after.is_zero(), "gave-a-busy-one-back")
             }
             (Outcome::DeadLetter(_), Some(Said::Kept)) => Err("buried-a-busy-one"),
@@ -195,6 +197,24 @@ impl World {
                 right(self.is_exhausted(life, delivery), "buried-untried")
             }
         }
+    }
+
+    /// Whether the process has an older delivery in hand that goes before it and may be lost: of the
+    /// same message, after a standstill; or of one of its group that was begun before it came.
+    fn is_behind_an_older_one(&self, delivery: usize) -> bool {
+        let own = &self.deliveries[delivery];
+        let group = |one: &Delivery| {
+            let of = self.group_of(one.message);
+            of.map(|of| (self.messages[one.message].queue, of))
+        };
+        let began = |one: &Delivery| one.tried.first().map(|trial| trial.began);
+        let older = |one: &Delivery| {
+            let in_hand = one.life == own.life && one.reached.is_some() && one.told.is_none();
+            let same = group(one).is_some() && group(one) == group(own);
+            let first = began(one).is_some() && began(one) < began(own);
+            in_hand && same && (first || one.message == own.message)
+        };
+        self.deliveries[..delivery].iter().any(older)
     }
 
     /// Whether an earlier message of its group is not done, as far as this process can know: what

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// A queue that says so often that it holds nothing more has not got what is waited for.
 const EMPTY_ANSWERS: usize = 3;
 /// What does not come back is waited for so long.
-const LONGEST_WAIT: Duration = Duration::from_secs(900);
+pub const LONGEST_WAIT: Duration = Duration::from_secs(900);
 
 /// What an earlier message means for a later one of its group.
 enum Ahead {
