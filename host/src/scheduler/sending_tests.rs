@@ -270,7 +270,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
 
     #[test]
     fn lesson_19_groups_keep_the_order_of_sending_on_a_queue_that_does_not(
@@ -288,7 +288,9 @@ proptest! {
             prop_assert!(steps < 60_000, "{} of {messages} ended", world.done.len());
         }
         let room = attempts * batch;
-        prop_assert!(world.most.1 <= room + 2 + 2 * room.max(LEAST_ASIDE), "{} at hand", world.most.1);
+        // What runs, what is parked, what is aside; and what was handed on and is taken back.
+        let most = 2 * room + 2 + 2 * room.max(LEAST_ASIDE);
+        prop_assert!(world.most.1 <= most, "{} at hand of {most}", world.most.1);
     }
 }
 
