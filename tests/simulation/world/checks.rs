@@ -140,7 +140,9 @@ impl World {
         // was done with each may be awaited to the end.
         let alone = self.scenario.route.group_by && self.scenario.route.poll_for_s == 0;
         let awaited = match alone {
-            true => super::turns::LONGEST_WAIT * self.messages.len() as u32,
+            true => {
+                super::turns::LONGEST_WAIT * u32::try_from(self.messages.len()).unwrap_or(u32::MAX)
+            }
             false => Duration::ZERO,
         };
         hidden.unwrap_or_default() + slack + held + stays + awaited
