@@ -228,6 +228,7 @@ async fn take_local(queue: &LocalQueue) -> Vec<(String, String)> {
         max: 100,
         visibility: Duration::from_secs(60),
         wait: Duration::ZERO,
+        newest_first: false,
     };
     loop {
         let hurry = CancellationToken::new();

@@ -2,7 +2,6 @@
 //! fault.
 
 use crate::Options;
-use crate::backend::Backend;
 use crate::process::Dispatcher;
 use crate::scene::Site;
 use crate::traffic::{Load, send_until};
@@ -25,22 +24,7 @@ pub async fn run(options: &Options) -> bool {
     let folder = options.folder();
     let until = Instant::now() + options.for_long();
     let server = MiniStack::start();
-    let mut sites = Vec::new();
-    if options.backend.has_local() {
-        let backend = Backend::local(&folder);
-        sites.push(Site::new(&options.binary(), &folder, backend, None, false));
-    }
-    if options.backend.has_sqs() {
-        let backend = Backend::sqs(&folder, &server.url()).await;
-        let endpoint = Some(server.url());
-        sites.push(Site::new(
-            &options.binary(),
-            &folder,
-            backend,
-            endpoint,
-            false,
-        ));
-    }
+    let sites = Site::all(options, &folder, &server.url()).await;
     let gate = RwLock::new(());
     let mut holds = true;
     let seeds = options.seed()..;

@@ -1,6 +1,7 @@
 //! What the three commands share: the account of one backend's run, the configuration of its
 //! dispatchers, and the end in which everything is settled and judged. Knows no faults.
 
+use crate::Options;
 use crate::backend::Backend;
 use crate::process::Dispatcher;
 use dispatcher_tests::ledger::{Ledger, Verdict};
@@ -113,6 +114,22 @@ impl Site {
             started: AtomicU32::new(0),
             backend,
         }
+    }
+
+    /// One for each backend that was asked for, whose calls nothing breaks.
+    pub async fn all(options: &Options, folder: &Path, server: &str) -> Vec<Self> {
+        let binary = options.binary();
+        let mut sites = Vec::new();
+        if options.backend.has_local() {
+            let backend = Backend::local(folder);
+            sites.push(Self::new(&binary, folder, backend, None, false));
+        }
+        if options.backend.has_sqs() {
+            let backend = Backend::sqs(folder, server).await;
+            let endpoint = Some(server.to_owned());
+            sites.push(Self::new(&binary, folder, backend, endpoint, false));
+        }
+        sites
     }
 
     /// One more dispatcher.

@@ -1,7 +1,6 @@
 //! Steady, moderate load for long: nothing may grow. Knows no faults but those of one guest.
 
 use crate::Options;
-use crate::backend::Backend;
 use crate::process::Dispatcher;
 use crate::samples::{self, Sample};
 use crate::scene::Site;
@@ -23,22 +22,7 @@ const LOAD: Load = Load {
 pub async fn run(options: &Options) -> bool {
     let server = MiniStack::start();
     let folder = options.folder();
-    let mut sites = Vec::new();
-    if options.backend.has_local() {
-        let backend = Backend::local(&folder);
-        sites.push(Site::new(&options.binary(), &folder, backend, None, false));
-    }
-    if options.backend.has_sqs() {
-        let backend = Backend::sqs(&folder, &server.url()).await;
-        let endpoint = Some(server.url());
-        sites.push(Site::new(
-            &options.binary(),
-            &folder,
-            backend,
-            endpoint,
-            false,
-        ));
-    }
+    let sites = Site::all(options, &folder, &server.url()).await;
     let dispatchers: Vec<Dispatcher> = sites.iter().map(Site::start).collect();
     let began = Instant::now();
     let until = began + options.for_long();

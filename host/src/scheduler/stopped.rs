@@ -11,7 +11,7 @@ pub const MOST_AWAITED: usize = 10_000;
 /// How long after it could be received a message is awaited at most. It may stand behind others in
 /// the queue; but the queue may also have buried it, or another process may have it.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(900);
-/// So many answers in a row that the queue holds nothing more, since a message could be received,
+/// So many answers that the queue holds nothing more, since a message could be received,
 /// say that it will not come: the first may be to an older question, and a long poll errs at times.
 const EMPTY_ANSWERS: usize = 3;
 /// A queue may be so late with what it promised.
