@@ -111,6 +111,11 @@ impl Book {
         });
     }
 
+    /// When an entry ends, unless it is extended again.
+    pub fn deadline(&self, id: LeaseId) -> Option<Moment> {
+        Some(self.entries.get(id)?.deadline)
+    }
+
     /// Stops extending and says until when the delivery may be settled; `None` if it is lost.
     pub fn settle(&mut self, id: LeaseId, now: Moment) -> Option<Moment> {
         self.change(id, |entry| {

@@ -97,9 +97,10 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// When the right ends.
+    /// When the right ends: later than at first if an extension that was under way is granted.
     pub fn until(&self) -> Moment {
-        self.until
+        let deadline = self.lease.ledger.lock().deadline(self.lease.id);
+        deadline.map_or(self.until, |deadline| deadline.max(self.until))
     }
 
     /// Returns when no extension is under way any more that could overtake an outcome.
