@@ -113,7 +113,7 @@ impl Book {
 
     /// When an entry ends, unless it is extended again.
     pub fn deadline(&self, id: LeaseId) -> Option<Moment> {
-        Some(self.entries.get(id)?.deadline)
+        Some(self.entries.get(&id)?.deadline)
     }
 
     /// Stops extending and says until when the delivery may be settled; `None` if it is lost.

@@ -120,3 +120,33 @@ impl Claim {
         !self.lease.ledger.lock().extending(self.lease.id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Receipt;
+    use std::time::Duration;
+
+    #[test]
+    fn an_extension_that_is_granted_meanwhile_prolongs_the_right_to_settle() {
+        let ledger = Arc::new(Ledger::default());
+        let visibility = Duration::from_secs(30);
+        let received = clock::now();
+        let terms = Terms {
+            queue: 0,
+            receipt: Receipt("r".into()),
+            received,
+            visibility,
+        };
+        let lease = ledger.open([terms]).remove(0);
+        let called = received + Duration::from_secs(15);
+        assert_eq!(ledger.lock().due(called, |_| 10).len(), 1);
+        let id = lease.id;
+        let claim = lease.settle().expect("it is ours");
+        assert_eq!(claim.until(), received + visibility);
+        ledger
+            .lock()
+            .extended(id, called, visibility, &Ok(()), called);
+        assert_eq!(claim.until(), called + visibility);
+    }
+}

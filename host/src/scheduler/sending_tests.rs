@@ -319,47 +319,5 @@ fn one_group_that_is_stopped_or_slow_does_not_starve_the_others() {
     assert_eq!(world.most.0, 4, "as many groups at once as may be");
 }
 
-/// A job of the group `g`, sent at its number.
-fn precious(world: &World, number: u64) -> Job {
-    Job {
-        id: number.to_string(),
-        number,
-        group: "g".into(),
-        sent: number,
-        precious: true,
-        _seat: world.scheduler.room().overdraw(1),
-    }
-}
-
-fn arrive(world: &mut World, number: u64) {
-    let (job, now) = (precious(world, number), world.at());
-    world.scheduler.lanes[0].arrive(vec![job], Duration::ZERO, now);
-}
-
-#[test]
-fn what_a_stop_gave_back_is_not_passed_by_what_the_last_poll_brings() {
-    let mut world = World::new(1, 0, 1, 1, 2);
-    let now = world.at();
-    arrive(&mut world, 1);
-    arrive(&mut world, 2);
-    // The second is kept aside behind the first, and goes with it.
-    assert_eq!(world.scheduler.stop(|_, job| job.number == 1, now).len(), 2);
-    arrive(&mut world, 3);
-    assert_eq!(world.scheduler.hire(now), 0);
-    world.scheduler.told(0, "1", None, now);
-    assert_eq!(world.scheduler.hire(now), 0, "the second comes before it");
-    world.scheduler.told(0, "2", None, now);
-    assert_eq!(world.scheduler.hire(now), 1);
-}
-
-#[test]
-fn what_has_not_begun_waits_for_an_earlier_one_that_ends_on_arrival() {
-    let mut world = World::new(1, 0, 1, 1, 2);
-    let now = world.at();
-    arrive(&mut world, 2);
-    let first = precious(&world, 1);
-    world.scheduler.passed_by(0, &first, now);
-    assert_eq!(world.scheduler.hire(now), 0);
-    world.scheduler.told(0, "1", None, now);
-    assert_eq!(world.scheduler.hire(now), 1);
-}
+#[path = "sending_cases.rs"]
+mod cases;

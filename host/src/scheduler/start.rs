@@ -155,7 +155,11 @@ impl<J: Waiting> Scheduler<J> {
         } in groups
         {
             if failed {
-                overtaking.extend(lane.ready.behind(group));
+                let behind = lane.ready.behind(group);
+                if let Some(turns) = &mut lane.turns {
+                    behind.iter().for_each(|job| turns.failed(job, now));
+                }
+                overtaking.extend(behind);
             }
             if first != Fate::Kept {
                 lane.ready.freed(group);

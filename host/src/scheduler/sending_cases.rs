@@ -1,0 +1,105 @@
+//! Single cases of the order of sending that were got wrong once, or nearly.
+
+use super::*;
+use crate::scheduler::lane::LaneLimits;
+
+/// A job of the group `g`, sent at its number.
+fn precious(world: &World, number: u64) -> Job {
+    Job {
+        id: number.to_string(),
+        number,
+        group: "g".into(),
+        sent: number,
+        precious: true,
+        _seat: world.scheduler.room().overdraw(1),
+    }
+}
+
+fn arrive(world: &mut World, number: u64) {
+    let (job, now) = (precious(world, number), world.at());
+    world.scheduler.lanes[0].arrive(vec![job], Duration::ZERO, now);
+}
+
+#[test]
+fn what_a_stop_gave_back_is_not_passed_by_what_the_last_poll_brings() {
+    let mut world = World::new(1, 0, 1, 1, 2);
+    let now = world.at();
+    arrive(&mut world, 1);
+    arrive(&mut world, 2);
+    // The second is kept aside behind the first, and goes with it.
+    assert_eq!(world.scheduler.stop(|_, job| job.number == 1, now).len(), 2);
+    arrive(&mut world, 3);
+    assert_eq!(world.scheduler.hire(now), 0);
+    world.scheduler.told(0, "1", None, now);
+    assert_eq!(world.scheduler.hire(now), 0, "the second comes before it");
+    world.scheduler.told(0, "2", None, now);
+    assert_eq!(world.scheduler.hire(now), 1);
+}
+
+#[test]
+fn what_has_not_begun_waits_for_an_earlier_one_that_ends_on_arrival() {
+    let mut world = World::new(1, 0, 1, 1, 2);
+    let now = world.at();
+    arrive(&mut world, 2);
+    let first = precious(&world, 1);
+    world.scheduler.passed_by(0, &first, now);
+    assert_eq!(world.scheduler.hire(now), 0);
+    world.scheduler.told(0, "1", None, now);
+    assert_eq!(world.scheduler.hire(now), 1);
+}
+
+#[test]
+fn what_waits_behind_a_failed_one_of_its_own_attempt_is_handed_on_again() {
+    let mut world = World::new(1, 0, 1, 2, 2);
+    let rate = LaneLimits {
+        rate: Some(1.0),
+        attempts: None,
+    };
+    let limits = Limits {
+        attempts: 2,
+        prefetch: 0,
+        window: Duration::ZERO,
+        lanes: vec![rate],
+    };
+    world.scheduler.set_limits(&limits, world.at());
+    arrive(&mut world, 1);
+    arrive(&mut world, 2);
+    let both = attempt(&mut world, &[Fate::Kept, Fate::Kept]).0;
+    let now = world.at();
+    world.scheduler.hold(0, both, now, now);
+    // Resumed together, but the rate lets only one start; the other goes back behind it.
+    world.now += 1;
+    let (_, behind) = attempt(&mut world, &[Fate::Failed]);
+    assert_eq!(behind.len(), 1);
+    world.now += 9;
+    for number in [1, 2] {
+        let due = Some(world.at());
+        world
+            .scheduler
+            .told(0, &number.to_string(), due, world.at());
+        arrive(&mut world, number);
+    }
+    let (again, _) = attempt(&mut world, &[Fate::Done, Fate::Done]);
+    let numbers = again.iter().map(|job| job.number).collect::<Vec<_>>();
+    assert_eq!(numbers, [1, 2]);
+}
+
+/// An attempt that begins and ends so: what was in it, and what it gives back besides.
+fn attempt(world: &mut World, fates: &[Fate]) -> (Vec<Job>, Vec<Job>) {
+    let now = world.at();
+    let hired = world.scheduler.hire(now);
+    let start = world.scheduler.next_jobs(now).expect("something to start");
+    assert_eq!(start.jobs.len(), fates.len());
+    for (job, fate) in start.jobs.iter().zip(fates) {
+        world.scheduler.fared(0, job, *fate, now);
+    }
+    let ended = Ended {
+        lane: 0,
+        began: now,
+        showed: Showed::Open,
+    };
+    let told = fates.iter().map(|fate| (Some("g"), *fate));
+    let after = world.scheduler.ended(ended, told, now);
+    (0..hired).for_each(|_| world.scheduler.dismiss());
+    (start.jobs, after.overtaking)
+}
