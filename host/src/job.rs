@@ -125,6 +125,7 @@ pub mod samples {
             queue: 0,
             receipt: message.receipt.clone(),
             received: clock::now(),
+            answered: clock::now(),
             visibility: Duration::from_secs(30),
         };
         let lease = Arc::new(Ledger::default()).open([terms]).remove(0);

@@ -47,6 +47,8 @@ pub enum Met {
     SlowSettle,
     /// What was sent later started first, since the newest go first.
     NewestFirst,
+    /// More was held ahead than the route could start.
+    HeldAhead,
     /// Too old when it arrived, or while it waited.
     Shed,
     /// Too old while it was held.
@@ -61,7 +63,7 @@ pub enum Met {
     StoreHung,
 }
 
-const ALL: [Met; 33] = [
+const ALL: [Met; 34] = [
     Met::LostRequest,
     Met::LostAnswer,
     Met::LateAnswer,
@@ -88,6 +90,7 @@ const ALL: [Met; 33] = [
     Met::Stop,
     Met::SlowSettle,
     Met::NewestFirst,
+    Met::HeldAhead,
     Met::Shed,
     Met::ShedWhileHeld,
     Met::GroupWaited,

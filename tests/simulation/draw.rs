@@ -93,6 +93,7 @@ fn options(scenario: &mut Scenario, rng: &mut Rng) {
                 sending.group = chance(rng, 850).then(|| rng.u16(0..groups));
             }
         }
+        350..450 => route.prefetch = pick(rng, &[5, 20, 100]),
         _ => {}
     }
     if chance(rng, 100) {

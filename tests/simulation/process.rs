@@ -2,7 +2,7 @@
 
 use crate::scenario::{QueuePlan, Scenario};
 use crate::world::handler::Actor;
-use crate::world::port::{Port, TAG, sleep};
+use crate::world::port::{Port, TAG};
 use crate::world::records::Store;
 use crate::world::{NONE, Sim};
 use dispatcher::app::Shared;
@@ -31,6 +31,19 @@ const STOPS_WITHIN: Duration = Duration::from_secs(25 + 60 + 60);
 
 /// So much longer than its grace a stop waits for polls under way.
 const LAST_POLLS: Duration = Duration::from_secs(25);
+
+/// Waits for `time`, in which the machine does not stand still.
+async fn too_long(sim: &Sim, time: Duration) {
+    let began = clock::now();
+    let stood = sim.lock().stood;
+    loop {
+        let until = began + time + (sim.lock().stood - stood);
+        if until <= clock::now() {
+            return;
+        }
+        clock::sleep_until(Some(until)).await;
+    }
+}
 
 /// A process at work, or stopping.
 pub struct Process {
@@ -137,11 +150,10 @@ impl Process {
                 keeper,
                 routes,
             } = at;
-            let within = grace + STOPS_WITHIN;
             let ended = tokio::select! {
                 biased;
                 ended = drain(&shared, routes, grace) => Some(ended),
-                () = sleep(within) => None,
+                () = too_long(&sim, grace + STOPS_WITHIN) => None,
             };
             drop(keeper);
             let held = shared.ledger.held();

@@ -218,10 +218,12 @@ impl Intake {
 
     fn jobs(&self, poll: &mut Poll, received: Moment, messages: Vec<Message>) -> Vec<Job> {
         let source = &self.sources[poll.lane];
+        let answered = clock::now();
         let terms = messages.iter().map(|message| Terms {
             queue: source.place,
             receipt: message.receipt.clone(),
             received,
+            answered,
             visibility: source.visibility,
         });
         let leases = self.ledger.open(terms);

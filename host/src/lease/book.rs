@@ -1,6 +1,7 @@
 //! Which deliveries are ours, until when, and which extension is due: pure, told `now`. Knows no
 //! backend and makes no call.
 
+use super::hidden::Hidden;
 use crate::clock::Moment;
 use crate::message::Receipt;
 use crate::queue::{ItemError, VISIBILITY_CEILING};
@@ -29,6 +30,8 @@ pub struct Terms {
     pub receipt: Receipt,
     /// When the delivery was made, or before: from there everything is counted.
     pub received: Moment,
+    /// When we heard of it: by then it had been made.
+    pub answered: Moment,
     /// What the receive asked for, and every extension will.
     pub visibility: Duration,
 }
@@ -50,6 +53,7 @@ struct Entry {
     deadline: Moment,
     extend_at: Moment,
     state: State,
+    hidden: Hidden,
     cancelled: CancellationToken,
 }
 
@@ -87,6 +91,7 @@ impl Book {
             extend_at: terms.received + terms.visibility / 2,
             deadline,
             state: State::Kept,
+            hidden: Hidden::since(terms.answered, terms.visibility),
             cancelled: cancelled.clone(),
             terms,
         };
@@ -114,6 +119,11 @@ impl Book {
     /// When an entry ends, unless it is extended again.
     pub fn deadline(&self, id: LeaseId) -> Option<Moment> {
         Some(self.entries.get(&id)?.deadline)
+    }
+
+    /// Until when the queue may hide the delivery, ours or not.
+    pub fn hidden(&self, id: LeaseId) -> Option<Hidden> {
+        Some(self.entries.get(&id)?.hidden)
     }
 
     /// Stops extending and says until when the delivery may be settled; `None` if it is lost.
@@ -170,6 +180,7 @@ impl Book {
                 entry.state = State::Ending;
             } else {
                 entry.state = State::Extending;
+                entry.hidden.ask(now, entry.terms.visibility);
                 due = Some(entry.terms.queue);
             }
         });
@@ -243,6 +254,10 @@ impl Book {
         now: Moment,
     ) {
         self.change(id, |entry| {
+            match answer {
+                Ok(()) => entry.hidden.heard(Some(now), asked),
+                Err(_) => entry.hidden.heard(None, asked),
+            }
             let settling = match entry.state {
                 State::Extending => false,
                 State::EndingExtending => true,

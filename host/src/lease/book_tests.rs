@@ -13,6 +13,7 @@ fn terms(queue: usize, name: &str, received: Moment, visibility: u64) -> Terms {
         queue,
         receipt: Receipt(name.into()),
         received,
+        answered: received,
         visibility: Duration::from_secs(visibility),
     }
 }

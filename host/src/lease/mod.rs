@@ -2,10 +2,12 @@
 //! drop ends the extension and never acknowledges. Knows no backend by name and no stage.
 
 pub mod book;
+pub mod hidden;
 pub mod keeper;
 
 use crate::clock::{self, Moment};
 use book::{Book, LeaseId, Terms};
+use hidden::Hidden;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -75,6 +77,12 @@ impl Lease {
         self.ledger.lock().check(self.id, now);
     }
 
+    /// Until when the queue may hide the delivery, whether it is lost or not.
+    pub fn hidden(&self) -> Hidden {
+        let hidden = self.ledger.lock().hidden(self.id);
+        hidden.expect("a lease is in the book until it is dropped")
+    }
+
     /// Ends the extension for good and gives the right to settle once; `None` when the lease is
     /// lost, and so the verdict fenced.
     pub fn settle(self) -> Option<Claim> {
@@ -101,6 +109,11 @@ impl Claim {
     pub fn until(&self) -> Moment {
         let deadline = self.lease.ledger.lock().deadline(self.lease.id);
         deadline.map_or(self.until, |deadline| deadline.max(self.until))
+    }
+
+    /// Until when the queue may hide the delivery.
+    pub fn hidden(&self) -> Hidden {
+        self.lease.hidden()
     }
 
     /// Returns when no extension is under way any more that could overtake an outcome.
@@ -136,6 +149,7 @@ mod tests {
             queue: 0,
             receipt: Receipt("r".into()),
             received,
+            answered: received,
             visibility,
         };
         let lease = ledger.open([terms]).remove(0);

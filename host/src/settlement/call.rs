@@ -4,6 +4,7 @@ use super::record;
 use crate::clock::{self, Moment};
 use crate::idempotency::guard::Guard;
 use crate::lease::Claim;
+use crate::lease::hidden::UNHEARD;
 use crate::message::{Message, Outcome};
 use crate::queue::{ItemError, Queue};
 use crate::scheduler::room::Permit;
@@ -19,6 +20,27 @@ pub(super) struct Item {
     pub unrecorded: bool,
     /// Its place in the room, if it kept it.
     pub seat: Option<Permit>,
+}
+
+impl Item {
+    /// Until when the queue may hide the message if it has taken nothing that it was told.
+    pub fn latest(&self, now: Moment) -> Moment {
+        let latest = self.claim.hidden().latest();
+        self.told_before(now).map_or(latest, |at| at.max(latest))
+    }
+
+    /// Until when calls of which nothing was heard may hide it though it was told now.
+    pub fn unheard(&self, now: Moment) -> Option<Moment> {
+        self.claim.hidden().unheard().max(self.told_before(now))
+    }
+
+    /// The same of earlier tries to give it back.
+    fn told_before(&self, now: Moment) -> Option<Moment> {
+        match self.outcome {
+            Outcome::Release(after) if self.tries > 0 => Some(now + UNHEARD + after),
+            _ => None,
+        }
+    }
 }
 
 /// What became of a call.

@@ -125,7 +125,7 @@ impl Settlement {
             {
                 let (items, late) = in_time(items, now);
                 late.iter()
-                    .for_each(|item| self.comes_again(&item.message.id, now));
+                    .for_each(|item| self.comes_again(&item.message.id, item.latest(now)));
                 if !items.is_empty() {
                     self.counters.settle_calls.one();
                     self.meter.calls.one();
@@ -167,12 +167,13 @@ impl Settlement {
         let unrecorded = self.guard.is_some() && ending == Ending::Verdict(Verdict::Done);
         self.report(&message, &ending);
         let outcome = decide(&ending, attempts, &self.policy, fastrand::u64(..));
+        let latest = lease.hidden().latest();
         let Some(outcome) = outcome else {
-            self.comes_again(&message.id, clock::now());
+            self.comes_again(&message.id, latest);
             return;
         };
         let Some(claim) = lease.settle() else {
-            self.comes_again(&message.id, clock::now());
+            self.comes_again(&message.id, latest);
             self.counters.lost.one();
             self.meter.lost.one();
             tracing::warn!(
@@ -330,7 +331,7 @@ impl Settlement {
     fn note(&self, answer: Answer, batch: &mut Batcher<Item>) {
         let now = clock::now();
         for item in &answer.late {
-            self.comes_again(&item.message.id, now);
+            self.comes_again(&item.message.id, item.latest(now));
         }
         let missing = || {
             Err(ItemError::Passing(
@@ -348,14 +349,14 @@ impl Settlement {
                         self.memory().deleted(&item.message.id);
                     }
                     if let Some(order) = &self.order {
-                        order.told(&item.message.id, &item.outcome, now);
+                        order.told(&item.message.id, &item.outcome, item.unheard(now), now);
                     }
                 }
                 Err(ItemError::Passing(why)) => self.again(item, &why, now, batch),
                 Err(error) => {
                     let Message { queue, id, .. } = &item.message;
                     tracing::warn!(queue, message_id = id, outcome = ?item.outcome, %error, "not settled; the queue delivers the message again");
-                    self.comes_again(id, item.claim.until());
+                    self.comes_again(id, item.latest(now));
                 }
             }
         }
@@ -370,11 +371,11 @@ impl Settlement {
         } else {
             let Message { queue, id, .. } = &item.message;
             tracing::warn!(queue, message_id = id, outcome = ?item.outcome, "not settled before its lease ended; the queue delivers the message again: {why}");
-            self.comes_again(id, item.claim.until());
+            self.comes_again(id, item.latest(now));
         }
     }
 
-    /// The queue delivers it again from `due` on, without having been told.
+    /// The queue delivers it again without having been told, from `due` on at the latest.
     fn comes_again(&self, id: &str, due: Moment) {
         if let Some(order) = &self.order {
             order.comes_again(id, due);

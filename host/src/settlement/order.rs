@@ -19,16 +19,17 @@ impl Order {
         Self { board, lane }
     }
 
-    /// The queue has taken this outcome.
-    pub(super) fn told(&self, id: &str, outcome: &Outcome, now: Moment) {
+    /// The queue has taken this outcome. Calls of which nothing was heard may hide the message
+    /// until `unheard` all the same.
+    pub(super) fn told(&self, id: &str, outcome: &Outcome, unheard: Option<Moment>, now: Moment) {
         let due = match outcome {
             Outcome::Delete | Outcome::DeadLetter(_) => None,
-            Outcome::Release(after) => Some(now + *after),
+            Outcome::Release(after) => Some(now + *after).max(unheard),
         };
         self.tell(id, due);
     }
 
-    /// The message is delivered again from `due` on.
+    /// The message is delivered again, from `due` on at the latest.
     pub(super) fn comes_again(&self, id: &str, due: Moment) {
         self.tell(id, Some(due));
     }

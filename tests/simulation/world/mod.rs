@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use views::Asked;
+use views::{Asked, View};
 
 /// The world, shared by all that live in it.
 #[derive(Clone)]
@@ -65,6 +65,8 @@ pub struct World {
     pub quiet: bool,
     /// When all processes stood still last.
     pub suspended: Option<Moment>,
+    /// How long in all.
+    pub stood: Duration,
     /// Deliveries that were handed out anew while they were worked on, and when.
     pub suspects: Vec<(usize, Moment)>,
     /// How many ids receives have had.
@@ -124,7 +126,7 @@ pub struct Delivery {
     pub handed: Moment,
     /// The same, or when it was handed out again.
     pub renewed: Moment,
-    /// It was handed out again under the id of its receive.
+    /// It was handed out under the id of an earlier receive, whether or not that brought anything.
     pub again: bool,
     /// It was given back.
     pub released: bool,
@@ -231,16 +233,6 @@ pub struct Life {
     /// An entry of a settlement failed once: retries are held beyond the room.
     pub retried: bool,
 }
-
-/// What a process was told about a queue last.
-#[derive(Debug, Clone, Copy)]
-pub struct View {
-    pub may_hold: bool,
-    pub since: Moment,
-    pub failures: u32,
-    pub had: bool,
-}
-
 /// No process, or no queue, in an event.
 pub const NONE: usize = usize::MAX;
 
@@ -260,6 +252,7 @@ impl World {
             closed: false,
             quiet: false,
             suspended: None,
+            stood: Duration::ZERO,
             suspects: Vec::new(),
             ids: 0,
             told: BTreeMap::new(),
@@ -277,12 +270,7 @@ impl World {
     /// A process starts.
     pub fn born(&mut self) -> usize {
         let now = clock::now();
-        let view = View {
-            may_hold: true,
-            since: now,
-            failures: 0,
-            had: false,
-        };
+        let view = View::new(now);
         let queues = self.scenario.queues.len();
         self.lives.push(Life {
             dead: false,

@@ -264,6 +264,7 @@ impl Queue for Port {
             max: attempt.as_ref().map_or(ask.max, |one| one.max),
             visibility: ask.visibility,
             attempt: id,
+            again: attempt.as_ref().is_some_and(|one| !one.is_news()),
             newest_first: ask.newest_first,
             samples: !flavour.is_exact() && ask.wait.is_zero(),
         };

@@ -22,6 +22,8 @@ pub struct Want {
     pub visibility: Duration,
     /// The id of the receive, where it has one.
     pub attempt: Option<u64>,
+    /// It was made before with this id, and for as many.
+    pub again: bool,
     /// What was sent last is wanted first, which the embedded queue can do.
     pub newest_first: bool,
     /// A short poll of SQS, which looks at some of the servers.
@@ -217,7 +219,7 @@ impl World {
             life: want.life,
             handed: now,
             renewed: now,
-            again: false,
+            again: want.again,
             changed: false,
             released: false,
             until: now + want.visibility,

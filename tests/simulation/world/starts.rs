@@ -133,7 +133,9 @@ impl World {
                 .filter(|&other| {
                     let stored = &self.messages[other];
                     let over = stored.gone.is_some() || stored.done || stored.buried.is_some();
-                    let over = over || self.is_too_old(other, now);
+                    // What this process has shed it does not try again, whatever the date is now.
+                    let shed = self.lives[life].shed.contains(&other);
+                    let over = over || shed || self.is_too_old(other, now);
                     !over && !with.contains(&other)
                 })
                 .collect();
@@ -292,5 +294,6 @@ impl World {
         clock::simulated::pass(time);
         self.met.insert(Met::Standstill);
         self.suspended = Some(clock::now());
+        self.stood += time;
     }
 }

@@ -130,17 +130,17 @@ impl World {
     pub fn is_behind_a_lost_one(&self, delivery: usize) -> bool {
         let now = clock::now();
         let own = &self.messages[self.deliveries[delivery].message];
+        let group = self.group_of(self.deliveries[delivery].message);
         let life = self.deliveries[delivery].life;
         let lost = |(number, one): (usize, &Delivery)| {
             let stored = &self.messages[one.message];
-            let group = stored.queue == own.queue && stored.tag == own.tag;
-            let before = group && stored.sent <= own.sent && number != delivery;
+            let same = stored.queue == own.queue && self.group_of(one.message) == group;
+            let before = same && stored.sent <= own.sent && number != delivery;
             let here = one.life == life && one.reached.is_some() && one.told.is_none();
             let unsure = one.refused || one.misled || !self.is_kept(number, now);
             before && here && unsure
         };
-        let tagged = self.tag_of(self.deliveries[delivery].message).is_some();
-        tagged && self.deliveries.iter().enumerate().any(lost)
+        group.is_some() && self.deliveries.iter().enumerate().any(lost)
     }
 
     /// Something arrives: whether it has to wait for one that failed.

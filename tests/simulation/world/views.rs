@@ -2,6 +2,7 @@
 //! deliveries it must take for its own.
 
 use super::{Life, Said, Trial, World};
+use crate::circumstances::Met;
 use dispatcher::clock::{self, Moment, Timestamp};
 use std::time::Duration;
 
@@ -19,6 +20,30 @@ pub struct Asked {
     lost: bool,
 }
 
+/// What a process was told about a queue last.
+#[derive(Debug, Clone, Copy)]
+pub struct View {
+    pub may_hold: bool,
+    pub since: Moment,
+    pub failures: u32,
+    pub had: bool,
+    /// Receives that are asked for and not answered.
+    pub asking: u32,
+}
+
+impl View {
+    /// Nothing is known yet.
+    pub fn new(now: Moment) -> Self {
+        Self {
+            may_hold: true,
+            since: now,
+            failures: 0,
+            had: false,
+            asking: 0,
+        }
+    }
+}
+
 impl World {
     /// An id that no receive has had.
     pub fn fresh_id(&mut self) -> u64 {
@@ -29,6 +54,12 @@ impl World {
     /// A receive is asked for: if an answer was lost that could be had again, then that.
     pub fn asks(&mut self, life: usize, queue: usize, attempt: Option<u64>) {
         let now = clock::now();
+        let view = &mut self.lives[life].views[queue];
+        view.asking += 1;
+        if view.asking > 1 && self.scenario.route.group_by {
+            let why = format!("{} receives of queue {queue} at once", view.asking);
+            self.fails("answers-can-overtake", why);
+        }
         let Some(id) = attempt else { return };
         if let Some(asked) = self.lives[life].asked.get_mut(&id) {
             asked.lost = false;
@@ -64,6 +95,7 @@ impl World {
             asked.lost = true;
         }
         let view = &mut self.lives[life].views[queue];
+        view.asking -= 1;
         if view.failures == 0 {
             view.had = view.may_hold;
         }
@@ -103,6 +135,7 @@ impl World {
         let waited = flavour.is_exact() || ask.wait >= proof;
         let proven = (drained && !again) || (taken.is_empty() && waited);
         let view = &mut self.lives[life].views[queue];
+        view.asking -= 1;
         view.failures = 0;
         view.may_hold = !proven;
         view.since = now;
@@ -132,6 +165,11 @@ impl World {
         let more = |one: &&usize| again(one) || leaves(one);
         let most = most + here.iter().filter(more).count();
         let here = here.len();
+        if plan.prefetch > 0
+            && here > plan.concurrency * plan.batch + 2 * self.scenario.queues.len()
+        {
+            self.met.insert(Met::HeldAhead);
+        }
         if room.used() > most || here > most {
             let why = format!("{} seats, {here} messages, room for {most}", room.used());
             self.fails("room", why);
@@ -145,13 +183,15 @@ impl World {
             let one = &self.deliveries[at];
             let over =
                 |trial: &Trial| matches!(&trial.ended, Some((_, said)) if *said != Said::Kept);
-            // An extension that nobody answered may keep what the process must take for lost.
+            // An extension that nobody answered, or that was answered while the machine stood still,
+            // may keep what the process must take for lost.
             one.life == life
                 && self.counts_on_until(at) > now
                 && one.reached.is_some()
                 && one.told.is_none()
                 && !one.tried.last().is_some_and(over)
                 && self.is_kept(at, now)
+                && self.suspended.is_none_or(|stood| stood < one.handed)
                 && !self.is_needless(life, at)
         });
         here.collect()

@@ -1,0 +1,86 @@
+//! Until when a queue may hide a delivery. A lease's deadline is the earliest time at which it can
+//! end, and so decides what is ours; this is the latest, and decides how long a message may be
+//! away that nobody told the queue about. Pure.
+
+use crate::clock::Moment;
+use std::time::Duration;
+
+/// A call that was not answered takes effect within this time, if ever.
+pub const UNHEARD: Duration = Duration::from_secs(60);
+
+/// What is known of one delivery.
+#[derive(Debug, Clone, Copy)]
+pub struct Hidden {
+    /// As far as the queue has answered.
+    heard: Moment,
+    /// If the call under way takes effect.
+    asked: Option<Moment>,
+    /// If calls take effect that were not answered.
+    unheard: Option<Moment>,
+}
+
+impl Hidden {
+    /// It was handed out by `answered`.
+    pub fn since(answered: Moment, visibility: Duration) -> Self {
+        Self {
+            heard: answered + visibility,
+            asked: None,
+            unheard: None,
+        }
+    }
+
+    /// The queue is asked for more time.
+    pub fn ask(&mut self, called: Moment, time: Duration) {
+        self.asked = Some(called + UNHEARD + time);
+    }
+
+    /// It has answered that by `answered`; or nothing was heard, or may be believed, of it (`None`).
+    pub fn heard(&mut self, answered: Option<Moment>, time: Duration) {
+        let asked = self.asked.take();
+        match answered {
+            Some(answered) => self.heard = self.heard.max(answered + time),
+            None => self.unheard = self.unheard.max(asked),
+        }
+    }
+
+    /// Until when calls of which nothing was heard may hide it, whatever the queue was told since.
+    pub fn unheard(&self) -> Option<Moment> {
+        self.unheard.max(self.asked)
+    }
+
+    /// Until when it may be hidden if the queue is told nothing.
+    pub fn latest(&self) -> Moment {
+        self.unheard().map_or(self.heard, |at| at.max(self.heard))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIME: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_boot(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn what_was_answered_ends_at_the_latest_when_counted_from_the_answer() {
+        let mut hidden = Hidden::since(at(5), TIME);
+        hidden.ask(at(15), TIME);
+        hidden.heard(Some(at(16)), TIME);
+        assert_eq!((hidden.latest(), hidden.unheard()), (at(46), None));
+    }
+
+    #[test]
+    fn what_was_not_answered_may_still_take_effect() {
+        let mut hidden = Hidden::since(at(5), TIME);
+        hidden.ask(at(15), TIME);
+        assert_eq!(hidden.latest(), at(15) + UNHEARD + TIME);
+        hidden.heard(None, TIME);
+        hidden.ask(at(20), TIME);
+        hidden.heard(Some(at(21)), TIME);
+        assert_eq!(hidden.unheard(), Some(at(15) + UNHEARD + TIME));
+        assert_eq!(hidden.latest(), at(15) + UNHEARD + TIME);
+    }
+}
