@@ -159,15 +159,11 @@ fn of_function(
     let about = format!("function {name}");
     let function = match seen {
         Ok(function) => function,
-        Err(error) => {
-            let fault = match error {
-                LookError::Unreachable(_) => Fault::Dependency,
-                LookError::Missing(_) | LookError::Denied(_) | LookError::Other(_) => {
-                    Fault::Settings
-                }
-            };
-            let says = error.to_string();
-            return vec![Finding::new(Level::Bad(fault), &about, says)];
+        // Among the problems of `check`.
+        Err(LookError::Missing(_) | LookError::Unreachable(_)) => return Vec::new(),
+        Err(error @ (LookError::Denied(_) | LookError::Other(_))) => {
+            let level = Level::Bad(Fault::Settings);
+            return vec![Finding::new(level, &about, error.to_string())];
         }
     };
     let mut said: Vec<(Level, String)> = Vec::new();

@@ -110,11 +110,13 @@ fn age_does_not_part_a_group() {
     );
 }
 
+/// How long ago a job was sent, how long from now it is too old, and its group.
+type Drawn = (u64, Option<u64>, Option<&'static str>);
+
 /// What a line may be asked for.
 #[derive(Debug, Clone)]
 enum Step {
-    /// How long ago each was sent, how long from now it is too old, and its group.
-    Arrive(Vec<(u64, Option<u64>, Option<&'static str>)>),
+    Arrive(Vec<Drawn>),
     Take(usize),
     /// Puts what was taken last back.
     Resume,
@@ -139,6 +141,19 @@ fn steps(groups: bool) -> impl Strategy<Value = Vec<Step>> {
         2 => Just(Step::Expire),
     ];
     prop::collection::vec(step, 1..60)
+}
+
+/// Jobs as a step draws them, numbered on from `count`.
+fn arriving(jobs: Vec<Drawn>, now: u64, count: &mut usize) -> Vec<Job> {
+    let jobs = jobs.into_iter().map(|(ago, left, group)| {
+        *count += 1;
+        let expires_ms = left.map(|left| now + left);
+        Job {
+            expires_ms,
+            ..job(*count, now - ago, group)
+        }
+    });
+    jobs.collect()
 }
 
 /// A list in order, and the keys by which it is kept so.
@@ -194,15 +209,7 @@ fn check(sequence: Sequence, steps: Vec<Step>) -> Result<(), TestCaseError> {
     for step in steps {
         match step {
             Step::Arrive(jobs) => {
-                let jobs = jobs.into_iter().map(|(ago, left, group)| {
-                    count += 1;
-                    let expires_ms = left.map(|left| now + left);
-                    Job {
-                        expires_ms,
-                        ..job(count, now - ago, group)
-                    }
-                });
-                let jobs: Vec<Job> = jobs.collect();
+                let jobs = arriving(jobs, now, &mut count);
                 model.add(jobs.clone(), sequence == Sequence::Lifo);
                 line.arrive(jobs, at(now));
             }
@@ -245,17 +252,7 @@ fn check_groups(steps: Vec<Step>) -> Result<(), TestCaseError> {
     let (mut now, mut count, mut last) = (100, 0, Vec::new());
     for step in steps {
         match step {
-            Step::Arrive(jobs) => {
-                let jobs = jobs.into_iter().map(|(ago, left, group)| {
-                    count += 1;
-                    let expires_ms = left.map(|left| now + left);
-                    Job {
-                        expires_ms,
-                        ..job(count, now - ago, group)
-                    }
-                });
-                line.arrive(jobs.collect(), at(now));
-            }
+            Step::Arrive(jobs) => line.arrive(arriving(jobs, now, &mut count), at(now)),
             Step::Take(max) => last = line.take(max),
             Step::Resume => line.resume(std::mem::take(&mut last)),
             Step::Extract(rest) => drop(line.extract(|job| job.number % 3 == rest)),

@@ -164,7 +164,8 @@ impl World {
                 // One ahead of it that was lost must be delivered before it.
                 let may = stopping
                     || self.is_behind_an_open_one(life, one.message)
-                    || self.is_behind_an_older_one(delivery);
+                    || self.is_behind_an_older_one(delivery)
+                    || self.is_behind_a_lost_one(delivery);
                 right(may && after.is_zero(), "gave-a-busy-one-back")
             }
             (Outcome::DeadLetter(_), Some(Said::Kept)) => Err("buried-a-busy-one"),

@@ -100,44 +100,12 @@ fn a_guest_that_breaks_is_retried_and_told_why() {
 
 /// A handler whose `handle` begins with `code`, a call of `$dig` that never ends for one.
 fn handler_of(code: &str) -> String {
-    format!(
-        r#"(component
-        (import "dispatcher:plugin/types@0.1.0" (instance $types
-            (type $v (variant (case "text" string) (case "binary" (list u8))))
-            (export "attribute-value" (type $value (eq $v)))
-            (type $a (record (field "name" string) (field "data-type" string)
-                (field "value" $value)))
-            (export "attribute" (type $attribute (eq $a)))
-            (type $m (record
-                (field "id" string) (field "queue" string) (field "body" string)
-                (field "source" string) (field "receipt" string)
-                (field "receive-count" u32) (field "deadline" u64)
-                (field "sent-at" (option u64)) (field "first-received-at" (option u64))
-                (field "group" (option string))
-                (field "system-attributes" (list (tuple string string)))
-                (field "attributes" (list $attribute))
-                (field "body-md5" (option string)) (field "attributes-md5" (option string))))
-            (export "message" (type (eq $m)))
-            (type $b (record (field "after" (option u64)) (field "reason" string)))
-            (export "busy" (type $busy (eq $b)))
-            (type $f (variant (case "retry" (option u64)) (case "reject" string)
-                (case "busy" $busy) (case "closed" string)))
-            (export "failure" (type (eq $f)))))
-        (alias export $types "message" (type $message))
-        (alias export $types "failure" (type $failure))
-        (core module $m
-            (memory (export "memory") 1)
-            (func (export "realloc") (param i32 i32 i32 i32) (result i32) i32.const 1024)
-            (func $dig call $dig)
-            (func $handle (export "handle") (param i32) (result i32) {code} i32.const 0))
-        (core instance $i (instantiate $m))
-        (func $handle (param "message" $message) (result (result (error $failure)))
-            (canon lift (core func $i "handle")
-                (memory (core memory $i "memory"))
-                (realloc (core func $i "realloc"))))
-        (instance $handler (export "handle" (func $handle)))
-        (export "dispatcher:plugin/handler@0.1.0" (instance $handler)))"#
-    )
+    let guest = hostile::Guest {
+        items: r#"(memory (export "memory") 1) (func $dig call $dig)"#,
+        handle: code,
+        ..hostile::HARMLESS
+    };
+    guest.text()
 }
 
 #[test]
