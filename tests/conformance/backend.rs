@@ -2,8 +2,10 @@
 
 use dispatcher::message::{Attribute, Message, Outcome, Outgoing};
 use dispatcher::queue::local::Store;
+use dispatcher::queue::redis::Redis;
 use dispatcher::queue::sqs::Sqs;
 use dispatcher::queue::{Ask, Queue, Received};
+use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::{Server, configuration};
 use std::sync::Arc;
@@ -27,6 +29,7 @@ pub enum Backend {
         /// Goes when the check ends.
         _folder: tempfile::TempDir,
     },
+    Redis(&'static RedisServer),
 }
 
 /// What a check needs.
@@ -57,17 +60,22 @@ impl Backend {
         }
     }
 
+    pub fn redis() -> Self {
+        Self::Redis(RedisServer::shared())
+    }
+
     pub async fn open(&self, wanted: Wanted) -> Opened {
         match self {
             Self::Sqs(server) => open_sqs(&server.url(), wanted).await,
             Self::Local { store, .. } => open_local(store, wanted),
+            Self::Redis(server) => open_redis(&server.url(), wanted).await,
         }
     }
 
     /// Whether it can hand out the newest first.
     pub fn can_choose(&self) -> bool {
         match self {
-            Self::Local { .. } => true,
+            Self::Local { .. } | Self::Redis(_) => true,
             // Its protocol has no word for it.
             Self::Sqs(_) => false,
         }
@@ -113,6 +121,25 @@ fn open_local(store: &Store, wanted: Wanted) -> Opened {
     Opened {
         queue: open("conformance", wanted.grave.then_some("grave")),
         grave: wanted.grave.then(|| open("grave", None)),
+    }
+}
+
+/// Every queue on Redis keeps its groups in order.
+async fn open_redis(url: &str, wanted: Wanted) -> Opened {
+    let server = Redis::new(url, "conformance").expect("an address");
+    let (name, grave) = (
+        RedisServer::fresh_name("q"),
+        RedisServer::fresh_name("grave"),
+    );
+    let wants = wanted.grave.then_some(&*grave);
+    let queue = server.queue(&name, wants).await.expect("it is there");
+    let grave = match wants {
+        Some(name) => Some(server.queue(name, None).await.expect("it is there")),
+        None => None,
+    };
+    Opened {
+        queue: Arc::new(queue),
+        grave: grave.map(|queue| Arc::new(queue) as Arc<dyn Queue>),
     }
 }
 

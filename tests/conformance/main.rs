@@ -5,6 +5,7 @@
 mod backend;
 mod delivery;
 mod leases;
+mod redis_faults;
 mod settling;
 mod sqs_faults;
 mod sqs_limits;
@@ -66,3 +67,4 @@ macro_rules! conformance {
 
 conformance!(sqs, crate::backend::Backend::sqs());
 conformance!(local, crate::backend::Backend::local());
+conformance!(redis, crate::backend::Backend::redis());

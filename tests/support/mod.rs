@@ -13,6 +13,8 @@ pub mod lambda;
 pub mod ledger;
 pub mod order;
 pub mod proxy;
+pub mod redis;
+pub mod relay;
 pub mod servers;
 pub mod sqs;
 

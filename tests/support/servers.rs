@@ -156,7 +156,7 @@ fn answers(address: SocketAddr) -> bool {
 }
 
 /// `$DISPATCHER_TOOLS`, or `test-tools` in the target folder that this test was built in.
-fn tools_folder() -> PathBuf {
+pub(crate) fn tools_folder() -> PathBuf {
     if let Some(folder) = std::env::var_os("DISPATCHER_TOOLS") {
         return folder.into();
     }

@@ -33,6 +33,22 @@ pub struct PlaceArgs {
         hide_env_values = true
     )]
     pub data: Option<String>,
+    /// The Redis server of queues written redis:NAME [default: redis://127.0.0.1:6379]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "DISPATCHER_REDIS_URL",
+        hide_env_values = true
+    )]
+    pub redis_url: Option<String>,
+    /// What every key there begins with, in braces [default: dispatcher]
+    #[arg(
+        long,
+        value_name = "WORD",
+        env = "DISPATCHER_REDIS_PREFIX",
+        hide_env_values = true
+    )]
+    pub redis_prefix: Option<String>,
     /// Speak to this address in place of AWS
     #[arg(
         long,

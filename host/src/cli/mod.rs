@@ -1,6 +1,7 @@
 //! The command line: what is typed, and which command answers. One file per command; knows what
 //! to print and how to exit, and leaves all else to `app` and `config`.
 
+mod cancel;
 mod check;
 mod completions;
 mod doctor;
@@ -12,6 +13,7 @@ mod plugin;
 mod queues;
 mod run;
 mod send;
+mod workers;
 
 use crate::config::problem::Problem;
 use crate::error::{Exit, Failure};
@@ -29,7 +31,7 @@ Examples:
   dispatcher check --config dispatcher.toml   find every problem, start nothing
   dispatcher doctor --config dispatcher.toml  look at real queues and functions for what will hurt
 
-A queue is a name (SQS), an SQS URL or ARN, or local:NAME (a file on this machine).
+A queue is a name (SQS), an SQS URL or ARN, local:NAME (a file on this machine), or redis:NAME.
 Every flag may also be given as an environment variable: --poll-for as DISPATCHER_POLL_FOR.
 Flags win over the environment, and both over the file that --config names. No file is read
 unless --config names it.
@@ -57,6 +59,8 @@ enum Command {
     Send(send::Args),
     Queues(queues::Args),
     Peek(peek::Args),
+    Cancel(cancel::Args),
+    Workers(workers::Args),
     Check(check::Args),
     Doctor(doctor::Args),
     #[command(subcommand)]
@@ -89,6 +93,8 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
         Command::Send(args) => send::run(args, &typed),
         Command::Queues(args) => queues::run(args, &typed),
         Command::Peek(args) => peek::run(args, &typed),
+        Command::Cancel(args) => cancel::run(args, &typed),
+        Command::Workers(args) => workers::run(args, &typed),
         Command::Check(_) => check::run(typed),
         Command::Doctor(args) => doctor::run(&args, typed),
         Command::Plugin(command) => plugin::run(command, &typed),

@@ -23,7 +23,7 @@ With --json: one array of {\"queue\",\"waiting\",\"in_flight\",\"delayed\",\"old
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Queues; a bare `local:` or `sqs:` is every queue there [default: local:]
+    /// Queues; a bare `local:`, `redis:` or `sqs:` is every queue there [default: local:]
     #[arg(value_name = "QUEUE")]
     pub queues: Vec<String>,
     /// Print JSON
@@ -72,6 +72,7 @@ pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
 fn which(text: &str) -> Result<Which, Problem> {
     match text {
         "local:" => Ok(Which::All(Backend::Local)),
+        "redis:" => Ok(Which::All(Backend::Redis)),
         "sqs:" => Ok(Which::All(Backend::Sqs)),
         text => text
             .parse()
@@ -81,7 +82,8 @@ fn which(text: &str) -> Result<Which, Problem> {
 }
 
 async fn look(places: &Places, wanted: Vec<Which>) -> (Vec<(QueueName, Depth)>, Vec<Problem>) {
-    let backends = Backends::new(places.data.clone(), places.endpoint_url.clone());
+    let backends =
+        Backends::new(places.data.clone(), places.endpoint_url.clone()).redis(&places.redis);
     let mut names = Vec::new();
     let mut problems = Vec::new();
     for which in wanted {
@@ -92,6 +94,7 @@ async fn look(places: &Places, wanted: Vec<Which>) -> (Vec<(QueueName, Depth)>, 
                 Err(error) => {
                     let at = match backend {
                         Backend::Local => "local:",
+                        Backend::Redis => "redis:",
                         Backend::Sqs => "sqs:",
                     };
                     let problem = Problem::new(at, error.to_string(), "");

@@ -10,6 +10,7 @@ use super::file::File;
 use super::flags::Flags;
 use super::problem::Problem;
 use super::queues;
+use super::redis::{self, RedisPlace};
 use super::section::{Given, Layers, Section};
 use super::value::{self, Bare};
 use super::{LogFormat, Places, Plugin, Retry, Route, Settings};
@@ -79,12 +80,23 @@ impl Check {
         Places {
             data: data.unwrap_or_default(),
             endpoint_url: self.read(program.one("endpoint-url"), value::url),
+            redis: self.redis(program),
             log_format: self
                 .read(program.one("log-format"), format)
                 .unwrap_or_default(),
             log_level: self
                 .read(program.one("log-level"), level)
                 .unwrap_or_else(|| "info".to_owned()),
+        }
+    }
+
+    fn redis(&mut self, program: Layers<'_>) -> RedisPlace {
+        let default = RedisPlace::default();
+        let url = self.read(program.one("redis-url"), redis::url);
+        let prefix = self.read(program.one("redis-prefix"), redis::prefix);
+        RedisPlace {
+            url: url.unwrap_or(default.url),
+            prefix: prefix.unwrap_or(default.prefix),
         }
     }
 
@@ -104,6 +116,7 @@ impl Check {
         Settings {
             data: places.data,
             endpoint_url: places.endpoint_url,
+            redis: places.redis,
             log_format: places.log_format,
             log_level: places.log_level,
             shutdown_grace: grace.unwrap_or(GRACE),
@@ -186,7 +199,8 @@ impl Check {
         });
         let has_dead_letters = dead_letter.is_some()
             || queues.iter().any(|queue| {
-                queue.name.backend == Backend::Local && !queue.name.name.ends_with(".dead")
+                let own = [Backend::Local, Backend::Redis].contains(&queue.name.backend);
+                own && !queue.name.name.ends_with(".dead")
             });
         let plugin = self.plugin_for(section, flags, file, plugins);
         let lease = |given: &Given| value::duration(given, Bare::Seconds, &WITHIN_LEASE);

@@ -43,6 +43,10 @@ const DISPATCHER: &[Key] = &[
 ];
 const BACKENDS: &[(&str, &[Key])] = &[
     ("local", &[("data", Shape::Scalar)]),
+    (
+        "redis",
+        &[("prefix", Shape::Scalar), ("url", Shape::Scalar)],
+    ),
     ("sqs", &[("endpoint-url", Shape::Scalar)]),
 ];
 const PLUGIN: &[Key] = &[
@@ -168,7 +172,18 @@ impl Reader<'_> {
             match BACKENDS.iter().find(|(known, _)| *known == name) {
                 Some((_, keys)) => {
                     let title = format!("[backend.{name}]");
-                    self.section(&title, keys, value, &mut file.program);
+                    // What no other says is called after its backend, as its flag is.
+                    let mut own = Section::default();
+                    let into = match name {
+                        "redis" => &mut own,
+                        _ => &mut file.program,
+                    };
+                    self.section(&title, keys, value, into);
+                    for (key, _) in *keys {
+                        if let Some(given) = own.one(key) {
+                            file.program.push(format!("{name}-{key}"), given.clone());
+                        }
+                    }
                 }
                 None => {
                     let names = BACKENDS.iter().map(|(known, _)| *known);

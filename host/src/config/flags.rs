@@ -58,6 +58,8 @@ const FLAGS: &[(&str, Part, &str)] = &[
     ("prefetch", Part::Route, "prefetch"),
     ("queues", Part::Route, "queues"),
     ("rate", Part::Route, "rate"),
+    ("redis-prefix", Part::Program, "redis-prefix"),
+    ("redis-url", Part::Program, "redis-url"),
     ("reuse", Part::Plugin, "reuse.count"),
     ("shed", Part::Route, "shed"),
     ("shutdown-grace", Part::Program, "shutdown-grace"),

@@ -11,6 +11,7 @@ pub mod fuzz;
 pub mod iam;
 pub mod problem;
 mod queues;
+pub mod redis;
 pub mod reload;
 pub mod section;
 pub mod value;
@@ -25,6 +26,7 @@ pub use crate::settlement::decide::{Shed, Shedding};
 pub use crate::telemetry::log::LogFormat;
 use flags::Flags;
 use problem::Problem;
+use redis::RedisPlace;
 use section::Layers;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -38,6 +40,8 @@ pub struct Settings {
     pub data: PathBuf,
     /// `http://` or `https://` address for every AWS service; without it, as the SDK decides.
     pub endpoint_url: Option<String>,
+    /// Where Redis is.
+    pub redis: RedisPlace,
     /// How long running attempts may go on after the first SIGTERM or SIGINT.
     pub shutdown_grace: Duration,
     /// How log lines are written.
@@ -228,6 +232,8 @@ pub struct Places {
     pub data: PathBuf,
     /// As in `Settings`.
     pub endpoint_url: Option<String>,
+    /// As in `Settings`.
+    pub redis: RedisPlace,
     /// As in `Settings`.
     pub log_format: LogFormat,
     /// As in `Settings`.

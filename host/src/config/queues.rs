@@ -129,7 +129,7 @@ mod tests {
             ("a,a", "`a` is there twice"),
             ("a:1,sqs:a:2", "`a` is there twice"),
             ("a,,b", "`` is not a queue name"),
-            ("redis:x", "names the backend `redis`"),
+            ("kafka:x", "names the backend `kafka`"),
         ] {
             let found = problems(list);
             assert_eq!(found.len(), 1, "{list}: {found:?}");

@@ -5,7 +5,7 @@ use super::hidden::Hidden;
 use crate::clock::Moment;
 use crate::message::Receipt;
 use crate::queue::{ItemError, VISIBILITY_CEILING};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -114,6 +114,18 @@ impl Book {
                 entry.lose();
             }
         });
+    }
+
+    /// Loses the leases on these deliveries of a queue, whatever their time.
+    pub fn lose(&mut self, queue: usize, receipts: &[Receipt]) {
+        let receipts: HashSet<&Receipt> = receipts.iter().collect();
+        let ours = self.entries.iter().filter(|(_, entry)| {
+            entry.terms.queue == queue && receipts.contains(&entry.terms.receipt)
+        });
+        let ids: Vec<LeaseId> = ours.map(|(id, _)| *id).collect();
+        for id in ids {
+            self.change(id, Entry::lose);
+        }
     }
 
     /// When an entry ends, unless it is extended again.

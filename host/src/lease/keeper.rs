@@ -10,7 +10,10 @@ use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::meter::Meter;
 use crate::telemetry::said::Said;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// The longest that the keeper sleeps while it keeps something.
@@ -23,6 +26,7 @@ pub async fn keep(
     counters: Arc<Counters>,
 ) {
     let mut calls = Group::new();
+    let mut losses = Losses::of(&queues);
     let mut said: Vec<Said> = queues.iter().map(|_| Said::default()).collect();
     loop {
         let changed = ledger.changed.notified();
@@ -44,9 +48,44 @@ pub async fn keep(
                 report(&queues[answer.call.queue].0, &answer, said, &counters);
                 note(&ledger, &answer);
             }
+            (queue, receipts) = losses.next() => ledger.lock().lose(queue, &receipts),
             () = changed => {}
             () = clock::sleep_until(soon(next)) => {}
         }
+    }
+}
+
+/// What backends take away, asked of all queues at once.
+struct Losses {
+    queues: Vec<Arc<dyn Queue>>,
+    waits: Vec<Pin<Box<dyn Future<Output = Vec<Receipt>> + Send>>>,
+}
+
+impl Losses {
+    fn of(queues: &[(Arc<dyn Queue>, Arc<Meter>)]) -> Self {
+        let queues: Vec<_> = queues.iter().map(|(queue, _)| queue.clone()).collect();
+        Self {
+            waits: queues.iter().cloned().map(Self::wait).collect(),
+            queues,
+        }
+    }
+
+    fn wait(queue: Arc<dyn Queue>) -> Pin<Box<dyn Future<Output = Vec<Receipt>> + Send>> {
+        Box::pin(async move { queue.lost().await })
+    }
+
+    /// The next loss and its queue's place. Safe to drop and ask again.
+    async fn next(&mut self) -> (usize, Vec<Receipt>) {
+        poll_fn(|cx| {
+            for (place, wait) in self.waits.iter_mut().enumerate() {
+                if let Poll::Ready(receipts) = wait.as_mut().poll(cx) {
+                    *wait = Self::wait(self.queues[place].clone());
+                    return Poll::Ready((place, receipts));
+                }
+            }
+            Poll::Pending
+        })
+        .await
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub mod local;
 pub mod name;
+pub mod redis;
 pub mod sqs;
 
 use crate::clock::Moment;
@@ -150,4 +151,11 @@ pub trait Queue: Send + Sync + 'static {
 
     /// The next messages without receiving them; `Trouble::Refused` where the backend cannot.
     async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError>;
+
+    /// The next deliveries that the backend has taken away before their time, or may have: cancelled,
+    /// or given to others since this process was not heard of. May name what is ours no more. Never
+    /// ready where a backend does no such thing; safe to drop.
+    async fn lost(&self) -> Vec<Receipt> {
+        std::future::pending().await
+    }
 }

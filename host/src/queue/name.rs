@@ -7,9 +7,12 @@ pub enum Backend {
     Sqs,
     /// The embedded queue: one file on this machine.
     Local,
+    /// A Redis server.
+    Redis,
 }
 
-/// A queue as a person writes it: `name`, an SQS URL or ARN, or `local:name`.
+/// A queue as a person writes it: `name`, an SQS URL or ARN, `local:name` or
+/// `redis:name`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueueName {
     /// The backend that the prefix names; SQS without one.
@@ -76,10 +79,11 @@ impl std::str::FromStr for QueueName {
             None => (Backend::Sqs, text),
             Some(("sqs", name)) => (Backend::Sqs, name),
             Some(("local", name)) => (Backend::Local, name),
+            Some(("redis", name)) => (Backend::Redis, name),
             Some((other, _)) => {
                 return Err(format!(
                     "`{text}` names the backend `{other}`, which this version does not have; \
-                     wanted NAME, an SQS URL or ARN, or local:NAME"
+                     wanted NAME, an SQS URL or ARN, local:NAME or redis:NAME"
                 ));
             }
         };
@@ -101,6 +105,7 @@ impl std::fmt::Display for QueueName {
         match self.backend {
             Backend::Sqs => write!(out, "{}", self.name),
             Backend::Local => write!(out, "local:{}", self.name),
+            Backend::Redis => write!(out, "redis:{}", self.name),
         }
     }
 }
@@ -130,6 +135,7 @@ mod tests {
         for text in [
             "payments",
             "local:default",
+            "redis:default",
             "arn:aws:sqs:eu-west-1:1:q",
             "https://h/1/q.fifo",
         ] {
@@ -147,7 +153,7 @@ mod tests {
             "https://h/1/a b",
             "https://h/1/q\u{2}",
             "arn:aws:sqs:eu-west-1:1:q\n",
-            "redis:q",
+            "kafka:q",
             "arn:aws:sns:eu-west-1:1:topic",
         ] {
             let error = text.parse::<QueueName>().expect_err(text);

@@ -2,8 +2,10 @@
 
 use crate::aws;
 use crate::config::problem::Problem;
+use crate::config::redis::RedisPlace;
 use crate::queue::local::Store;
 use crate::queue::name::{Backend, QueueName};
+use crate::queue::redis::{Cancelled, Known, Redis};
 use crate::queue::sqs::Sqs;
 use crate::queue::{Queue, QueueError, Trouble};
 use std::path::PathBuf;
@@ -17,8 +19,10 @@ const NAMES_SHOWN: usize = 12;
 pub struct Backends {
     data: PathBuf,
     endpoint_url: Option<String>,
+    redis_place: RedisPlace,
     sqs: OnceCell<Sqs>,
     local: OnceCell<Store>,
+    redis: OnceCell<Redis>,
 }
 
 impl Backends {
@@ -27,9 +31,42 @@ impl Backends {
         Self {
             data,
             endpoint_url,
+            redis_place: RedisPlace::default(),
             sqs: OnceCell::new(),
             local: OnceCell::new(),
+            redis: OnceCell::new(),
         }
+    }
+
+    /// With this Redis server in place of the one that is where nothing else is said.
+    pub fn redis(self, place: &RedisPlace) -> Self {
+        Self {
+            redis_place: place.clone(),
+            ..self
+        }
+    }
+
+    async fn redis_server(&self) -> Result<&Redis, QueueError> {
+        let RedisPlace { url, prefix } = &self.redis_place;
+        self.redis
+            .get_or_try_init(|| async { Redis::new(url, prefix) })
+            .await
+    }
+
+    /// Removes a task from a queue: the message of that id, or all of that body.
+    pub async fn cancel(&self, name: &QueueName, task: &str) -> Result<Cancelled, QueueError> {
+        match name.backend {
+            Backend::Redis => self.redis_server().await?.cancel(&name.name, task).await,
+            Backend::Sqs | Backend::Local => Err(QueueError {
+                kind: Trouble::Refused,
+                message: "tasks can be cancelled on Redis alone".into(),
+            }),
+        }
+    }
+
+    /// The processes that receive from the Redis server now.
+    pub async fn workers(&self) -> Result<Vec<Known>, QueueError> {
+        self.redis_server().await?.workers().await
     }
 
     async fn sqs(&self) -> &Sqs {
@@ -54,14 +91,22 @@ impl Backends {
         Ok(match name.backend {
             Backend::Sqs => Arc::new(self.sqs().await.open(&name.name, dead_letter).await?),
             Backend::Local => Arc::new(self.local().await?.queue(&name.name, dead_letter)?),
+            Backend::Redis => {
+                let server = self.redis_server().await?;
+                Arc::new(server.queue(&name.name, dead_letter).await?)
+            }
         })
     }
 
-    /// Opens a queue to look at it. Local queues are made when they are first used; a look makes
-    /// none, so a misspelt name is told.
+    /// Opens a queue to look at it. Queues of the local backend and of Redis are made when they are
+    /// first used; a look makes none, so a misspelt name is told.
     pub async fn open_existing(&self, name: &QueueName) -> Result<Arc<dyn Queue>, QueueError> {
-        if name.backend == Backend::Local {
-            let known = self.local().await?.names()?;
+        let known = match name.backend {
+            Backend::Sqs => None,
+            Backend::Local => Some(self.local().await?.names()?),
+            Backend::Redis => Some(self.redis_server().await?.names().await?),
+        };
+        if let Some(known) = known {
             let bare = name.name.strip_suffix(".dead").unwrap_or(&name.name);
             if !known
                 .iter()
@@ -81,6 +126,7 @@ impl Backends {
         let names = match backend {
             Backend::Sqs => self.sqs().await.names().await?,
             Backend::Local => self.local().await?.names()?,
+            Backend::Redis => self.redis_server().await?.names().await?,
         };
         Ok(names
             .into_iter()

@@ -33,6 +33,9 @@ pub fn file(settings: &Settings) -> String {
         out.time("metrics-interval", metrics.interval);
     }
     out.option("admin", settings.admin.as_ref());
+    out.line("[backend.redis]");
+    out.text("url", &settings.redis.url);
+    out.text("prefix", &settings.redis.prefix);
     for (at, one) in settings.routes.iter().enumerate() {
         plugin(&mut out, at, &one.plugin);
         route(&mut out, at, one);

@@ -1,0 +1,120 @@
+//! How things are called on the server. Pure; every key of a queue shares a hash tag, so that a
+//! cluster holds the whole queue, its dead letters included, in one slot.
+
+/// The suffix of the queue that dead letters go to unless another is named.
+pub const DEAD: &str = ".dead";
+
+/// Names under one prefix.
+#[derive(Debug, Clone)]
+pub struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    /// All under `prefix`, which has no braces.
+    pub fn new(prefix: &str) -> Self {
+        Self {
+            prefix: prefix.to_owned(),
+        }
+    }
+
+    /// What every key of a queue begins with: `{prefix:name}`, and for `name.dead`
+    /// `{prefix:name}.dead`, in the same slot.
+    pub fn queue(&self, name: &str) -> String {
+        match name.strip_suffix(DEAD) {
+            Some(bare) if !bare.is_empty() => format!("{{{}:{bare}}}{DEAD}", self.prefix),
+            _ => format!("{{{}:{name}}}", self.prefix),
+        }
+    }
+
+    /// What every key begins with that belongs to no queue.
+    pub fn registry(&self) -> String {
+        format!("{{{}}}", self.prefix)
+    }
+
+    /// The set of the names of all queues.
+    pub fn queues(&self) -> String {
+        format!("{}:queues", self.registry())
+    }
+
+    /// The set of all workers, dead ones that nobody has given up yet included.
+    pub fn workers(&self) -> String {
+        format!("{}:workers", self.registry())
+    }
+
+    /// What lives as long as the worker.
+    pub fn worker(&self, worker: &str) -> String {
+        format!("{}:worker:{worker}", self.registry())
+    }
+
+    /// The set of the names of the queues that a worker serves.
+    pub fn worker_queues(&self, worker: &str) -> String {
+        format!("{}:queues", self.worker(worker))
+    }
+}
+
+/// The workers that may receive from a queue.
+pub fn members(queue: &str) -> String {
+    format!("{queue}:workers")
+}
+
+/// What a worker has in flight from a queue.
+pub fn in_process(queue: &str, worker: &str) -> String {
+    format!("{queue}:w:{worker}")
+}
+
+/// Where it is said that there is something to receive, and what was cancelled.
+pub fn bell(queue: &str) -> String {
+    format!("{queue}:bell")
+}
+
+/// What ends every id of a queue, so that no two queues give out the same: eight hexadecimal
+/// digits (FNV-1a of what its keys begin with).
+pub fn id_suffix(queue: &str) -> String {
+    let hash = queue.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    format!("{hash:08x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a cluster hashes of a key (Redis Cluster specification, "hash tags").
+    fn tag(key: &str) -> &str {
+        let (_, rest) = key.split_once('{').expect("a tag begins");
+        rest.split_once('}').expect("a tag ends").0
+    }
+
+    #[test]
+    fn a_queue_and_its_dead_letters_share_a_slot() {
+        let keys = Keys::new("dispatcher");
+        let (queue, dead) = (keys.queue("payments"), keys.queue("payments.dead"));
+        assert_eq!(queue, "{dispatcher:payments}");
+        assert_ne!(queue, dead);
+        for key in [
+            bell(&queue),
+            members(&queue),
+            in_process(&queue, "w"),
+            bell(&dead),
+        ] {
+            assert_eq!(tag(&key), "dispatcher:payments");
+        }
+        assert_eq!(tag(&keys.queue(".dead")), "dispatcher:.dead");
+    }
+
+    #[test]
+    fn the_registry_shares_a_slot() {
+        let keys = Keys::new("dispatcher");
+        for key in [keys.queues(), keys.workers(), keys.worker_queues("w")] {
+            assert_eq!(tag(&key), "dispatcher");
+        }
+    }
+
+    #[test]
+    fn suffixes_differ() {
+        assert_eq!(id_suffix("{a:b}").len(), 8);
+        assert_ne!(id_suffix("{a:b}"), id_suffix("{a:b}.dead"));
+    }
+}

@@ -1,0 +1,60 @@
+-- Hands out messages. ARGV: worker, the number of this claim, how many at most, for how long in ms,
+-- 'newest' or 'oldest' first, and the numbers of this worker's claims whose answers were lost, each
+-- followed by a comma. Answers with: ms until something can be received, -1 for never, where there
+-- is nothing now, -2 if the worker was given up; then per message id, body, attributes, group,
+-- count, first received.
+local worker, claim = ARGV[1], ARGV[2]
+if call('SISMEMBER', q.workers, worker) == 0 then
+  return { -2 }
+end
+local now = to_ms(time_us())
+if ARGV[6] ~= '' then
+  local lost = {}
+  for number in string.gmatch(ARGV[6], '(%d+),') do lost[number] = true end
+  for _, id in ipairs(call('SMEMBERS', in_process(q, worker))) do
+    local record = call('HGET', q.delivery, id)
+    local d = read_delivery(record)
+    if d and lost[d.claim] then give_back(q, id, record) end
+  end
+end
+promote(q, now)
+local popped = call(ARGV[5] == 'newest' and 'ZPOPMAX' or 'ZPOPMIN', q.wait, ARGV[3])
+local ids = {}
+for at = 1, #popped, 2 do ids[#ids + 1] = popped[at] end
+if #ids == 0 then
+  local soonest = -1
+  for _, key in ipairs({ q.leases, q.delayed }) do
+    local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
+    if first[2] then
+      local left = math.max(0, tonumber(first[2]) - now)
+      if soonest < 0 or left < soonest then soonest = left end
+    end
+  end
+  return { soonest }
+end
+local bodies = call('HMGET', q.body, unpack(ids))
+local attributes = call('HMGET', q.attributes, unpack(ids))
+local groups = call('HMGET', q.group, unpack(ids))
+local before = call('HMGET', q.delivery, unpack(ids))
+local answer, leases, records = { 0 }, {}, {}
+local at_ms, deadline = num(now), num(now + ARGV[4])
+for at, id in ipairs(ids) do
+  local old = read_delivery(before[at])
+  local count = old and num(old.count + 1) or '1'
+  local first = old and old.first or at_ms
+  local group = groups[at] or ''
+  records[#records + 1] = id
+  records[#records + 1] = count .. ' ' .. first .. ' ' .. at_ms .. ' ' .. claim .. ' ' .. worker .. ' ' .. group
+  leases[#leases + 1] = deadline
+  leases[#leases + 1] = id
+  answer[#answer + 1] = id
+  answer[#answer + 1] = bodies[at] or ''
+  answer[#answer + 1] = attributes[at] or ''
+  answer[#answer + 1] = group
+  answer[#answer + 1] = count
+  answer[#answer + 1] = first
+end
+call('HSET', q.delivery, unpack(records))
+call('ZADD', q.leases, unpack(leases))
+call('SADD', in_process(q, worker), unpack(ids))
+return answer

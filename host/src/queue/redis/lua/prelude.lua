@@ -1,0 +1,126 @@
+-- What every script of a queue stands on: the names of its keys, the time, and how a message moves
+-- from one to another. KEYS[1] is what all keys of the queue begin with, `{prefix:queue}`: the
+-- part in braces decides the slot of a cluster, so all of them lie in one.
+--
+-- wait     sorted set, id by seq: what can be received, the oldest first
+-- leases   sorted set, id by the end of its lease in ms: what is being handled
+-- delayed  sorted set, id by when it can be received in ms
+-- body     hash, id to the untouched payload; `attributes` and `group` likewise where there are any
+-- delivery hash, id to "count first received claim worker group" once it was received; no worker:
+--          it is not in flight; a group is "=name"
+-- heads    hash, group to the id that its others wait behind
+-- behind   sorted set without scores, "length:group:id": what waits behind; `due` hash, id to ms
+-- workers  set of those that may receive; `w:ID` set, what each has in flight
+local call = redis.call
+
+local function keys_of(base)
+  return {
+    base = base, seq = base .. ':seq', wait = base .. ':wait', leases = base .. ':leases',
+    delayed = base .. ':delayed', body = base .. ':body', attributes = base .. ':attributes',
+    group = base .. ':group', due = base .. ':due', delivery = base .. ':delivery',
+    heads = base .. ':heads', behind = base .. ':behind', workers = base .. ':workers',
+    bell = base .. ':bell',
+  }
+end
+
+local q = keys_of(KEYS[1])
+
+-- Whole numbers beyond 14 digits are not written as such by Lua itself.
+local function num(n) return string.format('%.0f', n) end
+
+local function time_us()
+  local t = call('TIME')
+  return t[1] * 1000000 + t[2]
+end
+
+local function to_ms(us) return math.floor(us / 1000) end
+
+-- An id begins with its place in the order of sending.
+local function seq_of(id) return string.sub(id, 1, 16) end
+
+local function in_process(keys, worker) return keys.base .. ':w:' .. worker end
+
+local function read_delivery(record)
+  if not record then return nil end
+  local count, first, received, claim, worker, group =
+    string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%S*) (.*)$')
+  return {
+    count = count, first = first, received = received, claim = claim, worker = worker, group = group,
+  }
+end
+
+local function write_delivery(d)
+  return d.count .. ' ' .. d.first .. ' ' .. d.received .. ' ' .. d.claim .. ' ' .. d.worker .. ' ' .. d.group
+end
+
+local function wake(keys) call('PUBLISH', keys.bell, 'wake') end
+
+-- Puts a message where it waits: its old place among those that can be received, or until `due`.
+local function place(keys, id, due, now)
+  if due > now then
+    call('ZADD', keys.delayed, num(due), id)
+  else
+    call('ZADD', keys.wait, seq_of(id), id)
+  end
+end
+
+local function behind_prefix(group) return #group .. ':' .. group .. ':' end
+
+-- Adds a message with its payload; one of a group that has others waits behind them.
+local function add(keys, id, body, attributes, group, due, now)
+  call('HSET', keys.body, id, body)
+  if attributes ~= '' then call('HSET', keys.attributes, id, attributes) end
+  if group ~= '' then
+    call('HSET', keys.group, id, group)
+    if call('HSETNX', keys.heads, group, id) == 0 then
+      call('ZADD', keys.behind, 0, behind_prefix(group) .. id)
+      if due > now then call('HSET', keys.due, id, num(due)) end
+      return
+    end
+  end
+  place(keys, id, due, now)
+end
+
+-- The head of a group has ended: lets the next one forward. Says whether there is one.
+local function advance(keys, group, now)
+  local prefix = behind_prefix(group)
+  local beyond = string.sub(prefix, 1, -2) .. ';'
+  local found = call('ZRANGEBYLEX', keys.behind, '[' .. prefix, '(' .. beyond, 'LIMIT', 0, 1)
+  if not found[1] then
+    call('HDEL', keys.heads, group)
+    return false
+  end
+  call('ZREM', keys.behind, found[1])
+  local id = string.sub(found[1], #prefix + 1)
+  call('HSET', keys.heads, group, id)
+  local due = call('HGET', keys.due, id)
+  if due then call('HDEL', keys.due, id) end
+  place(keys, id, tonumber(due or '0'), now)
+  return true
+end
+
+-- Takes a delivery's message back into its old place.
+local function give_back(keys, id, record)
+  local d = read_delivery(record)
+  if d then
+    if d.worker ~= '' then call('SREM', in_process(keys, d.worker), id) end
+    d.worker = ''
+    call('HSET', keys.delivery, id, write_delivery(d))
+  end
+  call('ZREM', keys.leases, id)
+  call('ZADD', keys.wait, seq_of(id), id)
+end
+
+-- What has run out and what has become due can be received. No batch is larger than the limit.
+local function promote(keys, now)
+  local late = call('ZRANGEBYSCORE', keys.leases, '-inf', num(now), 'LIMIT', 0, 1000)
+  if #late > 0 then
+    local records = call('HMGET', keys.delivery, unpack(late))
+    for at, id in ipairs(late) do give_back(keys, id, records[at]) end
+  end
+  local due = call('ZRANGEBYSCORE', keys.delayed, '-inf', num(now), 'LIMIT', 0, 1000)
+  if #due > 0 then
+    call('ZREM', keys.delayed, unpack(due))
+    for _, id in ipairs(due) do call('ZADD', keys.wait, seq_of(id), id) end
+  end
+end

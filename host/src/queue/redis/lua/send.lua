@@ -1,0 +1,28 @@
+-- Adds messages at the end. ARGV: what ends every id of this queue, then for each message its body,
+-- attributes or '', delay in ms, and group as "=name" or ''. Answers with their ids.
+local us = time_us()
+local now = to_ms(us)
+-- Microseconds, and never the same or an earlier one again: ids sort as they were sent.
+local seq = math.max(us, tonumber(call('GET', q.seq) or '0') + 1) - 1
+local ids, bodies, waiting = {}, {}, {}
+for at = 2, #ARGV, 4 do
+  seq = seq + 1
+  local id = string.format('%016.0f', seq) .. '-' .. ARGV[1]
+  ids[#ids + 1] = id
+  local body, attributes, delay, group = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
+  if attributes == '' and delay == 0 and group == '' then
+    bodies[#bodies + 1] = id
+    bodies[#bodies + 1] = body
+    waiting[#waiting + 1] = seq_of(id)
+    waiting[#waiting + 1] = id
+  else
+    add(q, id, body, attributes, group, now + delay, now)
+  end
+end
+call('SET', q.seq, num(seq))
+if #bodies > 0 then
+  call('HSET', q.body, unpack(bodies))
+  call('ZADD', q.wait, unpack(waiting))
+end
+wake(q)
+return ids

@@ -1,0 +1,81 @@
+-- Ends deliveries. KEYS[2] is where dead letters go, if anywhere. ARGV: for each the id, the count,
+-- what to do (d: delete, r: release, b: bury), and with it the delay in ms or the dead letter's
+-- attributes. Answers with a number each: 0 done, 1 the message is gone, 2 it has been received
+-- again since, 3 it has been given back.
+local now = to_ms(time_us())
+local grave = KEYS[2] and keys_of(KEYS[2])
+local ids = {}
+for at = 1, #ARGV, 4 do ids[#ids + 1] = ARGV[at] end
+local records = call('HMGET', q.delivery, unpack(ids))
+local answers, seen = {}, {}
+local ended, removed, ungrouped, by_worker = {}, {}, {}, {}
+local stirred = false
+
+local function stale(id, what)
+  local done = what == 'd' or (what == 'b' and grave and call('HEXISTS', grave.body, id) == 1)
+  return done and 0 or 1
+end
+
+local function bury(id, d, attributes)
+  local body = call('HGET', q.body, id) or ''
+  local there = id
+  -- Two queues with one grave: ids of both in one microsecond, and alike beyond it.
+  while call('HEXISTS', grave.body, there) == 1 do
+    there = string.format('%016.0f', tonumber(seq_of(there)) + 1) .. string.sub(there, 17)
+  end
+  add(grave, there, body, attributes, d.group, 0, now)
+  wake(grave)
+end
+
+local function finish(id, d, what, with)
+  ended[#ended + 1] = id
+  local mine = by_worker[d.worker] or {}
+  mine[#mine + 1] = id
+  by_worker[d.worker] = mine
+  if what == 'r' then
+    d.worker = ''
+    call('HSET', q.delivery, id, write_delivery(d))
+    place(q, id, now + with, now)
+    stirred = true
+    return
+  end
+  if what == 'b' then bury(id, d, with) end
+  removed[#removed + 1] = id
+  if d.group ~= '' then
+    ungrouped[#ungrouped + 1] = id
+    stirred = advance(q, d.group, now) or stirred
+  end
+end
+
+for at, id in ipairs(ids) do
+  local count, what, with = ARGV[at * 4 - 2], ARGV[at * 4 - 1], ARGV[at * 4]
+  local d = read_delivery(records[at])
+  if seen[id] == 'r' then
+    answers[at] = what == 'r' and 0 or 3
+  elseif seen[id] then
+    answers[at] = (what == seen[id] or what == 'd') and 0 or 1
+  elseif not d then
+    answers[at] = stale(id, what)
+  elseif d.count ~= count then
+    answers[at] = 2
+  elseif d.worker == '' then
+    answers[at] = what == 'r' and 0 or 3
+  else
+    seen[id] = what
+    finish(id, d, what, with)
+    answers[at] = 0
+  end
+end
+
+if #ended > 0 then
+  call('ZREM', q.leases, unpack(ended))
+  for worker, mine in pairs(by_worker) do call('SREM', in_process(q, worker), unpack(mine)) end
+end
+if #removed > 0 then
+  call('HDEL', q.body, unpack(removed))
+  call('HDEL', q.attributes, unpack(removed))
+  call('HDEL', q.delivery, unpack(removed))
+end
+if #ungrouped > 0 then call('HDEL', q.group, unpack(ungrouped)) end
+if stirred then wake(q) end
+return answers

@@ -1,0 +1,156 @@
+//! Queues on Redis. The only place that names its library; knows no other backend.
+//!
+//! A queue's state lies on the server, and each step is one script there (`lua`): `keys` says how
+//! things are called, `wire` how they are written. `native` is one queue, `worker` this process as
+//! others see it, `link` the connection, `bell` what the server tells by itself.
+
+mod bell;
+mod keys;
+mod link;
+mod native;
+mod script;
+mod trouble;
+mod wire;
+mod worker;
+
+pub use native::NativeQueue;
+pub use worker::Known;
+
+use crate::queue::{Identity, QueueError, Trouble};
+use keys::{DEAD, Keys};
+use link::Link;
+use native::Grave;
+use std::sync::Arc;
+use std::time::Duration;
+use worker::Worker;
+
+/// The most messages of one call: a hundred take the server about half a millisecond.
+const BATCH: usize = 100;
+/// The longest `wait` of one receive; the same as SQS, so that routes behave alike.
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
+
+/// One server, and our names there. Clones share the connection.
+#[derive(Clone)]
+pub struct Redis {
+    link: Arc<Link>,
+    keys: Keys,
+    worker: Arc<Worker>,
+}
+
+/// How many messages a cancel has removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cancelled {
+    /// Nobody had begun them.
+    pub waiting: u64,
+    /// Their attempts are told to stop.
+    pub running: u64,
+}
+
+impl Redis {
+    /// Reads the address, `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`; all keys begin with
+    /// `{prefix`. The connection is made when it is first needed. Errors say what is wrong with the
+    /// address or the prefix.
+    pub fn new(url: &str, prefix: &str) -> Result<Self, QueueError> {
+        if prefix.is_empty() || prefix.contains(['{', '}', ':']) {
+            return Err(QueueError {
+                kind: Trouble::Refused,
+                message: format!(
+                    "`{prefix}` is no prefix for Redis; wanted a word without {{, }} and :"
+                ),
+            });
+        }
+        let link = Arc::new(Link::new(url)?);
+        let keys = Keys::new(prefix);
+        let worker = Worker::new(link.clone(), keys.clone());
+        Ok(Self { link, keys, worker })
+    }
+
+    /// Opens a queue by its bare name. Dead letters go to the queue `dead_letter` of the same
+    /// server, without it to `NAME.dead`; a queue whose own name ends in `.dead` has none by itself.
+    pub async fn queue(
+        &self,
+        name: &str,
+        dead_letter: Option<&str>,
+    ) -> Result<NativeQueue, QueueError> {
+        let dead_letter = match dead_letter {
+            Some(same) if same == name => {
+                return Err(QueueError {
+                    kind: Trouble::Refused,
+                    message: format!("`{name}` cannot be its own dead-letter queue"),
+                });
+            }
+            Some(other) => Some(other.to_owned()),
+            None if name.ends_with(DEAD) => None,
+            None => Some(format!("{name}{DEAD}")),
+        };
+        self.reach().await?;
+        let full = format!("redis:{name}");
+        let identity = Identity {
+            name: full.clone(),
+            source: full,
+            visibility: Duration::from_secs(30),
+            batch: BATCH,
+            longest_wait: LONGEST_WAIT,
+            proof_wait: Duration::ZERO,
+            ordered_groups: true,
+            dead_letters: dead_letter.is_some(),
+            most_receives: None,
+        };
+        let grave = dead_letter.map(|name| Grave {
+            base: self.keys.queue(&name),
+            name,
+        });
+        Ok(NativeQueue::new(
+            (identity, name.to_owned(), self.keys.queue(name)),
+            grave,
+            (self.link.clone(), self.worker.clone()),
+            self.keys.queues(),
+        ))
+    }
+
+    /// Whether the server is there and lets us in.
+    async fn reach(&self) -> Result<(), QueueError> {
+        let mut pipe = redis::pipe();
+        pipe.cmd("PING").ignore();
+        self.link.pipe::<()>(&pipe).await
+    }
+
+    /// The bare names of all queues that were received from or sent to, sorted.
+    pub async fn names(&self) -> Result<Vec<String>, QueueError> {
+        let mut pipe = redis::pipe();
+        pipe.smembers(self.keys.queues());
+        let (mut names,): (Vec<String>,) = self.link.pipe(&pipe).await?;
+        names.sort();
+        Ok(names)
+    }
+
+    /// The workers that are alive, sorted.
+    pub async fn workers(&self) -> Result<Vec<Known>, QueueError> {
+        worker::all(&self.link, &self.keys).await
+    }
+
+    /// Removes a task from the queue of this bare name: the message with that id or, if there is
+    /// none, every message with that payload, for which the whole queue is looked through.
+    pub async fn cancel(&self, name: &str, task: &str) -> Result<Cancelled, QueueError> {
+        let base = self.keys.queue(name);
+        let mut cancelled = Cancelled::default();
+        let mut step = async |kind: &str, cursor: &str| {
+            let mut call = script::CANCEL.key(&base);
+            call.arg(kind).arg(task).arg(cursor);
+            let (next, waiting, running): (String, u64, u64) = self.link.run(&call).await?;
+            cancelled.waiting += waiting;
+            cancelled.running += running;
+            Ok::<_, QueueError>((next, waiting + running))
+        };
+        if step("id", "0").await?.1 == 0 {
+            let mut cursor = "0".to_owned();
+            loop {
+                cursor = step("body", &cursor).await?.0;
+                if cursor == "0" {
+                    break;
+                }
+            }
+        }
+        Ok(cancelled)
+    }
+}

@@ -1,0 +1,364 @@
+//! One queue in our own format: every call is one script. The server's clock is the only one for
+//! leases and delays.
+
+use super::bell::Bell;
+use super::link::Link;
+use super::wire::{self, Claimed};
+use super::worker::Worker;
+use super::{keys, script, trouble};
+use crate::clock::{self, Moment};
+use crate::message::{Message, Outcome, Outgoing, Receipt};
+use crate::queue::{
+    Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble, VISIBILITY_CEILING,
+};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// How often to look for what nobody rang for: a message to a subscriber may be lost.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Where dead letters go.
+pub struct Grave {
+    /// Its bare name.
+    pub name: String,
+    /// What its keys begin with.
+    pub base: String,
+}
+
+/// One open queue.
+pub struct NativeQueue {
+    identity: Identity,
+    name: String,
+    base: String,
+    suffix: String,
+    grave: Option<Grave>,
+    link: Arc<Link>,
+    worker: Arc<Worker>,
+    registry: String,
+    bell: Arc<Bell>,
+    losses: tokio::sync::Mutex<mpsc::UnboundedReceiver<Vec<Receipt>>>,
+    claims: AtomicU64,
+    /// Claims that may have been granted without our hearing of it, and under which name.
+    doubts: Mutex<Option<(Arc<str>, Vec<u64>)>>,
+    sent: AtomicBool,
+    buried: AtomicBool,
+}
+
+impl NativeQueue {
+    /// A queue whose keys begin with `base`. `registry` is the set of all queues' names.
+    pub fn new(
+        (identity, name, base): (Identity, String, String),
+        grave: Option<Grave>,
+        (link, worker): (Arc<Link>, Arc<Worker>),
+        registry: String,
+    ) -> Self {
+        let (bell, losses) = Bell::new();
+        worker.tell(&base, &bell);
+        Self {
+            identity,
+            name,
+            suffix: keys::id_suffix(&base),
+            base,
+            grave,
+            link,
+            worker,
+            registry,
+            bell,
+            losses: tokio::sync::Mutex::new(losses),
+            claims: AtomicU64::new(1),
+            doubts: Mutex::default(),
+            sent: AtomicBool::new(false),
+            buried: AtomicBool::new(false),
+        }
+    }
+
+    /// One look for messages.
+    async fn claim(&self, ask: Ask) -> Result<Claimed, QueueError> {
+        let worker = self.worker.join(&self.name, &self.base).await?;
+        let number = self.claims.fetch_add(1, Ordering::Relaxed);
+        let doubts = self.take_doubts(&worker);
+        let list: String = doubts.iter().map(|claim| format!("{claim},")).collect();
+        let mut call = script::CLAIM.key(&self.base);
+        call.arg(&*worker)
+            .arg(number)
+            .arg(ask.max)
+            .arg(wire::ms(ask.visibility))
+            .arg(if ask.newest_first { "newest" } else { "oldest" })
+            .arg(list);
+        let answer = self.link.run::<Vec<redis::Value>>(&call).await;
+        let answer = answer.inspect_err(|error| {
+            let this = trouble::is_doubtful(error).then_some(number);
+            self.doubt(&worker, doubts.iter().copied().chain(this));
+        })?;
+        let claimed = wire::claimed(&answer, &self.identity.name)
+            .ok_or_else(|| trouble::strange(self.link.place(), "a claim"))?;
+        match &claimed {
+            Claimed::Stranger => self.worker.lose(&worker),
+            Claimed::Nothing(_) => {}
+            Claimed::Messages(messages) => {
+                let receipts = messages.iter().map(|message| message.receipt.clone());
+                if !self.worker.took(&worker, &self.base, receipts) {
+                    return Ok(Claimed::Stranger);
+                }
+            }
+        }
+        Ok(claimed)
+    }
+
+    fn take_doubts(&self, worker: &Arc<str>) -> Vec<u64> {
+        match self.lock().take() {
+            Some((of, claims)) if of == *worker => claims,
+            // What a lost worker had is given back with the rest.
+            _ => Vec::new(),
+        }
+    }
+
+    fn doubt(&self, worker: &Arc<str>, claims: impl Iterator<Item = u64>) {
+        let mut doubts = self.lock();
+        match &mut *doubts {
+            Some((of, list)) if of == worker => list.extend(claims),
+            doubts => *doubts = Some((worker.clone(), claims.collect())),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(Arc<str>, Vec<u64>)>> {
+        self.doubts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a queue among all there are, once.
+    async fn enter(&self, name: &str, entered: &AtomicBool) -> Result<(), QueueError> {
+        if entered.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut pipe = redis::pipe();
+        pipe.sadd(&self.registry, name).ignore();
+        self.link.pipe::<()>(&pipe).await?;
+        entered.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives `call` every item whose receipt can be read, and puts the answers where they belong.
+    async fn each(
+        &self,
+        call: &redis::ScriptInvocation<'_>,
+        mut answers: Vec<Result<(), ItemError>>,
+    ) -> Vec<Result<(), ItemError>> {
+        let open = answers.iter().filter(|answer| answer.is_ok()).count();
+        if open == 0 {
+            return answers;
+        }
+        let numbers = match self.link.run::<Vec<i64>>(call).await {
+            Ok(numbers) if numbers.len() == open => numbers,
+            Ok(_) => {
+                let error = trouble::strange(self.link.place(), "a batch");
+                return trouble::all(&error, answers.len());
+            }
+            Err(error) => {
+                let places = answers.iter_mut().filter(|answer| answer.is_ok());
+                places.for_each(|place| *place = Err(trouble::item(&error)));
+                return answers;
+            }
+        };
+        let places = answers.iter_mut().filter(|answer| answer.is_ok());
+        for (place, number) in places.zip(numbers) {
+            *place = wire::answer(number);
+        }
+        answers
+    }
+}
+
+#[async_trait::async_trait]
+impl Queue for NativeQueue {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
+        if ask.visibility > VISIBILITY_CEILING {
+            return Err(QueueError {
+                kind: Trouble::Refused,
+                message: format!(
+                    "`{}`: a visibility of {:?} is too long, wanted 0 s to 12 h",
+                    self.identity.name, ask.visibility
+                ),
+            });
+        }
+        let ask = Ask {
+            max: ask.max.clamp(1, self.identity.batch),
+            wait: ask.wait.min(self.identity.longest_wait),
+            ..ask
+        };
+        let until = clock::now() + ask.wait;
+        let mut rings = self.bell.rings.subscribe();
+        if !ask.wait.is_zero() {
+            self.link
+                .listen(&keys::bell(&self.base), &self.bell)
+                .await?;
+        }
+        loop {
+            rings.mark_unchanged();
+            let taken = clock::now();
+            let soonest = match self.claim(ask).await? {
+                Claimed::Messages(messages) => {
+                    return Ok(Received {
+                        drained: messages.len() < ask.max,
+                        messages,
+                        taken: Some(taken),
+                    });
+                }
+                Claimed::Stranger => continue,
+                Claimed::Nothing(soonest) => soonest,
+            };
+            let now = clock::now();
+            let over = now >= until || hurry.is_cancelled();
+            if !over {
+                let look = soonest
+                    .unwrap_or(LOOK)
+                    .clamp(Duration::from_millis(1), LOOK);
+                let at: Moment = until.min(now + look);
+                tokio::select! {
+                    _ = rings.changed() => continue,
+                    () = clock::sleep_until(Some(at)) => continue,
+                    () = hurry.cancelled() => {}
+                }
+            }
+            return Ok(Received {
+                messages: Vec::new(),
+                drained: true,
+                taken: None,
+            });
+        }
+    }
+
+    async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {
+        let mut call = script::EXTEND.key(&self.base);
+        call.arg(wire::ms(VISIBILITY_CEILING));
+        let mut answers = Vec::with_capacity(items.len());
+        for (receipt, more) in items {
+            answers.push(wire::delivery(receipt).map(|(id, count)| {
+                call.arg(id).arg(count).arg(wire::ms(*more));
+            }));
+        }
+        self.each(&call, answers).await
+    }
+
+    async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {
+        let mut call = script::SETTLE.key(&self.base);
+        if let Some(grave) = &self.grave {
+            call.key(&grave.base);
+        }
+        let mut buries = false;
+        let mut answers = Vec::with_capacity(items.len());
+        for (message, outcome) in items {
+            let burial = matches!(outcome, Outcome::DeadLetter(_));
+            if burial && self.grave.is_none() {
+                let why = format!("`{}` has no dead-letter queue", self.identity.name);
+                answers.push(Err(ItemError::Refused(why)));
+                continue;
+            }
+            let told = wire::delivery(&message.receipt).and_then(|delivery| {
+                Ok((
+                    delivery,
+                    wire::outcome(message, outcome, &self.identity.name)?,
+                ))
+            });
+            answers.push(told.map(|((id, count), (letter, with))| {
+                buries |= burial;
+                call.arg(id).arg(count).arg(letter).arg(with);
+            }));
+        }
+        if let (true, Some(grave)) = (buries, &self.grave)
+            && let Err(error) = self.enter(&grave.name, &self.buried).await
+        {
+            return trouble::all(&error, items.len());
+        }
+        let answers = self.each(&call, answers).await;
+        let over = items.iter().zip(&answers).filter(|(_, answer)| {
+            !matches!(answer, Err(ItemError::Passing(_) | ItemError::Refused(_)))
+        });
+        let receipts = over.map(|((message, _), _)| &message.receipt);
+        self.worker.ended(&self.base, receipts);
+        answers
+    }
+
+    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+        if let Err(error) = self.enter(&self.name, &self.sent).await {
+            return trouble::all(&error, items.len());
+        }
+        let mut call = script::SEND.key(&self.base);
+        call.arg(&self.suffix);
+        let mut answers = Vec::with_capacity(items.len());
+        for item in items {
+            let attributes = wire::attributes(&item.attributes);
+            answers.push(attributes.and_then(|attributes| {
+                if item.body.len().max(attributes.len()) > wire::LONGEST {
+                    return Err(ItemError::Refused(format!(
+                        "the message has {} bytes, at most {} fit",
+                        item.body.len(),
+                        wire::LONGEST
+                    )));
+                }
+                let group = item.group.as_ref().map(|group| format!("={group}"));
+                call.arg(&item.body)
+                    .arg(attributes)
+                    .arg(wire::ms(item.delay))
+                    .arg(group.unwrap_or_default());
+                Ok(String::new())
+            }));
+        }
+        let open = answers.iter().filter(|answer| answer.is_ok()).count();
+        if open == 0 {
+            return answers;
+        }
+        let ids = match self.link.run::<Vec<String>>(&call).await {
+            Ok(ids) if ids.len() == open => ids,
+            Ok(_) => {
+                return trouble::all(&trouble::strange(self.link.place(), "a send"), items.len());
+            }
+            Err(error) => return trouble::all(&error, items.len()),
+        };
+        let places = answers.iter_mut().filter_map(|answer| answer.as_mut().ok());
+        places.zip(ids).for_each(|(place, id)| *place = id);
+        answers
+    }
+
+    async fn depth(&self) -> Result<Depth, QueueError> {
+        let call = script::DEPTH.key(&self.base);
+        let numbers: Vec<i64> = self.link.run(&call).await?;
+        let [waiting, in_flight, delayed, oldest] = numbers[..] else {
+            return Err(trouble::strange(self.link.place(), "the depth"));
+        };
+        let count = |number: i64| u64::try_from(number).unwrap_or_default();
+        Ok(Depth {
+            waiting: count(waiting),
+            in_flight: count(in_flight),
+            delayed: count(delayed),
+            oldest: u64::try_from(oldest).ok().map(Duration::from_millis),
+        })
+    }
+
+    async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError> {
+        let mut call = script::PEEK.key(&self.base);
+        let answer: Vec<redis::Value> = self.link.run(call.arg(max)).await?;
+        match wire::claimed(&answer, &self.identity.name) {
+            Some(Claimed::Messages(mut messages)) => {
+                for message in &mut messages {
+                    message.receipt = Receipt(String::new());
+                }
+                Ok(messages)
+            }
+            Some(Claimed::Nothing(_)) => Ok(Vec::new()),
+            _ => Err(trouble::strange(self.link.place(), "a look")),
+        }
+    }
+
+    async fn lost(&self) -> Vec<Receipt> {
+        match self.losses.lock().await.recv().await {
+            Some(receipts) => receipts,
+            None => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What the server's and the network's words mean for a queue.
+
+use crate::queue::{ItemError, QueueError, Trouble};
+use redis::{ErrorKind, RedisError, ServerErrorKind as Server};
+
+/// What may be done about a failed call.
+pub fn kind(error: &RedisError) -> Trouble {
+    match error.kind() {
+        ErrorKind::Io => Trouble::Unreachable,
+        // A replica, or a server that loads its data, will be a master or loaded some day, and what
+        // the address names may be another server by then.
+        ErrorKind::Server(
+            Server::BusyLoading
+            | Server::TryAgain
+            | Server::ClusterDown
+            | Server::MasterDown
+            | Server::ReadOnly
+            | Server::ExecAbort,
+        ) => Trouble::Passing,
+        ErrorKind::AuthenticationFailed | ErrorKind::Server(Server::NoPerm) => Trouble::Denied,
+        _ => match error.code() {
+            Some("BUSY" | "OOM" | "MISCONF" | "NOREPLICAS" | "UNKILLABLE" | "UNBLOCKED") => {
+                Trouble::Passing
+            }
+            Some("NOAUTH" | "WRONGPASS" | "DENIED") => Trouble::Denied,
+            _ => Trouble::Refused,
+        },
+    }
+}
+
+/// Whether the connection is of no use any more, and a new one may be.
+pub fn is_over(error: &RedisError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Io | ErrorKind::Parse | ErrorKind::Server(Server::ReadOnly | Server::MasterDown)
+    )
+}
+
+/// Whether the server may have done what it was asked and could not say so.
+pub fn is_doubtful(error: &QueueError) -> bool {
+    error.kind == Trouble::Unreachable
+}
+
+/// A failed call, in one line.
+pub fn failed(place: &str, error: &RedisError) -> QueueError {
+    let kind = kind(error);
+    let words = error.to_string();
+    let words = words.lines().next().unwrap_or_default();
+    let hint = match error.kind() {
+        ErrorKind::RESP3NotSupported => "; wanted Redis 6.2 or later",
+        ErrorKind::Server(Server::Moved | Server::CrossSlot) => {
+            "; the address must be that of the node which holds the queue"
+        }
+        _ => "",
+    };
+    QueueError {
+        kind,
+        message: format!("Redis at {place}: {words}{hint}"),
+    }
+}
+
+/// An answer that no script of ours gives.
+pub fn strange(place: &str, what: &str) -> QueueError {
+    QueueError {
+        kind: Trouble::Refused,
+        message: format!("Redis at {place}: {what} was answered in a form that is not ours"),
+    }
+}
+
+/// A whole call's failure as the answer to one of its items.
+pub fn item(error: &QueueError) -> ItemError {
+    match error.kind {
+        Trouble::Passing | Trouble::Unreachable => ItemError::Passing(error.message.clone()),
+        Trouble::Missing | Trouble::Denied | Trouble::Refused => {
+            ItemError::Refused(error.message.clone())
+        }
+    }
+}
+
+/// The same for every item.
+pub fn all<T>(error: &QueueError, count: usize) -> Vec<Result<T, ItemError>> {
+    std::iter::repeat_with(|| Err(item(error)))
+        .take(count)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redis::{ConnectionInfo, IntoConnectionInfo};
+
+    #[test]
+    fn what_passes_is_told_from_what_does_not() {
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        assert_eq!(kind(&refused.into()), Trouble::Unreachable);
+        let of = |kind| RedisError::from((kind, "words"));
+        for (error, wanted) in [
+            (ErrorKind::Server(Server::ReadOnly), Trouble::Passing),
+            (ErrorKind::Server(Server::BusyLoading), Trouble::Passing),
+            (ErrorKind::Server(Server::NoPerm), Trouble::Denied),
+            (ErrorKind::AuthenticationFailed, Trouble::Denied),
+            (ErrorKind::Server(Server::Moved), Trouble::Refused),
+        ] {
+            assert_eq!(kind(&of(error)), wanted, "{error:?}");
+        }
+        assert!(is_over(&of(ErrorKind::Server(Server::ReadOnly))));
+        assert!(!is_over(&of(ErrorKind::Server(Server::BusyLoading))));
+        let line = failed("127.0.0.1:1", &of(ErrorKind::Server(Server::Moved))).message;
+        assert!(
+            line.contains("127.0.0.1:1") && !line.contains('\n'),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn an_address_is_read() {
+        let info: Result<ConnectionInfo, _> = "redis://127.0.0.1:6379/3".into_connection_info();
+        assert!(info.is_ok());
+    }
+}

@@ -1,0 +1,250 @@
+//! What only Redis has: places in the queue, workers that are given up, and what happens when the
+//! server or the network fails.
+
+use crate::backend::{Handy, LONG, PATIENT, bodies, grouped, plain};
+use dispatcher::message::Outcome;
+use dispatcher::queue::redis::{NativeQueue, Redis};
+use dispatcher::queue::{Ask, ItemError, Queue, Trouble};
+use dispatcher_tests::redis::RedisServer;
+use dispatcher_tests::relay::Relay;
+use dispatcher_tests::servers::free_port;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+const NOW: Outcome = Outcome::Release(Duration::ZERO);
+
+async fn open(url: &str, name: &str) -> NativeQueue {
+    let server = Redis::new(url, "faults").expect("an address");
+    server.queue(name, None).await.expect("it is there")
+}
+
+async fn fresh() -> NativeQueue {
+    open(&RedisServer::shared().url(), &RedisServer::fresh_name("q")).await
+}
+
+fn ask(wait: Duration) -> Ask {
+    Ask {
+        max: 10,
+        visibility: LONG,
+        wait,
+        newest_first: false,
+    }
+}
+
+#[tokio::test]
+async fn what_comes_back_is_in_front_in_its_old_order() {
+    let queue = fresh().await;
+    let queue: &dyn Queue = &queue;
+    queue.send_all(&["a", "b", "c", "d"].map(plain)).await;
+    let taken = queue.take(3, LONG).await;
+    for at in [2, 0, 1] {
+        queue.settle_one(&taken[at], NOW).await;
+    }
+    queue.send_all(&[plain("e")]).await;
+    let again = queue.ask(10, LONG, Duration::ZERO).await.messages;
+    let order: Vec<&str> = again.iter().map(|message| &*message.body).collect();
+    assert_eq!(order, ["a", "b", "c", "d", "e"]);
+    let mut ids: Vec<&str> = again.iter().map(|message| &*message.id).collect();
+    let sent = ids.clone();
+    ids.sort_unstable();
+    assert_eq!(ids, sent, "ids sort as they were sent");
+}
+
+#[tokio::test]
+async fn a_cancelled_or_buried_head_lets_its_group_go_on() {
+    let server = Redis::new(&RedisServer::shared().url(), "faults").expect("an address");
+    let name = RedisServer::fresh_name("q");
+    let opened = server.queue(&name, None).await.expect("it is there");
+    let queue: &dyn Queue = &opened;
+    let ids = queue
+        .send_all(&["1", "2", "3", "4"].map(|body| grouped("g:=;", body)))
+        .await;
+    // One that waits behind another, then the head.
+    for id in [&ids[1], &ids[0]] {
+        let cancelled = server.cancel(&name, id).await.expect("it answers");
+        assert_eq!((cancelled.waiting, cancelled.running), (1, 0));
+    }
+    let third = queue.next(LONG).await;
+    assert_eq!(third.body, "3");
+    queue.expect_nothing().await;
+    queue
+        .settle_one(&third, Outcome::DeadLetter("why".into()))
+        .await;
+    let fourth = queue.next(LONG).await;
+    assert_eq!(fourth.body, "4");
+    assert_eq!(fourth.group.as_deref(), Some("g:=;"));
+    queue.settle_one(&fourth, Outcome::Delete).await;
+    assert_eq!(opened.depth().await, Ok(Default::default()));
+}
+
+#[tokio::test]
+async fn a_delivery_that_is_cancelled_is_told_as_lost_and_is_gone() {
+    let server = Redis::new(&RedisServer::shared().url(), "faults").expect("an address");
+    let name = RedisServer::fresh_name("q");
+    let queue = server.queue(&name, None).await.expect("it is there");
+    let handy: &dyn Queue = &queue;
+    handy.send_all(&[plain("task")]).await;
+    let message = handy.next(LONG).await;
+    let cancelled = server.cancel(&name, "task").await.expect("it answers");
+    assert_eq!((cancelled.waiting, cancelled.running), (0, 1));
+    assert_eq!(queue.lost().await, [message.receipt.clone()]);
+    let extended = queue.extend(&[(message.receipt.clone(), LONG)]).await;
+    assert!(
+        matches!(extended[..], [Err(ItemError::Gone(_))]),
+        "{extended:?}"
+    );
+    assert_eq!(queue.depth().await, Ok(Default::default()));
+}
+
+#[tokio::test]
+async fn a_worker_that_is_given_up_has_lost_everything_and_begins_anew() {
+    let server = RedisServer::start(&[]);
+    let queue = open(&server.url(), "q").await;
+    let handy: &dyn Queue = &queue;
+    handy.send_all(&["a", "b"].map(plain)).await;
+    let held = handy.take(2, LONG).await;
+    let mut plain_client = server.connect();
+    let workers = plain_client.ask(&["SMEMBERS", "{faults}:workers"]);
+    let worker = workers.expect("an answer").text();
+    let key = format!("{{faults}}:worker:{worker}");
+    let removed = plain_client.ask(&["DEL", &key]).expect("an answer");
+    assert_eq!(removed.number(), 1);
+    let mut lost = queue.lost().await;
+    lost.sort_by(|a, b| a.0.cmp(&b.0));
+    let receipts: Vec<_> = held.iter().map(|message| message.receipt.clone()).collect();
+    assert_eq!(lost, receipts);
+    // The same queue receives again, under another name, and in the old order.
+    let again = handy.take(2, LONG).await;
+    let of = |messages: &[dispatcher::message::Message]| {
+        messages
+            .iter()
+            .map(|message| message.id.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of(&again), of(&held));
+    assert_eq!(again[0].receive_count, 2);
+    let stale = queue.settle(&[(held[0].clone(), Outcome::Delete)]).await;
+    assert!(matches!(stale[..], [Err(ItemError::Gone(_))]), "{stale:?}");
+    let left = plain_client.ask(&["SMEMBERS", "{faults}:workers"]);
+    let left = left.expect("an answer").texts();
+    assert!(!left.contains(&worker), "it is forgotten");
+}
+
+#[tokio::test]
+async fn nobody_there_is_unreachable_until_somebody_is() {
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    let server = Redis::new(&url, "faults").expect("an address");
+    let error = server.queue("q", None).await.err().expect("nobody");
+    assert_eq!(error.kind, Trouble::Unreachable, "{error}");
+    assert!(!error.message.contains('\n'), "{error}");
+    let mut server = RedisServer::durable();
+    let queue = open(&server.url(), "q").await;
+    let handy: &dyn Queue = &queue;
+    handy.send_all(&[plain("kept")]).await;
+    let message = handy.next(LONG).await;
+    server.kill();
+    let answers = queue.settle(&[(message.clone(), Outcome::Delete)]).await;
+    assert!(
+        matches!(answers[..], [Err(ItemError::Passing(_))]),
+        "{answers:?}"
+    );
+    let error = queue
+        .receive(ask(Duration::ZERO), &CancellationToken::new())
+        .await;
+    assert_eq!(error.expect_err("nobody").kind, Trouble::Unreachable);
+    let _server = server.again();
+    // Calls that come at once share the answer of the last attempt to connect.
+    let answers = loop {
+        let answers = queue.settle(&[(message.clone(), Outcome::Delete)]).await;
+        if !matches!(answers[..], [Err(ItemError::Passing(_))]) {
+            break answers;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(answers, [Ok(())]);
+    assert_eq!(queue.depth().await, Ok(Default::default()));
+}
+
+#[tokio::test]
+async fn a_server_that_becomes_a_replica_is_passing_and_connected_to_anew() {
+    let server = RedisServer::start(&[]);
+    let queue = open(&server.url(), "q").await;
+    let handy: &dyn Queue = &queue;
+    handy.send_all(&[plain("before")]).await;
+    let mut other = server.connect();
+    let master = free_port().to_string();
+    other
+        .ask(&["REPLICAOF", "127.0.0.1", &master])
+        .expect("an answer");
+    let answers = queue.send(&[plain("refused")]).await;
+    let [Err(ItemError::Passing(words))] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert!(words.contains("read only replica"), "{words}");
+    let error = queue
+        .receive(ask(Duration::ZERO), &CancellationToken::new())
+        .await;
+    assert_eq!(error.expect_err("a replica").kind, Trouble::Passing);
+    other.ask(&["REPLICAOF", "NO", "ONE"]).expect("an answer");
+    handy.send_all(&[plain("after")]).await;
+    let connections = other.ask(&["INFO", "stats"]).expect("an answer").text();
+    let made = connections
+        .lines()
+        .find_map(|line| line.strip_prefix("total_connections_received:"))
+        .and_then(|number| number.trim().parse::<u32>().ok());
+    // The test's, one that asked whether it is up, and three of ours.
+    assert!(made.is_some_and(|made| made >= 5), "{made:?}");
+}
+
+#[tokio::test]
+async fn what_a_lost_answer_brought_comes_again_at_once() {
+    let server = RedisServer::shared();
+    let relay = Relay::before(server.address());
+    let name = RedisServer::fresh_name("q");
+    let queue = open(&format!("redis://{}", relay.address()), &name).await;
+    let handy: &dyn Queue = &queue;
+    // It has joined, so that the next call is the claim.
+    handy.expect_nothing().await;
+    let beside = open(&server.url(), &name).await;
+    let beside: &dyn Queue = &beside;
+    beside.send_all(&["needle-1", "needle-2"].map(plain)).await;
+    relay.swallow_answer_with("needle-2");
+    let error = queue
+        .receive(ask(Duration::ZERO), &CancellationToken::new())
+        .await;
+    assert_eq!(error.expect_err("cut").kind, Trouble::Unreachable);
+    // The lease is of ten minutes, and this process is alive.
+    let again = handy.take(2, LONG).await;
+    assert_eq!(bodies(&again), ["needle-1", "needle-2"]);
+    assert_eq!(again[0].receive_count, 2);
+}
+
+#[tokio::test]
+async fn a_wait_that_is_hurried_ends_and_loses_nothing() {
+    let queue = fresh().await;
+    let hurry = CancellationToken::new();
+    let waiting = queue.receive(ask(PATIENT), &hurry);
+    let hurrying = async {
+        tokio::task::yield_now().await;
+        hurry.cancel();
+    };
+    let (received, ()) = tokio::join!(waiting, hurrying);
+    assert_eq!(received.expect("no error").messages, []);
+    let handy: &dyn Queue = &queue;
+    handy.send_all(&[plain("kept")]).await;
+    assert_eq!(handy.next(LONG).await.receive_count, 1);
+}
+
+#[tokio::test]
+async fn addresses_prefixes_and_graves_that_cannot_be_are_refused() {
+    for (url, prefix) in [("http://127.0.0.1", "p"), ("redis://127.0.0.1", "a{b")] {
+        let error = Redis::new(url, prefix).err().expect(url);
+        assert_eq!(error.kind, Trouble::Refused, "{error}");
+        assert!(error.message.contains("wanted"), "{error}");
+    }
+    let server = Redis::new(&RedisServer::shared().url(), "faults").expect("an address");
+    let error = server.queue("q", Some("q")).await.err().expect("itself");
+    assert_eq!(error.kind, Trouble::Refused, "{error}");
+    let dead = server.queue("q.dead", None).await.expect("it is there");
+    assert!(!dead.identity().dead_letters);
+}
