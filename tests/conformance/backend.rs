@@ -1,9 +1,11 @@
 //! How a check gets an empty queue, on whichever backend it runs.
 
 use dispatcher::message::{Attribute, Message, Outcome, Outgoing};
+use dispatcher::queue::dynamodb::{Dynamo, Options};
 use dispatcher::queue::local::Store;
 use dispatcher::queue::sqs::Sqs;
 use dispatcher::queue::{Ask, Queue, Received};
+use dispatcher_tests::dynamodb::{Dates, Tables};
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::{Server, configuration};
 use std::sync::Arc;
@@ -22,6 +24,11 @@ pub const PATIENT: Duration = Duration::from_secs(20);
 /// Where queues live.
 pub enum Backend {
     Sqs(&'static MiniStack),
+    DynamoDb {
+        server: &'static MiniStack,
+        dates: Dates,
+        options: Options,
+    },
     Local {
         store: Store,
         /// Goes when the check ends.
@@ -57,17 +64,44 @@ impl Backend {
         }
     }
 
+    /// The sample's own table.
+    pub fn dynamodb() -> Self {
+        Self::DynamoDb {
+            server: MiniStack::shared(),
+            dates: Dates::Number,
+            options: Options::default(),
+        }
+    }
+
+    /// A table whose dates are texts, its statuses spread over three keys, each body a column.
+    pub fn sharded() -> Self {
+        Self::DynamoDb {
+            server: MiniStack::shared(),
+            dates: Dates::Text,
+            options: Options {
+                shards: 3,
+                body_attribute: Some("payload".into()),
+                ..Options::default()
+            },
+        }
+    }
+
     pub async fn open(&self, wanted: Wanted) -> Opened {
         match self {
             Self::Sqs(server) => open_sqs(&server.url(), wanted).await,
             Self::Local { store, .. } => open_local(store, wanted),
+            Self::DynamoDb {
+                server,
+                dates,
+                options,
+            } => open_dynamodb(&server.url(), *dates, options, wanted).await,
         }
     }
 
     /// Whether it can hand out the newest first.
     pub fn can_choose(&self) -> bool {
         match self {
-            Self::Local { .. } => true,
+            Self::Local { .. } | Self::DynamoDb { .. } => true,
             // Its protocol has no word for it.
             Self::Sqs(_) => false,
         }
@@ -98,6 +132,25 @@ async fn open_sqs(url: &str, wanted: Wanted) -> Opened {
         grave_name = Some(name);
     }
     let queue = sqs.open(&name, grave_name.as_deref()).await;
+    Opened {
+        queue: Arc::new(queue.expect("it was just made")),
+        grave,
+    }
+}
+
+async fn open_dynamodb(url: &str, dates: Dates, options: &Options, wanted: Wanted) -> Opened {
+    let tables = Tables::at(url);
+    let name = tables.create("conformance", dates).await;
+    let dynamodb = Dynamo::connect(&configuration(url), options.clone());
+    let mut grave = None;
+    let mut grave_name = None;
+    if wanted.grave {
+        let name = tables.create("grave", dates).await;
+        let queue = dynamodb.open(&name, None).await.expect("it was just made");
+        grave = Some(Arc::new(queue) as Arc<dyn Queue>);
+        grave_name = Some(name);
+    }
+    let queue = dynamodb.open(&name, grave_name.as_deref()).await;
     Opened {
         queue: Arc::new(queue.expect("it was just made")),
         grave,

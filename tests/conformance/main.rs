@@ -4,6 +4,7 @@
 
 mod backend;
 mod delivery;
+mod dynamodb_own;
 mod leases;
 mod settling;
 mod sqs_faults;
@@ -66,3 +67,5 @@ macro_rules! conformance {
 
 conformance!(sqs, crate::backend::Backend::sqs());
 conformance!(local, crate::backend::Backend::local());
+conformance!(dynamodb, crate::backend::Backend::dynamodb());
+conformance!(dynamodb_sharded, crate::backend::Backend::sharded());

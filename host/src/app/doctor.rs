@@ -70,7 +70,8 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
         .into_iter()
         .map(Finding::from)
         .collect();
-    let backends = Backends::new(settings.data.clone(), settings.endpoint_url.clone());
+    let backends = Backends::new(settings.data.clone(), settings.endpoint_url.clone())
+        .tables(&settings.dynamodb);
     for route in &settings.routes {
         for queue in &route.queues {
             // What cannot be opened is among the problems of `check`.

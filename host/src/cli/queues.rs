@@ -23,7 +23,7 @@ With --json: one array of {\"queue\",\"waiting\",\"in_flight\",\"delayed\",\"old
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Queues; a bare `local:` or `sqs:` is every queue there [default: local:]
+    /// Queues; a bare `local:`, `sqs:` or `dynamodb:` is every queue there [default: local:]
     #[arg(value_name = "QUEUE")]
     pub queues: Vec<String>,
     /// Print JSON
@@ -73,6 +73,7 @@ fn which(text: &str) -> Result<Which, Problem> {
     match text {
         "local:" => Ok(Which::All(Backend::Local)),
         "sqs:" => Ok(Which::All(Backend::Sqs)),
+        "dynamodb:" => Ok(Which::All(Backend::DynamoDb)),
         text => text
             .parse()
             .map(Which::One)
@@ -81,7 +82,8 @@ fn which(text: &str) -> Result<Which, Problem> {
 }
 
 async fn look(places: &Places, wanted: Vec<Which>) -> (Vec<(QueueName, Depth)>, Vec<Problem>) {
-    let backends = Backends::new(places.data.clone(), places.endpoint_url.clone());
+    let backends =
+        Backends::new(places.data.clone(), places.endpoint_url.clone()).tables(&places.dynamodb);
     let mut names = Vec::new();
     let mut problems = Vec::new();
     for which in wanted {
@@ -93,6 +95,7 @@ async fn look(places: &Places, wanted: Vec<Which>) -> (Vec<(QueueName, Depth)>, 
                     let at = match backend {
                         Backend::Local => "local:",
                         Backend::Sqs => "sqs:",
+                        Backend::DynamoDb => "dynamodb:",
                     };
                     let problem = Problem::new(at, error.to_string(), "");
                     problems.push(match error.kind {

@@ -52,6 +52,7 @@ fn program(old: &Settings, new: &Settings) -> Vec<String> {
     let Settings {
         data,
         endpoint_url,
+        dynamodb,
         shutdown_grace,
         log_format,
         log_level,
@@ -67,6 +68,7 @@ fn program(old: &Settings, new: &Settings) -> Vec<String> {
     let different = [
         ("data", *data != new.data),
         ("endpoint-url", *endpoint_url != new.endpoint_url),
+        ("backend.dynamodb", *dynamodb != new.dynamodb),
         ("shutdown-grace", *shutdown_grace != new.shutdown_grace),
         ("log-format", *log_format != new.log_format),
         ("log-level", *log_level != new.log_level),

@@ -1,7 +1,9 @@
 //! The backends, each connected to when its first queue is opened.
 
 use crate::aws;
+use crate::config::DynamoDb;
 use crate::config::problem::Problem;
+use crate::queue::dynamodb::{Dynamo, Options};
 use crate::queue::local::Store;
 use crate::queue::name::{Backend, QueueName};
 use crate::queue::sqs::Sqs;
@@ -17,8 +19,10 @@ const NAMES_SHOWN: usize = 12;
 pub struct Backends {
     data: PathBuf,
     endpoint_url: Option<String>,
+    tables: DynamoDb,
     sqs: OnceCell<Sqs>,
     local: OnceCell<Store>,
+    dynamodb: OnceCell<Dynamo>,
 }
 
 impl Backends {
@@ -27,9 +31,27 @@ impl Backends {
         Self {
             data,
             endpoint_url,
+            tables: DynamoDb::default(),
             sqs: OnceCell::new(),
             local: OnceCell::new(),
+            dynamodb: OnceCell::new(),
         }
+    }
+
+    /// The same, with tables of DynamoDB used as the settings say.
+    pub fn tables(self, tables: &DynamoDb) -> Self {
+        Self {
+            tables: tables.clone(),
+            ..self
+        }
+    }
+
+    async fn dynamodb(&self) -> &Dynamo {
+        let connect = || async {
+            let config = aws::configuration(self.endpoint_url.as_deref()).await;
+            Dynamo::connect(&config, options(&self.tables))
+        };
+        self.dynamodb.get_or_init(connect).await
     }
 
     async fn sqs(&self) -> &Sqs {
@@ -54,6 +76,9 @@ impl Backends {
         Ok(match name.backend {
             Backend::Sqs => Arc::new(self.sqs().await.open(&name.name, dead_letter).await?),
             Backend::Local => Arc::new(self.local().await?.queue(&name.name, dead_letter)?),
+            Backend::DynamoDb => {
+                Arc::new(self.dynamodb().await.open(&name.name, dead_letter).await?)
+            }
         })
     }
 
@@ -81,6 +106,7 @@ impl Backends {
         let names = match backend {
             Backend::Sqs => self.sqs().await.names().await?,
             Backend::Local => self.local().await?.names()?,
+            Backend::DynamoDb => self.dynamodb().await.names().await?,
         };
         Ok(names
             .into_iter()
@@ -118,5 +144,16 @@ impl Backends {
             Trouble::Unreachable | Trouble::Passing => problem.unreachable(),
             Trouble::Denied | Trouble::Refused => problem,
         }
+    }
+}
+
+/// What the settings leave open is as the backend has it.
+fn options(tables: &DynamoDb) -> Options {
+    let usual = Options::default();
+    Options {
+        body_attribute: tables.body_attribute.clone(),
+        shards: tables.shards.unwrap_or(usual.shards),
+        time_to_live: tables.time_to_live.unwrap_or(usual.time_to_live),
+        idle_poll: tables.idle_poll.unwrap_or(usual.idle_poll),
     }
 }

@@ -35,7 +35,8 @@ pub async fn routes(
     counters: Arc<Counters>,
     spawn: Spawn,
 ) -> Result<Vec<Built>, Vec<Problem>> {
-    let backends = Backends::new(settings.data.clone(), settings.endpoint_url.clone());
+    let backends = Backends::new(settings.data.clone(), settings.endpoint_url.clone())
+        .tables(&settings.dynamodb);
     let mut problems = Vec::new();
     let mut opened = Vec::new();
     for route in &settings.routes {
