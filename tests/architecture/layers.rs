@@ -18,6 +18,7 @@ const LAYERS: &[(&[&str], bool)] = &[
     (&["lease"], false),
     (
         &[
+            "queue/dynamodb",
             "queue/local",
             "queue/redis",
             "queue/sqs",
@@ -43,7 +44,9 @@ fn member(path: &str) -> String {
     let mut parts = path.split('/');
     let (first, second) = (parts.next().unwrap_or_default(), parts.next());
     match (first, second) {
-        ("queue", Some(backend @ ("local" | "redis" | "sqs"))) => format!("queue/{backend}"),
+        ("queue", Some(backend @ ("dynamodb" | "local" | "redis" | "sqs"))) => {
+            format!("queue/{backend}")
+        }
         ("idempotency", Some("local")) => "idempotency/local".into(),
         // The port is `plugin` itself; what runs behind it is beside it.
         ("plugin", Some(part)) if !["Attempt", "Handler", "Reuse"].contains(&part) => {

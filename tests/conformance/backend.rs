@@ -1,10 +1,12 @@
 //! How a check gets an empty queue, on whichever backend it runs.
 
 use dispatcher::message::{Attribute, Message, Outcome, Outgoing};
+use dispatcher::queue::dynamodb::{Dynamo, Options};
 use dispatcher::queue::local::Store;
 use dispatcher::queue::redis::Redis;
 use dispatcher::queue::sqs::Sqs;
 use dispatcher::queue::{Ask, Queue, Received};
+use dispatcher_tests::dynamodb::{Dates, Tables};
 use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::{Server, configuration};
@@ -24,6 +26,11 @@ pub const PATIENT: Duration = Duration::from_secs(20);
 /// Where queues live.
 pub enum Backend {
     Sqs(&'static MiniStack),
+    DynamoDb {
+        server: &'static MiniStack,
+        dates: Dates,
+        options: Options,
+    },
     Local {
         store: Store,
         /// Goes when the check ends.
@@ -64,18 +71,45 @@ impl Backend {
         Self::Redis(RedisServer::shared())
     }
 
+    /// The sample's own table.
+    pub fn dynamodb() -> Self {
+        Self::DynamoDb {
+            server: MiniStack::shared(),
+            dates: Dates::Number,
+            options: Options::default(),
+        }
+    }
+
+    /// A table whose dates are texts, its statuses spread over three keys, each body a column.
+    pub fn sharded() -> Self {
+        Self::DynamoDb {
+            server: MiniStack::shared(),
+            dates: Dates::Text,
+            options: Options {
+                shards: 3,
+                body_attribute: Some("payload".into()),
+                ..Options::default()
+            },
+        }
+    }
+
     pub async fn open(&self, wanted: Wanted) -> Opened {
         match self {
             Self::Sqs(server) => open_sqs(&server.url(), wanted).await,
             Self::Local { store, .. } => open_local(store, wanted),
             Self::Redis(server) => open_redis(&server.url(), wanted).await,
+            Self::DynamoDb {
+                server,
+                dates,
+                options,
+            } => open_dynamodb(&server.url(), *dates, options, wanted).await,
         }
     }
 
     /// Whether it can hand out the newest first.
     pub fn can_choose(&self) -> bool {
         match self {
-            Self::Local { .. } | Self::Redis(_) => true,
+            Self::Local { .. } | Self::Redis(_) | Self::DynamoDb { .. } => true,
             // Its protocol has no word for it.
             Self::Sqs(_) => false,
         }
@@ -106,6 +140,25 @@ async fn open_sqs(url: &str, wanted: Wanted) -> Opened {
         grave_name = Some(name);
     }
     let queue = sqs.open(&name, grave_name.as_deref()).await;
+    Opened {
+        queue: Arc::new(queue.expect("it was just made")),
+        grave,
+    }
+}
+
+async fn open_dynamodb(url: &str, dates: Dates, options: &Options, wanted: Wanted) -> Opened {
+    let tables = Tables::at(url);
+    let name = tables.create("conformance", dates).await;
+    let dynamodb = Dynamo::connect(&configuration(url), options.clone());
+    let mut grave = None;
+    let mut grave_name = None;
+    if wanted.grave {
+        let name = tables.create("grave", dates).await;
+        let queue = dynamodb.open(&name, None).await.expect("it was just made");
+        grave = Some(Arc::new(queue) as Arc<dyn Queue>);
+        grave_name = Some(name);
+    }
+    let queue = dynamodb.open(&name, grave_name.as_deref()).await;
     Opened {
         queue: Arc::new(queue.expect("it was just made")),
         grave,

@@ -126,12 +126,14 @@ pub async fn the_newest_come_first_where_that_can_be_asked_for(backend: &Backend
         ..Wanted::default()
     };
     let groups = backend.open(wanted).await.queue;
-    groups
-        .send_all(&[grouped("g", "first"), grouped("g", "second")])
-        .await;
-    // No wish for the newest parts a group.
-    let first = groups.ask_newest(1).await;
-    assert_eq!(bodies(&first), ["first"]);
+    if groups.identity().ordered_groups {
+        groups
+            .send_all(&[grouped("g", "first"), grouped("g", "second")])
+            .await;
+        // No wish for the newest parts a group.
+        let first = groups.ask_newest(1).await;
+        assert_eq!(bodies(&first), ["first"]);
+    }
     let queue = backend.plain().await;
     let numbers: Vec<Outgoing> = (0..6).map(|n| plain(&n.to_string())).collect();
     let sent: Vec<Outgoing> = numbers.iter().take(4).cloned().collect();

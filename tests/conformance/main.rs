@@ -4,6 +4,7 @@
 
 mod backend;
 mod delivery;
+mod dynamodb_own;
 mod leases;
 mod redis_faults;
 mod settling;
@@ -68,3 +69,5 @@ macro_rules! conformance {
 conformance!(sqs, crate::backend::Backend::sqs());
 conformance!(local, crate::backend::Backend::local());
 conformance!(redis, crate::backend::Backend::redis());
+conformance!(dynamodb, crate::backend::Backend::dynamodb());
+conformance!(dynamodb_sharded, crate::backend::Backend::sharded());

@@ -5,6 +5,7 @@ pub mod bodies;
 pub mod chaos;
 pub mod child;
 pub mod cloudwatch;
+pub mod dynamodb;
 pub mod faulty_lambda;
 #[cfg(test)]
 mod faulty_lambda_tests;

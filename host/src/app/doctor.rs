@@ -70,8 +70,9 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
         .into_iter()
         .map(Finding::from)
         .collect();
-    let backends =
-        Backends::new(settings.data.clone(), settings.endpoint_url.clone()).redis(&settings.redis);
+    let backends = Backends::new(settings.data.clone(), settings.endpoint_url.clone())
+        .redis(&settings.redis)
+        .tables(&settings.dynamodb);
     for route in &settings.routes {
         for queue in &route.queues {
             // What cannot be opened is among the problems of `check`.

@@ -23,7 +23,7 @@ With --json: one array of {\"queue\",\"waiting\",\"in_flight\",\"delayed\",\"old
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Queues; a bare `local:`, `redis:` or `sqs:` is every queue there [default: local:]
+    /// Queues; a bare `local:`, `redis:`, `dynamodb:` or `sqs:` is every queue there [default: local:]
     #[arg(value_name = "QUEUE")]
     pub queues: Vec<String>,
     /// Print JSON
@@ -74,6 +74,7 @@ fn which(text: &str) -> Result<Which, Problem> {
         "local:" => Ok(Which::All(Backend::Local)),
         "redis:" => Ok(Which::All(Backend::Redis)),
         "sqs:" => Ok(Which::All(Backend::Sqs)),
+        "dynamodb:" => Ok(Which::All(Backend::DynamoDb)),
         text => text
             .parse()
             .map(Which::One)
@@ -82,8 +83,9 @@ fn which(text: &str) -> Result<Which, Problem> {
 }
 
 async fn look(places: &Places, wanted: Vec<Which>) -> (Vec<(QueueName, Depth)>, Vec<Problem>) {
-    let backends =
-        Backends::new(places.data.clone(), places.endpoint_url.clone()).redis(&places.redis);
+    let backends = Backends::new(places.data.clone(), places.endpoint_url.clone())
+        .redis(&places.redis)
+        .tables(&places.dynamodb);
     let mut names = Vec::new();
     let mut problems = Vec::new();
     for which in wanted {
@@ -96,6 +98,7 @@ async fn look(places: &Places, wanted: Vec<Which>) -> (Vec<(QueueName, Depth)>, 
                         Backend::Local => "local:",
                         Backend::Redis => "redis:",
                         Backend::Sqs => "sqs:",
+                        Backend::DynamoDb => "dynamodb:",
                     };
                     let problem = Problem::new(at, error.to_string(), "");
                     problems.push(match error.kind {

@@ -28,7 +28,7 @@ has been stored.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The queue: NAME, an SQS URL or ARN, local:NAME or redis:NAME
+    /// The queue: NAME, an SQS URL or ARN, local:NAME, redis:NAME or dynamodb:TABLE
     pub queue: String,
     #[command(flatten)]
     pub message: MessageArgs,
@@ -111,8 +111,9 @@ async fn send(
     message: &Outgoing,
     count: Option<u64>,
 ) -> Result<(), Failure> {
-    let backends =
-        Backends::new(places.data.clone(), places.endpoint_url.clone()).redis(&places.redis);
+    let backends = Backends::new(places.data.clone(), places.endpoint_url.clone())
+        .redis(&places.redis)
+        .tables(&places.dynamodb);
     let queue = match backends.open(name, None).await {
         Ok(queue) => queue,
         Err(error) => return Err(backends.problem("QUEUE", name, &error).await.into()),

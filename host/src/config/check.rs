@@ -1,6 +1,7 @@
 //! Sections into settings: file < environment < flags, defaults, and what must hold between
 //! values. Every problem is collected; nothing is opened.
 
+mod dynamodb;
 mod limits;
 mod order;
 mod plugin;
@@ -81,6 +82,7 @@ impl Check {
             data: data.unwrap_or_default(),
             endpoint_url: self.read(program.one("endpoint-url"), value::url),
             redis: self.redis(program),
+            dynamodb: self.dynamodb(program),
             log_format: self
                 .read(program.one("log-format"), format)
                 .unwrap_or_default(),
@@ -117,6 +119,7 @@ impl Check {
             data: places.data,
             endpoint_url: places.endpoint_url,
             redis: places.redis,
+            dynamodb: places.dynamodb,
             log_format: places.log_format,
             log_level: places.log_level,
             shutdown_grace: grace.unwrap_or(GRACE),
@@ -198,9 +201,11 @@ impl Check {
             queues::dead_letter(given, &queues)
         });
         let has_dead_letters = dead_letter.is_some()
-            || queues.iter().any(|queue| {
-                let own = [Backend::Local, Backend::Redis].contains(&queue.name.backend);
-                own && !queue.name.name.ends_with(".dead")
+            || queues.iter().any(|queue| match queue.name.backend {
+                Backend::Local | Backend::Redis => !queue.name.name.ends_with(".dead"),
+                // They stay in the table, as FAILURE.
+                Backend::DynamoDb => true,
+                Backend::Sqs => false,
             });
         let plugin = self.plugin_for(section, flags, file, plugins);
         let lease = |given: &Given| value::duration(given, Bare::Seconds, &WITHIN_LEASE);

@@ -42,12 +42,20 @@ const DISPATCHER: &[Key] = &[
     ("workers", Shape::Scalar),
 ];
 const BACKENDS: &[(&str, &[Key])] = &[
+    ("dynamodb", DYNAMODB),
     ("local", &[("data", Shape::Scalar)]),
     (
         "redis",
         &[("prefix", Shape::Scalar), ("url", Shape::Scalar)],
     ),
     ("sqs", &[("endpoint-url", Shape::Scalar)]),
+];
+const DYNAMODB: &[Key] = &[
+    ("body-attribute", Shape::Scalar),
+    ("endpoint-url", Shape::Scalar),
+    ("idle-poll", Shape::Scalar),
+    ("shards", Shape::Scalar),
+    ("time-to-live", Shape::Scalar),
 ];
 const PLUGIN: &[Key] = &[
     ("allow-lambda", Shape::List),
@@ -97,8 +105,7 @@ const TOP: &[&str] = &["dispatcher", "backend", "plugin", "route"];
 /// The sections of a file, nothing defaulted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct File {
-    /// `[backend.sqs]` and `[backend.local]` over `[dispatcher]`, since they say the same more
-    /// exactly.
+    /// `[backend.…]` over `[dispatcher]`, since they say the same more exactly.
     pub program: Section,
     /// `[plugin.NAME]` by name.
     pub plugins: BTreeMap<String, Section>,

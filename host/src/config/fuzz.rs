@@ -153,6 +153,7 @@ fn names(given: &Given) {
     let printed = name.to_string();
     assert_eq!(printed.parse().as_ref(), Ok(&name), "{printed}");
     assert!(name.backend != Backend::Local || printed.starts_with("local:"));
+    assert!(name.backend != Backend::DynamoDb || printed.starts_with("dynamodb:"));
     assert!(!printed.contains(char::is_control), "{printed:?}");
 }
 

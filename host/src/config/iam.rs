@@ -25,6 +25,14 @@ const BURY: &[&str] = &[
     "sqs:GetQueueUrl",
     "sqs:SendMessage",
 ];
+/// The same of tables; conditional writes need no more (Service Authorization Reference, "Amazon
+/// DynamoDB"). A transaction is allowed by the names of its parts.
+const TAKE: &[&str] = &[
+    "dynamodb:DescribeTable",
+    "dynamodb:Query",
+    "dynamodb:UpdateItem",
+];
+const COPY: &[&str] = &["dynamodb:DescribeTable", "dynamodb:PutItem"];
 const INVOKE: &[&str] = &["lambda:InvokeFunction"];
 /// Its time-out, which attempts follow, and its reserved concurrency.
 const LOOK: &[&str] = &[
@@ -59,6 +67,8 @@ pub fn policy(settings: &Settings) -> String {
     let partition = partition(settings);
     let mut read = BTreeSet::new();
     let mut bury = BTreeSet::new();
+    let mut take = BTreeSet::new();
+    let mut copy = BTreeSet::new();
     let mut invoke = BTreeSet::new();
     let mut look = BTreeSet::new();
     for route in &settings.routes {
@@ -66,6 +76,11 @@ pub fn policy(settings: &Settings) -> String {
         read.extend(queues.filter_map(|name| queue_arn(name, partition)));
         let grave = route.dead_letter.as_ref();
         bury.extend(grave.and_then(|name| queue_arn(name, partition)));
+        for queue in &route.queues {
+            take.extend(table_arns(&queue.name, partition));
+        }
+        let table = grave.and_then(|name| table_arns(name, partition).into_iter().next());
+        copy.extend(table);
         let allowed = route.plugin.allow_lambda.iter();
         invoke.extend(allowed.map(|pattern| function_arn(pattern, partition)));
         if let Code::Forward(forward) = &route.plugin.code {
@@ -79,6 +94,8 @@ pub fn policy(settings: &Settings) -> String {
     let mut statement = vec![
         statement("TakeMessages", READ, read),
         statement("BuryDeadLetters", BURY, bury),
+        statement("TakeTasks", TAKE, take),
+        statement("BuryTasks", COPY, copy),
         statement("InvokeFunctions", INVOKE, invoke),
         statement("LookAtFunctions", LOOK, look),
     ];
@@ -171,6 +188,16 @@ fn queue_arn(name: &QueueName, partition: &str) -> Option<String> {
     let account = parts.next().filter(|part| is_account(part)).unwrap_or("*");
     let region = region_in(text).unwrap_or("*");
     Some(format!("arn:{partition}:sqs:{region}:{account}:{queue}"))
+}
+
+/// A table and its indices; nothing for a queue that is no table.
+fn table_arns(name: &QueueName, partition: &str) -> Vec<String> {
+    if name.backend != Backend::DynamoDb {
+        return Vec::new();
+    }
+    let table = format!("arn:{partition}:dynamodb:*:*:table/{}", name.name);
+    let indices = format!("{table}/index/*");
+    vec![table, indices]
 }
 
 /// The region in the host of a queue's URL at AWS: `sqs.REGION.amazonaws.com`, inside a VPC

@@ -42,6 +42,8 @@ pub struct Settings {
     pub endpoint_url: Option<String>,
     /// Where Redis is.
     pub redis: RedisPlace,
+    /// How tables of DynamoDB are used as queues.
+    pub dynamodb: DynamoDb,
     /// How long running attempts may go on after the first SIGTERM or SIGINT.
     pub shutdown_grace: Duration,
     /// How log lines are written.
@@ -58,6 +60,19 @@ pub struct Settings {
     pub admin: Option<SocketAddr>,
     /// At least one, with different names and without a queue in common.
     pub routes: Vec<Route>,
+}
+
+/// How tables of DynamoDB are used as queues; what is `None` is as the backend has it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DynamoDb {
+    /// The column that is the body; without it all of the task's own columns, as JSON.
+    pub body_attribute: Option<String>,
+    /// Over how many keys of the index each status is spread, 1 to 100.
+    pub shards: Option<u16>,
+    /// How long a task that is sent may live, 1 s to 100 years.
+    pub time_to_live: Option<Duration>,
+    /// The longest pause between two looks at a table that has nothing, 50 ms to 20 s.
+    pub idle_poll: Option<Duration>,
 }
 
 /// How metrics are published.
@@ -234,6 +249,7 @@ pub struct Places {
     pub endpoint_url: Option<String>,
     /// As in `Settings`.
     pub redis: RedisPlace,
+    pub dynamodb: DynamoDb,
     /// As in `Settings`.
     pub log_format: LogFormat,
     /// As in `Settings`.

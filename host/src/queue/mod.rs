@@ -1,6 +1,7 @@
 //! The port to queues: few verbs, batch first, an answer for every item. Knows no backend; each
 //! backend is a folder beside this file and the only place that names its library.
 
+pub mod dynamodb;
 pub mod local;
 pub mod name;
 pub mod redis;

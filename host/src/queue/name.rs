@@ -9,10 +9,12 @@ pub enum Backend {
     Local,
     /// A Redis server.
     Redis,
+    /// A table of Amazon DynamoDB, or of a server that speaks its protocol.
+    DynamoDb,
 }
 
-/// A queue as a person writes it: `name`, an SQS URL or ARN, `local:name` or
-/// `redis:name`.
+/// A queue as a person writes it: `name`, an SQS URL or ARN, `local:name`, `redis:name` or
+/// `dynamodb:table`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueueName {
     /// The backend that the prefix names; SQS without one.
@@ -80,17 +82,25 @@ impl std::str::FromStr for QueueName {
             Some(("sqs", name)) => (Backend::Sqs, name),
             Some(("local", name)) => (Backend::Local, name),
             Some(("redis", name)) => (Backend::Redis, name),
+            Some(("dynamodb", name)) => (Backend::DynamoDb, name),
             Some((other, _)) => {
                 return Err(format!(
                     "`{text}` names the backend `{other}`, which this version does not have; \
-                     wanted NAME, an SQS URL or ARN, local:NAME or redis:NAME"
+                     wanted NAME, an SQS URL or ARN, local:NAME, redis:NAME or dynamodb:TABLE"
                 ));
             }
         };
         let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if name.is_empty() || name.len() > 80 || !name.chars().all(legal) {
+        // What SQS and DynamoDB take ("quotas" in the guides of both).
+        let lengths = match backend {
+            Backend::DynamoDb => 3..=255,
+            _ => 1..=80,
+        };
+        if !lengths.contains(&name.len()) || !name.chars().all(legal) {
             return Err(format!(
-                "`{text}` is not a queue name; wanted 1 to 80 letters, digits, `-`, `_` or `.`"
+                "`{text}` is not a queue name; wanted {} to {} letters, digits, `-`, `_` or `.`",
+                lengths.start(),
+                lengths.end()
             ));
         }
         Ok(Self {
@@ -106,6 +116,7 @@ impl std::fmt::Display for QueueName {
             Backend::Sqs => write!(out, "{}", self.name),
             Backend::Local => write!(out, "local:{}", self.name),
             Backend::Redis => write!(out, "redis:{}", self.name),
+            Backend::DynamoDb => write!(out, "dynamodb:{}", self.name),
         }
     }
 }
@@ -122,6 +133,7 @@ mod tests {
         assert_eq!(split("payments:x"), ("payments", Some("x")));
         assert_eq!(split("local:default"), ("local:default", None));
         assert_eq!(split("local:default:2"), ("local:default", Some("2")));
+        assert_eq!(split("dynamodb:Tasks:2"), ("dynamodb:Tasks", Some("2")));
         let arn = "arn:aws:sqs:eu-west-1:123456789012:q";
         assert_eq!(split(arn), (arn, None));
         assert_eq!(split(&format!("{arn}:4")), (arn, Some("4")));
@@ -136,6 +148,7 @@ mod tests {
             "payments",
             "local:default",
             "redis:default",
+            "dynamodb:QueueTable",
             "arn:aws:sqs:eu-west-1:1:q",
             "https://h/1/q.fifo",
         ] {
@@ -149,6 +162,7 @@ mod tests {
         for text in [
             "",
             "local:",
+            "dynamodb:ab",
             "a b",
             "https://h/1/a b",
             "https://h/1/q\u{2}",

@@ -1,8 +1,10 @@
 //! The backends, each connected to when its first queue is opened.
 
 use crate::aws;
+use crate::config::DynamoDb;
 use crate::config::problem::Problem;
 use crate::config::redis::RedisPlace;
+use crate::queue::dynamodb::{Dynamo, Options};
 use crate::queue::local::Store;
 use crate::queue::name::{Backend, QueueName};
 use crate::queue::redis::{Cancelled, Known, Redis};
@@ -20,9 +22,11 @@ pub struct Backends {
     data: PathBuf,
     endpoint_url: Option<String>,
     redis_place: RedisPlace,
+    tables: DynamoDb,
     sqs: OnceCell<Sqs>,
     local: OnceCell<Store>,
     redis: OnceCell<Redis>,
+    dynamodb: OnceCell<Dynamo>,
 }
 
 impl Backends {
@@ -32,9 +36,11 @@ impl Backends {
             data,
             endpoint_url,
             redis_place: RedisPlace::default(),
+            tables: DynamoDb::default(),
             sqs: OnceCell::new(),
             local: OnceCell::new(),
             redis: OnceCell::new(),
+            dynamodb: OnceCell::new(),
         }
     }
 
@@ -42,6 +48,14 @@ impl Backends {
     pub fn redis(self, place: &RedisPlace) -> Self {
         Self {
             redis_place: place.clone(),
+            ..self
+        }
+    }
+
+    /// The same, with tables of DynamoDB used as the settings say.
+    pub fn tables(self, tables: &DynamoDb) -> Self {
+        Self {
+            tables: tables.clone(),
             ..self
         }
     }
@@ -57,7 +71,7 @@ impl Backends {
     pub async fn cancel(&self, name: &QueueName, task: &str) -> Result<Cancelled, QueueError> {
         match name.backend {
             Backend::Redis => self.redis_server().await?.cancel(&name.name, task).await,
-            Backend::Sqs | Backend::Local => Err(QueueError {
+            Backend::Sqs | Backend::Local | Backend::DynamoDb => Err(QueueError {
                 kind: Trouble::Refused,
                 message: "tasks can be cancelled on Redis alone".into(),
             }),
@@ -67,6 +81,14 @@ impl Backends {
     /// The processes that receive from the Redis server now.
     pub async fn workers(&self) -> Result<Vec<Known>, QueueError> {
         self.redis_server().await?.workers().await
+    }
+
+    async fn dynamodb(&self) -> &Dynamo {
+        let connect = || async {
+            let config = aws::configuration(self.endpoint_url.as_deref()).await;
+            Dynamo::connect(&config, options(&self.tables))
+        };
+        self.dynamodb.get_or_init(connect).await
     }
 
     async fn sqs(&self) -> &Sqs {
@@ -94,6 +116,9 @@ impl Backends {
             Backend::Redis => {
                 let server = self.redis_server().await?;
                 Arc::new(server.queue(&name.name, dead_letter).await?)
+            }
+            Backend::DynamoDb => {
+                Arc::new(self.dynamodb().await.open(&name.name, dead_letter).await?)
             }
         })
     }
@@ -127,6 +152,7 @@ impl Backends {
             Backend::Sqs => self.sqs().await.names().await?,
             Backend::Local => self.local().await?.names()?,
             Backend::Redis => self.redis_server().await?.names().await?,
+            Backend::DynamoDb => self.dynamodb().await.names().await?,
         };
         Ok(names
             .into_iter()
@@ -164,5 +190,16 @@ impl Backends {
             Trouble::Unreachable | Trouble::Passing => problem.unreachable(),
             Trouble::Denied | Trouble::Refused => problem,
         }
+    }
+}
+
+/// What the settings leave open is as the backend has it.
+fn options(tables: &DynamoDb) -> Options {
+    let usual = Options::default();
+    Options {
+        body_attribute: tables.body_attribute.clone(),
+        shards: tables.shards.unwrap_or(usual.shards),
+        time_to_live: tables.time_to_live.unwrap_or(usual.time_to_live),
+        idle_poll: tables.idle_poll.unwrap_or(usual.idle_poll),
     }
 }

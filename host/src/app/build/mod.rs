@@ -35,8 +35,9 @@ pub async fn routes(
     counters: Arc<Counters>,
     spawn: Spawn,
 ) -> Result<Vec<Built>, Vec<Problem>> {
-    let backends =
-        Backends::new(settings.data.clone(), settings.endpoint_url.clone()).redis(&settings.redis);
+    let backends = Backends::new(settings.data.clone(), settings.endpoint_url.clone())
+        .redis(&settings.redis)
+        .tables(&settings.dynamodb);
     let mut problems = Vec::new();
     let mut opened = Vec::new();
     for route in &settings.routes {

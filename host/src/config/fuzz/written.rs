@@ -1,6 +1,8 @@
 //! Settings written out as a file that says everything and leaves nothing to defaults.
 
-use crate::config::{Code, MetricsSink, Plugin, Route, Settings, Shed, Shedding, WeightedQueue};
+use crate::config::{
+    Code, DynamoDb, MetricsSink, Plugin, Route, Settings, Shed, Shedding, WeightedQueue,
+};
 use crate::queue::name::Backend;
 use crate::scheduler::ready::Sequence;
 use std::fmt::{Display, Write};
@@ -36,11 +38,24 @@ pub fn file(settings: &Settings) -> String {
     out.line("[backend.redis]");
     out.text("url", &settings.redis.url);
     out.text("prefix", &settings.redis.prefix);
+    tables(&mut out, &settings.dynamodb);
     for (at, one) in settings.routes.iter().enumerate() {
         plugin(&mut out, at, &one.plugin);
         route(&mut out, at, one);
     }
     out.0
+}
+
+fn tables(out: &mut Lines, tables: &DynamoDb) {
+    out.line("[backend.dynamodb]");
+    out.option("body-attribute", tables.body_attribute.as_ref());
+    out.option("shards", tables.shards.as_ref());
+    if let Some(live) = tables.time_to_live {
+        out.time("time-to-live", live);
+    }
+    if let Some(pause) = tables.idle_poll {
+        out.time("idle-poll", pause);
+    }
 }
 
 /// A queue and its weight; with the backend in front, without which `sqs:local:3` would be another.

@@ -1,0 +1,64 @@
+//! How long to wait between two looks at a table that cannot say when something comes. Pure.
+
+use std::time::Duration;
+
+/// The pause after the first look that found nothing.
+const FIRST: Duration = Duration::from_millis(50);
+
+/// Pauses that grow from fast to slow while there is nothing.
+#[derive(Debug, Clone)]
+pub(super) struct Pace {
+    next: Duration,
+    most: Duration,
+}
+
+impl Pace {
+    /// No pause is longer than `most`.
+    pub fn new(most: Duration) -> Self {
+        Self {
+            next: FIRST.min(most),
+            most,
+        }
+    }
+
+    /// A look found nothing: how long to wait before the next one, unless somebody rings.
+    pub fn empty(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 3 / 2).min(self.most);
+        pause
+    }
+
+    /// A look found something, or something is known to have come.
+    pub fn found(&mut self) {
+        self.next = FIRST.min(self.most);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_until_their_most_and_begin_anew() {
+        let mut pace = Pace::new(Duration::from_secs(2));
+        let pauses: Vec<_> = (0..20).map(|_| pace.empty()).collect();
+        assert_eq!(pauses[0], FIRST);
+        assert!(pauses.windows(2).all(|pair| pair[0] <= pair[1]));
+        assert_eq!(pauses[19], Duration::from_secs(2));
+        // Half a minute of nothing costs few looks.
+        let looks = pauses.iter().scan(Duration::ZERO, |sum, pause| {
+            *sum += *pause;
+            Some(*sum)
+        });
+        assert!(looks.filter(|at| *at < Duration::from_secs(10)).count() <= 14);
+        pace.found();
+        assert_eq!(pace.empty(), FIRST);
+    }
+
+    #[test]
+    fn a_short_most_is_kept() {
+        let mut pace = Pace::new(Duration::from_millis(10));
+        assert_eq!(pace.empty(), Duration::from_millis(10));
+        assert_eq!(pace.empty(), Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,62 @@
+//! The example `plugins/examples/newest-first`, as it stands but for the table's name and shorter
+//! times.
+
+use crate::dynamodb::{send, stop, table};
+use crate::lambda_scene::admin;
+use crate::order_scene::counted;
+use crate::scene::prints;
+use dispatcher_tests::child::Program;
+use dispatcher_tests::dynamodb::text;
+use dispatcher_tests::servers::MiniStack;
+use std::path::Path;
+
+const ORDERS: usize = 60;
+
+#[tokio::test]
+async fn the_newest_are_handled_and_what_is_too_old_is_shed_and_counted() {
+    let (tables, table, _) = table("orders").await;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/examples/newest-first");
+    let settings = std::fs::read_to_string(folder.join("dispatcher.toml")).expect("it is there");
+    let prebuilt = folder.join("../../prebuilt").display().to_string();
+    let settings = settings
+        .replace("dynamodb:Orders", &format!("dynamodb:{table}"))
+        .replace("max-age = \"30s\"", "max-age = \"3s\"")
+        .replace("../../prebuilt", &prebuilt);
+    let place = tempfile::tempdir().expect("a folder");
+    let file = place.path().join("dispatcher.toml");
+    std::fs::write(&file, settings).expect("written");
+    let file = file.display().to_string();
+    let words = [
+        "run",
+        "--log-format",
+        "json",
+        "--config",
+        &file,
+        "--admin",
+        "127.0.0.1:0",
+    ];
+    let mut running = Program::new(words).aws(&MiniStack::shared().url()).start();
+    let admin = admin(&running);
+    running.wait_for_line(|line| line.contains("\"running\""));
+    let order = |n: usize| format!(r#"{{"amount":250,"id":"o-{n}"}}"#);
+    send(&table, (0..ORDERS).map(order)).await;
+    let ended = tables
+        .until(&table, |statuses| {
+            let of = |status: &str| statuses.get(status).copied().unwrap_or_default();
+            of("SUCCESS") + of("FAILURE") == ORDERS
+        })
+        .await;
+    // A new one is handled at once, whatever was shed.
+    send(&table, [order(1_000)]).await;
+    running.wait_for_line(|line| line.contains("order o-1000: 250 cents"));
+    let shed = counted(&admin, "dispatcher_shed_total");
+    stop(&mut running);
+    assert!(ended["SUCCESS"] >= 2 && ended["FAILURE"] >= 2, "{ended:?}");
+    assert_eq!(shed, ended["FAILURE"] as u64);
+    for item in tables.all(&table).await {
+        let failed = text(&item, "taskStatus") == "FAILURE";
+        let reason = text(&item, "dispatcherReason");
+        assert_eq!(reason, if failed { "older than 3s" } else { "" });
+    }
+    assert_eq!(prints(&running).len(), ended["SUCCESS"] + 1);
+}
