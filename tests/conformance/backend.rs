@@ -4,6 +4,7 @@ use dispatcher::message::{Attribute, Message, Outcome, Outgoing};
 use dispatcher::queue::local::Store;
 use dispatcher::queue::sqs::Sqs;
 use dispatcher::queue::{Ask, Queue, Received};
+use dispatcher_tests::served::LocalServer;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::{Server, configuration};
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub const PATIENT: Duration = Duration::from_secs(20);
 /// Where queues live.
 pub enum Backend {
     Sqs(&'static MiniStack),
+    /// The SQS adapter, and the embedded queue as a server behind it.
+    Served(LocalServer),
     Local {
         store: Store,
         /// Goes when the check ends.
@@ -49,6 +52,10 @@ impl Backend {
         Self::Sqs(MiniStack::shared())
     }
 
+    pub fn served() -> Self {
+        Self::Served(LocalServer::start())
+    }
+
     pub fn local() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         Self::Local {
@@ -60,6 +67,7 @@ impl Backend {
     pub async fn open(&self, wanted: Wanted) -> Opened {
         match self {
             Self::Sqs(server) => open_sqs(&server.url(), wanted).await,
+            Self::Served(server) => open_sqs(server.url(), wanted).await,
             Self::Local { store, .. } => open_local(store, wanted),
         }
     }
@@ -69,7 +77,7 @@ impl Backend {
         match self {
             Self::Local { .. } => true,
             // Its protocol has no word for it.
-            Self::Sqs(_) => false,
+            Self::Sqs(_) | Self::Served(_) => false,
         }
     }
 

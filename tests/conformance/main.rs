@@ -65,4 +65,5 @@ macro_rules! conformance {
 }
 
 conformance!(sqs, crate::backend::Backend::sqs());
+conformance!(served, crate::backend::Backend::served());
 conformance!(local, crate::backend::Backend::local());

@@ -27,6 +27,8 @@ mod priority_many;
 mod quickstart;
 mod readme;
 mod scene;
+mod served;
+mod served_sdks;
 mod sqs;
 mod stop;
 mod terminal;

@@ -13,6 +13,7 @@ pub mod lambda;
 pub mod ledger;
 pub mod order;
 pub mod proxy;
+pub mod served;
 pub mod servers;
 pub mod sqs;
 

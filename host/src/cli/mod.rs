@@ -6,6 +6,7 @@ mod completions;
 mod doctor;
 mod flags;
 mod input;
+mod local;
 mod output;
 mod peek;
 mod plugin;
@@ -59,6 +60,7 @@ enum Command {
     Peek(peek::Args),
     Check(check::Args),
     Doctor(doctor::Args),
+    Local(local::Args),
     #[command(subcommand)]
     Plugin(plugin::Command),
     Completions(completions::Args),
@@ -91,6 +93,7 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
         Command::Peek(args) => peek::run(args, &typed),
         Command::Check(_) => check::run(typed),
         Command::Doctor(args) => doctor::run(&args, typed),
+        Command::Local(args) => local::run(&args, &typed),
         Command::Plugin(command) => plugin::run(command, &typed),
         Command::Completions(args) => completions::run(&args, &mut Cli::command()),
     }
