@@ -133,7 +133,8 @@ fn node_modules() -> Option<PathBuf> {
         }
     }
     let tools = tools_folder();
-    let folder = tools.join(JAVASCRIPT.replace(['@', '/'], "-"));
+    let name = JAVASCRIPT.replace(['@', '/'], "-");
+    let folder = tools.join(name.trim_matches('-'));
     fs::create_dir_all(&folder).expect("the folder is ours");
     let lock = File::create(tools.join("lock-node")).expect("the folder is ours");
     lock.lock().expect("a local file can be locked");

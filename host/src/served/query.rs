@@ -41,6 +41,17 @@ fn shape(parameter: &str) -> Option<Shape> {
     })
 }
 
+/// What a list or map with nothing in it is: old SDKs then write its name of today.
+fn empty(parameter: &str) -> Option<Value> {
+    let list = parameter == "Entries" || parameter.ends_with("Names") || parameter == "TagKeys";
+    let map = parameter.ends_with("Attributes") || parameter == "Tags";
+    match (list, map) {
+        (true, _) => Some(Value::Array(Vec::new())),
+        (_, true) => Some(Value::Object(Map::new())),
+        _ => None,
+    }
+}
+
 /// Parameters by the parts of their names; a number is a part as well, so lists are in order.
 #[derive(Default)]
 struct Tree {
@@ -50,6 +61,12 @@ struct Tree {
 }
 
 impl Tree {
+    fn is_empty(&self) -> bool {
+        self.text.as_deref().is_none_or(str::is_empty)
+            && self.named.is_empty()
+            && self.numbered.is_empty()
+    }
+
     fn insert(&mut self, name: &str, text: String) {
         if name.split('.').count() > DEEPEST {
             return;
@@ -73,7 +90,11 @@ impl Tree {
         for (name, tree) in self.named {
             match shape(&name) {
                 None => {
-                    object.insert(name, tree.into_json());
+                    let value = match (tree.is_empty(), empty(&name)) {
+                        (true, Some(value)) => value,
+                        _ => tree.into_json(),
+                    };
+                    object.insert(name, value);
                 }
                 Some(shape) => {
                     let (name, value) = tree.into_shape(shape);

@@ -114,8 +114,8 @@ def messages():
     handle = message["ReceiptHandle"]
     assert take(url) == []
     sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=handle, VisibilityTimeout=0)
-    [again] = take(url, MessageAttributeNames=["te.*", "bytes"], AttributeNames=["SenderId"])
-    assert set(again["MessageAttributes"]) == {"bytes"}, again
+    [again] = take(url, MessageAttributeNames=["te.*", "bytes", "none"], AttributeNames=["SenderId"])
+    assert set(again["MessageAttributes"]) == {"text", "bytes"}, again
     assert set(again["Attributes"]) == {"SenderId"}
     sqs.delete_message(QueueUrl=url, ReceiptHandle=handle)
     counts = attributes(url)

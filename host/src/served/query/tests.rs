@@ -57,6 +57,8 @@ fn lists_and_maps_lose_their_numbers() {
         ("TagKey.2", "two"),
         ("TagKey.1", "one"),
         ("SendMessageBatchRequestEntry", ""),
+        ("MessageAttributeNames", ""),
+        ("MessageAttributes", ""),
     ]));
     assert_eq!(
         value,
@@ -66,6 +68,8 @@ fn lists_and_maps_lose_their_numbers() {
             "Tags": {"team": "a"},
             "TagKeys": ["one", "two"],
             "Entries": [],
+            "MessageAttributeNames": [],
+            "MessageAttributes": {},
         })
     );
 }
