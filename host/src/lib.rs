@@ -21,6 +21,7 @@ pub mod message;
 pub mod plugin;
 pub mod queue;
 pub mod scheduler;
+pub mod served;
 pub mod settlement;
 pub mod tasks;
 pub mod telemetry;

@@ -9,7 +9,7 @@ const LAYERS: &[(&[&str], bool)] = &[
     (&["main", "lib", "cli"], true),
     (&["error"], false),
     (&["app"], true),
-    (&["admin"], false),
+    (&["admin", "served"], false),
     (&["config"], true),
     (&["intake", "executor", "settlement"], false),
     (&["job"], false),
@@ -36,7 +36,11 @@ const LAYERS: &[(&[&str], bool)] = &[
 ];
 
 /// The only places above an adapter that may name it.
-const NAMES_ADAPTERS: &[&str] = &["host/src/app/build", "host/src/cli/plugin"];
+const NAMES_ADAPTERS: &[&str] = &[
+    "host/src/app/build",
+    "host/src/cli/plugin",
+    "host/src/served",
+];
 
 /// The member that a file or an imported path belongs to.
 fn member(path: &str) -> String {

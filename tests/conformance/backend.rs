@@ -8,6 +8,7 @@ use dispatcher::queue::sqs::Sqs;
 use dispatcher::queue::{Ask, Queue, Received};
 use dispatcher_tests::dynamodb::{Dates, Tables};
 use dispatcher_tests::redis::RedisServer;
+use dispatcher_tests::served::LocalServer;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::{Server, configuration};
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub enum Backend {
         dates: Dates,
         options: Options,
     },
+    /// The SQS adapter, and the embedded queue as a server behind it.
+    Served(LocalServer),
     Local {
         store: Store,
         /// Goes when the check ends.
@@ -57,6 +60,10 @@ pub struct Opened {
 impl Backend {
     pub fn sqs() -> Self {
         Self::Sqs(MiniStack::shared())
+    }
+
+    pub fn served() -> Self {
+        Self::Served(LocalServer::start())
     }
 
     pub fn local() -> Self {
@@ -96,6 +103,7 @@ impl Backend {
     pub async fn open(&self, wanted: Wanted) -> Opened {
         match self {
             Self::Sqs(server) => open_sqs(&server.url(), wanted).await,
+            Self::Served(server) => open_sqs(server.url(), wanted).await,
             Self::Local { store, .. } => open_local(store, wanted),
             Self::Redis(server) => open_redis(&server.url(), wanted).await,
             Self::DynamoDb {
@@ -111,7 +119,7 @@ impl Backend {
         match self {
             Self::Local { .. } | Self::Redis(_) | Self::DynamoDb { .. } => true,
             // Its protocol has no word for it.
-            Self::Sqs(_) => false,
+            Self::Sqs(_) | Self::Served(_) => false,
         }
     }
 

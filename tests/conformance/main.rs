@@ -67,6 +67,7 @@ macro_rules! conformance {
 }
 
 conformance!(sqs, crate::backend::Backend::sqs());
+conformance!(served, crate::backend::Backend::served());
 conformance!(local, crate::backend::Backend::local());
 conformance!(redis, crate::backend::Backend::redis());
 conformance!(dynamodb, crate::backend::Backend::dynamodb());

@@ -33,6 +33,8 @@ mod redis;
 mod redis_scene;
 mod redis_tasks;
 mod scene;
+mod served;
+mod served_sdks;
 mod sqs;
 mod stop;
 mod terminal;

@@ -16,6 +16,7 @@ pub mod order;
 pub mod proxy;
 pub mod redis;
 pub mod relay;
+pub mod served;
 pub mod servers;
 pub mod sqs;
 

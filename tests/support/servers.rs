@@ -75,7 +75,7 @@ impl MiniStack {
 
     fn start_at(port: u16, state: tempfile::TempDir) -> Self {
         let tools = tools_folder();
-        let python = installed(&tools);
+        let python = python_with(&tools, &MINISTACK);
         let log = tempfile::NamedTempFile::new().expect("a temporary file");
         let writer = |file: &tempfile::NamedTempFile| file.reopen().expect("the log is ours");
         let mut child = Command::new(&python)
@@ -155,7 +155,8 @@ fn answers(address: SocketAddr) -> bool {
         .is_ok_and(|()| &answer == b"HTTP/1.1 200")
 }
 
-/// `$DISPATCHER_TOOLS`, or `test-tools` in the target folder that this test was built in.
+/// Where what tests install is kept: `$DISPATCHER_TOOLS`, or `test-tools` in the target folder that
+/// this test was built in.
 pub(crate) fn tools_folder() -> PathBuf {
     if let Some(folder) = std::env::var_os("DISPATCHER_TOOLS") {
         return folder.into();
@@ -169,10 +170,10 @@ pub(crate) fn tools_folder() -> PathBuf {
     target.join("test-tools")
 }
 
-/// The Python of an environment that holds MiniStack. Made by whichever test comes first; the
+/// The Python of an environment that holds these packages. Made by whichever test comes first; the
 /// others wait for its lock.
-fn installed(tools: &Path) -> PathBuf {
-    let environment = tools.join(MINISTACK.join("-").replace("==", "-"));
+pub(crate) fn python_with(tools: &Path, packages: &[&str]) -> PathBuf {
+    let environment = tools.join(packages.join("-").replace("==", "-"));
     let python = environment.join("bin/python");
     let complete = environment.join("complete");
     fs::create_dir_all(tools)
@@ -189,15 +190,15 @@ fn installed(tools: &Path) -> PathBuf {
         run(
             Command::new(&python)
                 .args(["-m", "pip", "install", "--quiet"])
-                .args(MINISTACK),
-            "MiniStack could not be installed",
+                .args(packages),
+            "Python packages could not be installed",
         );
         File::create(&complete).expect("the folder is ours");
     }
     python
 }
 
-fn run(command: &mut Command, otherwise: &str) {
+pub(crate) fn run(command: &mut Command, otherwise: &str) {
     let output = command
         .output()
         .unwrap_or_else(|error| panic!("{otherwise}: {command:?}: {error}"));

@@ -40,7 +40,7 @@ impl Signals {
     }
 
     /// The next signal, as the exit code it would force.
-    async fn next(&mut self) -> i32 {
+    pub async fn next(&mut self) -> i32 {
         tokio::select! {
             _ = self.interrupt.recv() => FORCED_INTERRUPT,
             _ = self.terminate.recv() => FORCED_TERMINATE,

@@ -7,6 +7,7 @@ mod completions;
 mod doctor;
 mod flags;
 mod input;
+mod local;
 mod output;
 mod peek;
 mod plugin;
@@ -63,6 +64,7 @@ enum Command {
     Workers(workers::Args),
     Check(check::Args),
     Doctor(doctor::Args),
+    Local(local::Args),
     #[command(subcommand)]
     Plugin(plugin::Command),
     Completions(completions::Args),
@@ -97,6 +99,7 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
         Command::Workers(args) => workers::run(args, &typed),
         Command::Check(_) => check::run(typed),
         Command::Doctor(args) => doctor::run(&args, typed),
+        Command::Local(args) => local::run(&args, &typed),
         Command::Plugin(command) => plugin::run(command, &typed),
         Command::Completions(args) => completions::run(&args, &mut Cli::command()),
     }

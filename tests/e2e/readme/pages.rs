@@ -28,7 +28,7 @@ fn every_command_of_a_page_is_understood_and_its_settings_are_right() {
         for block in blocks(&page, "sh") {
             let environment = exported(&block);
             for arguments in commands_of(&format!("```sh\n{block}```")) {
-                // The others are understood, and have no settings of a run.
+                // The others have no settings that could be wrong by themselves.
                 if !["run", "doctor"].contains(&&*arguments[0]) {
                     continue;
                 }

@@ -1,7 +1,9 @@
 //! The way in and out of a queue: send and receive, as pure steps on a connection that are told
 //! `now`. Knows no threads and no transactions.
 
+use super::carry::give_up;
 use super::schema;
+use super::settings::redrive;
 use super::time::StoreTime;
 use super::turn::{Delivery, QueueId, Turn};
 use crate::message::{Attribute, Message, Outgoing, Receipt};
@@ -14,7 +16,7 @@ const LONGEST: usize = 999_000_000;
 
 /// Waiting messages in the order of becoming visible, then of sending.
 pub const READ: &str = "SELECT e.seq, p.id, p.body, p.attributes, e.receive_count, e.sent_at,
-            e.first_received_at, e.message_group
+            e.first_received_at, e.message_group, p.system
      FROM entries e CROSS JOIN payloads p ON p.seq = e.seq
      WHERE e.queue = ?1 AND e.head = ?2 AND e.visible_at <= ?3
      ORDER BY e.visible_at, e.seq LIMIT ?4";
@@ -22,7 +24,7 @@ pub const READ: &str = "SELECT e.seq, p.id, p.body, p.attributes, e.receive_coun
 /// being handled, and what is delayed.
 pub const READ_NEWEST: &str =
     "SELECT e.seq, p.id, p.body, p.attributes, e.receive_count, e.sent_at,
-            e.first_received_at, e.message_group
+            e.first_received_at, e.message_group, p.system
      FROM entries e INDEXED BY newest CROSS JOIN payloads p ON p.seq = e.seq
      WHERE e.queue = ?1 AND e.head = ?2 AND e.visible_at <= ?3
      ORDER BY e.sent_at DESC, e.seq DESC LIMIT ?4";
@@ -38,34 +40,41 @@ pub fn send(
     queue: QueueId,
     items: &[Outgoing],
 ) -> rusqlite::Result<Vec<Result<String, ItemError>>> {
-    let mut answers = Vec::with_capacity(items.len());
-    for item in items {
-        let attributes = match encode(&item.attributes) {
-            Ok(text) if text.as_ref().map_or(0, String::len) + item.body.len() <= LONGEST => text,
-            Ok(_) => {
-                answers.push(Err(ItemError::Refused(format!(
-                    "the message has {} bytes, at most {LONGEST} fit",
-                    item.body.len()
-                ))));
-                continue;
-            }
-            Err(why) => {
-                answers.push(Err(ItemError::Refused(why)));
-                continue;
-            }
-        };
-        let id = fresh_id(turn.now);
-        let entry = NewEntry {
-            queue,
-            visible_at: turn.now + item.delay,
-            sent_at: turn.now,
-            group: item.group.as_deref(),
-            moved_from: None,
-        };
-        insert(turn, &entry, &id, &item.body, attributes.as_deref())?;
-        answers.push(Ok(id));
-    }
-    Ok(answers)
+    items
+        .iter()
+        .map(|item| Ok(put(turn, queue, item, None)?.map(|(id, _)| id)))
+        .collect()
+}
+
+/// Puts one message into a queue, with the queue's own attributes as `encode_system` writes them;
+/// its id and its row.
+pub fn put(
+    turn: &mut Turn<'_>,
+    queue: QueueId,
+    item: &Outgoing,
+    system: Option<&str>,
+) -> rusqlite::Result<Result<(String, i64), ItemError>> {
+    let attributes = match encode(&item.attributes) {
+        Ok(text) if text.as_ref().map_or(0, String::len) + item.body.len() <= LONGEST => text,
+        Ok(_) => {
+            return Ok(Err(ItemError::Refused(format!(
+                "the message has {} bytes, at most {LONGEST} fit",
+                item.body.len()
+            ))));
+        }
+        Err(why) => return Ok(Err(ItemError::Refused(why))),
+    };
+    let id = fresh_id(turn.now);
+    let entry = NewEntry {
+        queue,
+        visible_at: turn.now + item.delay,
+        sent_at: turn.now,
+        group: item.group.as_deref(),
+        moved_from: None,
+        system,
+    };
+    let seq = insert(turn, &entry, &id, &item.body, attributes.as_deref())?;
+    Ok(Ok((id, seq)))
 }
 
 /// What a new row says of itself.
@@ -80,16 +89,18 @@ pub struct NewEntry<'a> {
     pub group: Option<&'a str>,
     /// The receipt with which it was taken from another queue.
     pub moved_from: Option<&'a str>,
+    /// The queue's own attributes, as `encode_system` writes them.
+    pub system: Option<&'a str>,
 }
 
-/// Adds one message at the end of its queue and of its group.
+/// Adds one message at the end of its queue and of its group; its row.
 pub fn insert(
     turn: &mut Turn<'_>,
     new: &NewEntry<'_>,
     id: &str,
     body: &str,
     attributes: Option<&str>,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<i64> {
     let head = match new.group {
         None => true,
         Some(group) => !turn
@@ -113,27 +124,38 @@ pub fn insert(
         ])?;
     let seq = turn.connection.last_insert_rowid();
     turn.connection
-        .prepare_cached("INSERT INTO payloads (seq, id, body, attributes) VALUES (?1, ?2, ?3, ?4)")?
-        .execute(params![seq, id, body, attributes])?;
+        .prepare_cached(
+            "INSERT INTO payloads (seq, id, body, attributes, system) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?
+        .execute(params![seq, id, body, attributes, new.system])?;
     if head {
         turn.stirred.insert(new.queue);
     }
-    Ok(())
+    Ok(seq)
 }
 
 /// Takes up to `ask.max` messages. Order: of becoming visible, then of sending; or by age, as
-/// `ask.newest_first` says. `wait` is the caller's affair.
+/// `ask.newest_first` says. What has been received as often as the queue's settings let it goes to
+/// their dead-letter queue instead. `wait` is the caller's affair.
 pub fn receive(
     turn: &mut Turn<'_>,
     queue: QueueId,
     name: &str,
     ask: Ask,
 ) -> rusqlite::Result<Received> {
-    let mut messages = match ask.newest_first {
-        false => read(turn, queue, name, true, ask.max)?,
-        true => {
-            schema::index_by_age(turn.connection)?;
-            read_by(READ_NEWEST, turn, queue, name, true, ask.max)?
+    let limit = redrive(turn, queue)?;
+    let mut messages = loop {
+        let found = find(turn, queue, name, ask)?;
+        let Some(limit) = &limit else { break found };
+        let (spent, good): (Vec<_>, Vec<_>) = found
+            .into_iter()
+            .partition(|(_, message)| message.receive_count >= limit.most_receives);
+        if spent.is_empty() {
+            break good;
+        }
+        for (seq, _) in spent {
+            let bare = name.strip_prefix("local:").unwrap_or(name);
+            give_up(turn, queue, bare, seq, limit)?;
         }
     };
     let mut take = turn.connection.prepare_cached(
@@ -154,6 +176,22 @@ pub fn receive(
         taken: None,
         messages,
     })
+}
+
+/// What a receive would take.
+fn find(
+    turn: &Turn<'_>,
+    queue: QueueId,
+    name: &str,
+    ask: Ask,
+) -> rusqlite::Result<Vec<(i64, Message)>> {
+    match ask.newest_first {
+        false => read(turn, queue, name, true, ask.max),
+        true => {
+            schema::index_by_age(turn.connection)?;
+            read_by(READ_NEWEST, turn, queue, name, true, ask.max)
+        }
+    }
 }
 
 /// Waiting messages with their rows, unchanged and without receipts: heads of their groups, or
@@ -191,7 +229,7 @@ fn read_by(
 }
 
 fn message(turn: &Turn<'_>, row: &Row<'_>, name: &str) -> rusqlite::Result<(i64, Message)> {
-    let attributes: Option<String> = row.get(3)?;
+    let (attributes, system): (Option<String>, Option<String>) = (row.get(3)?, row.get(8)?);
     Ok((
         row.get(0)?,
         Message {
@@ -204,7 +242,7 @@ fn message(turn: &Turn<'_>, row: &Row<'_>, name: &str) -> rusqlite::Result<(i64,
             sent_at: Some(turn.date(row.get(5)?)),
             first_received_at: row.get::<_, Option<_>>(6)?.map(|at| turn.date(at)),
             group: row.get(7)?,
-            system_attributes: Vec::new(),
+            system_attributes: decode_system(system.as_deref(), 8)?,
             attributes: decode(attributes.as_deref(), 3)?,
             body_md5: None,
             attributes_md5: None,
@@ -233,6 +271,28 @@ pub fn encode(attributes: &[Attribute]) -> Result<Option<String>, String> {
 
 /// What `encode` wrote; `column` is named in the error.
 pub fn decode(text: Option<&str>, column: usize) -> rusqlite::Result<Vec<Attribute>> {
+    parse(text, column)
+}
+
+/// The queue's own attributes as `payloads` holds them; nothing for none.
+pub fn encode_system(attributes: &[(String, String)]) -> Result<Option<String>, String> {
+    if attributes.is_empty() {
+        return Ok(None);
+    }
+    serde_json::to_string(attributes)
+        .map(Some)
+        .map_err(|error| format!("the system attributes cannot be written as JSON: {error}"))
+}
+
+/// What `encode_system` wrote; `column` is named in the error.
+pub fn decode_system(text: Option<&str>, column: usize) -> rusqlite::Result<Vec<(String, String)>> {
+    parse(text, column)
+}
+
+fn parse<T: serde::de::DeserializeOwned>(
+    text: Option<&str>,
+    column: usize,
+) -> rusqlite::Result<Vec<T>> {
     let Some(text) = text else {
         return Ok(Vec::new());
     };

@@ -20,16 +20,27 @@ pub fn queue_id(connection: &Connection, name: &str) -> rusqlite::Result<QueueId
     if let Some(id) = known_id(connection, name)? {
         return Ok(id);
     }
+    // One that was deleted has the key that it had.
     connection
-        .prepare_cached("INSERT INTO queues (name) VALUES (?1)")?
+        .prepare_cached("INSERT OR IGNORE INTO queues (name) VALUES (?1)")?
         .execute(params![name])?;
-    Ok(connection.last_insert_rowid())
+    connection
+        .prepare_cached(
+            "DELETE FROM deleted_queues WHERE queue = (SELECT id FROM queues WHERE name = ?1)",
+        )?
+        .execute(params![name])?;
+    connection
+        .prepare_cached("SELECT id FROM queues WHERE name = ?1")?
+        .query_row(params![name], |row| row.get(0))
 }
 
 /// The key of a queue, if there is one of the name.
 pub fn known_id(connection: &Connection, name: &str) -> rusqlite::Result<Option<QueueId>> {
     connection
-        .prepare_cached("SELECT id FROM queues WHERE name = ?1")?
+        .prepare_cached(
+            "SELECT id FROM queues
+             WHERE name = ?1 AND id NOT IN (SELECT queue FROM deleted_queues)",
+        )?
         .query_row(params![name], |row| row.get(0))
         .optional()
 }
@@ -37,7 +48,10 @@ pub fn known_id(connection: &Connection, name: &str) -> rusqlite::Result<Option<
 /// All queues that were ever opened or hold dead letters, by name.
 pub fn names(turn: &Turn<'_>) -> rusqlite::Result<Vec<String>> {
     turn.connection
-        .prepare_cached("SELECT name FROM queues ORDER BY name")?
+        .prepare_cached(
+            "SELECT name FROM queues WHERE id NOT IN (SELECT queue FROM deleted_queues)
+             ORDER BY name",
+        )?
         .query_map([], |row| row.get(0))?
         .collect()
 }

@@ -4,12 +4,22 @@
 //! `schema` is the file. `deliver`, `settle` and `look` are what can be done to it, as steps that
 //! are told `now` (`turn`), a moment of the store's own time (`time`). `writer` is the thread that runs them, many in one transaction; `work`
 //! is how it is asked, `lines` who waits for messages, `bell` how other processes are woken.
+//!
+//! Beyond the port, for whoever serves the file to others: `service` is the way in, `settings`,
+//! `registry`, `sending`, `holding`, `carry` and `moves` what it can do.
 
 mod bell;
+mod carry;
 mod deliver;
+mod holding;
 mod lines;
 mod look;
+mod moves;
+mod registry;
 mod schema;
+mod sending;
+mod service;
+mod settings;
 mod settle;
 mod time;
 mod turn;
@@ -24,6 +34,8 @@ pub mod fuzz;
 mod model;
 #[cfg(test)]
 mod model_tests;
+#[cfg(test)]
+mod service_tests;
 #[cfg(test)]
 mod store_tests;
 #[cfg(test)]
@@ -41,6 +53,14 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use turn::Delivery;
 use work::{Care, Handle};
+
+pub use holding::Unheld;
+pub use moves::{Move, Status};
+pub use registry::Known;
+pub use sending::{Draft, Sent};
+pub use settings::{LONGEST_MESSAGE, Redrive, Settings, arn, named_by};
+pub use time::StoreTime;
+pub use turn::QueueId;
 
 /// The longest `wait` of one receive; the same as SQS, so that routes behave alike.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
@@ -83,9 +103,16 @@ impl Store {
     }
 
     /// Opens a queue by its bare name; creates it if there is none. Dead letters go to the queue
-    /// `dead_letter` of the same file, without it to `NAME.dead`; a queue whose own name ends in
-    /// `.dead` has none by itself. Blocks for some milliseconds.
+    /// `dead_letter` of the same file, without it to the one that the queue's settings name, else to
+    /// `NAME.dead`; a queue whose own name ends in `.dead` has none by itself. The visibility is the
+    /// settings' too. Blocks for some milliseconds.
     pub fn queue(&self, name: &str, dead_letter: Option<&str>) -> Result<LocalQueue, QueueError> {
+        let wanted = name.to_owned();
+        let (id, settings) = self.handle.ask_blocking(Care::Full, move |turn| {
+            let id = look::queue_id(turn.connection, &wanted)?;
+            Ok((id, settings::read(turn, id)?.unwrap_or_default()))
+        })?;
+        let redrive = settings.redrive;
         let dead_letter = match dead_letter {
             Some(same) if same == name => {
                 return Err(self.place.failed(
@@ -94,13 +121,12 @@ impl Store {
                 ));
             }
             Some(other) => Some(other.to_owned()),
-            None if name.ends_with(DEAD) => None,
-            None => Some(format!("{name}{DEAD}")),
+            None => match &redrive {
+                Some(redrive) => Some(redrive.grave.clone()),
+                None if name.ends_with(DEAD) => None,
+                None => Some(format!("{name}{DEAD}")),
+            },
         };
-        let wanted = name.to_owned();
-        let id = self.handle.ask_blocking(Care::Full, move |turn| {
-            look::queue_id(turn.connection, &wanted)
-        })?;
         let full = format!("local:{name}");
         Ok(LocalQueue {
             handle: self.handle.clone(),
@@ -108,13 +134,13 @@ impl Store {
             identity: Identity {
                 name: full.clone(),
                 source: full,
-                visibility: Duration::from_secs(30),
+                visibility: Duration::from_secs(settings.visibility_s),
                 batch: 100,
                 longest_wait: LONGEST_WAIT,
                 proof_wait: Duration::ZERO,
                 ordered_groups: true,
                 dead_letters: dead_letter.is_some(),
-                most_receives: None,
+                most_receives: redrive.map(|redrive| redrive.most_receives),
             },
             origin: Origin {
                 id,

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// `disp` in ASCII: tells our file from any other SQLite file.
 const APPLICATION: i32 = 0x6469_7370;
 /// The version of the tables. A file of a lower one is brought up to it, one of a higher is refused.
-const VERSION: i32 = 2;
+const VERSION: i32 = 3;
 /// How long to wait for another process's transaction before `Trouble::Passing`.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two attempts at another process's lock. SQLite's own waits grow to 100 ms,
@@ -47,7 +47,44 @@ const TABLES: &str = "
         seq INTEGER PRIMARY KEY,
         id TEXT NOT NULL,
         body TEXT NOT NULL,
-        attributes TEXT
+        attributes TEXT,
+        system TEXT
+    );
+";
+
+/// New in version 3, beside the column `payloads.system`, which holds the queue's own attributes of
+/// a message. `queue_settings` is what a queue was set to (`settings`), the part that every receive
+/// asks for in columns of its own. A queue that was deleted keeps its row in `queues`, so that its
+/// key is never another's. `sent_before` are deduplication ids, `moves` the tasks that move dead
+/// letters back.
+const SETTINGS: &str = "
+    CREATE TABLE IF NOT EXISTS queue_settings (
+        queue INTEGER PRIMARY KEY,
+        settings TEXT NOT NULL,
+        most_receives INTEGER,
+        grave TEXT
+    );
+    CREATE TABLE IF NOT EXISTS deleted_queues (queue INTEGER PRIMARY KEY);
+    CREATE TABLE IF NOT EXISTS sent_before (
+        queue INTEGER NOT NULL,
+        key TEXT NOT NULL,
+        until INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        PRIMARY KEY (queue, key)
+    ) WITHOUT ROWID;
+    CREATE INDEX IF NOT EXISTS sent_before_until ON sent_before (until);
+    CREATE TABLE IF NOT EXISTS moves (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        handle TEXT NOT NULL UNIQUE,
+        source TEXT NOT NULL,
+        target TEXT,
+        rate INTEGER,
+        status TEXT NOT NULL,
+        moved INTEGER NOT NULL,
+        total INTEGER NOT NULL,
+        started INTEGER NOT NULL,
+        failure TEXT
     );
 ";
 
@@ -181,9 +218,10 @@ fn connect(place: &Place) -> Result<Connection, QueueError> {
         .map_err(plain)?;
     match (application, version) {
         (APPLICATION, VERSION) => Ok(connection),
-        (APPLICATION, 1) => write(&connection, CLOCK)
+        (APPLICATION, 1) => upgrade(&connection, CLOCK)
             .map_err(plain)
             .map(|()| connection),
+        (APPLICATION, 2) => upgrade(&connection, "").map_err(plain).map(|()| connection),
         (APPLICATION, newer) => Err(place.failed(
             Trouble::Refused,
             format!(
@@ -194,7 +232,7 @@ fn connect(place: &Place) -> Result<Connection, QueueError> {
             Trouble::Refused,
             "local.db is a database of another program",
         )),
-        _ => write(&connection, &format!("{TABLES}{CLOCK}"))
+        _ => write(&connection, &format!("{TABLES}{CLOCK}{SETTINGS}"))
             .map_err(plain)
             .map(|()| connection),
     }
@@ -214,6 +252,18 @@ fn configure(connection: &mut Connection) -> rusqlite::Result<()> {
          PRAGMA wal_autocheckpoint = 4000;
          PRAGMA journal_size_limit = 67108864;",
     )
+}
+
+/// Brings an older file up to date, beginning with `tables`.
+fn upgrade(connection: &Connection, tables: &str) -> rusqlite::Result<()> {
+    let known = connection
+        .prepare("SELECT 1 FROM pragma_table_info('payloads') WHERE name = 'system'")?
+        .exists([])?;
+    let column = match known {
+        true => "",
+        false => "ALTER TABLE payloads ADD COLUMN system TEXT;",
+    };
+    write(connection, &format!("{tables}{column}{SETTINGS}"))
 }
 
 /// Creates the tables that a database lacks.
@@ -241,6 +291,6 @@ pub fn index_by_age(connection: &Connection) -> rusqlite::Result<()> {
 pub fn in_memory() -> Connection {
     let mut connection = Connection::open_in_memory().expect("memory");
     configure(&mut connection).expect("pragmas");
-    write(&connection, &format!("{TABLES}{CLOCK}")).expect("tables");
+    write(&connection, &format!("{TABLES}{CLOCK}{SETTINGS}")).expect("tables");
     connection
 }

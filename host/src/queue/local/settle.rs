@@ -1,10 +1,10 @@
 //! The life of a delivery after its receive: extend, delete, release, dead-letter, as pure steps
 //! on a connection that are told `now`. Knows no threads and no transactions.
 
-use super::deliver::{NewEntry, decode, encode, insert};
+use super::carry::{post, unpack};
 use super::look::queue_id;
 use super::time::StoreTime;
-use super::turn::{Delivery, Entry, Lost, QueueId, Turn, entry};
+use super::turn::{Delivery, Lost, QueueId, Turn, entry};
 use crate::message::{Attribute, Outcome};
 use crate::queue::{DEAD_LETTER_REASON as REASON, DEAD_LETTER_SOURCE as SOURCE};
 use crate::queue::{ItemError, VISIBILITY_CEILING};
@@ -72,7 +72,7 @@ pub fn settle(
     match outcome {
         Outcome::Release(_) if !entry.in_flight => return Ok(Ok(())),
         _ if !entry.in_flight => return Ok(released()),
-        Outcome::Delete => remove(turn, origin.id, delivery.seq, &entry)?,
+        Outcome::Delete => remove(turn, origin.id, delivery.seq, entry.group.as_deref())?,
         Outcome::Release(after) => {
             postpone(turn, delivery, false, turn.now + *after)?;
             turn.stirred.insert(origin.id);
@@ -85,7 +85,7 @@ pub fn settle(
                 ))));
             };
             bury(turn, origin, target, delivery, reason)?;
-            remove(turn, origin.id, delivery.seq, &entry)?;
+            remove(turn, origin.id, delivery.seq, entry.group.as_deref())?;
         }
     }
     Ok(Ok(()))
@@ -120,7 +120,7 @@ fn released() -> Answer {
 }
 
 /// Sets from when a message can be received. The head of a group stays its head.
-fn postpone(
+pub fn postpone(
     turn: &Turn<'_>,
     delivery: Delivery,
     in_flight: bool,
@@ -133,14 +133,19 @@ fn postpone(
 }
 
 /// Takes a message out of the file and lets the next of its group forward.
-fn remove(turn: &mut Turn<'_>, queue: QueueId, seq: i64, entry: &Entry) -> rusqlite::Result<()> {
+pub fn remove(
+    turn: &mut Turn<'_>,
+    queue: QueueId,
+    seq: i64,
+    group: Option<&str>,
+) -> rusqlite::Result<()> {
     for sql in [
         "DELETE FROM entries WHERE seq = ?1",
         "DELETE FROM payloads WHERE seq = ?1",
     ] {
         turn.connection.prepare_cached(sql)?.execute(params![seq])?;
     }
-    let Some(group) = &entry.group else {
+    let Some(group) = group else {
         return Ok(());
     };
     let promoted = turn
@@ -161,31 +166,12 @@ fn bury(
     delivery: Delivery,
     reason: &str,
 ) -> rusqlite::Result<()> {
-    let (id, body, attributes, sent_at, group) = turn
-        .connection
-        .prepare_cached(
-            "SELECT p.id, p.body, p.attributes, e.sent_at, e.message_group
-             FROM entries e JOIN payloads p ON p.seq = e.seq WHERE e.seq = ?1",
-        )?
-        .query_row(params![delivery.seq], |row| {
-            let text: Option<String> = row.get(2)?;
-            let texts: (String, String) = (row.get(0)?, row.get(1)?);
-            let group: Option<String> = row.get(4)?;
-            let attributes = decode(text.as_deref(), 2)?;
-            Ok((texts.0, texts.1, attributes, row.get(3)?, group))
-        })?;
-    let mut attributes: Vec<Attribute> = attributes;
+    let mut parcel = unpack(turn, delivery.seq)?;
+    parcel.say_where_from(&origin.name);
+    let attributes = &mut parcel.attributes;
     attributes.retain(|attribute| attribute.name != REASON && attribute.name != SOURCE);
     attributes.push(Attribute::text(REASON, reason));
     attributes.push(Attribute::text(SOURCE, format!("local:{}", origin.name)));
-    let attributes =
-        encode(&attributes).map_err(|why| rusqlite::Error::ToSqlConversionFailure(why.into()))?;
-    let new = NewEntry {
-        queue: queue_id(turn.connection, target)?,
-        visible_at: turn.now,
-        sent_at,
-        group: group.as_deref(),
-        moved_from: Some(&delivery.receipt().0),
-    };
-    insert(turn, &new, &id, &body, attributes.as_deref())
+    let target = queue_id(turn.connection, target)?;
+    post(turn, target, &parcel, Some(&delivery.receipt().0))
 }

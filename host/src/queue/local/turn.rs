@@ -125,3 +125,13 @@ pub fn entry(
         Some((.., entry)) => Ok(Ok(entry)),
     }
 }
+
+/// The group of a row, if it has one.
+pub fn group_of(turn: &Turn<'_>, seq: i64) -> rusqlite::Result<Option<String>> {
+    let group = turn
+        .connection
+        .prepare_cached("SELECT message_group FROM entries WHERE seq = ?1")?
+        .query_row(params![seq], |row| row.get(0))
+        .optional()?;
+    Ok(group.flatten())
+}

@@ -1,0 +1,174 @@
+//! Queues as things of their own: made, found, set, emptied, deleted. Pure steps on a connection
+//! that are told `now`. Knows nothing of receiving.
+
+use super::look::{known_id, queue_id};
+use super::settings::{self, Settings};
+use super::settle::remove;
+use super::time::StoreTime;
+use super::turn::{QueueId, Turn, group_of};
+use rusqlite::params;
+use std::time::Duration;
+
+/// So many old messages are dropped in one transaction, others wait meanwhile.
+const AT_ONCE: usize = 500;
+
+/// A queue that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// Its key.
+    pub id: QueueId,
+    /// Its bare name.
+    pub name: String,
+    /// What it is set to.
+    pub settings: Settings,
+    /// Whether somebody set it, which a queue that was merely opened by its name is not.
+    pub configured: bool,
+}
+
+/// The queue of a name.
+pub fn find(turn: &Turn<'_>, name: &str) -> rusqlite::Result<Option<Known>> {
+    let Some(id) = known_id(turn.connection, name)? else {
+        return Ok(None);
+    };
+    let settings = settings::read(turn, id)?;
+    Ok(Some(Known {
+        id,
+        name: name.to_owned(),
+        configured: settings.is_some(),
+        settings: settings.unwrap_or_default(),
+    }))
+}
+
+/// Makes a queue with these settings, unless somebody made one of the name: then that one, as it is.
+pub fn create(
+    turn: &mut Turn<'_>,
+    name: &str,
+    settings: &Settings,
+) -> rusqlite::Result<Option<Known>> {
+    if let Some(known) = find(turn, name)?
+        && known.configured
+    {
+        return Ok(Some(known));
+    }
+    let id = queue_id(turn.connection, name)?;
+    let today = turn.date(turn.now);
+    let settings = Settings {
+        created: today,
+        changed: today,
+        ..settings.clone()
+    };
+    settings::write(turn, id, &settings)?;
+    if let Some(redrive) = &settings.redrive {
+        queue_id(turn.connection, &redrive.grave)?;
+    }
+    Ok(None)
+}
+
+/// Changes what a queue is set to. False if there is none of the name.
+pub fn change(
+    turn: &mut Turn<'_>,
+    name: &str,
+    change: impl FnOnce(&mut Settings),
+) -> rusqlite::Result<bool> {
+    let Some(mut known) = find(turn, name)? else {
+        return Ok(false);
+    };
+    change(&mut known.settings);
+    known.settings.changed = turn.date(turn.now);
+    settings::write(turn, known.id, &known.settings)?;
+    Ok(true)
+}
+
+/// Takes a queue away with all it holds. Its key stays its name's own, so that another process
+/// that has it open never finds itself in another queue. False if there is none of the name.
+pub fn delete(turn: &mut Turn<'_>, name: &str) -> rusqlite::Result<bool> {
+    let Some(id) = known_id(turn.connection, name)? else {
+        return Ok(false);
+    };
+    purge(turn, id)?;
+    for sql in [
+        "DELETE FROM queue_settings WHERE queue = ?1",
+        "DELETE FROM sent_before WHERE queue = ?1",
+        "INSERT INTO deleted_queues (queue) VALUES (?1)",
+    ] {
+        turn.connection.prepare_cached(sql)?.execute(params![id])?;
+    }
+    Ok(true)
+}
+
+/// Takes everything out of a queue, what is being handled included.
+pub fn purge(turn: &mut Turn<'_>, queue: QueueId) -> rusqlite::Result<()> {
+    for sql in [
+        "DELETE FROM payloads WHERE seq IN (SELECT seq FROM entries WHERE queue = ?1)",
+        "DELETE FROM entries WHERE queue = ?1",
+    ] {
+        turn.connection
+            .prepare_cached(sql)?
+            .execute(params![queue])?;
+    }
+    Ok(())
+}
+
+/// Up to `max` names that begin so and come after this one, in their order.
+pub fn list(
+    turn: &Turn<'_>,
+    prefix: &str,
+    after: &str,
+    max: usize,
+) -> rusqlite::Result<Vec<String>> {
+    turn.connection
+        .prepare_cached(
+            "SELECT name FROM queues
+             WHERE substr(name, 1, length(?1)) = ?1 AND name > ?2
+               AND id NOT IN (SELECT queue FROM deleted_queues)
+             ORDER BY name LIMIT ?3",
+        )?
+        .query_map(
+            params![prefix, after, i64::try_from(max).unwrap_or(i64::MAX)],
+            |row| row.get(0),
+        )?
+        .collect()
+}
+
+/// The queues whose given-up messages go to this one, by name.
+pub fn sources(turn: &Turn<'_>, grave: &str) -> rusqlite::Result<Vec<String>> {
+    turn.connection
+        .prepare_cached(
+            "SELECT name FROM queues JOIN queue_settings ON queue = id
+             WHERE grave = ?1 ORDER BY name",
+        )?
+        .query_map(params![grave], |row| row.get(0))?
+        .collect()
+}
+
+/// Drops what is older than its queue keeps; whether there may be more.
+pub fn drop_old(turn: &mut Turn<'_>) -> rusqlite::Result<bool> {
+    let queues: Vec<QueueId> = turn
+        .connection
+        .prepare_cached("SELECT queue FROM queue_settings")?
+        .query_map([], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    for queue in queues {
+        let kept = settings::read(turn, queue)?.and_then(|settings| settings.retention_s);
+        let Some(kept) = kept.map(Duration::from_secs) else {
+            continue;
+        };
+        let ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
+        let until = StoreTime(turn.now.0.saturating_sub(ms));
+        // `ready` holds all that this reads.
+        let old: Vec<i64> = turn
+            .connection
+            .prepare_cached("SELECT seq FROM entries WHERE queue = ?1 AND sent_at <= ?2 LIMIT ?3")?
+            .query_map(params![queue, until, AT_ONCE as i64], |row| row.get(0))?
+            .collect::<rusqlite::Result<_>>()?;
+        let full = old.len() == AT_ONCE;
+        for seq in old {
+            let group = group_of(turn, seq)?;
+            remove(turn, queue, seq, group.as_deref())?;
+        }
+        if full {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

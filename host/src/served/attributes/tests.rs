@@ -1,0 +1,121 @@
+use super::*;
+use std::collections::BTreeMap;
+
+fn texts(pairs: &[(&str, &str)]) -> Texts {
+    pairs
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect()
+}
+
+fn kind(name: &str, pairs: &[(&str, &str)]) -> Kind {
+    let made = new(name, &texts(pairs), BTreeMap::new());
+    made.map(drop).expect_err("it must be refused").kind
+}
+
+#[test]
+fn numbers_keep_to_the_bounds_of_sqs() {
+    for (name, least, most) in NUMBERS {
+        for good in [least, most] {
+            let given = texts(&[(name, &good.to_string())]);
+            assert!(new("q", &given, BTreeMap::new()).is_ok(), "{name}={good}");
+        }
+        let below = least.checked_sub(1).map(|below| below.to_string());
+        for bad in [
+            below.unwrap_or("-1".into()),
+            (most + 1).to_string(),
+            "x".into(),
+        ] {
+            assert_eq!(
+                kind("q", &[(name, &bad)]),
+                Kind::InvalidAttributeValue,
+                "{name}={bad}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_not_there_is_not_set() {
+    assert_eq!(kind("q", &[("Colour", "red")]), Kind::InvalidAttributeName);
+    assert_eq!(kind("q", &[("QueueArn", "x")]), Kind::InvalidAttributeName);
+    assert_eq!(
+        kind("q", &[("ContentBasedDeduplication", "true")]),
+        Kind::InvalidAttributeName
+    );
+    assert_eq!(
+        kind("q", &[("FifoQueue", "true")]),
+        Kind::InvalidAttributeValue
+    );
+    assert_eq!(kind("q.fifo", &[]), Kind::InvalidParameterValue);
+}
+
+#[test]
+fn a_redrive_policy_says_where_and_when() {
+    let policy = |target: &str, most: &str| {
+        format!("{{\"deadLetterTargetArn\":\"{target}\",\"maxReceiveCount\":{most}}}")
+    };
+    let arn = arn("grave");
+    for most in ["1", "1000", "\"3\""] {
+        let given = texts(&[("RedrivePolicy", &policy(&arn, most))]);
+        let settings = new("q", &given, BTreeMap::new()).unwrap();
+        assert_eq!(settings.redrive.unwrap().grave, "grave");
+    }
+    for bad in [
+        policy(&arn, "0"),
+        policy(&arn, "1001"),
+        policy("grave", "1"),
+        policy(&super::arn("q"), "1"),
+        policy(&super::arn("grave.fifo"), "1"),
+        "{}".into(),
+        "no JSON".into(),
+        format!("{{\"deadLetterTargetArn\":\"{arn}\"}}"),
+    ] {
+        assert_eq!(
+            kind("q", &[("RedrivePolicy", &bad)]),
+            Kind::InvalidParameterValue,
+            "{bad}"
+        );
+    }
+    let mut settings = Settings {
+        redrive: Some(Redrive {
+            most_receives: 1,
+            grave: "grave".into(),
+        }),
+        ..Settings::default()
+    };
+    apply(&mut settings, "q", &texts(&[("RedrivePolicy", "")])).unwrap();
+    assert_eq!(settings.redrive, None, "nothing takes it away");
+}
+
+#[test]
+fn what_is_set_is_shown_and_is_no_difference() {
+    let given = texts(&[
+        ("FifoQueue", "true"),
+        ("ContentBasedDeduplication", "true"),
+        ("DeduplicationScope", "messageGroup"),
+        ("FifoThroughputLimit", "perMessageGroupId"),
+        ("DelaySeconds", "5"),
+        ("MaximumMessageSize", "2048"),
+        ("MessageRetentionPeriod", "60"),
+        ("ReceiveMessageWaitTimeSeconds", "20"),
+        ("VisibilityTimeout", "0"),
+        ("Policy", "{}"),
+    ]);
+    let known = Known {
+        id: 1,
+        name: "q.fifo".into(),
+        settings: new("q.fifo", &given, BTreeMap::new()).unwrap(),
+        configured: true,
+    };
+    let shown = all(&known, &Depth::default());
+    for (name, value) in &given {
+        let found = shown.iter().find(|(shown, _)| shown == name);
+        assert_eq!(found.map(|(_, value)| value), Some(value), "{name}");
+        assert!(is_known(name));
+    }
+    assert!(shown.iter().all(|(name, _)| is_known(name)));
+    assert_eq!(differences(&known, &given).unwrap(), [""; 0]);
+    let other = texts(&[("FifoQueue", "true"), ("DelaySeconds", "6")]);
+    assert_eq!(differences(&known, &other).unwrap(), ["DelaySeconds"]);
+}

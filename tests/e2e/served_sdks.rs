@@ -1,0 +1,39 @@
+//! The SDKs that people have, unchanged, against `dispatcher local`: each runs one script that asks
+//! for every operation and ends with `all is well`.
+
+use dispatcher_tests::served::{LocalServer, Sdk};
+use std::path::{Path, PathBuf};
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("e2e/served")
+        .join(name)
+}
+
+fn all_is_well(sdk: Sdk, name: &str) {
+    let server = LocalServer::start();
+    let Some(output) = sdk.run(&script(name), server.url()) else {
+        return;
+    };
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+    assert!(out.contains("all is well"), "{out}\n{err}");
+}
+
+#[test]
+fn boto3_finds_an_sqs() {
+    all_is_well(Sdk::Boto3, "sdk.py");
+}
+
+#[test]
+fn boto3_of_the_query_protocol_finds_an_sqs() {
+    all_is_well(Sdk::OldBoto3, "sdk.py");
+}
+
+#[test]
+fn the_sdk_for_javascript_finds_an_sqs() {
+    all_is_well(Sdk::JavaScript, "sdk.mjs");
+}
