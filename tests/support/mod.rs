@@ -15,6 +15,7 @@ pub mod order;
 pub mod proxy;
 pub mod servers;
 pub mod sqs;
+pub mod waiting;
 
 use std::time::Duration;
 

@@ -4,6 +4,7 @@
 mod limits;
 mod order;
 mod plugin;
+mod schedule;
 mod telemetry;
 
 use super::file::File;
@@ -85,6 +86,7 @@ impl Check {
             log_level: self
                 .read(program.one("log-level"), level)
                 .unwrap_or_else(|| "info".to_owned()),
+            schedule_table: self.schedule_table(program),
         }
     }
 
@@ -111,6 +113,7 @@ impl Check {
             metrics,
             admin: self.read(program.one("admin"), value::socket),
             workers: workers.and_then(NonZeroUsize::new).unwrap_or(processors),
+            schedule: self.schedule(program, places.schedule_table),
             routes: self.routes(flags, file),
         }
     }

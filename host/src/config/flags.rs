@@ -59,6 +59,8 @@ const FLAGS: &[(&str, Part, &str)] = &[
     ("queues", Part::Route, "queues"),
     ("rate", Part::Route, "rate"),
     ("reuse", Part::Plugin, "reuse.count"),
+    ("schedule-interval", Part::Program, "schedule-interval"),
+    ("schedule-table", Part::Program, "schedule-table"),
     ("shed", Part::Route, "shed"),
     ("shutdown-grace", Part::Program, "shutdown-grace"),
     ("sleep", Part::Route, "sleep"),

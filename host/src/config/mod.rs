@@ -52,8 +52,19 @@ pub struct Settings {
     pub metrics: Option<Metrics>,
     /// Where `/healthz` and `/readyz` are served; nowhere without.
     pub admin: Option<SocketAddr>,
+    /// How scheduled messages are looked for.
+    pub schedule: Schedule,
     /// At least one, with different names and without a queue in common.
     pub routes: Vec<Route>,
+}
+
+/// Where scheduled messages for SQS wait, and how often they are looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schedule {
+    /// How often, 1 s to 10 min.
+    pub interval: Duration,
+    /// The table of DynamoDB for all queues; without it each queue has one of its own name.
+    pub table: Option<String>,
 }
 
 /// How metrics are published.
@@ -232,6 +243,8 @@ pub struct Places {
     pub log_format: LogFormat,
     /// As in `Settings`.
     pub log_level: String,
+    /// As `Schedule::table`.
+    pub schedule_table: Option<String>,
 }
 
 /// Everything for a run, from flags and the file that they name. With problems the settings are

@@ -2,7 +2,7 @@
 
 use crate::aws;
 use crate::config::problem::Problem;
-use crate::queue::local::Store;
+use crate::queue::local::{Delayed, Store};
 use crate::queue::name::{Backend, QueueName};
 use crate::queue::sqs::Sqs;
 use crate::queue::{Queue, QueueError, Trouble};
@@ -86,6 +86,16 @@ impl Backends {
             .into_iter()
             .map(|name| QueueName { backend, name })
             .collect())
+    }
+
+    /// What waits for its time in the embedded queue of this bare name, or in any.
+    pub async fn delayed(&self, queue: Option<&str>) -> Result<Vec<Delayed>, QueueError> {
+        self.local().await?.delayed(queue).await
+    }
+
+    /// Takes such a message back; false if there is none.
+    pub async fn take_back(&self, queue: &str, id: &str) -> Result<bool, QueueError> {
+        self.local().await?.cancel(queue, id).await
     }
 
     /// What is wrong, in words that name the queues there are.

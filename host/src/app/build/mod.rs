@@ -2,8 +2,10 @@
 //! Receives nothing; finds every problem at once.
 
 pub mod backends;
+pub mod outlet;
 pub mod plugins;
 pub mod records;
+pub mod schedule;
 
 pub use backends::Backends;
 
