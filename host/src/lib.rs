@@ -20,6 +20,7 @@ pub mod lease;
 pub mod message;
 pub mod plugin;
 pub mod queue;
+pub mod schedule;
 pub mod scheduler;
 pub mod served;
 pub mod settlement;

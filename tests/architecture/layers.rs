@@ -23,11 +23,13 @@ const LAYERS: &[(&[&str], bool)] = &[
             "queue/redis",
             "queue/sqs",
             "idempotency/local",
+            "schedule/local",
+            "schedule/dynamodb",
             "plugin/host",
         ],
         false,
     ),
-    (&["queue", "idempotency", "plugin"], false),
+    (&["queue", "idempotency", "schedule", "plugin"], false),
     (&["message"], false),
     (&["telemetry"], false),
     (&["clock", "tasks", "backoff", "files", "aws"], false),
@@ -52,6 +54,7 @@ fn member(path: &str) -> String {
             format!("queue/{backend}")
         }
         ("idempotency", Some("local")) => "idempotency/local".into(),
+        ("schedule", Some(store @ ("local" | "dynamodb"))) => format!("schedule/{store}"),
         // The port is `plugin` itself; what runs behind it is beside it.
         ("plugin", Some(part)) if !["Attempt", "Handler", "Reuse"].contains(&part) => {
             "plugin/host".into()

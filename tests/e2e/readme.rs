@@ -231,6 +231,8 @@ fn flags_exist(name: &str, document: &str) {
         &["peek"],
         &["check"],
         &["doctor"],
+        &["schedule", "add"],
+        &["schedule", "list"],
         &["plugin", "check"],
         &["plugin", "invoke"],
     ]

@@ -19,6 +19,7 @@ pub mod relay;
 pub mod served;
 pub mod servers;
 pub mod sqs;
+pub mod waiting;
 
 use std::time::Duration;
 

@@ -70,9 +70,7 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
         .into_iter()
         .map(Finding::from)
         .collect();
-    let backends = Backends::new(settings.data.clone(), settings.endpoint_url.clone())
-        .redis(&settings.redis)
-        .tables(&settings.dynamodb);
+    let backends = Backends::new(settings.stores());
     for route in &settings.routes {
         for queue in &route.queues {
             // What cannot be opened is among the problems of `check`.

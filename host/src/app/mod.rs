@@ -7,6 +7,7 @@ pub mod drain;
 mod observe;
 mod reload;
 pub mod route;
+mod schedule;
 
 use crate::config::Settings;
 use crate::config::flags::Flags;
@@ -78,6 +79,7 @@ pub async fn run(
         .await
         .map_err(|problem| vec![problem])?;
     let _keeper = shared.keep(&queues);
+    let scheduling = schedule::start(&settings, &shared.stop, &shared.halt).await;
     announce(&settings, &built);
     let mut place = 0;
     let mut routes: Vec<Running> = Vec::new();
@@ -92,6 +94,7 @@ pub async fn run(
     let reloading =
         hangup.map(|signal| tasks::spawn(reload::watch(signal, settings, flags, adjustable)));
     let drained = drain::until_stopped(signals, &shared, routes, reloading, pool, grace).await;
+    scheduling.finish().await;
     watching.finish().await;
     drained
 }

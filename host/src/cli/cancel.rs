@@ -45,8 +45,7 @@ pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
 }
 
 async fn cancel(places: &Places, name: &QueueName, task: &str) -> Result<(), Failure> {
-    let backends =
-        Backends::new(places.data.clone(), places.endpoint_url.clone()).redis(&places.redis);
+    let backends = Backends::new(places.stores());
     let cancelled = match backends.cancel(name, task).await {
         Ok(cancelled) => cancelled,
         Err(error) => return Err(backends.problem("QUEUE", name, &error).await.into()),

@@ -59,6 +59,21 @@ pub struct PlaceArgs {
     pub endpoint_url: Option<String>,
 }
 
+/// Where messages wait that SQS itself cannot delay for so long.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Schedule")]
+pub struct TableArgs {
+    /// The table of DynamoDB in which scheduled messages for SQS wait [default: for each queue the
+    /// table of its name]
+    #[arg(
+        long,
+        value_name = "TABLE",
+        env = "DISPATCHER_SCHEDULE_TABLE",
+        hide_env_values = true
+    )]
+    pub schedule_table: Option<String>,
+}
+
 /// What is logged, to stderr.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Log")]

@@ -13,6 +13,7 @@ mod peek;
 mod plugin;
 mod queues;
 mod run;
+mod schedule;
 mod send;
 mod workers;
 
@@ -30,6 +31,7 @@ Examples:
   dispatcher run --plugin handler.wasm --queues payments:3,default:1
   dispatcher run --function my-function --queues payments:3,default:1
   dispatcher check --config dispatcher.toml   find every problem, start nothing
+  dispatcher schedule add local:default --in 36h --body hello
   dispatcher doctor --config dispatcher.toml  look at real queues and functions for what will hurt
 
 A queue is a name (SQS), an SQS URL or ARN, local:NAME (a file on this machine), or redis:NAME.
@@ -66,6 +68,8 @@ enum Command {
     Doctor(doctor::Args),
     Local(local::Args),
     #[command(subcommand)]
+    Schedule(schedule::Command),
+    #[command(subcommand)]
     Plugin(plugin::Command),
     Completions(completions::Args),
 }
@@ -100,6 +104,7 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
         Command::Check(_) => check::run(typed),
         Command::Doctor(args) => doctor::run(&args, typed),
         Command::Local(args) => local::run(&args, &typed),
+        Command::Schedule(command) => schedule::run(command, &typed),
         Command::Plugin(command) => plugin::run(command, &typed),
         Command::Completions(args) => completions::run(&args, &mut Cli::command()),
     }

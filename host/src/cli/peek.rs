@@ -64,9 +64,7 @@ pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
 }
 
 async fn look(places: &Places, name: &QueueName, most: usize) -> Result<Vec<Message>, Failure> {
-    let backends = Backends::new(places.data.clone(), places.endpoint_url.clone())
-        .redis(&places.redis)
-        .tables(&places.dynamodb);
+    let backends = Backends::new(places.stores());
     let messages = match backends.open_existing(name).await {
         Ok(queue) => queue.peek(most).await,
         Err(error) => Err(error),

@@ -2,7 +2,8 @@
 
 use super::input::MessageArgs;
 use super::{Typed, block_on, flags, output};
-use crate::app::build::Backends;
+use crate::app::build::outlet::reach_of;
+use crate::app::build::schedule::{Schedules, When, in_time};
 use crate::config::Places;
 use crate::config::problem::Problem;
 use crate::config::section::Given;
@@ -20,6 +21,7 @@ Examples:
   echo hello | dispatcher send local:default -
   dispatcher send local:default ping --count 1000
   dispatcher send local:default remind --delay 36h
+  dispatcher send payments remind --delay 36h   waits in a table, see `dispatcher schedule`
 
 Prints the id of each message, one a line; with --count, how many were sent. Whatever has an id
 has been stored.";
@@ -57,6 +59,8 @@ pub struct Args {
         hide_env_values = true
     )]
     pub group: Option<String>,
+    #[command(flatten)]
+    pub table: flags::TableArgs,
     #[command(flatten)]
     pub places: flags::PlaceArgs,
     #[command(flatten)]
@@ -111,14 +115,21 @@ async fn send(
     message: &Outgoing,
     count: Option<u64>,
 ) -> Result<(), Failure> {
-    let backends = Backends::new(places.data.clone(), places.endpoint_url.clone())
-        .redis(&places.redis)
-        .tables(&places.dynamodb);
-    let queue = match backends.open(name, None).await {
+    let schedules = Schedules::new(places.stores(), places.schedule_table.clone());
+    let queue = match schedules.queue(name).await {
         Ok(queue) => queue,
-        Err(error) => return Err(backends.problem("QUEUE", name, &error).await.into()),
+        Err(error) => {
+            return Err(schedules
+                .backends()
+                .problem("QUEUE", name, &error)
+                .await
+                .into());
+        }
     };
     let wanted = count.unwrap_or(1);
+    if message.delay > reach_of(name, &*queue).longest_delay {
+        return later(&schedules, name, message, wanted, count.is_none()).await;
+    }
     let bar = screen.bar(wanted);
     let most = queue.identity().batch.max(1);
     let mut sent = 0;
@@ -148,5 +159,32 @@ async fn send(
     match count {
         Some(_) => output::line(format!("{sent} sent to {name}")),
         None => Ok(()),
+    }
+}
+
+/// What the queue itself cannot delay for so long waits elsewhere.
+async fn later(
+    schedules: &Schedules,
+    name: &QueueName,
+    message: &Outgoing,
+    wanted: u64,
+    says_ids: bool,
+) -> Result<(), Failure> {
+    let due = in_time(message.delay);
+    let due = due.map_err(|found| Problem::new("--delay", found, "a shorter time"))?;
+    for sent in 0..wanted {
+        let added = schedules.add(name, message.clone(), When::At(due)).await;
+        let added = added.map_err(|error| {
+            let told = super::schedule::failure(&format!("queue `{name}`"), &error);
+            let line = format!("{}; {sent} of {wanted} sent", told.lines.join("; "));
+            Failure::new(told.exit, line)
+        })?;
+        if says_ids {
+            output::line(&added.id)?;
+        }
+    }
+    match says_ids {
+        true => Ok(()),
+        false => output::line(format!("{wanted} scheduled for {name}")),
     }
 }

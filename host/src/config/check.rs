@@ -5,6 +5,7 @@ mod dynamodb;
 mod limits;
 mod order;
 mod plugin;
+mod schedule;
 mod telemetry;
 
 use super::file::File;
@@ -89,6 +90,7 @@ impl Check {
             log_level: self
                 .read(program.one("log-level"), level)
                 .unwrap_or_else(|| "info".to_owned()),
+            schedule_table: self.schedule_table(program),
         }
     }
 
@@ -127,6 +129,7 @@ impl Check {
             metrics,
             admin: self.read(program.one("admin"), value::socket),
             workers: workers.and_then(NonZeroUsize::new).unwrap_or(processors),
+            schedule: self.schedule(program, places.schedule_table),
             routes: self.routes(flags, file),
         }
     }

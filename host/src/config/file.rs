@@ -38,6 +38,8 @@ const DISPATCHER: &[Key] = &[
     ("metrics", Shape::Scalar),
     ("metrics-interval", Shape::Scalar),
     ("name", Shape::Scalar),
+    ("schedule-interval", Shape::Scalar),
+    ("schedule-table", Shape::Scalar),
     ("shutdown-grace", Shape::Scalar),
     ("workers", Shape::Scalar),
 ];

@@ -61,6 +61,8 @@ const FLAGS: &[(&str, Part, &str)] = &[
     ("redis-prefix", Part::Program, "redis-prefix"),
     ("redis-url", Part::Program, "redis-url"),
     ("reuse", Part::Plugin, "reuse.count"),
+    ("schedule-interval", Part::Program, "schedule-interval"),
+    ("schedule-table", Part::Program, "schedule-table"),
     ("shed", Part::Route, "shed"),
     ("shutdown-grace", Part::Program, "shutdown-grace"),
     ("sleep", Part::Route, "sleep"),

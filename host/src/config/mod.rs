@@ -58,8 +58,47 @@ pub struct Settings {
     pub metrics: Option<Metrics>,
     /// Where `/healthz` and `/readyz` are served; nowhere without.
     pub admin: Option<SocketAddr>,
+    /// How scheduled messages are looked for.
+    pub schedule: Schedule,
     /// At least one, with different names and without a queue in common.
     pub routes: Vec<Route>,
+}
+
+/// Where queues live, of all backends.
+#[derive(Debug, Clone)]
+pub struct Stores {
+    /// As in `Settings`.
+    pub data: PathBuf,
+    /// As in `Settings`.
+    pub endpoint_url: Option<String>,
+    /// As in `Settings`.
+    pub redis: RedisPlace,
+    /// As in `Settings`.
+    pub dynamodb: DynamoDb,
+}
+
+impl Settings {
+    /// Where its queues live.
+    pub fn stores(&self) -> Stores {
+        Stores {
+            data: self.data.clone(),
+            endpoint_url: self.endpoint_url.clone(),
+            redis: self.redis.clone(),
+            dynamodb: self.dynamodb.clone(),
+        }
+    }
+}
+
+impl Places {
+    /// Where queues live.
+    pub fn stores(&self) -> Stores {
+        Stores {
+            data: self.data.clone(),
+            endpoint_url: self.endpoint_url.clone(),
+            redis: self.redis.clone(),
+            dynamodb: self.dynamodb.clone(),
+        }
+    }
 }
 
 /// How tables of DynamoDB are used as queues; what is `None` is as the backend has it.
@@ -73,6 +112,15 @@ pub struct DynamoDb {
     pub time_to_live: Option<Duration>,
     /// The longest pause between two looks at a table that has nothing, 50 ms to 20 s.
     pub idle_poll: Option<Duration>,
+}
+
+/// Where scheduled messages for SQS wait, and how often they are looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schedule {
+    /// How often, 1 s to 10 min.
+    pub interval: Duration,
+    /// The table of DynamoDB for all queues; without it each queue has one of its own name.
+    pub table: Option<String>,
 }
 
 /// How metrics are published.
@@ -249,11 +297,14 @@ pub struct Places {
     pub endpoint_url: Option<String>,
     /// As in `Settings`.
     pub redis: RedisPlace,
+    /// As in `Settings`.
     pub dynamodb: DynamoDb,
     /// As in `Settings`.
     pub log_format: LogFormat,
     /// As in `Settings`.
     pub log_level: String,
+    /// As `Schedule::table`.
+    pub schedule_table: Option<String>,
 }
 
 /// Everything for a run, from flags and the file that they name. With problems the settings are

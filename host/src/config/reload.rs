@@ -61,6 +61,7 @@ fn program(old: &Settings, new: &Settings) -> Vec<String> {
         name,
         metrics,
         admin,
+        schedule,
         routes: _,
     } = old;
     let interval = |settings: &Settings| settings.metrics.map(|metrics| metrics.interval);
@@ -79,6 +80,11 @@ fn program(old: &Settings, new: &Settings) -> Vec<String> {
         ("metrics", sink(old) != sink(new)),
         ("metrics-interval", apart && interval(old) != interval(new)),
         ("admin", *admin != new.admin),
+        (
+            "schedule-interval",
+            schedule.interval != new.schedule.interval,
+        ),
+        ("schedule-table", schedule.table != new.schedule.table),
     ];
     named(&different)
         .map(|key| format!("`{key}` of [dispatcher]"))

@@ -2,7 +2,9 @@
 //! problem, their flags and variables exist, and what they show is what the program and its
 //! sources have. Nothing here speaks to AWS.
 
-use super::{blocks, commands_of, flags_exist, folder, help, is_understood, quoted, read, root};
+use super::{
+    blocks, call, commands_of, flags_exist, folder, help, is_understood, quoted, read, root,
+};
 use super::{settings_are_right, words};
 
 /// Each page by its path, with its text.
@@ -27,7 +29,14 @@ fn every_command_of_a_page_is_understood_and_its_settings_are_right() {
         commands_of(&page).into_iter().for_each(is_understood);
         for block in blocks(&page, "sh") {
             let environment = exported(&block);
+            let data = folder();
             for arguments in commands_of(&format!("```sh\n{block}```")) {
+                // What needs no account is done, in the order of the text.
+                if arguments[0] == "schedule" {
+                    let ended = call(&data, &arguments);
+                    assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.stderr);
+                    continue;
+                }
                 // The others have no settings that could be wrong by themselves.
                 if !["run", "doctor"].contains(&&*arguments[0]) {
                     continue;

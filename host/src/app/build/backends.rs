@@ -1,16 +1,15 @@
 //! The backends, each connected to when its first queue is opened.
 
 use crate::aws;
-use crate::config::DynamoDb;
 use crate::config::problem::Problem;
 use crate::config::redis::RedisPlace;
+use crate::config::{DynamoDb, Stores};
 use crate::queue::dynamodb::{Dynamo, Options};
-use crate::queue::local::Store;
+use crate::queue::local::{Delayed, Store};
 use crate::queue::name::{Backend, QueueName};
 use crate::queue::redis::{Cancelled, Known, Redis};
 use crate::queue::sqs::Sqs;
 use crate::queue::{Queue, QueueError, Trouble};
-use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
@@ -19,10 +18,7 @@ const NAMES_SHOWN: usize = 12;
 
 /// The backends, each connected to when its first queue is opened.
 pub struct Backends {
-    data: PathBuf,
-    endpoint_url: Option<String>,
-    redis_place: RedisPlace,
-    tables: DynamoDb,
+    stores: Stores,
     sqs: OnceCell<Sqs>,
     local: OnceCell<Store>,
     redis: OnceCell<Redis>,
@@ -30,13 +26,10 @@ pub struct Backends {
 }
 
 impl Backends {
-    /// `data` is the folder of the embedded queue; `endpoint_url` stands for AWS where given.
-    pub fn new(data: PathBuf, endpoint_url: Option<String>) -> Self {
+    /// Where the settings say.
+    pub fn new(stores: Stores) -> Self {
         Self {
-            data,
-            endpoint_url,
-            redis_place: RedisPlace::default(),
-            tables: DynamoDb::default(),
+            stores,
             sqs: OnceCell::new(),
             local: OnceCell::new(),
             redis: OnceCell::new(),
@@ -44,24 +37,8 @@ impl Backends {
         }
     }
 
-    /// With this Redis server in place of the one that is where nothing else is said.
-    pub fn redis(self, place: &RedisPlace) -> Self {
-        Self {
-            redis_place: place.clone(),
-            ..self
-        }
-    }
-
-    /// The same, with tables of DynamoDB used as the settings say.
-    pub fn tables(self, tables: &DynamoDb) -> Self {
-        Self {
-            tables: tables.clone(),
-            ..self
-        }
-    }
-
     async fn redis_server(&self) -> Result<&Redis, QueueError> {
-        let RedisPlace { url, prefix } = &self.redis_place;
+        let RedisPlace { url, prefix } = &self.stores.redis;
         self.redis
             .get_or_try_init(|| async { Redis::new(url, prefix) })
             .await
@@ -85,21 +62,22 @@ impl Backends {
 
     async fn dynamodb(&self) -> &Dynamo {
         let connect = || async {
-            let config = aws::configuration(self.endpoint_url.as_deref()).await;
-            Dynamo::connect(&config, options(&self.tables))
+            let config = aws::configuration(self.stores.endpoint_url.as_deref()).await;
+            Dynamo::connect(&config, options(&self.stores.dynamodb))
         };
         self.dynamodb.get_or_init(connect).await
     }
 
     async fn sqs(&self) -> &Sqs {
-        let connect =
-            || async { Sqs::connect(&aws::configuration(self.endpoint_url.as_deref()).await) };
+        let connect = || async {
+            Sqs::connect(&aws::configuration(self.stores.endpoint_url.as_deref()).await)
+        };
         self.sqs.get_or_init(connect).await
     }
 
     async fn local(&self) -> Result<&Store, QueueError> {
         self.local
-            .get_or_try_init(|| async { Store::open(&self.data) })
+            .get_or_try_init(|| async { Store::open(&self.stores.data) })
             .await
     }
 
@@ -127,7 +105,7 @@ impl Backends {
     /// first used; a look makes none, so a misspelt name is told.
     pub async fn open_existing(&self, name: &QueueName) -> Result<Arc<dyn Queue>, QueueError> {
         let known = match name.backend {
-            Backend::Sqs => None,
+            Backend::Sqs | Backend::DynamoDb => None,
             Backend::Local => Some(self.local().await?.names()?),
             Backend::Redis => Some(self.redis_server().await?.names().await?),
         };
@@ -158,6 +136,16 @@ impl Backends {
             .into_iter()
             .map(|name| QueueName { backend, name })
             .collect())
+    }
+
+    /// What waits for its time in the embedded queue of this bare name, or in any.
+    pub async fn delayed(&self, queue: Option<&str>) -> Result<Vec<Delayed>, QueueError> {
+        self.local().await?.delayed(queue).await
+    }
+
+    /// Takes such a message back; false if there is none.
+    pub async fn take_back(&self, queue: &str, id: &str) -> Result<bool, QueueError> {
+        self.local().await?.cancel(queue, id).await
     }
 
     /// What is wrong, in words that name the queues there are.

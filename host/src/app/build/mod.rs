@@ -2,8 +2,10 @@
 //! Receives nothing; finds every problem at once.
 
 pub mod backends;
+pub mod outlet;
 pub mod plugins;
 pub mod records;
+pub mod schedule;
 
 pub use backends::Backends;
 
@@ -35,9 +37,7 @@ pub async fn routes(
     counters: Arc<Counters>,
     spawn: Spawn,
 ) -> Result<Vec<Built>, Vec<Problem>> {
-    let backends = Backends::new(settings.data.clone(), settings.endpoint_url.clone())
-        .redis(&settings.redis)
-        .tables(&settings.dynamodb);
+    let backends = Backends::new(settings.stores());
     let mut problems = Vec::new();
     let mut opened = Vec::new();
     for route in &settings.routes {

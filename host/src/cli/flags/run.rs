@@ -1,6 +1,6 @@
 //! The flags of a run, in groups as its help shows them.
 
-use super::{GuestArgs, LogArgs, PlaceArgs};
+use super::{GuestArgs, LogArgs, PlaceArgs, TableArgs};
 use clap::Args;
 
 /// What a run is made of.
@@ -16,6 +16,8 @@ pub struct RunArgs {
     pub guest: GuestArgs,
     #[command(flatten)]
     pub instances: InstanceArgs,
+    #[command(flatten)]
+    pub schedule: ScheduleArgs,
     #[command(flatten)]
     pub metrics: MetricsArgs,
     #[command(flatten)]
@@ -254,6 +256,23 @@ pub struct InstanceArgs {
         hide_env_values = true
     )]
     pub instance_concurrency: Option<String>,
+}
+
+/// Messages for later.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Schedule")]
+pub struct ScheduleArgs {
+    /// How often scheduled messages for SQS are looked for, 1 to 600 seconds [default: 60]
+    #[arg(
+        long,
+        value_name = "S",
+        env = "DISPATCHER_SCHEDULE_INTERVAL",
+        hide_env_values = true
+    )]
+    #[arg(allow_negative_numbers = true)]
+    pub schedule_interval: Option<String>,
+    #[command(flatten)]
+    pub table: TableArgs,
 }
 
 /// What is told of a run besides its log.

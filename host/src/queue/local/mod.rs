@@ -10,6 +10,7 @@
 
 mod bell;
 mod carry;
+mod delayed;
 mod deliver;
 mod holding;
 mod lines;
@@ -45,6 +46,7 @@ use crate::message::{Message, Outcome, Outgoing, Receipt};
 use crate::queue::{
     Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble, VISIBILITY_CEILING,
 };
+pub use delayed::Delayed;
 use settle::Origin;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -155,6 +157,21 @@ impl Store {
     pub fn names(&self) -> Result<Vec<String>, QueueError> {
         self.handle
             .ask_blocking(Care::Look, |turn| look::names(turn))
+    }
+
+    /// What was sent with a delay to the queue of this bare name, or to any, and still waits for its
+    /// time; the soonest first.
+    pub async fn delayed(&self, queue: Option<&str>) -> Result<Vec<Delayed>, QueueError> {
+        let queue = queue.map(str::to_owned);
+        let run = move |turn: &mut turn::Turn<'_>| delayed::list(turn, queue.as_deref());
+        self.handle.ask(Care::Look, run).await
+    }
+
+    /// Takes such a message back; false if none of the id waits in that queue.
+    pub async fn cancel(&self, queue: &str, id: &str) -> Result<bool, QueueError> {
+        let (queue, id) = (queue.to_owned(), id.to_owned());
+        let run = move |turn: &mut turn::Turn<'_>| delayed::cancel(turn, &queue, &id);
+        self.handle.ask(Care::Full, run).await
     }
 }
 

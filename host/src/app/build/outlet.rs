@@ -1,0 +1,61 @@
+//! The queues that scheduled messages and the messages of plugins go to: what each takes, and how it
+//! answers. Decides nothing about when.
+
+use super::schedule::Schedules;
+use crate::message::Outgoing;
+use crate::queue::name::{Backend, QueueName};
+use crate::queue::{ItemError, Queue};
+use crate::schedule::decide::{AHEAD, Reach};
+use crate::schedule::mover::{NotSent, Outlet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What an open queue takes. Of SQS: 15 minutes, and nothing on FIFO queues (SendMessage in the SQS
+/// API reference).
+pub fn reach_of(name: &QueueName, queue: &dyn Queue) -> Reach {
+    let identity = queue.identity();
+    let fifo = name.backend == Backend::Sqs && identity.ordered_groups;
+    let longest_delay = match name.backend == Backend::Sqs {
+        true if fifo => Duration::ZERO,
+        true => AHEAD,
+        false => Duration::MAX,
+    };
+    Reach {
+        longest_delay,
+        batch: identity.batch,
+        ordered: fifo,
+    }
+}
+
+/// Queues by name, opened when they are first needed.
+pub struct Queues(pub Arc<Schedules>);
+
+#[async_trait::async_trait]
+impl Outlet for Queues {
+    async fn reach(&self, queue: &str) -> Result<Reach, String> {
+        let name: QueueName = queue.parse()?;
+        let open = self.0.queue(&name).await;
+        let open = open.map_err(|error| error.to_string())?;
+        Ok(reach_of(&name, &*open))
+    }
+
+    async fn send(&self, queue: &str, items: Vec<Outgoing>) -> Vec<Result<(), NotSent>> {
+        let passing = |why: String| vec![Err(NotSent::Passing(why)); items.len()];
+        let name = match queue.parse::<QueueName>() {
+            Ok(name) => name,
+            Err(why) => return passing(why),
+        };
+        let open = match self.0.queue(&name).await {
+            Ok(open) => open,
+            Err(error) => return passing(error.to_string()),
+        };
+        let answers = open.send(&items).await.into_iter();
+        answers
+            .map(|answer| match answer {
+                Ok(_) => Ok(()),
+                Err(ItemError::Passing(why)) => Err(NotSent::Passing(why)),
+                Err(error) => Err(NotSent::Refused(error.to_string())),
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,314 @@
+//! Where messages for later wait, by the backend of their queue: in a table of DynamoDB for SQS, and
+//! in the data folder for the embedded queue. Decides nothing about when.
+
+use super::Backends;
+use super::outlet::reach_of;
+use crate::aws;
+use crate::clock::{self, Timestamp};
+use crate::config::Stores;
+use crate::message::Outgoing;
+use crate::queue::name::{Backend, QueueName};
+use crate::queue::{ItemError, Queue, QueueError, Trouble as QueueTrouble};
+use crate::schedule::cron::Periodic;
+use crate::schedule::dynamodb::{DynamoDb, Made};
+use crate::schedule::local::File;
+use crate::schedule::{self, Cancelled, Job, Store, StoreError, Trouble, when};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::{Mutex, OnceCell};
+
+/// The stores of all backends, and the queues that their jobs go to, each opened when it is needed.
+pub struct Schedules {
+    backends: Backends,
+    data: PathBuf,
+    endpoint_url: Option<String>,
+    table: Option<String>,
+    dynamodb: OnceCell<DynamoDb>,
+    open: Mutex<HashMap<QueueName, Arc<dyn Queue>>>,
+}
+
+/// When a message is to be handed out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum When {
+    /// Once, at this date.
+    At(Timestamp),
+    /// Again and again.
+    Every(Periodic),
+}
+
+/// What was added.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Added {
+    /// The id by which it can be cancelled; of what is in an SQS queue already, the message's id.
+    pub id: String,
+    /// When it is due, or first due.
+    pub due: Timestamp,
+    /// Whether it can still be listed and cancelled.
+    pub waits: bool,
+}
+
+/// Why nothing was added, looked at or cancelled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct LaterError {
+    /// Whether it may succeed later.
+    pub passing: bool,
+    /// One line.
+    pub message: String,
+}
+
+/// A job as people see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// `QUEUE/JOB`, as `cancel` takes it.
+    pub id: String,
+    /// What waits.
+    pub job: Job,
+}
+
+impl Schedules {
+    /// `table` is the one for all queues of SQS, where each has not its own.
+    pub fn new(stores: Stores, table: Option<String>) -> Self {
+        Self {
+            data: stores.data.clone(),
+            endpoint_url: stores.endpoint_url.clone(),
+            backends: Backends::new(stores),
+            table,
+            dynamodb: OnceCell::new(),
+            open: Mutex::default(),
+        }
+    }
+
+    /// The backends.
+    pub fn backends(&self) -> &Backends {
+        &self.backends
+    }
+
+    /// A queue, opened once.
+    pub async fn queue(&self, name: &QueueName) -> Result<Arc<dyn Queue>, QueueError> {
+        let mut open = self.open.lock().await;
+        if let Some(queue) = open.get(name) {
+            return Ok(queue.clone());
+        }
+        let queue = self.backends.open(name, None).await?;
+        open.insert(name.clone(), queue.clone());
+        Ok(queue)
+    }
+
+    /// The store of a queue's jobs, with its table's name where it is a table.
+    pub async fn store(
+        &self,
+        name: &QueueName,
+    ) -> Result<(Arc<dyn Store>, Option<String>), LaterError> {
+        if name.backend == Backend::Local {
+            return Ok((Arc::new(File::of(&self.data)), None));
+        }
+        let table = self.table_of(name)?;
+        let own = self.table.is_none().then(|| name.to_string());
+        let store = self.dynamodb().await.table(&table, own.as_deref());
+        Ok((Arc::new(store), Some(table)))
+    }
+
+    /// The store that all embedded queues share.
+    pub fn local(&self) -> Arc<dyn Store> {
+        Arc::new(File::of(&self.data))
+    }
+
+    /// The table of a queue of SQS: the one for all, or the one of the queue's bare name.
+    pub fn table_of(&self, name: &QueueName) -> Result<String, LaterError> {
+        if name.backend != Backend::Sqs {
+            return Err(refused(format!(
+                "`{name}` cannot be scheduled for in this version"
+            )));
+        }
+        if let Some(table) = &self.table {
+            return Ok(table.clone());
+        }
+        let bare = name.name.rsplit(['/', ':']).next().unwrap_or_default();
+        // What DynamoDB takes as the name of a table.
+        match (3..=255).contains(&bare.len()) {
+            true => Ok(bare.to_owned()),
+            false => Err(refused(format!(
+                "`{bare}` is too short for the name of a table; wanted --schedule-table, or schedule-table in the file"
+            ))),
+        }
+    }
+
+    async fn dynamodb(&self) -> &DynamoDb {
+        let connect =
+            || async { DynamoDb::connect(&aws::configuration(self.endpoint_url.as_deref()).await) };
+        self.dynamodb.get_or_init(connect).await
+    }
+
+    /// Sends a message to a queue as far as the queue itself can delay it, else puts it where it
+    /// waits.
+    pub async fn add(
+        &self,
+        name: &QueueName,
+        message: Outgoing,
+        when: When,
+    ) -> Result<Added, LaterError> {
+        let queue = self.queue(name).await.map_err(|error| of_queue(&error))?;
+        let reach = reach_of(name, &*queue);
+        let now = clock::today();
+        let (due, every) = match when {
+            When::At(due) => (due, None),
+            When::Every(every) => {
+                let due = every.next(now).map_err(refused)?;
+                let due = due.ok_or_else(|| refused("it never fires again".into()))?;
+                (due, Some(every))
+            }
+        };
+        let delay = due.since(now);
+        let waits = name.backend == Backend::Local;
+        if every.is_none() && (delay.is_zero() || delay <= reach.longest_delay) {
+            let answers = queue.send(&[Outgoing { delay, ..message }]).await;
+            let id = answers.into_iter().next();
+            let id = id.ok_or_else(|| refused("the queue did not answer".into()))?;
+            let id = id.map_err(|error| of_item(&error))?;
+            let id = if waits { format!("{name}/{id}") } else { id };
+            return Ok(Added { id, due, waits });
+        }
+        if name.backend == Backend::Sqs && reach.ordered && message.group.is_none() {
+            return Err(refused(format!(
+                "`{name}` is a FIFO queue; wanted a message group"
+            )));
+        }
+        if name.backend == Backend::Sqs && message.body.is_empty() {
+            return Err(refused("SQS takes no empty message; wanted a body".into()));
+        }
+        let (store, table) = self.store(name).await?;
+        let mut job = schedule::job(&name.to_string(), due, message, every);
+        let plain = job.message.group.is_none() && job.every.is_none();
+        let own = table
+            .filter(|_| plain)
+            .and_then(|table| crate::schedule::dynamodb::own_id(&job.message.body, &table));
+        job.id = own.unwrap_or(job.id);
+        let added = store.add(&job).await;
+        match added.map_err(|error| self.of_store(name, &error))? {
+            true => Ok(Added {
+                id: format!("{name}/{}", job.id),
+                due,
+                waits: true,
+            }),
+            false => Err(refused(format!(
+                "there is a job `{name}/{}` already",
+                job.id
+            ))),
+        }
+    }
+
+    /// What waits for a queue, or for all embedded queues and those of the table for all; the
+    /// soonest first.
+    pub async fn list(&self, name: Option<&QueueName>) -> Result<Vec<Entry>, LaterError> {
+        let mut entries = Vec::new();
+        if name.is_none_or(|name| name.backend == Backend::Local) {
+            let bare = name.map(|name| name.name.as_str());
+            let delayed = self.backends.delayed(bare).await;
+            for one in delayed.map_err(|error| of_queue(&error))? {
+                let queue = format!("local:{}", one.queue);
+                let job = schedule::job(&queue, one.due, one.message, None);
+                entries.push(Job { id: one.id, ..job });
+            }
+            let kept = schedule::list(&*self.local()).await;
+            entries.extend(kept.map_err(|error| of_store(&error))?);
+        }
+        let shared = name.is_none() && self.table.is_some();
+        if let Some(name) = name.filter(|name| name.backend != Backend::Local) {
+            let (store, _) = self.store(name).await?;
+            let kept = schedule::list(&*store).await;
+            entries.extend(kept.map_err(|error| self.of_store(name, &error))?);
+        } else if shared {
+            let table = self.table.as_deref().unwrap_or_default();
+            let store = self.dynamodb().await.table(table, None);
+            let kept = schedule::list(&store).await;
+            entries.extend(kept.map_err(|error| of_store(&error))?);
+        }
+        let wanted = name.map(ToString::to_string);
+        entries.retain(|job| wanted.as_ref().is_none_or(|wanted| job.queue == *wanted));
+        entries.sort_by(|a, b| (a.due, &a.id).cmp(&(b.due, &b.id)));
+        let entry = |job: Job| Entry {
+            id: format!("{}/{}", job.queue, job.id),
+            job,
+        };
+        Ok(entries.into_iter().map(entry).collect())
+    }
+
+    /// Takes a job back, by the queue and the rest of its id.
+    pub async fn cancel(&self, name: &QueueName, id: &str) -> Result<Cancelled, LaterError> {
+        if name.backend == Backend::Local {
+            let taken = self.backends.take_back(&name.name, id).await;
+            if taken.map_err(|error| of_queue(&error))? {
+                return Ok(Cancelled::Yes);
+            }
+        }
+        let (store, _) = self.store(name).await?;
+        let cancelled = store.cancel(id, clock::today()).await;
+        cancelled.map_err(|error| self.of_store(name, &error))
+    }
+
+    /// Makes the table for a queue, or the one for all: its name, and whether it is new.
+    pub async fn init(&self, name: Option<&QueueName>) -> Result<(String, bool), LaterError> {
+        let table = match (name, &self.table) {
+            (_, Some(table)) => table.clone(),
+            (Some(name), None) => self.table_of(name)?,
+            (None, None) => {
+                return Err(refused(
+                    "it does not say which table; wanted a queue, or --schedule-table".into(),
+                ));
+            }
+        };
+        let made = self.dynamodb().await.table(&table, None).make().await;
+        let made = made.map_err(|error| of_store(&error))?;
+        Ok((table, made == Made::New))
+    }
+
+    fn of_store(&self, name: &QueueName, error: &StoreError) -> LaterError {
+        let mut told = of_store(error);
+        if error.kind == Trouble::Missing {
+            let which = match &self.table {
+                Some(table) => format!("--schedule-table {table}"),
+                None => name.to_string(),
+            };
+            told.message += &format!("; `dispatcher schedule init {which}` makes it");
+        }
+        told
+    }
+}
+
+/// The date so long from now.
+pub fn in_time(delay: std::time::Duration) -> Result<Timestamp, String> {
+    when::after(clock::today(), delay).ok_or_else(|| "it is due after the year 9999".to_owned())
+}
+
+fn refused(message: String) -> LaterError {
+    LaterError {
+        passing: false,
+        message,
+    }
+}
+
+fn of_store(error: &StoreError) -> LaterError {
+    LaterError {
+        passing: matches!(error.kind, Trouble::Unreachable | Trouble::Passing),
+        message: error.message.clone(),
+    }
+}
+
+fn of_queue(error: &QueueError) -> LaterError {
+    LaterError {
+        passing: matches!(
+            error.kind,
+            QueueTrouble::Unreachable | QueueTrouble::Passing
+        ),
+        message: error.message.clone(),
+    }
+}
+
+fn of_item(error: &ItemError) -> LaterError {
+    LaterError {
+        passing: matches!(error, ItemError::Passing(_)),
+        message: error.to_string(),
+    }
+}

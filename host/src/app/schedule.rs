@@ -1,0 +1,71 @@
+//! Starts what takes scheduled messages to their queues while a run goes on, and ends it.
+
+use super::build::outlet::Queues;
+use super::build::schedule::Schedules;
+use crate::config::Settings;
+use crate::queue::name::Backend;
+use crate::schedule::Store;
+use crate::schedule::mover::Mover;
+use crate::tasks::{self, Task};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How often the file of the embedded queues is looked at: it costs no call.
+const LOCAL: Duration = Duration::from_secs(1);
+
+/// Movers at work.
+pub(crate) struct Scheduling {
+    movers: Vec<Task<()>>,
+    halt: CancellationToken,
+}
+
+/// One mover for each store of the run's queues. They begin nothing new after `stop`, and are
+/// dropped at `halt`; what they had claimed is then sent by others when the claims have run out.
+pub(crate) async fn start(
+    settings: &Settings,
+    stop: &CancellationToken,
+    halt: &CancellationToken,
+) -> Scheduling {
+    let table = settings.schedule.table.clone();
+    let schedules = Arc::new(Schedules::new(settings.stores(), table));
+    let interval = settings.schedule.interval;
+    let outlet = Arc::new(Queues(schedules.clone()));
+    let names = settings.routes.iter().flat_map(|route| &route.queues);
+    let names: BTreeSet<_> = names.map(|queue| &queue.name).collect();
+    let mut stores: Vec<(Arc<dyn Store>, Duration)> = Vec::new();
+    if names.iter().any(|name| name.backend == Backend::Local) {
+        stores.push((schedules.local(), interval.min(LOCAL)));
+    }
+    let mut tables = BTreeSet::new();
+    for name in names.iter().filter(|name| name.backend == Backend::Sqs) {
+        let table = schedules.table_of(name);
+        if !table.is_ok_and(|table| tables.insert(table)) {
+            continue;
+        }
+        if let Ok((store, _)) = schedules.store(name).await {
+            stores.push((store, interval));
+        }
+    }
+    let start = |(store, interval)| {
+        let mover = Mover::new(store, outlet.clone(), interval);
+        tasks::spawn(mover.run(stop.clone()))
+    };
+    Scheduling {
+        movers: stores.into_iter().map(start).collect(),
+        halt: halt.clone(),
+    }
+}
+
+impl Scheduling {
+    /// Waits until what was claimed is sent, but not beyond the halt.
+    pub(crate) async fn finish(self) {
+        for mover in self.movers {
+            tokio::select! {
+                () = mover.finished() => {}
+                () = self.halt.cancelled() => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! `dispatcher schedule`: messages for later and periodic ones.
+
+mod add;
+mod cancel;
+mod init;
+mod list;
+
+use super::Typed;
+use crate::app::build::schedule::{LaterError, Schedules};
+use crate::config::Places;
+use crate::config::problem::Problem;
+use crate::error::{Exit, Failure};
+use crate::queue::name::QueueName;
+use clap::Subcommand;
+
+const EXAMPLES: &str = "\
+Examples:
+  dispatcher schedule add local:default --in 36h --body 'remember the milk'
+  dispatcher schedule add payments --at 2026-12-24T18:00:00+01:00 --body '{\"order\":7}'
+  dispatcher schedule add local:reports --cron '0 9 * * MON-FRI' --tz Europe/Berlin --body daily
+  dispatcher schedule list
+  dispatcher schedule cancel local:default/0197a3b2-8f0c-7c41-b0de-2f6d3c1a9e55
+  dispatcher schedule init payments
+
+Nothing is sent unless some `dispatcher run` is running on the queue when it is due: for SQS from 15
+minutes before.";
+
+/// Send messages later, once or again and again
+#[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub enum Command {
+    Add(add::Args),
+    List(list::Args),
+    Cancel(cancel::Args),
+    Init(init::Args),
+}
+
+/// Runs the command.
+pub fn run(command: Command, typed: &Typed) -> Result<(), Failure> {
+    match command {
+        Command::Add(args) => add::run(&args, typed),
+        Command::List(args) => list::run(&args, typed),
+        Command::Cancel(args) => cancel::run(&args, typed),
+        Command::Init(args) => init::run(&args, typed),
+    }
+}
+
+fn schedules(places: &Places) -> Schedules {
+    Schedules::new(places.stores(), places.schedule_table.clone())
+}
+
+/// A queue as it is typed, unless it is none.
+fn queue(text: &str, problems: &mut Vec<Problem>) -> Option<QueueName> {
+    let read = text.parse();
+    read.map_err(|found| problems.push(Problem::new("QUEUE", found, "")))
+        .ok()
+}
+
+/// How a command ends that could not do it.
+pub fn failure(at: &str, error: &LaterError) -> Failure {
+    let exit = match error.passing {
+        true => Exit::Unreachable,
+        false => Exit::Usage,
+    };
+    Failure::new(exit, format!("{at}: {error}"))
+}

@@ -1,0 +1,318 @@
+//! Jobs in a table of DynamoDB, in the shape of Shoryuken::Waiter: what its processes wrote is sent
+//! by this program, and the other way round. The only place of the schedule that names the SDK.
+//!
+//! `item` is the shape, `json` a part of it, `table` the table itself, `trouble` what failures mean.
+
+mod item;
+mod json;
+mod table;
+mod trouble;
+
+#[cfg(test)]
+mod item_tests;
+
+use super::{Cancelled, Claim, Ending, Job, Page, Store, StoreError};
+use crate::aws::{self, SdkConfig};
+use crate::clock::{Moment, Timestamp};
+use crate::tasks::Group;
+use crate::telemetry::said::Said;
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use item::{CLAIM, CLAIM_UNTIL, INDEX, JOB_ID, Key, OWN, PERFORM_AT, SCHEDULER, WAITER};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+pub use table::Made;
+use trouble::Call;
+
+/// So many calls on single items are under way at once.
+const CALLS: usize = 32;
+/// The most items of one page. DynamoDB ends a page at 1 MiB besides (Query in its API reference).
+const PAGE: i32 = 500;
+
+/// DynamoDB as one configuration reaches it. Cheap to make and to clone; calls nothing by itself.
+#[derive(Debug, Clone)]
+pub struct DynamoDb {
+    client: Client,
+    /// For messages.
+    place: String,
+    has_region: bool,
+}
+
+impl DynamoDb {
+    /// Takes the configuration of `aws::configuration`.
+    pub fn connect(config: &SdkConfig) -> Self {
+        Self {
+            client: Client::new(config),
+            place: aws::place(config, "DYNAMODB"),
+            has_region: config.region().is_some(),
+        }
+    }
+
+    /// The jobs of a table. All go to `queue`; without it each to the queue that it names.
+    pub fn table(&self, table: &str, queue: Option<&str>) -> Table {
+        Table {
+            at: Arc::new(At {
+                dynamodb: self.clone(),
+                table: table.to_owned(),
+                queue: queue.map(str::to_owned),
+                said: Mutex::default(),
+            }),
+        }
+    }
+}
+
+/// One table with jobs.
+#[derive(Debug, Clone)]
+pub struct Table {
+    at: Arc<At>,
+}
+
+#[derive(Debug)]
+struct At {
+    dynamodb: DynamoDb,
+    table: String,
+    queue: Option<String>,
+    said: Mutex<Said>,
+}
+
+impl At {
+    fn call(&self, step: &'static str) -> Call<'_> {
+        Call {
+            step,
+            table: &self.table,
+            place: &self.dynamodb.place,
+            has_region: self.dynamodb.has_region,
+        }
+    }
+
+    fn client(&self) -> &Client {
+        &self.dynamodb.client
+    }
+
+    /// The job of an item; what is none is said and passed over.
+    fn job(&self, item: &HashMap<String, AttributeValue>) -> Option<Job> {
+        match item::read(item, self.queue.as_deref()) {
+            Ok(job) => Some(job),
+            Err(why) => {
+                let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+                if said.again(crate::clock::now()) {
+                    tracing::error!(table = self.table, "an item is no job and is left: {why}");
+                }
+                None
+            }
+        }
+    }
+
+    async fn claim(&self, job: &Job, claim: &Claim, now: Timestamp) -> Result<bool, StoreError> {
+        let Key { scheduler, at } = item::key(job)?;
+        let asked = self
+            .client()
+            .update_item()
+            .table_name(&self.table)
+            .key(SCHEDULER, AttributeValue::S(scheduler))
+            .key(JOB_ID, AttributeValue::S(job.id.clone()))
+            .update_expression(format!("SET {CLAIM} = :token, {CLAIM_UNTIL} = :until"))
+            .condition_expression(format!("{PERFORM_AT} = :at AND {}", free()))
+            .expression_attribute_values(":token", AttributeValue::S(claim.token.clone()))
+            .expression_attribute_values(":until", item::seconds(claim.until))
+            .expression_attribute_values(":at", AttributeValue::N(at))
+            .expression_attribute_values(":now", item::seconds(now))
+            .send()
+            .await;
+        trouble::held(asked, &self.call("UpdateItem"))
+    }
+
+    async fn end(&self, ending: &Ending) -> Result<(), StoreError> {
+        let Ending { job, token, next } = ending;
+        let Key { scheduler, .. } = item::key(job)?;
+        let (scheduler, id) = (
+            AttributeValue::S(scheduler),
+            AttributeValue::S(job.id.clone()),
+        );
+        let ours = format!("{CLAIM} = :token");
+        let token = AttributeValue::S(token.clone());
+        // A job that is not ours any more needs no end by us.
+        match next {
+            None => {
+                let asked = self
+                    .client()
+                    .delete_item()
+                    .table_name(&self.table)
+                    .key(SCHEDULER, scheduler)
+                    .key(JOB_ID, id)
+                    .condition_expression(ours)
+                    .expression_attribute_values(":token", token)
+                    .send()
+                    .await;
+                trouble::held(asked, &self.call("DeleteItem")).map(drop)
+            }
+            Some(next) => {
+                let mut update = format!("REMOVE {CLAIM}, {CLAIM_UNTIL}");
+                let mut asked = self
+                    .client()
+                    .update_item()
+                    .table_name(&self.table)
+                    .key(SCHEDULER, scheduler)
+                    .key(JOB_ID, id)
+                    .condition_expression(ours)
+                    .expression_attribute_values(":token", token);
+                // What is given back keeps the very digits that its producer wrote.
+                if *next != job.due {
+                    update = format!("SET {PERFORM_AT} = :next {update}");
+                    asked = asked.expression_attribute_values(":next", item::seconds(*next));
+                }
+                let asked = asked.update_expression(update).send().await;
+                trouble::held(asked, &self.call("UpdateItem")).map(drop)
+            }
+        }
+    }
+}
+
+/// The condition that nobody has claimed an item until later than `:now`.
+fn free() -> String {
+    format!("(attribute_not_exists({CLAIM_UNTIL}) OR {CLAIM_UNTIL} < :now)")
+}
+
+/// Runs calls, some at once; the answers in the order of the items.
+async fn each<I, T, F>(items: Vec<I>, call: impl Fn(I) -> F) -> Vec<Result<T, StoreError>>
+where
+    F: Future<Output = Result<T, StoreError>> + Send + 'static,
+    T: Send + 'static,
+{
+    let mut answers: Vec<Option<Result<T, StoreError>>> = Vec::new();
+    answers.resize_with(items.len(), || None);
+    let mut calls = Group::new();
+    for (number, item) in items.into_iter().enumerate() {
+        if calls.len() >= CALLS {
+            let (number, answer): (usize, Result<T, StoreError>) = calls.next().await;
+            answers[number] = Some(answer);
+        }
+        let call = call(item);
+        calls.spawn(async move { (number, call.await) });
+    }
+    while !calls.is_empty() {
+        let (number, answer) = calls.next().await;
+        answers[number] = Some(answer);
+    }
+    let answers = answers.into_iter();
+    answers
+        .map(|answer| answer.expect("every call was awaited"))
+        .collect()
+}
+
+#[async_trait::async_trait]
+impl Store for Table {
+    fn place(&self) -> String {
+        format!("dynamodb table {}", self.at.table)
+    }
+
+    async fn add(&self, job: &Job) -> Result<bool, StoreError> {
+        let call = self.at.call("PutItem");
+        let item = item::write(job, &self.at.table).map_err(|why| call.refused(&why))?;
+        let asked = self
+            .at
+            .client()
+            .put_item()
+            .table_name(&self.at.table)
+            .set_item(Some(item))
+            .condition_expression(format!("attribute_not_exists({JOB_ID})"))
+            .send()
+            .await;
+        trouble::held(asked, &call)
+    }
+
+    /// One half of the table after the other: the Waiter's own jobs, then those that only this
+    /// program can read. Reads are consistent, which a local index can do.
+    async fn due(&self, until: Timestamp, after: Option<&str>) -> Result<Page, StoreError> {
+        let call = self.at.call("Query");
+        let (half, start) = item::start(after).map_err(|why| call.refused(&why))?;
+        let asked = self
+            .at
+            .client()
+            .query()
+            .table_name(&self.at.table)
+            .index_name(INDEX)
+            .consistent_read(true)
+            .limit(PAGE)
+            .key_condition_expression(format!("{SCHEDULER} = :half AND {PERFORM_AT} <= :until"))
+            .expression_attribute_values(":half", AttributeValue::S(half.to_owned()))
+            .expression_attribute_values(":until", item::seconds(until))
+            .set_exclusive_start_key(start)
+            .send()
+            .await
+            .map_err(|error| call.failed(&error))?;
+        let jobs = asked.items().iter().filter_map(|one| self.at.job(one));
+        Ok(Page {
+            jobs: jobs.collect(),
+            next: item::next(half, asked.last_evaluated_key()),
+        })
+    }
+
+    async fn claim(
+        &self,
+        jobs: &[Job],
+        claim: &Claim,
+        now: Timestamp,
+    ) -> Vec<Result<bool, StoreError>> {
+        each(jobs.to_vec(), |job| {
+            let (at, claim) = (self.at.clone(), claim.clone());
+            async move { at.claim(&job, &claim, now).await }
+        })
+        .await
+    }
+
+    async fn end(&self, endings: &[Ending]) -> Vec<Result<(), StoreError>> {
+        each(endings.to_vec(), |ending| {
+            let at = self.at.clone();
+            async move { at.end(&ending).await }
+        })
+        .await
+    }
+
+    async fn cancel(&self, id: &str, now: Timestamp) -> Result<Cancelled, StoreError> {
+        let call = self.at.call("DeleteItem");
+        for half in [OWN, WAITER] {
+            let asked = self
+                .at
+                .client()
+                .delete_item()
+                .table_name(&self.at.table)
+                .key(SCHEDULER, AttributeValue::S(half.to_owned()))
+                .key(JOB_ID, AttributeValue::S(id.to_owned()))
+                .condition_expression(format!("attribute_exists({JOB_ID}) AND {}", free()))
+                .expression_attribute_values(":now", item::seconds(now))
+                .send()
+                .await;
+            if trouble::held(asked, &call)? {
+                return Ok(Cancelled::Yes);
+            }
+            let call = self.at.call("GetItem");
+            let found = self
+                .at
+                .client()
+                .get_item()
+                .table_name(&self.at.table)
+                .consistent_read(true)
+                .key(SCHEDULER, AttributeValue::S(half.to_owned()))
+                .key(JOB_ID, AttributeValue::S(id.to_owned()))
+                .send()
+                .await
+                .map_err(|error| call.failed(&error))?;
+            if found.item.is_some() {
+                return Ok(Cancelled::BeingSent);
+            }
+        }
+        Ok(Cancelled::Unknown)
+    }
+}
+
+/// The id that a body gives its job, where it is one of Active Job for the queue of a table's name:
+/// the Waiter looks for it in both places.
+pub fn own_id(body: &str, table: &str) -> Option<String> {
+    item::own_id(body, table)
+}
+
+/// How long a table that was just made is waited for.
+fn patience(now: Moment) -> Moment {
+    now + std::time::Duration::from_secs(60)
+}

@@ -1,0 +1,236 @@
+//! Periodic jobs of the embedded queues, in one SQLite file of the data folder, for all processes
+//! that share the folder. Jobs that are due once do not stand here: the queue's own delays have no
+//! limit. Knows nothing of the embedded queue's file.
+
+mod schema;
+
+#[cfg(test)]
+mod store_tests;
+
+use super::cron::Periodic;
+use super::{Cancelled, Claim, Ending, Job, Page, Store, StoreError, Trouble};
+use crate::clock::Timestamp;
+use crate::message::Outgoing;
+use crate::tasks;
+use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The most jobs of one page.
+const PAGE: usize = 500;
+
+/// The file of one data folder, opened when it is first needed. Cheap to make.
+#[derive(Debug, Clone)]
+pub struct File {
+    folder: PathBuf,
+    connection: Arc<Mutex<Option<Connection>>>,
+}
+
+impl File {
+    /// Opens nothing yet. Reading makes no file; adding does.
+    pub fn of(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            connection: Arc::default(),
+        }
+    }
+
+    /// Runs a step in one transaction, on a thread that may block.
+    async fn run<T, F>(&self, make: bool, step: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let Self { folder, connection } = self.clone();
+        let work = move || {
+            let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+            if connection.is_none() {
+                if !make && !schema::path(&folder).exists() {
+                    return Err(schema::failed(
+                        &folder,
+                        Trouble::Missing,
+                        "there is none yet",
+                    ));
+                }
+                *connection = Some(schema::open(&folder)?);
+            }
+            let connection = connection.as_mut().expect("it was just opened");
+            let plain = |error: rusqlite::Error| schema::trouble(&folder, &error);
+            let transaction = connection
+                .transaction_with_behavior(TransactionBehavior::Immediate)
+                .map_err(plain)?;
+            let value = step(&transaction).map_err(plain)?;
+            transaction.commit().map_err(plain)?;
+            Ok(value)
+        };
+        tasks::blocking(work).finished().await
+    }
+}
+
+fn signed(date: Timestamp) -> i64 {
+    i64::try_from(date.0).unwrap_or(i64::MAX)
+}
+
+fn date(column: i64) -> Timestamp {
+    Timestamp(u64::try_from(column).unwrap_or(0))
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<Job> {
+    let attributes: String = row.get(4)?;
+    let attributes = serde_json::from_str(&attributes).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(4, rusqlite::types::Type::Text, error.into())
+    })?;
+    let pair = |one: Option<String>, other: Option<String>| Some((one?, other?));
+    let every = pair(row.get(6)?, row.get(7)?);
+    let token: Option<String> = row.get(8)?;
+    let until: Option<i64> = row.get(9)?;
+    Ok(Job {
+        id: row.get(0)?,
+        queue: row.get(1)?,
+        due: date(row.get(2)?),
+        message: Outgoing {
+            body: row.get(3)?,
+            attributes,
+            delay: Duration::ZERO,
+            group: row.get(5)?,
+        },
+        every: every.map(|(pattern, zone)| Periodic { pattern, zone }),
+        claim: token.zip(until).map(|(token, until)| Claim {
+            token,
+            until: date(until),
+        }),
+        stamp: row.get::<_, i64>(2)?.to_string(),
+    })
+}
+
+/// The key of the last job of a page, and back.
+fn place(job: &Job) -> String {
+    format!("{} {}", job.due.0, job.id)
+}
+
+fn after(place: Option<&str>) -> Option<(i64, String)> {
+    let (due, id) = place?.split_once(' ')?;
+    Some((due.parse().ok()?, id.to_owned()))
+}
+
+fn whole<T: Clone>(
+    count: usize,
+    outcome: Result<Vec<T>, StoreError>,
+) -> Vec<Result<T, StoreError>> {
+    match outcome {
+        Ok(answers) => answers.into_iter().map(Ok).collect(),
+        Err(error) => vec![Err(error); count],
+    }
+}
+
+#[async_trait::async_trait]
+impl Store for File {
+    fn place(&self) -> String {
+        schema::path(&self.folder).display().to_string()
+    }
+
+    async fn add(&self, job: &Job) -> Result<bool, StoreError> {
+        let job = job.clone();
+        let attributes = serde_json::to_string(&job.message.attributes)
+            .map_err(|error| schema::failed(&self.folder, Trouble::Refused, error))?;
+        self.run(true, move |file| {
+            let every = job.every.as_ref();
+            let added = file.execute(
+                "INSERT INTO jobs (id, queue, due, body, attributes, message_group, pattern, zone)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING",
+                params![
+                    job.id,
+                    job.queue,
+                    signed(job.due),
+                    job.message.body,
+                    attributes,
+                    job.message.group,
+                    every.map(|every| &every.pattern),
+                    every.map(|every| &every.zone),
+                ],
+            )?;
+            Ok(added > 0)
+        })
+        .await
+    }
+
+    async fn due(&self, until: Timestamp, from: Option<&str>) -> Result<Page, StoreError> {
+        let (due, id) = after(from).unwrap_or((i64::MIN, String::new()));
+        let step = move |file: &Connection| {
+            let mut find = file.prepare_cached(
+                "SELECT id, queue, due, body, attributes, message_group, pattern, zone, token, until
+                 FROM jobs WHERE due <= ?1 AND (due, id) > (?2, ?3) ORDER BY due, id LIMIT ?4",
+            )?;
+            let most = i64::try_from(PAGE).unwrap_or(i64::MAX);
+            let rows = find.query_map(params![signed(until), due, id, most], read)?;
+            let jobs: Vec<Job> = rows.collect::<rusqlite::Result<_>>()?;
+            let next = jobs.last().filter(|_| jobs.len() == PAGE).map(place);
+            Ok(Page { jobs, next })
+        };
+        match self.run(false, step).await {
+            Err(error) if error.kind == Trouble::Missing => Ok(Page::default()),
+            outcome => outcome,
+        }
+    }
+
+    async fn claim(
+        &self,
+        jobs: &[Job],
+        claim: &Claim,
+        now: Timestamp,
+    ) -> Vec<Result<bool, StoreError>> {
+        let (count, jobs, claim) = (jobs.len(), jobs.to_vec(), claim.clone());
+        let outcome = self.run(false, move |file| {
+            let mut take = file.prepare_cached(
+                "UPDATE jobs SET token = ?3, until = ?4
+                 WHERE id = ?1 AND due = ?2 AND (until IS NULL OR until < ?5)",
+            )?;
+            let until = signed(claim.until);
+            let mut one = |job: &Job| {
+                let row = params![job.id, signed(job.due), claim.token, until, signed(now)];
+                Ok(take.execute(row)? > 0)
+            };
+            jobs.iter().map(&mut one).collect()
+        });
+        whole(count, outcome.await)
+    }
+
+    async fn end(&self, endings: &[Ending]) -> Vec<Result<(), StoreError>> {
+        let (count, endings) = (endings.len(), endings.to_vec());
+        let outcome = self.run(false, move |file| {
+            for Ending { job, token, next } in &endings {
+                match next {
+                    None => file.execute(
+                        "DELETE FROM jobs WHERE id = ?1 AND token = ?2",
+                        params![job.id, token],
+                    )?,
+                    Some(next) => file.execute(
+                        "UPDATE jobs SET due = ?3, token = NULL, until = NULL
+                         WHERE id = ?1 AND token = ?2",
+                        params![job.id, token, signed(*next)],
+                    )?,
+                };
+            }
+            Ok(vec![(); endings.len()])
+        });
+        whole(count, outcome.await)
+    }
+
+    async fn cancel(&self, id: &str, now: Timestamp) -> Result<Cancelled, StoreError> {
+        let id = id.to_owned();
+        let step = move |file: &Connection| {
+            let free = "DELETE FROM jobs WHERE id = ?1 AND (until IS NULL OR until < ?2)";
+            if file.execute(free, params![id, signed(now)])? > 0 {
+                return Ok(Cancelled::Yes);
+            }
+            let find = "SELECT 1 FROM jobs WHERE id = ?1";
+            let found = file.query_row(find, params![id], |_| Ok(())).optional()?;
+            Ok(found.map_or(Cancelled::Unknown, |()| Cancelled::BeingSent))
+        };
+        match self.run(false, step).await {
+            Err(error) if error.kind == Trouble::Missing => Ok(Cancelled::Unknown),
+            outcome => outcome,
+        }
+    }
+}

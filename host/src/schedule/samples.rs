@@ -1,0 +1,193 @@
+//! Jobs, a store and queues for tests.
+
+use super::decide::{AHEAD, Reach};
+use super::mover::{NotSent, Outlet};
+use super::{Cancelled, Claim, Ending, Job, Page, Store, StoreError, Trouble};
+use crate::clock::Timestamp;
+use crate::message::Outgoing;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+/// A job for the queue `q`.
+pub fn job(id: &str, due: Timestamp) -> Job {
+    Job {
+        id: id.to_owned(),
+        queue: "q".to_owned(),
+        due,
+        message: Outgoing {
+            body: format!("body of {id}"),
+            ..Outgoing::default()
+        },
+        every: None,
+        claim: None,
+        stamp: due.0.to_string(),
+    }
+}
+
+/// A store in memory, in pages of seven, that fails when told to.
+#[derive(Default)]
+pub struct Fake {
+    /// What it holds.
+    pub jobs: Mutex<BTreeMap<String, Job>>,
+    /// How many of the next ends fail.
+    pub failing_ends: Mutex<usize>,
+}
+
+impl Fake {
+    /// Puts these in.
+    pub fn holding(jobs: impl IntoIterator<Item = Job>) -> Self {
+        let jobs = jobs.into_iter().map(|job| (job.id.clone(), job));
+        Self {
+            jobs: Mutex::new(jobs.collect()),
+            ..Self::default()
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Store for Fake {
+    fn place(&self) -> String {
+        "memory".into()
+    }
+
+    async fn add(&self, job: &Job) -> Result<bool, StoreError> {
+        let mut jobs = self.jobs.lock().unwrap();
+        let is_new = !jobs.contains_key(&job.id);
+        if is_new {
+            jobs.insert(job.id.clone(), job.clone());
+        }
+        Ok(is_new)
+    }
+
+    async fn due(&self, until: Timestamp, after: Option<&str>) -> Result<Page, StoreError> {
+        let jobs = self.jobs.lock().unwrap();
+        let mut due: Vec<Job> = jobs
+            .values()
+            .filter(|job| job.due <= until)
+            .cloned()
+            .collect();
+        due.sort_by_key(|job| (job.due, job.id.clone()));
+        let key = |job: &Job| format!("{:020} {}", job.due.0, job.id);
+        due.retain(|job| after.is_none_or(|after| *key(job) > *after));
+        let more = due.len() > 7;
+        due.truncate(7);
+        let next = due.last().filter(|_| more).map(key);
+        Ok(Page { jobs: due, next })
+    }
+
+    async fn claim(
+        &self,
+        wanted: &[Job],
+        claim: &Claim,
+        now: Timestamp,
+    ) -> Vec<Result<bool, StoreError>> {
+        let mut jobs = self.jobs.lock().unwrap();
+        let take = |job: &Job| {
+            let found = jobs
+                .get_mut(&job.id)
+                .filter(|found| found.due == job.due && !super::decide::is_claimed(found, now));
+            Ok(found
+                .map(|found| found.claim = Some(claim.clone()))
+                .is_some())
+        };
+        wanted.iter().map(take).collect()
+    }
+
+    async fn end(&self, endings: &[Ending]) -> Vec<Result<(), StoreError>> {
+        let mut jobs = self.jobs.lock().unwrap();
+        let mut failing = self.failing_ends.lock().unwrap();
+        let mut one = |ending: &Ending| {
+            if *failing > 0 {
+                *failing -= 1;
+                let message = "no answer".to_owned();
+                return Err(StoreError {
+                    kind: Trouble::Unreachable,
+                    message,
+                });
+            }
+            let id = &ending.job.id;
+            let ours = |job: &Job| {
+                job.claim
+                    .as_ref()
+                    .is_some_and(|claim| claim.token == ending.token)
+            };
+            if !jobs.get(id).is_some_and(ours) {
+                return Ok(());
+            }
+            match ending.next {
+                None => drop(jobs.remove(id)),
+                Some(next) => {
+                    let job = jobs.get_mut(id).expect("it was just seen");
+                    (job.due, job.claim) = (next, None);
+                }
+            }
+            Ok(())
+        };
+        endings.iter().map(&mut one).collect()
+    }
+
+    async fn cancel(&self, id: &str, now: Timestamp) -> Result<Cancelled, StoreError> {
+        let mut jobs = self.jobs.lock().unwrap();
+        Ok(match jobs.get(id) {
+            None => Cancelled::Unknown,
+            Some(job) if super::decide::is_claimed(job, now) => Cancelled::BeingSent,
+            Some(_) => {
+                jobs.remove(id);
+                Cancelled::Yes
+            }
+        })
+    }
+}
+
+/// A queue that keeps what it is sent; a body with `refused` in it is refused, the first with
+/// `busy` once.
+#[derive(Default)]
+pub struct Taken {
+    /// All bodies with their delays, in order.
+    pub messages: Mutex<Vec<Outgoing>>,
+    /// Whether it is one that keeps order and delays nothing.
+    pub fifo: bool,
+    /// Whether it was busy once.
+    pub busy: Mutex<bool>,
+}
+
+impl Taken {
+    /// All bodies so far, sorted.
+    pub fn bodies(&self) -> Vec<String> {
+        let messages = self.messages.lock().unwrap();
+        let mut bodies: Vec<String> = messages.iter().map(|one| one.body.clone()).collect();
+        bodies.sort();
+        bodies
+    }
+}
+
+#[async_trait::async_trait]
+impl Outlet for Taken {
+    async fn reach(&self, queue: &str) -> Result<Reach, String> {
+        match queue {
+            "q" => Ok(Reach {
+                longest_delay: if self.fifo { Default::default() } else { AHEAD },
+                batch: 10,
+                ordered: self.fifo,
+            }),
+            other => Err(format!("there is no queue `{other}`")),
+        }
+    }
+
+    async fn send(&self, _: &str, items: Vec<Outgoing>) -> Vec<Result<(), NotSent>> {
+        assert!(items.len() <= 10);
+        let take = |item: Outgoing| {
+            if item.body.contains("refused") {
+                return Err(NotSent::Refused("too long".into()));
+            }
+            let mut busy = self.busy.lock().unwrap();
+            if item.body.contains("busy") && !*busy {
+                *busy = true;
+                return Err(NotSent::Passing("slow down".into()));
+            }
+            self.messages.lock().unwrap().push(item);
+            Ok(())
+        };
+        items.into_iter().map(take).collect()
+    }
+}

@@ -1,0 +1,115 @@
+//! Dates as people write and read them. Pure, told `now`.
+
+use crate::clock::Timestamp;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp as Instant, Zoned};
+use std::time::Duration;
+
+/// Later than anything: the last millisecond of the year 9999 in every time zone.
+pub const NEVER: Timestamp = Timestamp(253_402_207_200_000);
+
+/// Reads a date with its offset, as RFC 3339 has it: `2026-12-24T18:00:00+01:00`.
+pub fn read(text: &str) -> Result<Timestamp, String> {
+    let wrong = |why: &str| {
+        format!(
+            "`{text}` is not a date with a time and an offset{why}; written like 2026-12-24T18:00:00+01:00"
+        )
+    };
+    let instant: Instant = text.trim().parse().map_err(|_| wrong(""))?;
+    let ms = u64::try_from(instant.as_millisecond()).map_err(|_| wrong(" after 1970"))?;
+    match Timestamp(ms) {
+        date if date <= NEVER => Ok(date),
+        _ => Err(wrong(" before the year 9999")),
+    }
+}
+
+/// So long from now; `None` if that is after all dates.
+pub fn after(now: Timestamp, delay: Duration) -> Option<Timestamp> {
+    let ms = u64::try_from(delay.as_millis()).ok()?;
+    let date = Timestamp(now.0.checked_add(ms)?);
+    (date <= NEVER).then_some(date)
+}
+
+/// A date by the clock of a time zone, UTC without one: `2026-12-24T18:00:00+01:00`.
+pub fn write(date: Timestamp, zone: Option<&str>) -> String {
+    let zone = zone.and_then(|name| TimeZone::get(name).ok());
+    let Some(zoned) = zoned(date, zone.unwrap_or(TimeZone::UTC)) else {
+        return format!("{} ms after 1970", date.0);
+    };
+    let whole = zoned.subsec_nanosecond() == 0;
+    let format = if whole {
+        "%Y-%m-%dT%H:%M:%S%:z"
+    } else {
+        "%Y-%m-%dT%H:%M:%S%.3f%:z"
+    };
+    zoned.strftime(format).to_string()
+}
+
+/// How long until a date, in words, to the second.
+pub fn distance(now: Timestamp, date: Timestamp) -> String {
+    match date.since(now).as_millis().div_ceil(1_000) {
+        0 => "now".to_owned(),
+        seconds => {
+            let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
+            format!(
+                "in {}",
+                humantime::format_duration(Duration::from_secs(seconds))
+            )
+        }
+    }
+}
+
+pub(super) fn zoned(date: Timestamp, zone: TimeZone) -> Option<Zoned> {
+    let ms = i64::try_from(date.0).ok()?;
+    Some(Instant::from_millisecond(ms).ok()?.to_zoned(zone))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn dates_are_read_with_any_offset_and_written_by_any_clock() {
+        let date = read("2026-12-24T18:00:00+01:00").expect("a date");
+        assert_eq!(date, read("2026-12-24T17:00:00Z").expect("the same"));
+        assert_eq!(write(date, None), "2026-12-24T17:00:00+00:00");
+        assert_eq!(
+            write(date, Some("Europe/Berlin")),
+            "2026-12-24T18:00:00+01:00"
+        );
+        let odd = Timestamp(date.0 + 7);
+        assert_eq!(write(odd, None), "2026-12-24T17:00:00.007+00:00");
+    }
+
+    #[test]
+    fn what_is_no_date_is_refused_with_one_that_is() {
+        for text in [
+            "",
+            "tomorrow",
+            "2026-12-24",
+            "2026-12-24T18:00:00",
+            "1969-12-31T00:00:00Z",
+        ] {
+            let why = read(text).expect_err(text);
+            assert!(why.contains("written like 2026-"), "{why}");
+        }
+    }
+
+    #[test]
+    fn distances_are_said_in_full_seconds() {
+        assert_eq!(
+            distance(Timestamp(0), Timestamp(129_600_000)),
+            "in 1day 12h"
+        );
+        assert_eq!(distance(Timestamp(0), Timestamp(1)), "in 1s");
+        assert_eq!(distance(Timestamp(9), Timestamp(1)), "now");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_can_be_read(ms in 0..=NEVER.0) {
+            prop_assert_eq!(read(&write(Timestamp(ms), None)), Ok(Timestamp(ms)));
+        }
+    }
+}

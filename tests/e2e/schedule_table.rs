@@ -1,0 +1,130 @@
+//! What the schedule's port promises, kept by a table of DynamoDB on a real server.
+
+use dispatcher::clock::{self, Timestamp};
+use dispatcher::message::{Attribute, Outgoing};
+use dispatcher::schedule::cron::Periodic;
+use dispatcher::schedule::dynamodb::{DynamoDb, Table};
+use dispatcher::schedule::{self, Cancelled, Ending, Job, Store, Trouble, decide};
+use dispatcher_tests::servers::MiniStack;
+use dispatcher_tests::sqs::{Server, configuration};
+use std::time::Duration;
+
+async fn table() -> Table {
+    let dynamodb = DynamoDb::connect(&configuration(&MiniStack::shared().url()));
+    let table = dynamodb.table(&Server::fresh_name("schedule"), None);
+    let missing = table
+        .due(Timestamp(9), None)
+        .await
+        .expect_err("there is none");
+    assert_eq!(missing.kind, Trouble::Missing, "{missing}");
+    table.make().await.expect("it can be made");
+    table
+}
+
+fn job(body: &str, due: Timestamp) -> Job {
+    let message = Outgoing {
+        body: body.into(),
+        attributes: vec![Attribute::text("k", "v")],
+        delay: Duration::ZERO,
+        group: Some("g".into()),
+    };
+    schedule::job("payments", due, message, None)
+}
+
+#[tokio::test]
+async fn jobs_come_back_as_they_went_the_soonest_first() {
+    let table = table().await;
+    let now = clock::today();
+    let every = Periodic::new("0 9 * * *", "Europe/Berlin").expect("a pattern");
+    let later = Job {
+        every: Some(every),
+        ..job("later", now + Duration::from_secs(60))
+    };
+    let sooner = job("sooner", now);
+    for one in [&later, &sooner] {
+        assert_eq!(table.add(one).await, Ok(true));
+        assert_eq!(table.add(one).await, Ok(false));
+    }
+    let found = schedule::list(&table).await.expect("it answers");
+    let plain = |one: &Job| Job {
+        stamp: String::new(),
+        ..one.clone()
+    };
+    assert_eq!(found.iter().map(plain).collect::<Vec<_>>(), [sooner, later]);
+    let mut after = None;
+    let mut due = Vec::new();
+    loop {
+        let page = table.due(now, after.as_deref()).await.expect("it answers");
+        due.extend(page.jobs);
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(due.len(), 1);
+}
+
+#[tokio::test]
+async fn of_many_who_claim_one_gets_it_until_the_claim_has_run_out() {
+    let table = table().await;
+    let now = clock::today();
+    table.add(&job("one", now)).await.expect("added");
+    let jobs = schedule::list(&table).await.expect("it answers");
+    let mut winners = 0;
+    for n in 0..5 {
+        let claim = decide::claim(format!("token-{n}"), now);
+        let answers = table.claim(&jobs, &claim, now).await;
+        winners += usize::from(answers == [Ok(true)]);
+    }
+    assert_eq!(winners, 1);
+    let id = &jobs[0].id;
+    assert_eq!(table.cancel(id, now).await, Ok(Cancelled::BeingSent));
+    let later = now + decide::LEASE + Duration::from_millis(1);
+    let claim = decide::claim("late".into(), later);
+    assert_eq!(table.claim(&jobs, &claim, later).await, [Ok(true)]);
+    let ending = |token: &str, next| Ending {
+        job: jobs[0].clone(),
+        token: token.into(),
+        next,
+    };
+    // Who has lost it ends nothing.
+    assert_eq!(table.end(&[ending("token-0", None)]).await, [Ok(())]);
+    assert_eq!(schedule::list(&table).await.expect("it answers").len(), 1);
+    let next = Timestamp(now.0 + 5_000);
+    assert_eq!(table.end(&[ending("late", Some(next))]).await, [Ok(())]);
+    let left = schedule::list(&table).await.expect("it answers");
+    assert_eq!((left[0].due, &left[0].claim), (next, &None));
+    // The time that was read is not the one that stands there now.
+    let stale = decide::claim("stale".into(), later);
+    assert_eq!(table.claim(&jobs, &stale, later).await, [Ok(false)]);
+    assert_eq!(table.cancel(id, now).await, Ok(Cancelled::Yes));
+    assert_eq!(table.cancel(id, now).await, Ok(Cancelled::Unknown));
+}
+
+#[tokio::test]
+async fn a_table_of_another_kind_is_told_apart() {
+    use aws_sdk_dynamodb::types::{
+        AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+    };
+    let config = configuration(&MiniStack::shared().url());
+    let name = Server::fresh_name("other");
+    let key = KeySchemaElement::builder()
+        .attribute_name("id")
+        .key_type(KeyType::Hash);
+    let kind = AttributeDefinition::builder().attribute_name("id");
+    let kind = kind.attribute_type(ScalarAttributeType::S);
+    aws_sdk_dynamodb::Client::new(&config)
+        .create_table()
+        .table_name(&name)
+        .key_schema(key.build().expect("complete"))
+        .attribute_definitions(kind.build().expect("complete"))
+        .billing_mode(BillingMode::PayPerRequest)
+        .send()
+        .await
+        .expect("made");
+    let error = DynamoDb::connect(&config).table(&name, None).make().await;
+    let error = error.expect_err("it is another").to_string();
+    for wanted in ["its key is id", "no local index scheduler-perform_at-index"] {
+        assert!(error.contains(wanted), "{error}");
+    }
+}
