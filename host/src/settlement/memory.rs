@@ -6,6 +6,9 @@ use std::collections::{HashMap, VecDeque};
 
 /// So many ids of each kind.
 const REMEMBERED: usize = 10_000;
+/// So many places of ids that were taken out stay in the order at least: clearing them away each
+/// time would cost more than they take.
+const GAPS: usize = 64;
 
 /// The memory of one queue's settlement.
 #[derive(Debug)]
@@ -86,7 +89,7 @@ impl<T> Recent<T> {
             self.entries.remove(&oldest);
         }
         // Removed ids leave their place in the order behind.
-        if self.order.len() > 2 * self.capacity {
+        if self.order.len() > self.entries.len() + self.entries.len().max(GAPS) {
             self.order.retain(|id| self.entries.contains_key(id));
         }
     }
@@ -104,6 +107,16 @@ impl<T> Recent<T> {
 mod tests {
     use super::*;
     use crate::message::samples;
+
+    #[test]
+    fn what_is_taken_out_takes_no_place_for_long() {
+        let mut recent = Recent::new(10_000);
+        for number in 0..10_000 {
+            recent.insert(&number.to_string(), ());
+            recent.remove(&number.to_string());
+        }
+        assert!(recent.order.len() <= GAPS + 1);
+    }
 
     #[test]
     fn it_forgets_the_oldest() {
