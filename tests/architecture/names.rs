@@ -15,7 +15,6 @@ const HOMES: &[(&str, &[&str])] = &[
     ("hyper_util", &["aws/", "admin/", "served/"]),
     ("axum", &["admin/", "served/"]),
     ("form_urlencoded", &["served/"]),
-    ("base64", &["served/"]),
     ("rusqlite", &["queue/local/", "idempotency/local/"]),
     ("notify::", &["queue/local/"]),
     ("redis::", &["queue/redis/"]),
