@@ -27,7 +27,6 @@ const HOMES: &[(&str, &[&str])] = &[
     ("hyper_util", &["aws/", "admin/", "served/"]),
     ("axum", &["admin/", "served/"]),
     ("form_urlencoded", &["served/"]),
-    ("base64", &["served/"]),
     (
         "rusqlite",
         &["queue/local/", "idempotency/local/", "schedule/local/"],

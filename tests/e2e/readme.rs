@@ -229,6 +229,7 @@ fn flags_exist(name: &str, document: &str) {
         &["send"],
         &["queues"],
         &["peek"],
+        &["local"],
         &["check"],
         &["doctor"],
         &["schedule", "add"],

@@ -106,9 +106,7 @@ impl Store {
 
     /// Drops some of what is older than its queue keeps; whether there may be more.
     pub async fn drop_old(&self) -> Result<bool, QueueError> {
-        self.handle
-            .ask(Care::Light, |turn| registry::drop_old(turn))
-            .await
+        self.handle.ask(Care::Light, registry::drop_old).await
     }
 }
 

@@ -1,3 +1,5 @@
+//! Numbers within the bounds of SQS, policies that can be kept, and that what is set is shown.
+
 use super::*;
 use std::collections::BTreeMap;
 

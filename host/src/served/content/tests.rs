@@ -1,3 +1,5 @@
+//! Digests as SQS has them, characters, names and sizes.
+
 use super::*;
 use crate::served::input;
 

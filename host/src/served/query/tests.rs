@@ -1,3 +1,5 @@
+//! Forms in the shapes of the JSON protocol, and answers in XML.
+
 use super::super::fault::{Fault, Kind};
 use super::*;
 use serde_json::json;

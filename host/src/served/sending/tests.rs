@@ -1,3 +1,5 @@
+//! What may be sent to which kind of queue, and the ids of batches.
+
 use super::*;
 use crate::queue::local::Settings;
 use crate::served::input;
