@@ -28,6 +28,7 @@ mod quickstart;
 mod readme;
 mod scene;
 mod schedule;
+mod schedule_reminder;
 mod schedule_sqs;
 mod schedule_table;
 mod sqs;

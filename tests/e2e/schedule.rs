@@ -40,23 +40,47 @@ fn stop(running: &mut Running) {
 #[tokio::test]
 async fn a_message_for_later_is_listed_and_can_be_taken_back() {
     let data = folder();
-    let words = ["schedule", "add", "local:q", "--in", "36h", "--body", "milk", "--attribute", "k=v"];
+    let words = [
+        "schedule",
+        "add",
+        "local:q",
+        "--in",
+        "36h",
+        "--body",
+        "milk",
+        "--attribute",
+        "k=v",
+    ];
     let added = good(&data, &words);
     let id = added.stdout.trim();
     assert!(id.starts_with("local:q/"), "{added:?}");
     assert!(added.stderr.contains("due in 36h, at 2"), "{added:?}");
     let sent = good(&data, &["send", "local:q", "eggs", "--delay", "40h"]);
     let listed = list(&data);
-    let field = |name: &str| listed.iter().map(|one| one[name].as_str().unwrap_or("")).collect::<Vec<_>>();
+    let field = |name: &str| {
+        listed
+            .iter()
+            .map(|one| one[name].as_str().unwrap_or(""))
+            .collect::<Vec<_>>()
+    };
     assert_eq!(field("body"), ["milk", "eggs"]);
-    assert_eq!(field("id"), [id, &format!("local:q/{}", sent.stdout.trim())]);
+    assert_eq!(
+        field("id"),
+        [id, &format!("local:q/{}", sent.stdout.trim())]
+    );
     assert_eq!(depth(data.path(), "q").await.delayed, 2);
     let shown = good(&data, &["schedule", "list", "local:q"]).stdout;
-    assert!(shown.contains("milk") && shown.contains("in 1day 1"), "{shown}");
+    assert!(
+        shown.contains("milk") && shown.contains("in 1day 1"),
+        "{shown}"
+    );
     good(&data, &["schedule", "cancel", id]);
     let again = call(&data, &["schedule", "cancel", id]);
     assert_eq!(again.code, 1, "{again:?}");
-    assert!(again.stderr.contains("nothing of this id waits"), "{again:?}");
+    assert!(
+        again.stderr.contains("nothing of this id waits"),
+        "{again:?}"
+    );
     assert_eq!(list(&data).len(), 1);
     assert_eq!(depth(data.path(), "q").await.delayed, 1);
 }
@@ -64,9 +88,31 @@ async fn a_message_for_later_is_listed_and_can_be_taken_back() {
 #[tokio::test]
 async fn a_message_for_soon_is_handled_and_one_for_later_is_not() {
     let data = folder();
-    good(&data, &["schedule", "add", "local:default", "--in", "36h", "--body", "print:far"]);
+    good(
+        &data,
+        &[
+            "schedule",
+            "add",
+            "local:default",
+            "--in",
+            "36h",
+            "--body",
+            "print:far",
+        ],
+    );
     let at = dispatcher::schedule::when::write(clock::today() + Duration::from_secs(1), None);
-    good(&data, &["schedule", "add", "local:default", "--at", &at, "--body", "print:near"]);
+    good(
+        &data,
+        &[
+            "schedule",
+            "add",
+            "local:default",
+            "--at",
+            &at,
+            "--body",
+            "print:near",
+        ],
+    );
     let mut running = run("verdicts", &[]).sharing(&data).start();
     running.wait_for_line(|line| printed(line) && line.contains("near"));
     stop(&mut running);
@@ -77,7 +123,15 @@ async fn a_message_for_soon_is_handled_and_one_for_later_is_not() {
 #[tokio::test]
 async fn two_dispatchers_fire_each_time_of_a_periodic_message_once() {
     let data = folder();
-    let words = ["schedule", "add", "local:default", "--cron", "* * * * * *", "--body", "print:tick"];
+    let words = [
+        "schedule",
+        "add",
+        "local:default",
+        "--cron",
+        "* * * * * *",
+        "--body",
+        "print:tick",
+    ];
     let added = good(&data, &words);
     let first = list(&data)[0]["due_ms"].as_u64().expect("a date");
     let start = || run("verdicts", &[]).sharing(&data).start();
@@ -89,19 +143,30 @@ async fn two_dispatchers_fire_each_time_of_a_periodic_message_once() {
     both.iter_mut().for_each(stop);
     let listed = list(&data);
     let next = listed.iter().find(|one| one["cron"].is_string());
-    let next = next.expect("it goes on")["due_ms"].as_u64().expect("a date");
+    let next = next.expect("it goes on")["due_ms"]
+        .as_u64()
+        .expect("a date");
     // What was sent ahead and is not yet due waits in the queue.
     let held = depth(data.path(), "default").await;
     let printed: usize = both.iter().map(|running| prints(running).len()).sum();
     let sent = printed as u64 + held.waiting + held.delayed + held.in_flight;
-    assert!(sent <= (next - first) / 1_000, "{sent} in {} ms", next - first);
+    assert!(
+        sent <= (next - first) / 1_000,
+        "{sent} in {} ms",
+        next - first
+    );
     good(&data, &["schedule", "cancel", added.stdout.trim()]);
     assert!(list(&data).iter().all(|one| one["cron"].is_null()));
 }
 
 async fn until_ticks(both: &[Running; 2], count: usize) {
     let looking = async {
-        while both.iter().map(|running| prints(running).len()).sum::<usize>() < count {
+        while both
+            .iter()
+            .map(|running| prints(running).len())
+            .sum::<usize>()
+            < count
+        {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
@@ -124,7 +189,8 @@ async fn what_a_downtime_missed_is_fired_once_and_then_by_the_clock() {
     assert_eq!(added, Ok(true));
     let mut running = run("verdicts", &[]).sharing(&data).start();
     running.wait_for_line(|line| printed(line) && line.contains("late"));
-    let empty = |depth: dispatcher::queue::Depth| depth.in_flight + depth.waiting + depth.delayed == 0;
+    let empty =
+        |depth: dispatcher::queue::Depth| depth.in_flight + depth.waiting + depth.delayed == 0;
     until_depth(data.path(), "default", empty).await;
     stop(&mut running);
     assert_eq!(prints(&running), ["late"]);
@@ -137,12 +203,38 @@ async fn what_a_downtime_missed_is_fired_once_and_then_by_the_clock() {
 fn what_cannot_be_scheduled_says_why() {
     let data = folder();
     for (words, wanted) in [
-        (&["local:q", "--body", "x"][..], "wanted --in, --at or --cron"),
-        (&["local:q", "--in", "soon", "--body", "x"], "`soon` is not a duration"),
-        (&["local:q", "--at", "tomorrow", "--body", "x"], "written like 2026-12-24T18:00:00+01:00"),
-        (&["local:q", "--cron", "0 25 * * *", "--body", "x"], "is not a cron pattern"),
-        (&["local:q", "--cron", "@daily", "--tz", "Mars/Base", "--body", "x"], "is not a time zone"),
-        (&["local:q", "--in", "1h", "--tz", "UTC", "--body", "x"], "wanted --cron as well"),
+        (
+            &["local:q", "--body", "x"][..],
+            "wanted --in, --at or --cron",
+        ),
+        (
+            &["local:q", "--in", "soon", "--body", "x"],
+            "`soon` is not a duration",
+        ),
+        (
+            &["local:q", "--at", "tomorrow", "--body", "x"],
+            "written like 2026-12-24T18:00:00+01:00",
+        ),
+        (
+            &["local:q", "--cron", "0 25 * * *", "--body", "x"],
+            "is not a cron pattern",
+        ),
+        (
+            &[
+                "local:q",
+                "--cron",
+                "@daily",
+                "--tz",
+                "Mars/Base",
+                "--body",
+                "x",
+            ],
+            "is not a time zone",
+        ),
+        (
+            &["local:q", "--in", "1h", "--tz", "UTC", "--body", "x"],
+            "wanted --cron as well",
+        ),
         (&["local:q", "--in", "1h"], "wanted --body TEXT"),
     ] {
         let ended = call(&data, &[&["schedule", "add"], words].concat());

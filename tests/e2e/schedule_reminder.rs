@@ -37,7 +37,14 @@ async fn a_reminder_waits_36_hours_and_can_be_cancelled() {
     let due = reminder["due_ms"].as_u64().expect("a date");
     let hours = (due - dispatcher::clock::today().0).div_ceil(3_600_000);
     assert_eq!(hours, 36);
-    call(&running, &["schedule", "cancel", reminder["id"].as_str().expect("an id")]);
+    call(
+        &running,
+        &[
+            "schedule",
+            "cancel",
+            reminder["id"].as_str().expect("an id"),
+        ],
+    );
     stop(&mut running);
     assert_eq!(prints(&running).len(), 1);
 }
@@ -62,7 +69,8 @@ async fn what_is_not_lent_is_refused_by_name() {
     let mut running = start(&["--allow-send", "local:elsewhere"]);
     call(&running, &["send", "local:orders", "o-19"]);
     running.wait_for_line(|line| {
-        line.contains("dead-lettered") && line.contains("does not let this plugin send to local:reminders")
+        line.contains("dead-lettered")
+            && line.contains("does not let this plugin send to local:reminders")
     });
     let dead = |depth: Depth| depth.waiting == 1;
     until_depth(running.data().path(), "orders.dead", dead).await;

@@ -1,7 +1,7 @@
 //! Messages for later on SQS: they wait in a table, in the shape of Shoryuken::Waiter, and go to
 //! their queue in time, each once.
 
-use crate::scene::{printed, prints, run};
+use crate::scene::{field, printed, prints, run};
 use dispatcher_tests::child::{Ended, Program, Running, Signal};
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::Server;
@@ -45,7 +45,14 @@ async fn scene(hint: &str, suffix: &str, attributes: &[(&str, &str)]) -> Scene {
 }
 
 fn start(queue: &str, more: &[&str]) -> Running {
-    let arguments = ["--queues", queue, "--poll-for", "1", "--schedule-interval", "1"];
+    let arguments = [
+        "--queues",
+        queue,
+        "--poll-for",
+        "1",
+        "--schedule-interval",
+        "1",
+    ];
     run("verdicts", &[&arguments, more].concat())
         .aws(&MiniStack::shared().url())
         .start()
@@ -86,8 +93,19 @@ async fn a_delay_beyond_fifteen_minutes_waits_in_a_table_that_must_be_made_first
     let id = good(&words).stdout.trim().to_owned();
     assert_eq!(server.counts(&url).await.delayed, 0);
     // Within 15 minutes the queue itself waits.
-    let soon = good(&["schedule", "add", &queue, "--in", "14m", "--body", "print:soon"]);
-    assert!(soon.stderr.contains("can no longer be cancelled"), "{soon:?}");
+    let soon = good(&[
+        "schedule",
+        "add",
+        &queue,
+        "--in",
+        "14m",
+        "--body",
+        "print:soon",
+    ]);
+    assert!(
+        soon.stderr.contains("can no longer be cancelled"),
+        "{soon:?}"
+    );
     assert_eq!(server.counts(&url).await.delayed, 1);
     let listed = list(&queue);
     assert_eq!(listed.len(), 1, "{listed:?}");
@@ -101,7 +119,13 @@ async fn a_delay_beyond_fifteen_minutes_waits_in_a_table_that_must_be_made_first
 async fn what_is_due_within_fifteen_minutes_goes_to_the_queue_and_what_is_not_stays() {
     let scene = scene("within", "", &[]).await;
     let body = |n: i32| format!("print:{n}");
-    for (n, seconds) in [(0, -5.0), (1, 2.0), (2, 600.0), (3, 1_800.0), (4, 129_600.0)] {
+    for (n, seconds) in [
+        (0, -5.0),
+        (1, 2.0),
+        (2, 600.0),
+        (3, 1_800.0),
+        (4, 129_600.0),
+    ] {
         let mut item = of_waiter(&format!("job-{n}"), &scene.queue, "x", seconds);
         let text = aws_sdk_dynamodb::types::AttributeValue::S(body(n));
         item.insert("sqs_message_body".into(), text);
@@ -112,7 +136,13 @@ async fn what_is_due_within_fifteen_minutes_goes_to_the_queue_and_what_is_not_st
     stop(&mut running);
     assert_eq!(prints(&running), ["0", "1"]);
     assert_eq!(scene.server.counts(&scene.url).await.delayed, 1);
-    let left: BTreeSet<String> = scene.waiting.items().await.iter().map(|item| text(item, "job_id")).collect();
+    let left: BTreeSet<String> = scene
+        .waiting
+        .items()
+        .await
+        .iter()
+        .map(|item| text(item, "job_id"))
+        .collect();
     assert_eq!(left.into_iter().collect::<Vec<_>>(), ["job-3", "job-4"]);
 }
 
@@ -122,10 +152,15 @@ async fn the_waiters_own_job_is_sent_as_it_would_send_it() {
     let item = of_waiter("6b5d1f0e-2d3c", &scene.queue, "a@b.c", 1.5);
     scene.waiting.put(vec![item]).await;
     let mut running = start_mover(&scene).await;
+    running.wait_for_line(|line| line.contains("scheduled messages were sent"));
     let asked = scene.server.client.receive_message();
-    let asked = asked.queue_url(&scene.url).wait_time_seconds(20);
+    let asked = asked.queue_url(&scene.url).wait_time_seconds(5);
     let answer = asked.message_attribute_names("All").send().await;
-    let message = answer.expect("an answer").messages.expect("it came").remove(0);
+    let message = answer
+        .expect("an answer")
+        .messages
+        .expect("it came")
+        .remove(0);
     let body: Value = serde_json::from_str(message.body().expect("a body")).expect("JSON");
     let wanted = serde_json::json!({
         "job_class": "ReminderJob", "job_id": "6b5d1f0e-2d3c", "queue_name": scene.queue,
@@ -134,7 +169,10 @@ async fn the_waiters_own_job_is_sent_as_it_would_send_it() {
     assert_eq!(body, wanted);
     let attributes = message.message_attributes().expect("it has some");
     let class = attributes["shoryuken_class"].string_value();
-    assert_eq!(class, Some("ActiveJob::QueueAdapters::ShoryukenAdapter::JobWrapper"));
+    assert_eq!(
+        class,
+        Some("ActiveJob::QueueAdapters::ShoryukenAdapter::JobWrapper")
+    );
     assert_eq!(attributes.len(), 1);
     stop(&mut running);
     assert_eq!(scene.waiting.items().await.len(), 0);
@@ -143,20 +181,42 @@ async fn the_waiters_own_job_is_sent_as_it_would_send_it() {
 #[tokio::test]
 async fn a_job_of_active_job_is_written_as_the_waiter_reads_it() {
     let scene = scene("written", "", &[]).await;
-    let body = format!(r#"{{"job_id":"j-1","job_class":"A","queue_name":"{}","arguments":[]}}"#, scene.queue);
-    let words = ["schedule", "add", &scene.queue, "--in", "36h", "--body", &body];
+    let body = format!(
+        r#"{{"job_id":"j-1","job_class":"A","queue_name":"{}","arguments":[]}}"#,
+        scene.queue
+    );
+    let words = [
+        "schedule",
+        "add",
+        &scene.queue,
+        "--in",
+        "36h",
+        "--body",
+        &body,
+    ];
     let id = good(&words).stdout;
     assert_eq!(id.trim(), format!("{}/j-1", scene.queue));
     let item = scene.waiting.items().await.remove(0);
     // What `Querier` asks for, and what `Enqueuer` takes from it.
     assert_eq!(text(&item, "scheduler"), "shoryuken-waiter");
     let map = item["sqs_message_body"].as_m().expect("a map");
-    assert_eq!((text(map, "queue_name"), text(map, "job_id")), (scene.queue.clone(), "j-1".into()));
+    assert_eq!(
+        (text(map, "queue_name"), text(map, "job_id")),
+        (scene.queue.clone(), "j-1".into())
+    );
     assert!(item["sqs_message_attributes"].is_m() && item["perform_at"].is_n());
     // It is there already.
     assert_eq!(call(&words).code, 2);
     // What the Waiter could not read stands where it does not look.
-    good(&["schedule", "add", &scene.queue, "--in", "36h", "--body", "plain"]);
+    good(&[
+        "schedule",
+        "add",
+        &scene.queue,
+        "--in",
+        "36h",
+        "--body",
+        "plain",
+    ]);
     let items = scene.waiting.items().await;
     let plain = items.iter().find(|item| item["sqs_message_body"].is_s());
     assert_eq!(text(plain.expect("it waits"), "scheduler"), "dispatcher");
@@ -170,7 +230,7 @@ fn many(scene: &Scene, count: usize) -> Vec<Item> {
         let s = |text: String| aws_sdk_dynamodb::types::AttributeValue::S(text);
         item.insert("sqs_message_body".into(), s(format!("print:{n}")));
         item.insert("dispatcher_queue".into(), s(scene.queue.clone()));
-        if n % 2 == 0 {
+        if n.is_multiple_of(2) {
             item.insert("scheduler".into(), s("dispatcher".into()));
         }
         item
@@ -185,7 +245,7 @@ async fn two_dispatchers_send_thousands_of_jobs_once_each() {
     scene.waiting.put(many(&scene, JOBS)).await;
     let begun = Instant::now();
     let mut both = [start_mover(&scene).await, start_mover(&scene).await];
-    scene.waiting.until_left(0).await;
+    until_sent(&both, JOBS).await;
     let took = begun.elapsed();
     both.iter_mut().for_each(stop);
     let mut bodies = scene.server.drain(&scene.url).await;
@@ -198,6 +258,22 @@ async fn two_dispatchers_send_thousands_of_jobs_once_each() {
     println!("{JOBS} jobs from table to queue in {took:.2?}, start-up included: {rate:.0} jobs/s");
 }
 
+/// Returns once they have said that they sent so many.
+async fn until_sent(both: &[Running; 2], count: usize) {
+    let of = |running: &Running| -> usize {
+        let said = running.lines(|line| line.contains("scheduled messages were sent"));
+        let sent = said.iter().map(|line| field(line, "sent").parse::<usize>());
+        sent.map(|number| number.expect("a number")).sum()
+    };
+    let looking = async {
+        while both.iter().map(of).sum::<usize>() < count {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    let found = tokio::time::timeout(dispatcher_tests::MOST_PATIENCE, looking).await;
+    found.expect("all are sent");
+}
+
 #[tokio::test]
 async fn a_kill_loses_no_job_and_repeats_only_what_was_claimed() {
     const JOBS: usize = 1_000;
@@ -207,7 +283,12 @@ async fn a_kill_loses_no_job_and_repeats_only_what_was_claimed() {
     scene.waiting.until_left(JOBS - 150).await;
     killed.signal(Signal::KILL);
     killed.wait_exit();
-    let claimed: BTreeSet<String> = scene.waiting.let_claims_run_out().await.into_iter().collect();
+    let claimed: BTreeSet<String> = scene
+        .waiting
+        .let_claims_run_out()
+        .await
+        .into_iter()
+        .collect();
     let mut running = start_mover(&scene).await;
     scene.waiting.until_left(0).await;
     stop(&mut running);
@@ -222,9 +303,16 @@ async fn a_kill_loses_no_job_and_repeats_only_what_was_claimed() {
     assert_eq!(seen.len(), JOBS, "some were lost");
     for body in &twice {
         let number: usize = body["print:".len()..].parse().expect("a number");
-        assert!(claimed.contains(&format!("job-{number:05}")), "{body} came twice");
+        assert!(
+            claimed.contains(&format!("job-{number:05}")),
+            "{body} came twice"
+        );
     }
-    println!("{} of {JOBS} were claimed at the kill, {} came twice", claimed.len(), twice.len());
+    println!(
+        "{} of {JOBS} were claimed at the kill, {} came twice",
+        claimed.len(),
+        twice.len()
+    );
 }
 
 #[tokio::test]
@@ -233,9 +321,22 @@ async fn on_a_fifo_queue_a_job_is_held_until_it_is_due() {
     let scene = scene("held", ".fifo", &fifo).await;
     let ungrouped = call(&["schedule", "add", &scene.queue, "--in", "2s", "--body", "x"]);
     assert_eq!(ungrouped.code, 2, "{ungrouped:?}");
-    assert!(ungrouped.stderr.contains("wanted a message group"), "{ungrouped:?}");
+    assert!(
+        ungrouped.stderr.contains("wanted a message group"),
+        "{ungrouped:?}"
+    );
     let add = |time: &str, body: &str| {
-        let words = ["schedule", "add", &scene.queue, "--in", time, "--body", body, "--group", "g"];
+        let words = [
+            "schedule",
+            "add",
+            &scene.queue,
+            "--in",
+            time,
+            "--body",
+            body,
+            "--group",
+            "g",
+        ];
         good(&words);
     };
     add("10m", "print:far");
@@ -252,7 +353,15 @@ async fn on_a_fifo_queue_a_job_is_held_until_it_is_due() {
 #[tokio::test]
 async fn a_periodic_job_fires_again_and_again() {
     let scene = scene("cron", "", &[]).await;
-    let words = ["schedule", "add", &scene.queue, "--cron", "* * * * * *", "--body", "print:tick"];
+    let words = [
+        "schedule",
+        "add",
+        &scene.queue,
+        "--cron",
+        "* * * * * *",
+        "--body",
+        "print:tick",
+    ];
     let id = good(&words).stdout;
     let mut running = start(&scene.queue, &[]);
     running.wait_for_lines(3, printed);

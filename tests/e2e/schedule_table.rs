@@ -12,7 +12,10 @@ use std::time::Duration;
 async fn table() -> Table {
     let dynamodb = DynamoDb::connect(&configuration(&MiniStack::shared().url()));
     let table = dynamodb.table(&Server::fresh_name("schedule"), None);
-    let missing = table.due(Timestamp(9), None).await.expect_err("there is none");
+    let missing = table
+        .due(Timestamp(9), None)
+        .await
+        .expect_err("there is none");
     assert_eq!(missing.kind, Trouble::Missing, "{missing}");
     table.make().await.expect("it can be made");
     table
@@ -105,7 +108,9 @@ async fn a_table_of_another_kind_is_told_apart() {
     };
     let config = configuration(&MiniStack::shared().url());
     let name = Server::fresh_name("other");
-    let key = KeySchemaElement::builder().attribute_name("id").key_type(KeyType::Hash);
+    let key = KeySchemaElement::builder()
+        .attribute_name("id")
+        .key_type(KeyType::Hash);
     let kind = AttributeDefinition::builder().attribute_name("id");
     let kind = kind.attribute_type(ScalarAttributeType::S);
     aws_sdk_dynamodb::Client::new(&config)

@@ -3,7 +3,7 @@
 
 use crate::sqs::configuration;
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
+use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, Select, WriteRequest};
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -59,15 +59,23 @@ impl Waiting {
         }
     }
 
+    /// How many there are.
+    pub async fn count(&self) -> usize {
+        let asked = self.client.scan().table_name(&self.table);
+        let asked = asked.consistent_read(true).select(Select::Count);
+        let answer = asked.send().await.expect("the table can be read");
+        usize::try_from(answer.count).expect("a number")
+    }
+
     /// Returns once at most so many are left; looks again and again, since a table tells nobody.
     pub async fn until_left(&self, most: usize) -> usize {
         let looking = async {
             loop {
-                let left = self.items().await.len();
+                let left = self.count().await;
                 if left <= most {
                     return left;
                 }
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
         };
         tokio::time::timeout(crate::PATIENCE, looking)
@@ -107,7 +115,11 @@ pub fn of_waiter(id: &str, queue: &str, argument: &str, seconds: f64) -> Item {
     let s = |text: &str| AttributeValue::S(text.to_owned());
     let m = |fields: Vec<(&str, AttributeValue)>| {
         let fields = fields.into_iter();
-        AttributeValue::M(fields.map(|(name, value)| (name.to_owned(), value)).collect())
+        AttributeValue::M(
+            fields
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+        )
     };
     let class = "ActiveJob::QueueAdapters::ShoryukenAdapter::JobWrapper";
     let fields = vec![
@@ -120,7 +132,10 @@ pub fn of_waiter(id: &str, queue: &str, argument: &str, seconds: f64) -> Item {
                 ("job_class", s("ReminderJob")),
                 ("job_id", s(id)),
                 ("queue_name", s(queue)),
-                ("arguments", AttributeValue::L(vec![s(argument), AttributeValue::N("7".into())])),
+                (
+                    "arguments",
+                    AttributeValue::L(vec![s(argument), AttributeValue::N("7".into())]),
+                ),
                 ("locale", s("en")),
             ]),
         ),
@@ -133,5 +148,7 @@ pub fn of_waiter(id: &str, queue: &str, argument: &str, seconds: f64) -> Item {
         ),
     ];
     let fields = fields.into_iter();
-    fields.map(|(name, value)| (name.to_owned(), value)).collect()
+    fields
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }

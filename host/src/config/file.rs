@@ -49,6 +49,7 @@ const BACKENDS: &[(&str, &[Key])] = &[
 ];
 const PLUGIN: &[Key] = &[
     ("allow-lambda", Shape::List),
+    ("allow-send", Shape::List),
     ("env", Shape::Map),
     ("file", Shape::Scalar),
     ("function", Shape::Scalar),

@@ -59,6 +59,7 @@ pub fn policy(settings: &Settings) -> String {
     let partition = partition(settings);
     let mut read = BTreeSet::new();
     let mut bury = BTreeSet::new();
+    let mut send = BTreeSet::new();
     let mut invoke = BTreeSet::new();
     let mut look = BTreeSet::new();
     for route in &settings.routes {
@@ -66,6 +67,8 @@ pub fn policy(settings: &Settings) -> String {
         read.extend(queues.filter_map(|name| queue_arn(name, partition)));
         let grave = route.dead_letter.as_ref();
         bury.extend(grave.and_then(|name| queue_arn(name, partition)));
+        let sends = route.plugin.allow_send.iter();
+        send.extend(sends.filter_map(|name| queue_arn(name, partition)));
         let allowed = route.plugin.allow_lambda.iter();
         invoke.extend(allowed.map(|pattern| function_arn(pattern, partition)));
         if let Code::Forward(forward) = &route.plugin.code {
@@ -79,6 +82,7 @@ pub fn policy(settings: &Settings) -> String {
     let mut statement = vec![
         statement("TakeMessages", READ, read),
         statement("BuryDeadLetters", BURY, bury),
+        statement("SendMessages", BURY, send),
         statement("InvokeFunctions", INVOKE, invoke),
         statement("LookAtFunctions", LOOK, look),
     ];

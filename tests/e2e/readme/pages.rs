@@ -2,7 +2,9 @@
 //! problem, their flags and variables exist, and what they show is what the program and its
 //! sources have. Nothing here speaks to AWS.
 
-use super::{blocks, call, commands_of, flags_exist, folder, help, is_understood, quoted, read, root};
+use super::{
+    blocks, call, commands_of, flags_exist, folder, help, is_understood, quoted, read, root,
+};
 use super::{settings_are_right, words};
 
 /// Each page by its path, with its text.
