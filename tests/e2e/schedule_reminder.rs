@@ -1,5 +1,5 @@
-//! The example of a reminder 36 hours ahead: its README is typed, its plugin sets reminders as far
-//! ahead as it says, and may send nowhere else.
+//! The example of a reminder 36 hours ahead: its plugin sets reminders as far ahead as it says, and
+//! may send nowhere else. What its README says to type is typed by `readme`.
 
 use crate::scene::{guest, printed, prints, run, until_depth};
 use dispatcher::queue::Depth;

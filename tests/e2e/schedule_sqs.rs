@@ -134,7 +134,9 @@ async fn what_is_due_within_fifteen_minutes_goes_to_the_queue_and_what_is_not_st
     let mut running = start(&scene.queue, &[]);
     running.wait_for_lines(2, printed);
     stop(&mut running);
-    assert_eq!(prints(&running), ["0", "1"]);
+    let mut handled = prints(&running);
+    handled.sort();
+    assert_eq!(handled, ["0", "1"]);
     assert_eq!(scene.server.counts(&scene.url).await.delayed, 1);
     let left: BTreeSet<String> = scene
         .waiting
@@ -276,11 +278,11 @@ async fn until_sent(both: &[Running; 2], count: usize) {
 
 #[tokio::test]
 async fn a_kill_loses_no_job_and_repeats_only_what_was_claimed() {
-    const JOBS: usize = 1_000;
+    const JOBS: usize = 400;
     let scene = scene("killed", "", &[]).await;
     scene.waiting.put(many(&scene, JOBS)).await;
     let mut killed = start_mover(&scene).await;
-    scene.waiting.until_left(JOBS - 150).await;
+    scene.waiting.until_left(JOBS - 50).await;
     killed.signal(Signal::KILL);
     killed.wait_exit();
     let claimed: BTreeSet<String> = scene

@@ -75,10 +75,10 @@ impl Waiting {
                 if left <= most {
                     return left;
                 }
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
             }
         };
-        tokio::time::timeout(crate::PATIENCE, looking)
+        tokio::time::timeout(crate::MOST_PATIENCE, looking)
             .await
             .expect("the table becomes as wanted")
     }
