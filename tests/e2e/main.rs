@@ -34,6 +34,7 @@ mod redis_scene;
 mod redis_tasks;
 mod scene;
 mod schedule;
+mod schedule_reminder;
 mod schedule_sqs;
 mod schedule_table;
 mod served;

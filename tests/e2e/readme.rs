@@ -152,6 +152,20 @@ fn every_command_that_ends_by_itself_works_in_the_order_of_the_text() {
     assert_eq!(ran.iter().collect::<Vec<_>>(), wanted);
 }
 
+#[test]
+fn the_example_of_a_reminder_works_in_the_order_of_its_text() {
+    let folder = folder();
+    let commands = commands_of(&read("plugins/examples/reminder/README.md"));
+    assert_eq!(commands.len(), 3, "{commands:?}");
+    for mut arguments in commands {
+        if arguments[0] == "run" {
+            arguments[0] = "check".into();
+        }
+        let ended = call(&folder, &arguments);
+        assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.stderr);
+    }
+}
+
 /// The configuration file that README.md shows, with the plugins where they are.
 fn example() -> String {
     let examples = blocks(&read("README.md"), "toml");

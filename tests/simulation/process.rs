@@ -232,6 +232,7 @@ fn settings(scenario: &Scenario) -> Route {
             at: String::new(),
             code: Code::Missing,
             allow_lambda: Vec::new(),
+            allow_send: Vec::new(),
             instance_concurrency: 1,
             timeout: None,
             max_memory: 1 << 20,

@@ -3,7 +3,7 @@
 
 use crate::sqs::configuration;
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
+use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, Select, WriteRequest};
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -59,18 +59,26 @@ impl Waiting {
         }
     }
 
+    /// How many there are.
+    pub async fn count(&self) -> usize {
+        let asked = self.client.scan().table_name(&self.table);
+        let asked = asked.consistent_read(true).select(Select::Count);
+        let answer = asked.send().await.expect("the table can be read");
+        usize::try_from(answer.count).expect("a number")
+    }
+
     /// Returns once at most so many are left; looks again and again, since a table tells nobody.
     pub async fn until_left(&self, most: usize) -> usize {
         let looking = async {
             loop {
-                let left = self.items().await.len();
+                let left = self.count().await;
                 if left <= most {
                     return left;
                 }
-                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
             }
         };
-        tokio::time::timeout(crate::PATIENCE, looking)
+        tokio::time::timeout(crate::MOST_PATIENCE, looking)
             .await
             .expect("the table becomes as wanted")
     }

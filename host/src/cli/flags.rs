@@ -136,6 +136,16 @@ pub struct GuestArgs {
         hide_env_values = true
     )]
     pub allow_lambda: Vec<String>,
+    /// A queue that the plugin may send to, with a delay of any length: a name, an SQS URL or ARN, or
+    /// local:NAME, as the plugin writes it; may be repeated, and DISPATCHER_ALLOW_SEND holds one a
+    /// line
+    #[arg(
+        long,
+        value_name = "QUEUE",
+        env = "DISPATCHER_ALLOW_SEND",
+        hide_env_values = true
+    )]
+    pub allow_send: Vec<String>,
 }
 
 /// The settings among what was given, each with the flag or the variable that it came from.

@@ -61,6 +61,7 @@ const DYNAMODB: &[Key] = &[
 ];
 const PLUGIN: &[Key] = &[
     ("allow-lambda", Shape::List),
+    ("allow-send", Shape::List),
     ("env", Shape::Map),
     ("file", Shape::Scalar),
     ("function", Shape::Scalar),

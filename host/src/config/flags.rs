@@ -31,6 +31,7 @@ enum Part {
 const FLAGS: &[(&str, Part, &str)] = &[
     ("admin", Part::Program, "admin"),
     ("allow-lambda", Part::Plugin, "allow-lambda"),
+    ("allow-send", Part::Plugin, "allow-send"),
     ("batch-size", Part::Route, "batch-size"),
     ("batch-window", Part::Route, "batch-window"),
     ("concurrency", Part::Route, "concurrency"),
@@ -114,9 +115,9 @@ impl Flags {
         let problems = &mut self.problems;
         match key {
             // One a line: an environment variable holds many.
-            "allow-lambda" => {
+            "allow-lambda" | "allow-send" => {
                 for line in given.text.lines() {
-                    section.push("allow-lambda", Given::new(&given.at, line));
+                    section.push(key, Given::new(&given.at, line));
                 }
             }
             "env" => {

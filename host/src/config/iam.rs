@@ -69,6 +69,7 @@ pub fn policy(settings: &Settings) -> String {
     let mut bury = BTreeSet::new();
     let mut take = BTreeSet::new();
     let mut copy = BTreeSet::new();
+    let mut send = BTreeSet::new();
     let mut invoke = BTreeSet::new();
     let mut look = BTreeSet::new();
     for route in &settings.routes {
@@ -81,6 +82,8 @@ pub fn policy(settings: &Settings) -> String {
         }
         let table = grave.and_then(|name| table_arns(name, partition).into_iter().next());
         copy.extend(table);
+        let sends = route.plugin.allow_send.iter();
+        send.extend(sends.filter_map(|name| queue_arn(name, partition)));
         let allowed = route.plugin.allow_lambda.iter();
         invoke.extend(allowed.map(|pattern| function_arn(pattern, partition)));
         if let Code::Forward(forward) = &route.plugin.code {
@@ -96,6 +99,7 @@ pub fn policy(settings: &Settings) -> String {
         statement("BuryDeadLetters", BURY, bury),
         statement("TakeTasks", TAKE, take),
         statement("BuryTasks", COPY, copy),
+        statement("SendMessages", BURY, send),
         statement("InvokeFunctions", INVOKE, invoke),
         statement("LookAtFunctions", LOOK, look),
     ];

@@ -242,6 +242,8 @@ pub struct Plugin {
     /// The Lambda functions that it may invoke: names, `name:alias` or ARNs, in which `*` stands
     /// for any characters. A forwarder may invoke its own function besides.
     pub allow_lambda: Vec<String>,
+    /// The queues that it may send to.
+    pub allow_send: Vec<QueueName>,
     /// The most attempts that one instance works on at once, at least 1. More than 1 suits only
     /// components whose handler is `async`.
     pub instance_concurrency: usize,

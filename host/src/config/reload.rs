@@ -177,6 +177,7 @@ fn plugin(was: &Plugin, now: &Plugin) -> impl Iterator<Item = &'static str> {
         at: _,
         code,
         allow_lambda,
+        allow_send,
         instance_concurrency,
         timeout,
         max_memory,
@@ -208,6 +209,7 @@ fn plugin(was: &Plugin, now: &Plugin) -> impl Iterator<Item = &'static str> {
         ("name", *name != now.name),
         ("file", other),
         ("allow-lambda", *allow_lambda != now.allow_lambda),
+        ("allow-send", *allow_send != now.allow_send),
         (
             "instance-concurrency",
             *instance_concurrency != now.instance_concurrency,

@@ -2,7 +2,7 @@
 
 use super::limits;
 use super::load::Problem;
-use super::world::v0_1::{BATCH_HANDLER, HANDLER, LAMBDA, LENT, VERSION};
+use super::world::v0_1::{BATCH_HANDLER, HANDLER, LAMBDA, LENT, QUEUES, VERSION};
 use wasmtime::component::Component;
 use wasmtime::{Config, Engine, OptLevel};
 
@@ -73,12 +73,12 @@ pub(super) fn of_bytes(bytes: &[u8]) -> Result<(), Problem> {
 pub(super) fn of_refusal(
     bytes: &[u8],
     max_memory: usize,
-    lambda: bool,
+    lent: Lent,
     error: &wasmtime::Error,
 ) -> Vec<Problem> {
     let mut problems = Vec::new();
     if let Ok(component) = compile(bytes) {
-        problems.extend(of_component(&component, lambda));
+        problems.extend(of_component(&component, lent));
         problems.extend(of_needs(&component, max_memory));
     }
     if problems.is_empty() {
@@ -121,13 +121,21 @@ pub(super) fn of_taking_turns(concurrency: usize) -> Problem {
     )
 }
 
-/// What its names tell: imports that this host does not lend, exports that it needs. `lambda` tells
-/// whether functions are lent.
-pub(super) fn of_component(component: &Component, lambda: bool) -> Vec<Problem> {
+/// What the configuration lends of what it must lend by name.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lent {
+    /// Functions.
+    pub(super) lambda: bool,
+    /// Queues.
+    pub(super) queues: bool,
+}
+
+/// What its names tell: imports that this host does not lend, exports that it needs.
+pub(super) fn of_component(component: &Component, lent: Lent) -> Vec<Problem> {
     let (kind, engine) = (component.component_type(), component.engine());
     let imports = kind
         .imports(engine)
-        .filter_map(|(name, _)| of_import(name, lambda));
+        .filter_map(|(name, _)| of_import(name, lent));
     let mut problems: Vec<_> = imports.collect();
     let has = |name: &str| component.get_export_index(None, name).is_some();
     match (has(HANDLER), has(BATCH_HANDLER)) {
@@ -173,21 +181,21 @@ fn of_exports(exports: &[&str]) -> Problem {
 }
 
 /// Why this import is not lent.
-fn of_import(name: &str, lambda: bool) -> Option<Problem> {
+fn of_import(name: &str, lent: Lent) -> Option<Problem> {
     let (interface, version) = split(name);
     let package = interface.split('/').next().unwrap_or(interface);
     let refused = |why: &str| Some(Problem::new(format!("imports {name}")).hint(why));
     match package {
         "dispatcher:plugin" => {
             let known = LENT.contains(&interface) || is_words(interface);
-            if LAMBDA.contains(&interface) && !lambda {
+            if LAMBDA.contains(&interface) && !lent.lambda {
                 refused("lend it the functions that it needs with --allow-lambda or allow-lambda")
+            } else if QUEUES.contains(&interface) && !lent.queues {
+                refused("lend it the queues that it needs with --allow-send or allow-send")
             } else if known && same_track(version, VERSION) {
                 None
             } else if known {
                 refused(&format!("this host lends it at version {VERSION}"))
-            } else if NOT_YET.contains(&interface) {
-                refused("this version does not lend it")
             } else {
                 refused("unknown to this version of the contract")
             }
@@ -206,9 +214,6 @@ fn of_import(name: &str, lambda: bool) -> Option<Problem> {
         _ => refused("unknown"),
     }
 }
-
-/// Interfaces of the contract that a later version of the host lends.
-const NOT_YET: [&str; 2] = ["dispatcher:plugin/queues", "dispatcher:plugin/queues-async"];
 
 /// Whether the interface holds types alone: nothing to lend.
 fn is_words(interface: &str) -> bool {

@@ -3,6 +3,7 @@
 
 use super::Attempt;
 use super::capability::lambda::Lent;
+use super::capability::queues;
 use super::limits::{HANDLES, Limits};
 use super::output::{Output, Stream};
 use super::shared::underway::{Job, Underway};
@@ -23,6 +24,8 @@ pub(super) struct Settings {
     pub(super) max_memory: usize,
     /// The functions that it may invoke.
     pub(super) lambda: Option<Lent>,
+    /// The queues that it may send to.
+    pub(super) queues: Option<queues::Lent>,
 }
 
 /// What an instance works on.

@@ -93,8 +93,12 @@ fn describe(component: &Component, inspection: &mut Inspection) {
     } else {
         Kind::Component
     };
-    // Functions may be lent by whoever runs it.
-    inspection.problems = diagnosis::of_component(component, true);
+    // Functions and queues may be lent by whoever runs it.
+    let lent = diagnosis::Lent {
+        lambda: true,
+        queues: true,
+    };
+    inspection.problems = diagnosis::of_component(component, lent);
 }
 
 /// The bytes of a file, or why there are none.

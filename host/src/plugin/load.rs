@@ -2,6 +2,7 @@
 
 use super::Reuse;
 use super::capability::lambda::{Functions, Lent};
+use super::capability::queues::{self, Queues};
 use super::guest::{Guest, Settings};
 use super::instance::Idle;
 use super::runtime::{Inner, Runtime};
@@ -33,6 +34,17 @@ pub struct PluginOptions {
     pub shared_instances: usize,
     /// The functions that it may invoke. Without it a plugin that wants any is refused.
     pub lambda: Option<Functions>,
+    /// The queues that it may send to. Without it a plugin that wants any is refused.
+    pub queues: Option<Queues>,
+}
+
+impl PluginOptions {
+    fn lent(&self) -> diagnosis::Lent {
+        diagnosis::Lent {
+            lambda: self.lambda.is_some(),
+            queues: self.queues.is_some(),
+        }
+    }
 }
 
 /// A plugin, ready to run. Cloned by reference.
@@ -133,7 +145,7 @@ impl Runtime {
     fn try_load(&self, bytes: &[u8], options: PluginOptions) -> Result<Plugin, Vec<Problem>> {
         diagnosis::of_bytes(bytes).map_err(|problem| vec![problem])?;
         let component = Component::from_binary(&self.inner.engine, bytes).map_err(|error| {
-            diagnosis::of_refusal(bytes, options.max_memory, options.lambda.is_some(), &error)
+            diagnosis::of_refusal(bytes, options.max_memory, options.lent(), &error)
         })?;
         let pre = self.resolve(&component, &options)?;
         let is_shared = options.instance_concurrency > 1;
@@ -147,6 +159,7 @@ impl Runtime {
             env: options.env,
             max_memory: options.max_memory,
             lambda: options.lambda.map(Lent::new),
+            queues: options.queues.map(queues::Lent::new),
         });
         let sharing = is_shared.then_some(Sharing {
             concurrency: options.instance_concurrency,
@@ -182,7 +195,7 @@ impl Runtime {
         options: &PluginOptions,
     ) -> Result<InstancePre<Guest>, Vec<Problem>> {
         let max_memory = options.max_memory;
-        let mut problems = diagnosis::of_component(component, options.lambda.is_some());
+        let mut problems = diagnosis::of_component(component, options.lent());
         problems.extend(diagnosis::of_needs(component, max_memory));
         if max_memory > self.inner.max_memory {
             let most = self.inner.max_memory;

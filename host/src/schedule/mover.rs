@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// So many jobs are claimed together.
-const CHUNK: usize = 200;
+const CHUNK: usize = 100;
 /// So many calls that send are under way at once, to queues that keep no order.
 const CALLS: usize = 10;
 /// How long a store that is not there is left alone. Well below the 15 minutes that a job is read
@@ -64,6 +64,8 @@ pub struct Mover {
     /// What was sent and could not be ended.
     unended: Vec<Ending>,
     said: Said,
+    /// Whether the store has answered once.
+    known: bool,
 }
 
 /// A message on its way: of which planned job, and what.
@@ -78,6 +80,7 @@ impl Mover {
             interval,
             unended: Vec::new(),
             said: Said::default(),
+            known: false,
         }
     }
 
@@ -94,6 +97,7 @@ impl Mover {
             }
             wait = match self.round(&stop).await {
                 Ok(round) => {
+                    self.known = true;
                     self.report(&round);
                     decide::wait(clock::today(), self.interval, round.held)
                 }
@@ -126,7 +130,8 @@ impl Mover {
                 tracing::debug!("{error}");
                 self.interval.max(MISSING)
             }
-            Trouble::Denied => {
+            // Perhaps there is none, and nobody who may tell; or the service itself is not there.
+            _ if !self.known => {
                 if self.said.again(clock::now()) {
                     tracing::info!("no scheduled messages are read: {error}");
                 }
@@ -153,10 +158,8 @@ impl Mover {
                 page = self.store.due(until, after.as_deref()) => page?,
                 () = stop.cancelled() => return Ok(round),
             };
-            let mut jobs = page.jobs.into_iter();
-            loop {
-                let chunk: Vec<Job> = jobs.by_ref().take(CHUNK).collect();
-                if chunk.is_empty() || stop.is_cancelled() {
+            for chunk in chunks(&page.jobs, fastrand::usize(..)) {
+                if stop.is_cancelled() {
                     break;
                 }
                 self.learn(&chunk, &mut reaches).await;
@@ -368,3 +371,15 @@ impl Mover {
 
 /// The longest that a run waits before its first look.
 const FIRST: Duration = Duration::from_secs(5);
+
+/// The jobs of a page in parts, beginning somewhere, so that dispatchers that look at once do not
+/// claim the same ones; in order where groups are.
+fn chunks(jobs: &[Job], start: usize) -> Vec<Vec<Job>> {
+    let mut chunks: Vec<Vec<Job>> = jobs.chunks(CHUNK).map(<[Job]>::to_vec).collect();
+    let ordered = jobs.iter().any(|job| job.message.group.is_some());
+    if !ordered && !chunks.is_empty() {
+        let at = start % chunks.len();
+        chunks.rotate_left(at);
+    }
+    chunks
+}

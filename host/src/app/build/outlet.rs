@@ -1,12 +1,14 @@
 //! The queues that scheduled messages and the messages of plugins go to: what each takes, and how it
 //! answers. Decides nothing about when.
 
-use super::schedule::Schedules;
+use super::schedule::{LaterError, Schedules, When, in_time};
 use crate::message::Outgoing;
+use crate::plugin::capability::queues::{Deliver, NotDelivered};
 use crate::queue::name::{Backend, QueueName};
 use crate::queue::{ItemError, Queue};
 use crate::schedule::decide::{AHEAD, Reach};
 use crate::schedule::mover::{NotSent, Outlet};
+use crate::tasks;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,5 +59,25 @@ impl Outlet for Queues {
                 Err(error) => Err(NotSent::Refused(error.to_string())),
             })
             .collect()
+    }
+}
+
+#[async_trait::async_trait]
+impl Deliver for Queues {
+    /// On the control runtime, whoever polls the guest.
+    async fn deliver(&self, queue: &str, message: Outgoing) -> Result<String, NotDelivered> {
+        let refused = NotDelivered::Refused;
+        let name: QueueName = queue.parse().map_err(refused)?;
+        let due = in_time(message.delay).map_err(refused)?;
+        let schedules = self.0.clone();
+        let add = async move { schedules.add(&name, message, When::At(due)).await };
+        match tasks::spawn(add).finished().await {
+            Ok(added) => Ok(added.id),
+            Err(LaterError {
+                passing: true,
+                message,
+            }) => Err(NotDelivered::Unavailable(message)),
+            Err(LaterError { message, .. }) => Err(NotDelivered::Refused(message)),
+        }
     }
 }

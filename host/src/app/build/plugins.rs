@@ -1,12 +1,15 @@
 //! Loads what the settings name as handlers: components from files, and the one that comes with the
 //! program and forwards to Lambda. Opens no queue.
 
+use super::outlet::Queues;
+use super::schedule::Schedules;
 use crate::app::TIMEOUT;
 use crate::aws::lambda::{Function, Invoke, Lambda, LookError};
 use crate::config::problem::Problem;
 use crate::config::{Code, Forward, Plugin as PluginSettings, Route, Settings};
 use crate::plugin::Handler;
 use crate::plugin::capability::lambda::Functions;
+use crate::plugin::capability::queues;
 use crate::plugin::load::{LoadError, PluginOptions};
 use crate::plugin::runtime::{Runtime, RuntimeOptions, Spawn};
 use crate::telemetry::counters::Counters;
@@ -118,6 +121,7 @@ impl<'a> Loader<'a> {
         let plugin = &route.plugin;
         let mut options = options(plugin);
         options.shared_instances = taking(route);
+        options.queues = sends(self.settings, plugin, self.counters.clone());
         let mut allowed = plugin.allow_lambda.clone();
         if let Code::Forward(forward) = &plugin.code {
             allowed.push(forward.function.clone());
@@ -206,17 +210,19 @@ fn options(plugin: &PluginSettings) -> PluginOptions {
 
 /// The same for one attempt of `timeout` by hand, with the functions that are lent; calls nothing.
 pub async fn options_by_hand(
+    settings: &Settings,
     plugin: &PluginSettings,
-    endpoint_url: Option<&str>,
     timeout: Duration,
 ) -> PluginOptions {
     let mut options = PluginOptions {
         // It shares its instance with nobody.
         instance_concurrency: 1,
+        queues: sends(settings, plugin, Arc::default()),
         ..options(plugin)
     };
     let allowed = plugin.allow_lambda.clone();
     if !allowed.is_empty() {
+        let endpoint_url = settings.endpoint_url.as_deref();
         let lambda = Lambda::connect(&aws::configuration(endpoint_url).await);
         options.lambda = Some(lend(Arc::new(lambda), allowed, timeout, Arc::default()));
     }
@@ -236,6 +242,27 @@ fn lend(
         longest: None,
         refused: Arc::new(move || counters.refused.one()),
     }
+}
+
+/// The queues that a plugin may send to, if any. Opens none of them.
+fn sends(
+    settings: &Settings,
+    plugin: &PluginSettings,
+    counters: Arc<Counters>,
+) -> Option<queues::Queues> {
+    let allowed: Vec<String> = plugin.allow_send.iter().map(ToString::to_string).collect();
+    let schedules = || {
+        Schedules::of(
+            settings.data.clone(),
+            settings.endpoint_url.clone(),
+            &settings.schedule,
+        )
+    };
+    (!allowed.is_empty()).then(|| queues::Queues {
+        deliver: Arc::new(Queues(Arc::new(schedules()))),
+        allowed,
+        refused: Arc::new(move || counters.refused.one()),
+    })
 }
 
 /// How long an attempt that may take `timeout` waits for one invocation.

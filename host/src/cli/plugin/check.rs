@@ -55,8 +55,7 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         };
         let loaded = block_on(async {
             let runtime = Runtime::start(options, Handle::current(), Arc::new(drop))?;
-            let endpoint = settings.endpoint_url.as_deref();
-            let alone = plugins::options_by_hand(&plugin, endpoint, app::TIMEOUT).await;
+            let alone = plugins::options_by_hand(&settings, &plugin, app::TIMEOUT).await;
             Ok(runtime.load(file, alone))
         })?;
         let loaded = loaded.map_err(|error: crate::plugin::runtime::StartError| {

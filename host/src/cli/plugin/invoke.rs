@@ -110,8 +110,7 @@ async fn attempt(
     )
     .or_else(|_| Runtime::start(options(None), Handle::current(), Arc::new(drop)))
     .map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
-    let endpoint = settings.endpoint_url.as_deref();
-    let alone = plugins::options_by_hand(plugin, endpoint, timeout).await;
+    let alone = plugins::options_by_hand(settings, plugin, timeout).await;
     let loaded = runtime.load(file, alone).map_err(|error| {
         let at = error.file.display().to_string();
         let problems = error.problems.iter();

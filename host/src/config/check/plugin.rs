@@ -9,6 +9,7 @@ use crate::config::section::{Given, Layers, Section};
 use crate::config::value::{self, Bare};
 use crate::config::{Code, Forward, Plugin, Reuse};
 use crate::queue::VISIBILITY_CEILING;
+use crate::queue::name::QueueName;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -92,6 +93,7 @@ impl Check {
             at,
             code,
             allow_lambda: self.allowed(layers),
+            allow_send: self.sends(layers),
             instance_concurrency: shared.unwrap_or(match forwards {
                 true => FORWARD_SHARED,
                 false => 1,
@@ -182,6 +184,18 @@ impl Check {
         patterns
             .iter()
             .filter_map(|given| self.read(Some(given), function::pattern))
+            .collect()
+    }
+
+    fn sends(&mut self, layers: Layers<'_>) -> Vec<QueueName> {
+        let names = layers.list("allow-send").unwrap_or_default();
+        let read = |given: &Given| {
+            let name = given.text.trim().parse();
+            name.map_err(|found| Problem::new(&given.at, found, ""))
+        };
+        names
+            .iter()
+            .filter_map(|given| self.read(Some(given), read))
             .collect()
     }
 

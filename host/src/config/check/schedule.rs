@@ -43,3 +43,44 @@ fn table(given: &Given) -> Result<String, Problem> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::config::flags::Flags;
+    use crate::config::section::Given;
+    use crate::config::settings;
+    use std::time::Duration;
+
+    fn problems(flag: &str, text: &str) -> Vec<String> {
+        let mut flags = Flags::default();
+        flags.take("plugin", Given::new("--plugin", "p.wasm"));
+        assert!(flags.take(flag, Given::new(format!("--{flag}"), text)));
+        let (settings, problems) = settings(&flags);
+        if problems.is_empty() && flag == "schedule-interval" {
+            assert_eq!(settings.schedule.interval, Duration::from_secs(90));
+        }
+        problems.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn looks_are_a_second_to_ten_minutes_apart_and_tables_have_names() {
+        for (flag, text, wanted) in [
+            ("schedule-interval", "90", None),
+            ("schedule-interval", "0", Some("wanted 1s to 10m")),
+            ("schedule-interval", "15m", Some("wanted 1s to 10m")),
+            ("schedule-table", "jobs", None),
+            ("schedule-table", "a b", Some("wanted 3 to 255 letters")),
+            ("allow-send", "local:later", None),
+            ("allow-send", "a b", Some("is not a queue name")),
+        ] {
+            let found = problems(flag, text);
+            match wanted {
+                None => assert_eq!(found, [""; 0], "{text}"),
+                Some(wanted) => {
+                    assert_eq!(found.len(), 1, "{found:?}");
+                    assert!(found[0].contains(wanted), "{found:?}");
+                }
+            }
+        }
+    }
+}

@@ -35,6 +35,8 @@ pub fn file(settings: &Settings) -> String {
         out.time("metrics-interval", metrics.interval);
     }
     out.option("admin", settings.admin.as_ref());
+    out.time("schedule-interval", settings.schedule.interval);
+    out.option("schedule-table", settings.schedule.table.as_ref());
     out.line("[backend.redis]");
     out.text("url", &settings.redis.url);
     out.text("prefix", &settings.redis.prefix);
@@ -92,6 +94,8 @@ fn plugin(out: &mut Lines, at: usize, plugin: &Plugin) {
         }
     }
     out.list("allow-lambda", plugin.allow_lambda.iter().cloned());
+    let sends = plugin.allow_send.iter().map(ToString::to_string);
+    out.list("allow-send", sends);
     out.text(
         "instance-concurrency",
         &plugin.instance_concurrency.to_string(),

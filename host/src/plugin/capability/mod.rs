@@ -2,3 +2,4 @@
 //! the worlds translate.
 
 pub mod lambda;
+pub mod queues;

@@ -231,6 +231,7 @@ fn invocations_under_way_take_no_more_than_a_few_times_the_memory() {
         env: Vec::new(),
         max_memory: 1 << 20,
         lambda: None,
+        queues: None,
     };
     let attempt = attempt(&["x"], LONG);
     let guest = super::super::guest::Guest::new(Arc::new(settings), attempt);

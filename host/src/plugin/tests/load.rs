@@ -101,7 +101,7 @@ fn every_problem_at_once() {
         &[
             "wasi:http/types@0.2.0 (HTTP is not lent in this version)",
             "wasi:cli/stdout@0.3.0 (this host lends WASI 0.2",
-            "dispatcher:plugin/queues@0.1.0 (this version does not lend it)",
+            "dispatcher:plugin/queues@0.1.0 (lend it the queues",
             "dispatcher:plugin/context@0.7.0 (this host lends it at version 0.1.0)",
             "dispatcher:plugin/telepathy@0.1.0 (unknown to this version of the contract)",
             "acme:anvil/drop@1.0.0 (unknown)",

@@ -2,6 +2,7 @@
 
 mod lambda;
 pub(in crate::plugin) mod many;
+mod queues;
 
 use crate::message::{AttributeValue, Message, Mishap, Verdict};
 use crate::plugin::Attempt;
@@ -22,15 +23,20 @@ pub(in crate::plugin) const HANDLER: &str = "dispatcher:plugin/handler@0.1.0";
 /// What a plugin of batches exports.
 pub(in crate::plugin) const BATCH_HANDLER: &str = "dispatcher:plugin/batch-handler@0.1.0";
 /// The interfaces of the contract that this host lends.
-pub(in crate::plugin) const LENT: [&str; 4] = [
+pub(in crate::plugin) const LENT: [&str; 6] = [
     "dispatcher:plugin/types",
     "dispatcher:plugin/context",
     LAMBDA[0],
     LAMBDA[1],
+    QUEUES[0],
+    QUEUES[1],
 ];
 /// Those of them that lend functions.
 pub(in crate::plugin) const LAMBDA: [&str; 2] =
     ["dispatcher:plugin/lambda", "dispatcher:plugin/lambda-async"];
+/// Those of them that lend queues.
+pub(in crate::plugin) const QUEUES: [&str; 2] =
+    ["dispatcher:plugin/queues", "dispatcher:plugin/queues-async"];
 
 /// The most messages of one attempt at a batch, as an SQS event source of AWS Lambda has it.
 const BATCH: usize = 10_000;
@@ -162,6 +168,7 @@ where
 /// Adds what this version lends to a linker.
 pub(in crate::plugin) fn lend(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     lambda::lend(linker)?;
+    queues::lend(linker)?;
     context::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)
 }
 
