@@ -43,11 +43,14 @@ const DISPATCHER: &[Key] = &[
 ];
 const BACKENDS: &[(&str, &[Key])] = &[
     ("local", &[("data", Shape::Scalar)]),
-    (
-        "redis",
-        &[("prefix", Shape::Scalar), ("url", Shape::Scalar)],
-    ),
+    ("redis", REDIS),
     ("sqs", &[("endpoint-url", Shape::Scalar)]),
+];
+const REDIS: &[Key] = &[
+    ("format", Shape::Map),
+    ("prefix", Shape::Scalar),
+    ("url", Shape::Scalar),
+    ("worqr-prefix", Shape::Scalar),
 ];
 const PLUGIN: &[Key] = &[
     ("allow-lambda", Shape::List),
@@ -182,6 +185,10 @@ impl Reader<'_> {
                     for (key, _) in *keys {
                         if let Some(given) = own.one(key) {
                             file.program.push(format!("{name}-{key}"), given.clone());
+                        }
+                        for (entry, given) in own.entries(key) {
+                            let key = format!("{name}-{key}.{entry}");
+                            file.program.push(key, given.clone());
                         }
                     }
                 }

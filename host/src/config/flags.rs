@@ -58,8 +58,10 @@ const FLAGS: &[(&str, Part, &str)] = &[
     ("prefetch", Part::Route, "prefetch"),
     ("queues", Part::Route, "queues"),
     ("rate", Part::Route, "rate"),
+    ("redis-format", Part::Program, "redis-format"),
     ("redis-prefix", Part::Program, "redis-prefix"),
     ("redis-url", Part::Program, "redis-url"),
+    ("redis-worqr-prefix", Part::Program, "redis-worqr-prefix"),
     ("reuse", Part::Plugin, "reuse.count"),
     ("shed", Part::Route, "shed"),
     ("shutdown-grace", Part::Program, "shutdown-grace"),
@@ -136,6 +138,13 @@ impl Flags {
                         }
                         None => once(section, "concurrency", part, problems),
                     }
+                }
+            }
+            "redis-format" => {
+                for part in parts(&given) {
+                    let (queue, format) = part.text.rsplit_once('=').unwrap_or((&part.text, ""));
+                    let key = format!("redis-format.{}", queue.trim());
+                    once(section, &key, Given::new(&part.at, format.trim()), problems);
                 }
             }
             "rate" => {

@@ -2,7 +2,7 @@
 
 use crate::aws;
 use crate::config::problem::Problem;
-use crate::config::redis::RedisPlace;
+use crate::config::redis_place::RedisPlace;
 use crate::queue::local::Store;
 use crate::queue::name::{Backend, QueueName};
 use crate::queue::redis::{Cancelled, Known, Redis};
@@ -47,16 +47,32 @@ impl Backends {
     }
 
     async fn redis_server(&self) -> Result<&Redis, QueueError> {
-        let RedisPlace { url, prefix } = &self.redis_place;
+        let RedisPlace { url, prefix, .. } = &self.redis_place;
         self.redis
             .get_or_try_init(|| async { Redis::new(url, prefix) })
             .await
     }
 
+    /// The package's prefix, if the queue is one of npm `worqr`, as its dead letters are.
+    fn worqr(&self, name: &QueueName) -> Option<&str> {
+        let place = &self.redis_place;
+        let bare = name.name.strip_suffix(".dead").unwrap_or(&name.name);
+        let of_worqr = [bare, &name.name]
+            .iter()
+            .any(|name| place.worqr.contains(*name));
+        of_worqr.then_some(place.worqr_prefix.as_str())
+    }
+
     /// Removes a task from a queue: the message of that id, or all of that body.
     pub async fn cancel(&self, name: &QueueName, task: &str) -> Result<Cancelled, QueueError> {
         match name.backend {
-            Backend::Redis => self.redis_server().await?.cancel(&name.name, task).await,
+            Backend::Redis => {
+                let server = self.redis_server().await?;
+                match self.worqr(name) {
+                    None => server.cancel(&name.name, task).await,
+                    Some(prefix) => server.cancel_worqr(prefix, &name.name, task).await,
+                }
+            }
             Backend::Sqs | Backend::Local => Err(QueueError {
                 kind: Trouble::Refused,
                 message: "tasks can be cancelled on Redis alone".into(),
@@ -93,7 +109,10 @@ impl Backends {
             Backend::Local => Arc::new(self.local().await?.queue(&name.name, dead_letter)?),
             Backend::Redis => {
                 let server = self.redis_server().await?;
-                Arc::new(server.queue(&name.name, dead_letter).await?)
+                match self.worqr(name) {
+                    None => Arc::new(server.queue(&name.name, dead_letter).await?),
+                    Some(prefix) => Arc::new(server.worqr(prefix, &name.name, dead_letter).await?),
+                }
             }
         })
     }
@@ -104,6 +123,7 @@ impl Backends {
         let known = match name.backend {
             Backend::Sqs => None,
             Backend::Local => Some(self.local().await?.names()?),
+            Backend::Redis if self.worqr(name).is_some() => None,
             Backend::Redis => Some(self.redis_server().await?.names().await?),
         };
         if let Some(known) = known {
@@ -126,7 +146,11 @@ impl Backends {
         let names = match backend {
             Backend::Sqs => self.sqs().await.names().await?,
             Backend::Local => self.local().await?.names()?,
-            Backend::Redis => self.redis_server().await?.names().await?,
+            Backend::Redis => {
+                let mut names = self.redis_server().await?.names().await?;
+                names.extend(self.redis_place.worqr.iter().cloned());
+                names
+            }
         };
         Ok(names
             .into_iter()
