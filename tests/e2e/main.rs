@@ -29,6 +29,7 @@ mod readme;
 mod redis;
 mod redis_scene;
 mod redis_tasks;
+mod redis_worqr;
 mod scene;
 mod sqs;
 mod stop;

@@ -17,6 +17,7 @@ pub mod redis;
 pub mod relay;
 pub mod servers;
 pub mod sqs;
+pub mod worqr;
 
 use std::time::Duration;
 

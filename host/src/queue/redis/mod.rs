@@ -104,24 +104,17 @@ impl Redis {
         Ok(WorqrQueue::new(identity, (prefix, name), dead_letter, link))
     }
 
-    /// Removes every instance of a task from a queue of npm `worqr`, and tells its workers. How many
-    /// run is not known.
+    /// Removes every instance of a task from a queue of npm `worqr`, and tells its workers; those of
+    /// the package stop it if they are made to.
     pub async fn cancel_worqr(
         &self,
         prefix: &str,
         name: &str,
         task: &str,
     ) -> Result<Cancelled, QueueError> {
-        let mut pipe = redis::pipe();
-        pipe.atomic();
-        pipe.lrem(format!("{prefix}:queues:{name}"), 0, task);
-        pipe.publish(format!("{prefix}_{name}_cancel"), task)
-            .ignore();
-        let (waiting,): (u64,) = self.link.pipe(&pipe).await?;
-        Ok(Cancelled {
-            waiting,
-            running: 0,
-        })
+        let mut call = script::WORQR_CANCEL.key(prefix);
+        let (waiting, running) = self.link.run(call.arg(name).arg(task)).await?;
+        Ok(Cancelled { waiting, running })
     }
 
     /// Whether the server is there and lets us in.

@@ -47,6 +47,8 @@ macro_rules! of_worqr {
 
 /// Takes tasks of the package.
 pub static WORQR_TAKE: LazyLock<Script> = of_worqr!("take");
+/// Removes one wherever it is.
+pub static WORQR_CANCEL: LazyLock<Script> = of_worqr!("cancel");
 /// Ends them.
 pub static WORQR_FINISH: LazyLock<Script> = of_worqr!("finish");
 /// Keeps a worker of the package alive and finds the dead.
