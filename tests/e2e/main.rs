@@ -32,6 +32,7 @@ mod readme;
 mod redis;
 mod redis_scene;
 mod redis_tasks;
+mod redis_worqr;
 mod scene;
 mod schedule;
 mod schedule_reminder;

@@ -20,6 +20,7 @@ pub mod served;
 pub mod servers;
 pub mod sqs;
 pub mod waiting;
+pub mod worqr;
 
 use std::time::Duration;
 

@@ -180,10 +180,15 @@ impl Drop for RedisServer {
 /// What Redis answers (RESP2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
+    /// Nothing.
     Nil,
+    /// A whole number.
     Number(i64),
+    /// A text or a status.
     Text(String),
+    /// What went wrong.
     Error(String),
+    /// Several.
     List(Vec<Answer>),
 }
 

@@ -49,6 +49,22 @@ pub struct PlaceArgs {
         hide_env_values = true
     )]
     pub redis_prefix: Option<String>,
+    /// Queues there that are npm worqr's, by their bare names: payments=worqr,default=worqr
+    #[arg(
+        long,
+        value_name = "QUEUE=FORMAT",
+        env = "DISPATCHER_REDIS_FORMAT",
+        hide_env_values = true
+    )]
+    pub redis_format: Option<String>,
+    /// What that package's keys begin with [default: worqr]
+    #[arg(
+        long,
+        value_name = "WORD",
+        env = "DISPATCHER_REDIS_WORQR_PREFIX",
+        hide_env_values = true
+    )]
+    pub redis_worqr_prefix: Option<String>,
     /// Speak to this address in place of AWS
     #[arg(
         long,

@@ -12,13 +12,13 @@ use super::file::File;
 use super::flags::Flags;
 use super::problem::Problem;
 use super::queues;
-use super::redis::{self, RedisPlace};
+use super::redis_place::{self, RedisPlace};
 use super::section::{Given, Layers, Section};
 use super::value::{self, Bare};
 use super::{LogFormat, Places, Plugin, Retry, Route, Settings};
 use crate::queue::VISIBILITY_CEILING;
 use crate::queue::name::{Backend, QueueName};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -96,11 +96,21 @@ impl Check {
 
     fn redis(&mut self, program: Layers<'_>) -> RedisPlace {
         let default = RedisPlace::default();
-        let url = self.read(program.one("redis-url"), redis::url);
-        let prefix = self.read(program.one("redis-prefix"), redis::prefix);
+        let url = self.read(program.one("redis-url"), redis_place::url);
+        let prefix = self.read(program.one("redis-prefix"), redis_place::prefix);
+        let worqr_prefix = program.one("redis-worqr-prefix");
+        let worqr_prefix = self.read(worqr_prefix, redis_place::worqr_prefix);
+        let mut worqr = BTreeSet::new();
+        for (queue, given) in program.entries("redis-format") {
+            if self.read(Some(given), redis_place::is_worqr) == Some(true) {
+                worqr.insert(queue.to_owned());
+            }
+        }
         RedisPlace {
             url: url.unwrap_or(default.url),
             prefix: prefix.unwrap_or(default.prefix),
+            worqr,
+            worqr_prefix: worqr_prefix.unwrap_or(default.worqr_prefix),
         }
     }
 

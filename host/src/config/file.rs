@@ -46,10 +46,7 @@ const DISPATCHER: &[Key] = &[
 const BACKENDS: &[(&str, &[Key])] = &[
     ("dynamodb", DYNAMODB),
     ("local", &[("data", Shape::Scalar)]),
-    (
-        "redis",
-        &[("prefix", Shape::Scalar), ("url", Shape::Scalar)],
-    ),
+    ("redis", REDIS),
     ("sqs", &[("endpoint-url", Shape::Scalar)]),
 ];
 const DYNAMODB: &[Key] = &[
@@ -58,6 +55,12 @@ const DYNAMODB: &[Key] = &[
     ("idle-poll", Shape::Scalar),
     ("shards", Shape::Scalar),
     ("time-to-live", Shape::Scalar),
+];
+const REDIS: &[Key] = &[
+    ("format", Shape::Map),
+    ("prefix", Shape::Scalar),
+    ("url", Shape::Scalar),
+    ("worqr-prefix", Shape::Scalar),
 ];
 const PLUGIN: &[Key] = &[
     ("allow-lambda", Shape::List),
@@ -192,6 +195,10 @@ impl Reader<'_> {
                     for (key, _) in *keys {
                         if let Some(given) = own.one(key) {
                             file.program.push(format!("{name}-{key}"), given.clone());
+                        }
+                        for (entry, given) in own.entries(key) {
+                            let key = format!("{name}-{key}.{entry}");
+                            file.program.push(key, given.clone());
                         }
                     }
                 }

@@ -59,8 +59,10 @@ const FLAGS: &[(&str, Part, &str)] = &[
     ("prefetch", Part::Route, "prefetch"),
     ("queues", Part::Route, "queues"),
     ("rate", Part::Route, "rate"),
+    ("redis-format", Part::Program, "redis-format"),
     ("redis-prefix", Part::Program, "redis-prefix"),
     ("redis-url", Part::Program, "redis-url"),
+    ("redis-worqr-prefix", Part::Program, "redis-worqr-prefix"),
     ("reuse", Part::Plugin, "reuse.count"),
     ("schedule-interval", Part::Program, "schedule-interval"),
     ("schedule-table", Part::Program, "schedule-table"),
@@ -139,6 +141,13 @@ impl Flags {
                         }
                         None => once(section, "concurrency", part, problems),
                     }
+                }
+            }
+            "redis-format" => {
+                for part in parts(&given) {
+                    let (queue, format) = part.text.rsplit_once('=').unwrap_or((&part.text, ""));
+                    let key = format!("redis-format.{}", queue.trim());
+                    once(section, &key, Given::new(&part.at, format.trim()), problems);
                 }
             }
             "rate" => {

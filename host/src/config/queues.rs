@@ -129,7 +129,6 @@ mod tests {
             ("a,a", "`a` is there twice"),
             ("a:1,sqs:a:2", "`a` is there twice"),
             ("a,,b", "`` is not a queue name"),
-            ("kafka:x", "names the backend `kafka`"),
         ] {
             let found = problems(list);
             assert_eq!(found.len(), 1, "{list}: {found:?}");

@@ -85,7 +85,7 @@ fn attempts_end_only_where_there_is_a_dead_letter_queue() {
 #[test]
 fn every_bad_flag_is_told_at_once() {
     let (_, problems) = from_flags(&[
-        ("queues", "payments:0,b,b,redis:x"),
+        ("queues", "payments:0,b,b"),
         ("batch-size", "10001"),
         ("batch-window", "301"),
         ("poll-for", "21"),
@@ -122,7 +122,6 @@ fn every_bad_flag_is_told_at_once() {
         "--workers: `0` is out of range; wanted 1 to 1024",
         "--queues: `0` is not a weight for the queue `payments`; wanted a whole number from 1 to 1,000,000",
         "--queues: `b` is there twice",
-        "--queues: `redis:x` names the backend `redis`",
         "--queues: `payments:0` has a weight and `b` has none",
         "--dead-letter: `local:dead` is on another backend than `payments`",
         "--plugin: it is missing; wanted a component to run",

@@ -45,6 +45,19 @@ fn an_extension_is_due_at_half_the_visibility() {
 }
 
 #[test]
+fn what_a_backend_takes_away_is_lost_before_its_time_and_nothing_else_is() {
+    let mut book = Book::default();
+    let (id, lost) = book.open(terms(0, "taken", at(0.0), 30));
+    let (kept, kept_lost) = book.open(terms(0, "kept", at(0.0), 30));
+    let (_, elsewhere) = book.open(terms(1, "taken", at(0.0), 30));
+    let receipts = ["taken", "of a stranger"].map(|name| Receipt(name.into()));
+    book.lose(0, &receipts);
+    assert!(lost.is_cancelled() && !kept_lost.is_cancelled() && !elsewhere.is_cancelled());
+    assert_eq!(book.settle(id, at(1.0)), None, "its verdict is fenced");
+    assert_eq!(book.settle(kept, at(1.0)), Some(at(30.0)));
+}
+
+#[test]
 fn lesson_05_each_lease_has_its_own_deadline_counted_from_the_call() {
     let mut book = Book::default();
     let (early, early_lost) = book.open(terms(0, "early", at(0.0), 30));

@@ -2,7 +2,7 @@
 
 use crate::aws;
 use crate::config::problem::Problem;
-use crate::config::redis::RedisPlace;
+use crate::config::redis_place::RedisPlace;
 use crate::config::{DynamoDb, Stores};
 use crate::queue::dynamodb::{Dynamo, Options};
 use crate::queue::local::{Delayed, Store};
@@ -38,16 +38,32 @@ impl Backends {
     }
 
     async fn redis_server(&self) -> Result<&Redis, QueueError> {
-        let RedisPlace { url, prefix } = &self.stores.redis;
+        let RedisPlace { url, prefix, .. } = &self.stores.redis;
         self.redis
             .get_or_try_init(|| async { Redis::new(url, prefix) })
             .await
     }
 
+    /// The package's prefix, if the queue is one of npm `worqr`, as its dead letters are.
+    fn worqr(&self, name: &QueueName) -> Option<&str> {
+        let place = &self.stores.redis;
+        let bare = name.name.strip_suffix(".dead").unwrap_or(&name.name);
+        let of_worqr = [bare, &name.name]
+            .iter()
+            .any(|name| place.worqr.contains(*name));
+        of_worqr.then_some(place.worqr_prefix.as_str())
+    }
+
     /// Removes a task from a queue: the message of that id, or all of that body.
     pub async fn cancel(&self, name: &QueueName, task: &str) -> Result<Cancelled, QueueError> {
         match name.backend {
-            Backend::Redis => self.redis_server().await?.cancel(&name.name, task).await,
+            Backend::Redis => {
+                let server = self.redis_server().await?;
+                match self.worqr(name) {
+                    None => server.cancel(&name.name, task).await,
+                    Some(prefix) => server.cancel_worqr(prefix, &name.name, task).await,
+                }
+            }
             Backend::Sqs | Backend::Local | Backend::DynamoDb => Err(QueueError {
                 kind: Trouble::Refused,
                 message: "tasks can be cancelled on Redis alone".into(),
@@ -93,7 +109,10 @@ impl Backends {
             Backend::Local => Arc::new(self.local().await?.queue(&name.name, dead_letter)?),
             Backend::Redis => {
                 let server = self.redis_server().await?;
-                Arc::new(server.queue(&name.name, dead_letter).await?)
+                match self.worqr(name) {
+                    None => Arc::new(server.queue(&name.name, dead_letter).await?),
+                    Some(prefix) => Arc::new(server.worqr(prefix, &name.name, dead_letter).await?),
+                }
             }
             Backend::DynamoDb => {
                 Arc::new(self.dynamodb().await.open(&name.name, dead_letter).await?)
@@ -107,6 +126,7 @@ impl Backends {
         let known = match name.backend {
             Backend::Sqs | Backend::DynamoDb => None,
             Backend::Local => Some(self.local().await?.names()?),
+            Backend::Redis if self.worqr(name).is_some() => None,
             Backend::Redis => Some(self.redis_server().await?.names().await?),
         };
         if let Some(known) = known {
@@ -129,7 +149,11 @@ impl Backends {
         let names = match backend {
             Backend::Sqs => self.sqs().await.names().await?,
             Backend::Local => self.local().await?.names()?,
-            Backend::Redis => self.redis_server().await?.names().await?,
+            Backend::Redis => {
+                let mut names = self.redis_server().await?.names().await?;
+                names.extend(self.stores.redis.worqr.iter().cloned());
+                names
+            }
             Backend::DynamoDb => self.dynamodb().await.names().await?,
         };
         Ok(names

@@ -251,13 +251,7 @@ fn sends(
     counters: Arc<Counters>,
 ) -> Option<queues::Queues> {
     let allowed: Vec<String> = plugin.allow_send.iter().map(ToString::to_string).collect();
-    let schedules = || {
-        Schedules::of(
-            settings.data.clone(),
-            settings.endpoint_url.clone(),
-            &settings.schedule,
-        )
-    };
+    let schedules = || Schedules::new(settings.stores(), settings.schedule.table.clone());
     (!allowed.is_empty()).then(|| queues::Queues {
         deliver: Arc::new(Queues(Arc::new(schedules()))),
         allowed,

@@ -40,6 +40,10 @@ pub fn file(settings: &Settings) -> String {
     out.line("[backend.redis]");
     out.text("url", &settings.redis.url);
     out.text("prefix", &settings.redis.prefix);
+    out.text("worqr-prefix", &settings.redis.worqr_prefix);
+    for queue in &settings.redis.worqr {
+        out.line(&format!("format.{queue:?} = \"worqr\""));
+    }
     tables(&mut out, &settings.dynamodb);
     for (at, one) in settings.routes.iter().enumerate() {
         plugin(&mut out, at, &one.plugin);

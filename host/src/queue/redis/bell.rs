@@ -14,6 +14,8 @@ pub struct Bell {
     /// Changes whenever it rings.
     pub rings: watch::Sender<u64>,
     lost: mpsc::UnboundedSender<Vec<Receipt>>,
+    /// Whatever is said is a task that was cancelled, and passed on in place of a receipt.
+    of_tasks: bool,
 }
 
 impl Bell {
@@ -21,7 +23,26 @@ impl Bell {
     pub fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Vec<Receipt>>) {
         let (lost, losses) = mpsc::unbounded_channel();
         let rings = watch::Sender::new(0);
-        (Arc::new(Self { rings, lost }), losses)
+        let of_tasks = false;
+        (
+            Arc::new(Self {
+                rings,
+                lost,
+                of_tasks,
+            }),
+            losses,
+        )
+    }
+
+    /// One that hears the payloads of cancelled tasks, which come as receipts do.
+    pub fn of_tasks() -> (Arc<Self>, mpsc::UnboundedReceiver<Vec<Receipt>>) {
+        let (lost, losses) = mpsc::unbounded_channel();
+        let bell = Self {
+            rings: watch::Sender::new(0),
+            lost,
+            of_tasks: true,
+        };
+        (Arc::new(bell), losses)
     }
 
     /// Wakes whoever waits.
@@ -39,7 +60,8 @@ impl Bell {
     }
 
     fn hear(&self, words: &[u8]) {
-        match words.strip_prefix(b"cancel ") {
+        let of_tasks = self.of_tasks.then_some(words);
+        match of_tasks.or_else(|| words.strip_prefix(b"cancel ")) {
             None => self.ring(),
             Some(receipt) => {
                 let receipt = String::from_utf8_lossy(receipt).into_owned();

@@ -2,7 +2,7 @@
 //!
 //! A queue's state lies on the server, and each step is one script there (`lua`): `keys` says how
 //! things are called, `wire` how they are written. `native` is one queue, `worker` this process as
-//! others see it, `link` the connection, `bell` what the server tells by itself.
+//! others see it, `worqr` one queue in the format of the npm package, `link` the connection, `bell` what the server tells by itself.
 
 mod bell;
 mod keys;
@@ -12,9 +12,11 @@ mod script;
 mod trouble;
 mod wire;
 mod worker;
+mod worqr;
 
 pub use native::NativeQueue;
 pub use worker::Known;
+pub use worqr::WorqrQueue;
 
 use crate::queue::{Identity, QueueError, Trouble};
 use keys::{DEAD, Keys};
@@ -72,30 +74,9 @@ impl Redis {
         name: &str,
         dead_letter: Option<&str>,
     ) -> Result<NativeQueue, QueueError> {
-        let dead_letter = match dead_letter {
-            Some(same) if same == name => {
-                return Err(QueueError {
-                    kind: Trouble::Refused,
-                    message: format!("`{name}` cannot be its own dead-letter queue"),
-                });
-            }
-            Some(other) => Some(other.to_owned()),
-            None if name.ends_with(DEAD) => None,
-            None => Some(format!("{name}{DEAD}")),
-        };
+        let dead_letter = grave(name, dead_letter)?;
         self.reach().await?;
-        let full = format!("redis:{name}");
-        let identity = Identity {
-            name: full.clone(),
-            source: full,
-            visibility: Duration::from_secs(30),
-            batch: BATCH,
-            longest_wait: LONGEST_WAIT,
-            proof_wait: Duration::ZERO,
-            ordered_groups: true,
-            dead_letters: dead_letter.is_some(),
-            most_receives: None,
-        };
+        let identity = identity(name, true, dead_letter.is_some());
         let grave = dead_letter.map(|name| Grave {
             base: self.keys.queue(&name),
             name,
@@ -106,6 +87,34 @@ impl Redis {
             (self.link.clone(), self.worker.clone()),
             self.keys.queues(),
         ))
+    }
+
+    /// Opens a queue of npm `worqr` by its bare name; `prefix` is the package's. Dead letters go as
+    /// with `queue`, to another queue of the package.
+    pub async fn worqr(
+        &self,
+        prefix: &str,
+        name: &str,
+        dead_letter: Option<&str>,
+    ) -> Result<WorqrQueue, QueueError> {
+        let dead_letter = grave(name, dead_letter)?;
+        self.reach().await?;
+        let identity = identity(name, false, dead_letter.is_some());
+        let link = self.link.clone();
+        Ok(WorqrQueue::new(identity, (prefix, name), dead_letter, link))
+    }
+
+    /// Removes every instance of a task from a queue of npm `worqr`, and tells its workers; those of
+    /// the package stop it if they are made to.
+    pub async fn cancel_worqr(
+        &self,
+        prefix: &str,
+        name: &str,
+        task: &str,
+    ) -> Result<Cancelled, QueueError> {
+        let mut call = script::WORQR_CANCEL.key(prefix);
+        let (waiting, running) = self.link.run(call.arg(name).arg(task)).await?;
+        Ok(Cancelled { waiting, running })
     }
 
     /// Whether the server is there and lets us in.
@@ -152,5 +161,34 @@ impl Redis {
             }
         }
         Ok(cancelled)
+    }
+}
+
+/// What is known of a queue before it is asked.
+fn identity(name: &str, ordered_groups: bool, dead_letters: bool) -> Identity {
+    let full = format!("redis:{name}");
+    Identity {
+        name: full.clone(),
+        source: full,
+        visibility: Duration::from_secs(30),
+        batch: BATCH,
+        longest_wait: LONGEST_WAIT,
+        proof_wait: Duration::ZERO,
+        ordered_groups,
+        dead_letters,
+        most_receives: None,
+    }
+}
+
+/// Where the dead letters of a queue go.
+fn grave(name: &str, dead_letter: Option<&str>) -> Result<Option<String>, QueueError> {
+    match dead_letter {
+        Some(same) if same == name => Err(QueueError {
+            kind: Trouble::Refused,
+            message: format!("`{name}` cannot be its own dead-letter queue"),
+        }),
+        Some(other) => Ok(Some(other.to_owned())),
+        None if name.ends_with(DEAD) => Ok(None),
+        None => Ok(Some(format!("{name}{DEAD}"))),
     }
 }

@@ -33,3 +33,23 @@ pub static PEEK: LazyLock<Script> = of_queue!("peek");
 pub static CANCEL: LazyLock<Script> = of_queue!("cancel");
 /// Keeps a worker alive and finds the dead.
 pub static BEAT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua/beat.lua")));
+
+macro_rules! of_worqr {
+    ($name:literal) => {
+        LazyLock::new(|| {
+            Script::new(concat!(
+                include_str!("lua/worqr/prelude.lua"),
+                include_str!(concat!("lua/worqr/", $name, ".lua"))
+            ))
+        })
+    };
+}
+
+/// Takes tasks of the package.
+pub static WORQR_TAKE: LazyLock<Script> = of_worqr!("take");
+/// Removes one wherever it is.
+pub static WORQR_CANCEL: LazyLock<Script> = of_worqr!("cancel");
+/// Ends them.
+pub static WORQR_FINISH: LazyLock<Script> = of_worqr!("finish");
+/// Keeps a worker of the package alive and finds the dead.
+pub static WORQR_BEAT: LazyLock<Script> = of_worqr!("beat");

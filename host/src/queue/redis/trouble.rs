@@ -32,7 +32,9 @@ pub fn kind(error: &RedisError) -> Trouble {
 pub fn is_over(error: &RedisError) -> bool {
     matches!(
         error.kind(),
-        ErrorKind::Io | ErrorKind::Parse | ErrorKind::Server(Server::ReadOnly | Server::MasterDown)
+        ErrorKind::Io
+            | ErrorKind::Parse
+            | ErrorKind::Server(Server::ReadOnly | Server::MasterDown | Server::ExecAbort)
     )
 }
 

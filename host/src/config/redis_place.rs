@@ -3,11 +3,16 @@
 
 use super::problem::Problem;
 use super::section::Given;
+use super::value;
+use std::collections::BTreeSet;
 
 /// The address without which nothing else is said.
 const URL: &str = "redis://127.0.0.1:6379";
 /// What every key of ours begins with, in braces.
 const PREFIX: &str = "dispatcher";
+
+/// The default of the package.
+const WORQR_PREFIX: &str = "worqr";
 
 /// The Redis server and our names there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +21,10 @@ pub struct RedisPlace {
     pub url: String,
     /// A word without `{`, `}` and `:`.
     pub prefix: String,
+    /// The bare names of the queues that are npm `worqr`'s.
+    pub worqr: BTreeSet<String>,
+    /// What that package's keys begin with.
+    pub worqr_prefix: String,
 }
 
 impl Default for RedisPlace {
@@ -23,6 +32,8 @@ impl Default for RedisPlace {
         Self {
             url: URL.to_owned(),
             prefix: PREFIX.to_owned(),
+            worqr: BTreeSet::new(),
+            worqr_prefix: WORQR_PREFIX.to_owned(),
         }
     }
 }
@@ -43,6 +54,26 @@ pub(super) fn url(given: &Given) -> Result<String, Problem> {
             Err(Problem::new(&given.at, found, wanted).hint(format!("written like {URL}")))
         }
     }
+}
+
+/// Reads the prefix of npm `worqr`, which separates names by `_` and so mistakes one with it.
+pub(super) fn worqr_prefix(given: &Given) -> Result<String, Problem> {
+    match prefix(given) {
+        Ok(text) if !text.contains('_') => Ok(text),
+        _ => {
+            let found = format!("`{}` is no prefix of npm worqr", given.text.trim());
+            Err(Problem::new(
+                &given.at,
+                found,
+                "a word without `_`, `{`, `}` and `:`",
+            ))
+        }
+    }
+}
+
+/// Reads a queue's format.
+pub(super) fn is_worqr(given: &Given) -> Result<bool, Problem> {
+    value::choice(given, &[("native", false), ("worqr", true)])
 }
 
 /// Reads the prefix.

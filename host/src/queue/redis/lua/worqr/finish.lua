@@ -1,0 +1,30 @@
+-- Ends processes. ARGV: queue, worker, its dead-letter queue or ''; then for each the id, what to do
+-- (d: done, r: release, b: bury), the delay in ms, and the MD5 of the task. Answers with a number
+-- each: 0 done, 1 the process is not this worker's any more.
+local q, w, grave = ARGV[1], ARGV[2], ARGV[3]
+local answers = {}
+for at = 4, #ARGV, 4 do
+  local id, what, delay = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  local task = call('SREM', held(w), id) == 1 and call('LINDEX', process_key(id), 0)
+  if not task then
+    answers[#answers + 1] = 1
+  elseif what == 'r' and delay > 0 then
+    call('ZADD', released(q), string.format('%.0f', time_ms() + delay), id)
+    answers[#answers + 1] = 0
+  elseif what == 'r' then
+    give_back(q, id)
+    wake(q, 1)
+    answers[#answers + 1] = 0
+  else
+    if what == 'b' then
+      call('LPUSH', queue_key(grave), task)
+      wake(grave, 1)
+    end
+    call('DEL', p .. ':uniqueTasks:' .. ARGV[at + 3], process_key(id))
+    call('SREM', working(q), id)
+    call('HDEL', counts(q), redis.sha1hex(task))
+    call('PUBLISH', p .. '_' .. q .. '_done', cjson.encode({ workerId = w, task = task }))
+    answers[#answers + 1] = 0
+  end
+end
+return answers

@@ -1,0 +1,28 @@
+-- Hands out tasks. ARGV: queue, worker, and a new process id for each that is wanted. Answers with:
+-- -2 if the worker has failed; ms until a released task is back, -1 for never, where there is
+-- nothing; or 0, and for each process its id, task, and how often the task was received.
+local q, w = ARGV[1], ARGV[2]
+if call('SISMEMBER', p .. ':workingQueues:' .. w, q) == 0 or call('EXISTS', timer(w)) == 0 then
+  return { -2 }
+end
+local now = string.format('%.0f', time_ms())
+for _, id in ipairs(call('ZRANGEBYSCORE', released(q), '-inf', now, 'LIMIT', 0, 1000)) do
+  call('ZREM', released(q), id)
+  give_back(q, id)
+end
+local answer = { 0 }
+for at = 3, #ARGV do
+  local id = ARGV[at]
+  local task = call('RPOPLPUSH', queue_key(q), process_key(id))
+  if not task then break end
+  call('SADD', working(q), id)
+  call('SADD', held(w), id)
+  answer[#answer + 1] = id
+  answer[#answer + 1] = task
+  answer[#answer + 1] = tostring(call('HINCRBY', counts(q), redis.sha1hex(task), 1))
+end
+if #answer == 1 then
+  local first = call('ZRANGE', released(q), 0, 0, 'WITHSCORES')
+  answer[1] = first[2] and math.max(0, tonumber(first[2]) - tonumber(now)) or -1
+end
+return answer

@@ -1,0 +1,291 @@
+//! One queue on the keys and channels of npm `worqr` 1.2.3, as its producer and as its worker. Tasks
+//! are payloads and nothing else; a delivery lasts as long as its worker lives.
+
+mod wire;
+mod worker;
+
+use super::bell::Bell;
+use super::link::Link;
+use super::{script, trouble};
+use crate::clock;
+use crate::message::{Message, Outcome, Outgoing, Receipt};
+use crate::queue::{Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble};
+use crate::tasks::{self, Task};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use worker::{Inner, LIFE, live};
+
+/// How often to look for what nobody was told of: the package says nothing of returned tasks.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// One open queue, and this process as a worker of it.
+pub struct WorqrQueue {
+    inner: Arc<Inner>,
+    losses: tokio::sync::Mutex<mpsc::UnboundedReceiver<Vec<Receipt>>>,
+    joining: tokio::sync::Mutex<()>,
+    beating: OnceLock<Task<()>>,
+}
+
+impl WorqrQueue {
+    /// A queue under the package's prefix.
+    pub fn new(
+        identity: Identity,
+        (prefix, name): (&str, &str),
+        grave: Option<String>,
+        link: Arc<Link>,
+    ) -> Self {
+        let (bell, losses) = Bell::new();
+        Self {
+            inner: Arc::new(Inner {
+                identity,
+                prefix: prefix.to_owned(),
+                name: name.to_owned(),
+                grave,
+                link,
+                bell,
+                state: Mutex::default(),
+            }),
+            losses: tokio::sync::Mutex::new(losses),
+            joining: tokio::sync::Mutex::default(),
+            beating: OnceLock::new(),
+        }
+    }
+
+    /// The worker's name; begins one if there is none.
+    async fn join(&self) -> Result<Arc<str>, QueueError> {
+        let inner = &self.inner;
+        if let Some(id) = inner.lock().id.clone() {
+            return Ok(id);
+        }
+        let _one_at_a_time = self.joining.lock().await;
+        if let Some(id) = inner.lock().id.clone() {
+            return Ok(id);
+        }
+        let (cancels, cancelled) = Bell::of_tasks();
+        let channel = |what: &str| format!("{}_{}_{what}", inner.prefix, inner.name);
+        inner.link.listen(&channel("work"), &inner.bell).await?;
+        let id: Arc<str> = uuid::Uuid::new_v4().to_string().into();
+        let key = |what: &str| format!("{}:{what}", inner.prefix);
+        let sent = clock::now();
+        let mut pipe = redis::pipe();
+        pipe.atomic();
+        pipe.sadd(key("dispatcher:workers"), &*id).ignore();
+        pipe.sadd(key("workers"), &*id).ignore();
+        pipe.sadd(key("expiringWorkers"), &*id).ignore();
+        pipe.set_ex(key(&format!("workerTimers:{id}")), "RUN", LIFE.as_secs())
+            .ignore();
+        pipe.sadd(key(&format!("workingQueues:{id}")), &inner.name)
+            .ignore();
+        inner.link.pipe::<()>(&pipe).await?;
+        {
+            let mut state = inner.lock();
+            state.id = Some(id.clone());
+            state.lives_until = sent + LIFE;
+        }
+        if self.beating.get().is_none() {
+            inner.link.listen(&channel("cancel"), &cancels).await?;
+            let inner = Arc::downgrade(inner);
+            self.beating
+                .get_or_init(|| tasks::spawn(live(inner, cancels, cancelled)));
+        }
+        Ok(id)
+    }
+
+    async fn take(&self, max: usize) -> Result<wire::Taken, QueueError> {
+        let inner = &self.inner;
+        let worker = self.join().await?;
+        let mut call = script::WORQR_TAKE.key(&inner.prefix);
+        call.arg(&inner.name).arg(&*worker);
+        for _ in 0..max {
+            // Version 7 sorts as it was made.
+            call.arg(format!("{}_{}", inner.name, uuid::Uuid::now_v7()));
+        }
+        let answer: Vec<redis::Value> = inner.link.run(&call).await?;
+        let taken = wire::taken(&answer, &inner.identity.name)
+            .ok_or_else(|| trouble::strange(inner.link.place(), "a dequeue"))?;
+        match taken {
+            wire::Taken::Stranger => inner.fail(&worker),
+            wire::Taken::Messages(messages) => {
+                let mut state = inner.lock();
+                if state.id.as_ref() != Some(&worker) {
+                    return Ok(wire::Taken::Stranger);
+                }
+                for message in &messages {
+                    state.held.insert(message.id.clone(), message.body.clone());
+                }
+                return Ok(wire::Taken::Messages(messages));
+            }
+            wire::Taken::Nothing(_) => {}
+        }
+        Ok(taken)
+    }
+}
+
+#[async_trait::async_trait]
+impl Queue for WorqrQueue {
+    fn identity(&self) -> &Identity {
+        &self.inner.identity
+    }
+
+    async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
+        if ask.newest_first {
+            return Err(QueueError {
+                kind: Trouble::Refused,
+                message: format!(
+                    "`{}`: the worqr format has one order, the oldest first",
+                    self.inner.identity.name
+                ),
+            });
+        }
+        let max = ask.max.clamp(1, self.inner.identity.batch);
+        let until = clock::now() + ask.wait.min(self.inner.identity.longest_wait);
+        let mut rings = self.inner.bell.rings.subscribe();
+        loop {
+            rings.mark_unchanged();
+            let at = clock::now();
+            let soonest = match self.take(max).await? {
+                wire::Taken::Messages(messages) => {
+                    return Ok(Received {
+                        drained: messages.len() < max,
+                        messages,
+                        taken: Some(at),
+                    });
+                }
+                wire::Taken::Stranger => continue,
+                wire::Taken::Nothing(soonest) => soonest,
+            };
+            let now = clock::now();
+            if now < until && !hurry.is_cancelled() {
+                let look = soonest
+                    .unwrap_or(LOOK)
+                    .clamp(Duration::from_millis(1), LOOK);
+                tokio::select! {
+                    _ = rings.changed() => continue,
+                    () = clock::sleep_until(Some(until.min(now + look))) => continue,
+                    () = hurry.cancelled() => {}
+                }
+            }
+            return Ok(Received {
+                messages: Vec::new(),
+                drained: true,
+                taken: None,
+            });
+        }
+    }
+
+    /// Processes last as long as their worker: says which are still ours, as the last beat found.
+    async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {
+        let state = self.inner.lock();
+        let held = items.iter().map(|(receipt, _)| {
+            let ours = state.held.contains_key(&receipt.0);
+            ours.then_some(()).ok_or_else(wire::gone)
+        });
+        held.collect()
+    }
+
+    async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {
+        let inner = &self.inner;
+        let Some(worker) = inner.lock().id.clone() else {
+            return items.iter().map(|_| Err(wire::gone())).collect();
+        };
+        let mut call = inner.finish(&worker);
+        let mut answers = Vec::with_capacity(items.len());
+        for (message, outcome) in items {
+            let (letter, delay) = match outcome {
+                Outcome::Delete => ("d", Duration::ZERO),
+                Outcome::Release(after) => ("r", *after),
+                Outcome::DeadLetter(_) if inner.grave.is_none() => {
+                    let why = format!("`{}` has no dead-letter queue", inner.identity.name);
+                    answers.push(Err(ItemError::Refused(why)));
+                    continue;
+                }
+                Outcome::DeadLetter(_) => ("b", Duration::ZERO),
+            };
+            call.arg(&message.receipt.0).arg(letter);
+            call.arg(super::wire::ms(delay))
+                .arg(wire::md5(&message.body));
+            answers.push(Ok(()));
+        }
+        let open = answers.iter().filter(|answer| answer.is_ok()).count();
+        if open == 0 {
+            return answers;
+        }
+        let numbers = match inner.link.run::<Vec<i64>>(&call).await {
+            Ok(numbers) => numbers,
+            Err(error) => return trouble::all(&error, items.len()),
+        };
+        let mut state = inner.lock();
+        let places = items
+            .iter()
+            .zip(&mut answers)
+            .filter(|(_, answer)| answer.is_ok());
+        for (((message, _), answer), number) in places.zip(numbers) {
+            state.held.remove(&message.receipt.0);
+            if number != 0 {
+                *answer = Err(wire::gone());
+            }
+        }
+        answers
+    }
+
+    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+        let inner = &self.inner;
+        let mut tasks = Vec::new();
+        let mut answers: Vec<Result<String, ItemError>> = Vec::with_capacity(items.len());
+        for item in items {
+            answers.push(wire::sendable(item).map(|()| {
+                tasks.push(item.body.as_str());
+                uuid::Uuid::now_v7().to_string()
+            }));
+        }
+        if tasks.is_empty() {
+            return answers;
+        }
+        let mut pipe = redis::pipe();
+        pipe.atomic();
+        pipe.lpush(format!("{}:queues:{}", inner.prefix, inner.name), &tasks)
+            .ignore();
+        let channel = format!("{}_{}_work", inner.prefix, inner.name);
+        pipe.publish(channel, tasks.len()).ignore();
+        match inner.link.pipe::<()>(&pipe).await {
+            Ok(()) => answers,
+            Err(error) => trouble::all(&error, items.len()),
+        }
+    }
+
+    async fn depth(&self) -> Result<Depth, QueueError> {
+        let inner = &self.inner;
+        let key = |what: &str| format!("{}:{what}:{}", inner.prefix, inner.name);
+        let mut pipe = redis::pipe();
+        pipe.llen(key("queues")).scard(key("workingProcesses"));
+        pipe.zcard(key("dispatcher:released"));
+        let (waiting, working, delayed): (u64, u64, u64) = inner.link.pipe(&pipe).await?;
+        Ok(Depth {
+            waiting,
+            in_flight: working.saturating_sub(delayed),
+            delayed,
+            oldest: None,
+        })
+    }
+
+    async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError> {
+        let inner = &self.inner;
+        let last = isize::try_from(max).unwrap_or(isize::MAX);
+        let mut pipe = redis::pipe();
+        pipe.lrange(format!("{}:queues:{}", inner.prefix, inner.name), -last, -1);
+        let (tasks,): (Vec<String>,) = inner.link.pipe(&pipe).await?;
+        let tasks = tasks.into_iter().rev();
+        Ok(tasks
+            .map(|task| wire::message(String::new(), task, 0, &inner.identity.name))
+            .collect())
+    }
+
+    async fn lost(&self) -> Vec<Receipt> {
+        match self.losses.lock().await.recv().await {
+            Some(receipts) => receipts,
+            None => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Queues of npm `worqr`, beside a peer that speaks the package's own commands: each takes what the
+//! other sends, and what the other held when it died.
+
+use crate::redis_scene::{RedisScene, begins};
+use crate::scene::{printed, prints};
+use dispatcher_tests::PATIENCE;
+use dispatcher_tests::child::{Program, Running, Signal};
+use dispatcher_tests::worqr::{Process, WorqrPeer};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// The program on a queue of the package.
+fn program(scene: &RedisScene, more: &[&str]) -> Program {
+    let format = format!("{}=worqr", scene.name);
+    let mut arguments = vec!["--redis-format", &format, "--log-level", "debug"];
+    arguments.extend(more);
+    scene.run("verdicts", &arguments)
+}
+
+fn keys(scene: &RedisScene, pattern: &str) -> Vec<String> {
+    let answer = scene.server.connect().ask(&["KEYS", pattern]);
+    answer.expect("an answer").texts()
+}
+
+/// Asks again and again until there is an answer: a server tells a test nothing by itself.
+fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "it never came");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[tokio::test]
+async fn what_the_package_enqueues_is_handled_and_finished() {
+    let scene = RedisScene::plain();
+    let mut peer = WorqrPeer::new(&scene.server);
+    let running = program(&scene, &[]).start();
+    running.wait_for_line(|line| line.contains("\"running\""));
+    let tasks: Vec<String> = (0..20).map(|n| format!("print:{n}")).collect();
+    peer.enqueue(&scene.name, &tasks);
+    running.wait_for_lines(20, printed);
+    until(|| keys(&scene, "worqr:processes:*").is_empty().then_some(()));
+    assert!(keys(&scene, "worqr:workingProcesses:*").is_empty());
+    assert!(keys(&scene, "worqr:queues:*").is_empty());
+}
+
+#[tokio::test]
+async fn what_we_send_is_taken_by_the_package() {
+    let scene = RedisScene::plain();
+    let mut peer = WorqrPeer::new(&scene.server);
+    peer.start_work(&scene.server, &scene.name);
+    let format = format!("{}=worqr", scene.name);
+    for body in ["first", "second"] {
+        let send = ["send", &scene.full(), body, "--redis-format", &format];
+        let ended = scene.command(&send);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+    }
+    let peek = ["peek", &scene.full(), "--json", "--redis-format", &format];
+    let seen = scene.command(&peek);
+    assert!(
+        seen.stdout.contains("first"),
+        "{}{}",
+        seen.stdout,
+        seen.stderr
+    );
+    for body in ["first", "second"] {
+        let process = peer.dequeue(&scene.name).expect("it is there");
+        assert_eq!(process.task, body);
+        peer.finish(&scene.name, &process);
+    }
+    let refused = [
+        "send",
+        &scene.full(),
+        "x",
+        "--delay",
+        "5s",
+        "--redis-format",
+        &format,
+    ];
+    let ended = scene.command(&refused);
+    assert_eq!(ended.code, 1);
+    assert!(ended.stderr.contains("payloads alone"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn what_a_dead_worker_of_the_package_held_comes_to_us() {
+    let scene = RedisScene::plain();
+    let mut peer = WorqrPeer::new(&scene.server);
+    peer.start_work(&scene.server, &scene.name);
+    let tasks: Vec<String> = (0..3).map(|n| format!("print:{n}")).collect();
+    peer.enqueue(&scene.name, &tasks);
+    let held: Vec<Process> = (0..3).filter_map(|_| peer.dequeue(&scene.name)).collect();
+    assert_eq!(held.len(), 3);
+    let running = program(&scene, &[]).start();
+    running.wait_for_line(|line| line.contains("\"running\""));
+    peer.die();
+    let dead = Instant::now();
+    running.wait_for_lines(3, printed);
+    println!(
+        "handled {:.1} s after its death",
+        dead.elapsed().as_secs_f64()
+    );
+}
+
+#[tokio::test]
+async fn what_we_held_when_we_died_goes_to_the_package() {
+    let scene = RedisScene::plain();
+    let mut peer = WorqrPeer::new(&scene.server);
+    let mut running = program(&scene, &["--timeout", "1h"]).start();
+    peer.enqueue(&scene.name, &["sleep:3600000".to_owned()]);
+    running.wait_for_line(begins);
+    running.signal(Signal::KILL);
+    assert_eq!(running.wait_exit(), 137);
+    peer.start_work(&scene.server, &scene.name);
+    let process = until(|| {
+        peer.sweep();
+        peer.dequeue(&scene.name)
+    });
+    assert_eq!(process.task, "sleep:3600000");
+}
+
+#[tokio::test]
+async fn a_cancel_of_the_package_stops_what_runs_here() {
+    let scene = RedisScene::plain();
+    let mut peer = WorqrPeer::new(&scene.server);
+    let running = program(&scene, &["--timeout", "1h"]).start();
+    let task = "sleep:3600000".to_owned();
+    peer.enqueue(&scene.name, std::slice::from_ref(&task));
+    running.wait_for_line(begins);
+    let format = format!("{}=worqr", scene.name);
+    let ended = scene.command(&["cancel", &scene.full(), &task, "--redis-format", &format]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    running.wait_for_line(|line| line.contains("the lease was lost"));
+    until(|| keys(&scene, "worqr:processes:*").is_empty().then_some(()));
+}
+
+#[tokio::test]
+async fn nothing_is_lost_in_a_mixed_fleet_whose_members_are_killed() {
+    const TASKS: usize = 300;
+    const KILLS: usize = 4;
+    let scene = RedisScene::plain();
+    let mut peer = WorqrPeer::new(&scene.server);
+    let tasks: Vec<String> = (0..TASKS).map(|n| format!("print:{n}")).collect();
+    peer.enqueue(&scene.name, &tasks);
+    let mut handled: BTreeMap<String, usize> = BTreeMap::new();
+    let start = || program(&scene, &["--concurrency", "10", "--max-attempts", "1000"]).start();
+    let mut ours = start();
+    for _ in 0..KILLS {
+        let mut theirs = WorqrPeer::new(&scene.server);
+        theirs.start_work(&scene.server, &scene.name);
+        for at in 0..12 {
+            let Some(process) = theirs.dequeue(&scene.name) else {
+                break;
+            };
+            // Two of them are in its hands when it dies.
+            if at < 10 {
+                theirs.finish(&scene.name, &process);
+                count(&mut handled, [process.task]);
+            }
+        }
+        ours.wait_for_lines(10, printed);
+        theirs.die();
+        ours.signal(Signal::KILL);
+        ours.wait_exit();
+        count(&mut handled, spoken(&ours));
+        ours = start();
+    }
+    until(|| keys(&scene, "worqr:processes:*").is_empty().then_some(()));
+    until(|| keys(&scene, "worqr:queues:*").is_empty().then_some(()));
+    until(|| {
+        let printed = spoken(&ours);
+        let all = printed.iter().filter(|task| !handled.contains_key(*task));
+        (all.collect::<std::collections::BTreeSet<_>>().len() + handled.len() >= TASKS)
+            .then_some(())
+    });
+    count(&mut handled, spoken(&ours));
+    assert_eq!(handled.len(), TASKS, "every task is handled");
+    let again: usize = handled.values().map(|times| times - 1).sum();
+    println!("{again} of {TASKS} came twice");
+}
+
+/// What a run has printed, as the tasks that told it to.
+fn spoken(running: &Running) -> Vec<String> {
+    let prints = prints(running).into_iter();
+    prints.map(|text| format!("print:{text}")).collect()
+}
+
+fn count(handled: &mut BTreeMap<String, usize>, tasks: impl IntoIterator<Item = String>) {
+    for task in tasks {
+        *handled.entry(task).or_default() += 1;
+    }
+}
