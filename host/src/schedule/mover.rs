@@ -56,6 +56,12 @@ pub struct Round {
     pub held: Option<Timestamp>,
 }
 
+impl Round {
+    fn hold(&mut self, ready: Timestamp) {
+        self.held = Some(self.held.map_or(ready, |held| held.min(ready)));
+    }
+}
+
 /// Moves the jobs of one store.
 pub struct Mover {
     store: Arc<dyn Store>,
@@ -203,17 +209,24 @@ impl Mover {
         let (started, now) = (clock::now(), clock::today());
         let mut planned = Vec::new();
         for job in jobs {
+            // It was sent; what is left is to strike it out.
+            let is_it = |one: &Ending| (&one.job.id, one.job.due) == (&job.id, job.due);
+            if self.unended.iter().any(is_it) {
+                continue;
+            }
             let Some(Some(reach)) = reaches.get(&job.queue).copied() else {
                 round.failed += 1;
                 continue;
             };
             match decide::plan(&job, reach, self.interval, now) {
-                Ok(Some(one)) => planned.push(one),
-                Ok(None) if decide::is_claimed(&job, now) => {}
-                Ok(None) => {
-                    let ready = decide::ready_at(&job, reach, self.interval);
-                    round.held = Some(round.held.map_or(ready, |held| held.min(ready)));
+                Ok(Some(one)) => {
+                    if let Some(next) = one.next.map(|due| Job { due, ..job }) {
+                        round.hold(decide::ready_at(&next, reach, self.interval));
+                    }
+                    planned.push(one);
                 }
+                Ok(None) if decide::is_claimed(&job, now) => {}
+                Ok(None) => round.hold(decide::ready_at(&job, reach, self.interval)),
                 Err(why) => self.refused(&job.queue, &job.id, &why),
             }
         }

@@ -34,8 +34,6 @@ const READ_ONLY: [&str; 6] = [
     "LastModifiedTimestamp",
     "QueueArn",
 ];
-/// What a queue made without saying so keeps messages for: SQS's 4 days.
-const RETENTION_S: u64 = 345_600;
 /// What is shown of a queue that keeps everything: the most that SQS knows.
 const LONGEST_RETENTION_S: u64 = 1_209_600;
 /// The suffix that tells a FIFO queue.
@@ -49,7 +47,6 @@ pub fn is_fifo(name: &str) -> bool {
 /// What a new queue is set to.
 pub fn new(name: &str, given: &Texts, tags: Texts) -> Result<Settings, Fault> {
     let mut settings = Settings {
-        retention_s: Some(RETENTION_S),
         fifo: is_fifo(name),
         tags,
         ..Settings::default()

@@ -162,7 +162,10 @@ impl Schedules {
         };
         let delay = due.since(now);
         let waits = name.backend == Backend::Local;
-        if every.is_none() && (delay.is_zero() || delay <= reach.longest_delay) {
+        // In the embedded queue it would hold up the rest of its group until it is due.
+        let holds_up = waits && message.group.is_some();
+        let in_reach = delay <= reach.longest_delay && !holds_up;
+        if every.is_none() && (delay.is_zero() || in_reach) {
             let answers = queue.send(&[Outgoing { delay, ..message }]).await;
             let id = answers.into_iter().next();
             let id = id.ok_or_else(|| refused("the queue did not answer".into()))?;

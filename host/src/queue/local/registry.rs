@@ -39,15 +39,19 @@ pub fn find(turn: &Turn<'_>, name: &str) -> rusqlite::Result<Option<Known>> {
     }))
 }
 
+/// How long a queue that is made keeps its messages where nothing is said: SQS's four days.
+const RETENTION_S: u64 = 345_600;
+
 /// Makes a queue with these settings, unless somebody made one of the name: then that one, as it is.
+/// What lies in a queue that was used before it was made is kept for ever, unless they say else.
 pub fn create(
     turn: &mut Turn<'_>,
     name: &str,
     settings: &Settings,
 ) -> rusqlite::Result<Option<Known>> {
-    if let Some(known) = find(turn, name)?
-        && known.configured
-    {
+    let known = find(turn, name)?;
+    let usual = known.is_none().then_some(RETENTION_S);
+    if let Some(known) = known.filter(|known| known.configured) {
         return Ok(Some(known));
     }
     let id = queue_id(turn.connection, name)?;
@@ -55,6 +59,7 @@ pub fn create(
     let settings = Settings {
         created: today,
         changed: today,
+        retention_s: settings.retention_s.or(usual),
         ..settings.clone()
     };
     settings::write(turn, id, &settings)?;
@@ -141,7 +146,8 @@ pub fn sources(turn: &Turn<'_>, grave: &str) -> rusqlite::Result<Vec<String>> {
         .collect()
 }
 
-/// Drops what is older than its queue keeps; whether there may be more.
+/// Drops what its queue has kept for long enough, counted from when it could be received first;
+/// whether there may be more. What waits for its time is kept until then, however long that is.
 pub fn drop_old(turn: &mut Turn<'_>) -> rusqlite::Result<bool> {
     let queues: Vec<QueueId> = turn
         .connection
@@ -155,10 +161,12 @@ pub fn drop_old(turn: &mut Turn<'_>) -> rusqlite::Result<bool> {
         };
         let ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
         let until = StoreTime(turn.now.0.saturating_sub(ms));
-        // `ready` holds all that this reads.
         let old: Vec<i64> = turn
             .connection
-            .prepare_cached("SELECT seq FROM entries WHERE queue = ?1 AND sent_at <= ?2 LIMIT ?3")?
+            .prepare_cached(
+                "SELECT seq FROM entries WHERE queue = ?1 AND sent_at <= ?2
+                 AND coalesce(first_received_at, visible_at) <= ?2 LIMIT ?3",
+            )?
             .query_map(params![queue, until, AT_ONCE as i64], |row| row.get(0))?
             .collect::<rusqlite::Result<_>>()?;
         let full = old.len() == AT_ONCE;

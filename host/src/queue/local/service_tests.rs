@@ -356,6 +356,15 @@ async fn what_is_older_than_its_queue_keeps_is_dropped() {
     };
     let short = made(&store, "short", none).await;
     let long = made(&store, "long", Settings::default()).await;
+    let delayed = Outgoing {
+        delay: LONG,
+        ..draft("not due yet").message
+    };
+    let delayed = Draft {
+        message: delayed,
+        ..draft("")
+    };
+    send(&store, &short, vec![delayed]).await;
     let mut grouped = draft("of a group");
     grouped.message.group = Some("g".into());
     send(&store, &short, vec![draft("old"), grouped.clone(), grouped]).await;
@@ -363,4 +372,6 @@ async fn what_is_older_than_its_queue_keeps_is_dropped() {
     assert!(!store.drop_old().await.unwrap(), "there is no more");
     assert_eq!(take(&store, &short, LONG).await, []);
     assert_eq!(take(&store, &long, LONG).await.len(), 1);
+    let depth = store.queue("short", None).unwrap().depth().await.unwrap();
+    assert_eq!(depth.delayed, 1, "it was never there to be received");
 }

@@ -6,7 +6,8 @@ use redis::{ErrorKind, RedisError, ServerErrorKind as Server};
 /// What may be done about a failed call.
 pub fn kind(error: &RedisError) -> Trouble {
     match error.kind() {
-        ErrorKind::Io => Trouble::Unreachable,
+        // After half an answer nobody knows what was done.
+        ErrorKind::Io | ErrorKind::Parse => Trouble::Unreachable,
         // A replica, or a server that loads its data, will be a master or loaded some day, and what
         // the address names may be another server by then.
         ErrorKind::Server(
@@ -15,6 +16,8 @@ pub fn kind(error: &RedisError) -> Trouble {
             | Server::ClusterDown
             | Server::MasterDown
             | Server::ReadOnly
+            | Server::Moved
+            | Server::Ask
             | Server::ExecAbort,
         ) => Trouble::Passing,
         ErrorKind::AuthenticationFailed | ErrorKind::Server(Server::NoPerm) => Trouble::Denied,
@@ -34,7 +37,13 @@ pub fn is_over(error: &RedisError) -> bool {
         error.kind(),
         ErrorKind::Io
             | ErrorKind::Parse
-            | ErrorKind::Server(Server::ReadOnly | Server::MasterDown | Server::ExecAbort)
+            | ErrorKind::Server(
+                Server::ReadOnly
+                    | Server::MasterDown
+                    | Server::ExecAbort
+                    | Server::Moved
+                    | Server::Ask
+            )
     )
 }
 
@@ -72,10 +81,11 @@ pub fn strange(place: &str, what: &str) -> QueueError {
 /// A whole call's failure as the answer to one of its items.
 pub fn item(error: &QueueError) -> ItemError {
     match error.kind {
-        Trouble::Passing | Trouble::Unreachable => ItemError::Passing(error.message.clone()),
-        Trouble::Missing | Trouble::Denied | Trouble::Refused => {
-            ItemError::Refused(error.message.clone())
+        // A password that changes is known to us a moment later than to the server.
+        Trouble::Passing | Trouble::Unreachable | Trouble::Denied => {
+            ItemError::Passing(error.message.clone())
         }
+        Trouble::Missing | Trouble::Refused => ItemError::Refused(error.message.clone()),
     }
 }
 

@@ -8,7 +8,7 @@ use super::{script, trouble};
 use crate::clock::{self, Moment};
 use crate::message::Receipt;
 use crate::queue::{QueueError, Trouble};
-use crate::tasks::{self, Task};
+use crate::tasks::{self, Group, Task};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -172,10 +172,12 @@ impl Worker {
     }
 
     /// One sign of life, and one look for the dead.
-    async fn beat(&self) {
+    async fn beat(&self) -> Vec<(String, Vec<String>)> {
         let (id, lives_until) = {
             let state = self.lock();
-            let Some(id) = state.id.clone() else { return };
+            let Some(id) = state.id.clone() else {
+                return Vec::new();
+            };
             (id, state.lives_until)
         };
         let sent = clock::now();
@@ -187,21 +189,25 @@ impl Worker {
         let answer = tokio::select! {
             answer = self.link.run::<Vec<String>>(&call) => answer,
             // Nothing is known of the server, so it may have given us up from now on.
-            () = clock::sleep_until(Some(lives_until)) => return self.lose(&id),
+            () = clock::sleep_until(Some(lives_until)) => {
+                self.lose(&id);
+                return Vec::new();
+            }
         };
         match answer {
             Ok(answer) if answer.first().is_some_and(|alive| alive == "1") => {
                 self.live_on(&id, sent + LIFE);
-                self.bury(dead(&answer[1..])).await;
+                return dead(&answer[1..]);
             }
             Ok(answer) => {
                 self.lose(&id);
-                self.bury(dead(answer.get(1..).unwrap_or_default())).await;
+                return dead(answer.get(1..).unwrap_or_default());
             }
             Err(_) if clock::now() >= lives_until => self.lose(&id),
             // The next beat tries again; receives say what is wrong.
             Err(error) => tracing::debug!("no sign of life was given: {error}"),
         }
+        Vec::new()
     }
 
     fn live_on(&self, id: &Arc<str>, until: Moment) {
@@ -246,15 +252,26 @@ impl Worker {
     }
 }
 
-/// Beats until the worker is dropped.
+/// Beats until the worker is dropped. The dead are buried beside that, at their own pace: a server
+/// that is slow to do it must not cost us our own life.
 async fn beat(worker: Weak<Worker>) {
+    let mut burials = Group::new();
     loop {
         let next = clock::now() + BEAT;
-        match worker.upgrade() {
-            Some(worker) => worker.beat().await,
-            None => return,
+        let Some(living) = worker.upgrade() else {
+            return;
+        };
+        let dead = living.beat().await;
+        match burials.is_empty() && !dead.is_empty() {
+            true => burials.spawn(async move { living.bury(dead).await }),
+            false => drop(living),
         }
-        clock::sleep_until(Some(next)).await;
+        loop {
+            tokio::select! {
+                () = burials.next() => {}
+                () = clock::sleep_until(Some(next)) => break,
+            }
+        }
     }
 }
 

@@ -167,7 +167,8 @@ pub(super) fn read(item: &Item, queue: Option<&str>) -> Result<Job, String> {
         AttributeValue::M(fields) => string(fields, "queue_name"),
         _ => None,
     };
-    let queue = queue.or_else(|| string(item, QUEUE)).or_else(named);
+    // Queues of other regions or accounts may share the table's name.
+    let queue = string(item, QUEUE).or(queue).or_else(named);
     let queue = queue.ok_or_else(|| wrong("names no queue"))?;
     let every = match (string(item, PATTERN), string(item, ZONE)) {
         (Some(pattern), Some(zone)) => Some(Periodic {
