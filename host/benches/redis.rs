@@ -212,12 +212,15 @@ async fn loops<F>(
     F: Future<Output = ()> + Send,
 {
     let left = Arc::new(AtomicUsize::new(MESSAGES));
+    let numbers = Arc::new(AtomicUsize::new(0));
     let mut tasks = Vec::new();
     for _ in 0..LOOPS {
         let (connection, left, step) = (connection.clone(), left.clone(), step.clone());
+        let numbers = numbers.clone();
         tasks.push(tokio::spawn(async move {
             while take(&left, 1) {
-                step(connection.clone(), left.load(Ordering::SeqCst)).await;
+                let number = numbers.fetch_add(1, Ordering::SeqCst);
+                step(connection.clone(), number).await;
             }
         }));
     }

@@ -185,7 +185,11 @@ fn the_example_of_a_configuration_is_accepted_also_without_its_comment_signs() {
             "# data = \"/var/lib/dispatcher\"",
             &format!("data = \"{data}\""),
         )
-        .replace("# endpoint-url", "endpoint-url");
+        .replace("# endpoint-url", "endpoint-url")
+        .replace("# url", "url")
+        .replace("# prefix", "prefix")
+        .replace("# format", "format")
+        .replace("# worqr-prefix", "worqr-prefix");
     let closed = opened.lines().find(|line| line.starts_with('#'));
     assert_eq!(closed, None, "this line is not tried out");
     for text in [example(), opened] {
