@@ -199,7 +199,8 @@ impl Tables {
         count
     }
 
-    /// Returns once the statuses are as wanted; looks again and again, since a table tells nobody.
+    /// Returns once the statuses are as wanted; looks again and again, since a table tells nobody, and
+    /// not too often, since each look reads all of it.
     pub async fn until(
         &self,
         table: &str,
@@ -211,7 +212,7 @@ impl Tables {
                 if wanted(&statuses) {
                     return statuses;
                 }
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                tokio::time::sleep(Duration::from_millis(200)).await;
             }
         };
         tokio::time::timeout(crate::PATIENCE, looking)

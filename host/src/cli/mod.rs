@@ -29,7 +29,8 @@ Examples:
   dispatcher check --config dispatcher.toml   find every problem, start nothing
   dispatcher doctor --config dispatcher.toml  look at real queues and functions for what will hurt
 
-A queue is a name (SQS), an SQS URL or ARN, or local:NAME (a file on this machine).
+A queue is a name (SQS), an SQS URL or ARN, local:NAME (a file on this
+machine) or dynamodb:TABLE (the newest first).
 Every flag may also be given as an environment variable: --poll-for as DISPATCHER_POLL_FOR.
 Flags win over the environment, and both over the file that --config names. No file is read
 unless --config names it.

@@ -133,7 +133,7 @@ impl DynamoQueue {
                 }
             }
         }
-        candidates.sort_by(|a, b| b.created.cmp(&a.created));
+        candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.created));
         candidates
     }
 
