@@ -6,7 +6,7 @@ use dispatcher_tests::child::{Running, Signal};
 use std::collections::BTreeMap;
 
 const FLEET: usize = 4;
-const TASKS: usize = 120;
+const TASKS: usize = 100;
 const ARGUMENTS: [&str; 4] = ["--concurrency", "5", "--visibility", "10"];
 
 fn count(handled: &mut BTreeMap<String, usize>, running: &Running) {

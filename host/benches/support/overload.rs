@@ -258,11 +258,17 @@ fn draw(tasks: &[Task], end: f64, path: &Path) {
             ],
         },
     ];
+    let marks = marks();
+    chart::draw(path, &panels, &marks, end).expect("drawn");
+}
+
+/// When each phase begins.
+fn marks() -> Vec<(f64, &'static str)> {
     let mut begin = 0.0;
     let mut marks = Vec::new();
     for (name, lasts, _) in PHASES {
         marks.push((begin, name));
         begin += lasts.as_secs_f64();
     }
-    chart::draw(path, &panels, &marks, end).expect("drawn");
+    marks
 }
