@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How long the server may take to answer first.
 const PATIENCE: Duration = Duration::from_secs(60);
-const TASKS: usize = 1_000;
+const TASKS: usize = 400;
 const BODY: usize = 256;
 /// Loops that take ten and end ten, in so many open queues.
 const WORKERS: [(usize, usize); 4] = [(1, 1), (4, 1), (8, 1), (8, 4)];

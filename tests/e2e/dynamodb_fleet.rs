@@ -6,8 +6,8 @@ use dispatcher_tests::child::{Running, Signal};
 use std::collections::BTreeMap;
 
 const FLEET: usize = 4;
-const TASKS: usize = 240;
-const ARGUMENTS: [&str; 4] = ["--concurrency", "5", "--visibility", "3"];
+const TASKS: usize = 100;
+const ARGUMENTS: [&str; 4] = ["--concurrency", "5", "--visibility", "10"];
 
 fn count(handled: &mut BTreeMap<String, usize>, running: &Running) {
     for body in prints(running) {

@@ -199,24 +199,33 @@ impl Tables {
         count
     }
 
-    /// Returns once the statuses are as wanted; looks again and again, since a table tells nobody.
+    /// Returns once the statuses are as wanted; looks again and again, since a table tells nobody, and
+    /// not too often, since each look reads all of it.
     pub async fn until(
         &self,
         table: &str,
         wanted: impl Fn(&BTreeMap<String, usize>) -> bool,
     ) -> BTreeMap<String, usize> {
-        let looking = async {
-            loop {
-                let statuses = self.statuses(table).await;
-                if wanted(&statuses) {
-                    return statuses;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
+        // Patience begins anew with every change: what goes on slowly is not stuck.
+        let end = tokio::time::Instant::now() + crate::MOST_PATIENCE;
+        let mut deadline = tokio::time::Instant::now() + crate::PATIENCE;
+        let mut before = BTreeMap::new();
+        loop {
+            let statuses = self.statuses(table).await;
+            if wanted(&statuses) {
+                return statuses;
             }
-        };
-        tokio::time::timeout(crate::PATIENCE, looking)
-            .await
-            .unwrap_or_else(|_| panic!("{table} does not become as wanted"))
+            let now = tokio::time::Instant::now();
+            if statuses != before {
+                deadline = (now + crate::PATIENCE).min(end);
+            }
+            assert!(
+                now < deadline,
+                "{table} does not become as wanted: {statuses:?}"
+            );
+            before = statuses;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
     }
 }
 

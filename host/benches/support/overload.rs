@@ -193,17 +193,20 @@ fn age(task: &Task) -> Option<f64> {
 }
 
 fn draw(tasks: &[Task], end: f64, path: &Path) {
-    let bins = 0..end as usize;
-    let within = |at: f64, bin: usize| at >= bin as f64 && at < (bin + 1) as f64;
+    let bins = 0..PHASES
+        .iter()
+        .map(|(_, lasts, _)| lasts.as_secs())
+        .sum::<u64>();
+    let within = |at: f64, bin: u64| at >= bin as f64 && at < (bin + 1) as f64;
     let count = |of: &dyn Fn(&Task) -> Option<f64>| -> Vec<(f64, f64)> {
-        let in_bin = |bin: usize| {
+        let in_bin = |bin: u64| {
             let count = tasks.iter().filter_map(of).filter(|at| within(*at, bin));
             (bin as f64 + 0.5, count.count() as f64)
         };
         bins.clone().map(in_bin).collect()
     };
     let ages = |percent: usize| -> Vec<(f64, f64)> {
-        let in_bin = |bin: usize| {
+        let in_bin = |bin: u64| {
             let done = |task: &&Task| task.done.is_some_and(|at| within(at, bin));
             let mut ages: Vec<f64> = tasks.iter().filter(done).filter_map(age).collect();
             ages.sort_by(f64::total_cmp);
@@ -217,7 +220,7 @@ fn draw(tasks: &[Task], end: f64, path: &Path) {
     };
     let expires = |task: &Task| task.done.is_none().then_some(task.expires);
     let standing = |of: &dyn Fn(&Task, f64) -> bool| -> Vec<(f64, f64)> {
-        let at = |bin: usize| {
+        let at = |bin: u64| {
             (
                 bin as f64,
                 tasks.iter().filter(|task| of(task, bin as f64)).count() as f64,
@@ -255,11 +258,17 @@ fn draw(tasks: &[Task], end: f64, path: &Path) {
             ],
         },
     ];
+    let marks = marks();
+    chart::draw(path, &panels, &marks, end).expect("drawn");
+}
+
+/// When each phase begins.
+fn marks() -> Vec<(f64, &'static str)> {
     let mut begin = 0.0;
     let mut marks = Vec::new();
     for (name, lasts, _) in PHASES {
         marks.push((begin, name));
         begin += lasts.as_secs_f64();
     }
-    chart::draw(path, &panels, &marks, end).expect("drawn");
+    marks
 }

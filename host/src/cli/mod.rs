@@ -34,7 +34,8 @@ Examples:
   dispatcher schedule add local:default --in 36h --body hello
   dispatcher doctor --config dispatcher.toml  look at real queues and functions for what will hurt
 
-A queue is a name (SQS), an SQS URL or ARN, local:NAME (a file on this machine), or redis:NAME.
+A queue is a name (SQS), an SQS URL or ARN, local:NAME (a file on this machine), redis:NAME, or
+dynamodb:TABLE (the newest first).
 Every flag may also be given as an environment variable: --poll-for as DISPATCHER_POLL_FOR.
 Flags win over the environment, and both over the file that --config names. No file is read
 unless --config names it.

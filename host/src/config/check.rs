@@ -213,13 +213,8 @@ impl Check {
         let dead_letter = self.read(layers.one("dead-letter"), |given| {
             queues::dead_letter(given, &queues)
         });
-        let has_dead_letters = dead_letter.is_some()
-            || queues.iter().any(|queue| match queue.name.backend {
-                Backend::Local | Backend::Redis => !queue.name.name.ends_with(".dead"),
-                // They stay in the table, as FAILURE.
-                Backend::DynamoDb => true,
-                Backend::Sqs => false,
-            });
+        let has_dead_letters =
+            dead_letter.is_some() || queues.iter().any(|queue| buries_by_itself(&queue.name));
         let plugin = self.plugin_for(section, flags, file, plugins);
         let lease = |given: &Given| value::duration(given, Bare::Seconds, &WITHIN_LEASE);
         let poll = Duration::ZERO..=LONGEST_POLL;
@@ -327,6 +322,16 @@ impl Check {
                 }
             }
         }
+    }
+}
+
+/// Whether a queue has somewhere to put its dead letters without being told.
+fn buries_by_itself(queue: &QueueName) -> bool {
+    match queue.backend {
+        Backend::Local => !queue.name.ends_with(".dead"),
+        // They stay in the table, as FAILURE.
+        Backend::DynamoDb => true,
+        Backend::Sqs => false,
     }
 }
 

@@ -49,6 +49,23 @@ fn every_command_of_a_page_is_understood_and_its_settings_are_right() {
     assert!(tried >= 5, "the commands were not found");
 }
 
+#[test]
+fn every_command_of_an_example_is_understood() {
+    let folders = std::fs::read_dir(root().join("plugins/examples")).expect("a readable folder");
+    let mut tried = 0;
+    for folder in folders {
+        let page = folder.expect("an entry").path().join("README.md");
+        let Ok(page) = std::fs::read_to_string(page) else {
+            continue;
+        };
+        for command in commands_of(&page) {
+            is_understood(command);
+            tried += 1;
+        }
+    }
+    assert!(tried >= 2, "the commands were not found");
+}
+
 /// The variables that a block of commands sets first.
 fn exported(block: &str) -> Vec<(String, String)> {
     let lines = block

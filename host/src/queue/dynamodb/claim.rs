@@ -133,7 +133,7 @@ impl DynamoQueue {
                 }
             }
         }
-        candidates.sort_by(|a, b| b.created.cmp(&a.created));
+        candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.created));
         candidates
     }
 
@@ -149,8 +149,11 @@ impl DynamoQueue {
         let (mut tried, mut lost) = (0, 0);
         let mut failed = None;
         while look.messages.len() < max && failed.is_none() {
-            let wanted = candidates.by_ref().take(max - look.messages.len());
             let (taken, today) = (clock::now(), clock::today());
+            let wanted = candidates
+                .by_ref()
+                .filter(|candidate| self.table.recent.begin(&candidate.task, taken))
+                .take(max - look.messages.len());
             let chosen: Vec<(Delivery, Step)> = wanted
                 .map(|candidate| self.claim(candidate, today, visibility))
                 .collect();
@@ -162,6 +165,9 @@ impl DynamoQueue {
             let (deliveries, chosen): (Vec<_>, Vec<_>) = chosen.into_iter().unzip();
             let answers = steps(&self.table, chosen).await;
             for (delivery, answer) in deliveries.into_iter().zip(answers) {
+                if !matches!(answer, Ok(Stepped::Done(_))) {
+                    self.table.recent.forget(&delivery.task);
+                }
                 match answer {
                     Ok(Stepped::Done(item)) => {
                         let message = self.table.reading.message(&item, Some(&delivery));

@@ -13,6 +13,7 @@ mod look;
 mod open;
 mod pace;
 mod receipt;
+mod recent;
 mod send;
 mod settle;
 mod status;

@@ -1,6 +1,7 @@
 //! From a table's name to an open queue: what kind of table it is, and what is wrong with it.
 
 use super::item::{CREATED, Dates, Reading, STATUS, TASK_ID};
+use super::recent::Recent;
 use super::sweep::Sweeper;
 use super::table::{Spent, Table};
 use super::{BATCH, DynamoQueue, LONGEST_WAIT, Options, pace, status};
@@ -158,6 +159,7 @@ impl Dynamo {
             },
             bell,
             spent: Spent::default(),
+            recent: Recent::default(),
             newest: Default::default(),
         }))
     }

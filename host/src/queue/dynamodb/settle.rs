@@ -185,6 +185,7 @@ pub(super) async fn end(table: &super::table::Table, delivery: &Delivery, end: &
     match table.step(ending(table, delivery, end)).await {
         Ok(Stepped::Done(_)) => {
             if matches!(end, End::Pending(_)) {
+                table.recent.forget(&delivery.task);
                 table.ring();
             }
             Ok(())

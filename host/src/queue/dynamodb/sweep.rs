@@ -167,8 +167,14 @@ impl Sweeper {
     async fn put_back_some(&self, orphans: Vec<Step>) -> Result<(), QueueError> {
         let answers = steps(&self.table, orphans).await;
         let answers: Vec<Stepped> = answers.into_iter().collect::<Result<_, _>>()?;
-        let done = |answer: &&Stepped| matches!(answer, Stepped::Done(_));
-        let count = answers.iter().filter(done).count();
+        let mut count = 0;
+        for answer in &answers {
+            if let Stepped::Done(item) = answer {
+                count += 1;
+                let task = item::string(item, TASK_ID).unwrap_or_default();
+                self.table.recent.forget(task);
+            }
+        }
         if count > 0 {
             let queue = self.table.reading.queue.as_str();
             tracing::info!(queue, count, "put back what workers held that are gone");

@@ -2,6 +2,7 @@
 //! of its index, and what the calls consumed. Decides nothing about tasks.
 
 use super::item::{self, Dates, Item, Reading, STATUS, TASK_ID, UPDATED};
+use super::recent::Recent;
 use super::status::Shards;
 use super::trouble::Call;
 use crate::clock::{self, Timestamp};
@@ -40,6 +41,8 @@ pub(super) struct Table {
     /// Rung when something can be taken that could not before.
     pub bell: watch::Sender<u64>,
     pub spent: Spent,
+    /// What this process has just tried to take.
+    pub recent: Recent,
     /// The newest `taskCreated` that this process has written.
     pub newest: AtomicU64,
 }
