@@ -328,7 +328,7 @@ impl Check {
 /// Whether a queue has somewhere to put its dead letters without being told.
 fn buries_by_itself(queue: &QueueName) -> bool {
     match queue.backend {
-        Backend::Local => !queue.name.ends_with(".dead"),
+        Backend::Local | Backend::Redis => !queue.name.ends_with(".dead"),
         // They stay in the table, as FAILURE.
         Backend::DynamoDb => true,
         Backend::Sqs => false,

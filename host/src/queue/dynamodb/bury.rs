@@ -49,8 +49,6 @@ pub(super) async fn bury(
     let sent = table
         .client
         .transact_write_items()
-        // The SDK's second attempt is the same transaction.
-        .client_request_token(&delivery.token)
         .transact_items(TransactWriteItem::builder().put(put).build())
         .transact_items(
             TransactWriteItem::builder()

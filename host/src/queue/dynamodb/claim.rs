@@ -10,10 +10,13 @@ use crate::clock::{self, Moment, Timestamp};
 use crate::message::Message;
 use crate::queue::QueueError;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Pages after a first that was not enough: delayed tasks are walked past in large steps.
 const WIDE: usize = 100;
+/// So many rounds of pages are read at most before a look that found nothing ends.
+const MOST_PAGES: usize = 20;
 
 /// The condition of the time to live: a number of seconds or, as the sample writes it, of
 /// milliseconds; anything else lives for ever.
@@ -74,6 +77,11 @@ impl Spread {
     }
 }
 
+/// Whether a task was taken by this very delivery.
+fn is_ours(item: &Item, delivery: &Delivery) -> bool {
+    item::string(item, item::TOKEN) == Some(&delivery.token)
+}
+
 /// A task that the index says may be taken.
 #[derive(Debug)]
 struct Candidate {
@@ -83,14 +91,18 @@ struct Candidate {
 }
 
 impl DynamoQueue {
-    /// Takes up to `max` of the newest tasks that may be taken. Fails only if it took none.
+    /// Takes up to `max` of the newest tasks that may be taken; fewer if the first pages that have
+    /// any have no more, since what was taken does not wait for the rest to be read. Behind many that
+    /// expired or wait for their time the next look goes on where this one ends. Fails only if it
+    /// took none.
     pub(super) async fn look(&self, max: usize, visibility: Duration) -> Result<Look, QueueError> {
         self.sweeper.run().await?;
         let width = self.spread.width();
         let keys = self.table.shards.keys(PENDING).into_iter();
         let mut seeks: Vec<Seek> = keys.map(|key| Seek::newest(key, BATCH * width)).collect();
         let mut look = Look::default();
-        while !seeks.is_empty() && look.messages.len() < max {
+        let (mut read, mut skipped) = (0, false);
+        while !seeks.is_empty() && look.messages.is_empty() && read < MOST_PAGES {
             let pages = match self.pages(&seeks).await {
                 Ok(pages) => pages,
                 Err(error) if look.messages.is_empty() => return Err(error),
@@ -107,9 +119,25 @@ impl DynamoQueue {
                 };
             }
             seeks = following(seeks, pages);
+            read += 1;
+            if read == 1
+                && look.messages.is_empty()
+                && let Some(rest) = self.rest().take()
+            {
+                (seeks, skipped) = (rest, true);
+            }
         }
-        look.drained = seeks.is_empty() && look.messages.len() < max;
+        if look.messages.is_empty() && !seeks.is_empty() {
+            *self.rest() = Some(seeks);
+            return Ok(look);
+        }
+        look.drained = seeks.is_empty() && !skipped && look.messages.len() < max;
         Ok(look)
+    }
+
+    /// Where the last look ended that found nothing and had more to read.
+    fn rest(&self) -> MutexGuard<'_, Option<Vec<Seek>>> {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn pages(&self, seeks: &[Seek]) -> Result<Vec<Page>, QueueError> {
@@ -165,11 +193,23 @@ impl DynamoQueue {
             let (deliveries, chosen): (Vec<_>, Vec<_>) = chosen.into_iter().unzip();
             let answers = steps(&self.table, chosen).await;
             for (delivery, answer) in deliveries.into_iter().zip(answers) {
-                if !matches!(answer, Ok(Stepped::Done(_))) {
+                let ours = match &answer {
+                    Ok(Stepped::Done(_)) => true,
+                    Ok(Stepped::Not(item)) => {
+                        item.as_ref().is_some_and(|item| is_ours(item, &delivery))
+                    }
+                    Err(_) => false,
+                };
+                if !ours {
                     self.table.recent.forget(&delivery.task);
                 }
                 match answer {
                     Ok(Stepped::Done(item)) => {
+                        let message = self.table.reading.message(&item, Some(&delivery));
+                        look.messages.extend(message);
+                    }
+                    // The answer to the SDK's first try was lost, and its second met our own claim.
+                    Ok(Stepped::Not(Some(item))) if is_ours(&item, &delivery) => {
                         let message = self.table.reading.message(&item, Some(&delivery));
                         look.messages.extend(message);
                     }

@@ -34,7 +34,7 @@ use pace::Pace;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use sweep::Sweeper;
-use table::Table;
+use table::{Seek, Table};
 use tokio_util::sync::CancellationToken;
 
 /// The most items of one call of the port: the sample's page.
@@ -77,6 +77,8 @@ pub struct DynamoQueue {
     sweeper: Sweeper,
     pace: Mutex<Pace>,
     spread: Spread,
+    /// Where the last look ended that found nothing and had more to read.
+    rest: Mutex<Option<Vec<Seek>>>,
 }
 
 impl DynamoQueue {

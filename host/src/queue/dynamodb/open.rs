@@ -77,6 +77,7 @@ impl Dynamo {
             sweeper: Sweeper::new(table.clone()),
             pace: Mutex::new(pace::Pace::new(self.options.idle_poll)),
             spread: super::claim::Spread::default(),
+            rest: Mutex::default(),
             table,
             grave,
         })
