@@ -87,7 +87,7 @@ async fn a_delivery_that_is_cancelled_is_told_as_lost_and_is_gone() {
     let message = handy.next(LONG).await;
     let cancelled = server.cancel(&name, "task").await.expect("it answers");
     assert_eq!((cancelled.waiting, cancelled.running), (0, 1));
-    assert_eq!(queue.lost().await, [message.receipt.clone()]);
+    assert_eq!(queue.lost().await, std::slice::from_ref(&message.receipt));
     let extended = queue.extend(&[(message.receipt.clone(), LONG)]).await;
     assert!(
         matches!(extended[..], [Err(ItemError::Gone(_))]),
