@@ -1,4 +1,4 @@
-//! The example `plugins/examples/newest-first`, as it stands but for the table's name and shorter
+//! The example `host/docs/examples/newest-first`, as it stands but for the table's name and shorter
 //! times.
 
 use crate::dynamodb::{send, stop, table};
@@ -15,13 +15,16 @@ const ORDERS: usize = 60;
 #[tokio::test]
 async fn the_newest_are_handled_and_what_is_too_old_is_shed_and_counted() {
     let (tables, table, _) = table("orders").await;
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/examples/newest-first");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/docs/examples/newest-first");
     let settings = std::fs::read_to_string(folder.join("dispatcher.toml")).expect("it is there");
-    let prebuilt = folder.join("../../prebuilt").display().to_string();
+    let prebuilt = folder
+        .join("../../../../plugins/prebuilt")
+        .display()
+        .to_string();
     let settings = settings
         .replace("dynamodb:Orders", &format!("dynamodb:{table}"))
         .replace("max-age = \"30s\"", "max-age = \"3s\"")
-        .replace("../../prebuilt", &prebuilt);
+        .replace("../../../../plugins/prebuilt", &prebuilt);
     let place = tempfile::tempdir().expect("a folder");
     let file = place.path().join("dispatcher.toml");
     std::fs::write(&file, settings).expect("written");

@@ -51,7 +51,7 @@ fn every_command_of_a_page_is_understood_and_its_settings_are_right() {
 
 #[test]
 fn every_command_of_an_example_is_understood() {
-    let folders = std::fs::read_dir(root().join("plugins/examples")).expect("a readable folder");
+    let folders = std::fs::read_dir(root().join("host/docs/examples")).expect("a readable folder");
     let mut tried = 0;
     for folder in folders {
         let page = folder.expect("an entry").path().join("README.md");
