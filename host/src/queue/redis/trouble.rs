@@ -58,7 +58,7 @@ pub fn failed(place: &str, error: &RedisError) -> QueueError {
     let words = error.to_string();
     let words = words.lines().next().unwrap_or_default();
     let hint = match error.kind() {
-        ErrorKind::RESP3NotSupported => "; wanted Redis 6.2 or later",
+        ErrorKind::RESP3NotSupported => "; wanted Redis 7.0 or later",
         ErrorKind::Server(Server::Moved | Server::CrossSlot) => {
             "; the address must be that of the node which holds the queue"
         }
@@ -111,7 +111,9 @@ mod tests {
             (ErrorKind::Server(Server::BusyLoading), Trouble::Passing),
             (ErrorKind::Server(Server::NoPerm), Trouble::Denied),
             (ErrorKind::AuthenticationFailed, Trouble::Denied),
-            (ErrorKind::Server(Server::Moved), Trouble::Refused),
+            (ErrorKind::Server(Server::Moved), Trouble::Passing),
+            (ErrorKind::Parse, Trouble::Unreachable),
+            (ErrorKind::InvalidClientConfig, Trouble::Refused),
         ] {
             assert_eq!(kind(&of(error)), wanted, "{error:?}");
         }
