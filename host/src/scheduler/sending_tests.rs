@@ -65,7 +65,7 @@ struct World {
     done: BTreeSet<u64>,
     groups: u64,
     batch: usize,
-    /// The most attempts that were under way, and messages at hand.
+    /// The most attempts that were under way, and messages at hand that may be given back.
     most: (usize, usize),
     at_hand: usize,
 }
@@ -146,7 +146,7 @@ impl World {
             self.queue.remove(&number);
             self.known.insert(number);
         }
-        self.at_hand += jobs.len();
+        self.at_hand += jobs.iter().filter(|job| !job.precious).count();
         self.scheduler.answered(poll, jobs, drained, self.at());
         for (_, job, after) in self.scheduler.surplus() {
             self.at_hand -= 1;
@@ -225,7 +225,7 @@ impl World {
         let After { overtaking, .. } = self.scheduler.ended(ended, told, self.at());
         assert!(overtaking.is_empty(), "what waits is kept");
         for (job, fate) in jobs.iter().zip(fates) {
-            self.at_hand -= 1;
+            self.at_hand -= usize::from(!job.precious);
             if fate == Fate::Done {
                 self.known.remove(&job.number);
                 self.done.insert(job.number);
