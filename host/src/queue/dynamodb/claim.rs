@@ -193,23 +193,18 @@ impl DynamoQueue {
             let (deliveries, chosen): (Vec<_>, Vec<_>) = chosen.into_iter().unzip();
             let answers = steps(&self.table, chosen).await;
             for (delivery, answer) in deliveries.into_iter().zip(answers) {
-                let ours = match &answer {
-                    Ok(Stepped::Done(_)) => true,
-                    Ok(Stepped::Not(item)) => {
-                        item.as_ref().is_some_and(|item| is_ours(item, &delivery))
+                // The answer to the SDK's first try was lost, and its second met our own claim.
+                let answer = match answer {
+                    Ok(Stepped::Not(Some(item))) if is_ours(&item, &delivery) => {
+                        Ok(Stepped::Done(item))
                     }
-                    Err(_) => false,
+                    answer => answer,
                 };
-                if !ours {
+                if !matches!(answer, Ok(Stepped::Done(_))) {
                     self.table.recent.forget(&delivery.task);
                 }
                 match answer {
                     Ok(Stepped::Done(item)) => {
-                        let message = self.table.reading.message(&item, Some(&delivery));
-                        look.messages.extend(message);
-                    }
-                    // The answer to the SDK's first try was lost, and its second met our own claim.
-                    Ok(Stepped::Not(Some(item))) if is_ours(&item, &delivery) => {
                         let message = self.table.reading.message(&item, Some(&delivery));
                         look.messages.extend(message);
                     }
