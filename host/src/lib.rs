@@ -13,6 +13,7 @@ pub mod executor;
 pub mod files;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+pub mod http;
 pub mod idempotency;
 pub mod intake;
 pub mod job;
@@ -24,6 +25,8 @@ pub mod schedule;
 pub mod scheduler;
 pub mod served;
 pub mod settlement;
+pub mod sqlite;
 pub mod tasks;
 pub mod telemetry;
 pub mod throttle;
+pub mod trouble;

@@ -32,7 +32,12 @@ const LAYERS: &[(&[&str], bool)] = &[
     (&["queue", "idempotency", "schedule", "plugin"], false),
     (&["message"], false),
     (&["telemetry"], false),
-    (&["clock", "tasks", "backoff", "files", "aws"], false),
+    (&["http"], false),
+    (
+        &["clock", "tasks", "backoff", "files", "aws", "sqlite"],
+        false,
+    ),
+    (&["trouble"], false),
     // Only in tests: what fuzz targets beside the code stand on.
     (&["fuzz"], false),
 ];

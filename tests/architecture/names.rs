@@ -24,12 +24,17 @@ const HOMES: &[(&str, &[&str])] = &[
         ],
     ),
     ("aws_smithy", &["aws/", "queue/sqs/", "queue/dynamodb/"]),
-    ("hyper_util", &["aws/", "admin/", "served/"]),
-    ("axum", &["admin/", "served/"]),
+    ("hyper_util", &["aws/", "http.rs"]),
+    ("axum", &["http.rs", "admin/", "served/"]),
     ("form_urlencoded", &["served/"]),
     (
         "rusqlite",
-        &["queue/local/", "idempotency/local/", "schedule/local/"],
+        &[
+            "sqlite.rs",
+            "queue/local/",
+            "idempotency/local/",
+            "schedule/local/",
+        ],
     ),
     ("croner", &["schedule/cron.rs"]),
     ("jiff", &["schedule/cron.rs", "schedule/when.rs"]),
@@ -49,10 +54,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("clock_gettime", &["clock.rs"]),
     ("setrlimit", &["files.rs"]),
     // SQLite's busy handler is told to wait, on a thread of its own.
-    (
-        "thread::sleep",
-        &["queue/local/schema.rs", "idempotency/local/schema.rs"],
-    ),
+    ("thread::sleep", &["sqlite.rs"]),
     ("process::exit", &["app/drain.rs"]),
 ];
 

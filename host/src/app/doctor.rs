@@ -70,7 +70,7 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
         .into_iter()
         .map(Finding::from)
         .collect();
-    let backends = Backends::new(settings.stores());
+    let backends = Backends::new(settings.stores.clone());
     for route in &settings.routes {
         for queue in &route.queues {
             // What cannot be opened is among the problems of `check`.
@@ -86,7 +86,8 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
     }
     let functions = functions(settings);
     if !functions.is_empty() {
-        let lambda = Lambda::connect(&aws::configuration(settings.endpoint_url.as_deref()).await);
+        let lambda =
+            Lambda::connect(&aws::configuration(settings.stores.endpoint_url.as_deref()).await);
         for (function, uses) in functions {
             let seen = lambda.look(function).await;
             findings.extend(of_function(function, &uses, seen, settings.shutdown_grace));

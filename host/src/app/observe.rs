@@ -54,7 +54,7 @@ async fn publishing(
     let meters = shared.meters.clone();
     Some(match metrics.sink {
         MetricsSink::CloudWatch => {
-            let config = crate::aws::configuration(settings.endpoint_url.as_deref()).await;
+            let config = crate::aws::configuration(settings.stores.endpoint_url.as_deref()).await;
             let sink = ToCloudWatch {
                 client: CloudWatch::connect(&config, namespace),
                 resolution_s,

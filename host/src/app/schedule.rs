@@ -29,7 +29,7 @@ pub(crate) async fn start(
     halt: &CancellationToken,
 ) -> Scheduling {
     let table = settings.schedule.table.clone();
-    let schedules = Arc::new(Schedules::new(settings.stores(), table));
+    let schedules = Arc::new(Schedules::new(settings.stores.clone(), table));
     let interval = settings.schedule.interval;
     let outlet = Arc::new(Queues(schedules.clone()));
     let names = settings.routes.iter().flat_map(|route| &route.queues);

@@ -1,8 +1,9 @@
 //! How every AWS client of the program is configured: credentials, region, endpoint, time-outs and
-//! the SDK's own retries; and the clients of Lambda and CloudWatch, each in a file of its own. Knows
-//! nothing else of this program.
+//! the SDK's own retries; what failures of its calls mean; and the clients of Lambda and CloudWatch,
+//! each in a file of its own. Knows nothing else of this program.
 
 pub mod cloudwatch;
+pub mod failure;
 pub mod lambda;
 #[cfg(test)]
 mod test_server;
@@ -16,6 +17,7 @@ use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
 use aws_config::timeout::TimeoutConfig;
 pub use aws_config::{BehaviorVersion, Region, SdkConfig};
 use std::time::Duration;
+pub use words::one_line;
 
 /// How often the SDK tries a call, the first time included. Two: enough for a pooled connection
 /// that the server has just closed, few enough that a failure is reported while a lease can still

@@ -37,7 +37,7 @@ pub(super) fn links<'a>(
 }
 
 /// The same words without line breaks.
-pub(super) fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -48,6 +48,11 @@ pub(super) fn is_about_credentials(words: &str) -> bool {
     ["credential", "identity", "auth scheme", "sso session"]
         .iter()
         .any(|hint| words.contains(hint))
+}
+
+/// Whether a failure's words are about the lack of a region.
+pub(super) fn is_about_region(words: &str) -> bool {
+    words.to_ascii_lowercase().contains("missing region")
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use super::{Typed, block_on, flags, output};
 use crate::app::build::Backends;
 use crate::config::Places;
-use crate::config::problem::Problem;
 use crate::error::{Exit, Failure};
 use crate::queue::name::QueueName;
 
@@ -32,20 +31,12 @@ pub struct Args {
 
 /// Cancels, and prints what was.
 pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
-    let (places, _screen, mut problems) = flags::places(&typed.matches);
-    let name = match args.queue.parse::<QueueName>() {
-        Ok(name) if problems.is_empty() => name,
-        Ok(_) => return Err(problems.into()),
-        Err(found) => {
-            problems.push(Problem::new("QUEUE", found, ""));
-            return Err(problems.into());
-        }
-    };
+    let (places, name) = flags::place_of(&typed.matches, &args.queue)?;
     block_on(cancel(&places, &name, &args.task))?
 }
 
 async fn cancel(places: &Places, name: &QueueName, task: &str) -> Result<(), Failure> {
-    let backends = Backends::new(places.stores());
+    let backends = Backends::new(places.stores.clone());
     let cancelled = match backends.cancel(name, task).await {
         Ok(cancelled) => cancelled,
         Err(error) => return Err(backends.problem("QUEUE", name, &error).await.into()),

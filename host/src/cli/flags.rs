@@ -8,6 +8,8 @@ use crate::config::flags::Flags;
 use crate::config::problem::Problem;
 use crate::config::section::Given;
 use crate::config::{self, Places};
+use crate::error::Failure;
+use crate::queue::name::QueueName;
 use crate::telemetry::log::{self, Screen};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
@@ -202,4 +204,20 @@ pub fn places(matches: &ArgMatches) -> (Places, Screen, Vec<Problem>) {
     let (places, problems) = config::places(&settings(matches));
     let screen = log::start(places.log_format, &places.log_level);
     (places, screen, problems)
+}
+
+/// A queue as it is typed, unless it is none.
+pub fn queue(text: &str, problems: &mut Vec<Problem>) -> Option<QueueName> {
+    let read = text.parse();
+    read.map_err(|found| problems.push(Problem::new("QUEUE", found, "")))
+        .ok()
+}
+
+/// `places` and the queue, for commands that are about one and need nothing else.
+pub fn place_of(matches: &ArgMatches, text: &str) -> Result<(Places, QueueName), Failure> {
+    let (places, _screen, mut problems) = places(matches);
+    match queue(text, &mut problems) {
+        Some(name) if problems.is_empty() => Ok((places, name)),
+        _ => Err(problems.into()),
+    }
 }

@@ -61,7 +61,7 @@ async fn serve(places: &Places, address: SocketAddr) -> Result<(), Failure> {
     let failed = |line: String| Failure::new(Exit::Failed, line);
     let mut signals = Signals::listen(true)
         .map_err(|error| failed(format!("cannot listen for signals: {error}")))?;
-    let served = Served::open(&places.data)?;
+    let served = Served::open(&places.stores.data)?;
     let (listener, at) = served::listen(address).await.map_err(failed)?;
     if !at.ip().is_loopback() {
         tracing::warn!(
@@ -71,7 +71,7 @@ async fn serve(places: &Places, address: SocketAddr) -> Result<(), Failure> {
     }
     tracing::info!(
         address = %at,
-        folder = %places.data.display(),
+        folder = %places.stores.data.display(),
         "serving the embedded queue over the SQS protocol"
     );
     // Where all addresses are listened on, this one is among them.

@@ -4,7 +4,6 @@ use super::{Typed, block_on, flags, output};
 use crate::app::build::Backends;
 use crate::clock;
 use crate::config::Places;
-use crate::config::problem::Problem;
 use crate::error::Failure;
 use crate::message::{AttributeValue, Message};
 use crate::queue::name::QueueName;
@@ -44,15 +43,7 @@ pub struct Args {
 
 /// Prints the messages.
 pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
-    let (places, _screen, mut problems) = flags::places(&typed.matches);
-    let name = match args.queue.parse::<QueueName>() {
-        Ok(name) if problems.is_empty() => name,
-        Ok(_) => return Err(problems.into()),
-        Err(found) => {
-            problems.push(Problem::new("QUEUE", found, ""));
-            return Err(problems.into());
-        }
-    };
+    let (places, name) = flags::place_of(&typed.matches, &args.queue)?;
     let most = usize::try_from(args.limit).unwrap_or(usize::MAX);
     let messages = block_on(look(&places, &name, most))??;
     match args.json {
@@ -64,7 +55,7 @@ pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
 }
 
 async fn look(places: &Places, name: &QueueName, most: usize) -> Result<Vec<Message>, Failure> {
-    let backends = Backends::new(places.stores());
+    let backends = Backends::new(places.stores.clone());
     let messages = match backends.open_existing(name).await {
         Ok(queue) => queue.peek(most).await,
         Err(error) => Err(error),

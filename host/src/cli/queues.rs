@@ -83,7 +83,7 @@ fn which(text: &str) -> Result<Which, Problem> {
 }
 
 async fn look(places: &Places, wanted: Vec<Which>) -> (Vec<(QueueName, Depth)>, Vec<Problem>) {
-    let backends = Backends::new(places.stores());
+    let backends = Backends::new(places.stores.clone());
     let mut names = Vec::new();
     let mut problems = Vec::new();
     for which in wanted {

@@ -70,13 +70,7 @@ pub struct Args {
 /// Sends, and prints ids or a summary.
 pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
     let (places, screen, mut problems) = flags::places(&typed.matches);
-    let queue = match args.queue.parse::<QueueName>() {
-        Ok(queue) => Some(queue),
-        Err(found) => {
-            problems.push(Problem::new("QUEUE", found, ""));
-            None
-        }
-    };
+    let queue = flags::queue(&args.queue, &mut problems);
     let message = outgoing(&args, &mut problems);
     match queue {
         Some(queue) if problems.is_empty() => {
@@ -115,7 +109,7 @@ async fn send(
     message: &Outgoing,
     count: Option<u64>,
 ) -> Result<(), Failure> {
-    let schedules = Schedules::new(places.stores(), places.schedule_table.clone());
+    let schedules = Schedules::new(places.stores.clone(), places.schedule_table.clone());
     let queue = match schedules.queue(name).await {
         Ok(queue) => queue,
         Err(error) => {

@@ -50,7 +50,7 @@ pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
 }
 
 async fn look(places: &Places) -> Result<Vec<Row>, Failure> {
-    let backends = Backends::new(places.stores());
+    let backends = Backends::new(places.stores.clone());
     let known = backends.workers().await.map_err(|error| {
         let problem = Problem::new("BACKEND", error.to_string(), "");
         Failure::from(vec![match error.kind {

@@ -15,7 +15,7 @@ use super::queues;
 use super::redis_place::{self, RedisPlace};
 use super::section::{Given, Layers, Section};
 use super::value::{self, Bare};
-use super::{LogFormat, Places, Plugin, Retry, Route, Settings};
+use super::{LogFormat, Places, Plugin, Retry, Route, Settings, Stores};
 use crate::queue::VISIBILITY_CEILING;
 use crate::queue::name::{Backend, QueueName};
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,10 +80,12 @@ impl Check {
             }
         };
         Places {
-            data: data.unwrap_or_default(),
-            endpoint_url: self.read(program.one("endpoint-url"), value::url),
-            redis: self.redis(program),
-            dynamodb: self.dynamodb(program),
+            stores: Stores {
+                data: data.unwrap_or_default(),
+                endpoint_url: self.read(program.one("endpoint-url"), value::url),
+                redis: self.redis(program),
+                dynamodb: self.dynamodb(program),
+            },
             log_format: self
                 .read(program.one("log-format"), format)
                 .unwrap_or_default(),
@@ -128,10 +130,7 @@ impl Check {
         let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let (name, metrics) = self.metrics(program);
         Settings {
-            data: places.data,
-            endpoint_url: places.endpoint_url,
-            redis: places.redis,
-            dynamodb: places.dynamodb,
+            stores: places.stores,
             log_format: places.log_format,
             log_level: places.log_level,
             shutdown_grace: grace.unwrap_or(GRACE),

@@ -36,14 +36,8 @@ use std::time::Duration;
 /// All that one `run` needs to know.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The folder of the embedded queue and of compiled plugins. Not created yet.
-    pub data: PathBuf,
-    /// `http://` or `https://` address for every AWS service; without it, as the SDK decides.
-    pub endpoint_url: Option<String>,
-    /// Where Redis is.
-    pub redis: RedisPlace,
-    /// How tables of DynamoDB are used as queues.
-    pub dynamodb: DynamoDb,
+    /// Where queues live.
+    pub stores: Stores,
     /// How long running attempts may go on after the first SIGTERM or SIGINT.
     pub shutdown_grace: Duration,
     /// How log lines are written.
@@ -65,40 +59,16 @@ pub struct Settings {
 }
 
 /// Where queues live, of all backends.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stores {
-    /// As in `Settings`.
+    /// The folder of the embedded queue and of compiled plugins. Not created yet.
     pub data: PathBuf,
-    /// As in `Settings`.
+    /// `http://` or `https://` address for every AWS service; without it, as the SDK decides.
     pub endpoint_url: Option<String>,
-    /// As in `Settings`.
+    /// Where Redis is.
     pub redis: RedisPlace,
-    /// As in `Settings`.
+    /// How tables of DynamoDB are used as queues.
     pub dynamodb: DynamoDb,
-}
-
-impl Settings {
-    /// Where its queues live.
-    pub fn stores(&self) -> Stores {
-        Stores {
-            data: self.data.clone(),
-            endpoint_url: self.endpoint_url.clone(),
-            redis: self.redis.clone(),
-            dynamodb: self.dynamodb.clone(),
-        }
-    }
-}
-
-impl Places {
-    /// Where queues live.
-    pub fn stores(&self) -> Stores {
-        Stores {
-            data: self.data.clone(),
-            endpoint_url: self.endpoint_url.clone(),
-            redis: self.redis.clone(),
-            dynamodb: self.dynamodb.clone(),
-        }
-    }
 }
 
 /// How tables of DynamoDB are used as queues; what is `None` is as the backend has it.
@@ -294,13 +264,7 @@ pub struct Forward {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
     /// As in `Settings`.
-    pub data: PathBuf,
-    /// As in `Settings`.
-    pub endpoint_url: Option<String>,
-    /// As in `Settings`.
-    pub redis: RedisPlace,
-    /// As in `Settings`.
-    pub dynamodb: DynamoDb,
+    pub stores: Stores,
     /// As in `Settings`.
     pub log_format: LogFormat,
     /// As in `Settings`.

@@ -1,7 +1,7 @@
 //! What of new settings can be applied to a run that goes on, and what needs another start. Pure;
 //! whoever holds the running parts applies it.
 
-use super::{Code, Plugin, Retry, Route, Settings, Shedding, WeightedQueue};
+use super::{Code, Plugin, Retry, Route, Settings, Shedding, Stores, WeightedQueue};
 use crate::queue::name::QueueName;
 use crate::scheduler::Limits;
 use std::num::NonZeroU32;
@@ -50,10 +50,7 @@ pub fn changes(old: &Settings, new: &Settings) -> Changes {
 /// Takes every field apart, so that one that is added later is not forgotten here.
 fn program(old: &Settings, new: &Settings) -> Vec<String> {
     let Settings {
-        data,
-        endpoint_url,
-        redis,
-        dynamodb,
+        stores,
         shutdown_grace,
         log_format,
         log_level,
@@ -64,14 +61,20 @@ fn program(old: &Settings, new: &Settings) -> Vec<String> {
         schedule,
         routes: _,
     } = old;
+    let Stores {
+        data,
+        endpoint_url,
+        redis,
+        dynamodb,
+    } = stores;
     let interval = |settings: &Settings| settings.metrics.map(|metrics| metrics.interval);
     let sink = |settings: &Settings| settings.metrics.map(|metrics| metrics.sink);
     let apart = metrics.is_some() && new.metrics.is_some();
     let different = [
-        ("data", *data != new.data),
-        ("endpoint-url", *endpoint_url != new.endpoint_url),
-        ("redis", *redis != new.redis),
-        ("backend.dynamodb", *dynamodb != new.dynamodb),
+        ("data", *data != new.stores.data),
+        ("endpoint-url", *endpoint_url != new.stores.endpoint_url),
+        ("redis", *redis != new.stores.redis),
+        ("backend.dynamodb", *dynamodb != new.stores.dynamodb),
         ("shutdown-grace", *shutdown_grace != new.shutdown_grace),
         ("log-format", *log_format != new.log_format),
         ("log-level", *log_level != new.log_level),

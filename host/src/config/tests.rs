@@ -61,7 +61,7 @@ fn a_plugin_is_enough() {
     let plugin = &route.plugin;
     assert_eq!((plugin.timeout, plugin.max_memory), (None, 64 << 20));
     assert_eq!((plugin.at.as_str(), plugin.reuse), ("--plugin", None));
-    assert_eq!(settings.data, PathBuf::from("/d"));
+    assert_eq!(settings.stores.data, PathBuf::from("/d"));
     assert_eq!(settings.shutdown_grace, Duration::from_secs(30));
 }
 
@@ -177,7 +177,7 @@ fn flags_win_over_the_file_key_by_key() {
     };
     assert_eq!(plugin.reuse, Some(reuse));
     assert!(matches!(&plugin.code, Code::File(file) if file.is_absolute()));
-    assert!(settings.data.is_absolute());
+    assert!(settings.stores.data.is_absolute());
 
     let list = [
         ("queues", "local:c"),
@@ -194,7 +194,7 @@ fn flags_win_over_the_file_key_by_key() {
         (&Code::File("o.wasm".into()), "thumbs")
     );
     let data = std::path::absolute("d").expect("a working folder");
-    assert_eq!(settings.data, data);
+    assert_eq!(settings.stores.data, data);
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn places_need_no_plugin() {
     let (places, problems) = places(&flags(&[("data", "/d"), ("endpoint-url", "http://h:1")]));
     assert_eq!(problems, []);
     assert_eq!(
-        (places.data, places.endpoint_url),
+        (places.stores.data, places.stores.endpoint_url),
         ("/d".into(), Some("http://h:1".into()))
     );
 }

@@ -9,6 +9,7 @@ pub mod sqs;
 
 use crate::clock::Moment;
 use crate::message::{Message, Outcome, Outgoing, Receipt};
+pub use crate::trouble::{Failed as QueueError, Trouble};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -82,31 +83,6 @@ pub struct Depth {
     pub delayed: u64,
     /// Age of the oldest message that is not in flight, where the backend tells.
     pub oldest: Option<Duration>,
-}
-
-/// A whole call that failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct QueueError {
-    /// What may be done about it.
-    pub kind: Trouble,
-    /// One line: what, where, and the backend's own words.
-    pub message: String,
-}
-
-/// What may be done about a failed call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
-    /// May pass; try again with back-off.
-    Passing,
-    /// No answer from the endpoint.
-    Unreachable,
-    /// The queue does not exist.
-    Missing,
-    /// Not allowed: credentials or policy.
-    Denied,
-    /// The call itself is wrong, or the backend cannot do it.
-    Refused,
 }
 
 /// One item of a call that failed.

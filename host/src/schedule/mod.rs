@@ -16,6 +16,7 @@ mod mover_tests;
 
 use crate::clock::Timestamp;
 use crate::message::Outgoing;
+pub use crate::trouble::{Failed as StoreError, Trouble};
 use cron::Periodic;
 
 /// One message that waits for its time.
@@ -76,31 +77,6 @@ pub enum Cancelled {
     Unknown,
     /// A dispatcher is sending it at this moment.
     BeingSent,
-}
-
-/// A call that failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct StoreError {
-    /// What may be done about it.
-    pub kind: Trouble,
-    /// One line: what, where, and the store's own words.
-    pub message: String,
-}
-
-/// What may be done about a failed call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
-    /// There is no such store yet: no table, no file.
-    Missing,
-    /// No answer.
-    Unreachable,
-    /// Not allowed.
-    Denied,
-    /// May pass.
-    Passing,
-    /// Will never succeed as it is.
-    Refused,
 }
 
 /// A place where jobs wait. All calls may run at once, in many processes. A call that is dropped may

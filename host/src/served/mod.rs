@@ -2,7 +2,7 @@
 //! the only place above the adapters that names the embedded queue; knows no other backend and
 //! checks no signatures.
 //!
-//! `http` is the wire: connections, and which protocol a request speaks. `query` is the older one
+//! `wire` is which protocol a request speaks. `query` is the older one
 //! in the shapes of the newer. `desk` is who answers; `queues`, `sending`, `receiving`, `settling`
 //! and `moving` are its operations. `input`, `content`, `attributes` and `fault` are what they
 //! read, check and refuse. `chores` is what is done without being asked.
@@ -13,7 +13,6 @@ mod chores;
 mod content;
 mod desk;
 mod fault;
-mod http;
 mod input;
 mod moving;
 mod query;
@@ -21,11 +20,12 @@ mod queues;
 mod receiving;
 mod sending;
 mod settling;
+mod wire;
 
+pub use crate::http::listen;
 use crate::queue::QueueError;
 use crate::queue::local::Store;
 use desk::Desk;
-pub use http::listen;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -50,7 +50,7 @@ impl Served {
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
         let desk = Arc::new(Desk::new(self.store, stop.clone()));
         let chores = crate::tasks::spawn(chores::forever(Arc::clone(&desk)));
-        http::serve(listener, desk, stop).await;
+        wire::serve(listener, desk, stop).await;
         drop(chores);
     }
 }

@@ -37,7 +37,7 @@ pub async fn routes(
     counters: Arc<Counters>,
     spawn: Spawn,
 ) -> Result<Vec<Built>, Vec<Problem>> {
-    let backends = Backends::new(settings.stores());
+    let backends = Backends::new(settings.stores.clone());
     let mut problems = Vec::new();
     let mut opened = Vec::new();
     for route in &settings.routes {

@@ -63,7 +63,7 @@ impl<'a> Loader<'a> {
                 .map(|route| route.plugin.max_memory)
                 .max()
                 .unwrap_or_default(),
-            cache: Some(cache(&settings.data)),
+            cache: Some(cache(&settings.stores.data)),
         };
         let runtime = Runtime::start(options, Handle::current(), spawn)
             .map_err(|error| Problem::new("the plugin engine", error.to_string(), ""))?;
@@ -140,7 +140,7 @@ impl<'a> Loader<'a> {
     async fn lambda(&self) -> &Arc<Lambda> {
         let connect = || async {
             files::raise_limit();
-            let endpoint = self.settings.endpoint_url.as_deref();
+            let endpoint = self.settings.stores.endpoint_url.as_deref();
             Arc::new(Lambda::connect(&aws::configuration(endpoint).await))
         };
         self.lambda.get_or_init(connect).await
@@ -222,7 +222,7 @@ pub async fn options_by_hand(
     };
     let allowed = plugin.allow_lambda.clone();
     if !allowed.is_empty() {
-        let endpoint_url = settings.endpoint_url.as_deref();
+        let endpoint_url = settings.stores.endpoint_url.as_deref();
         let lambda = Lambda::connect(&aws::configuration(endpoint_url).await);
         options.lambda = Some(lend(Arc::new(lambda), allowed, timeout, Arc::default()));
     }
@@ -251,7 +251,7 @@ fn sends(
     counters: Arc<Counters>,
 ) -> Option<queues::Queues> {
     let allowed: Vec<String> = plugin.allow_send.iter().map(ToString::to_string).collect();
-    let schedules = || Schedules::new(settings.stores(), settings.schedule.table.clone());
+    let schedules = || Schedules::new(settings.stores.clone(), settings.schedule.table.clone());
     (!allowed.is_empty()).then(|| queues::Queues {
         deliver: Arc::new(Queues(Arc::new(schedules()))),
         allowed,

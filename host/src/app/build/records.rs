@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub fn open(settings: &Settings, problems: &mut Vec<Problem>) -> Option<Arc<dyn Records>> {
     let mut routes = settings.routes.iter();
     let route = routes.find(|route| route.idempotency.is_some())?;
-    match LocalRecords::open(&settings.data) {
+    match LocalRecords::open(&settings.stores.data) {
         Ok(records) => Some(Arc::new(records)),
         Err(error) => {
             let found = format!("the idempotency ledger: {error}");
@@ -24,7 +24,7 @@ pub fn open(settings: &Settings, problems: &mut Vec<Problem>) -> Option<Arc<dyn 
 /// For how long and where it is remembered what a route has done, and for whom; `None`: it is not.
 pub fn words(settings: &Settings, route: &Route) -> Option<String> {
     let ttl = humantime::format_duration(route.idempotency?);
-    let file = local::path(&settings.data);
+    let file = local::path(&settings.stores.data);
     Some(format!(
         "what is done is remembered for {ttl} in {}, which every process on this machine shares that \
          has this data folder, and no other machine",

@@ -104,7 +104,7 @@ async fn attempt(
     };
     // Compiling anew is slower, and no reason not to try a plugin.
     let runtime = Runtime::start(
-        options(Some(plugins::cache(&settings.data))),
+        options(Some(plugins::cache(&settings.stores.data))),
         Handle::current(),
         Arc::new(drop),
     )

@@ -1,6 +1,6 @@
 //! `dispatcher schedule add`: one message for later, or a periodic one.
 
-use super::{failure, queue, schedules};
+use super::{failure, schedules};
 use crate::app::build::schedule::{Added, When, in_time};
 use crate::cli::input::MessageArgs;
 use crate::cli::{Typed, block_on, flags, output};
@@ -77,7 +77,7 @@ pub struct Args {
 /// Adds it, and says when it is due.
 pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let (places, _screen, mut problems) = flags::places(&typed.matches);
-    let name = queue(&args.queue, &mut problems);
+    let name = flags::queue(&args.queue, &mut problems);
     let message = MessageArgs {
         body: args.body.clone(),
         file: args.file.clone(),

@@ -1,6 +1,6 @@
 //! `dispatcher schedule cancel`: take back what waits.
 
-use super::{failure, queue, schedules};
+use super::{failure, schedules};
 use crate::cli::{Typed, block_on, flags, output};
 use crate::config::problem::Problem;
 use crate::error::{Exit, Failure};
@@ -40,7 +40,7 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         ));
         return Err(problems.into());
     };
-    let name = queue(text, &mut problems);
+    let name = flags::queue(text, &mut problems);
     let (Some(name), true) = (name, problems.is_empty()) else {
         return Err(problems.into());
     };

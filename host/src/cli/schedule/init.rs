@@ -1,6 +1,6 @@
 //! `dispatcher schedule init`: make the table in which scheduled messages for SQS wait.
 
-use super::{failure, queue, schedules};
+use super::{failure, schedules};
 use crate::cli::{Typed, block_on, flags, output};
 use crate::error::Failure;
 use crate::queue::name::Backend;
@@ -30,7 +30,10 @@ pub struct Args {
 /// Makes it, or finds that it is there.
 pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let (places, _screen, mut problems) = flags::places(&typed.matches);
-    let name = args.queue.as_ref().map(|text| queue(text, &mut problems));
+    let name = args
+        .queue
+        .as_ref()
+        .map(|text| flags::queue(text, &mut problems));
     if !problems.is_empty() {
         return Err(problems.into());
     }

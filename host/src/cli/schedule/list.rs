@@ -1,6 +1,6 @@
 //! `dispatcher schedule list`: what waits for its time.
 
-use super::{failure, queue, schedules};
+use super::{failure, schedules};
 use crate::app::build::schedule::Entry;
 use crate::cli::{Typed, block_on, flags, output};
 use crate::clock::{self, Timestamp};
@@ -43,7 +43,10 @@ pub struct Args {
 /// Prints a table, or JSON.
 pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let (places, _screen, mut problems) = flags::places(&typed.matches);
-    let name = args.queue.as_ref().map(|text| queue(text, &mut problems));
+    let name = args
+        .queue
+        .as_ref()
+        .map(|text| flags::queue(text, &mut problems));
     if !problems.is_empty() {
         return Err(problems.into());
     }

@@ -8,9 +8,7 @@ mod list;
 use super::Typed;
 use crate::app::build::schedule::{LaterError, Schedules};
 use crate::config::Places;
-use crate::config::problem::Problem;
 use crate::error::{Exit, Failure};
-use crate::queue::name::QueueName;
 use clap::Subcommand;
 
 const EXAMPLES: &str = "\
@@ -46,14 +44,7 @@ pub fn run(command: Command, typed: &Typed) -> Result<(), Failure> {
 }
 
 fn schedules(places: &Places) -> Schedules {
-    Schedules::new(places.stores(), places.schedule_table.clone())
-}
-
-/// A queue as it is typed, unless it is none.
-fn queue(text: &str, problems: &mut Vec<Problem>) -> Option<QueueName> {
-    let read = text.parse();
-    read.map_err(|found| problems.push(Problem::new("QUEUE", found, "")))
-        .ok()
+    Schedules::new(places.stores.clone(), places.schedule_table.clone())
 }
 
 /// How a command ends that could not do it.

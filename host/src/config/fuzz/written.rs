@@ -12,8 +12,8 @@ use std::time::Duration;
 pub fn file(settings: &Settings) -> String {
     let mut out = Lines::default();
     out.line("[dispatcher]");
-    out.text("data", &settings.data.to_string_lossy());
-    out.option("endpoint-url", settings.endpoint_url.as_ref());
+    out.text("data", &settings.stores.data.to_string_lossy());
+    out.option("endpoint-url", settings.stores.endpoint_url.as_ref());
     out.time("shutdown-grace", settings.shutdown_grace);
     out.text(
         "log-format",
@@ -38,13 +38,13 @@ pub fn file(settings: &Settings) -> String {
     out.time("schedule-interval", settings.schedule.interval);
     out.option("schedule-table", settings.schedule.table.as_ref());
     out.line("[backend.redis]");
-    out.text("url", &settings.redis.url);
-    out.text("prefix", &settings.redis.prefix);
-    out.text("worqr-prefix", &settings.redis.worqr_prefix);
-    for queue in &settings.redis.worqr {
+    out.text("url", &settings.stores.redis.url);
+    out.text("prefix", &settings.stores.redis.prefix);
+    out.text("worqr-prefix", &settings.stores.redis.worqr_prefix);
+    for queue in &settings.stores.redis.worqr {
         out.line(&format!("format.{queue:?} = \"worqr\""));
     }
-    tables(&mut out, &settings.dynamodb);
+    tables(&mut out, &settings.stores.dynamodb);
     for (at, one) in settings.routes.iter().enumerate() {
         plugin(&mut out, at, &one.plugin);
         route(&mut out, at, one);

@@ -5,6 +5,7 @@ use super::recent::Recent;
 use super::sweep::Sweeper;
 use super::table::{Spent, Table};
 use super::{BATCH, DynamoQueue, LONGEST_WAIT, Options, pace, status};
+use crate::aws::failure::{About, Call};
 use crate::aws::{self, SdkConfig};
 use crate::queue::{Identity, QueueError, Trouble};
 use aws_sdk_dynamodb::Client;
@@ -27,7 +28,6 @@ const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
 pub struct Dynamo {
     client: Client,
     place: String,
-    has_region: bool,
     options: Options,
     /// Who waits for tasks of which table, so that a send through one queue wakes another.
     bells: Mutex<HashMap<String, watch::Sender<u64>>>,
@@ -39,7 +39,6 @@ impl Dynamo {
         Self {
             client: Client::new(config),
             place: aws::place(config, "DYNAMODB"),
-            has_region: config.region().is_some(),
             options,
             bells: Mutex::default(),
         }
@@ -85,9 +84,9 @@ impl Dynamo {
 
     /// The names of the tables that can be queues, sorted; of the first hundred that there are.
     pub async fn names(&self) -> Result<Vec<String>, QueueError> {
-        let call = super::trouble::Call {
+        let call = Call {
             step: "ListTables",
-            table: "",
+            about: About::All,
             place: &self.place,
         };
         let page = self.client.list_tables().limit(MOST_NAMES).send().await;
@@ -104,16 +103,11 @@ impl Dynamo {
     }
 
     async fn describe(&self, name: &str) -> Result<TableDescription, QueueError> {
-        let call = super::trouble::Call {
+        let call = Call {
             step: "DescribeTable",
-            table: name,
+            about: About::Table(name),
             place: &self.place,
         };
-        if !self.has_region {
-            return Err(call.refused(
-                "no AWS region is configured; wanted AWS_REGION or a region in the profile",
-            ));
-        }
         let answer = self.client.describe_table().table_name(name).send().await;
         let answer = answer.map_err(|error| {
             let error = call.failed(&error);
@@ -132,9 +126,9 @@ impl Dynamo {
 
     async fn table(&self, name: &str) -> Result<Arc<Table>, QueueError> {
         let described = self.describe(name).await?;
-        let call = super::trouble::Call {
+        let call = Call {
             step: "opening",
-            table: name,
+            about: About::Table(name),
             place: &self.place,
         };
         let kind = kind(&described)

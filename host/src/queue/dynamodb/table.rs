@@ -4,7 +4,7 @@
 use super::item::{self, Dates, Item, Reading, STATUS, TASK_ID, UPDATED};
 use super::recent::Recent;
 use super::status::Shards;
-use super::trouble::Call;
+use crate::aws::failure::{About, Call};
 use crate::clock::{self, Timestamp};
 use crate::queue::QueueError;
 use crate::tasks::Group;
@@ -177,7 +177,7 @@ impl Table {
     pub fn call(&self, step: &'static str) -> Call<'_> {
         Call {
             step,
-            table: &self.name,
+            about: About::Table(&self.name),
             place: &self.place,
         }
     }

@@ -3,20 +3,19 @@
 
 use crate::files;
 use crate::queue::{ItemError, QueueError, Trouble};
-use rusqlite::{Connection, ErrorCode};
-use std::fs::{File, OpenOptions};
+use crate::sqlite::{self, Schema};
+use rusqlite::Connection;
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-/// `disp` in ASCII: tells our file from any other SQLite file.
-const APPLICATION: i32 = 0x6469_7370;
-/// The version of the tables. A file of a lower one is brought up to it, one of a higher is refused.
-const VERSION: i32 = 3;
-/// How long to wait for another process's transaction before `Trouble::Passing`.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The pause between two attempts at another process's lock. SQLite's own waits grow to 100 ms,
-/// which idles two busy processes half of the time.
-const NAP: Duration = Duration::from_micros(250);
+const SCHEMA: Schema = Schema {
+    // `disp`
+    application: 0x6469_7370,
+    version: 3,
+    tables: &[TABLES, CLOCK, SETTINGS],
+    upgrade,
+    patience: sqlite::patience::<10_000>,
+};
 
 /// `entries` holds what changes with every delivery and stays narrow, so that receiving and
 /// extending rewrites no bodies; `payloads` is written once. `seq` is the order of sending and is
@@ -126,24 +125,7 @@ impl Place {
 
     /// A failure of this store, in one line.
     pub fn trouble(&self, error: &rusqlite::Error) -> QueueError {
-        let kind = match error.sqlite_error_code() {
-            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
-                Trouble::Denied
-            }
-            Some(
-                ErrorCode::DatabaseBusy
-                | ErrorCode::DatabaseLocked
-                | ErrorCode::DiskFull
-                | ErrorCode::SystemIoFailure
-                | ErrorCode::OutOfMemory
-                | ErrorCode::OperationAborted
-                | ErrorCode::OperationInterrupted
-                | ErrorCode::FileLockingProtocolFailed
-                | ErrorCode::SchemaChanged,
-            ) => Trouble::Passing,
-            _ => Trouble::Refused,
-        };
-        self.failed(kind, error)
+        self.failed(sqlite::judge(error), error)
     }
 
     /// A failure of this store of a known kind.
@@ -165,97 +147,29 @@ pub fn item_error(error: &QueueError) -> ItemError {
     }
 }
 
-/// Creates what is missing and opens the file. Also gives the bell, opened for writing.
+/// Creates what is missing and opens the file. Also gives the bell, opened for writing, which is
+/// locked meanwhile.
 pub fn open(folder: &Path) -> Result<(Place, Connection, File), QueueError> {
     let place = Place {
         folder: folder.to_owned(),
     };
     let bell = files::make_folder(folder)
-        .and_then(|()| {
-            OpenOptions::new()
-                .create(true)
-                .truncate(false)
-                .write(true)
-                .open(place.bell())
-        })
-        .and_then(|bell| bell.lock().map(|()| bell))
-        .map_err(|error| place.failed(io_kind(&error), error))?;
-    // The bell is locked while we open: switching a file to WAL and creating tables are the two
-    // steps that SQLite does not let two processes take at once.
-    let opened = connect(&place);
-    bell.unlock()
-        .map_err(|error| place.failed(io_kind(&error), error))?;
-    opened.map(|connection| (place, connection, bell))
-}
-
-fn io_kind(error: &std::io::Error) -> Trouble {
-    match error.kind() {
-        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
-            Trouble::Denied
-        }
-        std::io::ErrorKind::StorageFull | std::io::ErrorKind::Interrupted => Trouble::Passing,
-        _ => Trouble::Refused,
+        .and_then(|()| sqlite::lock_file(&place.bell()))
+        .map_err(|error| place.failed(sqlite::judge_io(&error), error))?;
+    match SCHEMA.open(&place.database(), &bell) {
+        Ok([connection]) => Ok((place, connection, bell)),
+        Err(error) => Err(place.failed(error.kind, format_args!("local.db: {error}"))),
     }
 }
 
-fn connect(place: &Place) -> Result<Connection, QueueError> {
-    let plain = |error| place.trouble(&error);
-    let mut connection = Connection::open(place.database()).map_err(plain)?;
-    if connection.is_readonly("main").map_err(plain)? {
-        return Err(place.failed(Trouble::Denied, "local.db is not writable"));
-    }
-    configure(&mut connection).map_err(plain)?;
-    let number = |name| {
-        connection
-            .pragma_query_value(None, name, |row| row.get::<_, i32>(0))
-            .map_err(plain)
+/// Brings an older file up to date: version 1 had no clock, version 2 none of the settings, and
+/// one that was upgraded before has the column.
+fn upgrade(connection: &Connection, version: i32) -> rusqlite::Result<Option<String>> {
+    let clock = match version {
+        1 => CLOCK,
+        2 => "",
+        _ => return Ok(None),
     };
-    let (application, version) = (number("application_id")?, number("user_version")?);
-    let foreign: bool = connection
-        .query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema)", [], |row| {
-            row.get(0)
-        })
-        .map_err(plain)?;
-    match (application, version) {
-        (APPLICATION, VERSION) => Ok(connection),
-        (APPLICATION, 1) => upgrade(&connection, CLOCK)
-            .map_err(plain)
-            .map(|()| connection),
-        (APPLICATION, 2) => upgrade(&connection, "").map_err(plain).map(|()| connection),
-        (APPLICATION, newer) => Err(place.failed(
-            Trouble::Refused,
-            format!(
-                "local.db has schema version {newer}, wanted {VERSION}; use a newer dispatcher"
-            ),
-        )),
-        _ if foreign => Err(place.failed(
-            Trouble::Refused,
-            "local.db is a database of another program",
-        )),
-        _ => write(&connection, &format!("{TABLES}{CLOCK}{SETTINGS}"))
-            .map_err(plain)
-            .map(|()| connection),
-    }
-}
-
-fn configure(connection: &mut Connection) -> rusqlite::Result<()> {
-    connection.busy_handler(Some(|tries: i32| {
-        std::thread::sleep(NAP);
-        NAP.saturating_mul(tries.unsigned_abs()) < PATIENCE
-    }))?;
-    connection.set_prepared_statement_cache_capacity(64);
-    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
-    connection.execute_batch(
-        "PRAGMA synchronous = FULL;
-         PRAGMA temp_store = MEMORY;
-         PRAGMA cache_size = -16384;
-         PRAGMA wal_autocheckpoint = 4000;
-         PRAGMA journal_size_limit = 67108864;",
-    )
-}
-
-/// Brings an older file up to date, beginning with `tables`.
-fn upgrade(connection: &Connection, tables: &str) -> rusqlite::Result<()> {
     let known = connection
         .prepare("SELECT 1 FROM pragma_table_info('payloads') WHERE name = 'system'")?
         .exists([])?;
@@ -263,15 +177,7 @@ fn upgrade(connection: &Connection, tables: &str) -> rusqlite::Result<()> {
         true => "",
         false => "ALTER TABLE payloads ADD COLUMN system TEXT;",
     };
-    write(connection, &format!("{tables}{column}{SETTINGS}"))
-}
-
-/// Creates the tables that a database lacks.
-fn write(connection: &Connection, tables: &str) -> rusqlite::Result<()> {
-    connection.execute_batch(&format!(
-        "BEGIN IMMEDIATE; {tables}
-         PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
-    ))
+    Ok(Some(format!("{clock}{column}{SETTINGS}")))
 }
 
 /// Lets messages be read by age. The first time in a file this takes about a second for a million
@@ -289,8 +195,5 @@ pub fn index_by_age(connection: &Connection) -> rusqlite::Result<()> {
 /// A database of its own in memory, for tests of the core.
 #[cfg(any(test, fuzzing))]
 pub fn in_memory() -> Connection {
-    let mut connection = Connection::open_in_memory().expect("memory");
-    configure(&mut connection).expect("pragmas");
-    write(&connection, &format!("{TABLES}{CLOCK}{SETTINGS}")).expect("tables");
-    connection
+    SCHEMA.in_memory()
 }

@@ -14,6 +14,7 @@ mod trouble;
 
 pub use open::Sqs;
 
+use crate::aws::failure::{About, Call};
 use crate::aws::{self, SdkConfig};
 use crate::clock;
 use crate::message::{Message, Outcome, Outgoing, Receipt};
@@ -25,7 +26,6 @@ use settle::SAFE_CEILING_S;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use trouble::Call;
 
 /// The most entries of one call (SQS quotas).
 const BATCH: usize = 10;
@@ -73,7 +73,7 @@ impl Target {
     fn call(&self, step: &'static str) -> Call<'_> {
         Call {
             step,
-            queue: &self.name,
+            about: About::Queue(&self.name),
             place: &self.clients.place,
         }
     }

@@ -2,8 +2,8 @@
 //! which step failed when there is none.
 
 use super::address::{Address, name_in_url};
-use super::trouble::Call;
 use super::{Clients, Target};
+use crate::aws::failure::{About, Call};
 use crate::aws::{self, SdkConfig};
 use crate::queue::QueueError;
 use aws_sdk_sqs::types::QueueAttributeName;
@@ -43,7 +43,7 @@ impl Sqs {
         let clients = self.reach(None, None);
         let call = Call {
             step: "ListQueues",
-            queue: "",
+            about: About::All,
             place: &clients.place,
         };
         let mut names: Vec<String> = Vec::new();
@@ -148,7 +148,7 @@ async fn queue_url(
 ) -> Result<String, QueueError> {
     let call = Call {
         step: "GetQueueUrl",
-        queue,
+        about: About::Queue(queue),
         place: &clients.place,
     };
     if !clients.has_region {
@@ -177,7 +177,7 @@ async fn attributes(
 ) -> Result<HashMap<QueueAttributeName, String>, QueueError> {
     let call = Call {
         step: "GetQueueAttributes",
-        queue,
+        about: About::Queue(queue),
         place: &clients.place,
     };
     let answer = clients

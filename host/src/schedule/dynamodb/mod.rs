@@ -1,17 +1,17 @@
 //! Jobs in a table of DynamoDB, in the shape of Shoryuken::Waiter: what its processes wrote is sent
 //! by this program, and the other way round. The only place of the schedule that names the SDK.
 //!
-//! `item` is the shape, `json` a part of it, `table` the table itself, `trouble` what failures mean.
+//! `item` is the shape, `json` a part of it and `table` the table itself.
 
 mod item;
 mod json;
 mod table;
-mod trouble;
 
 #[cfg(test)]
 mod item_tests;
 
 use super::{Cancelled, Claim, Ending, Job, Page, Store, StoreError};
+use crate::aws::failure::{About, Call};
 use crate::aws::{self, SdkConfig};
 use crate::clock::{Moment, Timestamp};
 use crate::tasks::Group;
@@ -22,7 +22,6 @@ use item::{CLAIM, CLAIM_UNTIL, INDEX, JOB_ID, Key, OWN, PERFORM_AT, SCHEDULER, W
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 pub use table::Made;
-use trouble::Call;
 
 /// So many calls on single items are under way at once.
 const CALLS: usize = 32;
@@ -35,7 +34,6 @@ pub struct DynamoDb {
     client: Client,
     /// For messages.
     place: String,
-    has_region: bool,
 }
 
 impl DynamoDb {
@@ -44,7 +42,6 @@ impl DynamoDb {
         Self {
             client: Client::new(config),
             place: aws::place(config, "DYNAMODB"),
-            has_region: config.region().is_some(),
         }
     }
 
@@ -79,9 +76,8 @@ impl At {
     fn call(&self, step: &'static str) -> Call<'_> {
         Call {
             step,
-            table: &self.table,
+            about: About::Table(&self.table),
             place: &self.dynamodb.place,
-            has_region: self.dynamodb.has_region,
         }
     }
 
@@ -119,7 +115,7 @@ impl At {
             .expression_attribute_values(":now", item::seconds(now))
             .send()
             .await;
-        trouble::held(asked, &self.call("UpdateItem"))
+        self.call("UpdateItem").held(asked)
     }
 
     async fn end(&self, ending: &Ending) -> Result<(), StoreError> {
@@ -144,7 +140,7 @@ impl At {
                     .expression_attribute_values(":token", token)
                     .send()
                     .await;
-                trouble::held(asked, &self.call("DeleteItem")).map(drop)
+                self.call("DeleteItem").held(asked).map(drop)
             }
             Some(next) => {
                 let mut update = format!("REMOVE {CLAIM}, {CLAIM_UNTIL}");
@@ -162,7 +158,7 @@ impl At {
                     asked = asked.expression_attribute_values(":next", item::seconds(*next));
                 }
                 let asked = asked.update_expression(update).send().await;
-                trouble::held(asked, &self.call("UpdateItem")).map(drop)
+                self.call("UpdateItem").held(asked).map(drop)
             }
         }
     }
@@ -218,7 +214,7 @@ impl Store for Table {
             .condition_expression(format!("attribute_not_exists({JOB_ID})"))
             .send()
             .await;
-        trouble::held(asked, &call)
+        call.held(asked)
     }
 
     /// One half of the table after the other: the Waiter's own jobs, then those that only this
@@ -283,7 +279,7 @@ impl Store for Table {
                 .expression_attribute_values(":now", item::seconds(now))
                 .send()
                 .await;
-            if trouble::held(asked, &call)? {
+            if call.held(asked)? {
                 return Ok(Cancelled::Yes);
             }
             let call = self.at.call("GetItem");

@@ -1,7 +1,8 @@
 //! The table itself: made, and looked at whether it is as it must be.
 
 use super::item::{INDEX, JOB_ID, PERFORM_AT, SCHEDULER};
-use super::{Table, patience, trouble};
+use super::{Table, patience};
+use crate::aws::failure::code;
 use crate::clock;
 use crate::schedule::StoreError;
 use aws_sdk_dynamodb::types::{
@@ -61,7 +62,7 @@ impl Table {
             .await;
         let made = match asked {
             Ok(_) => Made::New,
-            Err(error) if trouble::code(&error) == Some("ResourceInUseException") => Made::Known,
+            Err(error) if code(&error) == Some("ResourceInUseException") => Made::Known,
             Err(error) => return Err(call.failed(&error)),
         };
         let until = patience(clock::now());

@@ -13,32 +13,6 @@ fn entry(code: &str, message: &str, sender_fault: bool) -> BatchResultErrorEntry
 }
 
 #[test]
-fn whole_calls_are_sorted_by_code_then_status() {
-    let table = [
-        ("QueueDoesNotExist", 400, Trouble::Missing),
-        (
-            "AWS.SimpleQueueService.NonExistentQueue",
-            400,
-            Trouble::Missing,
-        ),
-        ("AccessDenied", 403, Trouble::Denied),
-        ("InvalidClientTokenId", 403, Trouble::Denied),
-        ("ExpiredToken", 400, Trouble::Denied),
-        ("SomethingNew", 403, Trouble::Denied),
-        ("OverLimit", 403, Trouble::Passing),
-        ("RequestThrottled", 403, Trouble::Passing),
-        ("", 429, Trouble::Passing),
-        ("InternalFailure", 500, Trouble::Passing),
-        ("", 503, Trouble::Passing),
-        ("InvalidParameterValue", 400, Trouble::Refused),
-        ("", 404, Trouble::Refused),
-    ];
-    for (code, status, expected) in table {
-        assert_eq!(judge(code, status), expected, "{code} {status}");
-    }
-}
-
-#[test]
 fn entries_are_sorted_by_code_words_and_fault() {
     let expired =
         "Value AQ for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired.";

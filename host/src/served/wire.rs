@@ -1,31 +1,33 @@
-//! The wire: connections, and which of SQS's two protocols a request speaks. Knows the operations
+//! The wire: which of SQS's two protocols a request speaks. Knows the operations
 //! by name only.
 
 use super::desk::{Body, Desk, Request};
 use super::fault::{Fault, Kind};
 use super::query;
 use crate::clock;
-use crate::tasks::Group;
+use crate::http::{self, Limits};
 use axum::Router;
 use axum::body::{Body as Answer, Bytes};
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::Response;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
-use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
-/// How long answers under way may take after the stop.
-const LAST: Duration = Duration::from_secs(1);
-/// So many connections at once, each of which may hold a long poll; others wait.
-const MOST: usize = 4096;
+/// Each connection may hold a long poll. SDKs keep their connections and find out that one was closed
+/// by using it, so what is in use now and then should stay.
+const LIMITS: Limits = Limits {
+    connections: 4096,
+    patience: Duration::from_mins(2),
+};
+/// How long the body of a request may take to arrive.
+const ARRIVAL: Duration = Duration::from_secs(30);
+/// The bodies that are held at once, in KiB; who brings more waits.
+const MOST_HELD: u32 = 256 * 1024;
 /// 1 MiB of message in the worst writing that JSON and forms know, six bytes for one, and the rest.
 const LONGEST_BODY: usize = 8 * 1024 * 1024;
 const JSON: &str = "application/x-amz-json-1.0";
@@ -36,63 +38,32 @@ const GREETING: &str = "This is the embedded queue of `dispatcher local`, which 
 
 /// Answers until `stop`, then for a second at most to finish what is under way.
 pub async fn serve(listener: TcpListener, desk: Arc<Desk>, stop: CancellationToken) {
-    let router = Router::new()
-        .fallback(answer)
-        .layer(DefaultBodyLimit::max(LONGEST_BODY))
-        .with_state(desk);
-    let mut connections: Group<()> = Group::new();
-    let accepted = async {
-        loop {
-            tokio::select! {
-                connection = listener.accept(), if connections.len() < MOST => match connection {
-                    Ok((stream, _)) => {
-                        connections.spawn(converse(stream, router.clone(), stop.clone()));
-                    }
-                    // Of one connection, or of all the files that may be open: it passes.
-                    Err(_) => clock::sleep_until(Some(clock::now() + LAST)).await,
-                },
-                () = connections.next() => {}
-            }
-        }
-    };
-    tokio::select! {
-        () = accepted => {}
-        () = stop.cancelled() => {}
-    }
-    // Nobody new is let in by a socket that nobody reads.
-    drop(listener);
-    let finished = async {
-        while !connections.is_empty() {
-            connections.next().await;
-        }
-    };
-    tokio::select! {
-        () = finished => {}
-        () = clock::sleep_until(Some(clock::now() + LAST)) => {}
-    }
+    serve_within(LIMITS, ARRIVAL, listener, desk, stop).await;
 }
 
-/// Answers what one connection asks until it is closed; after the stop, what it has asked already.
-async fn converse(stream: TcpStream, router: Router, stop: CancellationToken) {
-    // Answers are small and waited for. A connection that cannot be set so works as well.
-    let _ = stream.set_nodelay(true);
-    let mut server = auto::Builder::new(TokioExecutor::new());
-    // Clients keep connections for as long as they like; no timer then ends a half-sent request
-    // but the client itself.
-    server
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(None);
-    let service = TowerToHyperService::new(router);
-    let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
-    // What goes wrong with one connection ends that connection.
-    tokio::select! {
-        _ = &mut connection => {}
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            let _ = connection.await;
-        }
-    }
+async fn serve_within(
+    limits: Limits,
+    arrival: Duration,
+    listener: TcpListener,
+    desk: Arc<Desk>,
+    stop: CancellationToken,
+) {
+    let counter = Counter {
+        desk,
+        held: Arc::new(Semaphore::new(MOST_HELD as usize)),
+        arrival,
+    };
+    let router = Router::new().fallback(answer).with_state(counter);
+    http::serve(listener, router, limits, stop).await;
+}
+
+/// What every request is answered with.
+#[derive(Clone)]
+struct Counter {
+    desk: Arc<Desk>,
+    /// A permit is a KiB of a body that is held.
+    held: Arc<Semaphore>,
+    arrival: Duration,
 }
 
 /// Which protocol an answer is written in.
@@ -102,26 +73,29 @@ enum Protocol {
     Query,
 }
 
-async fn answer(
-    State(desk): State<Arc<Desk>>,
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    let protocol = match is_form(&headers) {
+async fn answer(State(counter): State<Counter>, asked: axum::extract::Request) -> Response {
+    let (asked, body) = asked.into_parts();
+    if asked.method != Method::POST {
+        return greeting(&asked.method);
+    }
+    let protocol = match is_form(&asked.headers) {
         true => Protocol::Query,
         false => Protocol::Json,
     };
+    let late = clock::now() + counter.arrival;
+    let arrived = tokio::select! {
+        arrived = arrive(&asked.headers, body, &counter.held) => arrived,
+        () = clock::sleep_until(Some(late)) => Err(StatusCode::REQUEST_TIMEOUT),
+    };
+    let (body, _held) = match arrived {
+        Ok(arrived) => arrived,
+        Err(status) => return refusal(status),
+    };
     let request = uuid::Uuid::from_u128(fastrand::u128(..)).to_string();
-    if method != Method::POST {
-        return greeting(&method);
-    }
-    let read = read(protocol, &uri, &headers, body);
-    let (action, outcome) = match read {
+    let (action, outcome) = match read(protocol, &asked.uri, &asked.headers, body) {
         Ok(asked) => {
             tracing::debug!(action = asked.action, "asked");
-            (asked.action.clone(), desk.answer(asked).await)
+            (asked.action.clone(), counter.desk.answer(asked).await)
         }
         Err(fault) => (String::new(), Err(fault)),
     };
@@ -136,6 +110,26 @@ async fn answer(
     }
 }
 
+/// The whole body, once there is room for it.
+async fn arrive<'a>(
+    headers: &HeaderMap,
+    body: Answer,
+    held: &'a Semaphore,
+) -> Result<(Bytes, SemaphorePermit<'a>), StatusCode> {
+    let length = headers.get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    let length = length.unwrap_or(LONGEST_BODY);
+    if length > LONGEST_BODY {
+        return Err(StatusCode::PAYLOAD_TOO_LARGE);
+    }
+    let room = u32::try_from(length.div_ceil(1024)).unwrap_or(MOST_HELD);
+    let room = held.acquire_many(room).await;
+    let room = room.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+    let body = axum::body::to_bytes(body, LONGEST_BODY).await;
+    let body = body.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
+    Ok((body, room))
+}
+
 fn is_form(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE);
     let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -144,10 +138,14 @@ fn is_form(headers: &HeaderMap) -> bool {
 
 /// Only people and browsers ask so. Nothing is done for them: a page must not reach a queue.
 fn greeting(method: &Method) -> Response {
-    let status = match *method {
-        Method::GET | Method::HEAD => StatusCode::OK,
-        _ => StatusCode::METHOD_NOT_ALLOWED,
-    };
+    match *method {
+        Method::GET | Method::HEAD => Response::new(Answer::from(GREETING)),
+        _ => refusal(StatusCode::METHOD_NOT_ALLOWED),
+    }
+}
+
+/// The answer to what is no request of an SDK.
+fn refusal(status: StatusCode) -> Response {
     let mut answer = Response::new(Answer::from(GREETING));
     *answer.status_mut() = status;
     answer
@@ -237,24 +235,58 @@ fn written(status: u16, kind: &'static str, text: String, request: &str) -> Resp
     answer
 }
 
-/// Listens on `address`, and says where: port 0 is any that is free.
-///
-/// # Errors
-/// One line that names the address, if it cannot be had.
-pub async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
-    let bound = async {
-        let listener = TcpListener::bind(address).await?;
-        let at = listener.local_addr()?;
-        std::io::Result::Ok((listener, at))
-    };
-    bound
-        .await
-        .map_err(|error| format!("cannot listen on {address}: {error}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::local::Store;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    const SHORT: Duration = Duration::from_millis(50);
+
+    /// What the server says to one who sends this and then nothing more, but keeps the connection.
+    async fn said_to(words: &str) -> String {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::open(folder.path()).expect("a store");
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let (listener, at) = http::listen(any).await.expect("a free port");
+        let stop = CancellationToken::new();
+        let desk = Arc::new(Desk::new(store, stop.clone()));
+        let limits = Limits {
+            patience: SHORT,
+            ..LIMITS
+        };
+        let served = serve_within(limits, SHORT, listener, desk, stop);
+        let served = crate::tasks::spawn(served);
+        let mut stream = TcpStream::connect(at).await.expect("it listens");
+        stream.write_all(words.as_bytes()).await.expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an end");
+        drop(served);
+        answer
+    }
+
+    #[tokio::test]
+    async fn who_sends_half_a_request_is_told_and_let_go() {
+        let half = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{";
+        let answer = said_to(half).await;
+        assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn who_asks_nothing_is_let_go() {
+        for words in ["", "POST / HTTP/1.1\r\nHost"] {
+            assert_eq!(said_to(words).await, "", "{words}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_beyond_all_limits_is_refused_unread() {
+        let long =
+            "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 99999999\r\n\r\n";
+        let answer = said_to(long).await;
+        assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    }
 
     #[test]
     fn a_path_names_a_queue_or_none() {
