@@ -6,7 +6,9 @@ use dispatcher::queue::local::Store;
 use dispatcher::queue::redis::Redis;
 use dispatcher::queue::sqs::Sqs;
 use dispatcher::queue::{Ask, Queue, Received};
+use dispatcher_tests::child::Program;
 use dispatcher_tests::dynamodb::{Dates, Tables};
+use dispatcher_tests::guests::run;
 use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::served::LocalServer;
 use dispatcher_tests::servers::MiniStack;
@@ -24,6 +26,9 @@ pub const SHORT: Duration = Duration::from_secs(1);
 /// Far above what any check waits for a message that does come.
 pub const PATIENT: Duration = Duration::from_secs(20);
 
+/// What keys on Redis begin with.
+const PREFIX: &str = "conformance";
+
 /// Where queues live.
 pub enum Backend {
     Sqs(&'static MiniStack),
@@ -37,7 +42,7 @@ pub enum Backend {
     Local {
         store: Store,
         /// Goes when the check ends.
-        _folder: tempfile::TempDir,
+        folder: tempfile::TempDir,
     },
     Redis(&'static RedisServer),
 }
@@ -55,6 +60,8 @@ pub struct Wanted {
 pub struct Opened {
     pub queue: Arc<dyn Queue>,
     pub grave: Option<Arc<dyn Queue>>,
+    /// How the queue is called on the command line, without the backend.
+    pub name: String,
 }
 
 impl Backend {
@@ -70,7 +77,7 @@ impl Backend {
         let folder = tempfile::tempdir().expect("a temporary folder");
         Self::Local {
             store: Store::open(folder.path()).expect("the folder is ours"),
-            _folder: folder,
+            folder,
         }
     }
 
@@ -123,9 +130,43 @@ impl Backend {
         }
     }
 
+    /// The program with a guest, receiving from a queue, so that it holds a message for
+    /// `visibility` without a sign of life.
+    pub fn dispatcher(&self, queue: &Opened, guest: &str, visibility: Duration) -> Program {
+        let visibility = visibility.as_secs().to_string();
+        let backend = match self {
+            Self::Sqs(_) | Self::Served(_) => "sqs",
+            Self::Local { .. } => "local",
+            Self::Redis(_) => "redis",
+            Self::DynamoDb { .. } => "dynamodb",
+        };
+        let queue = format!("{backend}:{}", queue.name);
+        let common = ["--queues", &*queue, "--visibility", &*visibility];
+        let with = |more: &[&str]| run(guest, &[&common[..], more].concat());
+        match self {
+            Self::Sqs(server) => with(&[]).aws(&server.url()),
+            Self::Served(server) => with(&[]).aws(server.url()),
+            Self::Local { folder, .. } => with(&["--data", &folder.path().to_string_lossy()]),
+            Self::Redis(server) => with(&["--redis-url", &server.url(), "--redis-prefix", PREFIX]),
+            Self::DynamoDb {
+                server, options, ..
+            } => with(&[])
+                .aws(&server.url())
+                .file("dispatcher.toml", &tables(options))
+                .env("DISPATCHER_CONFIG", "dispatcher.toml"),
+        }
+    }
+
     pub async fn plain(&self) -> Arc<dyn Queue> {
         self.open(Wanted::default()).await.queue
     }
+}
+
+/// A configuration file with these options.
+fn tables(options: &Options) -> String {
+    let body = options.body_attribute.as_ref();
+    let body = body.map_or_else(String::new, |body| format!("body-attribute = \"{body}\"\n"));
+    format!("[backend.dynamodb]\nshards = {}\n{body}", options.shards)
 }
 
 async fn open_sqs(url: &str, wanted: Wanted) -> Opened {
@@ -151,6 +192,7 @@ async fn open_sqs(url: &str, wanted: Wanted) -> Opened {
     Opened {
         queue: Arc::new(queue.expect("it was just made")),
         grave,
+        name,
     }
 }
 
@@ -170,6 +212,7 @@ async fn open_dynamodb(url: &str, dates: Dates, options: &Options, wanted: Wante
     Opened {
         queue: Arc::new(queue.expect("it was just made")),
         grave,
+        name,
     }
 }
 
@@ -182,12 +225,13 @@ fn open_local(store: &Store, wanted: Wanted) -> Opened {
     Opened {
         queue: open("conformance", wanted.grave.then_some("grave")),
         grave: wanted.grave.then(|| open("grave", None)),
+        name: "conformance".to_owned(),
     }
 }
 
 /// Every queue on Redis keeps its groups in order.
 async fn open_redis(url: &str, wanted: Wanted) -> Opened {
-    let server = Redis::new(url, "conformance").expect("an address");
+    let server = Redis::new(url, PREFIX).expect("an address");
     let (name, grave) = (
         RedisServer::fresh_name("q"),
         RedisServer::fresh_name("grave"),
@@ -201,6 +245,7 @@ async fn open_redis(url: &str, wanted: Wanted) -> Opened {
     Opened {
         queue: Arc::new(queue),
         grave: grave.map(|queue| Arc::new(queue) as Arc<dyn Queue>),
+        name,
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod backend;
 mod delivery;
+mod dispatchers;
 mod dynamodb_own;
 mod leases;
 mod redis_faults;
@@ -61,6 +62,10 @@ macro_rules! conformance {
                 burying_without_a_grave_is_refused,
                 a_slice_may_name_a_message_twice,
                 outcomes_may_be_mixed,
+            ],
+            dispatchers: [
+                two_at_once_share_a_queue_and_none_does_anothers_work,
+                what_a_killed_one_held_is_done_by_another,
             ],
         }
     };

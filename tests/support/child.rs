@@ -74,6 +74,12 @@ impl Program {
         self
     }
 
+    /// With a file in its data folder, which is where it runs.
+    pub fn file(self, name: &str, text: &str) -> Self {
+        std::fs::write(self.data.path().join(name), text).expect("the folder is ours");
+        self
+    }
+
     /// With an emulator's endpoint, and credentials that it accepts.
     pub fn aws(self, endpoint_url: &str) -> Self {
         self.env("AWS_ENDPOINT_URL", endpoint_url)

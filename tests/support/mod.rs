@@ -9,6 +9,7 @@ pub mod dynamodb;
 pub mod faulty_lambda;
 #[cfg(test)]
 mod faulty_lambda_tests;
+pub mod guests;
 pub mod http;
 pub mod lambda;
 pub mod ledger;

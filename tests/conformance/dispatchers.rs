@@ -1,0 +1,100 @@
+//! What the program as a whole promises on any backend, whatever becomes of one process.
+
+use crate::backend::{Backend, Handy, Opened, Wanted, plain};
+use dispatcher::queue::Depth;
+use dispatcher_tests::PATIENCE;
+use dispatcher_tests::child::{Running, Signal};
+use dispatcher_tests::guests::prints;
+use std::time::Duration;
+
+/// How long what a killed process held stays away; long enough that no living one loses a lease.
+const VISIBILITY: Duration = Duration::from_secs(10);
+/// Good messages of a check.
+const MANY: usize = 40;
+
+/// Returns once the queue's depth is as wanted. A backend tells it only when asked.
+async fn until(opened: &Opened, wanted: impl Fn(Depth) -> bool) {
+    let looking = async {
+        loop {
+            if wanted(opened.queue.depth().await.expect("the queue tells")) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let told = tokio::time::timeout(PATIENCE, looking).await;
+    told.expect("the queue becomes as wanted");
+}
+
+fn is_empty(depth: Depth) -> bool {
+    (depth.waiting, depth.in_flight, depth.delayed) == (0, 0, 0)
+}
+
+async fn send(opened: &Opened, bodies: impl Iterator<Item = String>) {
+    let messages: Vec<_> = bodies.map(|body| plain(&body)).collect();
+    for batch in messages.chunks(opened.queue.identity().batch) {
+        opened.queue.send_all(batch).await;
+    }
+}
+
+/// A started process that receives.
+fn start(backend: &Backend, opened: &Opened, concurrency: &str) -> Running {
+    let program = backend.dispatcher(opened, "verdicts", VISIBILITY);
+    // A stop waits for the poll under way.
+    let program = program.env("DISPATCHER_POLL_FOR", "1s");
+    let running = program.env("DISPATCHER_CONCURRENCY", concurrency).start();
+    running.wait_for_line(|line| line.contains("\"running\""));
+    running
+}
+
+fn stop(running: &mut Running) {
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+}
+
+/// The numbers that good messages have printed, in their order.
+fn sorted(mut numbers: Vec<String>) -> Vec<usize> {
+    numbers.sort_by_key(|number| number.parse::<usize>().expect("a number"));
+    let numbers = numbers.iter().map(|number| number.parse().expect("it was"));
+    numbers.collect()
+}
+
+pub async fn two_at_once_share_a_queue_and_none_does_anothers_work(backend: &Backend) {
+    let opened = backend.open(Wanted::default()).await;
+    let mut both = [start(backend, &opened, "4"), start(backend, &opened, "4")];
+    // Between any two that can be counted one that takes its time, so that neither can do it all.
+    let bodies = (0..MANY).flat_map(|n| [format!("print:{n}"), "sleep:50".to_owned()]);
+    send(&opened, bodies).await;
+    until(&opened, is_empty).await;
+    both.iter_mut().for_each(stop);
+    let [one, other] = both.map(|running| prints(&running));
+    assert!(
+        !one.is_empty() && !other.is_empty(),
+        "one alone did all: {one:?} {other:?}"
+    );
+    let all: Vec<usize> = (0..MANY).collect();
+    assert_eq!(sorted([one, other].concat()), all, "each once");
+}
+
+pub async fn what_a_killed_one_held_is_done_by_another(backend: &Backend) {
+    let wanted = Wanted {
+        grave: true,
+        ..Wanted::default()
+    };
+    let opened = backend.open(wanted).await;
+    let mut killed = start(backend, &opened, "1");
+    send(&opened, ["sleep:3000".to_owned()].into_iter()).await;
+    until(&opened, |depth| depth.in_flight == 1).await;
+    send(&opened, (0..MANY).map(|n| format!("print:{n}"))).await;
+    killed.signal(Signal::KILL);
+    assert_eq!(killed.wait_exit(), 137);
+    assert_eq!(prints(&killed), Vec::<String>::new(), "it was busy");
+    let mut heir = start(backend, &opened, "4");
+    until(&opened, is_empty).await;
+    stop(&mut heir);
+    let all: Vec<usize> = (0..MANY).collect();
+    assert_eq!(sorted(prints(&heir)), all, "each once");
+    let grave = opened.grave.expect("it was wanted");
+    let dead = grave.depth().await.expect("the queue tells");
+    assert!(is_empty(dead), "{dead:?}");
+}
