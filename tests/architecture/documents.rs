@@ -1,6 +1,7 @@
 //! Documents tell the truth: every path that they name exists.
 
 use crate::tree::{files, nothing_wrong, read, root};
+use std::collections::BTreeSet;
 
 /// Words in back quotes that begin like a path of this repository.
 fn paths(text: &str) -> Vec<String> {
@@ -62,6 +63,31 @@ fn every_path_in_the_documents_exists() {
         }
     }
     nothing_wrong(&complaints);
+}
+
+/// Names of tests: words in back quotes with two underscores or more.
+fn tests(text: &str) -> BTreeSet<String> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    let names = quoted.filter(|quoted| {
+        quoted.matches('_').count() >= 2 && quoted.chars().all(|c| c.is_lowercase() || c == '_')
+    });
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_table_of_backends_names_every_check_that_all_of_them_pass() {
+    let suite = read(&root().join("tests/conformance/main.rs"));
+    let list = suite.split("macro_rules! conformance").nth(1);
+    let list = list.expect("the list of checks").split("conformance!(");
+    let list = list.map(|part| part.split([' ', ',', '\n', '[', ']']));
+    let checks: BTreeSet<String> = list
+        .flatten()
+        .filter(|word| word.matches('_').count() >= 2)
+        .map(str::to_owned)
+        .collect();
+    assert!(checks.len() > 20, "{checks:?}");
+    let told = tests(&read(&root().join("host/docs/backends.md")));
+    assert_eq!(told, checks);
 }
 
 #[test]

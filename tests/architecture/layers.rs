@@ -61,7 +61,7 @@ fn member(path: &str) -> String {
         ("idempotency", Some("local")) => "idempotency/local".into(),
         ("schedule", Some(store @ ("local" | "dynamodb"))) => format!("schedule/{store}"),
         // The port is `plugin` itself; what runs behind it is beside it.
-        ("plugin", Some(part)) if !["Attempt", "Handler", "Reuse"].contains(&part) => {
+        ("plugin", Some(part)) if !["Attempt", "Handler", "Peer", "Reuse"].contains(&part) => {
             "plugin/host".into()
         }
         (first, _) => first.to_owned(),

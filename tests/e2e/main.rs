@@ -14,6 +14,7 @@ mod group_by;
 mod groups_scene;
 mod guests;
 mod idempotency;
+mod keeper;
 mod lambda;
 mod lambda_faults;
 mod lambda_rate;

@@ -166,6 +166,22 @@ fn the_example_of_a_reminder_works_in_the_order_of_its_text() {
     }
 }
 
+#[test]
+fn the_commands_of_the_example_of_a_keeper_are_understood() {
+    let commands = commands_of(&read("plugins/examples/keeper/README.md"));
+    assert_eq!(commands.len(), 3, "{commands:?}");
+    let folder = folder();
+    for mut arguments in commands {
+        if arguments[0] == "run" {
+            arguments[0] = "check".into();
+            let ended = call(&folder, &arguments);
+            assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.stderr);
+        } else {
+            is_understood(arguments);
+        }
+    }
+}
+
 /// The configuration file that README.md shows, with the plugins where they are.
 fn example() -> String {
     let examples = blocks(&read("README.md"), "toml");

@@ -233,6 +233,7 @@ fn settings(scenario: &Scenario) -> Route {
             code: Code::Missing,
             allow_lambda: Vec::new(),
             allow_send: Vec::new(),
+            allow_connect: Vec::new(),
             instance_concurrency: 1,
             timeout: None,
             max_memory: 1 << 20,

@@ -164,6 +164,15 @@ pub struct GuestArgs {
         hide_env_values = true
     )]
     pub allow_send: Vec<String>,
+    /// Where the plugin may open TCP connections to; a name lets it look up any name besides. May be
+    /// repeated, and DISPATCHER_ALLOW_CONNECT holds one a line
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = "DISPATCHER_ALLOW_CONNECT",
+        hide_env_values = true
+    )]
+    pub allow_connect: Vec<String>,
 }
 
 /// The settings among what was given, each with the flag or the variable that it came from.

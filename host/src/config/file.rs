@@ -63,6 +63,7 @@ const REDIS: &[Key] = &[
     ("worqr-prefix", Shape::Scalar),
 ];
 const PLUGIN: &[Key] = &[
+    ("allow-connect", Shape::List),
     ("allow-lambda", Shape::List),
     ("allow-send", Shape::List),
     ("env", Shape::Map),

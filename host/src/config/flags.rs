@@ -32,6 +32,7 @@ const FLAGS: &[(&str, Part, &str)] = &[
     ("admin", Part::Program, "admin"),
     ("allow-lambda", Part::Plugin, "allow-lambda"),
     ("allow-send", Part::Plugin, "allow-send"),
+    ("allow-connect", Part::Plugin, "allow-connect"),
     ("batch-size", Part::Route, "batch-size"),
     ("batch-window", Part::Route, "batch-window"),
     ("concurrency", Part::Route, "concurrency"),
@@ -117,7 +118,7 @@ impl Flags {
         let problems = &mut self.problems;
         match key {
             // One a line: an environment variable holds many.
-            "allow-lambda" | "allow-send" => {
+            "allow-connect" | "allow-lambda" | "allow-send" => {
                 for line in given.text.lines() {
                     section.push(key, Given::new(&given.at, line));
                 }

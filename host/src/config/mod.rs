@@ -17,7 +17,7 @@ pub mod section;
 pub mod value;
 
 use crate::intake::group::GroupBy;
-pub use crate::plugin::Reuse;
+pub use crate::plugin::{Peer, Reuse};
 use crate::queue::name::QueueName;
 use crate::scheduler::Limits;
 use crate::scheduler::lane::LaneLimits;
@@ -214,6 +214,8 @@ pub struct Plugin {
     pub allow_lambda: Vec<String>,
     /// The queues that it may send to.
     pub allow_send: Vec<QueueName>,
+    /// Where it may connect to.
+    pub allow_connect: Vec<Peer>,
     /// The most attempts that one instance works on at once, at least 1. More than 1 suits only
     /// components whose handler is `async`.
     pub instance_concurrency: usize,

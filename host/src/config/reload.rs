@@ -181,6 +181,7 @@ fn plugin(was: &Plugin, now: &Plugin) -> impl Iterator<Item = &'static str> {
         code,
         allow_lambda,
         allow_send,
+        allow_connect,
         instance_concurrency,
         timeout,
         max_memory,
@@ -213,6 +214,7 @@ fn plugin(was: &Plugin, now: &Plugin) -> impl Iterator<Item = &'static str> {
         ("file", other),
         ("allow-lambda", *allow_lambda != now.allow_lambda),
         ("allow-send", *allow_send != now.allow_send),
+        ("allow-connect", *allow_connect != now.allow_connect),
         (
             "instance-concurrency",
             *instance_concurrency != now.instance_concurrency,

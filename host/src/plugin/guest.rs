@@ -1,12 +1,13 @@
 //! What the host keeps beside one instance: its attempts, its limits and, once it asks for it, its
-//! sandboxed WASI. Everything is shut but the clocks, chance, stdout, stderr and lent variables.
+//! sandboxed WASI. Everything is shut but the clocks, chance, stdout, stderr and what is lent: variables,
+//! connections.
 
-use super::Attempt;
 use super::capability::lambda::Lent;
-use super::capability::queues;
+use super::capability::{network, queues};
 use super::limits::{HANDLES, Limits};
 use super::output::{Output, Stream};
 use super::shared::underway::{Job, Underway};
+use super::{Attempt, Peer};
 use crate::clock::Moment;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,6 +27,8 @@ pub(super) struct Settings {
     pub(super) lambda: Option<Lent>,
     /// The queues that it may send to.
     pub(super) queues: Option<queues::Lent>,
+    /// Where it may connect to.
+    pub(super) peers: Vec<Peer>,
 }
 
 /// What an instance works on.
@@ -201,19 +204,16 @@ impl WasiView for Guest {
 impl Wasi {
     fn shut(settings: &Settings, label: Option<String>) -> Self {
         let output = Output::new(&settings.name, label);
-        let context = WasiCtx::builder()
+        let mut context = WasiCtx::builder();
+        context
             .envs(&settings.env)
             .stdout(output.pipe(Stream::Stdout))
-            .stderr(output.pipe(Stream::Stderr))
-            .socket_addr_check(|_, _| Box::pin(std::future::ready(false)))
-            .allow_ip_name_lookup(false)
-            .allow_tcp(false)
-            .allow_udp(false)
-            .build();
+            .stderr(output.pipe(Stream::Stderr));
+        network::lend(&mut context, &settings.peers);
         let mut table = ResourceTable::new();
         table.set_max_capacity(HANDLES);
         Self {
-            context,
+            context: context.build(),
             table,
             output,
         }

@@ -1,5 +1,6 @@
 //! From a file to a plugin, or to every reason why it is none.
 
+use super::Peer;
 use super::Reuse;
 use super::capability::lambda::{Functions, Lent};
 use super::capability::queues::{self, Queues};
@@ -36,6 +37,8 @@ pub struct PluginOptions {
     pub lambda: Option<Functions>,
     /// The queues that it may send to. Without it a plugin that wants any is refused.
     pub queues: Option<Queues>,
+    /// Where it may connect to.
+    pub peers: Vec<Peer>,
 }
 
 impl PluginOptions {
@@ -160,6 +163,7 @@ impl Runtime {
             max_memory: options.max_memory,
             lambda: options.lambda.map(Lent::new),
             queues: options.queues.map(queues::Lent::new),
+            peers: options.peers,
         });
         let sharing = is_shared.then_some(Sharing {
             concurrency: options.instance_concurrency,

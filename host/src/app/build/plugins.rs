@@ -204,6 +204,7 @@ fn options(plugin: &PluginSettings) -> PluginOptions {
         env: plugin.env.clone(),
         reuse: plugin.reuse,
         instance_concurrency: plugin.instance_concurrency,
+        peers: plugin.allow_connect.clone(),
         ..PluginOptions::default()
     }
 }

@@ -7,7 +7,7 @@ use crate::config::function::{self, FunctionName};
 use crate::config::problem::Problem;
 use crate::config::section::{Given, Layers, Section};
 use crate::config::value::{self, Bare};
-use crate::config::{Code, Forward, Plugin, Reuse};
+use crate::config::{Code, Forward, Peer, Plugin, Reuse};
 use crate::queue::VISIBILITY_CEILING;
 use crate::queue::name::QueueName;
 use std::collections::BTreeMap;
@@ -94,6 +94,7 @@ impl Check {
             code,
             allow_lambda: self.allowed(layers),
             allow_send: self.sends(layers),
+            allow_connect: self.connects(layers, forwards),
             instance_concurrency: shared.unwrap_or(match forwards {
                 true => FORWARD_SHARED,
                 false => 1,
@@ -194,6 +195,26 @@ impl Check {
             name.map_err(|found| Problem::new(&given.at, found, ""))
         };
         names
+            .iter()
+            .filter_map(|given| self.read(Some(given), read))
+            .collect()
+    }
+
+    fn connects(&mut self, layers: Layers<'_>, forwards: bool) -> Vec<Peer> {
+        let peers = layers.list("allow-connect").unwrap_or_default();
+        if forwards && let Some(given) = peers.first() {
+            let found = "connections for a plugin that forwards to a function";
+            let wanted = "them beside a component only";
+            self.problems.push(Problem::new(&given.at, found, wanted));
+        }
+        let read = |given: &Given| {
+            let found = format!("`{}` is nowhere to connect to", given.text.trim());
+            let peer = given.text.parse();
+            peer.map_err(|wanted: &str| {
+                Problem::new(&given.at, found, wanted.trim_start_matches("wanted "))
+            })
+        };
+        peers
             .iter()
             .filter_map(|given| self.read(Some(given), read))
             .collect()

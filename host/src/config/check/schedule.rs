@@ -72,6 +72,8 @@ mod tests {
             ("schedule-table", "a b", Some("wanted 3 to 255 letters")),
             ("allow-send", "local:later", None),
             ("allow-send", "a b", Some("is not a queue name")),
+            ("allow-connect", "feed.example.net:7000", None),
+            ("allow-connect", "feed", Some("wanted HOST:PORT")),
         ] {
             let found = problems(flag, text);
             match wanted {

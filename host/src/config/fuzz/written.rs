@@ -100,6 +100,8 @@ fn plugin(out: &mut Lines, at: usize, plugin: &Plugin) {
     out.list("allow-lambda", plugin.allow_lambda.iter().cloned());
     let sends = plugin.allow_send.iter().map(ToString::to_string);
     out.list("allow-send", sends);
+    let peers = plugin.allow_connect.iter().map(ToString::to_string);
+    out.list("allow-connect", peers);
     out.text(
         "instance-concurrency",
         &plugin.instance_concurrency.to_string(),

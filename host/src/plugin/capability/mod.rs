@@ -2,4 +2,5 @@
 //! the worlds translate.
 
 pub mod lambda;
+pub mod network;
 pub mod queues;

@@ -232,6 +232,7 @@ fn invocations_under_way_take_no_more_than_a_few_times_the_memory() {
         max_memory: 1 << 20,
         lambda: None,
         queues: None,
+        peers: Vec::new(),
     };
     let attempt = attempt(&["x"], LONG);
     let guest = super::super::guest::Guest::new(Arc::new(settings), attempt);

@@ -102,6 +102,7 @@ fn messages_are_cancelled_one_by_one() {
         max_memory: 0,
         lambda: None,
         queues: None,
+        peers: Vec::new(),
     };
     let guest = super::super::guest::Guest::new(Arc::new(settings), Arc::clone(&attempt));
     assert!(!guest.is_message_cancelled("m0") && guest.is_message_cancelled("stranger"));
