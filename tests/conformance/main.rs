@@ -5,6 +5,7 @@
 mod backend;
 mod delivery;
 mod dynamodb_own;
+mod dynamodb_own_faults;
 mod leases;
 mod redis_faults;
 mod settling;

@@ -1,9 +1,9 @@
 //! Taking tasks: pages of the index, the newest first, and `PENDING → TAKEN` by condition on the
 //! item itself, since what the index says may be old.
 
-use super::item::{self, CREATED, Item, Readiness, SECONDS_END, TASK_ID};
+use super::item::{self, CREATED, Item, Readiness, SECONDS_END, STATUS, TASK_ID};
 use super::receipt::Delivery;
-use super::status::{PENDING, TAKEN};
+use super::status::{self, PENDING, TAKEN};
 use super::table::{Page, Seek, Step, Stepped, side_by_side, steps};
 use super::{BATCH, DynamoQueue};
 use crate::clock::{self, Moment, Timestamp};
@@ -12,6 +12,7 @@ use crate::queue::QueueError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// Pages after a first that was not enough: delayed tasks are walked past in large steps.
 const WIDE: usize = 100;
@@ -77,9 +78,11 @@ impl Spread {
     }
 }
 
-/// Whether a task was taken by this very delivery.
+/// Whether a task was taken by this very delivery, and is still.
 fn is_ours(item: &Item, delivery: &Delivery) -> bool {
-    item::string(item, item::TOKEN) == Some(&delivery.token)
+    let is_taken = item::string(item, STATUS).is_some_and(|key| status::is(key, TAKEN));
+    let has_token = item::string(item, item::TOKEN) == Some(&delivery.token);
+    is_taken && has_token && item.contains_key(item::UNTIL)
 }
 
 /// A task that the index says may be taken.
@@ -93,9 +96,14 @@ struct Candidate {
 impl DynamoQueue {
     /// Takes up to `max` of the newest tasks that may be taken; fewer if the first pages that have
     /// any have no more, since what was taken does not wait for the rest to be read. Behind many that
-    /// expired or wait for their time the next look goes on where this one ends. Fails only if it
-    /// took none.
-    pub(super) async fn look(&self, max: usize, visibility: Duration) -> Result<Look, QueueError> {
+    /// expired or wait for their time the next look goes on where this one ends, which it does after
+    /// the page at hand when there is a hurry. Fails only if it took none.
+    pub(super) async fn look(
+        &self,
+        max: usize,
+        visibility: Duration,
+        hurry: &CancellationToken,
+    ) -> Result<Look, QueueError> {
         self.sweeper.run().await?;
         let width = self.spread.width();
         let keys = self.table.shards.keys(PENDING).into_iter();
@@ -119,7 +127,11 @@ impl DynamoQueue {
                 };
             }
             seeks = following(seeks, pages);
-            read += 1;
+            read = if hurry.is_cancelled() {
+                MOST_PAGES
+            } else {
+                read + 1
+            };
             if read == 1
                 && look.messages.is_empty()
                 && let Some(rest) = self.rest().take()
@@ -128,7 +140,7 @@ impl DynamoQueue {
             }
         }
         if look.messages.is_empty() && !seeks.is_empty() {
-            *self.rest() = Some(seeks);
+            self.rest().get_or_insert(seeks);
             return Ok(look);
         }
         look.drained = seeks.is_empty() && !skipped && look.messages.len() < max;

@@ -133,7 +133,7 @@ impl Queue for DynamoQueue {
         let mut bell = self.table.bell.subscribe();
         loop {
             bell.borrow_and_update();
-            let look = self.look(max, ask.visibility).await?;
+            let look = self.look(max, ask.visibility, hurry).await?;
             if !look.messages.is_empty() {
                 self.found();
             }

@@ -1,0 +1,85 @@
+//! What a table does behind a network that loses answers, and behind many tasks that cannot be
+//! taken.
+
+use crate::backend::{Handy, LONG, plain};
+use crate::dynamodb_own::{Scene, open, scene};
+use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
+use dispatcher::message::Outcome;
+use dispatcher::queue::Queue;
+use dispatcher::queue::dynamodb::Options;
+use dispatcher_tests::dynamodb::now_ms;
+use dispatcher_tests::proxy::Proxy;
+use dispatcher_tests::relay::Relay;
+use dispatcher_tests::servers::MiniStack;
+use std::time::Duration;
+
+/// Puts so many waiting tasks whose time to live is over; the first was created at `newest`, each of
+/// the others a millisecond before the one before it.
+async fn put_expired(scene: &Scene, count: u64, newest: u64) {
+    let number = |n: u64| AttributeValue::N(n.to_string());
+    let write = |at: u64| {
+        let put = PutRequest::builder()
+            .item("taskId", AttributeValue::S(format!("expired-{at}")))
+            .item("taskStatus", AttributeValue::S("PENDING".into()))
+            .item("taskCreated", number(newest - at))
+            .item("ttl", number(1_000_000_000))
+            .build()
+            .expect("the item is set");
+        WriteRequest::builder().put_request(put).build()
+    };
+    let writes: Vec<WriteRequest> = (0..count).map(write).collect();
+    for some in writes.chunks(25) {
+        let batch = scene.tables.client.batch_write_item();
+        let answer = batch.request_items(&scene.table, some.to_vec()).send();
+        let left = answer.await.expect("the table exists").unprocessed_items;
+        assert!(left.unwrap_or_default().is_empty(), "not all were taken");
+    }
+}
+
+#[tokio::test]
+async fn what_was_taken_does_not_wait_until_all_behind_it_is_read() {
+    let scene = scene(Options::default()).await;
+    put_expired(&scene, 150, now_ms()).await;
+    let fresh = ["a", "b", "c"].map(plain);
+    scene.queue().send_all(&fresh).await;
+    let proxy = Proxy::before(MiniStack::shared().address());
+    let queue = open(&proxy.url(), &scene.table, Options::default()).await;
+    let queue: &dyn Queue = &queue;
+    let received = queue.ask(10, LONG, Duration::ZERO).await;
+    let bodies: Vec<&str> = received.messages.iter().map(|m| &*m.body).collect();
+    assert_eq!(bodies, ["c", "b", "a"]);
+    assert!(!received.drained, "there was more to look at");
+    let pages = proxy.requests("Query", "\"ScanIndexForward\":false");
+    let pages = pages.iter().filter(|(body, _)| body.contains("PENDING"));
+    assert_eq!(pages.count(), 1, "one page had some, and that is enough");
+}
+
+#[tokio::test]
+async fn a_look_that_finds_nothing_ends_and_the_next_goes_on_from_there() {
+    let scene = scene(Options::default()).await;
+    let id = scene.queue().send_all(&[plain("below")]).await.remove(0);
+    // More than twenty pages hold: one of ten, the others of a hundred.
+    put_expired(&scene, 1_950, now_ms() + 10_000).await;
+    let first = scene.queue().ask(10, LONG, Duration::ZERO).await;
+    assert_eq!(first.messages, [], "one look does not go that far");
+    assert!(!first.drained, "nor does it say that there was no more");
+    let second = scene.queue().ask(10, LONG, Duration::ZERO).await;
+    let ids: Vec<&str> = second.messages.iter().map(|m| &*m.id).collect();
+    assert_eq!(ids, [id]);
+}
+
+#[tokio::test]
+async fn a_claim_whose_answer_was_lost_is_ours() {
+    let scene = scene(Options::default()).await;
+    scene.queue().send_all(&[plain("once")]).await;
+    let relay = Relay::before(MiniStack::shared().address());
+    let url = format!("http://{}", relay.address());
+    let queue = open(&url, &scene.table, Options::default()).await;
+    let queue: &dyn Queue = &queue;
+    // Only the answer to a claim has it: the task was never taken before.
+    relay.swallow_answer_with("dispatcherUntil");
+    let message = queue.next(LONG).await;
+    assert_eq!((&*message.body, message.receive_count), ("once", 1));
+    queue.settle_one(&message, Outcome::Delete).await;
+    assert_eq!(scene.column(&message.id, "taskStatus").await, "SUCCESS");
+}
