@@ -33,6 +33,7 @@ pub(super) async fn bury(
         id: message.id.clone(),
         created: message.sent_at.unwrap_or_else(clock::today),
         delay: std::time::Duration::ZERO,
+        life: grave.life_of_the_dead(),
         body: &message.body,
         attributes: &attributes,
     };

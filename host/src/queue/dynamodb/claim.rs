@@ -8,7 +8,7 @@ use super::table::{Page, Seek, Step, Stepped, side_by_side, steps};
 use super::{BATCH, DynamoQueue};
 use crate::clock::{self, Moment, Timestamp};
 use crate::message::Message;
-use crate::queue::QueueError;
+use crate::queue::{QueueError, VISIBILITY_CEILING};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,14 +23,25 @@ const MOST_PAGES: usize = 20;
 /// milliseconds; anything else lives for ever.
 const CONDITION: &str = "#status = :from \
     AND (attribute_not_exists(#not_before) OR #not_before <= :now) \
-    AND ((NOT attribute_type(#ttl, :kind)) OR #ttl > :now OR #ttl BETWEEN :seconds AND :turn)";
+    AND ((NOT attribute_type(#ttl, :kind)) OR #ttl > :now OR #ttl BETWEEN :seconds AND :turn) \
+    AND ((NOT attribute_type(#expires, :kind)) OR #expires > :now \
+        OR #expires BETWEEN :seconds AND :turn)";
 
 const UPDATE: &str = "SET #status = :taken, #updated = :date, #token = :token, #until = :until, \
     #first = if_not_exists(#first, :now) REMOVE #not_before ADD #receives :one";
+/// The same of a task whose `ttl` could pass before its lease does.
+const UPDATE_AND_KEEP: &str = "SET #status = :taken, #updated = :date, #token = :token, \
+    #until = :until, #first = if_not_exists(#first, :now), \
+    #expires = if_not_exists(#expires, #ttl), #ttl = :kept REMOVE #not_before ADD #receives :one";
+
+/// How far ahead the `ttl` of a taken task lies: no lease is longer than the ceiling, and whoever
+/// takes over a lease that ran out has an hour for it.
+const KEPT: Duration = VISIBILITY_CEILING.saturating_add(Duration::from_secs(3_600));
 
 const NAMES: &[(&str, &str)] = &[
     ("#not_before", item::NOT_BEFORE),
     ("#ttl", item::TTL),
+    ("#expires", item::EXPIRES),
     ("#token", item::TOKEN),
     ("#until", item::UNTIL),
     ("#first", item::FIRST),
@@ -91,6 +102,8 @@ struct Candidate {
     task: String,
     key: String,
     created: Option<Timestamp>,
+    /// When DynamoDB may delete it, in seconds; it deletes nothing by what counts milliseconds.
+    ttl: Option<u64>,
 }
 
 impl DynamoQueue {
@@ -255,22 +268,26 @@ impl DynamoQueue {
             task: candidate.task,
         };
         let taken = self.table.shards.key(TAKEN, &delivery.task);
+        let kept = item::ttl(today + KEPT);
+        let keep = candidate.ttl.is_some_and(|ttl| ttl < kept);
+        let mut values = vec![
+            (":from", item::text(candidate.key)),
+            (":taken", item::text(taken)),
+            (":token", item::text(delivery.token.clone())),
+            (":until", item::number((today + visibility).0)),
+            (":now", item::number(today.0)),
+            (":seconds", item::number(today.0 / 1_000 + 1)),
+            (":turn", item::number(SECONDS_END)),
+            (":kind", item::text("N")),
+            (":one", item::number(1_u64)),
+        ];
+        values.extend(keep.then(|| (":kept", item::number(kept))));
         let step = Step {
             task: delivery.task.clone(),
-            update: UPDATE,
+            update: if keep { UPDATE_AND_KEEP } else { UPDATE },
             condition: CONDITION,
             names: NAMES,
-            values: vec![
-                (":from", item::text(candidate.key)),
-                (":taken", item::text(taken)),
-                (":token", item::text(delivery.token.clone())),
-                (":until", item::number((today + visibility).0)),
-                (":now", item::number(today.0)),
-                (":seconds", item::number(today.0 / 1_000 + 1)),
-                (":turn", item::number(SECONDS_END)),
-                (":kind", item::text("N")),
-                (":one", item::number(1_u64)),
-            ],
+            values,
         };
         (delivery, step)
     }
@@ -281,6 +298,7 @@ fn candidate(item: &Item, key: &str) -> Option<Candidate> {
         task: item::string(item, TASK_ID)?.to_owned(),
         key: key.to_owned(),
         created: item::date(item, CREATED),
+        ttl: item::whole(item, item::TTL).filter(|ttl| *ttl < SECONDS_END),
     })
 }
 

@@ -1,7 +1,7 @@
 //! What nobody would do otherwise: put back the tasks of workers that are gone, and count those
 //! whose time to live passed before anybody came to them.
 
-use super::item::{self, CREATED, Item, Readiness, STATUS, TASK_ID, TOKEN, TTL, UNTIL};
+use super::item::{self, CREATED, EXPIRES, Item, Readiness, STATUS, TASK_ID, TOKEN, TTL, UNTIL};
 use super::status::{PENDING, TAKEN};
 use super::table::{Seek, Step, Stepped, Table, steps};
 use crate::clock::{self, Moment, Timestamp};
@@ -196,7 +196,7 @@ impl Sweeper {
             newest_first: false,
             limit: Some(OLD.0),
             above: floor.passed.clone(),
-            columns: &[CREATED, TTL],
+            columns: &[CREATED, TTL, EXPIRES],
             ..Seek::newest(key.clone(), OLD.0)
         };
         let mut count = 0_u64;
