@@ -83,3 +83,61 @@ async fn a_claim_whose_answer_was_lost_is_ours() {
     queue.settle_one(&message, Outcome::Delete).await;
     assert_eq!(scene.column(&message.id, "taskStatus").await, "SUCCESS");
 }
+
+/// Puts a task that somebody took whose lease has run out long ago; its id.
+async fn put_orphan(scene: &Scene, created: u64) -> String {
+    let id = scene.tables.put_as_sample(&scene.table, &[]).await;
+    let number = |n: u64| AttributeValue::N(n.to_string());
+    let update = scene.tables.client.update_item().table_name(&scene.table);
+    update
+        .key("taskId", AttributeValue::S(id.clone()))
+        .update_expression(
+            "SET taskStatus = :taken, taskCreated = :created, dispatcherToken = :token, \
+             dispatcherUntil = :until",
+        )
+        .expression_attribute_values(":taken", AttributeValue::S("TAKEN".into()))
+        .expression_attribute_values(":token", AttributeValue::S("of somebody gone".into()))
+        .expression_attribute_values(":created", number(created))
+        .expression_attribute_values(":until", number(now_ms() - 60_000))
+        .send()
+        .await
+        .expect("it is there");
+    id
+}
+
+#[tokio::test]
+async fn a_sweep_that_cannot_see_all_goes_on_where_it_ended() {
+    let scene = scene(Options::default()).await;
+    let id = put_orphan(&scene, 1_600_000_000_000).await;
+    let proxy = Proxy::before(MiniStack::shared().address());
+    let queue = open(&proxy.url(), &scene.table, Options::default()).await;
+    let queue: &dyn Queue = &queue;
+    // As many pages as a sweep reads, each full of what others work on.
+    let held = r#"{"Items":[],"Count":0,"ScannedCount":1000,"LastEvaluatedKey":{"taskId":
+        {"S":"held"},"taskStatus":{"S":"TAKEN"},"taskCreated":{"N":"1700000000000"}}}"#;
+    proxy.answer_next(10, "Query", 200, held);
+    queue.expect_nothing().await;
+    let message = queue.next(LONG).await;
+    assert_eq!((&message.id, message.receive_count), (&id, 1));
+    let taken = proxy.requests("Query", "dispatcherToken");
+    let last = taken.get(10).map(|(body, _)| body.as_str());
+    assert!(
+        last.is_some_and(|body| body.contains("ExclusiveStartKey")),
+        "the second sweep begins where the first one ended: {last:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_put_back_stops_no_receive() {
+    let scene = scene(Options::default()).await;
+    put_orphan(&scene, 1_600_000_000_000).await;
+    scene.queue.send(&[plain("waits")]).await;
+    let proxy = Proxy::before(MiniStack::shared().address());
+    let queue = open(&proxy.url(), &scene.table, Options::default()).await;
+    let denied = r#"{"__type":"AccessDeniedException","message":"not yours"}"#;
+    proxy.answer_next(1, "UpdateItem", 400, denied);
+    let queue: &dyn Queue = &queue;
+    assert_eq!(queue.next(LONG).await.body, "waits");
+    let tried = proxy.requests("UpdateItem", "of somebody gone");
+    assert_eq!(tried.len(), 1, "it was tried");
+}

@@ -1,7 +1,7 @@
 //! How long tasks live in a table, and that none is hidden there.
 
 use crate::backend::{Handy, LONG, plain};
-use crate::dynamodb_own::scene;
+use crate::dynamodb_own::{open, scene};
 use aws_sdk_dynamodb::types::AttributeValue;
 use dispatcher::message::Outcome;
 use dispatcher::queue::Queue;
@@ -107,4 +107,44 @@ async fn dead_letters_outlive_what_they_were() {
             assert!(!item.contains_key("dispatcherTtl"), "nothing older counts");
         }
     }
+}
+
+fn spread(shards: u16) -> Options {
+    Options {
+        shards,
+        ..Options::default()
+    }
+}
+
+#[tokio::test]
+async fn no_task_is_hidden_from_who_spreads_over_fewer_keys() {
+    let scene = scene(spread(4)).await;
+    let (url, table) = (MiniStack::shared().url(), &scene.table);
+    let bodies: Vec<_> = (0..12).map(|n| plain(&n.to_string())).collect();
+    scene.queue().send_all(&bodies).await;
+    let held = scene.queue().take(3, Duration::from_secs(1)).await;
+    // Fewer than ever, and still fewer: all is read, whoever writes.
+    for (shards, count) in [(2, 5), (1, 7)] {
+        let fewer = open(&url, table, spread(shards)).await;
+        let fewer: &dyn Queue = &fewer;
+        // With the last come those whose lease runs out.
+        for message in fewer.take(count, LONG).await {
+            fewer.settle_one(&message, Outcome::Delete).await;
+        }
+    }
+    assert_eq!(held.len(), 3);
+    let done = scene.tables.statuses(table).await;
+    let done = done
+        .iter()
+        .filter(|(status, _)| status.starts_with("SUCCESS"));
+    assert_eq!(done.map(|(_, count)| count).sum::<usize>(), 12);
+}
+
+#[tokio::test]
+async fn a_table_of_the_sample_remembers_nothing_of_ours() {
+    let scene = scene(Options::default()).await;
+    scene.queue().send_all(&[plain("x")]).await;
+    let other = open(&MiniStack::shared().url(), &scene.table, spread(1)).await;
+    assert_eq!(other.depth().await.map(|depth| depth.waiting), Ok(1));
+    assert_eq!(scene.tables.all(&scene.table).await.len(), 1);
 }
