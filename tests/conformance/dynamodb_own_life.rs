@@ -148,3 +148,61 @@ async fn a_table_of_the_sample_remembers_nothing_of_ours() {
     assert_eq!(other.depth().await.map(|depth| depth.waiting), Ok(1));
     assert_eq!(scene.tables.all(&scene.table).await.len(), 1);
 }
+
+#[tokio::test]
+async fn two_tables_may_share_a_grave_though_their_tasks_have_the_same_ids() {
+    let url = MiniStack::shared().url();
+    let tables = Tables::at(&url);
+    let dynamodb = Dynamo::connect(&configuration(&url), Options::default());
+    let grave = tables.create("grave", Dates::Number).await;
+    let mut sources = Vec::new();
+    for _ in 0..2 {
+        let table = tables.create("dies", Dates::Number).await;
+        let put = tables.client.put_item().table_name(&table);
+        put.item("taskId", AttributeValue::S("the same".into()))
+            .item("taskStatus", AttributeValue::S("PENDING".into()))
+            .item("taskCreated", AttributeValue::N(now_ms().to_string()))
+            .send()
+            .await
+            .expect("the table exists");
+        let queue = dynamodb.open(&table, Some(&grave)).await;
+        let queue = queue.expect("it was just made");
+        let handy: &dyn Queue = &queue;
+        let message = handy.next(LONG).await;
+        // Its answer may have been lost: once more is harmless.
+        for _ in 0..2 {
+            let bury = Outcome::DeadLetter("why".into());
+            handy.settle_one(&message, bury).await;
+        }
+        sources.push(message.source);
+    }
+    let copies = tables.all(&grave).await;
+    assert_eq!(copies.len(), 2, "{copies:?}");
+    for source in sources {
+        let of = |item: &&_| text(item, "dispatcherAttributes").contains(&source);
+        assert_eq!(copies.iter().filter(of).count(), 1, "{source}: {copies:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_dead_letter_that_is_too_large_to_be_copied_stays_as_a_failure() {
+    let url = MiniStack::shared().url();
+    let tables = Tables::at(&url);
+    let dynamodb = Dynamo::connect(&configuration(&url), Options::default());
+    let table = tables.create("dies", Dates::Number).await;
+    let grave = tables.create("grave", Dates::Number).await;
+    let queue = dynamodb.open(&table, Some(&grave)).await;
+    let queue = queue.expect("it was just made");
+    let queue: &dyn Queue = &queue;
+    // With the reason, of which the copy has two, it goes beyond the 400 KB of an item.
+    let why = "x".repeat(2_000);
+    let large = plain(&"y".repeat(400 * 1_024 - 3_000));
+    let id = queue.send_all(&[large]).await.remove(0);
+    let message = queue.next(LONG).await;
+    let bury = Outcome::DeadLetter(why.clone());
+    queue.settle_one(&message, bury).await;
+    let item = tables.item(&table, &id).await.expect("it is kept");
+    assert_eq!(text(&item, "taskStatus"), "FAILURE");
+    assert_eq!(text(&item, "dispatcherReason"), why);
+    assert_eq!(tables.all(&grave).await, [], "there is no copy");
+}
