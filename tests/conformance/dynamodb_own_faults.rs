@@ -5,13 +5,14 @@ use crate::backend::{Handy, LONG, plain};
 use crate::dynamodb_own::{Scene, open, scene};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
 use dispatcher::message::Outcome;
-use dispatcher::queue::Queue;
 use dispatcher::queue::dynamodb::Options;
+use dispatcher::queue::{Ask, Queue};
 use dispatcher_tests::dynamodb::now_ms;
 use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::relay::Relay;
 use dispatcher_tests::servers::MiniStack;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// Puts so many waiting tasks whose time to live is over; the first was created at `newest`, each of
 /// the others a millisecond before the one before it.
@@ -36,6 +37,13 @@ async fn put_expired(scene: &Scene, count: u64, newest: u64) {
     }
 }
 
+/// How many pages of waiting tasks were read, the newest first.
+fn waiting_pages(proxy: &Proxy) -> usize {
+    let pages = proxy.requests("Query", "\"ScanIndexForward\":false");
+    let pages = pages.iter().filter(|(body, _)| body.contains("PENDING"));
+    pages.count()
+}
+
 #[tokio::test]
 async fn what_was_taken_does_not_wait_until_all_behind_it_is_read() {
     let scene = scene(Options::default()).await;
@@ -49,9 +57,8 @@ async fn what_was_taken_does_not_wait_until_all_behind_it_is_read() {
     let bodies: Vec<&str> = received.messages.iter().map(|m| &*m.body).collect();
     assert_eq!(bodies, ["c", "b", "a"]);
     assert!(!received.drained, "there was more to look at");
-    let pages = proxy.requests("Query", "\"ScanIndexForward\":false");
-    let pages = pages.iter().filter(|(body, _)| body.contains("PENDING"));
-    assert_eq!(pages.count(), 1, "one page had some, and that is enough");
+    let pages = waiting_pages(&proxy);
+    assert_eq!(pages, 1, "one page had some, and that is enough");
 }
 
 #[tokio::test]
@@ -66,6 +73,25 @@ async fn a_look_that_finds_nothing_ends_and_the_next_goes_on_from_there() {
     let second = scene.queue().ask(10, LONG, Duration::ZERO).await;
     let ids: Vec<&str> = second.messages.iter().map(|m| &*m.id).collect();
     assert_eq!(ids, [id]);
+}
+
+#[tokio::test]
+async fn a_look_in_a_hurry_ends_after_the_page_at_hand() {
+    let scene = scene(Options::default()).await;
+    put_expired(&scene, 150, now_ms()).await;
+    let proxy = Proxy::before(MiniStack::shared().address());
+    let queue = open(&proxy.url(), &scene.table, Options::default()).await;
+    let ask = Ask {
+        max: 10,
+        visibility: LONG,
+        wait: LONG,
+        newest_first: false,
+    };
+    let hurry = CancellationToken::new();
+    hurry.cancel();
+    let received = queue.receive(ask, &hurry).await.expect("it answers");
+    assert_eq!((received.messages, received.drained), (Vec::new(), false));
+    assert_eq!(waiting_pages(&proxy), 1);
 }
 
 #[tokio::test]
