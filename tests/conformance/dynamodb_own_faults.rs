@@ -5,12 +5,13 @@ use crate::backend::{Handy, LONG, plain};
 use crate::dynamodb_own::{Scene, open, scene};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
 use dispatcher::message::Outcome;
-use dispatcher::queue::dynamodb::Options;
+use dispatcher::queue::dynamodb::{Dynamo, Options};
 use dispatcher::queue::{Ask, Queue};
-use dispatcher_tests::dynamodb::now_ms;
+use dispatcher_tests::dynamodb::{Dates, now_ms};
 use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::relay::Relay;
 use dispatcher_tests::servers::MiniStack;
+use dispatcher_tests::sqs::configuration;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -166,4 +167,24 @@ async fn what_cannot_be_put_back_stops_no_receive() {
     assert_eq!(queue.next(LONG).await.body, "waits");
     let tried = proxy.requests("UpdateItem", "of somebody gone");
     assert_eq!(tried.len(), 1, "it was tried");
+}
+
+#[tokio::test]
+async fn a_copy_that_dynamodb_refuses_leaves_a_failure_behind() {
+    let scene = scene(Options::default()).await;
+    let grave = scene.tables.create("grave", Dates::Number).await;
+    let id = scene.queue().send_all(&[plain("dies")]).await.remove(0);
+    let proxy = Proxy::before(MiniStack::shared().address());
+    let dynamodb = Dynamo::connect(&configuration(&proxy.url()), Options::default());
+    let queue = dynamodb.open(&scene.table, Some(&grave)).await;
+    let queue = queue.expect("it was just made");
+    let queue: &dyn Queue = &queue;
+    let message = queue.next(LONG).await;
+    let cancelled = r#"{"__type":"TransactionCanceledException","message":"cancelled",
+        "CancellationReasons":[{"Code":"ValidationError","Message":"too large"},{"Code":"None"}]}"#;
+    proxy.answer_next(1, "TransactWriteItems", 400, cancelled);
+    let bury = Outcome::DeadLetter("why".into());
+    queue.settle_one(&message, bury).await;
+    assert_eq!(scene.column(&id, "taskStatus").await, "FAILURE");
+    assert_eq!(scene.column(&id, "dispatcherReason").await, "why");
 }
