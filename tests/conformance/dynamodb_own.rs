@@ -10,18 +10,18 @@ use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::configuration;
 use std::time::Duration;
 
-struct Scene {
-    tables: Tables,
-    table: String,
-    queue: DynamoQueue,
+/// A fresh table, and a queue on it.
+pub struct Scene {
+    pub tables: Tables,
+    pub table: String,
+    pub queue: DynamoQueue,
 }
 
-async fn scene(options: Options) -> Scene {
+pub async fn scene(options: Options) -> Scene {
     let url = MiniStack::shared().url();
     let tables = Tables::at(&url);
     let table = tables.create("own", Dates::Number).await;
-    let dynamodb = Dynamo::connect(&configuration(&url), options);
-    let queue = dynamodb.open(&table, None).await.expect("it was just made");
+    let queue = open(&url, &table, options).await;
     Scene {
         tables,
         table,
@@ -29,12 +29,18 @@ async fn scene(options: Options) -> Scene {
     }
 }
 
+/// Opens a table of which no other queue knows.
+pub async fn open(url: &str, table: &str, options: Options) -> DynamoQueue {
+    let dynamodb = Dynamo::connect(&configuration(url), options);
+    dynamodb.open(table, None).await.expect("it was just made")
+}
+
 impl Scene {
-    fn queue(&self) -> &dyn Queue {
+    pub fn queue(&self) -> &dyn Queue {
         &self.queue
     }
 
-    async fn column(&self, id: &str, name: &str) -> String {
+    pub async fn column(&self, id: &str, name: &str) -> String {
         let item = self.tables.item(&self.table, id).await;
         text(&item.expect("it is there"), name).to_owned()
     }
@@ -196,11 +202,7 @@ async fn a_table_that_is_not_there_or_of_another_kind_is_told_with_how_to_make_i
 async fn two_that_take_at_once_share_all_and_have_none_in_common() {
     let scene = scene(Options::default()).await;
     let url = MiniStack::shared().url();
-    let dynamodb = Dynamo::connect(&configuration(&url), Options::default());
-    let other = dynamodb
-        .open(&scene.table, None)
-        .await
-        .expect("it is there");
+    let other = open(&url, &scene.table, Options::default()).await;
     let messages: Vec<_> = (0..60).map(|n| plain(&n.to_string())).collect();
     for batch in messages.chunks(10) {
         scene.queue().send_all(batch).await;

@@ -6,6 +6,8 @@ mod backend;
 mod delivery;
 mod dispatchers;
 mod dynamodb_own;
+mod dynamodb_own_faults;
+mod dynamodb_own_life;
 mod leases;
 mod redis_faults;
 mod settling;

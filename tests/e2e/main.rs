@@ -39,6 +39,7 @@ mod schedule;
 mod schedule_reminder;
 mod schedule_sqs;
 mod schedule_table;
+mod schedule_table_faults;
 mod served;
 mod served_sdks;
 mod sqs;

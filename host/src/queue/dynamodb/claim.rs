@@ -1,17 +1,18 @@
 //! Taking tasks: pages of the index, the newest first, and `PENDING → TAKEN` by condition on the
 //! item itself, since what the index says may be old.
 
-use super::item::{self, CREATED, Item, Readiness, SECONDS_END, TASK_ID};
+use super::item::{self, CREATED, Item, Readiness, SECONDS_END, STATUS, TASK_ID};
 use super::receipt::Delivery;
-use super::status::{PENDING, TAKEN};
+use super::status::{self, PENDING, TAKEN};
 use super::table::{Page, Seek, Step, Stepped, side_by_side, steps};
 use super::{BATCH, DynamoQueue};
 use crate::clock::{self, Moment, Timestamp};
 use crate::message::Message;
-use crate::queue::QueueError;
+use crate::queue::{QueueError, VISIBILITY_CEILING};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// Pages after a first that was not enough: delayed tasks are walked past in large steps.
 const WIDE: usize = 100;
@@ -22,14 +23,25 @@ const MOST_PAGES: usize = 20;
 /// milliseconds; anything else lives for ever.
 const CONDITION: &str = "#status = :from \
     AND (attribute_not_exists(#not_before) OR #not_before <= :now) \
-    AND ((NOT attribute_type(#ttl, :kind)) OR #ttl > :now OR #ttl BETWEEN :seconds AND :turn)";
+    AND ((NOT attribute_type(#ttl, :kind)) OR #ttl > :now OR #ttl BETWEEN :seconds AND :turn) \
+    AND ((NOT attribute_type(#expires, :kind)) OR #expires > :now \
+        OR #expires BETWEEN :seconds AND :turn)";
 
 const UPDATE: &str = "SET #status = :taken, #updated = :date, #token = :token, #until = :until, \
     #first = if_not_exists(#first, :now) REMOVE #not_before ADD #receives :one";
+/// The same of a task whose `ttl` could pass before its lease does.
+const UPDATE_AND_KEEP: &str = "SET #status = :taken, #updated = :date, #token = :token, \
+    #until = :until, #first = if_not_exists(#first, :now), \
+    #expires = if_not_exists(#expires, #ttl), #ttl = :kept REMOVE #not_before ADD #receives :one";
+
+/// How far ahead the `ttl` of a taken task lies: no lease is longer than the ceiling, and whoever
+/// takes over a lease that ran out has an hour for it.
+const KEPT: Duration = VISIBILITY_CEILING.saturating_add(Duration::from_secs(3_600));
 
 const NAMES: &[(&str, &str)] = &[
     ("#not_before", item::NOT_BEFORE),
     ("#ttl", item::TTL),
+    ("#expires", item::EXPIRES),
     ("#token", item::TOKEN),
     ("#until", item::UNTIL),
     ("#first", item::FIRST),
@@ -77,9 +89,11 @@ impl Spread {
     }
 }
 
-/// Whether a task was taken by this very delivery.
+/// Whether a task was taken by this very delivery, and is still.
 fn is_ours(item: &Item, delivery: &Delivery) -> bool {
-    item::string(item, item::TOKEN) == Some(&delivery.token)
+    let is_taken = item::string(item, STATUS).is_some_and(|key| status::is(key, TAKEN));
+    let has_token = item::string(item, item::TOKEN) == Some(&delivery.token);
+    is_taken && has_token && item.contains_key(item::UNTIL)
 }
 
 /// A task that the index says may be taken.
@@ -88,14 +102,21 @@ struct Candidate {
     task: String,
     key: String,
     created: Option<Timestamp>,
+    /// When DynamoDB may delete it, in seconds; it deletes nothing by what counts milliseconds.
+    ttl: Option<u64>,
 }
 
 impl DynamoQueue {
     /// Takes up to `max` of the newest tasks that may be taken; fewer if the first pages that have
     /// any have no more, since what was taken does not wait for the rest to be read. Behind many that
-    /// expired or wait for their time the next look goes on where this one ends. Fails only if it
-    /// took none.
-    pub(super) async fn look(&self, max: usize, visibility: Duration) -> Result<Look, QueueError> {
+    /// expired or wait for their time the next look goes on where this one ends, which it does after
+    /// the page at hand when there is a hurry. Fails only if it took none.
+    pub(super) async fn look(
+        &self,
+        max: usize,
+        visibility: Duration,
+        hurry: &CancellationToken,
+    ) -> Result<Look, QueueError> {
         self.sweeper.run().await?;
         let width = self.spread.width();
         let keys = self.table.shards.keys(PENDING).into_iter();
@@ -119,7 +140,11 @@ impl DynamoQueue {
                 };
             }
             seeks = following(seeks, pages);
-            read += 1;
+            read = if hurry.is_cancelled() {
+                MOST_PAGES
+            } else {
+                read + 1
+            };
             if read == 1
                 && look.messages.is_empty()
                 && let Some(rest) = self.rest().take()
@@ -128,7 +153,7 @@ impl DynamoQueue {
             }
         }
         if look.messages.is_empty() && !seeks.is_empty() {
-            *self.rest() = Some(seeks);
+            self.rest().get_or_insert(seeks);
             return Ok(look);
         }
         look.drained = seeks.is_empty() && !skipped && look.messages.len() < max;
@@ -243,22 +268,26 @@ impl DynamoQueue {
             task: candidate.task,
         };
         let taken = self.table.shards.key(TAKEN, &delivery.task);
+        let kept = item::ttl(today + KEPT);
+        let keep = candidate.ttl.is_some_and(|ttl| ttl < kept);
+        let mut values = vec![
+            (":from", item::text(candidate.key)),
+            (":taken", item::text(taken)),
+            (":token", item::text(delivery.token.clone())),
+            (":until", item::number((today + visibility).0)),
+            (":now", item::number(today.0)),
+            (":seconds", item::number(today.0 / 1_000 + 1)),
+            (":turn", item::number(SECONDS_END)),
+            (":kind", item::text("N")),
+            (":one", item::number(1_u64)),
+        ];
+        values.extend(keep.then(|| (":kept", item::number(kept))));
         let step = Step {
             task: delivery.task.clone(),
-            update: UPDATE,
+            update: if keep { UPDATE_AND_KEEP } else { UPDATE },
             condition: CONDITION,
             names: NAMES,
-            values: vec![
-                (":from", item::text(candidate.key)),
-                (":taken", item::text(taken)),
-                (":token", item::text(delivery.token.clone())),
-                (":until", item::number((today + visibility).0)),
-                (":now", item::number(today.0)),
-                (":seconds", item::number(today.0 / 1_000 + 1)),
-                (":turn", item::number(SECONDS_END)),
-                (":kind", item::text("N")),
-                (":one", item::number(1_u64)),
-            ],
+            values,
         };
         (delivery, step)
     }
@@ -269,6 +298,7 @@ fn candidate(item: &Item, key: &str) -> Option<Candidate> {
         task: item::string(item, TASK_ID)?.to_owned(),
         key: key.to_owned(),
         created: item::date(item, CREATED),
+        ttl: item::whole(item, item::TTL).filter(|ttl| *ttl < SECONDS_END),
     })
 }
 

@@ -29,6 +29,9 @@ pub(super) const RECEIVES: &str = "dispatcherReceives";
 pub(super) const FIRST: &str = "dispatcherFirstReceived";
 /// Not to be taken before, ms since the Unix epoch.
 pub(super) const NOT_BEFORE: &str = "dispatcherNotBefore";
+/// Its sender's `ttl`, where that was moved behind a lease: DynamoDB deletes what has passed its
+/// `ttl`, also while somebody works on it.
+pub(super) const EXPIRES: &str = "dispatcherTtl";
 /// Why it failed.
 pub(super) const REASON: &str = "dispatcherReason";
 /// A body that is no column of its own.
@@ -75,6 +78,11 @@ pub(super) fn number(value: impl Into<u64>) -> AttributeValue {
     AttributeValue::N(value.into().to_string())
 }
 
+/// A date as DynamoDB's time to live wants it: whole seconds, none too early.
+pub(super) fn ttl(at: Timestamp) -> u64 {
+    at.0.div_ceil(1_000)
+}
+
 /// A text.
 pub(super) fn text(value: impl Into<String>) -> AttributeValue {
     AttributeValue::S(value.into())
@@ -118,9 +126,14 @@ pub(super) enum Readiness {
     Expired,
 }
 
+/// When a task is too old to be begun: the end that its sender gave it.
+pub(super) fn expiry(item: &Item) -> Option<Timestamp> {
+    date(item, EXPIRES).or_else(|| date(item, TTL))
+}
+
 /// What the columns of a waiting task say about taking it now.
 pub(super) fn readiness(item: &Item, now: Timestamp) -> Readiness {
-    if date(item, TTL).is_some_and(|end| end <= now) {
+    if expiry(item).is_some_and(|end| end <= now) {
         return Readiness::Expired;
     }
     match whole(item, NOT_BEFORE).map(Timestamp) {
@@ -145,8 +158,10 @@ impl Reading {
     pub fn message(&self, item: &Item, delivery: Option<&Delivery>) -> Option<Message> {
         let attributes = string(item, ATTRIBUTES);
         let attributes = attributes.and_then(|text| serde_json::from_str(text).ok());
-        let system = [CREATED, UPDATED, TTL].into_iter();
-        let system = system.filter_map(|name| Some((name.to_owned(), plain(item.get(name)?)?)));
+        let ttl = item.get(EXPIRES).or_else(|| item.get(TTL));
+        let system = [CREATED, UPDATED].map(|name| (name, item.get(name)));
+        let system = system.into_iter().chain([(TTL, ttl)]);
+        let system = system.filter_map(|(name, value)| Some((name.to_owned(), plain(value?)?)));
         let receives = whole(item, RECEIVES).unwrap_or_default();
         Some(Message {
             id: string(item, TASK_ID)?.to_owned(),

@@ -98,3 +98,18 @@ proptest! {
         prop_assert_eq!(message.attributes, attributes);
     }
 }
+
+#[test]
+fn a_time_to_live_that_was_moved_behind_a_lease_still_counts_and_is_told() {
+    let mut item = sample();
+    item.insert(TTL.into(), number(1_700_000_000_u64));
+    item.insert(EXPIRES.into(), number(1_620_003_600_u64));
+    assert_eq!(
+        readiness(&item, Timestamp(1_620_003_600_000)),
+        Readiness::Expired
+    );
+    let message = reading(None).message(&item, None).expect("it has an id");
+    let ttl = ("ttl".to_owned(), "1620003600".to_owned());
+    assert!(message.system_attributes.contains(&ttl));
+    assert_eq!(message.body, "{}");
+}

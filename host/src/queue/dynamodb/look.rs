@@ -1,6 +1,6 @@
 //! Looking without touching: how many tasks there are, and which come next.
 
-use super::item::{self, CREATED, NOT_BEFORE, Readiness, TTL};
+use super::item::{self, CREATED, EXPIRES, NOT_BEFORE, Readiness, TTL};
 use super::status::{PENDING, TAKEN};
 use super::table::Seek;
 use super::{BATCH, DynamoQueue};
@@ -20,7 +20,7 @@ impl DynamoQueue {
         let mut oldest: Option<Timestamp> = None;
         let today = clock::today();
         for key in self.table.shards.keys(PENDING) {
-            let mut seek = whole(key, &[CREATED, TTL, NOT_BEFORE]);
+            let mut seek = whole(key, &[CREATED, TTL, EXPIRES, NOT_BEFORE]);
             let mut pages = 0;
             loop {
                 let page = self.table.page(&seek).await?;

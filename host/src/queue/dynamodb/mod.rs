@@ -1,12 +1,15 @@
 //! A DynamoDB table as a queue that gives the newest first, in the layout of AWS's LIFO sample. The
 //! only place that names its SDK; knows no other backend.
 //!
-//! `item` and `body` say what columns mean, `status` how a status is written; `claim` takes, `settle`
-//! and `bury` end, `send` begins, `sweep` puts back what workers left that are gone, `look` counts.
+//! `item` and `body` say what columns mean, `status` how a status is written, `agree` over how many
+//! keys; `claim` takes, `settle` and `bury` end, `send` begins, `sweep` puts back what workers left
+//! that are gone, `census` counts what nobody came to in time, `look` what there is.
 //! Every change is one conditional write on the item itself: the index is only where tasks are found.
 
+mod agree;
 mod body;
 mod bury;
+mod census;
 mod claim;
 mod item;
 mod look;
@@ -133,7 +136,7 @@ impl Queue for DynamoQueue {
         let mut bell = self.table.bell.subscribe();
         loop {
             bell.borrow_and_update();
-            let look = self.look(max, ask.visibility).await?;
+            let look = self.look(max, ask.visibility, hurry).await?;
             if !look.messages.is_empty() {
                 self.found();
             }

@@ -139,7 +139,7 @@ impl Dynamo {
             let bell = bells.entry(name.to_owned());
             bell.or_insert_with(|| watch::Sender::new(0)).clone()
         };
-        Ok(Arc::new(Table {
+        let table = Table {
             client: self.client.clone(),
             name: name.to_owned(),
             place: self.place.clone(),
@@ -156,7 +156,9 @@ impl Dynamo {
             spent: Spent::default(),
             recent: Recent::default(),
             newest: Default::default(),
-        }))
+        };
+        table.agree_on_shards().await?;
+        Ok(Arc::new(table))
     }
 }
 

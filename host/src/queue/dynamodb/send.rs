@@ -18,6 +18,8 @@ pub(super) struct Fresh<'a> {
     pub id: String,
     pub created: Timestamp,
     pub delay: Duration,
+    /// How long it may live from when it may be taken.
+    pub life: Duration,
     pub body: &'a str,
     pub attributes: &'a [Attribute],
 }
@@ -31,8 +33,7 @@ pub(super) fn fresh(table: &Table, task: &Fresh<'_>) -> Result<Item, String> {
     if !task.delay.is_zero() {
         item.insert(NOT_BEFORE.to_owned(), item::number((today + task.delay).0));
     }
-    // Counted from when it may be taken, in seconds, as DynamoDB wants it.
-    let end = (today + task.delay + table.time_to_live).0.div_ceil(1_000);
+    let end = item::ttl(today + task.delay + task.life);
     item.insert(TTL.to_owned(), item::number(end));
     item.insert(STATUS.to_owned(), item::text(status));
     item.insert(CREATED.to_owned(), created.clone());
@@ -58,6 +59,7 @@ impl DynamoQueue {
                     id: id.clone(),
                     created,
                     delay: outgoing.delay,
+                    life: table.time_to_live,
                     body: &outgoing.body,
                     attributes: &outgoing.attributes,
                 };

@@ -1,7 +1,7 @@
 //! Keeping and ending deliveries: conditional steps that ask for the fence token, never for a time.
 
 use super::DynamoQueue;
-use super::item::{self, Item, NOT_BEFORE, REASON, STATUS, TOKEN, UNTIL};
+use super::item::{self, EXPIRES, Item, NOT_BEFORE, REASON, STATUS, TOKEN, TTL, UNTIL};
 use super::receipt::Delivery;
 use super::status::{self, FAILURE, PENDING, SUCCESS, TAKEN};
 use super::table::{Step, Stepped, side_by_side};
@@ -153,9 +153,23 @@ pub(super) fn ending(table: &super::table::Table, delivery: &Delivery, end: &End
         ),
         End::Failure(why) => held(
             delivery,
-            "SET #status = :to, #updated = :date, #reason = :why REMOVE #until",
-            &[("#token", TOKEN), ("#until", UNTIL), ("#reason", REASON)],
-            vec![(":to", to), (":why", item::text(why))],
+            "SET #status = :to, #updated = :date, #reason = :why, #ttl = :end \
+             REMOVE #until, #expires",
+            &[
+                ("#token", TOKEN),
+                ("#until", UNTIL),
+                ("#reason", REASON),
+                ("#ttl", TTL),
+                ("#expires", EXPIRES),
+            ],
+            vec![
+                (":to", to),
+                (":why", item::text(why)),
+                (
+                    ":end",
+                    item::number(item::ttl(due(table.life_of_the_dead()))),
+                ),
+            ],
         ),
         End::Pending(Duration::ZERO) => held(
             delivery,

@@ -1,6 +1,8 @@
 //! The words of the column `taskStatus`, and how one word may be spread over several keys of the
 //! index. Pure.
 
+use std::sync::atomic::{AtomicU16, Ordering};
+
 /// Waits to be taken.
 pub(super) const PENDING: &str = "PENDING";
 /// Somebody works on it.
@@ -11,18 +13,37 @@ pub(super) const SUCCESS: &str = "SUCCESS";
 pub(super) const FAILURE: &str = "FAILURE";
 
 /// Over how many keys of the index each status is spread; 1 is the sample's own table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shards(u16);
+#[derive(Debug)]
+pub(super) struct Shards {
+    /// So many are written to.
+    own: u16,
+    /// So many may hold tasks: the most that anybody has ever written to.
+    widest: AtomicU16,
+}
 
 impl Shards {
-    /// At least one.
+    /// At least one; as far as is known nobody has ever had more.
     pub fn new(count: u16) -> Self {
-        Self(count.max(1))
+        let own = count.max(1);
+        Self {
+            own,
+            widest: AtomicU16::new(own),
+        }
     }
 
-    /// The key under which a task has this status: the same in every process with as many shards.
-    pub fn key(self, status: &str, task: &str) -> String {
-        match self.0 {
+    /// How many are written to.
+    pub fn own(&self) -> u16 {
+        self.own
+    }
+
+    /// Somebody has written to so many.
+    pub fn learn(&self, count: u16) {
+        self.widest.fetch_max(count, Ordering::Relaxed);
+    }
+
+    /// The key under which a task gets this status: the same in every process with as many shards.
+    pub fn key(&self, status: &str, task: &str) -> String {
+        match self.own {
             1 => status.to_owned(),
             count => format!("{status}#{}", hash(task) % u64::from(count)),
         }
@@ -30,9 +51,9 @@ impl Shards {
 
     /// Every key under which tasks may have this status. The plain word is always among them: the
     /// sample writes no other.
-    pub fn keys(self, status: &str) -> Vec<String> {
+    pub fn keys(&self, status: &str) -> Vec<String> {
         let plain = std::iter::once(status.to_owned());
-        match self.0 {
+        match self.widest.load(Ordering::Relaxed) {
             1 => plain.collect(),
             count => plain
                 .chain((0..count).map(|shard| format!("{status}#{shard}")))
@@ -63,7 +84,17 @@ mod tests {
         let shards = Shards::new(1);
         assert_eq!(shards.key(PENDING, "a"), "PENDING");
         assert_eq!(shards.keys(TAKEN), ["TAKEN"]);
-        assert_eq!(Shards::new(0), shards);
+        assert_eq!(Shards::new(0).keys(TAKEN), ["TAKEN"]);
+    }
+
+    #[test]
+    fn what_others_have_ever_written_to_is_looked_at_too() {
+        let shards = Shards::new(2);
+        shards.learn(4);
+        shards.learn(1);
+        assert_eq!(shards.keys(TAKEN).len(), 5);
+        let keys = Shards::new(2).keys(PENDING);
+        assert!((0..100).all(|task| keys.contains(&shards.key(PENDING, &task.to_string()))));
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! What nobody would do otherwise: put back the tasks of workers that are gone, and count those
 //! whose time to live passed before anybody came to them.
 
-use super::item::{self, CREATED, Item, Readiness, STATUS, TASK_ID, TOKEN, TTL, UNTIL};
+use super::census::{Census, Counted, PAGE};
+use super::item::{self, CREATED, EXPIRES, Item, STATUS, TASK_ID, TOKEN, TTL, UNTIL};
 use super::status::{PENDING, TAKEN};
-use super::table::{Seek, Step, Stepped, Table, steps};
+use super::table::{Page, Seek, Step, Stepped, Table, steps};
 use crate::clock::{self, Moment, Timestamp};
 use crate::queue::QueueError;
-use aws_sdk_dynamodb::types::AttributeValue;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,11 +24,8 @@ pub(super) const MARGIN: Duration = Duration::from_secs(2);
 const MOST_PAGES: usize = 10;
 /// Put back at once.
 const AT_ONCE: usize = 25;
-/// Pages of old tasks; small ones until there is something to count.
-const OLD: (usize, usize) = (10, 100);
-/// How long what is known to have expired is passed over, until all is looked through again: a task
-/// that was put back may be older and live longer.
-const FORGET: Duration = Duration::from_secs(300);
+/// How often it is asked over how many keys others spread their tasks.
+const AGREE: Duration = Duration::from_secs(60);
 
 const PUT_BACK: &str = "SET #status = :pending, #updated = :date REMOVE #until";
 const ORPHANED: &str = "#status = :from AND #token = :token AND #until <= :limit";
@@ -39,6 +36,8 @@ const NAMES: &[(&str, &str)] = &[("#token", TOKEN), ("#until", UNTIL)];
 pub(super) struct Sweeper {
     table: Arc<Table>,
     state: Mutex<State>,
+    /// Held by the sweep that is under way.
+    under_way: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -47,26 +46,24 @@ struct State {
     next: Moment,
     /// When old `PENDING` tasks are looked at next.
     next_old: Moment,
-    floors: HashMap<String, Floor>,
+    /// When it is asked next who writes to which keys.
+    next_agreement: Moment,
+    /// Where the last look at `TAKEN` tasks of a key ended that could not see them all.
+    rests: HashMap<String, Item>,
+    censuses: HashMap<String, Census>,
     expired: u64,
-}
-
-/// What is known of the old end of one key.
-#[derive(Debug, Clone, Default)]
-struct Floor {
-    /// All created until then have expired.
-    passed: Option<AttributeValue>,
-    /// When that is forgotten.
-    until: Moment,
-    /// All expired ones created until then were counted.
-    counted: Option<Timestamp>,
 }
 
 impl Sweeper {
     pub fn new(table: Arc<Table>) -> Self {
         Self {
+            state: Mutex::new(State {
+                // They agreed when it was opened.
+                next_agreement: clock::now() + AGREE,
+                ..State::default()
+            }),
             table,
-            state: Mutex::default(),
+            under_way: tokio::sync::Mutex::default(),
         }
     }
 
@@ -87,21 +84,32 @@ impl Sweeper {
         state.next = state.next.min(at);
     }
 
-    /// Sweeps if it is due; others who ask meanwhile need not wait for it.
+    /// Sweeps if it is due; others who ask meanwhile need not wait for it. Fails only where nothing
+    /// can be read; what cannot be put back is for the log and the next sweep.
     pub async fn run(&self) -> Result<(), QueueError> {
+        let Ok(_one) = self.under_way.try_lock() else {
+            return Ok(());
+        };
         let now = clock::now();
-        let old = {
+        let (old, agree) = {
             let mut state = self.state();
             if now < state.next {
                 return Ok(());
             }
             state.next = now + EVERY;
-            let old = now >= state.next_old;
-            if old {
-                state.next_old = now + EVERY;
-            }
-            old
+            let State {
+                next_old,
+                next_agreement,
+                ..
+            } = &mut *state;
+            (
+                again(next_old, EVERY, now),
+                again(next_agreement, AGREE, now),
+            )
         };
+        if agree {
+            self.table.agree_on_shards().await?;
+        }
         for key in self.table.shards.keys(TAKEN) {
             self.put_back(key).await?;
         }
@@ -113,11 +121,13 @@ impl Sweeper {
         Ok(())
     }
 
-    /// Puts back what was taken under this key by one of us whose lease has run out.
+    /// Puts back what was taken under this key by one of us whose lease has run out. Where there is
+    /// more than one sweep may read the next goes on from there.
     async fn put_back(&self, key: String) -> Result<(), QueueError> {
         let mut seek = Seek {
             limit: None,
             columns: &[TASK_ID, STATUS, TOKEN, UNTIL],
+            after: self.state().rests.remove(&key),
             ..Seek::newest(key, 1)
         };
         for _ in 0..MOST_PAGES {
@@ -134,14 +144,16 @@ impl Sweeper {
             let mut orphans: Vec<Step> = orphans.collect();
             while !orphans.is_empty() {
                 let rest = orphans.split_off(orphans.len().min(AT_ONCE));
-                self.put_back_some(orphans).await?;
+                self.put_back_some(orphans).await;
                 orphans = rest;
             }
             match page.next {
                 Some(next) => seek.after = Some(next),
-                None => break,
+                None => return Ok(()),
             }
         }
+        let rest = seek.after.map(|after| (seek.key, after));
+        self.state().rests.extend(rest);
         Ok(())
     }
 
@@ -164,62 +176,60 @@ impl Sweeper {
         })
     }
 
-    async fn put_back_some(&self, orphans: Vec<Step>) -> Result<(), QueueError> {
-        let answers = steps(&self.table, orphans).await;
-        let answers: Vec<Stepped> = answers.into_iter().collect::<Result<_, _>>()?;
+    async fn put_back_some(&self, orphans: Vec<Step>) {
+        let queue = self.table.reading.queue.as_str();
         let mut count = 0;
-        for answer in &answers {
-            if let Stepped::Done(item) = answer {
-                count += 1;
-                let task = item::string(item, TASK_ID).unwrap_or_default();
-                self.table.recent.forget(task);
+        let mut failed = None;
+        for answer in steps(&self.table, orphans).await {
+            match answer {
+                Ok(Stepped::Done(item)) => {
+                    count += 1;
+                    let task = item::string(&item, TASK_ID).unwrap_or_default();
+                    self.table.recent.forget(task);
+                }
+                // Its worker lives after all, or another sweep was faster.
+                Ok(Stepped::Not(_)) => {}
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
+        if let Some(error) = failed {
+            tracing::warn!(
+                queue,
+                %error,
+                "cannot put back what workers held that are gone; the next sweep tries again"
+            );
+        }
         if count > 0 {
-            let queue = self.table.reading.queue.as_str();
             tracing::info!(queue, count, "put back what workers held that are gone");
             self.table.ring();
         }
-        Ok(())
     }
 
     /// Counts the tasks at the old end of this key whose time to live has passed, each once by this
     /// process. They are left for DynamoDB to delete.
     async fn count_expired(&self, key: String) -> Result<(), QueueError> {
-        let now = clock::now();
-        let mut floor = self.state().floors.get(&key).cloned().unwrap_or_default();
-        if floor.until <= now {
-            floor.passed = None;
-            floor.until = now + FORGET;
-        }
+        let census = self.state().censuses.get(&key).cloned();
+        let mut census = census.unwrap_or_default();
+        let (above, after) = census.begin(clock::today());
         let mut seek = Seek {
             newest_first: false,
-            limit: Some(OLD.0),
-            above: floor.passed.clone(),
-            columns: &[CREATED, TTL],
-            ..Seek::newest(key.clone(), OLD.0)
+            above,
+            after,
+            columns: &[CREATED, TTL, EXPIRES],
+            ..Seek::newest(key.clone(), PAGE)
         };
         let mut count = 0_u64;
         for _ in 0..MOST_PAGES {
-            let page = self.table.page(&seek).await?;
-            let today = clock::today();
-            let is_expired = |item: &&Item| item::readiness(item, today) == Readiness::Expired;
-            let expired: Vec<&Item> = page.items.iter().take_while(is_expired).collect();
-            count += expired.iter().filter(|item| floor.is_news(item)).count() as u64;
-            if let Some(last) = expired.last() {
-                floor.pass(last);
+            let Page { items, next } = self.table.page(&seek).await?;
+            let Counted { news, goes_on } = census.page(&items, next.clone());
+            count += news;
+            if !goes_on {
+                break;
             }
-            let all = expired.len() == page.items.len();
-            match page.next {
-                Some(next) if all => {
-                    seek.after = Some(next);
-                    seek.limit = Some(OLD.1);
-                }
-                _ => break,
-            }
+            seek.after = next;
         }
         let mut state = self.state();
-        state.floors.insert(key, floor);
+        state.censuses.insert(key, census);
         state.expired += count;
         if count > 0 {
             let (queue, total) = (self.table.reading.queue.as_str(), state.expired);
@@ -239,14 +249,11 @@ impl Sweeper {
     }
 }
 
-impl Floor {
-    fn is_news(&self, item: &Item) -> bool {
-        let created = item::date(item, CREATED);
-        self.counted.is_none_or(|counted| created > Some(counted))
+/// Whether it is time again for what is done so often; if so, sets the next time.
+fn again(next: &mut Moment, every: Duration, now: Moment) -> bool {
+    let due = now >= *next;
+    if due {
+        *next = now + every;
     }
-
-    fn pass(&mut self, last: &Item) {
-        self.passed = last.get(CREATED).cloned();
-        self.counted = self.counted.max(item::date(last, CREATED));
-    }
+    due
 }

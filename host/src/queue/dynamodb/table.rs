@@ -23,6 +23,10 @@ use tokio::sync::watch;
 /// How far ahead of the clock `taskCreated` may run so that no two tasks of one process share it.
 const MOST_AHEAD: Duration = Duration::from_millis(100);
 
+/// Dead letters are kept at least so long: as long as SQS keeps any message ("Amazon SQS message
+/// quotas" in its developer guide).
+const LIFE_OF_THE_DEAD: Duration = Duration::from_secs(14 * 24 * 3_600);
+
 /// A table of tasks.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -180,6 +184,11 @@ impl Table {
             about: About::Table(&self.name),
             place: &self.place,
         }
+    }
+
+    /// How long dead letters live from their death, however short the life of tasks is.
+    pub fn life_of_the_dead(&self) -> Duration {
+        self.time_to_live.max(LIFE_OF_THE_DEAD)
     }
 
     /// Wakes whoever waits for tasks in this process.

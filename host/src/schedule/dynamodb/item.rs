@@ -35,11 +35,13 @@ const PATTERN: &str = "dispatcher_cron";
 const ZONE: &str = "dispatcher_zone";
 pub(super) const CLAIM: &str = "dispatcher_claim";
 pub(super) const CLAIM_UNTIL: &str = "dispatcher_claim_until";
+/// What tells an item that one call has added from the same job added by another.
+pub(super) const ADDED: &str = "dispatcher_added";
 
 /// The most bytes of an item, names included: 400 KB ("Quotas", DynamoDB developer guide).
 const MOST_BYTES: usize = 400 * 1_024;
-/// What a claim adds.
-const SPARE: usize = 128;
+/// What a claim adds, and what tells who has added it.
+const SPARE: usize = 192;
 
 pub(super) type Item = HashMap<String, AttributeValue>;
 

@@ -10,15 +10,19 @@ mod table;
 #[cfg(test)]
 mod item_tests;
 
-use super::{Cancelled, Claim, Ending, Job, Page, Store, StoreError};
+use super::{Cancelled, Claim, Ending, Job, Page, Store, StoreError, decide};
 use crate::aws::failure::{About, Call};
 use crate::aws::{self, SdkConfig};
 use crate::clock::{Moment, Timestamp};
 use crate::tasks::Group;
 use crate::telemetry::said::Said;
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::AttributeValue;
-use item::{CLAIM, CLAIM_UNTIL, INDEX, JOB_ID, Key, OWN, PERFORM_AT, SCHEDULER, WAITER};
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
+use item::{ADDED, CLAIM, CLAIM_UNTIL, INDEX, JOB_ID, Key, OWN, PERFORM_AT, SCHEDULER, WAITER};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 pub use table::Made;
@@ -108,7 +112,7 @@ impl At {
             .key(SCHEDULER, AttributeValue::S(scheduler))
             .key(JOB_ID, AttributeValue::S(job.id.clone()))
             .update_expression(format!("SET {CLAIM} = :token, {CLAIM_UNTIL} = :until"))
-            .condition_expression(format!("{PERFORM_AT} = :at AND {}", free()))
+            .condition_expression(format!("{PERFORM_AT} = :at AND {}", free_or_ours()))
             .expression_attribute_values(":token", AttributeValue::S(claim.token.clone()))
             .expression_attribute_values(":until", item::seconds(claim.until))
             .expression_attribute_values(":at", AttributeValue::N(at))
@@ -116,6 +120,67 @@ impl At {
             .send()
             .await;
         self.call("UpdateItem").held(asked)
+    }
+
+    /// Claims an item, whatever its time, so that it can be cancelled.
+    async fn hold(
+        &self,
+        half: &str,
+        id: &str,
+        claim: &Claim,
+        now: Timestamp,
+    ) -> Result<Held, StoreError> {
+        let asked = self
+            .client()
+            .update_item()
+            .table_name(&self.table)
+            .key(SCHEDULER, AttributeValue::S(half.to_owned()))
+            .key(JOB_ID, AttributeValue::S(id.to_owned()))
+            .update_expression(format!("SET {CLAIM} = :token, {CLAIM_UNTIL} = :until"))
+            .condition_expression(format!("attribute_exists({JOB_ID}) AND {}", free_or_ours()))
+            .expression_attribute_values(":token", AttributeValue::S(claim.token.clone()))
+            .expression_attribute_values(":until", item::seconds(claim.until))
+            .expression_attribute_values(":now", item::seconds(now))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .send()
+            .await;
+        let is_there = match asked.as_ref().err().and_then(SdkError::as_service_error) {
+            Some(UpdateItemError::ConditionalCheckFailedException(failed)) => {
+                failed.item().is_some()
+            }
+            _ => false,
+        };
+        match self.call("UpdateItem").held(asked)? {
+            true => Ok(Held::Ours),
+            false if is_there => Ok(Held::Others),
+            false => Ok(Held::None),
+        }
+    }
+
+    /// Deletes an item that is held by this claim.
+    async fn delete(&self, half: &str, id: &str, claim: &Claim) -> Result<Cancelled, StoreError> {
+        let asked = self
+            .client()
+            .delete_item()
+            .table_name(&self.table)
+            .key(SCHEDULER, AttributeValue::S(half.to_owned()))
+            .key(JOB_ID, AttributeValue::S(id.to_owned()))
+            .condition_expression(format!("{CLAIM} = :token"))
+            .expression_attribute_values(":token", AttributeValue::S(claim.token.clone()))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .send()
+            .await;
+        let is_there = match asked.as_ref().err().and_then(SdkError::as_service_error) {
+            Some(DeleteItemError::ConditionalCheckFailedException(failed)) => {
+                failed.item().is_some()
+            }
+            _ => false,
+        };
+        // Only a claim that ran out meanwhile could be somebody else's by now.
+        match self.call("DeleteItem").held(asked)? {
+            false if is_there => Ok(Cancelled::BeingSent),
+            _ => Ok(Cancelled::Yes),
+        }
     }
 
     async fn end(&self, ending: &Ending) -> Result<(), StoreError> {
@@ -164,9 +229,18 @@ impl At {
     }
 }
 
-/// The condition that nobody has claimed an item until later than `:now`.
-fn free() -> String {
-    format!("(attribute_not_exists({CLAIM_UNTIL}) OR {CLAIM_UNTIL} < :now)")
+/// Who has an item.
+enum Held {
+    Ours,
+    Others,
+    /// There is no such item.
+    None,
+}
+
+/// The condition that nobody has claimed an item until later than `:now`, but for who asks: where an
+/// answer is lost the SDK asks again.
+fn free_or_ours() -> String {
+    format!("(attribute_not_exists({CLAIM_UNTIL}) OR {CLAIM_UNTIL} < :now OR {CLAIM} = :token)")
 }
 
 /// Runs calls, some at once; the answers in the order of the items.
@@ -204,7 +278,9 @@ impl Store for Table {
 
     async fn add(&self, job: &Job) -> Result<bool, StoreError> {
         let call = self.at.call("PutItem");
-        let item = item::write(job, &self.at.table).map_err(|why| call.refused(&why))?;
+        let mut item = item::write(job, &self.at.table).map_err(|why| call.refused(&why))?;
+        let ours = AttributeValue::S(uuid::Uuid::new_v4().to_string());
+        item.insert(ADDED.to_owned(), ours.clone());
         let asked = self
             .at
             .client()
@@ -212,8 +288,17 @@ impl Store for Table {
             .table_name(&self.at.table)
             .set_item(Some(item))
             .condition_expression(format!("attribute_not_exists({JOB_ID})"))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .send()
             .await;
+        let found = match asked.as_ref().err().and_then(SdkError::as_service_error) {
+            Some(PutItemError::ConditionalCheckFailedException(failed)) => failed.item(),
+            _ => None,
+        };
+        // The answer to the SDK's first try was lost, and its second met what that had added.
+        if found.is_some_and(|item| item.get(ADDED) == Some(&ours)) {
+            return Ok(true);
+        }
         call.held(asked)
     }
 
@@ -265,37 +350,15 @@ impl Store for Table {
         .await
     }
 
+    /// Claims the job, then deletes it: nobody else ends a job that is claimed. So whoever finds it
+    /// gone then has deleted it, in a try whose answer was lost.
     async fn cancel(&self, id: &str, now: Timestamp) -> Result<Cancelled, StoreError> {
-        let call = self.at.call("DeleteItem");
+        let claim = decide::claim(uuid::Uuid::new_v4().to_string(), now);
         for half in [OWN, WAITER] {
-            let asked = self
-                .at
-                .client()
-                .delete_item()
-                .table_name(&self.at.table)
-                .key(SCHEDULER, AttributeValue::S(half.to_owned()))
-                .key(JOB_ID, AttributeValue::S(id.to_owned()))
-                .condition_expression(format!("attribute_exists({JOB_ID}) AND {}", free()))
-                .expression_attribute_values(":now", item::seconds(now))
-                .send()
-                .await;
-            if call.held(asked)? {
-                return Ok(Cancelled::Yes);
-            }
-            let call = self.at.call("GetItem");
-            let found = self
-                .at
-                .client()
-                .get_item()
-                .table_name(&self.at.table)
-                .consistent_read(true)
-                .key(SCHEDULER, AttributeValue::S(half.to_owned()))
-                .key(JOB_ID, AttributeValue::S(id.to_owned()))
-                .send()
-                .await
-                .map_err(|error| call.failed(&error))?;
-            if found.item.is_some() {
-                return Ok(Cancelled::BeingSent);
+            match self.at.hold(half, id, &claim, now).await? {
+                Held::Ours => return self.at.delete(half, id, &claim).await,
+                Held::Others => return Ok(Cancelled::BeingSent),
+                Held::None => {}
             }
         }
         Ok(Cancelled::Unknown)
