@@ -7,6 +7,7 @@ mod delivery;
 mod dynamodb_own;
 mod leases;
 mod redis_faults;
+mod redis_lines;
 mod settling;
 mod sqs_faults;
 mod sqs_limits;

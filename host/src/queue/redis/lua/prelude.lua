@@ -53,6 +53,17 @@ local function write_delivery(d)
   return d.count .. ' ' .. d.first .. ' ' .. d.received .. ' ' .. d.claim .. ' ' .. d.worker .. ' ' .. d.group
 end
 
+-- How many of these, one at least, have no more bytes together.
+local function fit(keys, ids, most)
+  local bytes, attributes = 0, call('EXISTS', keys.attributes) == 1
+  for at = 1, #ids > 1 and #ids or 0 do
+    bytes = bytes + call('HSTRLEN', keys.body, ids[at])
+    if attributes then bytes = bytes + call('HSTRLEN', keys.attributes, ids[at]) end
+    if bytes > most then return math.max(at - 1, 1) end
+  end
+  return #ids
+end
+
 local function wake(keys) call('PUBLISH', keys.bell, 'wake') end
 
 -- Puts a message where it waits: its old place among those that can be received, or until `due`.

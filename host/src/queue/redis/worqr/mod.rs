@@ -5,7 +5,7 @@ mod wire;
 mod worker;
 
 use super::bell::Bell;
-use super::link::Link;
+use super::link::Lines;
 use super::{script, trouble};
 use crate::clock;
 use crate::message::{Message, Outcome, Outgoing, Receipt};
@@ -34,7 +34,7 @@ impl WorqrQueue {
         identity: Identity,
         (prefix, name): (&str, &str),
         grave: Option<String>,
-        link: Arc<Link>,
+        lines: Lines,
     ) -> Self {
         let (bell, losses) = Bell::new();
         Self {
@@ -43,7 +43,7 @@ impl WorqrQueue {
                 prefix: prefix.to_owned(),
                 name: name.to_owned(),
                 grave,
-                link,
+                lines,
                 bell,
                 state: Mutex::default(),
             }),
@@ -65,7 +65,11 @@ impl WorqrQueue {
         }
         let (cancels, cancelled) = Bell::of_tasks();
         let channel = |what: &str| format!("{}_{}_{what}", inner.prefix, inner.name);
-        inner.link.listen(&channel("work"), &inner.bell).await?;
+        inner
+            .lines
+            .link
+            .listen(&channel("work"), &inner.bell)
+            .await?;
         let id: Arc<str> = uuid::Uuid::new_v4().to_string().into();
         let key = |what: &str| format!("{}:{what}", inner.prefix);
         let sent = clock::now();
@@ -78,14 +82,18 @@ impl WorqrQueue {
             .ignore();
         pipe.sadd(key(&format!("workingQueues:{id}")), &inner.name)
             .ignore();
-        inner.link.pipe::<()>(&pipe).await?;
+        inner.lines.urgent.pipe::<()>(&pipe).await?;
         {
             let mut state = inner.lock();
             state.id = Some(id.clone());
             state.lives_until = sent + LIFE;
         }
         if self.beating.get().is_none() {
-            inner.link.listen(&channel("cancel"), &cancels).await?;
+            inner
+                .lines
+                .link
+                .listen(&channel("cancel"), &cancels)
+                .await?;
             let inner = Arc::downgrade(inner);
             self.beating
                 .get_or_init(|| tasks::spawn(live(inner, cancels, cancelled)));
@@ -102,9 +110,9 @@ impl WorqrQueue {
             // Version 7 sorts as it was made.
             call.arg(format!("{}_{}", inner.name, uuid::Uuid::now_v7()));
         }
-        let answer: Vec<redis::Value> = inner.link.run(&call).await?;
+        let answer: Vec<redis::Value> = inner.lines.link.run(&call).await?;
         let taken = wire::taken(&answer, &inner.identity.name)
-            .ok_or_else(|| trouble::strange(inner.link.place(), "a dequeue"))?;
+            .ok_or_else(|| trouble::strange(inner.lines.link.place(), "a dequeue"))?;
         match taken {
             wire::Taken::Stranger => inner.fail(&worker),
             wire::Taken::Messages(messages) => {
@@ -212,7 +220,7 @@ impl Queue for WorqrQueue {
         if open == 0 {
             return answers;
         }
-        let numbers = match inner.link.run::<Vec<i64>>(&call).await {
+        let numbers = match inner.lines.urgent.run::<Vec<i64>>(&call).await {
             Ok(numbers) => numbers,
             Err(error) => return trouble::all(&error, items.len()),
         };
@@ -249,7 +257,7 @@ impl Queue for WorqrQueue {
             .ignore();
         let channel = format!("{}_{}_work", inner.prefix, inner.name);
         pipe.publish(channel, tasks.len()).ignore();
-        match inner.link.pipe::<()>(&pipe).await {
+        match inner.lines.link.pipe::<()>(&pipe).await {
             Ok(()) => answers,
             Err(error) => trouble::all(&error, items.len()),
         }
@@ -261,7 +269,7 @@ impl Queue for WorqrQueue {
         let mut pipe = redis::pipe();
         pipe.llen(key("queues")).scard(key("workingProcesses"));
         pipe.zcard(key("dispatcher:released"));
-        let (waiting, working, delayed): (u64, u64, u64) = inner.link.pipe(&pipe).await?;
+        let (waiting, working, delayed): (u64, u64, u64) = inner.lines.link.pipe(&pipe).await?;
         Ok(Depth {
             waiting,
             in_flight: working.saturating_sub(delayed),
@@ -275,7 +283,7 @@ impl Queue for WorqrQueue {
         let last = isize::try_from(max).unwrap_or(isize::MAX);
         let mut pipe = redis::pipe();
         pipe.lrange(format!("{}:queues:{}", inner.prefix, inner.name), -last, -1);
-        let (tasks,): (Vec<String>,) = inner.link.pipe(&pipe).await?;
+        let (tasks,): (Vec<String>,) = inner.lines.link.pipe(&pipe).await?;
         let tasks = tasks.into_iter().rev();
         Ok(tasks
             .map(|task| wire::message(String::new(), task, 0, &inner.identity.name))

@@ -1,7 +1,7 @@
 //! This process as a worker of the package: signs of life, what it holds, what others take from it.
 
 use super::super::bell::Bell;
-use super::super::link::Link;
+use super::super::link::Lines;
 use super::super::script;
 use super::wire;
 use crate::clock::{self, Moment};
@@ -26,8 +26,8 @@ pub struct Inner {
     pub name: String,
     /// Where dead letters go.
     pub grave: Option<String>,
-    /// The connection.
-    pub link: Arc<Link>,
+    /// The connections.
+    pub lines: Lines,
     /// Rings when there is work.
     pub bell: Arc<Bell>,
     /// Who it is, and what it holds.
@@ -80,7 +80,7 @@ impl Inner {
         let mut call = script::WORQR_BEAT.key(&self.prefix);
         call.arg(&*worker);
         let answer = tokio::select! {
-            answer = self.link.run::<Vec<String>>(&call) => answer,
+            answer = self.lines.urgent.run::<Vec<String>>(&call) => answer,
             () = clock::sleep_until(Some(lives_until)) => return self.fail(&worker),
         };
         match answer.as_deref() {
@@ -121,7 +121,7 @@ impl Inner {
         for id in &ids {
             call.arg(id).arg("d").arg(0).arg(wire::md5(task));
         }
-        match self.link.run::<Vec<i64>>(&call).await {
+        match self.lines.urgent.run::<Vec<i64>>(&call).await {
             Ok(_) => ids.iter().for_each(|id| drop(self.lock().held.remove(id))),
             Err(error) => tracing::warn!("a cancelled task is still there: {error}"),
         }

@@ -1,0 +1,132 @@
+//! What only Redis has: the connections of a process to the server, one of which may stand still or be
+//! full while the other keeps the process alive.
+
+use crate::backend::{Handy, LONG, PATIENT, bodies, plain};
+use dispatcher::message::Outcome;
+use dispatcher::queue::redis::{NativeQueue, Redis};
+use dispatcher::queue::{Ask, ItemError, Queue, Trouble};
+use dispatcher_tests::PATIENCE;
+use dispatcher_tests::redis::RedisServer;
+use dispatcher_tests::relay::Relay;
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+async fn open(address: impl std::fmt::Display, name: &str) -> NativeQueue {
+    let server = Redis::new(&format!("redis://{address}"), "lines").expect("an address");
+    server.queue(name, None).await.expect("it is there")
+}
+
+const ASK: Ask = Ask {
+    max: 100,
+    visibility: LONG,
+    wait: Duration::ZERO,
+    newest_first: false,
+};
+
+#[tokio::test]
+async fn an_answer_that_stands_still_costs_no_lease() {
+    let server = RedisServer::shared();
+    let relay = Relay::before(server.address());
+    let name = RedisServer::fresh_name("q");
+    let queue = open(relay.address(), &name).await;
+    let handy: &dyn Queue = &queue;
+    handy.send_all(&["held", "needle"].map(plain)).await;
+    let held = handy.next(LONG).await;
+    let _begun = relay.stall_at("needle");
+    // It takes longer to give up than a worker lives without a sign of life.
+    let error = queue.receive(ASK, &CancellationToken::new()).await;
+    assert_eq!(error.expect_err("no answer").kind, Trouble::Unreachable);
+    let extended = queue.extend(&[(held.receipt.clone(), LONG)]).await;
+    assert_eq!(extended, [Ok(())]);
+    handy.settle_one(&held, Outcome::Delete).await;
+    let again = handy.take(1, LONG).await;
+    assert_eq!(bodies(&again), ["needle"]);
+}
+
+#[tokio::test]
+async fn burying_a_dead_worker_for_long_costs_the_living_nothing() {
+    let server = RedisServer::start(&[]);
+    let relay = Relay::before(server.address());
+    let queue = open(relay.address(), "q").await;
+    let handy: &dyn Queue = &queue;
+    handy.send_all(&[plain("held")]).await;
+    let held = handy.next(LONG).await;
+    // What the beat tells of the dead is not the call that buries it: `needle` is a queue's name.
+    let mut beside = server.connect();
+    let begun = relay.stall_at("{lines:needle}");
+    for words in [
+        ["SADD", "{lines}:worker:dead:queues", "needle"],
+        ["SADD", "{lines}:workers", "dead"],
+    ] {
+        assert_eq!(beside.ask(&words).expect("an answer").number(), 1);
+    }
+    // The beats go on meanwhile, on this thread.
+    let begun = tokio::task::spawn_blocking(move || begun.recv_timeout(PATIENCE));
+    let begun = begun.await.expect("it does not panic");
+    begun.expect("it is being buried");
+    let deadline = Instant::now() + PATIENCE;
+    while beside
+        .ask(&["SISMEMBER", "{lines}:workers", "dead"])
+        .expect("an answer")
+        .number()
+        == 1
+    {
+        assert!(Instant::now() < deadline, "it is never buried");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(queue.settle(&[(held, Outcome::Delete)]).await, [Ok(())]);
+}
+
+#[tokio::test]
+async fn a_receive_brings_what_one_answer_carries_and_then_the_rest() {
+    const SIZE: usize = 3_000_000;
+    let queue = open(
+        RedisServer::shared().address(),
+        &RedisServer::fresh_name("q"),
+    )
+    .await;
+    let handy: &dyn Queue = &queue;
+    let mut sizes = [SIZE; 8];
+    sizes[5] = 3 * SIZE;
+    let long = sizes.map(|size| plain(&"x".repeat(size)));
+    handy.send_all(&long).await;
+    assert_eq!(queue.peek(100).await.expect("it looks").len(), 2);
+    let mut come = Vec::new();
+    for (count, drained) in [(2, false), (2, false), (1, false), (1, false), (2, true)] {
+        let received = queue.receive(ASK, &CancellationToken::new()).await;
+        let received = received.expect("an answer");
+        assert_eq!(
+            (received.messages.len(), received.drained),
+            (count, drained)
+        );
+        come.extend(received.messages.iter().map(|message| message.body.len()));
+    }
+    assert_eq!(come, sizes);
+    let refused = queue.send(&[plain(&"x".repeat(32_000_001))]).await;
+    assert!(
+        matches!(refused[..], [Err(ItemError::Refused(_))]),
+        "too long for any call"
+    );
+}
+
+#[tokio::test]
+async fn each_send_wakes_whoever_waits() {
+    /// Looks that nobody rings for, five seconds apart, would take longer than a test's patience.
+    const WAKES: u32 = 40;
+    let queue = open(
+        RedisServer::shared().address(),
+        &RedisServer::fresh_name("q"),
+    )
+    .await;
+    let handy: &dyn Queue = &queue;
+    let waking = async {
+        for at in 0..WAKES {
+            let send = async { handy.send_all(&[plain(&at.to_string())]).await };
+            let (received, _) = tokio::join!(biased; handy.ask(1, LONG, PATIENT), send);
+            assert_eq!(bodies(&received.messages), [at.to_string()]);
+        }
+    };
+    tokio::time::timeout(PATIENCE, waking)
+        .await
+        .expect("each wait ends when something is sent");
+}
