@@ -36,8 +36,8 @@ async fn an_answer_that_stands_still_costs_no_lease() {
     // It takes longer to give up than a worker lives without a sign of life.
     let error = queue.receive(ASK, &CancellationToken::new()).await;
     assert_eq!(error.expect_err("no answer").kind, Trouble::Unreachable);
-    let extended = queue.extend(&[(held.receipt.clone(), LONG)]).await;
-    assert_eq!(extended, [Ok(())]);
+    let lost = tokio::time::timeout(Duration::ZERO, queue.lost()).await;
+    assert!(lost.is_err(), "the worker was given up: {lost:?}");
     handy.settle_one(&held, Outcome::Delete).await;
     let again = handy.take(1, LONG).await;
     assert_eq!(bodies(&again), ["needle"]);
@@ -107,6 +107,50 @@ async fn a_receive_brings_what_one_answer_carries_and_then_the_rest() {
         matches!(refused[..], [Err(ItemError::Refused(_))]),
         "too long for any call"
     );
+}
+
+#[tokio::test]
+async fn a_claim_that_comes_late_takes_nothing() {
+    let server = RedisServer::start(&[]);
+    let relay = Relay::before(server.address());
+    let queue = open(relay.address(), "q").await;
+    let handy: &dyn Queue = &queue;
+    // It has joined, so that the next call is the claim.
+    handy.expect_nothing().await;
+    let beside = open(server.address(), "q").await;
+    let beside: &dyn Queue = &beside;
+    beside.send_all(&["a", "b"].map(plain)).await;
+    let on_its_way = relay.delay_call_with("oldest");
+    let error = queue.receive(ASK, &CancellationToken::new()).await;
+    assert_eq!(error.expect_err("cut").kind, Trouble::Unreachable);
+    assert_eq!(handy.next(LONG).await.body, "a");
+    let mut monitor = server.connect();
+    monitor.ask(&["MONITOR"]).expect("an answer");
+    drop(on_its_way);
+    while !monitor.hear().expect("a line").text().contains("oldest") {}
+    let depth = queue.depth().await.expect("it counts");
+    assert_eq!((depth.waiting, depth.in_flight), (1, 1));
+    assert_eq!(handy.next(LONG).await.body, "b");
+}
+
+#[tokio::test]
+async fn a_worker_that_was_given_up_joins_nothing_late() {
+    let server = RedisServer::start(&[]);
+    let redis = Redis::new(&server.url(), "lines").expect("an address");
+    let queue = redis.queue("q", None).await.expect("it is there");
+    (&queue as &dyn Queue).expect_nothing().await;
+    let mut beside = server.connect();
+    let mut ask = |words: &[&str]| beside.ask(words).expect("an answer").texts();
+    let worker = ask(&["SMEMBERS", "{lines:q}:workers"]).remove(0);
+    // Whoever buries a worker notes it at each of its queues.
+    ask(&["SET", &format!("{{lines:later}}:w:{worker}:gone"), ""]);
+    let later = redis.queue("later", None).await.expect("it is there");
+    let error = later.receive(ASK, &CancellationToken::new()).await;
+    assert_eq!(error.expect_err("too late").kind, Trouble::Passing);
+    assert!(ask(&["SMEMBERS", "{lines:later}:workers"]).is_empty());
+    (&later as &dyn Queue).expect_nothing().await;
+    let anew = ask(&["SMEMBERS", "{lines:later}:workers"]);
+    assert!(anew.len() == 1 && anew[0] != worker, "it has begun anew");
 }
 
 #[tokio::test]

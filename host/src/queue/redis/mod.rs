@@ -91,7 +91,7 @@ impl Redis {
             (identity, name.to_owned(), self.keys.queue(name)),
             grave,
             (self.lines.clone(), self.worker.clone()),
-            self.keys.queues(),
+            self.keys.registry(),
         ))
     }
 

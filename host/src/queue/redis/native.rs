@@ -47,7 +47,7 @@ pub struct NativeQueue {
 }
 
 impl NativeQueue {
-    /// A queue whose keys begin with `base`. `registry` is the set of all queues' names.
+    /// A queue whose keys begin with `base`, and with `registry` those that belong to none.
     pub fn new(
         (identity, name, base): (Identity, String, String),
         grave: Option<Grave>,
@@ -112,9 +112,8 @@ impl NativeQueue {
         if entered.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let mut pipe = redis::pipe();
-        pipe.sadd(&self.registry, name).ignore();
-        self.lines.link.pipe::<()>(&pipe).await?;
+        let mut call = script::ENTER.key(&self.registry);
+        self.lines.link.run::<()>(call.arg(name)).await?;
         entered.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -253,7 +252,12 @@ impl Queue for NativeQueue {
                 call.arg(id).arg(count).arg(wire::ms(*more));
             }));
         }
-        self.each(&call, answers).await
+        let answers = self.each(&call, answers).await;
+        let over = items.iter().zip(&answers);
+        let over = over.filter(|(_, answer)| matches!(answer, Err(ItemError::Gone(_))));
+        self.worker
+            .ended(&self.base, over.map(|((receipt, _), _)| receipt));
+        answers
     }
 
     async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {
@@ -347,7 +351,10 @@ impl Queue for NativeQueue {
 
     async fn lost(&self) -> Vec<Receipt> {
         match self.losses.lock().await.recv().await {
-            Some(receipts) => receipts,
+            Some(receipts) => {
+                self.worker.ended(&self.base, receipts.iter());
+                receipts
+            }
             None => std::future::pending().await,
         }
     }

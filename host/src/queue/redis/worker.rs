@@ -81,17 +81,22 @@ impl Worker {
             return Ok(id);
         }
         let id = self.enrolled().await?;
-        let mut pipe = redis::pipe();
+        let urgent = &self.lines.urgent;
         // In this order: whatever it may receive from is known to those who may have to clean up.
-        pipe.sadd(self.keys.worker_queues(&id), queue).ignore();
-        pipe.sadd(self.keys.queues(), queue).ignore();
-        pipe.sadd(keys::members(base), &*id).ignore();
-        self.lines.urgent.pipe::<()>(&pipe).await?;
+        // Either refuses a worker that was given up, however late the call comes.
+        let mut enter = script::ENTER.key(self.keys.registry());
+        let mut joined: bool = urgent.run(enter.arg(queue).arg(&*id)).await?;
+        if joined {
+            joined = urgent.run(script::JOIN.key(base).arg(&*id)).await?;
+        }
+        if !joined {
+            self.lose(&id);
+        }
         let mut state = self.lock();
         if state.id.as_ref() != Some(&id) {
             return Err(QueueError {
                 kind: Trouble::Passing,
-                message: format!("Redis at {}: too slow to join", self.lines.urgent.place()),
+                message: format!("Redis at {}: too slow to join", urgent.place()),
             });
         }
         let served = state.queues.entry(base.to_owned()).or_default();
@@ -114,12 +119,9 @@ impl Worker {
         }
         let id: Arc<str> = uuid::Uuid::new_v4().simple().to_string().into();
         let sent = clock::now();
-        let mut pipe = redis::pipe();
-        pipe.atomic();
-        pipe.sadd(self.keys.workers(), &*id).ignore();
-        pipe.set_ex(self.keys.worker(&id), &self.label, LIFE.as_secs())
-            .ignore();
-        self.lines.urgent.pipe::<()>(&pipe).await?;
+        let mut call = script::ENROL.key(self.keys.registry());
+        call.arg(&*id).arg(&self.label).arg(LIFE.as_secs());
+        self.lines.urgent.run::<()>(&call).await?;
         let mut state = self.lock();
         state.id = Some(id.clone());
         state.lives_until = sent + LIFE;

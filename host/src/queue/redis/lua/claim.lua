@@ -8,14 +8,24 @@ local worker, claim = ARGV[1], ARGV[2]
 if call('SISMEMBER', q.workers, worker) == 0 then
   return { -2 }
 end
+if call('ZSCORE', void(q, worker), claim) then
+  -- It comes late: whoever made it has given it up, and nobody would hear what it brings.
+  return { -1 }
+end
 local now = to_ms(time_us())
 if ARGV[6] ~= '' then
   local lost = {}
-  for number in string.gmatch(ARGV[6], '(%d+),') do lost[number] = true end
+  local own = void(q, worker)
+  for number in string.gmatch(ARGV[6], '(%d+),') do
+    lost[number] = true
+    call('ZADD', own, num(now), number)
+  end
+  call('ZREMRANGEBYSCORE', own, '-inf', num(now - late * 1000))
+  call('EXPIRE', own, late)
   for _, id in ipairs(call('SMEMBERS', in_process(q, worker))) do
     local record = call('HGET', q.delivery, id)
     local d = read_delivery(record)
-    if d and lost[d.claim] then give_back(q, id, record) end
+    if d and lost[d.claim] then give_back(q, id, record, now) end
   end
 end
 promote(q, now)

@@ -1,5 +1,5 @@
 //! One queue on the keys and channels of npm `worqr` 1.2.3, as its producer and as its worker. Tasks
-//! are payloads and nothing else; a delivery lasts as long as its worker lives.
+//! are payloads and nothing else; a delivery lasts as long as its worker lives and keeps it.
 
 mod wire;
 mod worker;
@@ -9,13 +9,15 @@ use super::link::Lines;
 use super::{script, trouble};
 use crate::clock;
 use crate::message::{Message, Outcome, Outgoing, Receipt};
-use crate::queue::{Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble};
+use crate::queue::{
+    Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble, VISIBILITY_CEILING,
+};
 use crate::tasks::{self, Task};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use worker::{Inner, LIFE, live};
+use worker::{Asked, Held, Inner, LIFE, live};
 
 /// How often to look for what nobody was told of: the package says nothing of returned tasks.
 const LOOK: Duration = Duration::from_secs(1);
@@ -71,18 +73,10 @@ impl WorqrQueue {
             .listen(&channel("work"), &inner.bell)
             .await?;
         let id: Arc<str> = uuid::Uuid::new_v4().to_string().into();
-        let key = |what: &str| format!("{}:{what}", inner.prefix);
         let sent = clock::now();
-        let mut pipe = redis::pipe();
-        pipe.atomic();
-        pipe.sadd(key("dispatcher:workers"), &*id).ignore();
-        pipe.sadd(key("workers"), &*id).ignore();
-        pipe.sadd(key("expiringWorkers"), &*id).ignore();
-        pipe.set_ex(key(&format!("workerTimers:{id}")), "RUN", LIFE.as_secs())
-            .ignore();
-        pipe.sadd(key(&format!("workingQueues:{id}")), &inner.name)
-            .ignore();
-        inner.lines.urgent.pipe::<()>(&pipe).await?;
+        let mut call = script::WORQR_JOIN.key(&inner.prefix);
+        call.arg(&*id).arg(&inner.name);
+        inner.lines.urgent.run::<()>(&call).await?;
         {
             let mut state = inner.lock();
             state.id = Some(id.clone());
@@ -101,29 +95,33 @@ impl WorqrQueue {
         Ok(id)
     }
 
-    async fn take(&self, max: usize) -> Result<wire::Taken, QueueError> {
+    async fn take(&self, max: usize, visibility: Duration) -> Result<wire::Taken, QueueError> {
         let inner = &self.inner;
         let worker = self.join().await?;
+        // Version 7 sorts as it was made.
+        let id = |_| format!("{}_{}", inner.name, uuid::Uuid::now_v7());
+        let asked = Asked::new(inner, (0..max).map(id).collect());
+        let sent = clock::now();
         let mut call = script::WORQR_TAKE.key(&inner.prefix);
         call.arg(&inner.name).arg(&*worker);
-        for _ in 0..max {
-            // Version 7 sorts as it was made.
-            call.arg(format!("{}_{}", inner.name, uuid::Uuid::now_v7()));
-        }
+        call.arg(super::wire::CALL).arg(asked.ids());
         let answer: Vec<redis::Value> = inner.lines.link.run(&call).await?;
         let taken = wire::taken(&answer, &inner.identity.name)
             .ok_or_else(|| trouble::strange(inner.lines.link.place(), "a dequeue"))?;
-        match taken {
+        match &taken {
             wire::Taken::Stranger => inner.fail(&worker),
-            wire::Taken::Messages(messages) => {
+            wire::Taken::Messages { messages, .. } => {
                 let mut state = inner.lock();
                 if state.id.as_ref() != Some(&worker) {
                     return Ok(wire::Taken::Stranger);
                 }
-                for message in &messages {
-                    state.held.insert(message.id.clone(), message.body.clone());
+                for message in messages {
+                    let held = Held {
+                        task: message.body.clone(),
+                        until: sent + visibility.min(VISIBILITY_CEILING),
+                    };
+                    state.held.insert(message.id.clone(), held);
                 }
-                return Ok(wire::Taken::Messages(messages));
             }
             wire::Taken::Nothing(_) => {}
         }
@@ -153,10 +151,10 @@ impl Queue for WorqrQueue {
         loop {
             rings.mark_unchanged();
             let at = clock::now();
-            let soonest = match self.take(max).await? {
-                wire::Taken::Messages(messages) => {
+            let soonest = match self.take(max, ask.visibility).await? {
+                wire::Taken::Messages { messages, more } => {
                     return Ok(Received {
-                        drained: messages.len() < max,
+                        drained: !more && messages.len() < max,
                         messages,
                         taken: Some(at),
                     });
@@ -183,12 +181,15 @@ impl Queue for WorqrQueue {
         }
     }
 
-    /// Processes last as long as their worker: says which are still ours, as the last beat found.
+    /// Processes last as long as their worker, which gives back those that are kept no more: says
+    /// which are still ours, as the last beat found.
     async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {
-        let state = self.inner.lock();
-        let held = items.iter().map(|(receipt, _)| {
-            let ours = state.held.contains_key(&receipt.0);
-            ours.then_some(()).ok_or_else(wire::gone)
+        let now = clock::now();
+        let mut state = self.inner.lock();
+        let held = items.iter().map(|(receipt, more)| {
+            let held = state.held.get_mut(&receipt.0).ok_or_else(wire::gone)?;
+            held.until = now + (*more).min(VISIBILITY_CEILING);
+            Ok(())
         });
         held.collect()
     }
