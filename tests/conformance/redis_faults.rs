@@ -324,6 +324,47 @@ async fn a_wait_that_is_hurried_ends_and_loses_nothing() {
 }
 
 #[tokio::test]
+async fn a_user_with_a_password_needs_no_more_than_its_own_keys() {
+    let server = RedisServer::start(&[]);
+    let mut beside = server.connect();
+    let mut user = "ACL SETUSER worker on >secret resetkeys resetchannels".to_owned();
+    user += " ~{own}* ~{own:* &{own:* +@all -@dangerous -@admin";
+    let words: Vec<&str> = user.split(' ').collect();
+    assert_eq!(beside.ask(&words).expect("an answer").text(), "OK");
+    let words = ["CONFIG", "SET", "requirepass", "another"];
+    assert_eq!(beside.ask(&words).expect("an answer").text(), "OK");
+    let at = |user: &str| format!("redis://{user}{}", server.address());
+    for denied in ["", "worker:wrong@", ":secret@"] {
+        let server = Redis::new(&at(denied), "own").expect("an address");
+        let error = server.queue("q", None).await.err().expect("denied");
+        assert_eq!(error.kind, Trouble::Denied, "{error}");
+    }
+    let server = Redis::new(&at("worker:secret@"), "own").expect("an address");
+    let queue = server.queue("q", None).await.expect("it is let in");
+    let handy: &dyn Queue = &queue;
+    handy.send_all(&["a", "b"].map(plain)).await;
+    for outcome in [NOW, Outcome::Delete, Outcome::DeadLetter("why".into())] {
+        let message = handy.next(LONG).await;
+        let extended = queue.extend(&[(message.receipt.clone(), LONG)]).await;
+        assert_eq!(extended, [Ok(())]);
+        handy.settle_one(&message, outcome).await;
+    }
+    assert_eq!(queue.depth().await, Ok(Default::default()));
+    assert_eq!(server.names().await, Ok(vec!["q".into(), "q.dead".into()]));
+    assert_eq!(server.workers().await.expect("it is told").len(), 1);
+    let left = server.cancel("q.dead", "b").await.expect("it answers");
+    assert_eq!((left.waiting, left.running), (1, 0));
+    // Another's keys are not its own.
+    let other = Redis::new(&at("worker:secret@"), "other").expect("an address");
+    let other = other.queue("q", None).await.expect("it is let in");
+    let refused = other.send(&[plain("x")]).await;
+    assert!(
+        matches!(refused[..], [Err(ItemError::Passing(_))]),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
 async fn addresses_prefixes_and_graves_that_cannot_be_are_refused() {
     for (url, prefix) in [("http://127.0.0.1", "p"), ("redis://127.0.0.1", "a{b")] {
         let error = Redis::new(url, prefix).err().expect(url);

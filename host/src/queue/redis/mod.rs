@@ -3,7 +3,8 @@
 //! A queue's state lies on the server, and each step is one script there (`lua`): `keys` says how
 //! things are called, `wire` how they are written. `native` is one queue, `doubts` which of its
 //! claims nobody heard the answer of, `worker` this process as others see it, `worqr` one queue in
-//! the format of the npm package, `link` a connection, `bell` what the server tells by itself.
+//! the format of the npm package, `link` a connection, `bell` what the server tells by itself,
+//! `server` what it says of itself.
 
 mod bell;
 mod doubts;
@@ -11,6 +12,7 @@ mod keys;
 mod link;
 mod native;
 mod script;
+mod server;
 mod trouble;
 mod wire;
 mod worker;
@@ -133,6 +135,15 @@ impl Redis {
         let mut pipe = redis::pipe();
         pipe.cmd("PING").ignore();
         self.lines.link.pipe::<()>(&pipe).await
+    }
+
+    /// The policy by which the server throws messages away when its memory ends; `None` where it
+    /// does not. Asks `INFO`, which a user may be denied.
+    pub async fn evicts(&self) -> Result<Option<String>, QueueError> {
+        let mut pipe = redis::pipe();
+        pipe.cmd("INFO").arg("memory");
+        let (info,): (String,) = self.lines.link.pipe(&pipe).await?;
+        Ok(server::evicts(&info))
     }
 
     /// The bare names of all queues that were received from or sent to, sorted.

@@ -117,7 +117,11 @@ mod tests {
         ] {
             assert_eq!(kind(&of(error)), wanted, "{error:?}");
         }
-        assert!(is_over(&of(ErrorKind::Server(Server::ReadOnly))));
+        for over in [Server::ReadOnly, Server::Moved, Server::Ask] {
+            assert!(is_over(&of(ErrorKind::Server(over))), "{over:?}");
+        }
+        let denied = failed("127.0.0.1:1", &of(ErrorKind::AuthenticationFailed));
+        assert!(matches!(item(&denied), ItemError::Passing(_)), "{denied}");
         assert!(!is_over(&of(ErrorKind::Server(Server::BusyLoading))));
         let line = failed("127.0.0.1:1", &of(ErrorKind::Server(Server::Moved))).message;
         assert!(
