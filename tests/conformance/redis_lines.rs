@@ -8,6 +8,7 @@ use dispatcher::queue::{Ask, ItemError, Queue, Trouble};
 use dispatcher_tests::PATIENCE;
 use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::relay::Relay;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -131,6 +132,59 @@ async fn a_claim_that_comes_late_takes_nothing() {
     let depth = queue.depth().await.expect("it counts");
     assert_eq!((depth.waiting, depth.in_flight), (1, 1));
     assert_eq!(handy.next(LONG).await.body, "b");
+}
+
+/// Takes everything while answers are lost and calls come late, under leases that outlast the test.
+async fn take_all_battered(queue: &dyn Queue, relay: &Relay) {
+    const MESSAGES: usize = 60;
+    const FAULTS: usize = 40;
+    let sent: Vec<String> = (0..MESSAGES).map(|n| format!("needle-{n:02}")).collect();
+    queue.expect_nothing().await;
+    queue
+        .send_all(&sent.iter().map(|body| plain(body)).collect::<Vec<_>>())
+        .await;
+    let (mut late, mut handled, mut failed) = (Vec::new(), BTreeSet::new(), 0);
+    for round in 0.. {
+        match round % 5 {
+            _ if round >= FAULTS => late.clear(),
+            0 | 3 => relay.swallow_answer_with("needle-"),
+            // What a receive says of its bytes, and no other call.
+            1 => late.push(relay.delay_call_with("8000000")),
+            _ => drop(late.pop()),
+        }
+        let ask = Ask { max: 2, ..ASK };
+        let Ok(received) = queue.receive(ask, &CancellationToken::new()).await else {
+            failed += 1;
+            continue;
+        };
+        for message in received.messages {
+            queue.settle_one(&message, Outcome::Delete).await;
+            handled.insert(message.body);
+        }
+        if round >= FAULTS && queue.depth().await == Ok(Default::default()) {
+            break;
+        }
+    }
+    assert!(handled.iter().eq(&sent), "{handled:?}");
+    assert!(failed >= FAULTS / 5, "{failed}");
+}
+
+#[tokio::test]
+async fn answers_that_are_lost_and_calls_that_come_late_leave_nothing_behind() {
+    let server = RedisServer::shared();
+    let relay = Relay::before(server.address());
+    let name = RedisServer::fresh_name("q");
+    let native = open(relay.address(), &name).await;
+    let taking = take_all_battered(&native, &relay);
+    tokio::time::timeout(PATIENCE, taking)
+        .await
+        .expect("nothing is left behind");
+    let redis = Redis::new(&format!("redis://{}", relay.address()), "lines").expect("an address");
+    let worqr = redis.worqr(&name, "q", None).await.expect("it is there");
+    let taking = take_all_battered(&worqr, &relay);
+    tokio::time::timeout(PATIENCE, taking)
+        .await
+        .expect("nothing is left behind");
 }
 
 #[tokio::test]
