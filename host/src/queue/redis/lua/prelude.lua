@@ -67,8 +67,9 @@ end
 
 -- How many of these, one at least, have no more bytes together.
 local function fit(keys, ids, most)
+  if #ids < 2 then return #ids end
   local bytes, attributes = 0, call('EXISTS', keys.attributes) == 1
-  for at = 1, #ids > 1 and #ids or 0 do
+  for at = 1, #ids do
     bytes = bytes + call('HSTRLEN', keys.body, ids[at])
     if attributes then bytes = bytes + call('HSTRLEN', keys.attributes, ids[at]) end
     if bytes > most then return math.max(at - 1, 1) end
