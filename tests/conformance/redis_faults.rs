@@ -4,7 +4,7 @@
 use crate::backend::{Handy, LONG, PATIENT, bodies, grouped, plain};
 use dispatcher::message::Outcome;
 use dispatcher::queue::redis::{NativeQueue, Redis};
-use dispatcher::queue::{Ask, ItemError, Queue, Trouble};
+use dispatcher::queue::{Ask, Depth, ItemError, Queue, Trouble};
 use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::relay::Relay;
 use dispatcher_tests::servers::free_port;
@@ -75,6 +75,94 @@ async fn a_cancelled_or_buried_head_lets_its_group_go_on() {
     assert_eq!(fourth.group.as_deref(), Some("g:=;"));
     queue.settle_one(&fourth, Outcome::Delete).await;
     assert_eq!(opened.depth().await, Ok(Default::default()));
+}
+
+#[tokio::test]
+async fn a_group_waits_until_its_cancelled_head_has_ended() {
+    let own = RedisServer::start(&[]);
+    let server = Redis::new(&own.url(), "faults").expect("an address");
+    let opened = server.queue("q", None).await.expect("it is there");
+    let queue: &dyn Queue = &opened;
+    let mut beside = own.connect();
+    queue
+        .send_all(&["1", "2", "3", "4"].map(|body| grouped("g", body)))
+        .await;
+    for (body, next) in [("1", "2"), ("2", "3"), ("3", "4")] {
+        let head = queue.next(LONG).await;
+        assert_eq!(head.body, body);
+        let cancelled = server.cancel("q", &head.id).await.expect("it answers");
+        assert_eq!((cancelled.waiting, cancelled.running), (0, 1));
+        assert_eq!(opened.lost().await, std::slice::from_ref(&head.receipt));
+        let again = server.cancel("q", &head.id).await.expect("it answers");
+        assert_eq!(again, Default::default());
+        queue.expect_nothing().await;
+        let extended = queue.extend(&[(head.receipt.clone(), LONG)]).await;
+        assert!(
+            matches!(extended[..], [Err(ItemError::Gone(_))]),
+            "{extended:?}"
+        );
+        let looked = opened.peek(10).await.expect("it looks");
+        assert_eq!(looked[0].body, next);
+        match body {
+            "1" => {
+                let told = queue.settle(&[(head, NOW)]).await;
+                assert!(matches!(told[..], [Err(ItemError::Gone(_))]), "{told:?}");
+            }
+            // Its lease has run out.
+            "2" => {
+                let over = beside.ask(&["ZADD", "{faults:q}:leases", "XX", "CH", "1", &head.id]);
+                assert_eq!(over.expect("an answer").number(), 1);
+            }
+            // Its worker is dead.
+            _ => {
+                let worker = beside.ask(&["SMEMBERS", "{faults}:workers"]);
+                let key = format!("{{faults}}:worker:{}", worker.expect("an answer").text());
+                beside.ask(&["DEL", &key]).expect("an answer");
+            }
+        }
+    }
+    let last = queue.next(LONG).await;
+    assert_eq!(last.body, "4");
+    queue.settle_one(&last, Outcome::Delete).await;
+    assert_eq!(opened.depth().await, Ok(Default::default()));
+    let left = beside.ask(&["KEYS", "{faults:q}:*"]).expect("an answer");
+    let mut left = left.texts();
+    left.retain(|key| !key.contains(":w"));
+    assert_eq!(left, ["{faults:q}:seq"]);
+}
+
+#[tokio::test]
+async fn settling_twice_alike_is_harmless_whatever_the_outcome() {
+    let queue = fresh().await;
+    let handy: &dyn Queue = &queue;
+    for outcome in [
+        Outcome::Delete,
+        NOW,
+        Outcome::Release(LONG),
+        Outcome::DeadLetter("why".into()),
+    ] {
+        handy.send_all(&[plain("twice")]).await;
+        let message = handy.next(LONG).await;
+        handy.settle_one(&message, outcome.clone()).await;
+        let name = queue.identity().name.strip_prefix("redis:");
+        let grave = format!("{}.dead", name.expect("a name"));
+        let grave = open(&RedisServer::shared().url(), &grave).await;
+        let depths = async || (queue.depth().await, grave.depth().await);
+        let before = depths().await;
+        let again = queue.settle(&[(message, outcome.clone())]).await;
+        assert_eq!(again, [Ok(())], "{outcome:?}");
+        let after = depths().await;
+        let counts = |depth: Result<Depth, _>| {
+            let depth = depth.expect("it counts");
+            (depth.waiting, depth.in_flight, depth.delayed)
+        };
+        assert_eq!(counts(after.0), counts(before.0), "{outcome:?}");
+        assert_eq!(counts(after.1), counts(before.1), "{outcome:?}");
+        if outcome == NOW {
+            let again = handy.next(LONG).await;
+            handy.settle_one(&again, Outcome::Delete).await;
+        }
+    }
 }
 
 #[tokio::test]
@@ -233,6 +321,47 @@ async fn a_wait_that_is_hurried_ends_and_loses_nothing() {
     let handy: &dyn Queue = &queue;
     handy.send_all(&[plain("kept")]).await;
     assert_eq!(handy.next(LONG).await.receive_count, 1);
+}
+
+#[tokio::test]
+async fn a_user_with_a_password_needs_no_more_than_its_own_keys() {
+    let server = RedisServer::start(&[]);
+    let mut beside = server.connect();
+    let mut user = "ACL SETUSER worker on >secret resetkeys resetchannels".to_owned();
+    user += " ~{own}* ~{own:* &{own:* +@all -@dangerous -@admin";
+    let words: Vec<&str> = user.split(' ').collect();
+    assert_eq!(beside.ask(&words).expect("an answer").text(), "OK");
+    let words = ["CONFIG", "SET", "requirepass", "another"];
+    assert_eq!(beside.ask(&words).expect("an answer").text(), "OK");
+    let at = |user: &str| format!("redis://{user}{}", server.address());
+    for denied in ["", "worker:wrong@", ":secret@"] {
+        let server = Redis::new(&at(denied), "own").expect("an address");
+        let error = server.queue("q", None).await.err().expect("denied");
+        assert_eq!(error.kind, Trouble::Denied, "{error}");
+    }
+    let server = Redis::new(&at("worker:secret@"), "own").expect("an address");
+    let queue = server.queue("q", None).await.expect("it is let in");
+    let handy: &dyn Queue = &queue;
+    handy.send_all(&["a", "b"].map(plain)).await;
+    for outcome in [NOW, Outcome::Delete, Outcome::DeadLetter("why".into())] {
+        let message = handy.next(LONG).await;
+        let extended = queue.extend(&[(message.receipt.clone(), LONG)]).await;
+        assert_eq!(extended, [Ok(())]);
+        handy.settle_one(&message, outcome).await;
+    }
+    assert_eq!(queue.depth().await, Ok(Default::default()));
+    assert_eq!(server.names().await, Ok(vec!["q".into(), "q.dead".into()]));
+    assert_eq!(server.workers().await.expect("it is told").len(), 1);
+    let left = server.cancel("q.dead", "b").await.expect("it answers");
+    assert_eq!((left.waiting, left.running), (1, 0));
+    // Another's keys are not its own.
+    let other = Redis::new(&at("worker:secret@"), "other").expect("an address");
+    let other = other.queue("q", None).await.expect("it is let in");
+    let refused = other.send(&[plain("x")]).await;
+    assert!(
+        matches!(refused[..], [Err(ItemError::Passing(_))]),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test]

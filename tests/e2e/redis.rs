@@ -26,6 +26,9 @@ async fn what_a_killed_process_held_is_in_front_in_its_old_order() {
         "4",
         "--timeout",
         "1h",
+        // Longer than a test has patience: only who looks for the dead brings them back.
+        "--visibility",
+        "600",
         "--log-level",
         "debug",
     ];
@@ -61,6 +64,8 @@ async fn what_a_killed_process_held_runs_elsewhere() {
         "3",
         "--timeout",
         "1h",
+        "--visibility",
+        "600",
         "--log-level",
         "debug",
     ];

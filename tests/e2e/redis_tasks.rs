@@ -2,8 +2,9 @@
 //! dies, ended by a cancel. And what can be seen of workers and queues.
 
 use crate::redis_scene::{RedisScene, begins};
-use crate::scene::field;
+use crate::scene::{field, guest};
 use dispatcher_tests::child::{Running, Signal};
+use dispatcher_tests::redis::RedisServer;
 
 const TASK: &str = "sleep:3600000";
 
@@ -136,6 +137,25 @@ async fn queues_and_workers_are_listed() {
     );
     assert_eq!(workers[0]["queues"][0]["queue"], scene.full());
     assert_eq!(workers[0]["queues"][0]["in_flight"], 1);
+}
+
+#[test]
+fn doctor_warns_of_a_server_that_throws_messages_away() {
+    let warned = |policy: &str| {
+        let server = ["--maxmemory", "64mb", "--maxmemory-policy", policy];
+        let scene = RedisScene::new(RedisServer::start(&server));
+        let hello = guest("hello");
+        let queue = scene.full();
+        let ended = scene.command(&["doctor", "--plugin", &hello, "--queues", &queue, "--json"]);
+        assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
+        let findings: serde_json::Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        let findings = findings.as_array().expect("an array");
+        findings.iter().any(|finding| {
+            finding["level"] == "warn" && finding["says"].to_string().contains("noeviction")
+        })
+    };
+    assert!(warned("allkeys-lru"));
+    assert!(!warned("noeviction"));
 }
 
 #[test]

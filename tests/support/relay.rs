@@ -1,27 +1,48 @@
-//! A relay of bytes in front of any server, which loses an answer when it is told to. Knows no
-//! protocol.
+//! A relay of bytes in front of any server, which loses an answer, brings a call late or lets a
+//! connection stand still when it is told to. Knows no protocol.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 /// A running relay. Its threads end with the test's process.
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
-    swallow: Needle,
+    order: Order,
 }
 
-/// What the answer holds that is to be lost.
-type Needle = Arc<Mutex<Option<Vec<u8>>>>;
+/// What is to befall which bytes, once.
+type Order = Arc<Mutex<Option<(Vec<u8>, Fate)>>>;
+
+#[derive(Debug)]
+enum Fate {
+    /// An answer does not come, and its connection is cut.
+    Swallowed,
+    /// Neither these bytes nor any later ones of their direction are passed on.
+    Stalled { seen: Sender<()> },
+    /// A call's connection is cut, and the server is told all the same, when it may.
+    Late { may: Receiver<()> },
+}
+
+/// A call on its way. The server hears it once this is dropped.
+#[derive(Debug)]
+pub struct OnItsWay(#[expect(dead_code, reason = "its end is the signal")] Sender<()>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Calls,
+    Answers,
+}
 
 impl Relay {
     /// Relays to `server` from a port of its own.
     pub fn before(server: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        let swallow = Needle::default();
-        let lost = swallow.clone();
+        let order = Order::default();
+        let orders = order.clone();
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let Ok(server) = TcpStream::connect(server) else {
@@ -31,12 +52,12 @@ impl Relay {
                 let (Ok(from), Ok(to)) = (from, to) else {
                     continue;
                 };
-                let lost = lost.clone();
-                std::thread::spawn(move || copy(from, to, &Needle::default()));
-                std::thread::spawn(move || copy(server, client, &lost));
+                let (calls, answers) = (orders.clone(), orders.clone());
+                std::thread::spawn(move || copy(from, to, Way::Calls, &calls));
+                std::thread::spawn(move || copy(server, client, Way::Answers, &answers));
             }
         });
-        Self { address, swallow }
+        Self { address, order }
     }
 
     /// Where it listens.
@@ -47,18 +68,51 @@ impl Relay {
     /// The next bytes from the server that hold these are not passed on, and their connection is
     /// cut.
     pub fn swallow_answer_with(&self, needle: &str) {
-        *self.swallow.lock().expect("nobody panicked") = Some(needle.as_bytes().to_vec());
+        self.order(needle, Fate::Swallowed);
+    }
+
+    /// The connection on which these bytes come next, from either side, stands still from then on:
+    /// whoever waits there waits for ever. Says when that has begun.
+    pub fn stall_at(&self, needle: &str) -> Receiver<()> {
+        let (seen, begun) = channel();
+        self.order(needle, Fate::Stalled { seen });
+        begun
+    }
+
+    /// The next call that holds these bytes is cut off from its answer, and comes to the server
+    /// when what is returned here is dropped.
+    pub fn delay_call_with(&self, needle: &str) -> OnItsWay {
+        let (go, may) = channel();
+        self.order(needle, Fate::Late { may });
+        OnItsWay(go)
+    }
+
+    fn order(&self, needle: &str, fate: Fate) {
+        *self.order.lock().expect("nobody panicked") = Some((needle.as_bytes().to_vec(), fate));
     }
 }
 
-fn copy(mut from: TcpStream, mut to: TcpStream, swallow: &Needle) {
+fn copy(mut from: TcpStream, mut to: TcpStream, way: Way, order: &Order) {
     let mut buffer = vec![0; 65_536];
     while let Ok(count) = from.read(&mut buffer) {
-        if count == 0 || is_lost(&buffer[..count], swallow) {
-            break;
-        }
-        if to.write_all(&buffer[..count]).is_err() {
-            break;
+        let bytes = &buffer[..count];
+        match befalls(bytes, way, order) {
+            _ if count == 0 => break,
+            None if to.write_all(bytes).is_ok() => {}
+            None | Some(Fate::Swallowed) => break,
+            Some(Fate::Stalled { seen }) => {
+                // The test may have ended.
+                let _ = seen.send(());
+                while from.read(&mut buffer).is_ok_and(|count| count > 0) {}
+                break;
+            }
+            Some(Fate::Late { may }) => {
+                let _ = from.shutdown(Shutdown::Both);
+                let _ = may.recv();
+                let _ = to.write_all(bytes);
+                // The other thread ends both once the answer is there.
+                return;
+            }
         }
     }
     // Whoever has gone already needs no telling.
@@ -66,13 +120,15 @@ fn copy(mut from: TcpStream, mut to: TcpStream, swallow: &Needle) {
     let _ = to.shutdown(Shutdown::Both);
 }
 
-fn is_lost(bytes: &[u8], swallow: &Needle) -> bool {
-    let mut needle = swallow.lock().expect("nobody panicked");
-    let lost = needle
-        .as_ref()
-        .is_some_and(|needle| bytes.windows(needle.len()).any(|window| window == needle));
-    if lost {
-        *needle = None;
-    }
-    lost
+fn befalls(bytes: &[u8], way: Way, order: &Order) -> Option<Fate> {
+    let mut order = order.lock().expect("nobody panicked");
+    let (needle, fate) = order.as_ref()?;
+    let meant = match fate {
+        Fate::Swallowed => way == Way::Answers,
+        Fate::Late { .. } => way == Way::Calls,
+        Fate::Stalled { .. } => true,
+    };
+    let there = bytes.windows(needle.len()).any(|window| window == needle);
+    let (_, fate) = order.take_if(|_| meant && there)?;
+    Some(fate)
 }

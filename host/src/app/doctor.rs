@@ -84,6 +84,13 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
             Finding::new(Level::Ok, &about, says)
         }));
     }
+    let mut queues = settings.routes.iter().flat_map(|route| &route.queues);
+    // A server that cannot be asked is among the problems of `check`, or denies the question alone.
+    if queues.any(|queue| queue.name.backend == Backend::Redis)
+        && let Ok(Some(policy)) = backends.redis_evicts().await
+    {
+        findings.push(of_eviction(&policy));
+    }
     let functions = functions(settings);
     if !functions.is_empty() {
         let lambda =
@@ -137,6 +144,14 @@ fn of_queue(route: &Route, name: &QueueName, seen: &Identity) -> Vec<Finding> {
         findings.push(Finding::new(Level::Ok, &about, says));
     }
     findings
+}
+
+fn of_eviction(policy: &str) -> Finding {
+    let says = format!(
+        "its maxmemory-policy is {policy}: when its memory ends it throws messages away; \
+         `CONFIG SET maxmemory-policy noeviction` makes it refuse new ones instead"
+    );
+    Finding::new(Level::Warn, "the Redis server", says)
 }
 
 /// The routes that forward to each function.

@@ -76,6 +76,11 @@ impl Backends {
         self.redis_server().await?.workers().await
     }
 
+    /// The policy by which the Redis server throws messages away when its memory ends.
+    pub async fn redis_evicts(&self) -> Result<Option<String>, QueueError> {
+        self.redis_server().await?.evicts().await
+    }
+
     async fn dynamodb(&self) -> &Dynamo {
         let connect = || async {
             let config = aws::configuration(self.stores.endpoint_url.as_deref()).await;

@@ -53,11 +53,6 @@ impl Keys {
     }
 }
 
-/// The workers that may receive from a queue.
-pub fn members(queue: &str) -> String {
-    format!("{queue}:workers")
-}
-
 /// What a worker has in flight from a queue.
 pub fn in_process(queue: &str, worker: &str) -> String {
     format!("{queue}:w:{worker}")
@@ -93,12 +88,7 @@ mod tests {
         let (queue, dead) = (keys.queue("payments"), keys.queue("payments.dead"));
         assert_eq!(queue, "{dispatcher:payments}");
         assert_ne!(queue, dead);
-        for key in [
-            bell(&queue),
-            members(&queue),
-            in_process(&queue, "w"),
-            bell(&dead),
-        ] {
+        for key in [bell(&queue), in_process(&queue, "w"), bell(&dead)] {
             assert_eq!(tag(&key), "dispatcher:payments");
         }
         assert_eq!(tag(&keys.queue(".dead")), "dispatcher:.dead");

@@ -1,5 +1,5 @@
-//! The connection: one for commands and for what the server tells, made when it is first needed and
-//! again whenever it is lost. Retries nothing: whoever asked knows whether that is safe.
+//! The connections to a server: each made when it is first needed and again whenever it is lost. Retries nothing: whoever
+//! asked knows whether that is safe.
 
 use super::bell::{Bell, Bells};
 use super::trouble;
@@ -22,7 +22,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// Calls that come so soon after a failed attempt to connect share its answer.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// The way to one server.
+/// One connection to one server, for commands and for what the server tells.
 pub struct Link {
     client: Client,
     config: AsyncConnectionConfig,
@@ -39,9 +39,30 @@ struct State {
     failed: Option<(Moment, QueueError)>,
 }
 
+/// The connections of a process to a server. Answers come in the order of the calls, so what keeps
+/// the process alive there has a connection that no payload travels on.
+#[derive(Clone)]
+pub struct Lines {
+    /// For whatever takes its time, and for what the server tells.
+    pub link: Arc<Link>,
+    /// For what is short and must be in time.
+    pub urgent: Arc<Link>,
+}
+
+impl Lines {
+    /// To the server of this address; see `Link::new`.
+    pub fn new(url: &str) -> Result<Self, QueueError> {
+        let link = Link::new(url)?;
+        Ok(Self {
+            urgent: Arc::new(link.beside()),
+            link: Arc::new(link),
+        })
+    }
+}
+
 impl Link {
     /// Reads the address, `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`; connects to nothing.
-    pub fn new(url: &str) -> Result<Self, QueueError> {
+    fn new(url: &str) -> Result<Self, QueueError> {
         let refused = |error: &RedisError| QueueError {
             kind: Trouble::Refused,
             message: format!(
@@ -73,6 +94,19 @@ impl Link {
             bells,
             state: Mutex::default(),
         })
+    }
+
+    /// Another connection to the same server. Nothing can be listened to on it.
+    fn beside(&self) -> Self {
+        Self {
+            client: self.client.clone(),
+            config: AsyncConnectionConfig::new()
+                .set_connection_timeout(Some(CONNECT))
+                .set_response_timeout(Some(ANSWER)),
+            place: self.place.clone(),
+            bells: Arc::default(),
+            state: Mutex::default(),
+        }
     }
 
     /// `HOST:PORT`, for messages.

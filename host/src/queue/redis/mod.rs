@@ -1,14 +1,18 @@
 //! Queues on Redis. The only place that names its library; knows no other backend.
 //!
 //! A queue's state lies on the server, and each step is one script there (`lua`): `keys` says how
-//! things are called, `wire` how they are written. `native` is one queue, `worker` this process as
-//! others see it, `worqr` one queue in the format of the npm package, `link` the connection, `bell` what the server tells by itself.
+//! things are called, `wire` how they are written. `native` is one queue, `doubts` which of its
+//! claims nobody heard the answer of, `worker` this process as others see it, `worqr` one queue in
+//! the format of the npm package, `link` a connection, `bell` what the server tells by itself,
+//! `server` what it says of itself.
 
 mod bell;
+mod doubts;
 mod keys;
 mod link;
 mod native;
 mod script;
+mod server;
 mod trouble;
 mod wire;
 mod worker;
@@ -20,7 +24,7 @@ pub use worqr::WorqrQueue;
 
 use crate::queue::{Identity, QueueError, Trouble};
 use keys::{DEAD, Keys};
-use link::Link;
+use link::Lines;
 use native::Grave;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,10 +35,10 @@ const BATCH: usize = 100;
 /// The longest `wait` of one receive; the same as SQS, so that routes behave alike.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
-/// One server, and our names there. Clones share the connection.
+/// One server, and our names there. Clones share the connections.
 #[derive(Clone)]
 pub struct Redis {
-    link: Arc<Link>,
+    lines: Lines,
     keys: Keys,
     worker: Arc<Worker>,
 }
@@ -61,10 +65,14 @@ impl Redis {
                 ),
             });
         }
-        let link = Arc::new(Link::new(url)?);
+        let lines = Lines::new(url)?;
         let keys = Keys::new(prefix);
-        let worker = Worker::new(link.clone(), keys.clone());
-        Ok(Self { link, keys, worker })
+        let worker = Worker::new(lines.clone(), keys.clone());
+        Ok(Self {
+            lines,
+            keys,
+            worker,
+        })
     }
 
     /// Opens a queue by its bare name. Dead letters go to the queue `dead_letter` of the same
@@ -84,8 +92,8 @@ impl Redis {
         Ok(NativeQueue::new(
             (identity, name.to_owned(), self.keys.queue(name)),
             grave,
-            (self.link.clone(), self.worker.clone()),
-            self.keys.queues(),
+            (self.lines.clone(), self.worker.clone()),
+            self.keys.registry(),
         ))
     }
 
@@ -100,8 +108,13 @@ impl Redis {
         let dead_letter = grave(name, dead_letter)?;
         self.reach().await?;
         let identity = identity(name, false, dead_letter.is_some());
-        let link = self.link.clone();
-        Ok(WorqrQueue::new(identity, (prefix, name), dead_letter, link))
+        let lines = self.lines.clone();
+        Ok(WorqrQueue::new(
+            identity,
+            (prefix, name),
+            dead_letter,
+            lines,
+        ))
     }
 
     /// Removes every instance of a task from a queue of npm `worqr`, and tells its workers; those of
@@ -113,7 +126,7 @@ impl Redis {
         task: &str,
     ) -> Result<Cancelled, QueueError> {
         let mut call = script::WORQR_CANCEL.key(prefix);
-        let (waiting, running) = self.link.run(call.arg(name).arg(task)).await?;
+        let (waiting, running) = self.lines.link.run(call.arg(name).arg(task)).await?;
         Ok(Cancelled { waiting, running })
     }
 
@@ -121,21 +134,30 @@ impl Redis {
     async fn reach(&self) -> Result<(), QueueError> {
         let mut pipe = redis::pipe();
         pipe.cmd("PING").ignore();
-        self.link.pipe::<()>(&pipe).await
+        self.lines.link.pipe::<()>(&pipe).await
+    }
+
+    /// The policy by which the server throws messages away when its memory ends; `None` where it
+    /// does not. Asks `INFO`, which a user may be denied.
+    pub async fn evicts(&self) -> Result<Option<String>, QueueError> {
+        let mut pipe = redis::pipe();
+        pipe.cmd("INFO").arg("memory");
+        let (info,): (String,) = self.lines.link.pipe(&pipe).await?;
+        Ok(server::evicts(&info))
     }
 
     /// The bare names of all queues that were received from or sent to, sorted.
     pub async fn names(&self) -> Result<Vec<String>, QueueError> {
         let mut pipe = redis::pipe();
         pipe.smembers(self.keys.queues());
-        let (mut names,): (Vec<String>,) = self.link.pipe(&pipe).await?;
+        let (mut names,): (Vec<String>,) = self.lines.link.pipe(&pipe).await?;
         names.sort();
         Ok(names)
     }
 
     /// The workers that are alive, sorted.
     pub async fn workers(&self) -> Result<Vec<Known>, QueueError> {
-        worker::all(&self.link, &self.keys).await
+        worker::all(&self.lines.link, &self.keys).await
     }
 
     /// Removes a task from the queue of this bare name: the message with that id or, if there is
@@ -146,7 +168,7 @@ impl Redis {
         let mut step = async |kind: &str, cursor: &str| {
             let mut call = script::CANCEL.key(&base);
             call.arg(kind).arg(task).arg(cursor);
-            let (next, waiting, running): (String, u64, u64) = self.link.run(&call).await?;
+            let (next, waiting, running): (String, u64, u64) = self.lines.link.run(&call).await?;
             cancelled.waiting += waiting;
             cancelled.running += running;
             Ok::<_, QueueError>((next, waiting + running))

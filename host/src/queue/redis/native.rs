@@ -2,7 +2,8 @@
 //! leases and delays.
 
 use super::bell::Bell;
-use super::link::Link;
+use super::doubts::Doubts;
+use super::link::Lines;
 use super::wire::{self, Claimed};
 use super::worker::Worker;
 use super::{keys, script, trouble};
@@ -11,8 +12,8 @@ use crate::message::{Message, Outcome, Outgoing, Receipt};
 use crate::queue::{
     Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble, VISIBILITY_CEILING,
 };
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -35,24 +36,22 @@ pub struct NativeQueue {
     base: String,
     suffix: String,
     grave: Option<Grave>,
-    link: Arc<Link>,
+    lines: Lines,
     worker: Arc<Worker>,
     registry: String,
     bell: Arc<Bell>,
     losses: tokio::sync::Mutex<mpsc::UnboundedReceiver<Vec<Receipt>>>,
-    claims: AtomicU64,
-    /// Claims that may have been granted without our hearing of it, and under which name.
-    doubts: Mutex<Option<(Arc<str>, Vec<u64>)>>,
+    doubts: Doubts,
     sent: AtomicBool,
     buried: AtomicBool,
 }
 
 impl NativeQueue {
-    /// A queue whose keys begin with `base`. `registry` is the set of all queues' names.
+    /// A queue whose keys begin with `base`, and with `registry` those that belong to none.
     pub fn new(
         (identity, name, base): (Identity, String, String),
         grave: Option<Grave>,
-        (link, worker): (Arc<Link>, Arc<Worker>),
+        (lines, worker): (Lines, Arc<Worker>),
         registry: String,
     ) -> Self {
         let (bell, losses) = Bell::new();
@@ -63,13 +62,12 @@ impl NativeQueue {
             suffix: keys::id_suffix(&base),
             base,
             grave,
-            link,
+            lines,
             worker,
             registry,
             bell,
             losses: tokio::sync::Mutex::new(losses),
-            claims: AtomicU64::new(1),
-            doubts: Mutex::default(),
+            doubts: Doubts::default(),
             sent: AtomicBool::new(false),
             buried: AtomicBool::new(false),
         }
@@ -78,8 +76,8 @@ impl NativeQueue {
     /// One look for messages.
     async fn claim(&self, ask: Ask) -> Result<Claimed, QueueError> {
         let worker = self.worker.join(&self.name, &self.base).await?;
-        let number = self.claims.fetch_add(1, Ordering::Relaxed);
-        let doubts = self.take_doubts(&worker);
+        let number = self.doubts.number();
+        let doubts = self.doubts.take(&worker);
         let list: String = doubts.iter().map(|claim| format!("{claim},")).collect();
         let mut call = script::CLAIM.key(&self.base);
         call.arg(&*worker)
@@ -87,18 +85,19 @@ impl NativeQueue {
             .arg(ask.max)
             .arg(wire::ms(ask.visibility))
             .arg(if ask.newest_first { "newest" } else { "oldest" })
-            .arg(list);
-        let answer = self.link.run::<Vec<redis::Value>>(&call).await;
+            .arg(list)
+            .arg(wire::CALL);
+        let answer = self.lines.link.run::<Vec<redis::Value>>(&call).await;
         let answer = answer.inspect_err(|error| {
             let this = trouble::is_doubtful(error).then_some(number);
-            self.doubt(&worker, doubts.iter().copied().chain(this));
+            self.doubts.add(&worker, doubts.iter().copied().chain(this));
         })?;
         let claimed = wire::claimed(&answer, &self.identity.name)
-            .ok_or_else(|| trouble::strange(self.link.place(), "a claim"))?;
+            .ok_or_else(|| trouble::strange(self.lines.link.place(), "a claim"))?;
         match &claimed {
             Claimed::Stranger => self.worker.lose(&worker),
             Claimed::Nothing(_) => {}
-            Claimed::Messages(messages) => {
+            Claimed::Messages { messages, .. } => {
                 let receipts = messages.iter().map(|message| message.receipt.clone());
                 if !self.worker.took(&worker, &self.base, receipts) {
                     return Ok(Claimed::Stranger);
@@ -108,34 +107,13 @@ impl NativeQueue {
         Ok(claimed)
     }
 
-    fn take_doubts(&self, worker: &Arc<str>) -> Vec<u64> {
-        match self.lock().take() {
-            Some((of, claims)) if of == *worker => claims,
-            // What a lost worker had is given back with the rest.
-            _ => Vec::new(),
-        }
-    }
-
-    fn doubt(&self, worker: &Arc<str>, claims: impl Iterator<Item = u64>) {
-        let mut doubts = self.lock();
-        match &mut *doubts {
-            Some((of, list)) if of == worker => list.extend(claims),
-            doubts => *doubts = Some((worker.clone(), claims.collect())),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<(Arc<str>, Vec<u64>)>> {
-        self.doubts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Enters a queue among all there are, once.
     async fn enter(&self, name: &str, entered: &AtomicBool) -> Result<(), QueueError> {
         if entered.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let mut pipe = redis::pipe();
-        pipe.sadd(&self.registry, name).ignore();
-        self.link.pipe::<()>(&pipe).await?;
+        let mut call = script::ENTER.key(&self.registry);
+        self.lines.link.run::<()>(call.arg(name)).await?;
         entered.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -150,10 +128,10 @@ impl NativeQueue {
         if open == 0 {
             return answers;
         }
-        let numbers = match self.link.run::<Vec<i64>>(call).await {
+        let numbers = match self.lines.urgent.run::<Vec<i64>>(call).await {
             Ok(numbers) if numbers.len() == open => numbers,
             Ok(_) => {
-                let error = trouble::strange(self.link.place(), "a batch");
+                let error = trouble::strange(self.lines.link.place(), "a batch");
                 return trouble::all(&error, answers.len());
             }
             Err(error) => {
@@ -167,6 +145,37 @@ impl NativeQueue {
             *place = wire::answer(number);
         }
         answers
+    }
+
+    /// Sends what one call carries.
+    async fn send_batch(
+        &self,
+        items: &[Outgoing],
+    ) -> Result<Vec<Result<String, ItemError>>, QueueError> {
+        let mut call = script::SEND.key(&self.base);
+        call.arg(&self.suffix);
+        let mut answers = Vec::with_capacity(items.len());
+        for item in items {
+            answers.push(wire::sendable(item).map(|attributes| {
+                let group = item.group.as_ref().map(|group| format!("={group}"));
+                call.arg(&item.body)
+                    .arg(attributes)
+                    .arg(wire::ms(item.delay))
+                    .arg(group.unwrap_or_default());
+                String::new()
+            }));
+        }
+        let open = answers.iter().filter(|answer| answer.is_ok()).count();
+        if open == 0 {
+            return Ok(answers);
+        }
+        let ids: Vec<String> = self.lines.link.run(&call).await?;
+        if ids.len() != open {
+            return Err(trouble::strange(self.lines.link.place(), "a send"));
+        }
+        let places = answers.iter_mut().filter_map(|answer| answer.as_mut().ok());
+        places.zip(ids).for_each(|(place, id)| *place = id);
+        Ok(answers)
     }
 }
 
@@ -194,7 +203,8 @@ impl Queue for NativeQueue {
         let until = clock::now() + ask.wait;
         let mut rings = self.bell.rings.subscribe();
         if !ask.wait.is_zero() {
-            self.link
+            self.lines
+                .link
                 .listen(&keys::bell(&self.base), &self.bell)
                 .await?;
         }
@@ -202,9 +212,9 @@ impl Queue for NativeQueue {
             rings.mark_unchanged();
             let taken = clock::now();
             let soonest = match self.claim(ask).await? {
-                Claimed::Messages(messages) => {
+                Claimed::Messages { messages, more } => {
                     return Ok(Received {
-                        drained: messages.len() < ask.max,
+                        drained: !more && messages.len() < ask.max,
                         messages,
                         taken: Some(taken),
                     });
@@ -242,7 +252,12 @@ impl Queue for NativeQueue {
                 call.arg(id).arg(count).arg(wire::ms(*more));
             }));
         }
-        self.each(&call, answers).await
+        let answers = self.each(&call, answers).await;
+        let over = items.iter().zip(&answers);
+        let over = over.filter(|(_, answer)| matches!(answer, Err(ItemError::Gone(_))));
+        self.worker
+            .ended(&self.base, over.map(|((receipt, _), _)| receipt));
+        answers
     }
 
     async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {
@@ -288,48 +303,26 @@ impl Queue for NativeQueue {
         if let Err(error) = self.enter(&self.name, &self.sent).await {
             return trouble::all(&error, items.len());
         }
-        let mut call = script::SEND.key(&self.base);
-        call.arg(&self.suffix);
         let mut answers = Vec::with_capacity(items.len());
-        for item in items {
-            let attributes = wire::attributes(&item.attributes);
-            answers.push(attributes.and_then(|attributes| {
-                if item.body.len().max(attributes.len()) > wire::LONGEST {
-                    return Err(ItemError::Refused(format!(
-                        "the message has {} bytes, at most {} fit",
-                        item.body.len(),
-                        wire::LONGEST
-                    )));
+        for batch in wire::batches(items) {
+            match self.send_batch(batch).await {
+                Ok(sent) => answers.extend(sent),
+                Err(error) => {
+                    // What comes later must not overtake it.
+                    let left = items.len() - answers.len();
+                    answers.extend(trouble::all(&error, left));
+                    break;
                 }
-                let group = item.group.as_ref().map(|group| format!("={group}"));
-                call.arg(&item.body)
-                    .arg(attributes)
-                    .arg(wire::ms(item.delay))
-                    .arg(group.unwrap_or_default());
-                Ok(String::new())
-            }));
-        }
-        let open = answers.iter().filter(|answer| answer.is_ok()).count();
-        if open == 0 {
-            return answers;
-        }
-        let ids = match self.link.run::<Vec<String>>(&call).await {
-            Ok(ids) if ids.len() == open => ids,
-            Ok(_) => {
-                return trouble::all(&trouble::strange(self.link.place(), "a send"), items.len());
             }
-            Err(error) => return trouble::all(&error, items.len()),
-        };
-        let places = answers.iter_mut().filter_map(|answer| answer.as_mut().ok());
-        places.zip(ids).for_each(|(place, id)| *place = id);
+        }
         answers
     }
 
     async fn depth(&self) -> Result<Depth, QueueError> {
         let call = script::DEPTH.key(&self.base);
-        let numbers: Vec<i64> = self.link.run(&call).await?;
+        let numbers: Vec<i64> = self.lines.link.run(&call).await?;
         let [waiting, in_flight, delayed, oldest] = numbers[..] else {
-            return Err(trouble::strange(self.link.place(), "the depth"));
+            return Err(trouble::strange(self.lines.link.place(), "the depth"));
         };
         let count = |number: i64| u64::try_from(number).unwrap_or_default();
         Ok(Depth {
@@ -342,22 +335,26 @@ impl Queue for NativeQueue {
 
     async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError> {
         let mut call = script::PEEK.key(&self.base);
-        let answer: Vec<redis::Value> = self.link.run(call.arg(max)).await?;
+        call.arg(max).arg(wire::CALL);
+        let answer: Vec<redis::Value> = self.lines.link.run(&call).await?;
         match wire::claimed(&answer, &self.identity.name) {
-            Some(Claimed::Messages(mut messages)) => {
+            Some(Claimed::Messages { mut messages, .. }) => {
                 for message in &mut messages {
                     message.receipt = Receipt(String::new());
                 }
                 Ok(messages)
             }
             Some(Claimed::Nothing(_)) => Ok(Vec::new()),
-            _ => Err(trouble::strange(self.link.place(), "a look")),
+            _ => Err(trouble::strange(self.lines.link.place(), "a look")),
         }
     }
 
     async fn lost(&self) -> Vec<Receipt> {
         match self.losses.lock().await.recv().await {
-            Some(receipts) => receipts,
+            Some(receipts) => {
+                self.worker.ended(&self.base, receipts.iter());
+                receipts
+            }
             None => std::future::pending().await,
         }
     }

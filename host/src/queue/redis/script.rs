@@ -1,13 +1,28 @@
 //! The scripts: each is one step that happens wholly or not at all. They are beside this folder's
-//! code in `lua`, `prelude.lua` in front of every one that touches a queue.
+//! code in `lua`, `prelude.lua` in front of every one that touches a queue. All that help to empty a
+//! queue run on a server without memory, too; what fills it does not.
 
 use redis::Script;
 use std::sync::LazyLock;
 
+/// What begins a script that may run beyond `maxmemory` (Redis 7.0, "script flags").
+macro_rules! even_when_full {
+    () => {
+        "#!lua flags=allow-oom\n"
+    };
+}
+
 macro_rules! of_queue {
     ($name:literal) => {
+        of_queue!($name, "")
+    };
+    ($name:literal, even when full) => {
+        of_queue!($name, even_when_full!())
+    };
+    ($name:literal, $($flags:tt)*) => {
         LazyLock::new(|| {
             Script::new(concat!(
+                $($flags)*,
                 include_str!("lua/prelude.lua"),
                 include_str!(concat!("lua/", $name, ".lua"))
             ))
@@ -18,26 +33,45 @@ macro_rules! of_queue {
 /// Adds messages.
 pub static SEND: LazyLock<Script> = of_queue!("send");
 /// Hands out messages.
-pub static CLAIM: LazyLock<Script> = of_queue!("claim");
+pub static CLAIM: LazyLock<Script> = of_queue!("claim", even when full);
 /// Keeps deliveries.
-pub static EXTEND: LazyLock<Script> = of_queue!("extend");
+pub static EXTEND: LazyLock<Script> = of_queue!("extend", even when full);
 /// Ends deliveries.
-pub static SETTLE: LazyLock<Script> = of_queue!("settle");
+pub static SETTLE: LazyLock<Script> = of_queue!("settle", even when full);
 /// Takes everything from a dead worker.
-pub static RECLAIM: LazyLock<Script> = of_queue!("reclaim");
+pub static RECLAIM: LazyLock<Script> = of_queue!("reclaim", even when full);
 /// Counts.
 pub static DEPTH: LazyLock<Script> = of_queue!("depth");
 /// Looks without receiving.
 pub static PEEK: LazyLock<Script> = of_queue!("peek");
 /// Removes a task.
-pub static CANCEL: LazyLock<Script> = of_queue!("cancel");
+pub static CANCEL: LazyLock<Script> = of_queue!("cancel", even when full);
+/// Lets a worker receive.
+pub static JOIN: LazyLock<Script> = of_queue!("join", even when full);
+
+macro_rules! of_registry {
+    ($name:literal) => {
+        LazyLock::new(|| {
+            Script::new(concat!(
+                even_when_full!(),
+                include_str!(concat!("lua/", $name, ".lua"))
+            ))
+        })
+    };
+}
+
 /// Keeps a worker alive and finds the dead.
-pub static BEAT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua/beat.lua")));
+pub static BEAT: LazyLock<Script> = of_registry!("beat");
+/// Begins a worker.
+pub static ENROL: LazyLock<Script> = of_registry!("enrol");
+/// Notes a queue, and who serves it.
+pub static ENTER: LazyLock<Script> = of_registry!("enter");
 
 macro_rules! of_worqr {
     ($name:literal) => {
         LazyLock::new(|| {
             Script::new(concat!(
+                even_when_full!(),
                 include_str!("lua/worqr/prelude.lua"),
                 include_str!(concat!("lua/worqr/", $name, ".lua"))
             ))
@@ -45,6 +79,8 @@ macro_rules! of_worqr {
     };
 }
 
+/// Begins a worker of the package.
+pub static WORQR_JOIN: LazyLock<Script> = of_worqr!("join");
 /// Takes tasks of the package.
 pub static WORQR_TAKE: LazyLock<Script> = of_worqr!("take");
 /// Removes one wherever it is.

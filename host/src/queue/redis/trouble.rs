@@ -59,6 +59,8 @@ pub fn failed(place: &str, error: &RedisError) -> QueueError {
     let words = words.lines().next().unwrap_or_default();
     let hint = match error.kind() {
         ErrorKind::RESP3NotSupported => "; wanted Redis 7.0 or later",
+        // Earlier ones do not know what our scripts begin with.
+        _ if words.contains("compiling script") => "; wanted Redis 7.0 or later",
         ErrorKind::Server(Server::Moved | Server::CrossSlot) => {
             "; the address must be that of the node which holds the queue"
         }
@@ -117,8 +119,16 @@ mod tests {
         ] {
             assert_eq!(kind(&of(error)), wanted, "{error:?}");
         }
-        assert!(is_over(&of(ErrorKind::Server(Server::ReadOnly))));
+        for over in [Server::ReadOnly, Server::Moved, Server::Ask] {
+            assert!(is_over(&of(ErrorKind::Server(over))), "{over:?}");
+        }
+        let denied = failed("127.0.0.1:1", &of(ErrorKind::AuthenticationFailed));
+        assert!(matches!(item(&denied), ItemError::Passing(_)), "{denied}");
         assert!(!is_over(&of(ErrorKind::Server(Server::BusyLoading))));
+        let says = "Error compiling script (new function)".to_owned();
+        let old = (ErrorKind::Server(Server::ResponseError), "ERR", says);
+        let old = failed("127.0.0.1:1", &old.into()).message;
+        assert!(old.ends_with("; wanted Redis 7.0 or later"), "{old}");
         let line = failed("127.0.0.1:1", &of(ErrorKind::Server(Server::Moved))).message;
         assert!(
             line.contains("127.0.0.1:1") && !line.contains('\n'),

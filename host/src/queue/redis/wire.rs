@@ -1,14 +1,16 @@
 //! Messages and receipts as scripts take and give them. Pure.
 
 use crate::clock::Timestamp;
-use crate::message::{Attribute, Message, Outcome, Receipt};
+use crate::message::{Attribute, AttributeValue, Message, Outcome, Outgoing, Receipt};
 use crate::queue::{DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, ItemError, VISIBILITY_CEILING};
 use redis::Value;
 use std::time::Duration;
 
-/// The most bytes of one body or its attributes: somewhat less than Redis takes (512 MB,
-/// `proto-max-bulk-len`).
-pub const LONGEST: usize = 500_000_000;
+/// The most bytes of one message, attributes included: half of what a line of 100 Mbit/s carries
+/// in the five seconds that a call may take.
+pub const LONGEST: usize = 32_000_000;
+/// The most bytes of the messages of one call, unless it is one alone.
+pub const CALL: usize = 8_000_000;
 /// Far beyond any delay, and Lua still counts milliseconds exactly.
 const FAR: u64 = 1 << 50;
 /// The values of one message in an answer.
@@ -17,8 +19,12 @@ const FIELDS: usize = 6;
 /// What `claim` answered.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Claimed {
-    /// At least one.
-    Messages(Vec<Message>),
+    Messages {
+        /// At least one.
+        messages: Vec<Message>,
+        /// More were there, and would have been too much for one answer.
+        more: bool,
+    },
     /// None; when to look again unless something is sent.
     Nothing(Option<Duration>),
     /// The worker may receive no more.
@@ -40,7 +46,10 @@ pub fn claimed(answer: &[Value], queue: &str) -> Option<Claimed> {
         });
     }
     let messages = rest.chunks(FIELDS).map(|fields| message(fields, queue));
-    Some(Claimed::Messages(messages.collect::<Option<_>>()?))
+    Some(Claimed::Messages {
+        messages: messages.collect::<Option<_>>()?,
+        more: *first == 1,
+    })
 }
 
 fn message(fields: &[Value], queue: &str) -> Option<Message> {
@@ -100,6 +109,44 @@ pub fn attributes(attributes: &[Attribute]) -> Result<String, ItemError> {
     })
 }
 
+/// Messages in parts that one call carries each: `CALL` bytes, or one message.
+pub fn batches(items: &[Outgoing]) -> impl Iterator<Item = &[Outgoing]> {
+    let mut left = items;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = left.iter().take_while(|item| {
+            let first = bytes == 0;
+            bytes += weight(item).max(1);
+            first || bytes <= CALL
+        });
+        let batch;
+        (batch, left) = left.split_at(fits.count());
+        (!batch.is_empty()).then_some(batch)
+    })
+}
+
+fn weight(item: &Outgoing) -> usize {
+    let attributes = item.attributes.iter().map(|attribute| {
+        let value = match &attribute.value {
+            AttributeValue::Text(text) => text.len(),
+            AttributeValue::Binary(bytes) => bytes.len(),
+        };
+        attribute.name.len() + attribute.data_type.len() + value
+    });
+    item.body.len() + attributes.sum::<usize>()
+}
+
+/// The attributes of a message that is not too long, as `attributes` writes them.
+pub fn sendable(item: &Outgoing) -> Result<String, ItemError> {
+    let bytes = weight(item);
+    if bytes > LONGEST {
+        return Err(ItemError::Refused(format!(
+            "the message has {bytes} bytes with its attributes, at most {LONGEST} fit"
+        )));
+    }
+    attributes(&item.attributes)
+}
+
 /// What `settle` is told to do: a letter, and what goes with it. `source` is the queue's name.
 pub fn outcome(
     message: &Message,
@@ -153,9 +200,10 @@ mod tests {
         let fields = [id, "body", "", "=g", "3", "1763764000999"].map(text);
         let mut answer = vec![Value::Int(0)];
         answer.extend(fields);
-        let Some(Claimed::Messages(messages)) = claimed(&answer, "redis:q") else {
+        let Some(Claimed::Messages { messages, more }) = claimed(&answer, "redis:q") else {
             panic!("messages");
         };
+        assert!(!more);
         let message = &messages[0];
         assert_eq!((message.id.as_str(), message.receive_count), (id, 3));
         assert_eq!(message.sent_at, Some(Timestamp(1_763_764_000_123)));
@@ -191,7 +239,38 @@ mod tests {
         assert_eq!(read[1].value, AttributeValue::Text("why".into()));
     }
 
+    #[test]
+    fn a_message_that_no_call_carries_is_refused() {
+        let mut item = Outgoing {
+            body: "x".repeat(LONGEST - 5),
+            ..Outgoing::default()
+        };
+        assert_eq!(sendable(&item), Ok(String::new()));
+        // With `String` these are nine bytes more.
+        item.attributes = vec![Attribute::text("a", "bc")];
+        let refused = sendable(&item).expect_err("too long").to_string();
+        assert!(refused.contains("32000004 bytes"), "{refused}");
+    }
+
     proptest! {
+        #[test]
+        fn batches_hold_everything_in_order_and_no_more_than_fits(
+            sizes in proptest::collection::vec(0..CALL / 2, 0..9),
+        ) {
+            let item = |size: &usize| Outgoing {
+                body: "x".repeat(*size),
+                ..Outgoing::default()
+            };
+            let items: Vec<_> = sizes.iter().map(item).collect();
+            let split: Vec<_> = batches(&items).collect();
+            prop_assert_eq!(&split.concat(), &items);
+            let sum = |batch: &&[Outgoing]| batch.iter().map(weight).sum::<usize>();
+            prop_assert!(split.iter().all(|batch| sum(batch) <= CALL || batch.len() == 1));
+            for pair in split.windows(2) {
+                prop_assert!(sum(&pair[0]) + weight(&pair[1][0]) > CALL - 9);
+            }
+        }
+
         #[test]
         fn no_receipt_panics(text in ".{0,40}") {
             let receipt = Receipt(text);

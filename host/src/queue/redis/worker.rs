@@ -3,7 +3,7 @@
 
 use super::bell::Bell;
 use super::keys::{self, Keys};
-use super::link::Link;
+use super::link::{Lines, Link};
 use super::{script, trouble};
 use crate::clock::{self, Moment};
 use crate::message::Receipt;
@@ -23,7 +23,7 @@ const SWEPT: Duration = Duration::from_millis(450);
 
 /// The worker that this process is, once it receives.
 pub struct Worker {
-    link: Arc<Link>,
+    lines: Lines,
     keys: Keys,
     label: String,
     state: Mutex<State>,
@@ -51,9 +51,9 @@ struct Served {
 
 impl Worker {
     /// A worker that has not begun.
-    pub fn new(link: Arc<Link>, keys: Keys) -> Arc<Self> {
+    pub fn new(lines: Lines, keys: Keys) -> Arc<Self> {
         Arc::new(Self {
-            link,
+            lines,
             keys,
             label: label(),
             state: Mutex::default(),
@@ -81,17 +81,22 @@ impl Worker {
             return Ok(id);
         }
         let id = self.enrolled().await?;
-        let mut pipe = redis::pipe();
+        let urgent = &self.lines.urgent;
         // In this order: whatever it may receive from is known to those who may have to clean up.
-        pipe.sadd(self.keys.worker_queues(&id), queue).ignore();
-        pipe.sadd(self.keys.queues(), queue).ignore();
-        pipe.sadd(keys::members(base), &*id).ignore();
-        self.link.pipe::<()>(&pipe).await?;
+        // Either refuses a worker that was given up, however late the call comes.
+        let mut enter = script::ENTER.key(self.keys.registry());
+        let mut joined: bool = urgent.run(enter.arg(queue).arg(&*id)).await?;
+        if joined {
+            joined = urgent.run(script::JOIN.key(base).arg(&*id)).await?;
+        }
+        if !joined {
+            self.lose(&id);
+        }
         let mut state = self.lock();
         if state.id.as_ref() != Some(&id) {
             return Err(QueueError {
                 kind: Trouble::Passing,
-                message: format!("Redis at {}: too slow to join", self.link.place()),
+                message: format!("Redis at {}: too slow to join", urgent.place()),
             });
         }
         let served = state.queues.entry(base.to_owned()).or_default();
@@ -114,12 +119,9 @@ impl Worker {
         }
         let id: Arc<str> = uuid::Uuid::new_v4().simple().to_string().into();
         let sent = clock::now();
-        let mut pipe = redis::pipe();
-        pipe.atomic();
-        pipe.sadd(self.keys.workers(), &*id).ignore();
-        pipe.set_ex(self.keys.worker(&id), &self.label, LIFE.as_secs())
-            .ignore();
-        self.link.pipe::<()>(&pipe).await?;
+        let mut call = script::ENROL.key(self.keys.registry());
+        call.arg(&*id).arg(&self.label).arg(LIFE.as_secs());
+        self.lines.urgent.run::<()>(&call).await?;
         let mut state = self.lock();
         state.id = Some(id.clone());
         state.lives_until = sent + LIFE;
@@ -187,7 +189,7 @@ impl Worker {
             .arg(LIFE.as_secs())
             .arg(u64::try_from(SWEPT.as_millis()).unwrap_or_default());
         let answer = tokio::select! {
-            answer = self.link.run::<Vec<String>>(&call) => answer,
+            answer = self.lines.urgent.run::<Vec<String>>(&call) => answer,
             // Nothing is known of the server, so it may have given us up from now on.
             () = clock::sleep_until(Some(lives_until)) => {
                 self.lose(&id);
@@ -229,7 +231,7 @@ impl Worker {
     async fn bury_one(&self, worker: &str, queues: &[String]) -> Result<(), QueueError> {
         for queue in queues {
             let mut call = script::RECLAIM.key(self.keys.queue(queue));
-            let messages: u64 = self.link.run(call.arg(worker)).await?;
+            let messages: u64 = self.lines.link.run(call.arg(worker)).await?;
             if messages > 0 {
                 tracing::warn!(
                     worker,
@@ -243,7 +245,7 @@ impl Worker {
         pipe.atomic();
         pipe.srem(self.keys.workers(), worker).ignore();
         pipe.del(self.keys.worker_queues(worker)).ignore();
-        self.link.pipe::<()>(&pipe).await
+        self.lines.link.pipe::<()>(&pipe).await
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

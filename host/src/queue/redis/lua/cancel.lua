@@ -7,9 +7,13 @@ local waiting, running, stirred = 0, 0, false
 local function remove(id)
   local d = read_delivery(call('HGET', q.delivery, id))
   if d and d.worker ~= '' then
-    call('SREM', in_process(q, d.worker), id)
     call('PUBLISH', q.bell, 'cancel ' .. id .. '.' .. d.count)
     running = running + 1
+    if d.group ~= '' then
+      for _, key in ipairs({ q.body, q.attributes }) do call('HDEL', key, id) end
+      return
+    end
+    call('SREM', in_process(q, d.worker), id)
   else
     waiting = waiting + 1
   end

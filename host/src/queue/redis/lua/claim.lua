@@ -1,20 +1,31 @@
 -- Hands out messages. ARGV: worker, the number of this claim, how many at most, for how long in ms,
--- 'newest' or 'oldest' first, and the numbers of this worker's claims whose answers were lost, each
--- followed by a comma. Answers with: ms until something can be received, -1 for never, where there
--- is nothing now, -2 if the worker was given up; then per message id, body, attributes, group,
--- count, first received.
+-- 'newest' or 'oldest' first, the numbers of this worker's claims whose answers were lost, each
+-- followed by a comma, and how many bytes the messages may have. Answers with: ms until something
+-- can be received, -1 for never, where there is nothing now, -2 if the worker was given up; or 0,
+-- 1 if only the bytes kept more away, and per message id, body, attributes, group, count, first
+-- received.
 local worker, claim = ARGV[1], ARGV[2]
 if call('SISMEMBER', q.workers, worker) == 0 then
   return { -2 }
 end
+if call('ZSCORE', void(q, worker), claim) then
+  -- It comes late: whoever made it has given it up, and nobody would hear what it brings.
+  return { -1 }
+end
 local now = to_ms(time_us())
 if ARGV[6] ~= '' then
   local lost = {}
-  for number in string.gmatch(ARGV[6], '(%d+),') do lost[number] = true end
+  local own = void(q, worker)
+  for number in string.gmatch(ARGV[6], '(%d+),') do
+    lost[number] = true
+    call('ZADD', own, num(now), number)
+  end
+  call('ZREMRANGEBYSCORE', own, '-inf', num(now - late * 1000))
+  call('EXPIRE', own, late)
   for _, id in ipairs(call('SMEMBERS', in_process(q, worker))) do
     local record = call('HGET', q.delivery, id)
     local d = read_delivery(record)
-    if d and lost[d.claim] then give_back(q, id, record) end
+    if d and lost[d.claim] then give_back(q, id, record, now) end
   end
 end
 promote(q, now)
@@ -32,11 +43,16 @@ if #ids == 0 then
   end
   return { soonest }
 end
+local more = 0
+for at = #ids, fit(q, ids, tonumber(ARGV[7])) + 1, -1 do
+  call('ZADD', q.wait, seq_of(ids[at]), ids[at])
+  ids[at], more = nil, 1
+end
 local bodies = call('HMGET', q.body, unpack(ids))
 local attributes = call('HMGET', q.attributes, unpack(ids))
 local groups = call('HMGET', q.group, unpack(ids))
 local before = call('HMGET', q.delivery, unpack(ids))
-local answer, leases, records = { 0 }, {}, {}
+local answer, leases, records = { more }, {}, {}
 local at_ms, deadline = num(now), num(now + ARGV[4])
 for at, id in ipairs(ids) do
   local old = read_delivery(before[at])

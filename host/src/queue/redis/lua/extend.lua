@@ -10,7 +10,7 @@ local answers, stirred = {}, false
 for at, id in ipairs(ids) do
   local count, more = ARGV[at * 3], tonumber(ARGV[at * 3 + 1])
   local d = read_delivery(records[at])
-  if not d then
+  if not d or is_cancelled(q, id, d) then
     answers[at] = 1
   elseif d.count ~= count then
     answers[at] = 2

@@ -1,5 +1,5 @@
 -- Looks at what could be received, in its order, then at what waits behind the heads of groups.
--- ARGV: how many at most. Answers as `claim`, and changes nothing.
+-- ARGV: how many at most, and how many bytes they may have. Answers as `claim`, and changes nothing.
 local most = tonumber(ARGV[1])
 local now = num(to_ms(time_us()))
 local ids = call('ZRANGE', q.wait, 0, most - 1)
@@ -13,15 +13,19 @@ if #ids < most then
   table.sort(behind)
   for _, id in ipairs(behind) do ids[#ids + 1] = id end
 end
+for at = #ids, most + 1, -1 do ids[at] = nil end
 local answer = { 0 }
-for at = 1, math.min(most, #ids) do
+for at = 1, fit(q, ids, tonumber(ARGV[2])) do
   local id = ids[at]
   local d = read_delivery(call('HGET', q.delivery, id))
-  answer[#answer + 1] = id
-  answer[#answer + 1] = call('HGET', q.body, id) or ''
-  answer[#answer + 1] = call('HGET', q.attributes, id) or ''
-  answer[#answer + 1] = call('HGET', q.group, id) or ''
-  answer[#answer + 1] = d and d.count or '0'
-  answer[#answer + 1] = d and d.first or ''
+  local body = call('HGET', q.body, id)
+  if body then
+    answer[#answer + 1] = id
+    answer[#answer + 1] = body
+    answer[#answer + 1] = call('HGET', q.attributes, id) or ''
+    answer[#answer + 1] = call('HGET', q.group, id) or ''
+    answer[#answer + 1] = d and d.count or '0'
+    answer[#answer + 1] = d and d.first or ''
+  end
 end
 return answer

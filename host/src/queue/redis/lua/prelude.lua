@@ -10,7 +10,12 @@
 --          it is not in flight; a group is "=name"
 -- heads    hash, group to the id that its others wait behind
 -- behind   sorted set without scores, "length:group:id": what waits behind; `due` hash, id to ms
--- workers  set of those that may receive; `w:ID` set, what each has in flight
+-- workers  set of those that may receive; `w:ID` set, what each has in flight; `w:ID:void` sorted
+--          set, its claims whose answers were lost by when that was told, in ms, and `w:ID:gone`
+--          once it was given up: both against calls that come late, for an hour
+--
+-- The head of a group that is cancelled while it runs loses its payload alone: its delivery holds
+-- the group back until it ends.
 local call = redis.call
 
 local function keys_of(base)
@@ -40,6 +45,13 @@ local function seq_of(id) return string.sub(id, 1, 16) end
 
 local function in_process(keys, worker) return keys.base .. ':w:' .. worker end
 
+local function void(keys, worker) return in_process(keys, worker) .. ':void' end
+
+local function given_up(keys, worker) return in_process(keys, worker) .. ':gone' end
+
+-- So long, in seconds, a call may be on its way.
+local late = 3600
+
 local function read_delivery(record)
   if not record then return nil end
   local count, first, received, claim, worker, group =
@@ -51,6 +63,18 @@ end
 
 local function write_delivery(d)
   return d.count .. ' ' .. d.first .. ' ' .. d.received .. ' ' .. d.claim .. ' ' .. d.worker .. ' ' .. d.group
+end
+
+-- How many of these, one at least, have no more bytes together.
+local function fit(keys, ids, most)
+  if #ids < 2 then return #ids end
+  local bytes, attributes = 0, call('EXISTS', keys.attributes) == 1
+  for at = 1, #ids do
+    bytes = bytes + call('HSTRLEN', keys.body, ids[at])
+    if attributes then bytes = bytes + call('HSTRLEN', keys.attributes, ids[at]) end
+    if bytes > most then return math.max(at - 1, 1) end
+  end
+  return #ids
 end
 
 local function wake(keys) call('PUBLISH', keys.bell, 'wake') end
@@ -99,9 +123,26 @@ local function advance(keys, group, now)
   return true
 end
 
+local function is_cancelled(keys, id, d)
+  return d.group ~= '' and call('HEXISTS', keys.body, id) == 0
+end
+
+-- Ends the delivery of a cancelled head. Says whether another comes forward.
+local function forget(keys, id, d, now)
+  call('SREM', in_process(keys, d.worker), id)
+  call('ZREM', keys.leases, id)
+  call('HDEL', keys.delivery, id)
+  call('HDEL', keys.group, id)
+  return advance(keys, d.group, now)
+end
+
 -- Takes a delivery's message back into its old place.
-local function give_back(keys, id, record)
+local function give_back(keys, id, record, now)
   local d = read_delivery(record)
+  if d and is_cancelled(keys, id, d) then
+    forget(keys, id, d, now)
+    return
+  end
   if d then
     if d.worker ~= '' then call('SREM', in_process(keys, d.worker), id) end
     d.worker = ''
@@ -113,10 +154,10 @@ end
 
 -- What has run out and what has become due can be received. No batch is larger than the limit.
 local function promote(keys, now)
-  local late = call('ZRANGEBYSCORE', keys.leases, '-inf', num(now), 'LIMIT', 0, 1000)
-  if #late > 0 then
-    local records = call('HMGET', keys.delivery, unpack(late))
-    for at, id in ipairs(late) do give_back(keys, id, records[at]) end
+  local over = call('ZRANGEBYSCORE', keys.leases, '-inf', num(now), 'LIMIT', 0, 1000)
+  if #over > 0 then
+    local records = call('HMGET', keys.delivery, unpack(over))
+    for at, id in ipairs(over) do give_back(keys, id, records[at], now) end
   end
   local due = call('ZRANGEBYSCORE', keys.delayed, '-inf', num(now), 'LIMIT', 0, 1000)
   if #due > 0 then

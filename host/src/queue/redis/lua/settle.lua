@@ -60,6 +60,10 @@ for at, id in ipairs(ids) do
     answers[at] = 2
   elseif d.worker == '' then
     answers[at] = what == 'r' and 0 or 3
+  elseif is_cancelled(q, id, d) then
+    seen[id] = 'd'
+    stirred = forget(q, id, d, now) or stirred
+    answers[at] = what == 'd' and 0 or 1
   else
     seen[id] = what
     finish(id, d, what, with)

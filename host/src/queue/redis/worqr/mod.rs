@@ -1,21 +1,23 @@
 //! One queue on the keys and channels of npm `worqr` 1.2.3, as its producer and as its worker. Tasks
-//! are payloads and nothing else; a delivery lasts as long as its worker lives.
+//! are payloads and nothing else; a delivery lasts as long as its worker lives and keeps it.
 
 mod wire;
 mod worker;
 
 use super::bell::Bell;
-use super::link::Link;
+use super::link::Lines;
 use super::{script, trouble};
 use crate::clock;
 use crate::message::{Message, Outcome, Outgoing, Receipt};
-use crate::queue::{Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble};
+use crate::queue::{
+    Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble, VISIBILITY_CEILING,
+};
 use crate::tasks::{self, Task};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use worker::{Inner, LIFE, live};
+use worker::{Asked, Held, Inner, LIFE, live};
 
 /// How often to look for what nobody was told of: the package says nothing of returned tasks.
 const LOOK: Duration = Duration::from_secs(1);
@@ -34,7 +36,7 @@ impl WorqrQueue {
         identity: Identity,
         (prefix, name): (&str, &str),
         grave: Option<String>,
-        link: Arc<Link>,
+        lines: Lines,
     ) -> Self {
         let (bell, losses) = Bell::new();
         Self {
@@ -43,7 +45,7 @@ impl WorqrQueue {
                 prefix: prefix.to_owned(),
                 name: name.to_owned(),
                 grave,
-                link,
+                lines,
                 bell,
                 state: Mutex::default(),
             }),
@@ -65,27 +67,27 @@ impl WorqrQueue {
         }
         let (cancels, cancelled) = Bell::of_tasks();
         let channel = |what: &str| format!("{}_{}_{what}", inner.prefix, inner.name);
-        inner.link.listen(&channel("work"), &inner.bell).await?;
+        inner
+            .lines
+            .link
+            .listen(&channel("work"), &inner.bell)
+            .await?;
         let id: Arc<str> = uuid::Uuid::new_v4().to_string().into();
-        let key = |what: &str| format!("{}:{what}", inner.prefix);
         let sent = clock::now();
-        let mut pipe = redis::pipe();
-        pipe.atomic();
-        pipe.sadd(key("dispatcher:workers"), &*id).ignore();
-        pipe.sadd(key("workers"), &*id).ignore();
-        pipe.sadd(key("expiringWorkers"), &*id).ignore();
-        pipe.set_ex(key(&format!("workerTimers:{id}")), "RUN", LIFE.as_secs())
-            .ignore();
-        pipe.sadd(key(&format!("workingQueues:{id}")), &inner.name)
-            .ignore();
-        inner.link.pipe::<()>(&pipe).await?;
+        let mut call = script::WORQR_JOIN.key(&inner.prefix);
+        call.arg(&*id).arg(&inner.name);
+        inner.lines.urgent.run::<()>(&call).await?;
         {
             let mut state = inner.lock();
             state.id = Some(id.clone());
             state.lives_until = sent + LIFE;
         }
         if self.beating.get().is_none() {
-            inner.link.listen(&channel("cancel"), &cancels).await?;
+            inner
+                .lines
+                .link
+                .listen(&channel("cancel"), &cancels)
+                .await?;
             let inner = Arc::downgrade(inner);
             self.beating
                 .get_or_init(|| tasks::spawn(live(inner, cancels, cancelled)));
@@ -93,29 +95,33 @@ impl WorqrQueue {
         Ok(id)
     }
 
-    async fn take(&self, max: usize) -> Result<wire::Taken, QueueError> {
+    async fn take(&self, max: usize, visibility: Duration) -> Result<wire::Taken, QueueError> {
         let inner = &self.inner;
         let worker = self.join().await?;
+        // Version 7 sorts as it was made.
+        let id = |_| format!("{}_{}", inner.name, uuid::Uuid::now_v7());
+        let asked = Asked::new(inner, (0..max).map(id).collect());
+        let sent = clock::now();
         let mut call = script::WORQR_TAKE.key(&inner.prefix);
         call.arg(&inner.name).arg(&*worker);
-        for _ in 0..max {
-            // Version 7 sorts as it was made.
-            call.arg(format!("{}_{}", inner.name, uuid::Uuid::now_v7()));
-        }
-        let answer: Vec<redis::Value> = inner.link.run(&call).await?;
+        call.arg(super::wire::CALL).arg(asked.ids());
+        let answer: Vec<redis::Value> = inner.lines.link.run(&call).await?;
         let taken = wire::taken(&answer, &inner.identity.name)
-            .ok_or_else(|| trouble::strange(inner.link.place(), "a dequeue"))?;
-        match taken {
+            .ok_or_else(|| trouble::strange(inner.lines.link.place(), "a dequeue"))?;
+        match &taken {
             wire::Taken::Stranger => inner.fail(&worker),
-            wire::Taken::Messages(messages) => {
+            wire::Taken::Messages { messages, .. } => {
                 let mut state = inner.lock();
                 if state.id.as_ref() != Some(&worker) {
                     return Ok(wire::Taken::Stranger);
                 }
-                for message in &messages {
-                    state.held.insert(message.id.clone(), message.body.clone());
+                for message in messages {
+                    let held = Held {
+                        task: message.body.clone(),
+                        until: sent + visibility.min(VISIBILITY_CEILING),
+                    };
+                    state.held.insert(message.id.clone(), held);
                 }
-                return Ok(wire::Taken::Messages(messages));
             }
             wire::Taken::Nothing(_) => {}
         }
@@ -145,10 +151,10 @@ impl Queue for WorqrQueue {
         loop {
             rings.mark_unchanged();
             let at = clock::now();
-            let soonest = match self.take(max).await? {
-                wire::Taken::Messages(messages) => {
+            let soonest = match self.take(max, ask.visibility).await? {
+                wire::Taken::Messages { messages, more } => {
                     return Ok(Received {
-                        drained: messages.len() < max,
+                        drained: !more && messages.len() < max,
                         messages,
                         taken: Some(at),
                     });
@@ -175,12 +181,15 @@ impl Queue for WorqrQueue {
         }
     }
 
-    /// Processes last as long as their worker: says which are still ours, as the last beat found.
+    /// Processes last as long as their worker, which gives back those that are kept no more: says
+    /// which are still ours, as the last beat found.
     async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {
-        let state = self.inner.lock();
-        let held = items.iter().map(|(receipt, _)| {
-            let ours = state.held.contains_key(&receipt.0);
-            ours.then_some(()).ok_or_else(wire::gone)
+        let now = clock::now();
+        let mut state = self.inner.lock();
+        let held = items.iter().map(|(receipt, more)| {
+            let held = state.held.get_mut(&receipt.0).ok_or_else(wire::gone)?;
+            held.until = now + (*more).min(VISIBILITY_CEILING);
+            Ok(())
         });
         held.collect()
     }
@@ -212,7 +221,7 @@ impl Queue for WorqrQueue {
         if open == 0 {
             return answers;
         }
-        let numbers = match inner.link.run::<Vec<i64>>(&call).await {
+        let numbers = match inner.lines.urgent.run::<Vec<i64>>(&call).await {
             Ok(numbers) => numbers,
             Err(error) => return trouble::all(&error, items.len()),
         };
@@ -249,7 +258,7 @@ impl Queue for WorqrQueue {
             .ignore();
         let channel = format!("{}_{}_work", inner.prefix, inner.name);
         pipe.publish(channel, tasks.len()).ignore();
-        match inner.link.pipe::<()>(&pipe).await {
+        match inner.lines.link.pipe::<()>(&pipe).await {
             Ok(()) => answers,
             Err(error) => trouble::all(&error, items.len()),
         }
@@ -261,7 +270,7 @@ impl Queue for WorqrQueue {
         let mut pipe = redis::pipe();
         pipe.llen(key("queues")).scard(key("workingProcesses"));
         pipe.zcard(key("dispatcher:released"));
-        let (waiting, working, delayed): (u64, u64, u64) = inner.link.pipe(&pipe).await?;
+        let (waiting, working, delayed): (u64, u64, u64) = inner.lines.link.pipe(&pipe).await?;
         Ok(Depth {
             waiting,
             in_flight: working.saturating_sub(delayed),
@@ -275,7 +284,7 @@ impl Queue for WorqrQueue {
         let last = isize::try_from(max).unwrap_or(isize::MAX);
         let mut pipe = redis::pipe();
         pipe.lrange(format!("{}:queues:{}", inner.prefix, inner.name), -last, -1);
-        let (tasks,): (Vec<String>,) = inner.link.pipe(&pipe).await?;
+        let (tasks,): (Vec<String>,) = inner.lines.link.pipe(&pipe).await?;
         let tasks = tasks.into_iter().rev();
         Ok(tasks
             .map(|task| wire::message(String::new(), task, 0, &inner.identity.name))

@@ -9,8 +9,12 @@ use std::time::Duration;
 /// What `take` answered.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// At least one.
-    Messages(Vec<Message>),
+    Messages {
+        /// At least one.
+        messages: Vec<Message>,
+        /// More may be there, and would have been too much for one answer.
+        more: bool,
+    },
     /// None; when a released task is back.
     Nothing(Option<Duration>),
     /// The worker has failed.
@@ -41,7 +45,34 @@ pub fn taken(answer: &[Value], queue: &str) -> Option<Taken> {
         }
         _ => None,
     });
-    Some(Taken::Messages(messages.collect::<Option<_>>()?))
+    Some(Taken::Messages {
+        messages: messages.collect::<Option<_>>()?,
+        more: *first == 1,
+    })
+}
+
+/// What `beat` answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Beat<'a> {
+    /// Whether the worker was.
+    pub alive: bool,
+    /// Its processes that somebody has taken away.
+    pub gone: &'a [String],
+    /// Its processes.
+    pub there: &'a [String],
+}
+
+/// Reads an answer of `beat`; `None` if it is not one.
+pub fn beat(answer: &[String]) -> Option<Beat<'_>> {
+    let [alive, gone, processes @ ..] = answer else {
+        return None;
+    };
+    let (gone, there) = processes.split_at_checked(gone.parse().ok()?)?;
+    Some(Beat {
+        alive: alive == "1",
+        gone,
+        there,
+    })
 }
 
 /// A task as a message: its process is its id and its receipt.
@@ -101,10 +132,20 @@ mod tests {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         assert_eq!(taken(&[Value::Int(-2)], "redis:q"), Some(Taken::Stranger));
         let answer = [Value::Int(0), text("q_1"), text("task"), text("2")];
-        let Some(Taken::Messages(messages)) = taken(&answer, "redis:q") else {
+        let Some(Taken::Messages { messages, more }) = taken(&answer, "redis:q") else {
             panic!("messages");
         };
         assert_eq!((&*messages[0].body, messages[0].receive_count), ("task", 2));
+        assert!(!more);
         assert_eq!(taken(&answer[..3], "redis:q"), None);
+        let words = ["1", "1", "q_1", "q_2", "q_3"].map(String::from);
+        let read = Beat {
+            alive: true,
+            gone: &words[2..3],
+            there: &words[3..],
+        };
+        assert_eq!(beat(&words), Some(read));
+        assert_eq!(beat(&words[..1]), None);
+        assert_eq!(beat(&words[..2]), None);
     }
 }

@@ -1,13 +1,14 @@
 //! This process as a worker of the package: signs of life, what it holds, what others take from it.
 
 use super::super::bell::Bell;
-use super::super::link::Link;
+use super::super::link::Lines;
 use super::super::script;
 use super::wire;
 use crate::clock::{self, Moment};
 use crate::message::Receipt;
 use crate::queue::Identity;
-use std::collections::HashMap;
+use crate::tasks::Group;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -26,8 +27,8 @@ pub struct Inner {
     pub name: String,
     /// Where dead letters go.
     pub grave: Option<String>,
-    /// The connection.
-    pub link: Arc<Link>,
+    /// The connections.
+    pub lines: Lines,
     /// Rings when there is work.
     pub bell: Arc<Bell>,
     /// Who it is, and what it holds.
@@ -41,8 +42,47 @@ pub struct State {
     pub id: Option<Arc<str>>,
     /// Until then nobody takes it for dead.
     pub lives_until: Moment,
-    /// The task of each process that is ours.
-    pub held: HashMap<String, String>,
+    /// The processes that are ours.
+    pub held: HashMap<String, Held>,
+    /// Processes that were asked for, and of which nothing is known yet.
+    asked: HashSet<String>,
+}
+
+/// A process of ours.
+pub struct Held {
+    /// The payload.
+    pub task: String,
+    /// When it is to go back unless it is kept.
+    pub until: Moment,
+}
+
+/// Processes that are asked for, until this is dropped: what the server has of them then, and we
+/// have not, is given back.
+pub struct Asked<'a> {
+    inner: &'a Inner,
+    ids: Vec<String>,
+}
+
+impl<'a> Asked<'a> {
+    /// Asked for from now on.
+    pub fn new(inner: &'a Inner, ids: Vec<String>) -> Self {
+        inner.lock().asked.extend(ids.iter().cloned());
+        Self { inner, ids }
+    }
+
+    /// Their ids.
+    pub fn ids(&self) -> &[String] {
+        &self.ids
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let mut state = self.inner.lock();
+        for id in &self.ids {
+            state.asked.remove(id);
+        }
+    }
 }
 
 impl Inner {
@@ -70,36 +110,78 @@ impl Inner {
         self.bell.ring();
     }
 
-    async fn beat(&self) {
+    /// One sign of life. Answers with the worker and what it has on the server and is to give back.
+    async fn beat(&self) -> Option<(Arc<str>, Vec<String>)> {
         let (worker, lives_until) = {
             let state = self.lock();
-            let Some(id) = state.id.clone() else { return };
-            (id, state.lives_until)
+            (state.id.clone()?, state.lives_until)
         };
         let sent = clock::now();
         let mut call = script::WORQR_BEAT.key(&self.prefix);
         call.arg(&*worker);
         let answer = tokio::select! {
-            answer = self.link.run::<Vec<String>>(&call) => answer,
-            () = clock::sleep_until(Some(lives_until)) => return self.fail(&worker),
+            answer = self.lines.urgent.run::<Vec<String>>(&call) => answer,
+            () = clock::sleep_until(Some(lives_until)) => {
+                self.fail(&worker);
+                return None;
+            }
         };
-        match answer.as_deref() {
-            Ok([alive, taken_away @ ..]) if alive == "1" => {
-                let mut state = self.lock();
-                if state.id.as_ref() == Some(&worker) {
-                    state.lives_until = sent + LIFE;
-                }
-                // What was finished meanwhile is nobody's loss.
-                let lost = taken_away
-                    .iter()
-                    .filter(|id| state.held.remove(*id).is_some());
-                let lost: Vec<Receipt> = lost.cloned().map(Receipt).collect();
-                drop(state);
-                self.bell.lose(lost);
+        match answer.as_deref().map(wire::beat) {
+            Ok(Some(beat)) if beat.alive => {
+                let back = self.heard(&worker, sent, beat);
+                return Some((worker, back));
             }
             Ok(_) => self.fail(&worker),
             Err(_) if clock::now() >= lives_until => self.fail(&worker),
             Err(error) => tracing::debug!("no sign of life was given: {error}"),
+        }
+        None
+    }
+
+    /// Notes what a beat that was sent then has told. Answers with what is to be given back: what
+    /// nobody here has heard of, and what nobody has kept.
+    fn heard(&self, worker: &Arc<str>, sent: Moment, beat: wire::Beat<'_>) -> Vec<String> {
+        let mut state = self.lock();
+        if state.id.as_ref() != Some(worker) {
+            return Vec::new();
+        }
+        state.lives_until = sent + LIFE;
+        let now = clock::now();
+        // What was finished meanwhile is nobody's loss.
+        let gone = beat
+            .gone
+            .iter()
+            .filter(|id| state.held.remove(*id).is_some());
+        let mut lost: Vec<Receipt> = gone.cloned().map(Receipt).collect();
+        state.held.retain(|id, held| {
+            let kept = held.until > now;
+            if !kept {
+                lost.push(Receipt(id.clone()));
+            }
+            kept
+        });
+        let strangers = beat
+            .there
+            .iter()
+            .filter(|id| !state.held.contains_key(*id) && !state.asked.contains(*id));
+        let back = strangers.cloned().collect();
+        drop(state);
+        self.bell.lose(lost);
+        back
+    }
+
+    /// Gives processes back to the front. What fails is found again by the next beat.
+    async fn give_back(&self, worker: &str, ids: Vec<String>) {
+        let mut call = self.finish(worker);
+        // In their old order: the first to be taken is the last to be put in front.
+        let mut ids = ids;
+        ids.sort_unstable_by(|a, b| b.cmp(a));
+        for id in &ids {
+            call.arg(id).arg("r").arg(0).arg("");
+        }
+        match self.lines.urgent.run::<Vec<i64>>(&call).await {
+            Ok(_) => self.bell.ring(),
+            Err(error) => tracing::debug!("tasks are given back later: {error}"),
         }
     }
 
@@ -110,7 +192,7 @@ impl Inner {
             let Some(worker) = state.id.clone() else {
                 return;
             };
-            let ours = state.held.iter().filter(|(_, held)| *held == task);
+            let ours = state.held.iter().filter(|(_, held)| held.task == task);
             (worker, ours.map(|(id, _)| id.clone()).collect::<Vec<_>>())
         };
         if ids.is_empty() {
@@ -121,7 +203,7 @@ impl Inner {
         for id in &ids {
             call.arg(id).arg("d").arg(0).arg(wire::md5(task));
         }
-        match self.link.run::<Vec<i64>>(&call).await {
+        match self.lines.urgent.run::<Vec<i64>>(&call).await {
             Ok(_) => ids.iter().for_each(|id| drop(self.lock().held.remove(id))),
             Err(error) => tracing::warn!("a cancelled task is still there: {error}"),
         }
@@ -137,19 +219,27 @@ impl Inner {
     }
 }
 
-/// Beats, and listens for cancelled tasks, until the queue is dropped. `_ear` hangs as long.
+/// Beats, and listens for cancelled tasks, until the queue is dropped. `_ear` hangs as long. Tasks
+/// are given back beside that, so that the signs of life are in time.
 pub async fn live(
     inner: Weak<Inner>,
     _ear: Arc<Bell>,
     mut cancelled: mpsc::UnboundedReceiver<Vec<Receipt>>,
 ) {
     let mut next = clock::now();
+    let mut returns = Group::new();
     loop {
         tokio::select! {
+            () = returns.next() => {}
             () = clock::sleep_until(Some(next)) => {
                 next = clock::now() + BEAT;
                 let Some(inner) = inner.upgrade() else { return };
-                inner.beat().await;
+                if let Some((worker, back)) = inner.beat().await
+                    && returns.is_empty()
+                    && !back.is_empty()
+                {
+                    returns.spawn(async move { inner.give_back(&worker, back).await });
+                }
             }
             Some(tasks) = cancelled.recv() => {
                 let Some(inner) = inner.upgrade() else { return };

@@ -1,12 +1,13 @@
 -- Keeps a worker alive, and looks for the dead. ARGV: the worker. Answers with 1 if it was alive,
--- and with its processes that somebody has taken away.
+-- how many of its processes somebody has taken away, these, and all that it has.
 local alive = call('SET', timer(ARGV[1]), 'RUN', 'XX', 'EX', 3)
-local answer = { alive and '1' or '0' }
+local gone, there = {}, {}
 for _, id in ipairs(call('SMEMBERS', held(ARGV[1]))) do
   if call('EXISTS', process_key(id)) == 0 then
     call('SREM', held(ARGV[1]), id)
-    answer[#answer + 1] = id
+    gone[#gone + 1] = id
   else
+    there[#there + 1] = id
     -- The package's `failWorker` forgets what is taken while it looks.
     call('SADD', working(queue_of(id)), id)
   end
@@ -72,4 +73,7 @@ for _, w in ipairs(call('SMEMBERS', p .. ':expiringWorkers')) do
     end
   end
 end
+local answer = { alive and '1' or '0', tostring(#gone) }
+for _, id in ipairs(gone) do answer[#answer + 1] = id end
+for _, id in ipairs(there) do answer[#answer + 1] = id end
 return answer

@@ -1,6 +1,7 @@
--- Hands out tasks. ARGV: queue, worker, and a new process id for each that is wanted. Answers with:
--- -2 if the worker has failed; ms until a released task is back, -1 for never, where there is
--- nothing; or 0, and for each process its id, task, and how often the task was received.
+-- Hands out tasks. ARGV: queue, worker, after how many bytes to stop, and a new process id for each
+-- that is wanted. Answers with: -2 if the worker has failed; ms until a released task is back, -1 for
+-- never, where there is nothing; or 0, 1 if it stopped early, and for each process its id, task, and
+-- how often the task was received.
 local q, w = ARGV[1], ARGV[2]
 if call('SISMEMBER', p .. ':workingQueues:' .. w, q) == 0 or call('EXISTS', timer(w)) == 0 then
   return { -2 }
@@ -10,11 +11,16 @@ for _, id in ipairs(call('ZRANGEBYSCORE', released(q), '-inf', now, 'LIMIT', 0, 
   call('ZREM', released(q), id)
   give_back(q, id)
 end
-local answer = { 0 }
-for at = 3, #ARGV do
+local answer, bytes = { 0 }, 0
+for at = 4, #ARGV do
   local id = ARGV[at]
+  if bytes >= tonumber(ARGV[3]) then
+    answer[1] = 1
+    break
+  end
   local task = call('RPOPLPUSH', queue_key(q), process_key(id))
   if not task then break end
+  bytes = bytes + #task
   call('SADD', working(q), id)
   call('SADD', held(w), id)
   answer[#answer + 1] = id
