@@ -243,6 +243,7 @@ fn check(queue: &Known, asked: Send) -> Result<Checked, Fault> {
                 attributes,
                 delay,
                 group,
+                scheduled: None,
             },
             system,
             once,

@@ -9,6 +9,7 @@ use crate::queue::{ItemError, Trouble};
 use aws_sdk_sqs::types::{
     MessageSystemAttributeNameForSends, MessageSystemAttributeValue, SendMessageBatchRequestEntry,
 };
+use sha2::{Digest, Sha256};
 use std::time::Duration;
 
 /// The longest delay of one message (SendMessage in the SQS API reference).
@@ -20,6 +21,8 @@ pub(super) struct Parcel {
     pub body: String,
     pub attributes: Vec<Attribute>,
     pub delay: Duration,
+    /// Whether that is meant where it is zero too, and not the queue's own delay.
+    pub exact: bool,
     pub group: Option<String>,
     /// Told to FIFO queues only.
     pub deduplication: Option<String>,
@@ -29,15 +32,22 @@ pub(super) struct Parcel {
 
 impl Parcel {
     /// What a person or a handler wants sent. `deduplication` is made anew for each parcel, so
-    /// that the SDK's second attempt cannot send it twice, unless the queue makes its own.
+    /// that the SDK's second attempt cannot send it twice, unless the queue makes its own. What the
+    /// schedule sends has the same at each attempt: a body that comes every minute is no duplicate,
+    /// and what is sent again since no answer came is one.
     pub fn of(outgoing: &Outgoing, target: &Target) -> Self {
-        let own = target.fifo && !target.content_deduplication;
+        let made = || match (&outgoing.scheduled, target.content_deduplication) {
+            (Some(name), _) => Some(digest(name)),
+            (None, false) => Some(uuid::Uuid::new_v4().to_string()),
+            (None, true) => None,
+        };
         Self {
             body: outgoing.body.clone(),
             attributes: outgoing.attributes.clone(),
             delay: outgoing.delay,
+            exact: outgoing.scheduled.is_some(),
             group: outgoing.group.clone(),
-            deduplication: own.then(|| uuid::Uuid::new_v4().to_string()),
+            deduplication: target.fifo.then(made).flatten(),
             trace_header: None,
         }
     }
@@ -100,8 +110,8 @@ impl Parcel {
         let mut entry = SendMessageBatchRequestEntry::builder()
             .id(entry_id(position))
             .message_body(&self.body)
-            // Without a delay of its own the queue's applies.
-            .set_delay_seconds((delay > 0).then_some(delay))
+            // Without a delay of its own the queue's applies; on FIFO queues there is no other.
+            .set_delay_seconds((delay > 0 || self.exact && !target.fifo).then_some(delay))
             .set_message_group_id(self.group.clone());
         if target.fifo {
             entry = entry.set_message_deduplication_id(self.deduplication.clone());
@@ -122,6 +132,12 @@ impl Parcel {
         }
         entry.build().expect("id and body are set")
     }
+}
+
+/// A name of any length and letters as SQS takes a deduplication id: at most 128 letters and digits.
+fn digest(name: &str) -> String {
+    let bytes = Sha256::digest(name);
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The bytes that an attribute adds to its message.

@@ -94,6 +94,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Job> {
             attributes,
             delay: Duration::ZERO,
             group: row.get(5)?,
+            scheduled: None,
         },
         every: every.map(|(pattern, zone)| Periodic { pattern, zone }),
         claim: token.zip(until).map(|(token, until)| Claim {
