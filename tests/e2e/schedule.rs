@@ -133,7 +133,9 @@ async fn two_dispatchers_fire_each_time_of_a_periodic_message_once() {
     let due = |id: &str| {
         let listed = list(&data);
         let found = listed.iter().find(|entry| entry["id"] == id);
-        found.expect("it goes on")["due_ms"].as_u64().expect("a date")
+        found.expect("it goes on")["due_ms"]
+            .as_u64()
+            .expect("a date")
     };
     let first = ids.each_ref().map(|id| due(id));
     let start = || run("verdicts", &[]).sharing(&data).start();

@@ -1,5 +1,5 @@
-//! Sending: what SQS will not take is refused here, so that one bad message does not fail the call
-//! of nine good ones. Knows nothing of receiving.
+//! Sending: what SQS will not take is refused here, so that a message that is too long does not fail
+//! the call of nine good ones, and with words that say where it is wrong. Knows nothing of receiving.
 
 use super::batch::{MOST_BYTES, answers, calls, entry_id};
 use super::trouble::every_item;
@@ -91,8 +91,9 @@ impl Parcel {
         None
     }
 
-    /// The first character that SQS does not take, and where it is: for one of them it refuses the
-    /// whole call.
+    /// The first character that SQS does not take, and where it is, which SQS does not tell. SQS
+    /// refuses that message, not the whole call (SendMessageBatch in the SQS API reference, which
+    /// names InvalidMessageContents among no call's errors but SendMessage's).
     fn untaken(&self) -> Option<String> {
         let attributes = self.attributes.iter().filter_map(|one| match &one.value {
             AttributeValue::Text(text) => Some((format!("attribute `{}`", one.name), text)),
