@@ -121,6 +121,21 @@ async fn a_message_for_soon_is_handled_and_one_for_later_is_not() {
 }
 
 #[tokio::test]
+async fn a_message_for_later_does_not_hold_up_its_group() {
+    let data = folder();
+    let words = ["schedule", "add", "local:default", "--in", "10m"];
+    let later = ["--group", "g", "--body", "print:far"];
+    let added = good(&data, &[&words[..], &later].concat());
+    let now = ["send", "local:default", "print:now", "--group", "g"];
+    good(&data, &now);
+    let mut running = run("verdicts", &[]).sharing(&data).start();
+    running.wait_for_line(|line| printed(line) && line.contains("now"));
+    stop(&mut running);
+    assert_eq!(prints(&running), ["now"]);
+    good(&data, &["schedule", "cancel", added.stdout.trim()]);
+}
+
+#[tokio::test]
 async fn two_dispatchers_fire_each_time_of_a_periodic_message_once() {
     let data = folder();
     let add = |body: &str| {
