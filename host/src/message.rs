@@ -82,6 +82,10 @@ pub struct Outgoing {
     pub delay: Duration,
     /// The FIFO group.
     pub group: Option<String>,
+    /// What the schedule calls this one sending, the same at every attempt. A queue that drops what
+    /// it was sent before tells by it, and not by the body; and `delay` is meant as it is, zero too,
+    /// where the queue would have one of its own.
+    pub scheduled: Option<String>,
 }
 
 /// What a handler answered, or what befell the attempt.

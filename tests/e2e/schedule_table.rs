@@ -27,6 +27,7 @@ fn job(body: &str, due: Timestamp) -> Job {
         attributes: vec![Attribute::text("k", "v")],
         delay: Duration::ZERO,
         group: Some("g".into()),
+        ..Outgoing::default()
     };
     schedule::job("payments", due, message, None)
 }

@@ -63,6 +63,24 @@ async fn what_an_sdk_sets_is_what_a_run_keeps_to() {
     assert_eq!(running.wait_exit(), 0);
 }
 
+#[tokio::test]
+async fn what_an_sdk_sets_is_what_the_program_sends_by() {
+    let local = LocalServer::start();
+    let sdk = Server::at(local.url());
+    let slow = [("DelaySeconds", "600"), ("MaximumMessageSize", "1024")];
+    sdk.create("slow", &slow).await;
+    let send = |body: &str| {
+        let sending = Program::new(["send", "local:slow", body]);
+        sending.sharing(local.data()).run()
+    };
+    assert_eq!(send("later").code, 0);
+    let long = send(&"x".repeat(1_025));
+    assert_eq!(long.code, 1, "{long:?}");
+    assert!(long.stderr.contains("set to take at most 1024"), "{long:?}");
+    let held = depth(local.data().path(), "slow").await;
+    assert_eq!((held.waiting, held.delayed), (0, 1));
+}
+
 /// Many senders at once, so that many requests share a transaction when the kill comes.
 #[tokio::test]
 async fn what_was_acknowledged_is_there_after_a_kill() {

@@ -122,12 +122,15 @@ fn output(mut command: Command, endpoint: &str) -> Output {
         .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
 }
 
-/// A folder in which the SDK for JavaScript is installed, if this machine has node and npm.
+/// A folder in which the SDK for JavaScript is installed, if this machine has node and npm; under
+/// `CI=true` it must have them.
 #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 fn node_modules() -> Option<PathBuf> {
     for tool in ["node", "npm"] {
         let found = Command::new(tool).arg("--version").output();
         if !found.is_ok_and(|output| output.status.success()) {
+            let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
+            assert!(!is_ci, "there is no `{tool}`, which CI must have");
             eprintln!("SKIPPED: there is no `{tool}` on this machine, so {JAVASCRIPT} is not run");
             return None;
         }

@@ -38,16 +38,8 @@ pub(crate) async fn start(
     if names.iter().any(|name| name.backend == Backend::Local) {
         stores.push((schedules.local(), interval.min(LOCAL)));
     }
-    let mut tables = BTreeSet::new();
-    for name in names.iter().filter(|name| name.backend == Backend::Sqs) {
-        let table = schedules.table_of(name);
-        if !table.is_ok_and(|table| tables.insert(table)) {
-            continue;
-        }
-        if let Ok((store, _)) = schedules.store(name).await {
-            stores.push((store, interval));
-        }
-    }
+    let tables = schedules.tables(&names).await;
+    stores.extend(tables.into_iter().map(|table| (table, interval)));
     let start = |(store, interval)| {
         let mover = Mover::new(store, outlet.clone(), interval);
         tasks::spawn(mover.run(stop.clone()))

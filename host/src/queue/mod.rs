@@ -106,6 +106,11 @@ pub trait Queue: Send + Sync + 'static {
     /// What is known about the queue. Cheap.
     fn identity(&self) -> &Identity;
 
+    /// What the queue delays every message by, where a message cannot say otherwise. Cheap.
+    fn own_delay(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Takes up to `ask.max` messages and makes them invisible for `ask.visibility`. Waits up to `ask.wait` for the first; not any longer once
     /// `hurry` is set, where the backend can end a wait without losing what it might bring. No
     /// messages is not an error.

@@ -3,6 +3,7 @@
 
 use super::{Claim, Job};
 use crate::clock::Timestamp;
+use crate::message::Outgoing;
 use std::time::Duration;
 
 /// How far ahead jobs are looked for: no queue that is known to limit delays takes longer ones than
@@ -22,10 +23,24 @@ pub const MOST_TICKS: usize = 1_000;
 pub struct Reach {
     /// The longest delay of one message; zero where none can be delayed.
     pub longest_delay: Duration,
+    /// The same of a message with a group; zero as well where it would hold up its group.
+    pub longest_delay_in_group: Duration,
+    /// What the queue adds to every message, where a message cannot say otherwise.
+    pub own_delay: Duration,
     /// The most messages of one call.
     pub batch: usize,
     /// Whether what is sent first is handled first.
     pub ordered: bool,
+}
+
+impl Reach {
+    /// The longest delay of this message.
+    pub fn longest_delay_of(&self, message: &Outgoing) -> Duration {
+        match message.group {
+            Some(_) => self.longest_delay_in_group,
+            None => self.longest_delay,
+        }
+    }
 }
 
 /// A job that is to be sent now.
@@ -53,12 +68,15 @@ pub fn claim(token: String, now: Timestamp) -> Claim {
 }
 
 /// From when on a job may be sent to its queue. What fires again is sent as late as the next two
-/// looks allow, since it can be cancelled until then.
+/// looks allow, since it can be cancelled until then. What its queue delays by itself it is sent so
+/// much earlier.
 pub fn ready_at(job: &Job, reach: Reach, interval: Duration) -> Timestamp {
+    let longest = reach.longest_delay_of(&job.message);
     let ahead = match job.every {
-        None => reach.longest_delay.min(AHEAD),
-        Some(_) => reach.longest_delay.min(interval.saturating_mul(2)),
+        None => longest,
+        Some(_) => longest.min(interval.saturating_mul(2)),
     };
+    let ahead = ahead.max(reach.own_delay).min(AHEAD);
     let ahead = u64::try_from(ahead.as_millis()).unwrap_or(u64::MAX);
     Timestamp(job.due.0.saturating_sub(ahead))
 }
@@ -77,7 +95,8 @@ pub fn plan(
     let mut ticks = vec![job.due];
     let mut next = None;
     if let Some(every) = &job.every {
-        let mut last = job.due.max(now);
+        // What could not be visible in time any more is missed.
+        let mut last = job.due.max(now + reach.own_delay);
         loop {
             next = every.next(last)?;
             let Some(tick) = next else { break };
@@ -97,8 +116,8 @@ pub fn plan(
 }
 
 /// The delay with which a message that is due at `tick` is sent now.
-pub fn delay(tick: Timestamp, now: Timestamp, reach: Reach) -> Duration {
-    tick.since(now).min(reach.longest_delay)
+pub fn delay(message: &Outgoing, tick: Timestamp, now: Timestamp, reach: Reach) -> Duration {
+    tick.since(now).min(reach.longest_delay_of(message))
 }
 
 /// When a job is due after only so many of its messages were taken by its queue.

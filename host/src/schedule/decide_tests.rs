@@ -2,19 +2,22 @@
 
 use super::*;
 use crate::schedule::cron::Periodic;
-use crate::schedule::samples::job;
+use crate::schedule::samples::{FIFO, STANDARD, job};
 use proptest::prelude::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
-const STANDARD: Reach = Reach {
-    longest_delay: AHEAD,
-    batch: 10,
-    ordered: false,
-};
-const FIFO: Reach = Reach {
-    longest_delay: Duration::ZERO,
-    batch: 10,
+/// The embedded queue, where what waits holds up its group.
+const EMBEDDED: Reach = Reach {
+    longest_delay: Duration::MAX,
+    longest_delay_in_group: Duration::ZERO,
+    own_delay: Duration::ZERO,
+    batch: 100,
     ordered: true,
+};
+/// A FIFO queue whose every message waits a minute.
+const SLOW_FIFO: Reach = Reach {
+    own_delay: MINUTE,
+    ..FIFO
 };
 const START: u64 = 1_800_000_000_000;
 
@@ -46,9 +49,37 @@ fn a_job_goes_when_its_queue_can_bear_the_rest_of_the_wait() {
         let job = job("one", at(due));
         assert_eq!(planned(&job, reach, at(0)).is_some(), goes, "{due}");
     }
-    assert_eq!(delay(at(700), at(0), STANDARD), Duration::from_secs(700));
-    assert_eq!(delay(at(-700), at(0), STANDARD), Duration::ZERO);
-    assert_eq!(delay(at(1), at(0), FIFO), Duration::ZERO);
+    let delay = |due, reach| delay(&Outgoing::default(), at(due), at(0), reach);
+    assert_eq!(delay(700, STANDARD), Duration::from_secs(700));
+    assert_eq!(delay(-700, STANDARD), Duration::ZERO);
+    assert_eq!(delay(1, FIFO), Duration::ZERO);
+}
+
+#[test]
+fn a_job_with_a_group_waits_outside_the_queue_where_it_would_hold_its_group_up() {
+    let mut job = job("one", at(60));
+    assert!(planned(&job, EMBEDDED, at(0)).is_some());
+    job.message.group = Some("g".into());
+    assert_eq!(planned(&job, EMBEDDED, at(59)), None);
+    assert!(planned(&job, EMBEDDED, at(60)).is_some());
+    assert_eq!(
+        delay(&job.message, at(61), at(60), EMBEDDED),
+        Duration::ZERO
+    );
+    // On a standard queue of SQS a group holds nothing up.
+    assert!(planned(&job, STANDARD, at(0)).is_some());
+}
+
+#[test]
+fn what_its_queue_delays_by_itself_is_sent_so_much_earlier() {
+    let job = job("one", at(60));
+    assert_eq!(ready_at(&job, SLOW_FIFO, MINUTE), at(0));
+    assert_eq!(planned(&job, SLOW_FIFO, at(-1)), None);
+    assert!(planned(&job, SLOW_FIFO, at(0)).is_some());
+    let first = Timestamp(START / 60_000 * 60_000);
+    let late = periodic("* * * * * *", first);
+    let found = planned(&late, SLOW_FIFO, first + MINUTE).expect("it is due");
+    assert_eq!(found.ticks, [first], "what is late fires once");
 }
 
 #[test]
@@ -102,24 +133,63 @@ fn on_a_queue_without_delays_a_periodic_job_is_held_until_it_is_due() {
 proptest! {
     #[test]
     fn nothing_is_sent_early_or_forgotten(
-        due in -100_000_i64..100_000, now in -100_000_i64..100_000, fifo: bool,
+        due in -100_000_i64..100_000, now in -100_000_i64..100_000, which in 0..4_usize, group: bool,
     ) {
-        let reach = if fifo { FIFO } else { STANDARD };
-        let job = job("one", at(due));
-        let ready = ready_at(&job, reach, MINUTE);
-        match planned(&job, reach, at(now)) {
-            Some(found) => {
-                // It is visible when it is due, and later only if it is sent late.
-                let visible = at(now) + delay(found.ticks[0], at(now), reach);
-                prop_assert_eq!(visible, at(due.max(now)));
-                prop_assert_eq!(found.next, None);
+        let reach = [STANDARD, FIFO, SLOW_FIFO, EMBEDDED][which];
+        let mut job = job("one", at(due));
+        job.message.group = group.then(|| "g".into());
+        // Looked at whenever `wait` says, from `now` on, it goes at the first look that can bear it.
+        let mut look = at(now);
+        let found = loop {
+            if let Some(found) = planned(&job, reach, look) {
+                break found;
             }
-            None => {
-                prop_assert!(ready > at(now));
-                // The next look comes in time.
-                let look = at(now) + wait(at(now), MINUTE, Some(ready));
-                prop_assert!(look <= ready || look == at(now) + MINUTE);
-            }
+            prop_assert!(look < job.due);
+            let next = wait(look, MINUTE, Some(ready_at(&job, reach, MINUTE)));
+            prop_assert!(!next.is_zero() && next <= MINUTE);
+            look = look + next;
+        };
+        prop_assert_eq!(found.next, None);
+        let visible = look + delay(&job.message, found.ticks[0], look, reach) + reach.own_delay;
+        // At the very time, or where there was too little time for that, as soon as can be.
+        prop_assert_eq!(visible, job.due.max(at(now) + reach.own_delay));
+    }
+
+    /// Looks come when `wait` says, or sooner since another job wanted one, and each costs some time.
+    #[test]
+    fn every_tick_is_sent_in_time_while_somebody_looks(
+        sooner in proptest::collection::vec(0_u64..120_000, 1..60), every in 1_u64..180,
+        interval in 1_u64..300, which in 0..3_usize,
+    ) {
+        let reach = [FIFO, STANDARD, SLOW_FIFO][which];
+        let interval = Duration::from_secs(interval);
+        let first = Timestamp(START / 3_600_000 * 3_600_000 + 3_600_000);
+        let pattern = match every {
+            1..60 => format!("*/{every} * * * * *"),
+            _ => format!("0 */{} * * * *", every / 60),
+        };
+        let mut job = periodic(&pattern, first);
+        let pattern = job.every.clone().unwrap();
+        let mut now = Timestamp(first.0 - 1_800_000);
+        let mut last = None;
+        for sooner in sooner {
+            let found = plan(&job, reach, interval, now).expect("a good pattern");
+            let held = match found {
+                None => ready_at(&job, reach, interval),
+                Some(found) => {
+                    for tick in found.ticks {
+                        let in_order = last.map_or(Ok(Some(first)), |last| pattern.next(last));
+                        prop_assert_eq!(in_order, Ok(Some(tick)), "one was left out or came twice");
+                        let visible = now + delay(&job.message, tick, now, reach) + reach.own_delay;
+                        prop_assert_eq!(visible, tick);
+                        last = Some(tick);
+                    }
+                    job.due = found.next.unwrap();
+                    ready_at(&job, reach, interval)
+                }
+            };
+            let next = wait(now, interval, Some(held));
+            now = now + next.min(Duration::from_millis(sooner.max(1)));
         }
     }
 

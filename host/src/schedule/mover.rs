@@ -5,46 +5,29 @@
 //! runs out, and the job is sent by another. The end is bound to the claim, since by then the job may
 //! have run, and its producer written it anew under the same id.
 
+mod ship;
+
 use super::decide::{self, Planned, Reach};
 use super::{Ending, Job, Store, StoreError, Trouble};
 use crate::clock::{self, Moment, Timestamp};
-use crate::message::Outgoing;
 use crate::tasks::Group;
 use crate::telemetry::said::Said;
+use ship::Load;
+pub use ship::{NotSent, Outlet};
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// So many jobs are claimed together.
 const CHUNK: usize = 100;
-/// So many calls that send are under way at once, to queues that keep no order.
-const CALLS: usize = 10;
 /// How long a store that is not there is left alone. Well below the 15 minutes that a job is read
 /// ahead, so that nothing is late for it.
 const MISSING: Duration = Duration::from_secs(300);
 
-/// Why a message was not sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotSent {
-    /// It may be later.
-    Passing(String),
-    /// It never will, as it is.
-    Refused(String),
-}
-
-/// Where messages go.
-#[async_trait::async_trait]
-pub trait Outlet: Send + Sync + 'static {
-    /// What a queue takes, by the name that a job has.
-    async fn reach(&self, queue: &str) -> Result<Reach, String>;
-
-    /// Sends at most `Reach::batch` messages; one answer per item, in order.
-    async fn send(&self, queue: &str, items: Vec<Outgoing>) -> Vec<Result<(), NotSent>>;
-}
-
 /// What one round did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Round {
     /// Messages that their queues took.
     pub sent: usize,
@@ -52,8 +35,10 @@ pub struct Round {
     pub lost: usize,
     /// Messages that their queues did not take; their jobs stay.
     pub failed: usize,
-    /// When the first job that is held back is ready.
+    /// When the first job that is held back is ready, or fires next.
     pub held: Option<Timestamp>,
+    /// What went wrong with the store; the first of it.
+    pub trouble: Option<StoreError>,
 }
 
 impl Round {
@@ -74,8 +59,8 @@ pub struct Mover {
     known: bool,
 }
 
-/// A message on its way: of which planned job, and what.
-type Parcel = (usize, Outgoing);
+/// A job that is to be sent now, and what its queue takes.
+type Ready = (Planned, Reach);
 
 impl Mover {
     /// Looks every `interval`.
@@ -101,13 +86,14 @@ impl Mover {
                 () = stop.cancelled() => return,
                 () = clock::sleep_until(Some(clock::now() + wait)) => {}
             }
-            wait = match self.round(&stop).await {
-                Ok(round) => {
-                    self.known = true;
-                    self.report(&round);
-                    decide::wait(clock::today(), self.interval, round.held)
-                }
-                Err(error) => self.trouble(&error),
+            let round = self.round(&stop).await;
+            self.report(&round);
+            let next = decide::wait(clock::today(), self.interval, round.held);
+            let rest = round.trouble.map(|error| self.trouble(&error));
+            // What is held is ready in time, whatever else failed.
+            wait = match (rest, round.held) {
+                (Some(rest), None) => rest,
+                (_, _) => next,
             };
         }
     }
@@ -115,7 +101,7 @@ impl Mover {
     fn report(&self, round: &Round) {
         let Round {
             sent, lost, failed, ..
-        } = *round;
+        } = round;
         let store = self.store.place();
         if sent + failed > 0 {
             tracing::info!(
@@ -136,6 +122,14 @@ impl Mover {
                 tracing::debug!("{error}");
                 self.interval.max(MISSING)
             }
+            Trouble::Denied if !self.unended.is_empty() => {
+                if self.said.again(clock::now()) {
+                    tracing::error!(
+                        "nothing scheduled is sent until what was sent can be struck out: {error}"
+                    );
+                }
+                self.interval
+            }
             // Perhaps there is none, and nobody who may tell; or the service itself is not there.
             _ if !self.known => {
                 if self.said.again(clock::now()) {
@@ -152,41 +146,64 @@ impl Mover {
         }
     }
 
-    /// Everything that is due, once.
-    pub async fn round(&mut self, stop: &CancellationToken) -> Result<Round, StoreError> {
-        self.end_the_rest().await;
+    /// Everything that is due, once. What fails is told at the end, and the rest done all the same.
+    pub async fn round(&mut self, stop: &CancellationToken) -> Round {
         let mut round = Round::default();
+        // Whoever may not strike out what it sends would send it again and again.
+        if let Err(error) = self.end_the_rest().await {
+            round.trouble = Some(error);
+            return round;
+        }
         let mut reaches = HashMap::new();
         let mut after = None;
         loop {
             let until = clock::today() + decide::AHEAD;
             let page = tokio::select! {
-                page = self.store.due(until, after.as_deref()) => page?,
-                () = stop.cancelled() => return Ok(round),
+                page = self.store.due(until, after.as_deref()) => page,
+                () = stop.cancelled() => return round,
             };
+            let page = match page {
+                Ok(page) => page,
+                Err(error) => {
+                    round.trouble.get_or_insert(error);
+                    return round;
+                }
+            };
+            self.known = true;
             for chunk in chunks(&page.jobs, fastrand::usize(..)) {
                 if stop.is_cancelled() {
-                    break;
+                    return round;
                 }
                 self.learn(&chunk, &mut reaches).await;
-                self.chunk(chunk, &reaches, &mut round).await?;
+                if self.chunk(chunk, &reaches, &mut round).await.is_break() {
+                    return round;
+                }
             }
             after = page.next;
-            if after.is_none() || stop.is_cancelled() {
-                return Ok(round);
+            if after.is_none() {
+                return round;
             }
         }
     }
 
     /// Asks the queues of these jobs what they take, those that were not asked yet.
     async fn learn(&mut self, jobs: &[Job], reaches: &mut HashMap<String, Option<Reach>>) {
+        let mut asked = Group::new();
         for job in jobs {
             if reaches.contains_key(&job.queue) {
                 continue;
             }
-            let reach = self.outlet.reach(&job.queue).await;
-            let reach = reach.map_err(|why| self.refused(&job.queue, &job.id, &why));
-            reaches.insert(job.queue.clone(), reach.ok());
+            reaches.insert(job.queue.clone(), None);
+            let (outlet, queue, id) = (self.outlet.clone(), job.queue.clone(), job.id.clone());
+            asked.spawn(async move {
+                let reach = outlet.reach(&queue).await;
+                (queue, id, reach)
+            });
+        }
+        while !asked.is_empty() {
+            let (queue, id, reach) = asked.next().await;
+            let reach = reach.map_err(|why| self.refused(&queue, &id, &why));
+            reaches.insert(queue, reach.ok());
         }
     }
 
@@ -200,13 +217,14 @@ impl Mover {
         }
     }
 
-    async fn chunk(
+    /// Which of these jobs are to be sent now, and how.
+    fn plan(
         &mut self,
         jobs: Vec<Job>,
         reaches: &HashMap<String, Option<Reach>>,
+        now: Timestamp,
         round: &mut Round,
-    ) -> Result<(), StoreError> {
-        let (started, now) = (clock::now(), clock::today());
+    ) -> Vec<Ready> {
         let mut planned = Vec::new();
         for job in jobs {
             // It was sent; what is left is to strike it out.
@@ -219,156 +237,127 @@ impl Mover {
                 continue;
             };
             match decide::plan(&job, reach, self.interval, now) {
-                Ok(Some(one)) => {
-                    if let Some(next) = one.next.map(|due| Job { due, ..job }) {
-                        round.hold(decide::ready_at(&next, reach, self.interval));
-                    }
-                    planned.push(one);
-                }
+                Ok(Some(one)) => planned.push((one, reach)),
                 Ok(None) if decide::is_claimed(&job, now) => {}
                 Ok(None) => round.hold(decide::ready_at(&job, reach, self.interval)),
                 Err(why) => self.refused(&job.queue, &job.id, &why),
             }
         }
+        planned
+    }
+
+    /// Breaks where the rest of the round would fail as well, or must not be.
+    async fn chunk(
+        &mut self,
+        jobs: Vec<Job>,
+        reaches: &HashMap<String, Option<Reach>>,
+        round: &mut Round,
+    ) -> ControlFlow<()> {
+        let (started, now) = (clock::now(), clock::today());
+        let planned = self.plan(jobs, reaches, now, round);
         if planned.is_empty() {
-            return Ok(());
+            return ControlFlow::Continue(());
         }
         let token = uuid::Uuid::new_v4().to_string();
         let claim = decide::claim(token.clone(), now);
-        let wanted: Vec<Job> = planned.iter().map(|one| one.job.clone()).collect();
+        let wanted: Vec<Job> = planned.iter().map(|(one, _)| one.job.clone()).collect();
         let answers = self.store.claim(&wanted, &claim, now).await;
+        let is_away = |answer: &Result<bool, StoreError>| matches!(answer, Err(error) if error.kind == Trouble::Unreachable);
+        let away = answers.iter().all(is_away);
         let mut ours = Vec::new();
-        let mut error = None;
         for (one, answer) in planned.into_iter().zip(answers) {
             match answer {
                 Ok(true) => ours.push(one),
                 Ok(false) => round.lost += 1,
-                Err(why) => error = Some(why),
+                Err(why) => drop(round.trouble.get_or_insert(why)),
             }
         }
-        let sent = self.send(&ours, reaches, started, round).await;
-        self.end(ours, &sent, &token).await;
-        error.map_or(Ok(()), Err)
+        let sent = self.send(&ours, started, round).await;
+        if let Err(denied) = self.end(ours, &sent, &token).await {
+            round.trouble = Some(denied);
+            return ControlFlow::Break(());
+        }
+        match away {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
     }
 
-    /// Sends what is ours. How many messages of each job were taken, up to the first that was not.
-    async fn send(
-        &mut self,
-        ours: &[Planned],
-        reaches: &HashMap<String, Option<Reach>>,
-        started: Moment,
-        round: &mut Round,
-    ) -> Vec<usize> {
-        let mut by_queue: HashMap<&str, Vec<Parcel>> = HashMap::new();
-        for (at, one) in ours.iter().enumerate() {
-            let Some(Some(reach)) = reaches.get(&one.job.queue) else {
-                continue;
-            };
-            let now = clock::today();
-            let parcels = one.ticks.iter().map(|tick| {
-                let delay = decide::delay(*tick, now, *reach);
-                let message = one.job.message.clone();
-                (at, Outgoing { delay, ..message })
-            });
-            by_queue.entry(&one.job.queue).or_default().extend(parcels);
+    /// Sends what is ours, to all its queues at once. How many messages of each job were taken.
+    async fn send(&mut self, ours: &[Ready], started: Moment, round: &mut Round) -> Vec<usize> {
+        let mut loads: HashMap<&str, Load> = HashMap::new();
+        for (place, (one, reach)) in ours.iter().enumerate() {
+            let load = loads.entry(&one.job.queue).or_default();
+            load.add(place, one, *reach);
         }
-        let mut whole = vec![true; ours.len()];
+        let mut sending = Group::new();
+        for (queue, load) in loads {
+            let (outlet, queue) = (self.outlet.clone(), queue.to_owned());
+            sending.spawn(load.send(outlet, queue, started));
+        }
         let mut sent = vec![0; ours.len()];
-        for (queue, parcels) in by_queue {
-            let Some(Some(reach)) = reaches.get(queue).copied() else {
-                continue;
-            };
-            for (at, answer) in self.send_to(queue, parcels, reach, started).await {
+        while !sending.is_empty() {
+            for (place, answer) in sending.next().await {
                 match answer {
                     Ok(()) => {
                         round.sent += 1;
-                        sent[at] += usize::from(whole[at]);
+                        sent[place] += 1;
                     }
                     Err(NotSent::Passing(why) | NotSent::Refused(why)) => {
                         round.failed += 1;
-                        whole[at] = false;
-                        self.refused(queue, &ours[at].job.id, &why);
+                        let job = &ours[place].0.job;
+                        self.refused(&job.queue, &job.id, &why);
                     }
                 }
+            }
+        }
+        // What fires again is not forgotten until the next look; what failed waits for that.
+        for ((one, reach), sent) in ours.iter().zip(&sent) {
+            let whole = *sent == one.ticks.len();
+            if let Some(due) = one.next.filter(|_| whole) {
+                let job = one.job.clone();
+                let next = Job { due, ..job };
+                round.hold(decide::ready_at(&next, *reach, self.interval));
             }
         }
         sent
     }
 
-    /// The answers of one queue, those of each job in the order of its messages. Calls that would
-    /// begin too late after the claim are not made.
-    async fn send_to(
-        &self,
-        queue: &str,
-        parcels: Vec<Parcel>,
-        reach: Reach,
-        started: Moment,
-    ) -> Vec<(usize, Result<(), NotSent>)> {
-        let most = if reach.ordered { 1 } else { CALLS };
-        let batches: Vec<Vec<Parcel>> = parcels
-            .chunks(reach.batch.max(1))
-            .map(<[Parcel]>::to_vec)
-            .collect();
-        let mut answers: Vec<Option<Vec<Result<(), NotSent>>>> = vec![None; batches.len()];
-        let mut calls = Group::new();
-        for (number, batch) in batches.iter().enumerate() {
-            if calls.len() >= most {
-                let (number, answer) = calls.next().await;
-                answers[number] = Some(answer);
-            }
-            if clock::now().since(started) >= decide::SEND_WITHIN {
-                break;
-            }
-            let (outlet, queue) = (self.outlet.clone(), queue.to_owned());
-            let items = batch.iter().map(|(_, item)| item.clone()).collect();
-            calls.spawn(async move { (number, outlet.send(&queue, items).await) });
-        }
-        while !calls.is_empty() {
-            let (number, answer) = calls.next().await;
-            answers[number] = Some(answer);
-        }
-        let late = || Err(NotSent::Passing("its claim was about to run out".into()));
-        let mut all = Vec::new();
-        for (batch, answer) in batches.into_iter().zip(answers) {
-            let mut answer = answer.unwrap_or_default().into_iter();
-            all.extend(
-                batch
-                    .into_iter()
-                    .map(|(at, _)| (at, answer.next().unwrap_or_else(late))),
-            );
-        }
-        all
-    }
-
     /// Ends the claims: by what was sent, or gives them back.
-    async fn end(&mut self, ours: Vec<Planned>, sent: &[usize], token: &str) {
+    async fn end(
+        &mut self,
+        ours: Vec<Ready>,
+        sent: &[usize],
+        token: &str,
+    ) -> Result<(), StoreError> {
         let endings: Vec<Ending> = ours
             .into_iter()
             .zip(sent)
-            .map(|(one, sent)| Ending {
+            .map(|((one, _), sent)| Ending {
                 next: decide::next_after(&one, *sent),
                 job: one.job,
                 token: token.to_owned(),
             })
             .collect();
-        self.end_all(endings).await;
+        self.end_all(endings).await
     }
 
-    async fn end_the_rest(&mut self) {
+    async fn end_the_rest(&mut self) -> Result<(), StoreError> {
         let rest = std::mem::take(&mut self.unended);
-        self.end_all(rest).await;
+        self.end_all(rest).await
     }
 
     /// What cannot be ended is kept for the next round: else it would be sent again when its claim
-    /// has run out.
-    async fn end_all(&mut self, endings: Vec<Ending>) {
+    /// has run out. An error if we are not allowed to end.
+    async fn end_all(&mut self, endings: Vec<Ending>) -> Result<(), StoreError> {
+        let mut denied = Ok(());
         if endings.is_empty() {
-            return;
+            return denied;
         }
         let answers = self.store.end(&endings).await;
         for (ending, answer) in endings.into_iter().zip(answers) {
             let Err(why) = answer else { continue };
-            if self.said.again(clock::now()) {
+            if why.kind != Trouble::Denied && self.said.again(clock::now()) {
                 let job = &ending.job.id;
                 tracing::warn!(
                     job,
@@ -378,7 +367,11 @@ impl Mover {
             if why.kind != Trouble::Missing {
                 self.unended.push(ending);
             }
+            if why.kind == Trouble::Denied {
+                denied = Err(why);
+            }
         }
+        denied
     }
 }
 

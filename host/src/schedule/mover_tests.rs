@@ -1,9 +1,12 @@
 //! Rounds over a store in memory: what is sent, how often, and what stays.
 
+use super::cron::Periodic;
 use super::mover::{Mover, Round};
 use super::samples::{Fake, Taken, job};
-use super::{Claim, Job, Store};
+use super::{Claim, Job, Store, Trouble};
+use crate::clock::simulated::{self, Simulation};
 use crate::clock::{self, Timestamp};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +23,8 @@ fn mover(store: &Arc<Fake>, queue: &Arc<Taken>) -> Mover {
 
 async fn round(mover: &mut Mover) -> Round {
     let round = mover.round(&CancellationToken::new()).await;
-    round.expect("memory does not fail")
+    assert_eq!(round.trouble, None);
+    round
 }
 
 fn left(store: &Fake) -> Vec<String> {
@@ -146,4 +150,167 @@ async fn a_cancelled_job_is_not_sent() {
     assert_eq!(store.cancel("a", now).await, Ok(super::Cancelled::Unknown));
     let queue = Arc::new(Taken::default());
     assert_eq!(round(&mut mover(&store, &queue)).await.sent, 0);
+}
+
+/// Runs until nothing waits but timers, and then lets time go on to the next.
+fn simulate(test: impl Future<Output = ()>) {
+    let _simulation = Simulation::begin(Timestamp(1_800_000_000_000));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .on_thread_park(|| assert!(simulated::advance(), "nothing would ever happen"))
+        .build();
+    runtime.expect("a runtime").block_on(test);
+}
+
+/// Lets a mover run for so long.
+async fn run(mover: Mover, time: Duration) {
+    let stop = CancellationToken::new();
+    let running = crate::tasks::spawn(mover.run(stop.clone()));
+    clock::sleep_until(Some(clock::now() + time)).await;
+    stop.cancel();
+    running.finished().await;
+}
+
+fn periodic(pattern: &str, due: Timestamp) -> Job {
+    let every = Periodic::new(pattern, "UTC").expect(pattern);
+    Job {
+        every: Some(every),
+        ..job("tick", due)
+    }
+}
+
+#[test]
+fn on_a_queue_without_delays_no_tick_is_lost_or_late_while_a_dispatcher_runs() {
+    simulate(async {
+        let first = soon(7);
+        let store = Arc::new(Fake::holding([periodic("*/7 * * * * *", first)]));
+        let queue = Arc::new(Taken {
+            fifo: true,
+            ..Taken::default()
+        });
+        run(mover(&store, &queue), 10 * MINUTE).await;
+        let every = Periodic::new("*/7 * * * * *", "UTC").expect("a pattern");
+        let mut wanted = vec![first];
+        while wanted.len() < queue.messages.lock().unwrap().len() {
+            let next = every.next(*wanted.last().expect("there is one"));
+            wanted.push(next.expect("a pattern").expect("it goes on"));
+        }
+        assert_eq!(*queue.dates.lock().unwrap(), wanted);
+        assert!(wanted.len() > 80, "{}", wanted.len());
+    });
+}
+
+#[test]
+fn what_cannot_be_ended_past_its_lease_is_not_sent_again() {
+    simulate(async {
+        let store = Arc::new(Fake::holding([job("a", soon(0))]));
+        // Once a look, for half an hour.
+        *store.failing_ends.lock().unwrap() = 30;
+        let queue = Arc::new(Taken::default());
+        run(mover(&store, &queue), 40 * MINUTE).await;
+        assert_eq!(queue.bodies(), ["body of a"]);
+        assert_eq!(left(&store), [""; 0]);
+    });
+}
+
+#[test]
+fn who_may_not_end_what_it_sends_sends_nothing_more_until_it_may() {
+    simulate(async {
+        let jobs = (0..500).map(|n| job(&format!("{n:03}"), soon(0)));
+        let store = Arc::new(Fake::holding(jobs));
+        *store.failing.lock().unwrap() = Some(Trouble::Denied);
+        // The first page of seven, and 29 more looks at it.
+        *store.failing_ends.lock().unwrap() = 7 * 30;
+        let queue = Arc::new(Taken::default());
+        let mut mover = mover(&store, &queue);
+        let never = CancellationToken::new();
+        for _ in 0..30 {
+            let round = mover.round(&never).await;
+            let kind = round.trouble.map(|error| error.kind);
+            assert_eq!(kind, Some(Trouble::Denied));
+            assert_eq!(queue.bodies().len(), 7);
+            simulated::pass(MINUTE);
+        }
+        assert_eq!(round(&mut mover).await.sent, 493);
+        let bodies: BTreeSet<String> = queue.bodies().into_iter().collect();
+        assert_eq!((bodies.len(), queue.bodies().len()), (500, 500));
+        assert_eq!(left(&store), [""; 0]);
+    });
+}
+
+#[tokio::test]
+async fn a_claim_that_fails_is_told_at_the_end_of_the_round() {
+    let jobs = (0..100).map(|n| job(&format!("{n}"), soon(0)));
+    let bad = (0..10).map(|n| job(&format!("unclaimed-{n}"), Timestamp(n)));
+    let store = Arc::new(Fake::holding(bad.chain(jobs)));
+    let queue = Arc::new(Taken::default());
+    let told = mover(&store, &queue).round(&CancellationToken::new()).await;
+    assert_eq!((told.sent, left(&store).len()), (100, 10));
+    assert_eq!(told.trouble.map(|error| error.kind), Some(Trouble::Passing));
+}
+
+#[tokio::test]
+async fn queues_that_do_not_answer_hold_up_no_other() {
+    let to = |queue: String| Job {
+        queue: queue.clone(),
+        ..job(&queue, soon(0))
+    };
+    let jobs = (0..6).map(|n| to(format!("dead-{n}")));
+    let store = Arc::new(Fake::holding(jobs.chain([to("q".into())])));
+    let queue = Arc::new(Taken::default());
+    let mut mover = mover(&store, &queue);
+    // The dead ones answer when the other has taken its own.
+    let found = tokio::time::timeout(Duration::from_secs(20), round(&mut mover));
+    let found = found.await.expect("none waits for a dead one");
+    assert_eq!((found.sent, found.failed), (1, 6));
+}
+
+#[tokio::test]
+async fn a_tick_that_fails_stops_those_after_it_and_none_is_sent_twice() {
+    let first = Timestamp(clock::today().0 / 1_000 * 1_000 + 1_000);
+    let mut busy = periodic("* * * * * *", first);
+    busy.message.body = "busy".into();
+    let store = Arc::new(Fake::holding([busy, job("other", soon(0))]));
+    let queue = Arc::new(Taken::default());
+    let mut mover = mover(&store, &queue);
+    let failed = round(&mut mover).await;
+    assert_eq!((failed.sent, failed.failed), (1, 1));
+    let sent = round(&mut mover).await.sent;
+    assert!(sent >= 119, "two looks of a minute ahead: {sent}");
+    let messages = queue.messages.lock().unwrap();
+    let ticks: Vec<_> = messages.iter().map(|one| one.scheduled.clone()).collect();
+    let once: BTreeSet<_> = ticks.iter().collect();
+    assert_eq!(once.len(), ticks.len());
+}
+
+#[tokio::test]
+async fn behind_a_failure_nothing_of_its_group_is_sent_where_order_is_kept() {
+    let grouped = |id: &str, group: &str, n: u64| {
+        let mut one = job(id, Timestamp(n));
+        one.message.group = Some(group.into());
+        one
+    };
+    let store = Arc::new(Fake::holding([
+        grouped("1 a", "a", 1),
+        grouped("2 refused", "a", 2),
+        grouped("3 busy", "a", 3),
+        grouped("4 a", "a", 4),
+        grouped("5 b", "b", 5),
+    ]));
+    let queue = Arc::new(Taken {
+        fifo: true,
+        ..Taken::default()
+    });
+    let mut mover = mover(&store, &queue);
+    let bodies = || {
+        let messages = queue.messages.lock().unwrap();
+        let bodies = messages.iter().map(|one| one.body.clone());
+        bodies.collect::<Vec<_>>()
+    };
+    assert_eq!(round(&mut mover).await.sent, 2);
+    let mut first = bodies();
+    first.sort();
+    assert_eq!(first, ["body of 1 a", "body of 5 b"]);
+    assert_eq!(round(&mut mover).await.sent, 2);
+    assert_eq!(bodies()[2..], ["body of 3 busy", "body of 4 a"]);
+    assert_eq!(left(&store), ["2 refused"]);
 }

@@ -3,10 +3,29 @@
 use super::decide::{AHEAD, Reach};
 use super::mover::{NotSent, Outlet};
 use super::{Cancelled, Claim, Ending, Job, Page, Store, StoreError, Trouble};
-use crate::clock::Timestamp;
+use crate::clock::{self, Timestamp};
 use crate::message::Outgoing;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// What a standard queue of SQS takes.
+pub const STANDARD: Reach = Reach {
+    longest_delay: AHEAD,
+    longest_delay_in_group: AHEAD,
+    own_delay: Duration::ZERO,
+    batch: 10,
+    ordered: false,
+};
+/// What a FIFO queue of SQS takes.
+pub const FIFO: Reach = Reach {
+    longest_delay: Duration::ZERO,
+    longest_delay_in_group: Duration::ZERO,
+    own_delay: Duration::ZERO,
+    batch: 10,
+    ordered: true,
+};
 
 /// A job for the queue `q`.
 pub fn job(id: &str, due: Timestamp) -> Job {
@@ -24,13 +43,16 @@ pub fn job(id: &str, due: Timestamp) -> Job {
     }
 }
 
-/// A store in memory, in pages of seven, that fails when told to.
+/// A store in memory, in pages of seven, that fails when told to; to claim a job with `unclaimed` in
+/// its id fails always.
 #[derive(Default)]
 pub struct Fake {
     /// What it holds.
     pub jobs: Mutex<BTreeMap<String, Job>>,
     /// How many of the next ends fail.
     pub failing_ends: Mutex<usize>,
+    /// How they fail; without it there is no answer.
+    pub failing: Mutex<Option<Trouble>>,
 }
 
 impl Fake {
@@ -83,6 +105,12 @@ impl Store for Fake {
     ) -> Vec<Result<bool, StoreError>> {
         let mut jobs = self.jobs.lock().unwrap();
         let take = |job: &Job| {
+            if job.id.contains("unclaimed") {
+                return Err(StoreError {
+                    kind: Trouble::Passing,
+                    message: "slow down".into(),
+                });
+            }
             let found = jobs
                 .get_mut(&job.id)
                 .filter(|found| found.due == job.due && !super::decide::is_claimed(found, now));
@@ -100,10 +128,8 @@ impl Store for Fake {
             if *failing > 0 {
                 *failing -= 1;
                 let message = "no answer".to_owned();
-                return Err(StoreError {
-                    kind: Trouble::Unreachable,
-                    message,
-                });
+                let kind = self.failing.lock().unwrap().unwrap_or(Trouble::Unreachable);
+                return Err(StoreError { kind, message });
             }
             let id = &ending.job.id;
             let ours = |job: &Job| {
@@ -140,15 +166,20 @@ impl Store for Fake {
 }
 
 /// A queue that keeps what it is sent; a body with `refused` in it is refused, the first with
-/// `busy` once.
+/// `busy` once. A
+/// queue whose name begins with `dead` answers, that it cannot, when `q` has taken something.
 #[derive(Default)]
 pub struct Taken {
     /// All bodies with their delays, in order.
     pub messages: Mutex<Vec<Outgoing>>,
+    /// When each came.
+    pub dates: Mutex<Vec<Timestamp>>,
     /// Whether it is one that keeps order and delays nothing.
     pub fifo: bool,
     /// Whether it was busy once.
     pub busy: Mutex<bool>,
+    /// Set when it has taken something.
+    pub taken: CancellationToken,
 }
 
 impl Taken {
@@ -165,16 +196,20 @@ impl Taken {
 impl Outlet for Taken {
     async fn reach(&self, queue: &str) -> Result<Reach, String> {
         match queue {
-            "q" => Ok(Reach {
-                longest_delay: if self.fifo { Default::default() } else { AHEAD },
-                batch: 10,
-                ordered: self.fifo,
+            name if name == "q" || name.starts_with("dead") => Ok(match self.fifo {
+                true => FIFO,
+                false => STANDARD,
             }),
             other => Err(format!("there is no queue `{other}`")),
         }
     }
 
-    async fn send(&self, _: &str, items: Vec<Outgoing>) -> Vec<Result<(), NotSent>> {
+    async fn send(&self, queue: &str, items: Vec<Outgoing>) -> Vec<Result<(), NotSent>> {
+        if queue.starts_with("dead") {
+            self.taken.cancelled().await;
+            let away = || Err(NotSent::Passing("no answer".into()));
+            return items.iter().map(|_| away()).collect();
+        }
         assert!(items.len() <= 10);
         let take = |item: Outgoing| {
             if item.body.contains("refused") {
@@ -186,6 +221,8 @@ impl Outlet for Taken {
                 return Err(NotSent::Passing("slow down".into()));
             }
             self.messages.lock().unwrap().push(item);
+            self.dates.lock().unwrap().push(clock::today());
+            self.taken.cancel();
             Ok(())
         };
         items.into_iter().map(take).collect()

@@ -6,6 +6,7 @@ use super::desk::Desk;
 use super::fault::{Fault, Kind};
 use super::input::Receive;
 use super::sending::{fifo_id, sequence};
+use crate::clock;
 use crate::message::{Attribute, AttributeValue, Message};
 use crate::queue::Ask;
 use crate::queue::local::Known;
@@ -73,13 +74,11 @@ impl Desk {
         ask: Ask,
         attempt: &str,
     ) -> Result<Vec<Message>, Fault> {
-        if let Some(before) = self.attempts.get(queue.id, attempt) {
-            let messages = before.messages;
-            let receipts = messages.iter().map(|message| message.receipt.clone());
-            let again =
-                self.store
-                    .take_again(queue.id, receipts.collect(), before.until, ask.visibility);
-            if let Some(until) = again.await? {
+        if let Some(before) = self.attempts.get(queue.id, attempt, clock::now()) {
+            let again = self
+                .store
+                .take_again(queue, before.receipts, before.until, ask.visibility);
+            if let Some((messages, until)) = again.await? {
                 self.attempts.renew(queue.id, attempt, until);
                 return Ok(messages);
             }
@@ -88,8 +87,10 @@ impl Desk {
         if let Some(first) = received.messages.first()
             && let Some(until) = self.store.until(queue.id, first.receipt.clone()).await?
         {
-            let messages = received.messages.clone();
-            self.attempts.keep(queue.id, attempt, messages, until);
+            let messages = received.messages.iter();
+            let receipts = messages.map(|message| message.receipt.clone()).collect();
+            let now = clock::now();
+            self.attempts.keep(queue.id, attempt, receipts, until, now);
         }
         Ok(received.messages)
     }

@@ -6,9 +6,8 @@ use super::desk::Desk;
 use super::fault::{Fault, Kind};
 use super::input::{Batch, Send};
 use crate::message::{Attribute, AttributeValue, Outgoing};
-use crate::queue::local::{Draft, Known, LONGEST_MESSAGE, Sent};
+use crate::queue::local::{Draft, Known, LONGEST_MESSAGE, Sent, content_id, once_key};
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 use std::time::Duration;
 
 /// SQS's limits.
@@ -218,11 +217,7 @@ fn check(queue: &Known, asked: Send) -> Result<Checked, Fault> {
             let group = group.ok_or_else(|| Fault::missing("MessageGroupId"))?;
             let id = deduplication_id(queue, given_id, &body)?;
             system.push(("MessageDeduplicationId".into(), id.clone()));
-            let key = match queue.settings.ids_by_group {
-                // No id has a blank, so no two pairs are one text.
-                true => format!("{group} {id}"),
-                false => id,
-            };
+            let key = once_key(&queue.settings, &group, &id);
             (Some(group), Some(key))
         }
         false if given_id.is_some() => return Err(not_of_this_type("MessageDeduplicationId")),
@@ -243,6 +238,7 @@ fn check(queue: &Known, asked: Send) -> Result<Checked, Fault> {
                 attributes,
                 delay,
                 group,
+                scheduled: None,
             },
             system,
             once,
@@ -305,9 +301,7 @@ pub fn fifo_id(parameter: &str, given: Option<String>) -> Result<Option<String>,
 fn deduplication_id(queue: &Known, given: Option<String>, body: &str) -> Result<String, Fault> {
     match given {
         Some(id) => Ok(id),
-        None if queue.settings.ids_from_content => {
-            Ok(content::hexadecimal(&Sha256::digest(body.as_bytes())))
-        }
+        None if queue.settings.ids_from_content => Ok(content_id(body)),
         None => Err(Fault::new(
             Kind::InvalidParameterValue,
             "The queue should either have ContentBasedDeduplication enabled or \

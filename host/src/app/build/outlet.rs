@@ -13,19 +13,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What an open queue takes. Of SQS: 15 minutes, and nothing on FIFO queues (SendMessage in the SQS
-/// API reference).
+/// API reference). In the embedded queue what waits for its time holds up the rest of its group.
 pub fn reach_of(name: &QueueName, queue: &dyn Queue) -> Reach {
     let identity = queue.identity();
-    let fifo = name.backend == Backend::Sqs && identity.ordered_groups;
-    let longest_delay = match name.backend == Backend::Sqs {
-        true if fifo => Duration::ZERO,
-        true => AHEAD,
-        false => Duration::MAX,
+    let longest_delay = match name.backend {
+        Backend::Sqs if identity.ordered_groups => Duration::ZERO,
+        Backend::Sqs => AHEAD,
+        Backend::Local | Backend::Redis | Backend::DynamoDb => Duration::MAX,
     };
     Reach {
         longest_delay,
+        longest_delay_in_group: match name.backend {
+            Backend::Local => Duration::ZERO,
+            Backend::Sqs | Backend::Redis | Backend::DynamoDb => longest_delay,
+        },
+        own_delay: queue.own_delay(),
         batch: identity.batch,
-        ordered: fifo,
+        ordered: identity.ordered_groups,
     }
 }
 

@@ -13,7 +13,7 @@ use crate::schedule::cron::Periodic;
 use crate::schedule::dynamodb::{DynamoDb, Made};
 use crate::schedule::local::File;
 use crate::schedule::{self, Cancelled, Job, Store, StoreError, Trouble, when};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{Mutex, OnceCell};
@@ -135,6 +135,29 @@ impl Schedules {
         }
     }
 
+    /// The tables in which jobs for these queues wait, each once, and whose jobs are those that name
+    /// no queue themselves, as the Waiter's do not.
+    pub async fn tables(&self, names: &BTreeSet<&QueueName>) -> Vec<Arc<dyn Store>> {
+        let queues = names.iter().filter_map(|name| {
+            let table = self.table_of(name).ok()?;
+            Some((table, *name))
+        });
+        let mut stores: Vec<Arc<dyn Store>> = Vec::new();
+        for (table, owner) in owners(queues) {
+            let own = owner.filter(|_| self.table.is_none());
+            if own.is_none() && self.table.is_none() {
+                tracing::warn!(
+                    table,
+                    "several queues of this run have the name of this table: a job in it that does not say for which is sent to the queue of that name in the configured region; wanted schedule-table in the file, or --schedule-table"
+                );
+            }
+            let own = own.map(ToString::to_string);
+            let store = self.dynamodb().await.table(&table, own.as_deref());
+            stores.push(Arc::new(store));
+        }
+        stores
+    }
+
     async fn dynamodb(&self) -> &DynamoDb {
         let connect =
             || async { DynamoDb::connect(&aws::configuration(self.endpoint_url.as_deref()).await) };
@@ -162,9 +185,7 @@ impl Schedules {
         };
         let delay = due.since(now);
         let waits = name.backend == Backend::Local;
-        // In the embedded queue it would hold up the rest of its group until it is due.
-        let holds_up = waits && message.group.is_some();
-        let in_reach = delay <= reach.longest_delay && !holds_up;
+        let in_reach = delay <= reach.longest_delay_of(&message);
         if every.is_none() && (delay.is_zero() || in_reach) {
             let answers = queue.send(&[Outgoing { delay, ..message }]).await;
             let id = answers.into_iter().next();
@@ -280,6 +301,21 @@ impl Schedules {
     }
 }
 
+/// The one queue of each table, or none where there are more: queues of two regions or accounts may
+/// have one name.
+fn owners<'a>(
+    queues: impl Iterator<Item = (String, &'a QueueName)>,
+) -> BTreeMap<String, Option<&'a QueueName>> {
+    let mut owners = BTreeMap::new();
+    for (table, name) in queues {
+        owners
+            .entry(table)
+            .and_modify(|owner| *owner = None)
+            .or_insert(Some(name));
+    }
+    owners
+}
+
 /// The date so long from now.
 pub fn in_time(delay: std::time::Duration) -> Result<Timestamp, String> {
     when::after(clock::today(), delay).ok_or_else(|| "it is due after the year 9999".to_owned())
@@ -313,5 +349,29 @@ fn of_item(error: &ItemError) -> LaterError {
     LaterError {
         passing: matches!(error, ItemError::Passing(_)),
         message: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_of_two_queues_is_of_none() {
+        let names = [
+            "https://sqs.eu-west-1.amazonaws.com/123456789012/orders",
+            "https://sqs.us-east-1.amazonaws.com/123456789012/orders",
+            "payments",
+        ];
+        let names = names.map(|name| name.parse::<QueueName>().expect("a name"));
+        let tables = ["orders", "orders", "payments"].map(str::to_owned);
+        let owners = owners(tables.into_iter().zip(&names));
+        assert_eq!(
+            owners.into_iter().collect::<Vec<_>>(),
+            [
+                ("orders".to_owned(), None),
+                ("payments".to_owned(), Some(&names[2]))
+            ]
+        );
     }
 }

@@ -101,6 +101,7 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         attributes,
         delay: Duration::ZERO,
         group: args.group.clone(),
+        scheduled: None,
     };
     let schedules = schedules(&places);
     let added = block_on(schedules.add(&name, message, when))?;

@@ -45,6 +45,7 @@ pub fn list(turn: &Turn<'_>, queue: Option<&str>) -> rusqlite::Result<Vec<Delaye
                 attributes: decode(attributes.as_deref(), 4)?,
                 delay: due.since(turn.now),
                 group: row.get(5)?,
+                scheduled: None,
             },
         })
     })?;
@@ -96,6 +97,7 @@ mod tests {
 
     fn later(body: &str, delay: Duration, group: Option<&str>) -> Outgoing {
         Outgoing {
+            scheduled: None,
             body: body.into(),
             attributes: vec![Attribute::text("k", "v")],
             delay,

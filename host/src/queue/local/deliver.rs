@@ -14,6 +14,10 @@ use rusqlite::{OptionalExtension, Row, params};
 /// less some room for the rest of the row.
 const LONGEST: usize = 999_000_000;
 
+/// So many messages are given up in one receive, and some more of one look: others wait meanwhile,
+/// and a limit that was lowered may have a million of them.
+const MOST_GIVEN_UP: usize = 100;
+
 /// Waiting messages in the order of becoming visible, then of sending.
 pub const READ: &str = "SELECT e.seq, p.id, p.body, p.attributes, e.receive_count, e.sent_at,
             e.first_received_at, e.message_group, p.system
@@ -28,6 +32,10 @@ pub const READ_NEWEST: &str =
      FROM entries e INDEXED BY newest CROSS JOIN payloads p ON p.seq = e.seq
      WHERE e.queue = ?1 AND e.head = ?2 AND e.visible_at <= ?3
      ORDER BY e.sent_at DESC, e.seq DESC LIMIT ?4";
+/// One message.
+const READ_ONE: &str = "SELECT e.seq, p.id, p.body, p.attributes, e.receive_count, e.sent_at,
+            e.first_received_at, e.message_group, p.system
+     FROM entries e CROSS JOIN payloads p ON p.seq = e.seq WHERE e.seq = ?1";
 /// When the first of them becomes visible.
 pub const NEXT_DUE: &str =
     "SELECT visible_at FROM entries WHERE queue = ?1 AND head = 1 ORDER BY visible_at LIMIT 1";
@@ -136,7 +144,8 @@ pub fn insert(
 
 /// Takes up to `ask.max` messages. Order: of becoming visible, then of sending; or by age, as
 /// `ask.newest_first` says. What has been received as often as the queue's settings let it goes to
-/// their dead-letter queue instead. `wait` is the caller's affair.
+/// their dead-letter queue instead, a hundred at a time: then there may be more than was found, and
+/// `next_due` says so. `wait` is the caller's affair.
 pub fn receive(
     turn: &mut Turn<'_>,
     queue: QueueId,
@@ -144,18 +153,20 @@ pub fn receive(
     ask: Ask,
 ) -> rusqlite::Result<Received> {
     let limit = redrive(turn, queue)?;
+    let mut given_up = 0;
     let mut messages = loop {
         let found = find(turn, queue, name, ask)?;
         let Some(limit) = &limit else { break found };
         let (spent, good): (Vec<_>, Vec<_>) = found
             .into_iter()
             .partition(|(_, message)| message.receive_count >= limit.most_receives);
-        if spent.is_empty() {
+        if spent.is_empty() || given_up >= MOST_GIVEN_UP {
             break good;
         }
         for (seq, _) in spent {
             let bare = name.strip_prefix("local:").unwrap_or(name);
             give_up(turn, queue, bare, seq, limit)?;
+            given_up += 1;
         }
     };
     let mut take = turn.connection.prepare_cached(
@@ -172,7 +183,7 @@ pub fn receive(
     }
     let messages: Vec<_> = messages.into_iter().map(|(_, message)| message).collect();
     Ok(Received {
-        drained: messages.len() < ask.max,
+        drained: messages.len() < ask.max && given_up < MOST_GIVEN_UP,
         taken: None,
         messages,
     })
@@ -248,6 +259,15 @@ fn message(turn: &Turn<'_>, row: &Row<'_>, name: &str) -> rusqlite::Result<(i64,
             attributes_md5: None,
         },
     ))
+}
+
+/// The message of a delivery that holds, as its receive handed it out.
+pub fn handed_out(turn: &Turn<'_>, delivery: Delivery, name: &str) -> rusqlite::Result<Message> {
+    let mut find = turn.connection.prepare_cached(READ_ONE)?;
+    let row = params![delivery.seq];
+    let (_, mut one) = find.query_row(row, |row| message(turn, row, name))?;
+    one.receipt = delivery.receipt();
+    Ok(one)
 }
 
 /// When something of the queue can be received next, unless more is sent: now or in the past if

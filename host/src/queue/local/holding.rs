@@ -2,11 +2,13 @@
 //! comes late, a visibility that ended, and the same receive once more. Pure steps on a connection
 //! that are told `now`.
 
+use super::deliver::handed_out;
 use super::settle::{postpone, remove};
 use super::time::StoreTime;
 use super::turn::{Delivery, Lost, QueueId, Turn, entry};
-use crate::message::Receipt;
+use crate::message::{Message, Receipt};
 use crate::queue::VISIBILITY_CEILING;
+use rusqlite::params;
 use std::time::Duration;
 
 /// Why a delivery could not be deleted or kept.
@@ -35,6 +37,9 @@ pub fn delete(
     let Ok(delivery) = Delivery::parse(receipt) else {
         return Ok(Err(Unheld::Unreadable));
     };
+    if of_another(turn, queue, delivery)? {
+        return Ok(Err(Unheld::Unreadable));
+    }
     match entry(turn, queue, delivery)? {
         Ok(entry) if ordered && entry.visible_at <= turn.now => Ok(Err(Unheld::Expired)),
         Ok(entry) => {
@@ -44,6 +49,13 @@ pub fn delete(
         Err(Lost::Void(_)) if ordered => Ok(Err(Unheld::Expired)),
         Err(_) => Ok(Ok(())),
     }
+}
+
+/// Whether the message is in the file, and not in this queue.
+fn of_another(turn: &Turn<'_>, queue: QueueId, delivery: Delivery) -> rusqlite::Result<bool> {
+    turn.connection
+        .prepare_cached("SELECT 1 FROM entries WHERE seq = ?1 AND queue <> ?2")?
+        .exists(params![delivery.seq, queue])
 }
 
 /// Keeps a delivery invisible for so long from now; for no time gives it back.
@@ -56,6 +68,9 @@ pub fn change_visibility(
     let Ok(delivery) = Delivery::parse(receipt) else {
         return Ok(Err(Unheld::Unreadable));
     };
+    if of_another(turn, queue, delivery)? {
+        return Ok(Err(Unheld::Unreadable));
+    }
     let entry = match entry(turn, queue, delivery)? {
         Ok(entry) => entry,
         Err(Lost::Vanished) => return Ok(Err(Unheld::Vanished)),
@@ -78,14 +93,14 @@ pub fn change_visibility(
 
 /// Keeps these deliveries for so long from now as if they were received now, if all of them are as
 /// their receive left them, invisible until `until`: nothing deleted, nothing changed, nothing
-/// over. The new `until`, a moment of the store's time.
+/// over. Their messages, and the new `until`, a moment of the store's time.
 pub fn take_again(
     turn: &mut Turn<'_>,
-    queue: QueueId,
+    (queue, name): (QueueId, &str),
     receipts: &[Receipt],
     until: StoreTime,
     visibility: Duration,
-) -> rusqlite::Result<Option<StoreTime>> {
+) -> rusqlite::Result<Option<(Vec<Message>, StoreTime)>> {
     let mut deliveries = Vec::new();
     for receipt in receipts {
         let Ok(delivery) = Delivery::parse(receipt) else {
@@ -99,10 +114,12 @@ pub fn take_again(
         }
     }
     let until = turn.now + visibility;
+    let mut messages = Vec::new();
     for delivery in deliveries {
+        messages.push(handed_out(turn, delivery, name)?);
         postpone(turn, delivery, true, until)?;
     }
-    Ok(Some(until))
+    Ok(Some((messages, until)))
 }
 
 /// Until when a delivery is invisible, if it is not over.

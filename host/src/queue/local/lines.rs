@@ -112,15 +112,17 @@ impl Lines {
         waits.min()
     }
 
-    /// Answers those whose wait is over, forgets those who have given up.
-    pub fn dismiss(&mut self, now: Moment) {
+    /// Answers those whose wait is over, forgets those who have given up. `time` is the store's now:
+    /// what is due and was not handed out was too much for one transaction.
+    pub fn dismiss(&mut self, now: Moment, time: StoreTime) {
         self.by_queue.retain(|_, line| {
+            let drained = line.due.is_none_or(|due| due > time);
             let waiting = std::mem::take(&mut line.waiting);
             for asked in waiting {
                 if asked.until <= now {
                     let nothing = Received {
                         messages: Vec::new(),
-                        drained: true,
+                        drained,
                         taken: None,
                     };
                     // A caller who has gone needs no answer.

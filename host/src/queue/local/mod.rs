@@ -36,6 +36,8 @@ mod model;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]
+mod sending_tests;
+#[cfg(test)]
 mod service_tests;
 #[cfg(test)]
 mod store_tests;
@@ -59,7 +61,7 @@ use work::{Care, Handle};
 pub use holding::Unheld;
 pub use moves::{Move, Status};
 pub use registry::Known;
-pub use sending::{Draft, Sent};
+pub use sending::{Draft, Sent, content_id, once_key};
 pub use settings::{LONGEST_MESSAGE, Redrive, Settings, arn, named_by};
 pub use time::StoreTime;
 pub use turn::QueueId;
@@ -277,7 +279,7 @@ impl Queue for LocalQueue {
         if count == 0 {
             return Vec::new();
         }
-        let run = move |turn: &mut turn::Turn<'_>| deliver::send(turn, queue, &items);
+        let run = move |turn: &mut turn::Turn<'_>| sending::send_as_set(turn, queue, &items);
         spread(self.handle.ask(Care::Full, run).await, count)
     }
 

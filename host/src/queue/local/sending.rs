@@ -1,11 +1,13 @@
 //! Sending as SQS's queues do: with attributes of the queue's own, and on FIFO queues each
 //! deduplication id once within five minutes. Pure steps on a connection that are told `now`.
 
-use super::deliver::{encode_system, put};
+use super::deliver::{self, encode_system, put};
+use super::settings::{self, Settings};
 use super::turn::{QueueId, Turn};
-use crate::message::Outgoing;
+use crate::message::{AttributeValue, Outgoing};
 use crate::queue::ItemError;
 use rusqlite::{OptionalExtension, params};
+use sha2::{Digest, Sha256};
 use std::time::Duration;
 
 /// How long a deduplication id is remembered: SQS's deduplication interval.
@@ -38,11 +40,95 @@ pub fn send(
     drafts: &[Draft],
 ) -> rusqlite::Result<Vec<Result<Sent, ItemError>>> {
     if drafts.iter().any(|draft| draft.once.is_some()) {
-        turn.connection
-            .prepare_cached("DELETE FROM sent_before WHERE until <= ?1")?
-            .execute(params![turn.now])?;
+        forget(turn)?;
     }
     drafts.iter().map(|draft| one(turn, queue, draft)).collect()
+}
+
+/// What was sent so long ago that it may be sent again.
+fn forget(turn: &Turn<'_>) -> rusqlite::Result<()> {
+    let old = "DELETE FROM sent_before WHERE until <= ?1";
+    let mut old = turn.connection.prepare_cached(old)?;
+    old.execute(params![turn.now]).map(drop)
+}
+
+/// Puts messages into a queue as its settings say: with its own delay where none is asked for, no
+/// longer than it takes, and on FIFO queues each once. Delays of any length are taken, also where SQS
+/// takes none. One answer per item, in order: the message's id.
+pub fn send_as_set(
+    turn: &mut Turn<'_>,
+    queue: QueueId,
+    items: &[Outgoing],
+) -> rusqlite::Result<Vec<Result<String, ItemError>>> {
+    let Some(settings) = settings::read(turn, queue)? else {
+        return deliver::send(turn, queue, items);
+    };
+    forget(turn)?;
+    let mut each = items.iter().map(|item| match draft(item, &settings) {
+        Ok(draft) => Ok(one(turn, queue, &draft)?.map(|sent| sent.id)),
+        Err(error) => Ok(Err(error)),
+    });
+    each.by_ref().collect()
+}
+
+/// A message of this program's own for a queue that is set.
+fn draft(item: &Outgoing, settings: &Settings) -> Result<Draft, ItemError> {
+    let bytes = bytes(item);
+    if bytes > settings.longest {
+        return Err(ItemError::Refused(format!(
+            "the message has {bytes} bytes with its attributes; its queue is set to take at most {}",
+            settings.longest
+        )));
+    }
+    let mut draft = Draft {
+        message: item.clone(),
+        ..Draft::default()
+    };
+    if item.delay.is_zero() && item.scheduled.is_none() {
+        draft.message.delay = Duration::from_secs(settings.delay_s);
+    }
+    if settings.fifo {
+        let Some(group) = &item.group else {
+            return Err(ItemError::Refused(
+                "it is a FIFO queue; wanted a message group".into(),
+            ));
+        };
+        let id = match &item.scheduled {
+            Some(name) => content_id(name),
+            None if settings.ids_from_content => content_id(&item.body),
+            None => uuid::Uuid::new_v4().to_string(),
+        };
+        draft.once = Some(once_key(settings, group, &id));
+        draft.system = vec![("MessageDeduplicationId".into(), id)];
+    }
+    Ok(draft)
+}
+
+/// What is taken once only, by the queue's settings: a deduplication id, or a pair with its group.
+pub fn once_key(settings: &Settings, group: &str, id: &str) -> String {
+    match settings.ids_by_group {
+        // An id has no blank, so no two pairs are one text.
+        true => format!("{group} {id}"),
+        false => id.to_owned(),
+    }
+}
+
+/// The deduplication id that SQS makes of a text: the digest of a body, where nothing else is said.
+pub fn content_id(text: &str) -> String {
+    let bytes = Sha256::digest(text);
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// As SQS counts it: the body and every attribute's name, type and value.
+fn bytes(item: &Outgoing) -> u64 {
+    let attributes = item.attributes.iter().map(|one| {
+        let value = match &one.value {
+            AttributeValue::Text(text) => text.len(),
+            AttributeValue::Binary(bytes) => bytes.len(),
+        };
+        one.name.len() + one.data_type.len() + value
+    });
+    (item.body.len() + attributes.sum::<usize>()) as u64
 }
 
 fn one(

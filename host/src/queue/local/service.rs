@@ -11,7 +11,7 @@ use super::time::StoreTime;
 use super::turn::QueueId;
 use super::work::Care;
 use super::{Store, look};
-use crate::message::Receipt;
+use crate::message::{Message, Receipt};
 use crate::queue::{Ask, Depth, ItemError, QueueError, Received};
 use std::sync::Arc;
 use std::time::Duration;
@@ -180,18 +180,19 @@ impl Store {
             .await
     }
 
-    /// Keeps deliveries as if they were received now, if all are as their receive left them; until
-    /// when.
+    /// Keeps deliveries as if they were received now, if all are as their receive left them: their
+    /// messages as that gave them, and until when.
     pub async fn take_again(
         &self,
-        queue: QueueId,
+        known: &Known,
         receipts: Vec<Receipt>,
         until: StoreTime,
         visibility: Duration,
-    ) -> Result<Option<StoreTime>, QueueError> {
+    ) -> Result<Option<(Vec<Message>, StoreTime)>, QueueError> {
+        let (queue, name) = (known.id, format!("local:{}", known.name));
         self.handle
             .ask(Care::Light, move |turn| {
-                holding::take_again(turn, queue, &receipts, until, visibility)
+                holding::take_again(turn, (queue, &name), &receipts, until, visibility)
             })
             .await
     }

@@ -337,11 +337,17 @@ async fn an_attempt_is_repeated_only_as_it_was() {
         .unwrap()
         .unwrap();
     let again = async |until| {
-        let again = store.take_again(queue.id, receipts.clone(), until, 2 * LONG);
+        let again = store.take_again(&queue, receipts.clone(), until, 2 * LONG);
         again.await.unwrap()
     };
-    let later = again(until).await.expect("nothing has changed");
+    let (messages, later) = again(until).await.expect("nothing has changed");
     assert!(later > until);
+    let same = |list: &[Message]| -> Vec<_> {
+        let one = |one: &Message| (one.id.clone(), one.body.clone(), one.receipt.clone());
+        list.iter().map(one).collect()
+    };
+    assert_eq!(same(&messages), same(&taken));
+    assert_eq!(messages[0].receive_count, 1);
     assert_eq!(again(until).await, None, "it was repeated since");
     assert_eq!(delete(&store, &queue, &taken[0], true).await, Ok(()));
     assert_eq!(again(later).await, None, "one is deleted");

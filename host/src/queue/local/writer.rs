@@ -92,7 +92,7 @@ impl Writer {
         if !works.is_empty() || !tries.is_empty() {
             self.carry_out(works, tries);
         }
-        self.lines.dismiss(clock::now());
+        self.lines.dismiss(clock::now(), self.clock.now());
         self.bell.listen(!self.lines.is_empty());
     }
 

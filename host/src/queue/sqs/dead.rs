@@ -63,6 +63,7 @@ pub(super) fn parcel(
             .cloned()
             .collect(),
         delay: std::time::Duration::ZERO,
+        exact: false,
         group: message.group.clone(),
         // The same for every attempt to bury this message: when the delete fails after the send,
         // a FIFO queue keeps one copy.

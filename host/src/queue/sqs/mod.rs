@@ -87,6 +87,7 @@ pub struct SqsQueue {
     dead_letter: Option<Target>,
     buried: dead::Buried,
     lost: attempts::Lost,
+    own_delay: Duration,
 }
 
 impl Sqs {
@@ -127,6 +128,7 @@ impl Sqs {
             dead_letter: grave.map(|grave| grave.target),
             buried: dead::Buried::default(),
             lost: attempts::Lost::default(),
+            own_delay: found.own_delay,
         })
     }
 }
@@ -135,6 +137,14 @@ impl Sqs {
 impl Queue for SqsQueue {
     fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// On a FIFO queue no message has a delay of its own (SendMessage in the SQS API reference).
+    fn own_delay(&self) -> Duration {
+        match self.target.fifo {
+            true => self.own_delay,
+            false => Duration::ZERO,
+        }
     }
 
     /// A long poll asks every server of SQS and a short one only some, so only a long poll that

@@ -90,6 +90,9 @@ impl Sqs {
             visibility: text(&QueueAttributeName::VisibilityTimeout)
                 .and_then(|seconds| seconds.parse().ok())
                 .map_or(DEFAULT_VISIBILITY, Duration::from_secs),
+            own_delay: text(&QueueAttributeName::DelaySeconds)
+                .and_then(|seconds| seconds.parse().ok())
+                .map_or(Duration::ZERO, Duration::from_secs),
             target: Target {
                 name: name.to_owned(),
                 url,
@@ -129,6 +132,8 @@ pub(super) struct Found {
     /// Its ARN.
     pub source: String,
     pub visibility: Duration,
+    /// Its `DelaySeconds`.
+    pub own_delay: Duration,
     /// Of its redrive policy.
     pub most_receives: Option<u32>,
 }

@@ -1,5 +1,5 @@
-//! Sending: what SQS will not take is refused here, so that one bad message does not fail the call
-//! of nine good ones. Knows nothing of receiving.
+//! Sending: what SQS will not take is refused here, so that a message that is too long does not fail
+//! the call of nine good ones, and with words that say where it is wrong. Knows nothing of receiving.
 
 use super::batch::{MOST_BYTES, answers, calls, entry_id};
 use super::trouble::every_item;
@@ -9,6 +9,7 @@ use crate::queue::{ItemError, Trouble};
 use aws_sdk_sqs::types::{
     MessageSystemAttributeNameForSends, MessageSystemAttributeValue, SendMessageBatchRequestEntry,
 };
+use sha2::{Digest, Sha256};
 use std::time::Duration;
 
 /// The longest delay of one message (SendMessage in the SQS API reference).
@@ -20,6 +21,8 @@ pub(super) struct Parcel {
     pub body: String,
     pub attributes: Vec<Attribute>,
     pub delay: Duration,
+    /// Whether that is meant where it is zero too, and not the queue's own delay.
+    pub exact: bool,
     pub group: Option<String>,
     /// Told to FIFO queues only.
     pub deduplication: Option<String>,
@@ -29,15 +32,22 @@ pub(super) struct Parcel {
 
 impl Parcel {
     /// What a person or a handler wants sent. `deduplication` is made anew for each parcel, so
-    /// that the SDK's second attempt cannot send it twice, unless the queue makes its own.
+    /// that the SDK's second attempt cannot send it twice, unless the queue makes its own. What the
+    /// schedule sends has the same at each attempt: a body that comes every minute is no duplicate,
+    /// and what is sent again since no answer came is one.
     pub fn of(outgoing: &Outgoing, target: &Target) -> Self {
-        let own = target.fifo && !target.content_deduplication;
+        let made = || match (&outgoing.scheduled, target.content_deduplication) {
+            (Some(name), _) => Some(digest(name)),
+            (None, false) => Some(uuid::Uuid::new_v4().to_string()),
+            (None, true) => None,
+        };
         Self {
             body: outgoing.body.clone(),
             attributes: outgoing.attributes.clone(),
             delay: outgoing.delay,
+            exact: outgoing.scheduled.is_some(),
             group: outgoing.group.clone(),
-            deduplication: own.then(|| uuid::Uuid::new_v4().to_string()),
+            deduplication: target.fifo.then(made).flatten(),
             trace_header: None,
         }
     }
@@ -81,8 +91,9 @@ impl Parcel {
         None
     }
 
-    /// The first character that SQS does not take, and where it is: for one of them it refuses the
-    /// whole call.
+    /// The first character that SQS does not take, and where it is, which SQS does not tell. SQS
+    /// refuses that message, not the whole call (SendMessageBatch in the SQS API reference, which
+    /// names InvalidMessageContents among no call's errors but SendMessage's).
     fn untaken(&self) -> Option<String> {
         let attributes = self.attributes.iter().filter_map(|one| match &one.value {
             AttributeValue::Text(text) => Some((format!("attribute `{}`", one.name), text)),
@@ -100,8 +111,8 @@ impl Parcel {
         let mut entry = SendMessageBatchRequestEntry::builder()
             .id(entry_id(position))
             .message_body(&self.body)
-            // Without a delay of its own the queue's applies.
-            .set_delay_seconds((delay > 0).then_some(delay))
+            // Without a delay of its own the queue's applies; on FIFO queues there is no other.
+            .set_delay_seconds((delay > 0 || self.exact && !target.fifo).then_some(delay))
             .set_message_group_id(self.group.clone());
         if target.fifo {
             entry = entry.set_message_deduplication_id(self.deduplication.clone());
@@ -122,6 +133,12 @@ impl Parcel {
         }
         entry.build().expect("id and body are set")
     }
+}
+
+/// A name of any length and letters as SQS takes a deduplication id: at most 128 letters and digits.
+fn digest(name: &str) -> String {
+    let bytes = Sha256::digest(name);
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The bytes that an attribute adds to its message.

@@ -198,6 +198,7 @@ pub(super) fn read(item: &Item, queue: Option<&str>) -> Result<Job, String> {
             attributes: read_attributes(item).map_err(|why| wrong(&why))?,
             delay: Duration::ZERO,
             group: string(item, GROUP).map(str::to_owned),
+            scheduled: None,
         },
         every,
         claim,

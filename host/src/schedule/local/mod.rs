@@ -1,6 +1,6 @@
-//! Periodic jobs of the embedded queues, in one SQLite file of the data folder, for all processes
-//! that share the folder. Jobs that are due once do not stand here: the queue's own delays have no
-//! limit. Knows nothing of the embedded queue's file.
+//! Jobs of the embedded queues that are periodic or have a group, in one SQLite file of the data
+//! folder, for all processes that share the folder. All others do not stand here: the queue's own
+//! delays have no limit. Knows nothing of the embedded queue's file.
 
 mod schema;
 
@@ -94,6 +94,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Job> {
             attributes,
             delay: Duration::ZERO,
             group: row.get(5)?,
+            scheduled: None,
         },
         every: every.map(|(pattern, zone)| Periodic { pattern, zone }),
         claim: token.zip(until).map(|(token, until)| Claim {

@@ -72,6 +72,7 @@ fn an_entry_carries_all_of_its_parcel() {
             value: AttributeValue::Binary(vec![0, 255]),
         }],
         delay: Duration::from_millis(1_500),
+        exact: false,
         group: Some("g".into()),
         deduplication: Some("d".into()),
         trace_header: Some("Root=1".into()),
@@ -103,4 +104,41 @@ fn a_fifo_queue_without_its_own_deduplication_gets_an_id_per_parcel() {
         Parcel::of(&outgoing("x"), &target(false)).deduplication,
         None
     );
+}
+
+#[test]
+fn what_the_schedule_sends_has_one_deduplication_id_however_often_it_is_sent() {
+    let tick = |name: &str| Outgoing {
+        scheduled: Some(name.into()),
+        ..outgoing("the same body")
+    };
+    for content_deduplication in [false, true] {
+        let mut fifo = target(true);
+        fifo.content_deduplication = content_deduplication;
+        let id = |name: &str| Parcel::of(&tick(name), &fifo).deduplication;
+        assert_eq!(id("job/1"), id("job/1"));
+        assert_ne!(id("job/1"), id("job/2"));
+        let odd = id(&"\u{e9} ".repeat(400)).expect("one of any name");
+        assert!(odd.len() <= 128 && odd.chars().all(|c| c.is_ascii_alphanumeric()));
+    }
+    let standard = Parcel::of(&tick("job/1"), &target(false));
+    assert_eq!(standard.deduplication, None);
+}
+
+#[test]
+fn what_the_schedule_sends_without_a_delay_has_not_its_queues_own() {
+    let late = Outgoing {
+        scheduled: Some("job/1".into()),
+        group: Some("g".into()),
+        ..outgoing("x")
+    };
+    let delay = |outgoing: &Outgoing, fifo| {
+        let target = target(fifo);
+        let entry = Parcel::of(outgoing, &target).entry(0, &target);
+        entry.delay_seconds()
+    };
+    assert_eq!(delay(&late, false), Some(0));
+    // SQS refuses it there.
+    assert_eq!(delay(&late, true), None);
+    assert_eq!(delay(&outgoing("x"), false), None);
 }
