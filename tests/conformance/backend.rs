@@ -85,6 +85,11 @@ impl Backend {
         Self::Redis(RedisServer::shared())
     }
 
+    /// Every key in the slot that its hash tag says.
+    pub fn redis_cluster() -> Self {
+        Self::Redis(RedisServer::cluster())
+    }
+
     /// The sample's own table.
     pub fn dynamodb() -> Self {
         Self::DynamoDb {
@@ -232,10 +237,9 @@ fn open_local(store: &Store, wanted: Wanted) -> Opened {
 /// Every queue on Redis keeps its groups in order.
 async fn open_redis(url: &str, wanted: Wanted) -> Opened {
     let server = Redis::new(url, PREFIX).expect("an address");
-    let (name, grave) = (
-        RedisServer::fresh_name("q"),
-        RedisServer::fresh_name("grave"),
-    );
+    // In a cluster the one that shares the queue's slot.
+    let name = RedisServer::fresh_name("q");
+    let grave = format!("{name}.dead");
     let wants = wanted.grave.then_some(&*grave);
     let queue = server.queue(&name, wants).await.expect("it is there");
     let grave = match wants {

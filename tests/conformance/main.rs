@@ -80,5 +80,6 @@ conformance!(sqs, crate::backend::Backend::sqs());
 conformance!(served, crate::backend::Backend::served());
 conformance!(local, crate::backend::Backend::local());
 conformance!(redis, crate::backend::Backend::redis());
+conformance!(redis_cluster, crate::backend::Backend::redis_cluster());
 conformance!(dynamodb, crate::backend::Backend::dynamodb());
 conformance!(dynamodb_sharded, crate::backend::Backend::sharded());

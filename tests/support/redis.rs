@@ -58,6 +58,28 @@ impl RedisServer {
         SHARED.get_or_init(|| Self::start(&[]))
     }
 
+    /// The one that all tests of this binary share whose keys lie in slots, as in a cluster, all of
+    /// them its own: it refuses what would touch two slots at once.
+    pub fn cluster() -> &'static Self {
+        static SHARED: OnceLock<RedisServer> = OnceLock::new();
+        SHARED.get_or_init(|| {
+            let bus = free_port().to_string();
+            let server = Self::start(&["--cluster-enabled", "yes", "--cluster-port", &bus]);
+            let mut plain = server.connect();
+            let added = plain.ask(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+            assert_eq!(added.expect("an answer"), Answer::Text("OK".into()));
+            let deadline = Instant::now() + PATIENCE;
+            loop {
+                let info = plain.ask(&["CLUSTER", "INFO"]).expect("an answer").text();
+                if info.contains("cluster_state:ok") {
+                    return server;
+                }
+                assert!(Instant::now() < deadline, "{info}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        })
+    }
+
     /// One of the test's own that writes everything to disk before it answers.
     pub fn durable() -> Self {
         Self::start(&["--appendonly", "yes", "--appendfsync", "always"])
