@@ -82,12 +82,7 @@ async fn answer(State(counter): State<Counter>, asked: axum::extract::Request) -
         true => Protocol::Query,
         false => Protocol::Json,
     };
-    let late = clock::now() + counter.arrival;
-    let arrived = tokio::select! {
-        arrived = arrive(&asked.headers, body, &counter.held) => arrived,
-        () = clock::sleep_until(Some(late)) => Err(StatusCode::REQUEST_TIMEOUT),
-    };
-    let (body, _held) = match arrived {
+    let (body, _held) = match counter.arrive(&asked.headers, body).await {
         Ok(arrived) => arrived,
         Err(status) => return refusal(status),
     };
@@ -110,24 +105,44 @@ async fn answer(State(counter): State<Counter>, asked: axum::extract::Request) -
     }
 }
 
-/// The whole body, once there is room for it.
-async fn arrive<'a>(
-    headers: &HeaderMap,
-    body: Answer,
-    held: &'a Semaphore,
-) -> Result<(Bytes, SemaphorePermit<'a>), StatusCode> {
-    let length = headers.get(header::CONTENT_LENGTH);
-    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-    let length = length.unwrap_or(LONGEST_BODY);
-    if length > LONGEST_BODY {
-        return Err(StatusCode::PAYLOAD_TOO_LARGE);
+impl Counter {
+    /// The whole body, once there is room for it. What it turns out not to need is given back, since
+    /// a long poll holds its few bytes for long.
+    async fn arrive(
+        &self,
+        headers: &HeaderMap,
+        body: Answer,
+    ) -> Result<(Bytes, SemaphorePermit<'_>), StatusCode> {
+        let length = headers.get(header::CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        let length = length.unwrap_or(LONGEST_BODY);
+        if length > LONGEST_BODY {
+            return Err(StatusCode::PAYLOAD_TOO_LARGE);
+        }
+        let room = self.within(self.held.acquire_many(kibibytes(length))).await;
+        let Some(Ok(mut room)) = room else {
+            return Err(StatusCode::SERVICE_UNAVAILABLE);
+        };
+        let body = self.within(axum::body::to_bytes(body, LONGEST_BODY)).await;
+        let body = body.ok_or(StatusCode::REQUEST_TIMEOUT)?;
+        let body = body.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
+        let needed = room.split(kibibytes(body.len()) as usize);
+        Ok((body, needed.unwrap_or(room)))
     }
-    let room = u32::try_from(length.div_ceil(1024)).unwrap_or(MOST_HELD);
-    let room = held.acquire_many(room).await;
-    let room = room.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
-    let body = axum::body::to_bytes(body, LONGEST_BODY).await;
-    let body = body.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
-    Ok((body, room))
+
+    /// What comes before the patience with who asks ends.
+    async fn within<T>(&self, awaited: impl Future<Output = T>) -> Option<T> {
+        let late = clock::now() + self.arrival;
+        tokio::select! {
+            came = awaited => Some(came),
+            () = clock::sleep_until(Some(late)) => None,
+        }
+    }
+}
+
+/// Permits for so many bytes.
+fn kibibytes(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(1024)).unwrap_or(MOST_HELD)
 }
 
 fn is_form(headers: &HeaderMap) -> bool {
@@ -278,6 +293,52 @@ mod tests {
         for words in ["", "POST / HTTP/1.1\r\nHost"] {
             assert_eq!(said_to(words).await, "", "{words}");
         }
+    }
+
+    /// More long polls, of unknown length, than there would be room for if each took the most.
+    #[tokio::test]
+    async fn long_polls_hold_what_they_have_sent_and_no_more() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::open(folder.path()).expect("a store");
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let (listener, at) = http::listen(any).await.expect("a free port");
+        let stop = CancellationToken::new();
+        let desk = Arc::new(Desk::new(store, stop.clone()));
+        let served = crate::tasks::spawn(serve(listener, desk, stop));
+        let ask = async |action: &str, body: &str| {
+            let mut stream = TcpStream::connect(at).await.expect("it listens");
+            let words = format!(
+                "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: AmazonSQS.{action}\r\n\
+                 Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n",
+                body.len()
+            );
+            stream.write_all(words.as_bytes()).await.expect("it reads");
+            stream
+        };
+        let answered = async |mut stream: TcpStream| {
+            let mut status = [0; 12];
+            stream.read_exact(&mut status).await.expect("an answer");
+            String::from_utf8(status.to_vec()).expect("text")
+        };
+        for name in ["q", "other"] {
+            let made = ask("CreateQueue", &format!(r#"{{"QueueName":"{name}"}}"#)).await;
+            assert_eq!(answered(made).await, "HTTP/1.1 200");
+        }
+        let poll = r#"{"QueueUrl":"http://x/000000000000/q","WaitTimeSeconds":20}"#;
+        let most = MOST_HELD as usize * 1024 / LONGEST_BODY;
+        let mut polls = Vec::new();
+        for _ in 0..=most {
+            polls.push(ask("ReceiveMessage", poll).await);
+        }
+        // Nothing ends the polls but their time.
+        let send = r#"{"QueueUrl":"http://x/000000000000/other","MessageBody":"b"}"#;
+        let sent = ask("SendMessage", send).await;
+        let first = polls.swap_remove(0);
+        tokio::select! {
+            status = answered(sent) => assert_eq!(status, "HTTP/1.1 200"),
+            _ = answered(first) => panic!("the send waited for the polls"),
+        }
+        drop((polls, served));
     }
 
     #[tokio::test]
