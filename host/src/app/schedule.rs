@@ -1,6 +1,6 @@
 //! Starts what takes scheduled messages to their queues while a run goes on, and ends it.
 
-use super::build::outlet::Queues;
+use super::build::outlet::{LOOK, Queues};
 use super::build::schedule::Schedules;
 use crate::config::Settings;
 use crate::queue::name::Backend;
@@ -11,9 +11,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-
-/// How often the file of the embedded queues is looked at: it costs no call.
-const LOCAL: Duration = Duration::from_secs(1);
 
 /// Movers at work.
 pub(crate) struct Scheduling {
@@ -36,7 +33,14 @@ pub(crate) async fn start(
     let names: BTreeSet<_> = names.map(|queue| &queue.name).collect();
     let mut stores: Vec<(Arc<dyn Store>, Duration)> = Vec::new();
     if names.iter().any(|name| name.backend == Backend::Local) {
-        stores.push((schedules.local(), interval.min(LOCAL)));
+        stores.push((schedules.local(), interval.min(LOOK)));
+    }
+    for name in names.iter().filter(|name| name.backend == Backend::Redis) {
+        match schedules.redis(name).await {
+            Ok(store) => stores.push((store, interval.min(LOOK))),
+            // An address that cannot be read has ended the run already.
+            Err(error) => tracing::error!(queue = %name, "nothing is scheduled for it: {error}"),
+        }
     }
     let tables = schedules.tables(&names).await;
     stores.extend(tables.into_iter().map(|table| (table, interval)));
