@@ -196,3 +196,22 @@ async fn what_a_killed_dispatcher_had_claimed_is_sent_by_another() {
     assert_eq!(bodies, wanted);
     assert!(list(&scene).is_empty());
 }
+
+#[tokio::test]
+async fn a_queue_of_the_package_gets_what_is_due_when_it_is_due() {
+    let scene = RedisScene::plain();
+    let full = scene.full();
+    let format = format!("{}=worqr", scene.name);
+    let words = ["schedule", "add", &full, "--redis-format", &format];
+    let soon = ["--in", "1s", "--body", "print:soon"];
+    let (id, _) = good(&scene, &[&words[..], &soon].concat());
+    assert_eq!(list(&scene)[0]["id"], *id, "it can be cancelled until then");
+    let grouped = scene.command(&[&words[..], &soon, &["--group", "g"]].concat());
+    assert_eq!(grouped.code, 2, "{grouped:?}");
+    assert!(grouped.stderr.contains("no attributes and groups"), "{grouped:?}");
+    let mut running = scene.run("verdicts", &["--redis-format", &format]).start();
+    until_printed(&[&running], 1).await;
+    stop(&mut running);
+    assert_eq!(prints(&running), ["soon"]);
+    assert!(list(&scene).is_empty());
+}

@@ -6,7 +6,7 @@ use dispatcher::message::{Attribute, Outgoing};
 use dispatcher::schedule::cron::Periodic;
 use dispatcher::schedule::redis::{Redis, Schedule};
 use dispatcher::schedule::{self, Cancelled, Ending, Job, Page, Store, Trouble, decide};
-use dispatcher_tests::redis::RedisServer;
+use dispatcher_tests::redis::{Answer, RedisServer};
 use dispatcher_tests::relay::Relay;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -261,4 +261,30 @@ async fn jobs_outlive_a_crash_of_a_server_that_writes_them_down() {
     assert_eq!(store.add(&job("a", now)).await, Ok(true));
     let _server = server.again();
     assert_eq!(ids(&store).await, ["a"]);
+}
+
+#[tokio::test]
+async fn a_server_of_a_cluster_takes_every_step() {
+    let server = RedisServer::start(&["--cluster-enabled", "yes"]);
+    let mut plain = server.connect();
+    let all = ["CLUSTER", "ADDSLOTSRANGE", "0", "16383"];
+    plain.ask(&all).expect("the slots are its own");
+    let deadline = clock::now() + dispatcher_tests::PATIENCE;
+    let state = |answer: std::io::Result<Answer>| answer.expect("an answer").text();
+    while !state(plain.ask(&["CLUSTER", "INFO"])).contains("cluster_state:ok") {
+        assert!(clock::now() < deadline, "the cluster does not begin");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let store = at(server.address(), "q");
+    let now = clock::today();
+    for id in ["a", "b"] {
+        assert_eq!(store.add(&job(id, now)).await, Ok(true));
+    }
+    assert_eq!(store.cancel("b", now).await, Ok(Cancelled::Yes));
+    let jobs = schedule::list(&store).await.expect("it answers");
+    let claim = decide::claim("mine".into(), now);
+    assert_eq!(store.claim(&jobs, &claim, now).await, [Ok(true)]);
+    let gone = ending(&jobs[0], "mine", None);
+    assert_eq!(store.end(&[gone]).await, [Ok(())]);
+    assert_eq!(ids(&store).await, [""; 0]);
 }

@@ -18,13 +18,12 @@ pub const LOOK: Duration = Duration::from_secs(1);
 
 /// What an open queue takes. Of SQS: 15 minutes, and nothing on FIFO queues (SendMessage in the SQS
 /// API reference). What waits for its time in the embedded queue or on Redis holds up the rest of its
-/// group. On Redis, those that keep no order of groups are npm `worqr`'s, which knows no delays.
+/// group.
 pub fn reach_of(name: &QueueName, queue: &dyn Queue) -> Reach {
     let identity = queue.identity();
     let longest_delay = match name.backend {
         Backend::Sqs if identity.ordered_groups => Duration::ZERO,
         Backend::Sqs => AHEAD,
-        Backend::Redis if !identity.ordered_groups => Duration::ZERO,
         Backend::Local | Backend::Redis | Backend::DynamoDb => Duration::MAX,
     };
     Reach {
@@ -44,7 +43,9 @@ pub fn reach_of(name: &QueueName, queue: &dyn Queue) -> Reach {
 pub fn scheduled_reach_of(name: &QueueName, queue: &dyn Queue) -> Reach {
     let reach = reach_of(name, queue);
     let longest_delay = match name.backend {
-        Backend::Redis => reach.longest_delay.min(LOOK * 2),
+        // Those that keep no order of groups are npm `worqr`'s, which knows no delays.
+        Backend::Redis if !reach.ordered => Duration::ZERO,
+        Backend::Redis => LOOK * 2,
         Backend::Sqs | Backend::Local | Backend::DynamoDb => reach.longest_delay,
     };
     Reach {

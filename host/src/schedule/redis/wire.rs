@@ -98,3 +98,78 @@ fn job(fields: &[Value], queue: &str) -> Option<Job> {
         stamp: stamp.to_owned(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn any_job() -> impl Strategy<Value = Job> {
+        let group = proptest::option::of(any::<String>());
+        let every = proptest::option::of(("[*0-9 ]{1,9}", "[A-Z][a-z]{1,9}"));
+        let claim = proptest::option::of(("[a-z0-9-]{0,9}", any::<u32>()));
+        let attributes = proptest::collection::vec(("[a-z]{1,4}", any::<String>()), 0..3);
+        let parts = (0..=LAST, any::<String>(), attributes, group, every, claim);
+        parts.prop_map(|(due, body, attributes, group, every, claim)| Job {
+            id: "0197a3b2-8f0c".into(),
+            queue: "redis:q".into(),
+            due: Timestamp(due),
+            message: Outgoing {
+                body,
+                attributes: attributes
+                    .iter()
+                    .map(|(name, value)| Attribute::text(name, value))
+                    .collect(),
+                group,
+                ..Outgoing::default()
+            },
+            every: every.map(|(pattern, zone)| Periodic { pattern, zone }),
+            claim: claim.map(|(token, until)| Claim {
+                token,
+                until: Timestamp(until.into()),
+            }),
+            stamp: digits(Timestamp(due)),
+        })
+    }
+
+    fn fields(job: &Job) -> [Value; 3] {
+        let claim = job.claim.as_ref();
+        let claim = claim.map(|claim| format!("{} {}", claim.until.0, claim.token));
+        [
+            text(&format!("{} {}", digits(job.due), job.id)),
+            text(&write(job).expect("JSON")),
+            text(&claim.unwrap_or_default()),
+        ]
+    }
+
+    #[test]
+    fn only_an_answer_that_says_so_has_a_next_page() {
+        let of = |more: i64, fields: &[Value]| page(&[&[Value::Int(more)], fields].concat(), "q");
+        let one = ["000000000000005 a", r#"{"body":"x"}"#, ""].map(|one| text(one));
+        let next = |page: Option<Page>| page.expect("a page").next;
+        assert_eq!(next(of(1, &one)).as_deref(), Some("000000000000005 a"));
+        assert_eq!(next(of(0, &one)), None);
+        assert_eq!(of(0, &[]), Some(Page::default()));
+        assert_eq!(of(0, &one[..2]), None);
+        assert_eq!(page(&[], "q"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(jobs in proptest::collection::vec(any_job(), 0..4)) {
+            let answer = jobs.iter().flat_map(fields);
+            let answer: Vec<_> = std::iter::once(Value::Int(0)).chain(answer).collect();
+            prop_assert_eq!(page(&answer, "redis:q").expect("a page").jobs, jobs);
+        }
+
+        #[test]
+        fn texts_of_dates_have_the_order_of_dates(one in 0..=LAST, other in 0..=LAST) {
+            let texts = digits(Timestamp(one)).cmp(&digits(Timestamp(other)));
+            prop_assert_eq!(texts, one.cmp(&other));
+        }
+    }
+}
