@@ -208,7 +208,10 @@ async fn a_queue_of_the_package_gets_what_is_due_when_it_is_due() {
     assert_eq!(list(&scene)[0]["id"], *id, "it can be cancelled until then");
     let grouped = scene.command(&[&words[..], &soon, &["--group", "g"]].concat());
     assert_eq!(grouped.code, 2, "{grouped:?}");
-    assert!(grouped.stderr.contains("no attributes and groups"), "{grouped:?}");
+    assert!(
+        grouped.stderr.contains("no attributes and groups"),
+        "{grouped:?}"
+    );
     let mut running = scene.run("verdicts", &["--redis-format", &format]).start();
     until_printed(&[&running], 1).await;
     stop(&mut running);
