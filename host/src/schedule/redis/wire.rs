@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn only_an_answer_that_says_so_has_a_next_page() {
         let of = |more: i64, fields: &[Value]| page(&[&[Value::Int(more)], fields].concat(), "q");
-        let one = ["000000000000005 a", r#"{"body":"x"}"#, ""].map(|one| text(one));
+        let one = ["000000000000005 a", r#"{"body":"x"}"#, ""].map(text);
         let next = |page: Option<Page>| page.expect("a page").next;
         assert_eq!(next(of(1, &one)).as_deref(), Some("000000000000005 a"));
         assert_eq!(next(of(0, &one)), None);
