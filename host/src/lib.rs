@@ -21,6 +21,7 @@ pub mod lease;
 pub mod message;
 pub mod plugin;
 pub mod queue;
+pub mod redis;
 pub mod schedule;
 pub mod scheduler;
 pub mod served;

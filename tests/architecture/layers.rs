@@ -25,11 +25,14 @@ const LAYERS: &[(&[&str], bool)] = &[
             "idempotency/local",
             "schedule/local",
             "schedule/dynamodb",
+            "schedule/redis",
             "plugin/host",
         ],
         false,
     ),
     (&["queue", "idempotency", "schedule", "plugin"], false),
+    // Tells receipts that were lost before their time.
+    (&["redis"], false),
     (&["message"], false),
     (&["telemetry"], false),
     (&["http"], false),
@@ -59,7 +62,7 @@ fn member(path: &str) -> String {
             format!("queue/{backend}")
         }
         ("idempotency", Some("local")) => "idempotency/local".into(),
-        ("schedule", Some(store @ ("local" | "dynamodb"))) => format!("schedule/{store}"),
+        ("schedule", Some(store @ ("local" | "dynamodb" | "redis"))) => format!("schedule/{store}"),
         // The port is `plugin` itself; what runs behind it is beside it.
         ("plugin", Some(part)) if !["Attempt", "Handler", "Peer", "Reuse"].contains(&part) => {
             "plugin/host".into()

@@ -39,7 +39,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("croner", &["schedule/cron.rs"]),
     ("jiff", &["schedule/cron.rs", "schedule/when.rs"]),
     ("notify::", &["queue/local/"]),
-    ("redis::", &["queue/redis/"]),
+    ("redis::", &["redis/", "queue/redis/", "schedule/redis/"]),
     ("crossbeam", &["executor/pool/"]),
     ("clap", &["cli/"]),
     ("mimalloc", &["main.rs"]),

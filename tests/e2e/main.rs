@@ -37,6 +37,8 @@ mod redis_worqr;
 mod scene;
 mod schedule;
 mod schedule_fifo;
+mod schedule_redis;
+mod schedule_redis_store;
 mod schedule_reminder;
 mod schedule_scene;
 mod schedule_sqs;

@@ -1,19 +1,14 @@
 //! Starts what takes scheduled messages to their queues while a run goes on, and ends it.
 
-use super::build::outlet::Queues;
+use super::build::outlet::{LOOK, Queues};
 use super::build::schedule::Schedules;
 use crate::config::Settings;
 use crate::queue::name::Backend;
-use crate::schedule::Store;
-use crate::schedule::mover::Mover;
+use crate::schedule::mover::{Mover, Outlet};
 use crate::tasks::{self, Task};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-
-/// How often the file of the embedded queues is looked at: it costs no call.
-const LOCAL: Duration = Duration::from_secs(1);
 
 /// Movers at work.
 pub(crate) struct Scheduling {
@@ -31,21 +26,28 @@ pub(crate) async fn start(
     let table = settings.schedule.table.clone();
     let schedules = Arc::new(Schedules::new(settings.stores.clone(), table));
     let interval = settings.schedule.interval;
-    let outlet = Arc::new(Queues(schedules.clone()));
+    let outlet: Arc<dyn Outlet> = Arc::new(Queues(schedules.clone()));
     let names = settings.routes.iter().flat_map(|route| &route.queues);
     let names: BTreeSet<_> = names.map(|queue| &queue.name).collect();
-    let mut stores: Vec<(Arc<dyn Store>, Duration)> = Vec::new();
+    let outlet = || outlet.clone();
+    let often = |store| Mover::new(store, outlet(), interval.min(LOOK));
+    let mut movers = Vec::new();
     if names.iter().any(|name| name.backend == Backend::Local) {
-        stores.push((schedules.local(), interval.min(LOCAL)));
+        movers.push(often(schedules.local()));
+    }
+    for name in names.iter().filter(|name| name.backend == Backend::Redis) {
+        match schedules.redis(name).await {
+            Ok(store) => movers.push(often(store).certain()),
+            // An address that cannot be read has ended the run already.
+            Err(error) => tracing::error!(queue = %name, "nothing is scheduled for it: {error}"),
+        }
     }
     let tables = schedules.tables(&names).await;
-    stores.extend(tables.into_iter().map(|table| (table, interval)));
-    let start = |(store, interval)| {
-        let mover = Mover::new(store, outlet.clone(), interval);
-        tasks::spawn(mover.run(stop.clone()))
-    };
+    let table = |store| Mover::new(store, outlet(), interval);
+    movers.extend(tables.into_iter().map(table));
+    let start = |mover: Mover| tasks::spawn(mover.run(stop.clone()));
     Scheduling {
-        movers: stores.into_iter().map(start).collect(),
+        movers: movers.into_iter().map(start).collect(),
         halt: halt.clone(),
     }
 }

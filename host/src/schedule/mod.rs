@@ -7,6 +7,7 @@ pub mod decide;
 pub mod dynamodb;
 pub mod local;
 pub mod mover;
+pub mod redis;
 #[cfg(test)]
 pub mod samples;
 pub mod when;

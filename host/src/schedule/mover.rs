@@ -57,6 +57,8 @@ pub struct Mover {
     said: Said,
     /// Whether the store has answered once.
     known: bool,
+    /// Whether it is there even if it has not.
+    certain: bool,
 }
 
 /// A job that is to be sent now, and what its queue takes.
@@ -72,7 +74,14 @@ impl Mover {
             unended: Vec::new(),
             said: Said::default(),
             known: false,
+            certain: false,
         }
+    }
+
+    /// Of a store that is there even if it does not answer: it is soon looked at again.
+    pub fn certain(mut self) -> Self {
+        self.certain = true;
+        self
     }
 
     /// Round after round until the stop; what is claimed by then is still sent and ended. The first
@@ -131,7 +140,7 @@ impl Mover {
                 self.interval
             }
             // Perhaps there is none, and nobody who may tell; or the service itself is not there.
-            _ if !self.known => {
+            kind if !self.known && (kind == Trouble::Denied || !self.certain) => {
                 if self.said.again(clock::now()) {
                     tracing::info!("no scheduled messages are read: {error}");
                 }

@@ -1,7 +1,8 @@
 //! The queues that scheduled messages and the messages of plugins go to: what each takes, and how it
 //! answers. Decides nothing about when.
 
-use super::schedule::{LaterError, Schedules, When, in_time};
+use super::later::LaterError;
+use super::schedule::{Schedules, When, in_time};
 use crate::message::Outgoing;
 use crate::plugin::capability::queues::{Deliver, NotDelivered};
 use crate::queue::name::{Backend, QueueName};
@@ -12,8 +13,12 @@ use crate::tasks;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How often a store is looked at that costs little to look at: the embedded queues', and Redis.
+pub const LOOK: Duration = Duration::from_secs(1);
+
 /// What an open queue takes. Of SQS: 15 minutes, and nothing on FIFO queues (SendMessage in the SQS
-/// API reference). In the embedded queue what waits for its time holds up the rest of its group.
+/// API reference). What waits for its time in the embedded queue or on Redis holds up the rest of its
+/// group.
 pub fn reach_of(name: &QueueName, queue: &dyn Queue) -> Reach {
     let identity = queue.identity();
     let longest_delay = match name.backend {
@@ -24,12 +29,28 @@ pub fn reach_of(name: &QueueName, queue: &dyn Queue) -> Reach {
     Reach {
         longest_delay,
         longest_delay_in_group: match name.backend {
-            Backend::Local => Duration::ZERO,
-            Backend::Sqs | Backend::Redis | Backend::DynamoDb => longest_delay,
+            Backend::Local | Backend::Redis => Duration::ZERO,
+            Backend::Sqs | Backend::DynamoDb => longest_delay,
         },
         own_delay: queue.own_delay(),
         batch: identity.batch,
         ordered: identity.ordered_groups,
+    }
+}
+
+/// What an open queue takes of what is scheduled. A queue on Redis delays by any time, but what waits
+/// in it cannot be listed: it gets what is due within the next two looks.
+pub fn scheduled_reach_of(name: &QueueName, queue: &dyn Queue) -> Reach {
+    let reach = reach_of(name, queue);
+    let longest_delay = match name.backend {
+        // Those that keep no order of groups are npm `worqr`'s, which knows no delays.
+        Backend::Redis if !reach.ordered => Duration::ZERO,
+        Backend::Redis => LOOK * 2,
+        Backend::Sqs | Backend::Local | Backend::DynamoDb => reach.longest_delay,
+    };
+    Reach {
+        longest_delay,
+        ..reach
     }
 }
 
@@ -42,7 +63,7 @@ impl Outlet for Queues {
         let name: QueueName = queue.parse()?;
         let open = self.0.queue(&name).await;
         let open = open.map_err(|error| error.to_string())?;
-        Ok(reach_of(&name, &*open))
+        Ok(scheduled_reach_of(&name, &*open))
     }
 
     async fn send(&self, queue: &str, items: Vec<Outgoing>) -> Vec<Result<(), NotSent>> {

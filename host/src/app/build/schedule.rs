@@ -1,17 +1,21 @@
-//! Where messages for later wait, by the backend of their queue: in a table of DynamoDB for SQS, and
-//! in the data folder for the embedded queue. Decides nothing about when.
+//! Where messages for later wait, by the backend of their queue: in a table of DynamoDB for SQS, in
+//! the data folder for the embedded queue, beside their queue on Redis. Decides nothing about when.
 
 use super::Backends;
-use super::outlet::reach_of;
+pub use super::later::LaterError;
+use super::later::{of_item, of_queue, of_store, refused};
+use super::outlet::scheduled_reach_of;
 use crate::aws;
 use crate::clock::{self, Timestamp};
 use crate::config::Stores;
+use crate::config::redis_place::RedisPlace;
 use crate::message::Outgoing;
 use crate::queue::name::{Backend, QueueName};
-use crate::queue::{ItemError, Queue, QueueError, Trouble as QueueTrouble};
+use crate::queue::{Queue, QueueError};
 use crate::schedule::cron::Periodic;
 use crate::schedule::dynamodb::{DynamoDb, Made};
 use crate::schedule::local::File;
+use crate::schedule::redis::Redis;
 use crate::schedule::{self, Cancelled, Job, Store, StoreError, Trouble, when};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -24,6 +28,8 @@ pub struct Schedules {
     data: PathBuf,
     endpoint_url: Option<String>,
     table: Option<String>,
+    redis_place: RedisPlace,
+    redis: OnceCell<Redis>,
     dynamodb: OnceCell<DynamoDb>,
     open: Mutex<HashMap<QueueName, Arc<dyn Queue>>>,
 }
@@ -48,16 +54,6 @@ pub struct Added {
     pub waits: bool,
 }
 
-/// Why nothing was added, looked at or cancelled.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct LaterError {
-    /// Whether it may succeed later.
-    pub passing: bool,
-    /// One line.
-    pub message: String,
-}
-
 /// A job as people see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -73,6 +69,8 @@ impl Schedules {
         Self {
             data: stores.data.clone(),
             endpoint_url: stores.endpoint_url.clone(),
+            redis_place: stores.redis.clone(),
+            redis: OnceCell::new(),
             backends: Backends::new(stores),
             table,
             dynamodb: OnceCell::new(),
@@ -104,6 +102,10 @@ impl Schedules {
         if name.backend == Backend::Local {
             return Ok((Arc::new(File::of(&self.data)), None));
         }
+        if name.backend == Backend::Redis {
+            let store = self.redis(name).await.map_err(|error| of_store(&error))?;
+            return Ok((store, None));
+        }
         let table = self.table_of(name)?;
         let own = self.table.is_none().then(|| name.to_string());
         let store = self.dynamodb().await.table(&table, own.as_deref());
@@ -115,12 +117,22 @@ impl Schedules {
         Arc::new(File::of(&self.data))
     }
 
+    /// The store of a queue on Redis.
+    pub async fn redis(&self, name: &QueueName) -> Result<Arc<dyn Store>, StoreError> {
+        let RedisPlace { url, prefix, .. } = &self.redis_place;
+        let connect = || async { Redis::new(url, prefix) };
+        let server = self.redis.get_or_try_init(connect).await?;
+        Ok(Arc::new(server.schedule(&name.name)))
+    }
+
     /// The table of a queue of SQS: the one for all, or the one of the queue's bare name.
     pub fn table_of(&self, name: &QueueName) -> Result<String, LaterError> {
         if name.backend != Backend::Sqs {
-            return Err(refused(format!(
-                "`{name}` cannot be scheduled for in this version"
-            )));
+            let why = match name.backend {
+                Backend::DynamoDb => "cannot be scheduled for in this version",
+                _ => "needs no table",
+            };
+            return Err(refused(format!("`{name}` {why}")));
         }
         if let Some(table) = &self.table {
             return Ok(table.clone());
@@ -173,7 +185,7 @@ impl Schedules {
         when: When,
     ) -> Result<Added, LaterError> {
         let queue = self.queue(name).await.map_err(|error| of_queue(&error))?;
-        let reach = reach_of(name, &*queue);
+        let reach = scheduled_reach_of(name, &*queue);
         let now = clock::today();
         let (due, every) = match when {
             When::At(due) => (due, None),
@@ -201,6 +213,13 @@ impl Schedules {
         }
         if name.backend == Backend::Sqs && message.body.is_empty() {
             return Err(refused("SQS takes no empty message; wanted a body".into()));
+        }
+        if name.backend == Backend::Redis
+            && !reach.ordered
+            && (message.group.is_some() || !message.attributes.is_empty())
+        {
+            let why = "is a queue of npm worqr, whose messages have no attributes and groups";
+            return Err(refused(format!("`{name}` {why}")));
         }
         let (store, table) = self.store(name).await?;
         let mut job = schedule::job(&name.to_string(), due, message, every);
@@ -319,37 +338,6 @@ fn owners<'a>(
 /// The date so long from now.
 pub fn in_time(delay: std::time::Duration) -> Result<Timestamp, String> {
     when::after(clock::today(), delay).ok_or_else(|| "it is due after the year 9999".to_owned())
-}
-
-fn refused(message: String) -> LaterError {
-    LaterError {
-        passing: false,
-        message,
-    }
-}
-
-fn of_store(error: &StoreError) -> LaterError {
-    LaterError {
-        passing: matches!(error.kind, Trouble::Unreachable | Trouble::Passing),
-        message: error.message.clone(),
-    }
-}
-
-fn of_queue(error: &QueueError) -> LaterError {
-    LaterError {
-        passing: matches!(
-            error.kind,
-            QueueTrouble::Unreachable | QueueTrouble::Passing
-        ),
-        message: error.message.clone(),
-    }
-}
-
-fn of_item(error: &ItemError) -> LaterError {
-    LaterError {
-        passing: matches!(error, ItemError::Passing(_)),
-        message: error.to_string(),
-    }
 }
 
 #[cfg(test)]

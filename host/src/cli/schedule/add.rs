@@ -29,7 +29,7 @@ Prints the id, by which it can be cancelled, and says when it is due.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The queue: NAME, an SQS URL or ARN, or local:NAME
+    /// The queue: NAME, an SQS URL or ARN, local:NAME or redis:NAME
     pub queue: String,
     /// How long from now, as in 90s or 36h
     #[arg(id = "in", long = "in", value_name = "TIME")]

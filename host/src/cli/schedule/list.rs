@@ -14,6 +14,7 @@ const EXAMPLES: &str = "\
 Examples:
   dispatcher schedule list                 what waits for the embedded queues
   dispatcher schedule list payments        what waits for this queue, on SQS
+  dispatcher schedule list redis:default
   dispatcher schedule list --schedule-table jobs
   dispatcher schedule list --json | jq '.[].id'
 
@@ -61,7 +62,7 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     }
     let is_local = name.is_none_or(|name| name.backend == Backend::Local);
     if is_local && args.queue.is_none() && places.schedule_table.is_none() && !args.json {
-        output::note("for queues of SQS, name the queue, or the table with --schedule-table");
+        output::note("for queues of SQS and Redis, name the queue, or the table with --schedule-table");
     }
     Ok(())
 }

@@ -1,15 +1,12 @@
-//! Queues on Redis. The only place that names its library; knows no other backend.
+//! Queues on Redis. Knows no other backend; the connection is `crate::redis`.
 //!
 //! A queue's state lies on the server, and each step is one script there (`lua`): `keys` says how
 //! things are called, `wire` how they are written. `native` is one queue, `doubts` which of its
 //! claims nobody heard the answer of, `worker` this process as others see it, `worqr` one queue in
-//! the format of the npm package, `link` a connection, `bell` what the server tells by itself,
-//! `server` what it says of itself.
+//! the format of the npm package, `server` what a server says of itself.
 
-mod bell;
 mod doubts;
 mod keys;
-mod link;
 mod native;
 mod script;
 mod server;
@@ -23,6 +20,7 @@ pub use worker::Known;
 pub use worqr::WorqrQueue;
 
 use crate::queue::{Identity, QueueError, Trouble};
+use crate::redis::{bell, link};
 use keys::{DEAD, Keys};
 use link::Lines;
 use native::Grave;

@@ -3,14 +3,10 @@
 use crate::clock::Timestamp;
 use crate::message::{Attribute, AttributeValue, Message, Outcome, Outgoing, Receipt};
 use crate::queue::{DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, ItemError, VISIBILITY_CEILING};
+pub use crate::redis::{CALL, LONGEST};
 use redis::Value;
 use std::time::Duration;
 
-/// The most bytes of one message, attributes included: half of what a line of 100 Mbit/s carries
-/// in the five seconds that a call may take.
-pub const LONGEST: usize = 32_000_000;
-/// The most bytes of the messages of one call, unless it is one alone.
-pub const CALL: usize = 8_000_000;
 /// Far beyond any delay, and Lua still counts milliseconds exactly.
 const FAR: u64 = 1 << 50;
 /// The values of one message in an answer.

@@ -4,7 +4,7 @@
 use super::bell::{Bell, Bells};
 use super::trouble;
 use crate::clock::{self, Moment};
-use crate::queue::{QueueError, Trouble};
+use crate::trouble::{Failed, Trouble};
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, FromRedisValue, IntoConnectionInfo, Pipeline, ProtocolVersion,
@@ -36,7 +36,7 @@ struct State {
     /// Grows with every connection.
     number: u64,
     connection: Option<MultiplexedConnection>,
-    failed: Option<(Moment, QueueError)>,
+    failed: Option<(Moment, Failed)>,
 }
 
 /// The connections of a process to a server. Answers come in the order of the calls, so what keeps
@@ -51,7 +51,7 @@ pub struct Lines {
 
 impl Lines {
     /// To the server of this address; see `Link::new`.
-    pub fn new(url: &str) -> Result<Self, QueueError> {
+    pub fn new(url: &str) -> Result<Self, Failed> {
         let link = Link::new(url)?;
         Ok(Self {
             urgent: Arc::new(link.beside()),
@@ -62,8 +62,8 @@ impl Lines {
 
 impl Link {
     /// Reads the address, `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`; connects to nothing.
-    fn new(url: &str) -> Result<Self, QueueError> {
-        let refused = |error: &RedisError| QueueError {
+    pub fn new(url: &str) -> Result<Self, Failed> {
+        let refused = |error: &RedisError| Failed {
             kind: Trouble::Refused,
             message: format!(
                 "the address of Redis: {error}; wanted redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]"
@@ -115,24 +115,21 @@ impl Link {
     }
 
     /// Runs a script.
-    pub async fn run<T: FromRedisValue>(
-        &self,
-        script: &ScriptInvocation<'_>,
-    ) -> Result<T, QueueError> {
+    pub async fn run<T: FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> Result<T, Failed> {
         let (number, mut connection) = self.connection().await?;
         let answer = script.invoke_async(&mut connection).await;
         self.heard(number, answer).await
     }
 
     /// Runs commands.
-    pub async fn pipe<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, QueueError> {
+    pub async fn pipe<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, Failed> {
         let (number, mut connection) = self.connection().await?;
         let answer = pipeline.query_async(&mut connection).await;
         self.heard(number, answer).await
     }
 
     /// Passes on to the bell what is said on the channel, from now on and after every reconnection.
-    pub async fn listen(&self, channel: &str, bell: &Arc<Bell>) -> Result<(), QueueError> {
+    pub async fn listen(&self, channel: &str, bell: &Arc<Bell>) -> Result<(), Failed> {
         if !self.bells.hang(channel, bell) {
             return Ok(());
         }
@@ -146,7 +143,7 @@ impl Link {
             .inspect_err(|_| self.bells.take_down(channel))
     }
 
-    async fn heard<T>(&self, number: u64, answer: Result<T, RedisError>) -> Result<T, QueueError> {
+    async fn heard<T>(&self, number: u64, answer: Result<T, RedisError>) -> Result<T, Failed> {
         let error = match answer {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
@@ -161,7 +158,7 @@ impl Link {
     }
 
     /// The connection and its number; made if there is none.
-    async fn connection(&self) -> Result<(u64, MultiplexedConnection), QueueError> {
+    async fn connection(&self) -> Result<(u64, MultiplexedConnection), Failed> {
         let mut state = self.state.lock().await;
         if let Some(connection) = &state.connection {
             return Ok((state.number, connection.clone()));

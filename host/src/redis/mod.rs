@@ -1,0 +1,12 @@
+//! A Redis server, for all that keep something there: `link` is a connection, `bell` what the server
+//! tells by itself, `trouble` what its errors mean. Knows no queue and no schedule, and no script.
+
+pub mod bell;
+pub mod link;
+pub mod trouble;
+
+/// The most bytes of one message, attributes included: half of what a line of 100 Mbit/s carries
+/// in the five seconds that a call may take.
+pub const LONGEST: usize = 32_000_000;
+/// The most bytes of the messages of one call, unless it is one alone.
+pub const CALL: usize = 8_000_000;

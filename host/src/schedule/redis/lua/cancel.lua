@@ -1,0 +1,13 @@
+-- Takes a job away. ARGV: the call's own id, the job's id, the time now. Answers with 1, 0 if there is
+-- none, 2 if somebody is sending it.
+local this, id, now = ARGV[1], ARGV[2], ARGV[3]
+if call('EXISTS', did(this)) == 1 then return 1 end
+local when = call('HGET', whens, id)
+if not when then return 0 end
+if not is_free(id, now) then return 2 end
+call('ZREM', order, place(when, id))
+call('HDEL', jobs, id)
+call('HDEL', whens, id)
+call('HDEL', claims, id)
+call('SET', did(this), '1', 'EX', KEPT_S)
+return 1

@@ -1,0 +1,22 @@
+-- What every script of a schedule stands on. KEYS[1] is what all its keys begin with,
+-- `{prefix:queue}:schedule`: the part in braces decides the slot of a cluster, so all of them lie in
+-- one, with the queue itself.
+--
+-- job      hash, id to the job as JSON; never changes
+-- when     hash, id to when it is due: milliseconds in 15 digits
+-- due      sorted set without scores, "WHEN id": the soonest first, those of one time by id
+-- claim    hash, id to "UNTIL token" while it has a claim
+-- did:ID   a call that has changed something, for ten minutes: made again, it changes nothing
+local call = redis.call
+local base = KEYS[1]
+local jobs, whens, order, claims = base .. ':job', base .. ':when', base .. ':due', base .. ':claim'
+local KEPT_S = 600
+
+local function did(id) return base .. ':did:' .. id end
+
+local function is_free(id, now)
+  local claim = call('HGET', claims, id)
+  return not claim or tonumber(string.match(claim, '^%d+')) < tonumber(now)
+end
+
+local function place(when, id) return when .. ' ' .. id end

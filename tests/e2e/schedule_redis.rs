@@ -1,0 +1,220 @@
+//! Messages for later on Redis: listed, taken back, handed out in time by any number of dispatchers,
+//! whichever of them is killed; periodic ones once for each time; also for queues of npm `worqr`.
+
+use crate::redis_scene::RedisScene;
+use crate::scene::{field, prints, run};
+use dispatcher::clock::{self, Timestamp};
+use dispatcher::message::Outgoing;
+use dispatcher::schedule::redis::{Redis, Schedule};
+use dispatcher::schedule::{self, Store};
+use dispatcher_tests::child::{Running, Signal};
+use dispatcher_tests::relay::Relay;
+use serde_json::Value;
+use std::time::Duration;
+
+fn good(scene: &RedisScene, arguments: &[&str]) -> (String, String) {
+    let ended = scene.command(arguments);
+    assert_eq!(ended.code, 0, "{arguments:?}: {ended:?}");
+    (ended.stdout.trim().to_owned(), ended.stderr)
+}
+
+fn list(scene: &RedisScene) -> Vec<Value> {
+    let (listed, _) = good(scene, &["schedule", "list", &scene.full(), "--json"]);
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    listed.as_array().expect("an array").clone()
+}
+
+fn stop(running: &mut Running) {
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+}
+
+fn store(scene: &RedisScene) -> Schedule {
+    let server = Redis::new(&scene.server.url(), "dispatcher").expect("an address");
+    server.schedule(&scene.name)
+}
+
+async fn add(scene: &RedisScene, body: &str, due: Timestamp) {
+    let message = Outgoing {
+        body: format!("print:{body}"),
+        ..Outgoing::default()
+    };
+    let job = schedule::job(&scene.full(), due, message, None);
+    assert_eq!(store(scene).add(&job).await, Ok(true));
+}
+
+/// Returns once so much was printed by all of them together.
+async fn until_printed(all: &[&Running], count: usize) {
+    let looking = async {
+        let sum = || all.iter().map(|one| prints(one).len()).sum::<usize>();
+        while sum() < count {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let found = tokio::time::timeout(dispatcher_tests::PATIENCE, looking).await;
+    found.expect("all are handled");
+}
+
+#[tokio::test]
+async fn a_message_for_later_is_listed_and_can_be_taken_back() {
+    let scene = RedisScene::plain();
+    let full = scene.full();
+    let words = ["schedule", "add", &full, "--in", "36h", "--body", "milk"];
+    let (id, said) = good(&scene, &words);
+    assert!(id.starts_with(&format!("{full}/")), "{id}");
+    assert!(said.contains("due in 36h, at 2"), "{said}");
+    let cron = ["--cron", "0 9 * * *", "--tz", "Europe/Berlin"];
+    let words = ["schedule", "add", &full, "--body", "wake up"];
+    let (daily, _) = good(&scene, &[&words[..], &cron].concat());
+    let listed = list(&scene);
+    let ids: Vec<_> = listed.iter().map(|one| one["id"].as_str()).collect();
+    assert_eq!(ids, [Some(&*daily), Some(&*id)]);
+    assert_eq!(listed[1]["body"], "milk");
+    assert_eq!(listed[0]["tz"], "Europe/Berlin");
+    for one in [&id, &daily] {
+        good(&scene, &["schedule", "cancel", one]);
+        let again = scene.command(&["schedule", "cancel", one]);
+        assert_eq!(again.code, 1, "{again:?}");
+        assert!(again.stderr.contains("nothing of this id"), "{again:?}");
+    }
+    assert!(list(&scene).is_empty());
+    let init = scene.command(&["schedule", "init", &full]);
+    assert!(init.stderr.contains("needs no table"), "{init:?}");
+}
+
+#[tokio::test]
+async fn a_message_for_soon_is_handled_and_one_for_later_is_not() {
+    let scene = RedisScene::plain();
+    let full = scene.full();
+    let add = |within: &str, body: &str, more: &[&str]| {
+        let words = ["schedule", "add", &full, "--in", within, "--body", body];
+        good(&scene, &[&words[..], more].concat())
+    };
+    add("10m", "print:far", &["--group", "g"]);
+    add("3s", "print:near", &["--group", "g"]);
+    add("3s", "print:near too", &[]);
+    let (_, said) = add("1s", "print:at once", &[]);
+    assert!(said.contains("no longer be cancelled"), "{said}");
+    // What is later holds up nothing of its group.
+    good(&scene, &["send", &full, "print:now", "--group", "g"]);
+    let mut running = scene.run("verdicts", &[]).start();
+    until_printed(&[&running], 4).await;
+    stop(&mut running);
+    let mut bodies = prints(&running);
+    bodies.sort();
+    assert_eq!(bodies, ["at once", "near", "near too", "now"]);
+    assert_eq!(list(&scene).len(), 1);
+}
+
+#[tokio::test]
+async fn two_dispatchers_send_each_job_once() {
+    const JOBS: u64 = 300;
+    let scene = RedisScene::plain();
+    let now = clock::today();
+    for number in 0..JOBS {
+        let due = now + Duration::from_millis(number * 10);
+        add(&scene, &format!("{number:03}"), due).await;
+    }
+    let start = || scene.run("verdicts", &[]).start();
+    let mut both = [start(), start()];
+    until_printed(&[&both[0], &both[1]], 300).await;
+    both.iter_mut().for_each(stop);
+    let mut bodies: Vec<String> = both.iter().flat_map(prints).collect();
+    bodies.sort();
+    let wanted: Vec<String> = (0..JOBS).map(|number| format!("{number:03}")).collect();
+    assert_eq!(bodies, wanted);
+    assert!(list(&scene).is_empty());
+}
+
+#[tokio::test]
+async fn two_dispatchers_fire_each_time_of_a_periodic_message_once() {
+    let scene = RedisScene::plain();
+    let full = scene.full();
+    let words = ["schedule", "add", &full, "--cron", "* * * * * *"];
+    let (id, _) = good(&scene, &[&words[..], &["--body", "print:tick"]].concat());
+    let due = || list(&scene)[0]["due_ms"].as_u64().expect("a date");
+    let first = due();
+    let start = || scene.run("verdicts", &[]).start();
+    let mut both = [start(), start()];
+    until_printed(&[&both[0], &both[1]], 4).await;
+    both.iter_mut().for_each(stop);
+    let times = (due() - first) / 1_000;
+    good(&scene, &["schedule", "cancel", &id]);
+    // What was sent ahead and was not yet due waits in the queue.
+    let mut rest = start();
+    scene
+        .until_depth(|depth| depth.in_flight + depth.waiting + depth.delayed == 0)
+        .await;
+    stop(&mut rest);
+    let count = prints(&rest).len() + both.iter().map(|one| prints(one).len()).sum::<usize>();
+    let sent: usize = both
+        .iter()
+        .flat_map(|one| one.lines(|line| line.contains("scheduled messages were sent")))
+        .map(|line| field(&line, "sent").parse::<usize>().expect("a number"))
+        .sum();
+    assert_eq!(count, sent, "what was sent was handled once");
+    // A time that both were too late for is not made up for.
+    assert!(count as u64 <= times, "{count} of {times} times");
+}
+
+#[tokio::test]
+async fn what_a_killed_dispatcher_had_claimed_is_sent_by_another() {
+    const JOBS: usize = 20;
+    let scene = RedisScene::plain();
+    for number in 0..JOBS {
+        add(&scene, &format!("{number:02}"), clock::today()).await;
+    }
+    let relay = Relay::before(scene.server.address());
+    // The call that sends them gets stuck when they are claimed already.
+    let stuck = relay.stall_at("\r\nprint:07\r\n");
+    let url = format!("redis://{}", relay.address());
+    let arguments = ["--queues", &scene.full(), "--redis-url", &url];
+    let mut killed = run("verdicts", &arguments).start();
+    let waiting =
+        tokio::task::spawn_blocking(move || stuck.recv_timeout(dispatcher_tests::PATIENCE));
+    waiting.await.expect("no panic").expect("it is stuck");
+    killed.signal(Signal::KILL);
+    killed.wait_exit();
+    let listed = list(&scene);
+    assert_eq!(listed.len(), JOBS);
+    assert!(listed.iter().all(|one| one["sending"] == true));
+    let id = listed[0]["id"].as_str().expect("an id");
+    let cancelled = scene.command(&["schedule", "cancel", id]);
+    assert!(cancelled.stderr.contains("is sending it"), "{cancelled:?}");
+    // Two minutes go by.
+    let claims = format!("{{dispatcher:{}}}:schedule:claim", scene.name);
+    let mut plain = scene.server.connect();
+    for id in plain.ask(&["HKEYS", &claims]).expect("an answer").texts() {
+        plain.ask(&["HSET", &claims, &id, "1 gone"]).expect("set");
+    }
+    let mut running = scene.run("verdicts", &[]).start();
+    until_printed(&[&running], JOBS).await;
+    stop(&mut running);
+    let mut bodies = prints(&running);
+    bodies.sort();
+    let wanted: Vec<String> = (0..JOBS).map(|number| format!("{number:02}")).collect();
+    assert_eq!(bodies, wanted);
+    assert!(list(&scene).is_empty());
+}
+
+#[tokio::test]
+async fn a_queue_of_the_package_gets_what_is_due_when_it_is_due() {
+    let scene = RedisScene::plain();
+    let full = scene.full();
+    let format = format!("{}=worqr", scene.name);
+    let words = ["schedule", "add", &full, "--redis-format", &format];
+    let soon = ["--in", "1s", "--body", "print:soon"];
+    let (id, _) = good(&scene, &[&words[..], &soon].concat());
+    assert_eq!(list(&scene)[0]["id"], *id, "it can be cancelled until then");
+    let grouped = scene.command(&[&words[..], &soon, &["--group", "g"]].concat());
+    assert_eq!(grouped.code, 2, "{grouped:?}");
+    assert!(
+        grouped.stderr.contains("no attributes and groups"),
+        "{grouped:?}"
+    );
+    let mut running = scene.run("verdicts", &["--redis-format", &format]).start();
+    until_printed(&[&running], 1).await;
+    stop(&mut running);
+    assert_eq!(prints(&running), ["soon"]);
+    assert!(list(&scene).is_empty());
+}
