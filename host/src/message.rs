@@ -61,6 +61,22 @@ impl Attribute {
     }
 }
 
+/// Bytes of a message as SQS counts them: its body, and each attribute's name, type and value.
+pub fn bytes(body: &str, attributes: &[Attribute]) -> usize {
+    body.len() + attributes.iter().map(Attribute::bytes).sum::<usize>()
+}
+
+impl Attribute {
+    /// The bytes that it adds to its message.
+    pub fn bytes(&self) -> usize {
+        let value = match &self.value {
+            AttributeValue::Text(text) => text.len(),
+            AttributeValue::Binary(bytes) => bytes.len(),
+        };
+        self.name.len() + self.data_type.len() + value
+    }
+}
+
 /// The value of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]

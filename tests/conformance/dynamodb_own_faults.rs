@@ -188,3 +188,36 @@ async fn a_copy_that_dynamodb_refuses_leaves_a_failure_behind() {
     assert_eq!(scene.column(&id, "taskStatus").await, "FAILURE");
     assert_eq!(scene.column(&id, "dispatcherReason").await, "why");
 }
+
+#[tokio::test]
+async fn a_task_that_cannot_be_taken_does_not_stand_before_the_others() {
+    let scene = scene(Options::default()).await;
+    scene.queue().send_all(&[plain("older")]).await;
+    scene.queue().send_all(&[plain("newest")]).await;
+    let proxy = Proxy::before(MiniStack::shared().address());
+    let queue = open(&proxy.url(), &scene.table, Options::default()).await;
+    let invalid =
+        r#"{"__type":"ValidationException","message":"Item size to update has exceeded"}"#;
+    proxy.answer_next(1, "UpdateItem", 400, invalid);
+    let queue: &dyn Queue = &queue;
+    let received = queue.ask(1, LONG, Duration::ZERO).await;
+    let bodies: Vec<&str> = received.messages.iter().map(|m| &*m.body).collect();
+    assert_eq!(bodies, ["older"]);
+}
+
+#[tokio::test]
+async fn a_failure_whose_reason_finds_no_room_is_one_without_it() {
+    let scene = scene(Options::default()).await;
+    let id = scene.queue().send_all(&[plain("dies")]).await.remove(0);
+    let proxy = Proxy::before(MiniStack::shared().address());
+    let queue = open(&proxy.url(), &scene.table, Options::default()).await;
+    let queue: &dyn Queue = &queue;
+    let message = queue.next(LONG).await;
+    let invalid =
+        r#"{"__type":"ValidationException","message":"Item size to update has exceeded"}"#;
+    proxy.answer_next(1, "UpdateItem", 400, invalid);
+    let bury = Outcome::DeadLetter("why".into());
+    queue.settle_one(&message, bury).await;
+    assert_eq!(scene.column(&id, "taskStatus").await, "FAILURE");
+    assert_eq!(scene.column(&id, "dispatcherReason").await, "");
+}

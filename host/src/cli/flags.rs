@@ -164,11 +164,11 @@ pub struct GuestArgs {
         hide_env_values = true
     )]
     pub allow_send: Vec<String>,
-    /// Where the plugin may open TCP connections to; a name lets it look up any name besides. May be
-    /// repeated, and DISPATCHER_ALLOW_CONNECT holds one a line
+    /// Where the plugin may open TCP connections to, as in 192.0.2.7:7000; may be repeated, and
+    /// DISPATCHER_ALLOW_CONNECT holds one a line
     #[arg(
         long,
-        value_name = "HOST:PORT",
+        value_name = "IP:PORT",
         env = "DISPATCHER_ALLOW_CONNECT",
         hide_env_values = true
     )]

@@ -124,18 +124,6 @@ pub fn attribute(name: String, given: input::Attribute) -> Result<Attribute, Fau
     })
 }
 
-/// Bytes of a message as SQS counts them: body, and each attribute's name, type and value.
-pub fn size(body: &str, attributes: &[Attribute]) -> u64 {
-    let each = attributes.iter().map(|attribute| {
-        let value = match &attribute.value {
-            AttributeValue::Text(text) => text.len(),
-            AttributeValue::Binary(bytes) => bytes.len(),
-        };
-        attribute.name.len() + attribute.data_type.len() + value
-    });
-    (body.len() + each.sum::<usize>()) as u64
-}
-
 /// Bytes as the JSON and the Query protocol carry them.
 pub fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)

@@ -5,7 +5,7 @@ use super::content;
 use super::desk::Desk;
 use super::fault::{Fault, Kind};
 use super::input::{Batch, Send};
-use crate::message::{Attribute, AttributeValue, Outgoing};
+use crate::message::{self, Attribute, AttributeValue, Outgoing};
 use crate::queue::local::{Draft, Known, LONGEST_MESSAGE, Sent, content_id, once_key};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -187,7 +187,7 @@ pub fn batch_ids<'a>(
 fn check(queue: &Known, asked: Send) -> Result<Checked, Fault> {
     let body = content::body(asked.message_body)?;
     let attributes = content::attributes(asked.message_attributes)?;
-    let size = content::size(&body, &attributes);
+    let size = message::bytes(&body, &attributes) as u64;
     if size > queue.settings.longest {
         return Err(Fault::new(
             Kind::InvalidParameterValue,

@@ -210,9 +210,7 @@ impl Check {
         let read = |given: &Given| {
             let found = format!("`{}` is nowhere to connect to", given.text.trim());
             let peer = given.text.parse();
-            peer.map_err(|wanted: &str| {
-                Problem::new(&given.at, found, wanted.trim_start_matches("wanted "))
-            })
+            peer.map_err(|wanted: &str| Problem::new(&given.at, found, wanted))
         };
         peers
             .iter()

@@ -72,8 +72,12 @@ mod tests {
             ("schedule-table", "a b", Some("wanted 3 to 255 letters")),
             ("allow-send", "local:later", None),
             ("allow-send", "a b", Some("is not a queue name")),
-            ("allow-connect", "feed.example.net:7000", None),
-            ("allow-connect", "feed", Some("wanted HOST:PORT")),
+            ("allow-connect", "192.0.2.7:7000", None),
+            (
+                "allow-connect",
+                "feed:7000",
+                Some("wanted an IP address and a port"),
+            ),
         ] {
             let found = problems(flag, text);
             match wanted {

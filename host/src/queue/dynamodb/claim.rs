@@ -8,7 +8,7 @@ use super::table::{Page, Seek, Step, Stepped, side_by_side, steps};
 use super::{BATCH, DynamoQueue};
 use crate::clock::{self, Moment, Timestamp};
 use crate::message::Message;
-use crate::queue::{QueueError, VISIBILITY_CEILING};
+use crate::queue::{QueueError, Trouble, VISIBILITY_CEILING};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
@@ -225,7 +225,10 @@ impl DynamoQueue {
                     }
                     answer => answer,
                 };
-                if !matches!(answer, Ok(Stepped::Done(_))) {
+                // One that can never be taken, too large for what taking adds, say, is let be for a
+                // while, so that it does not stand before all the others.
+                let is_refused = matches!(&answer, Err(error) if error.kind == Trouble::Refused);
+                if !is_refused && !matches!(answer, Ok(Stepped::Done(_))) {
                     self.table.recent.forget(&delivery.task);
                 }
                 match answer {
@@ -236,6 +239,11 @@ impl DynamoQueue {
                     Ok(Stepped::Not(item)) => {
                         lost += 1;
                         self.note_unready(item.as_ref(), look);
+                    }
+                    Err(error) if is_refused => {
+                        let (queue, task) = (&self.table.reading.queue, &delivery.task);
+                        tracing::warn!(queue, task, %error, "a task cannot be taken");
+                        lost += 1;
                     }
                     Err(error) => failed = failed.or(Some(error)),
                 }

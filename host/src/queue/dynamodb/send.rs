@@ -7,10 +7,14 @@ use super::status::PENDING;
 use super::table::{Table, is_unmet, side_by_side};
 use super::trouble::of_item;
 use crate::clock::Timestamp;
-use crate::message::{Attribute, Outgoing};
+use crate::message::{self, Attribute, Outgoing};
 use crate::queue::ItemError;
 use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
 use std::time::Duration;
+
+/// The most bytes of a body and its attributes: what DynamoDB takes as one item, less its other
+/// columns and what taking and ending it adds.
+const MOST_BYTES: usize = 400 * 1024 - 1024;
 
 /// A task to be written.
 #[derive(Debug)]
@@ -52,6 +56,12 @@ impl DynamoQueue {
                     return Err(ItemError::Refused(format!(
                         "`{}` keeps no groups in order: its order is the newest first; send without a group",
                         table.reading.queue
+                    )));
+                }
+                let bytes = message::bytes(&outgoing.body, &outgoing.attributes);
+                if bytes > MOST_BYTES {
+                    return Err(ItemError::Refused(format!(
+                        "the message has {bytes} bytes with its attributes, wanted at most {MOST_BYTES}: an item of DynamoDB has up to 400 KB, with what is written to it later"
                     )));
                 }
                 let id = uuid::Uuid::new_v4().to_string();

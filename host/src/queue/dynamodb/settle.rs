@@ -8,7 +8,7 @@ use super::table::{Step, Stepped, side_by_side};
 use super::trouble::of_item;
 use crate::clock::{self, Timestamp};
 use crate::message::{Message, Outcome, Receipt};
-use crate::queue::{ItemError, VISIBILITY_CEILING};
+use crate::queue::{ItemError, Trouble, VISIBILITY_CEILING};
 use std::time::Duration;
 
 type Answer = Result<(), ItemError>;
@@ -205,7 +205,15 @@ pub(super) async fn end(table: &super::table::Table, delivery: &Delivery, end: &
             Ok(())
         }
         Ok(Stepped::Not(found)) => ended_before(found.as_ref(), delivery, end.status()),
-        Err(error) => Err(of_item(error)),
+        Err(error) => match end {
+            // The task may have no room left for a reason.
+            End::Failure(why) if error.kind == Trouble::Refused && !why.is_empty() => {
+                let (queue, task) = (&table.reading.queue, &delivery.task);
+                tracing::warn!(queue, task, why, %error, "becomes FAILURE without its reason");
+                Box::pin(self::end(table, delivery, &End::Failure(String::new()))).await
+            }
+            _ => Err(of_item(error)),
+        },
     }
 }
 

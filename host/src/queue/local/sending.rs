@@ -4,7 +4,7 @@
 use super::deliver::{self, encode_system, put};
 use super::settings::{self, Settings};
 use super::turn::{QueueId, Turn};
-use crate::message::{AttributeValue, Outgoing};
+use crate::message::{self, Outgoing};
 use crate::queue::ItemError;
 use rusqlite::{OptionalExtension, params};
 use sha2::{Digest, Sha256};
@@ -73,7 +73,7 @@ pub fn send_as_set(
 
 /// A message of this program's own for a queue that is set.
 fn draft(item: &Outgoing, settings: &Settings) -> Result<Draft, ItemError> {
-    let bytes = bytes(item);
+    let bytes = message::bytes(&item.body, &item.attributes) as u64;
     if bytes > settings.longest {
         return Err(ItemError::Refused(format!(
             "the message has {bytes} bytes with its attributes; its queue is set to take at most {}",
@@ -117,18 +117,6 @@ pub fn once_key(settings: &Settings, group: &str, id: &str) -> String {
 pub fn content_id(text: &str) -> String {
     let bytes = Sha256::digest(text);
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// As SQS counts it: the body and every attribute's name, type and value.
-fn bytes(item: &Outgoing) -> u64 {
-    let attributes = item.attributes.iter().map(|one| {
-        let value = match &one.value {
-            AttributeValue::Text(text) => text.len(),
-            AttributeValue::Binary(bytes) => bytes.len(),
-        };
-        one.name.len() + one.data_type.len() + value
-    });
-    (item.body.len() + attributes.sum::<usize>()) as u64
 }
 
 fn one(

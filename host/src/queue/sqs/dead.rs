@@ -2,7 +2,7 @@
 //! source as two attributes more; and which messages are there already. Calls nothing.
 
 use super::batch::MOST_BYTES;
-use super::send::{Parcel, attribute_bytes};
+use super::send::Parcel;
 use super::{Target, convert};
 use crate::message::{Attribute, AttributeValue, Message};
 use crate::queue::{DEAD_LETTER_REASON as REASON, DEAD_LETTER_SOURCE as SOURCE};
@@ -82,7 +82,7 @@ pub(super) fn parcel(
             value: AttributeValue::Text(value),
         };
         let fits = parcel.attributes.len() < MOST_ATTRIBUTES
-            && parcel.bytes() + attribute_bytes(&attribute) <= MOST_BYTES;
+            && parcel.bytes() + attribute.bytes() <= MOST_BYTES;
         if fits {
             parcel.attributes.push(attribute);
         } else {

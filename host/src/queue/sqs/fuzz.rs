@@ -2,7 +2,7 @@
 //! cut within SQS's limits, and every answer comes back to its own item.
 
 use super::batch::{MOST_BYTES, Plan, answers, calls};
-use super::send::{Parcel, attribute_bytes};
+use super::send::Parcel;
 use super::{BATCH, Clients, Target, address, convert, dead};
 use crate::aws::{BehaviorVersion, SdkConfig};
 use crate::fuzz::Choices;
@@ -121,7 +121,7 @@ fn bury(messages: &[Message], choices: &mut Choices<'_>) {
         let attributes = message
             .attributes
             .iter()
-            .map(attribute_bytes)
+            .map(Attribute::bytes)
             .sum::<usize>();
         if attributes + message.body.len() <= MOST_BYTES {
             assert!(parcel.bytes() <= MOST_BYTES);
@@ -213,7 +213,7 @@ fn cut(choices: &mut Choices<'_>) {
         ..Default::default()
     };
     let parcel = Parcel::of(&outgoing, target(choices.flag()));
-    let sum: usize = outgoing.attributes.iter().map(attribute_bytes).sum();
+    let sum: usize = outgoing.attributes.iter().map(Attribute::bytes).sum();
     assert_eq!(parcel.bytes(), sum + outgoing.body.len());
 }
 

@@ -4,7 +4,7 @@
 use super::batch::{MOST_BYTES, answers, calls, entry_id};
 use super::trouble::every_item;
 use super::{BATCH, Target, convert};
-use crate::message::{Attribute, AttributeValue, Outgoing};
+use crate::message::{self, Attribute, AttributeValue, Outgoing};
 use crate::queue::{ItemError, Trouble};
 use aws_sdk_sqs::types::{
     MessageSystemAttributeNameForSends, MessageSystemAttributeValue, SendMessageBatchRequestEntry,
@@ -54,7 +54,7 @@ impl Parcel {
 
     /// As SQS counts it: the body and every attribute's name, type and value.
     pub fn bytes(&self) -> usize {
-        self.attributes.iter().map(attribute_bytes).sum::<usize>() + self.body.len()
+        message::bytes(&self.body, &self.attributes)
     }
 
     fn refusal(&self, target: &Target) -> Option<String> {
@@ -139,15 +139,6 @@ impl Parcel {
 fn digest(name: &str) -> String {
     let bytes = Sha256::digest(name);
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The bytes that an attribute adds to its message.
-pub(super) fn attribute_bytes(attribute: &Attribute) -> usize {
-    let value = match &attribute.value {
-        AttributeValue::Text(text) => text.len(),
-        AttributeValue::Binary(bytes) => bytes.len(),
-    };
-    attribute.name.len() + attribute.data_type.len() + value
 }
 
 /// Sends to one queue, in order, in as many calls as SQS's limits ask for.

@@ -86,5 +86,5 @@ fn attributes_are_checked_one_by_one() {
 #[test]
 fn names_types_and_values_count() {
     let text = attribute("ab".into(), given("String", Some("xyz"), None)).unwrap();
-    assert_eq!(size("12345", &[text]), 5 + 2 + 6 + 3);
+    assert_eq!(crate::message::bytes("12345", &[text]), 5 + 2 + 6 + 3);
 }

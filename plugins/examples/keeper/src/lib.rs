@@ -1,4 +1,4 @@
-//! Keeps connections open: each message is the address of a feed, `HOST:PORT`, and its handling never
+//! Keeps connections open: each message is the address of a feed, `IP:PORT`, and its handling never
 //! ends. Every line that a feed sends is printed. A feed that is gone is connected to again.
 
 use dispatcher_guest::{Failure, Message, cancelled, handler};
@@ -27,7 +27,7 @@ fn keep(message: Message) -> Result<(), Failure> {
 fn gone(feed: &str, error: &Error) -> Failure {
     match error.kind() {
         ErrorKind::PermissionDenied => Failure::reject(format!("{feed} is not lent: {error}")),
-        ErrorKind::InvalidInput => Failure::reject(format!("{feed} is no HOST:PORT: {error}")),
+        ErrorKind::InvalidInput => Failure::reject(format!("{feed} is no IP:PORT: {error}")),
         _ => Failure::busy_for(PAUSE, format!("{feed}: {error}")),
     }
 }
