@@ -5,7 +5,7 @@ use super::hidden::Hidden;
 use crate::clock::Moment;
 use crate::message::Receipt;
 use crate::queue::{ItemError, VISIBILITY_CEILING};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -16,6 +16,9 @@ pub const SHORTEST_VISIBILITY: Duration = Duration::from_secs(2);
 const CEILING_MARGIN: Duration = Duration::from_secs(5);
 /// What is due within this part of its visibility joins a call that is made anyway.
 const JOIN_FRACTION: u32 = 4;
+
+/// So many deliveries that were taken away are remembered: those of a receive or two of each queue.
+const MOST_EARLY: usize = 10_000;
 
 /// One lease in the book.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,6 +81,11 @@ pub struct Book {
     /// When each entry needs attention: an extension is due or its deadline has come.
     agenda: BTreeSet<(Moment, LeaseId)>,
     opened: u64,
+    /// Deliveries that were taken away before they were entered here, and their queues: between the
+    /// answer to a receive and `open` much may happen.
+    early: HashMap<Receipt, usize>,
+    /// The same, the oldest first. Most are of leases that were closed before, and never asked for.
+    order: VecDeque<Receipt>,
 }
 
 impl Book {
@@ -95,8 +103,13 @@ impl Book {
             cancelled: cancelled.clone(),
             terms,
         };
+        let queue = entry.terms.queue;
+        let is_lost = self.early.get(&entry.terms.receipt) == Some(&queue);
         self.agenda.insert((entry.attention(), id));
         self.entries.insert(id, entry);
+        if is_lost {
+            self.change(id, Entry::lose);
+        }
         (id, cancelled)
     }
 
@@ -116,15 +129,28 @@ impl Book {
         });
     }
 
-    /// Loses the leases on these deliveries of a queue, whatever their time.
+    /// Loses the leases on these deliveries of a queue, whatever their time, also those that are
+    /// entered later.
     pub fn lose(&mut self, queue: usize, receipts: &[Receipt]) {
-        let receipts: HashSet<&Receipt> = receipts.iter().collect();
-        let ours = self.entries.iter().filter(|(_, entry)| {
-            entry.terms.queue == queue && receipts.contains(&entry.terms.receipt)
-        });
-        let ids: Vec<LeaseId> = ours.map(|(id, _)| *id).collect();
+        let mut receipts: HashSet<&Receipt> = receipts.iter().collect();
+        let mut ids = Vec::new();
+        for (id, entry) in &self.entries {
+            if entry.terms.queue == queue && receipts.remove(&entry.terms.receipt) {
+                ids.push(*id);
+            }
+        }
         for id in ids {
             self.change(id, Entry::lose);
+        }
+        for receipt in receipts {
+            if self.early.insert(receipt.clone(), queue).is_none() {
+                self.order.push_back(receipt.clone());
+            }
+            if self.order.len() > MOST_EARLY
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.early.remove(&oldest);
+            }
         }
     }
 

@@ -23,6 +23,27 @@ fn ten(_: usize) -> usize {
 }
 
 #[test]
+fn what_is_taken_away_before_it_is_entered_is_lost_from_the_start() {
+    let mut book = Book::default();
+    let enter = |book: &mut Book, queue, name: &str| book.open(terms(queue, name, at(0.0), 30));
+    book.lose(0, &[Receipt("a".into())]);
+    let (lost, told) = enter(&mut book, 0, "a");
+    assert!(told.is_cancelled());
+    assert_eq!(book.settle(lost, at(1.0)), None);
+    // The same words of another queue are another delivery.
+    let (_, told) = enter(&mut book, 1, "a");
+    assert!(!told.is_cancelled());
+    // What is remembered is bounded, the newest first.
+    let many: Vec<Receipt> = (0..20_000).map(|n| Receipt(n.to_string())).collect();
+    for receipt in &many {
+        book.lose(0, std::slice::from_ref(receipt));
+    }
+    let (_, oldest) = enter(&mut book, 0, "0");
+    let (_, newest) = enter(&mut book, 0, "19999");
+    assert!(!oldest.is_cancelled() && newest.is_cancelled());
+}
+
+#[test]
 fn an_extension_is_due_at_half_the_visibility() {
     let mut book = Book::default();
     let (id, lost) = book.open(terms(0, "r", at(100.0), 30));
