@@ -14,6 +14,8 @@ pub mod when;
 
 #[cfg(test)]
 mod mover_tests;
+#[cfg(test)]
+mod mover_trouble_tests;
 
 use crate::clock::Timestamp;
 use crate::message::Outgoing;

@@ -5,6 +5,8 @@
 //! runs out, and the job is sent by another. The end is bound to the claim, since by then the job may
 //! have run, and its producer written it anew under the same id.
 
+mod end;
+mod say;
 mod ship;
 
 use super::decide::{self, Planned, Reach};
@@ -22,9 +24,6 @@ use tokio_util::sync::CancellationToken;
 
 /// So many jobs are claimed together.
 const CHUNK: usize = 100;
-/// How long a store that is not there is left alone. Well below the 15 minutes that a job is read
-/// ahead, so that nothing is late for it.
-const MISSING: Duration = Duration::from_secs(300);
 
 /// What one round did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,7 +51,7 @@ pub struct Mover {
     store: Arc<dyn Store>,
     outlet: Arc<dyn Outlet>,
     interval: Duration,
-    /// What was sent and could not be ended.
+    /// What was sent and could not be ended, and what may be claimed by us without our knowledge.
     unended: Vec<Ending>,
     said: Said,
     /// Whether the store has answered once.
@@ -104,54 +103,6 @@ impl Mover {
                 (Some(rest), None) => rest,
                 (_, _) => next,
             };
-        }
-    }
-
-    fn report(&self, round: &Round) {
-        let Round {
-            sent, lost, failed, ..
-        } = round;
-        let store = self.store.place();
-        if sent + failed > 0 {
-            tracing::info!(
-                store,
-                sent,
-                lost,
-                failed,
-                "scheduled messages were sent to their queues"
-            );
-        }
-    }
-
-    /// Says what is wrong, and how long to leave it alone.
-    fn trouble(&mut self, error: &StoreError) -> Duration {
-        match error.kind {
-            // Most queues have none.
-            Trouble::Missing => {
-                tracing::debug!("{error}");
-                self.interval.max(MISSING)
-            }
-            Trouble::Denied if !self.unended.is_empty() => {
-                if self.said.again(clock::now()) {
-                    tracing::error!(
-                        "nothing scheduled is sent until what was sent can be struck out: {error}"
-                    );
-                }
-                self.interval
-            }
-            // Perhaps there is none, and nobody who may tell; or the service itself is not there.
-            kind if !self.known && (kind == Trouble::Denied || !self.certain) => {
-                if self.said.again(clock::now()) {
-                    tracing::info!("no scheduled messages are read: {error}");
-                }
-                self.interval.max(MISSING)
-            }
-            _ => {
-                if self.said.again(clock::now()) {
-                    tracing::warn!("scheduled messages wait: {error}");
-                }
-                self.interval
-            }
         }
     }
 
@@ -216,16 +167,6 @@ impl Mover {
         }
     }
 
-    fn refused(&mut self, queue: &str, job: &str, why: &str) {
-        if self.said.again(clock::now()) {
-            tracing::error!(
-                queue,
-                job,
-                "a scheduled message cannot be sent and waits: {why}"
-            );
-        }
-    }
-
     /// Which of these jobs are to be sent now, and how.
     fn plan(
         &mut self,
@@ -278,7 +219,7 @@ impl Mover {
             match answer {
                 Ok(true) => ours.push(one),
                 Ok(false) => round.lost += 1,
-                Err(why) => drop(round.trouble.get_or_insert(why)),
+                Err(why) => self.unclaimed(one.0.job, why, &token, round),
             }
         }
         let sent = self.send(&ours, started, round).await;
@@ -330,57 +271,6 @@ impl Mover {
             }
         }
         sent
-    }
-
-    /// Ends the claims: by what was sent, or gives them back.
-    async fn end(
-        &mut self,
-        ours: Vec<Ready>,
-        sent: &[usize],
-        token: &str,
-    ) -> Result<(), StoreError> {
-        let endings: Vec<Ending> = ours
-            .into_iter()
-            .zip(sent)
-            .map(|((one, _), sent)| Ending {
-                next: decide::next_after(&one, *sent),
-                job: one.job,
-                token: token.to_owned(),
-            })
-            .collect();
-        self.end_all(endings).await
-    }
-
-    async fn end_the_rest(&mut self) -> Result<(), StoreError> {
-        let rest = std::mem::take(&mut self.unended);
-        self.end_all(rest).await
-    }
-
-    /// What cannot be ended is kept for the next round: else it would be sent again when its claim
-    /// has run out. An error if we are not allowed to end.
-    async fn end_all(&mut self, endings: Vec<Ending>) -> Result<(), StoreError> {
-        let mut denied = Ok(());
-        if endings.is_empty() {
-            return denied;
-        }
-        let answers = self.store.end(&endings).await;
-        for (ending, answer) in endings.into_iter().zip(answers) {
-            let Err(why) = answer else { continue };
-            if why.kind != Trouble::Denied && self.said.again(clock::now()) {
-                let job = &ending.job.id;
-                tracing::warn!(
-                    job,
-                    "a scheduled message was sent and still stands in its store: {why}"
-                );
-            }
-            if why.kind != Trouble::Missing {
-                self.unended.push(ending);
-            }
-            if why.kind == Trouble::Denied {
-                denied = Err(why);
-            }
-        }
-        denied
     }
 }
 

@@ -11,23 +11,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
-fn soon(seconds: u64) -> Timestamp {
+pub(super) fn soon(seconds: u64) -> Timestamp {
     clock::today() + Duration::from_secs(seconds)
 }
 
-fn mover(store: &Arc<Fake>, queue: &Arc<Taken>) -> Mover {
+pub(super) fn mover(store: &Arc<Fake>, queue: &Arc<Taken>) -> Mover {
     Mover::new(store.clone(), queue.clone(), MINUTE)
 }
 
-async fn round(mover: &mut Mover) -> Round {
+pub(super) async fn round(mover: &mut Mover) -> Round {
     let round = mover.round(&CancellationToken::new()).await;
     assert_eq!(round.trouble, None);
     round
 }
 
-fn left(store: &Fake) -> Vec<String> {
+pub(super) fn left(store: &Fake) -> Vec<String> {
     store.jobs.lock().unwrap().keys().cloned().collect()
 }
 
@@ -153,7 +153,7 @@ async fn a_cancelled_job_is_not_sent() {
 }
 
 /// Runs until nothing waits but timers, and then lets time go on to the next.
-fn simulate(test: impl Future<Output = ()>) {
+pub(super) fn simulate(test: impl Future<Output = ()>) {
     let _simulation = Simulation::begin(Timestamp(1_800_000_000_000));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .on_thread_park(|| assert!(simulated::advance(), "nothing would ever happen"))
@@ -162,7 +162,7 @@ fn simulate(test: impl Future<Output = ()>) {
 }
 
 /// Lets a mover run for so long.
-async fn run(mover: Mover, time: Duration) {
+pub(super) async fn run(mover: Mover, time: Duration) {
     let stop = CancellationToken::new();
     let running = crate::tasks::spawn(mover.run(stop.clone()));
     clock::sleep_until(Some(clock::now() + time)).await;

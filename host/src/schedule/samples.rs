@@ -53,6 +53,8 @@ pub struct Fake {
     pub failing_ends: Mutex<usize>,
     /// How they fail; without it there is no answer.
     pub failing: Mutex<Option<Trouble>>,
+    /// How many of the next claims are carried out and not answered.
+    pub lost_claims: Mutex<usize>,
 }
 
 impl Fake {
@@ -63,6 +65,13 @@ impl Fake {
             jobs: Mutex::new(jobs.collect()),
             ..Self::default()
         }
+    }
+}
+
+fn no_answer() -> StoreError {
+    StoreError {
+        kind: Trouble::Unreachable,
+        message: "no answer".into(),
     }
 }
 
@@ -114,9 +123,13 @@ impl Store for Fake {
             let found = jobs
                 .get_mut(&job.id)
                 .filter(|found| found.due == job.due && !super::decide::is_claimed(found, now));
-            Ok(found
-                .map(|found| found.claim = Some(claim.clone()))
-                .is_some())
+            let claimed = found.map(|found| found.claim = Some(claim.clone()));
+            let mut lost = self.lost_claims.lock().unwrap();
+            if *lost > 0 {
+                *lost -= 1;
+                return Err(no_answer());
+            }
+            Ok(claimed.is_some())
         };
         wanted.iter().map(take).collect()
     }
