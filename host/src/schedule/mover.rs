@@ -77,7 +77,8 @@ impl Mover {
         }
     }
 
-    /// Of a store that is there even if it does not answer: it is soon looked at again.
+    /// Of a store that is there, or may be at any moment, even if it does not answer, and costs little
+    /// to look at: it is soon looked at again.
     pub fn certain(mut self) -> Self {
         self.certain = true;
         self

@@ -1,7 +1,7 @@
 //! Rounds over a store in memory that fails, or whose queues do: what is not left waiting for it.
 
 use super::Trouble;
-use super::mover_tests::{left, mover, round, soon};
+use super::mover_tests::{MINUTE, left, mover, round, run, simulate, soon};
 use super::samples::{Fake, Taken, job};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -21,4 +21,37 @@ async fn a_claim_whose_answer_was_lost_is_given_back_before_the_next_look() {
     assert_eq!(round(&mut mover).await.sent, 1);
     assert_eq!(queue.bodies(), ["body of a", "body of b"]);
     assert_eq!(left(&store), [""; 0]);
+}
+
+/// Whether what is due is sent within two looks, and within ten minutes, if the first look fails so.
+fn sent_after(trouble: Trouble, certain: bool) -> (bool, bool) {
+    let mut sent = (false, false);
+    for (time, sent) in [(2 * MINUTE, &mut sent.0), (10 * MINUTE, &mut sent.1)] {
+        simulate(async {
+            let store = Arc::new(Fake::holding([job("a", soon(0))]));
+            store.failing_looks.lock().unwrap().push(trouble);
+            let queue = Arc::new(Taken::default());
+            let mover = mover(&store, &queue);
+            run(if certain { mover.certain() } else { mover }, time).await;
+            *sent = queue.bodies() == ["body of a"];
+        });
+    }
+    sent
+}
+
+#[test]
+fn a_store_that_failed_at_the_first_look_is_left_alone_only_if_it_may_not_be_there() {
+    for (trouble, certain, soon) in [
+        (Trouble::Passing, false, true),
+        (Trouble::Passing, true, true),
+        (Trouble::Unreachable, false, false),
+        (Trouble::Unreachable, true, true),
+        (Trouble::Missing, false, false),
+        (Trouble::Missing, true, true),
+        (Trouble::Denied, false, false),
+        (Trouble::Denied, true, false),
+    ] {
+        let sent = sent_after(trouble, certain);
+        assert_eq!(sent, (soon, true), "{trouble:?}, certain: {certain}");
+    }
 }

@@ -55,6 +55,8 @@ pub struct Fake {
     pub failing: Mutex<Option<Trouble>>,
     /// How many of the next claims are carried out and not answered.
     pub lost_claims: Mutex<usize>,
+    /// How the next looks fail.
+    pub failing_looks: Mutex<Vec<Trouble>>,
 }
 
 impl Fake {
@@ -91,6 +93,10 @@ impl Store for Fake {
     }
 
     async fn due(&self, until: Timestamp, after: Option<&str>) -> Result<Page, StoreError> {
+        if let Some(kind) = self.failing_looks.lock().unwrap().pop() {
+            let message = "no look".to_owned();
+            return Err(StoreError { kind, message });
+        }
         let jobs = self.jobs.lock().unwrap();
         let mut due: Vec<Job> = jobs
             .values()

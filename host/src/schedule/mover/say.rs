@@ -32,7 +32,10 @@ impl Mover {
             // Most queues have none.
             Trouble::Missing => {
                 tracing::debug!("{error}");
-                self.interval.max(MISSING)
+                match self.certain {
+                    true => self.interval,
+                    false => self.interval.max(MISSING),
+                }
             }
             Trouble::Denied if !self.unended.is_empty() => {
                 if self.said.again(clock::now()) {
@@ -42,8 +45,12 @@ impl Mover {
                 }
                 self.interval
             }
-            // Perhaps there is none, and nobody who may tell; or the service itself is not there.
-            kind if !self.known && (kind == Trouble::Denied || !self.certain) => {
+            // Perhaps there is none, and nobody who may tell; or the service itself is not there. Who
+            // says that it is busy is there.
+            kind if !self.known
+                && kind != Trouble::Passing
+                && (kind == Trouble::Denied || !self.certain) =>
+            {
                 if self.said.again(clock::now()) {
                     tracing::info!("no scheduled messages are read: {error}");
                 }
