@@ -6,6 +6,7 @@
 //! have run, and its producer written it anew under the same id.
 
 mod end;
+mod learn;
 mod say;
 mod ship;
 
@@ -14,6 +15,7 @@ use super::{Ending, Job, Store, StoreError, Trouble};
 use crate::clock::{self, Moment, Timestamp};
 use crate::tasks::Group;
 use crate::telemetry::said::Said;
+use learn::{Asked, Known};
 use ship::Load;
 pub use ship::{NotSent, Outlet};
 use std::collections::HashMap;
@@ -53,6 +55,8 @@ pub struct Mover {
     interval: Duration,
     /// What was sent and could not be ended, and what may be claimed by us without our knowledge.
     unended: Vec<Ending>,
+    /// Queues that have not answered yet.
+    asked: Asked,
     said: Said,
     /// Whether the store has answered once.
     known: bool,
@@ -71,6 +75,7 @@ impl Mover {
             outlet,
             interval,
             unended: Vec::new(),
+            asked: Asked::default(),
             said: Said::default(),
             known: false,
             certain: false,
@@ -115,7 +120,7 @@ impl Mover {
             round.trouble = Some(error);
             return round;
         }
-        let mut reaches = HashMap::new();
+        let mut known = Known::default();
         let mut after = None;
         loop {
             let until = clock::today() + decide::AHEAD;
@@ -135,8 +140,8 @@ impl Mover {
                 if stop.is_cancelled() {
                     return round;
                 }
-                self.learn(&chunk, &mut reaches).await;
-                if self.chunk(chunk, &reaches, &mut round).await.is_break() {
+                self.learn(&chunk, &mut known).await;
+                if self.chunk(chunk, &known, &mut round).await.is_break() {
                     return round;
                 }
             }
@@ -147,32 +152,11 @@ impl Mover {
         }
     }
 
-    /// Asks the queues of these jobs what they take, those that were not asked yet.
-    async fn learn(&mut self, jobs: &[Job], reaches: &mut HashMap<String, Option<Reach>>) {
-        let mut asked = Group::new();
-        for job in jobs {
-            if reaches.contains_key(&job.queue) {
-                continue;
-            }
-            reaches.insert(job.queue.clone(), None);
-            let (outlet, queue, id) = (self.outlet.clone(), job.queue.clone(), job.id.clone());
-            asked.spawn(async move {
-                let reach = outlet.reach(&queue).await;
-                (queue, id, reach)
-            });
-        }
-        while !asked.is_empty() {
-            let (queue, id, reach) = asked.next().await;
-            let reach = reach.map_err(|why| self.refused(&queue, &id, &why));
-            reaches.insert(queue, reach.ok());
-        }
-    }
-
     /// Which of these jobs are to be sent now, and how.
     fn plan(
         &mut self,
         jobs: Vec<Job>,
-        reaches: &HashMap<String, Option<Reach>>,
+        known: &Known,
         now: Timestamp,
         round: &mut Round,
     ) -> Vec<Ready> {
@@ -183,7 +167,7 @@ impl Mover {
             if self.unended.iter().any(is_it) {
                 continue;
             }
-            let Some(Some(reach)) = reaches.get(&job.queue).copied() else {
+            let Some(reach) = known.reach_of(&job) else {
                 round.failed += 1;
                 continue;
             };
@@ -198,14 +182,9 @@ impl Mover {
     }
 
     /// Breaks where the rest of the round would fail as well, or must not be.
-    async fn chunk(
-        &mut self,
-        jobs: Vec<Job>,
-        reaches: &HashMap<String, Option<Reach>>,
-        round: &mut Round,
-    ) -> ControlFlow<()> {
+    async fn chunk(&mut self, jobs: Vec<Job>, known: &Known, round: &mut Round) -> ControlFlow<()> {
         let (started, now) = (clock::now(), clock::today());
-        let planned = self.plan(jobs, reaches, now, round);
+        let planned = self.plan(jobs, known, now, round);
         if planned.is_empty() {
             return ControlFlow::Continue(());
         }

@@ -1,8 +1,8 @@
 //! Rounds over a store in memory that fails, or whose queues do: what is not left waiting for it.
 
-use super::Trouble;
 use super::mover_tests::{MINUTE, left, mover, round, run, simulate, soon};
 use super::samples::{Fake, Taken, job};
+use super::{Job, Trouble};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -54,4 +54,37 @@ fn a_store_that_failed_at_the_first_look_is_left_alone_only_if_it_may_not_be_the
         let sent = sent_after(trouble, certain);
         assert_eq!(sent, (soon, true), "{trouble:?}, certain: {certain}");
     }
+}
+
+fn job_for(queue: &str) -> Job {
+    Job {
+        queue: queue.into(),
+        ..job(queue, soon(0))
+    }
+}
+
+#[test]
+fn a_queue_that_does_not_say_what_it_takes_holds_up_no_other() {
+    simulate(async {
+        let jobs = ["silent-1", "silent-2", "q"].map(job_for);
+        let store = Arc::new(Fake::holding(jobs));
+        let queue = Arc::new(Taken::default());
+        let mut mover = mover(&store, &queue);
+        let first = round(&mut mover).await;
+        assert_eq!((first.sent, first.failed), (1, 2));
+        let second = round(&mut mover).await;
+        assert_eq!((second.sent, second.failed), (0, 2));
+        assert_eq!(left(&store), ["silent-1", "silent-2"]);
+    });
+}
+
+#[test]
+fn a_queue_that_is_slow_to_say_what_it_takes_has_its_jobs_in_a_later_round() {
+    simulate(async {
+        let store = Arc::new(Fake::holding(["slow", "q"].map(job_for)));
+        let queue = Arc::new(Taken::default());
+        run(mover(&store, &queue), 2 * MINUTE).await;
+        assert_eq!(queue.bodies(), ["body of q", "body of slow"]);
+        assert_eq!(left(&store), [""; 0]);
+    });
 }

@@ -185,8 +185,9 @@ impl Store for Fake {
 }
 
 /// A queue that keeps what it is sent; a body with `refused` in it is refused, the first with
-/// `busy` once. A
-/// queue whose name begins with `dead` answers, that it cannot, when `q` has taken something.
+/// `busy` once. A queue whose name begins with `dead` answers, that it cannot, when `q` has taken
+/// something. What it takes a queue does not say if its name begins with `silent`, and only after
+/// half a minute if with `slow`.
 #[derive(Default)]
 pub struct Taken {
     /// All bodies with their delays, in order.
@@ -214,8 +215,16 @@ impl Taken {
 #[async_trait::async_trait]
 impl Outlet for Taken {
     async fn reach(&self, queue: &str) -> Result<Reach, String> {
+        if queue.starts_with("silent") {
+            std::future::pending::<()>().await;
+        }
+        if queue.starts_with("slow") {
+            let later = clock::now() + Duration::from_secs(30);
+            clock::sleep_until(Some(later)).await;
+        }
+        let is_there = |name: &str| ["dead", "slow"].iter().any(|kind| name.starts_with(kind));
         match queue {
-            name if name == "q" || name.starts_with("dead") => Ok(match self.fifo {
+            name if name == "q" || is_there(name) => Ok(match self.fifo {
                 true => FIFO,
                 false => STANDARD,
             }),

@@ -19,8 +19,8 @@ use crate::schedule::redis::Redis;
 use crate::schedule::{self, Cancelled, Job, Store, StoreError, Trouble, when};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::Arc;
-use tokio::sync::{Mutex, OnceCell};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::OnceCell;
 
 /// The stores of all backends, and the queues that their jobs go to, each opened when it is needed.
 pub struct Schedules {
@@ -31,8 +31,11 @@ pub struct Schedules {
     redis_place: RedisPlace,
     redis: OnceCell<Redis>,
     dynamodb: OnceCell<DynamoDb>,
-    open: Mutex<HashMap<QueueName, Arc<dyn Queue>>>,
+    open: Mutex<HashMap<QueueName, Cell>>,
 }
+
+/// A queue, once it is open.
+type Cell = Arc<OnceCell<Arc<dyn Queue>>>;
 
 /// When a message is to be handed out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,15 +86,14 @@ impl Schedules {
         &self.backends
     }
 
-    /// A queue, opened once.
+    /// A queue, opened once. Who waits for one that does not answer holds up nobody who wants another.
     pub async fn queue(&self, name: &QueueName) -> Result<Arc<dyn Queue>, QueueError> {
-        let mut open = self.open.lock().await;
-        if let Some(queue) = open.get(name) {
-            return Ok(queue.clone());
-        }
-        let queue = self.backends.open(name, None).await?;
-        open.insert(name.clone(), queue.clone());
-        Ok(queue)
+        let cell = {
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            open.entry(name.clone()).or_default().clone()
+        };
+        let queue = cell.get_or_try_init(|| self.backends.open(name, None));
+        queue.await.cloned()
     }
 
     /// The store of a queue's jobs, with its table's name where it is a table.
@@ -343,6 +345,29 @@ pub fn in_time(delay: std::time::Duration) -> Result<Timestamp, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_queue_that_does_not_answer_keeps_no_other_from_being_opened() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let folder = tempfile::tempdir().expect("a folder");
+        let stores = Stores {
+            data: folder.path().to_owned(),
+            redis: RedisPlace {
+                url: format!("redis://{}", silent.local_addr().expect("an address")),
+                ..RedisPlace::default()
+            },
+            endpoint_url: None,
+            dynamodb: crate::config::DynamoDb::default(),
+        };
+        let schedules = Schedules::new(stores, None);
+        let names = ["redis:silent", "local:near"];
+        let [silent, near] = names.map(|name| name.parse::<QueueName>().expect("a name"));
+        tokio::select! {
+            biased;
+            opened = schedules.queue(&silent) => panic!("opened first: {}", opened.is_ok()),
+            opened = schedules.queue(&near) => drop(opened.expect("the embedded queue")),
+        }
+    }
 
     #[test]
     fn a_table_of_two_queues_is_of_none() {
