@@ -13,6 +13,8 @@ pub mod samples;
 pub mod when;
 
 #[cfg(test)]
+mod mover_order_tests;
+#[cfg(test)]
 mod mover_tests;
 #[cfg(test)]
 mod mover_trouble_tests;

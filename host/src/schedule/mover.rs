@@ -141,7 +141,7 @@ impl Mover {
                     return round;
                 }
                 self.learn(&chunk, &mut known).await;
-                if self.chunk(chunk, &known, &mut round).await.is_break() {
+                if self.chunk(chunk, &mut known, &mut round).await.is_break() {
                     return round;
                 }
             }
@@ -156,21 +156,28 @@ impl Mover {
     fn plan(
         &mut self,
         jobs: Vec<Job>,
-        known: &Known,
+        known: &mut Known,
         now: Timestamp,
         round: &mut Round,
     ) -> Vec<Ready> {
         let mut planned = Vec::new();
         for job in jobs {
-            // It was sent; what is left is to strike it out.
+            // It was sent, or not; what is left is to tell its store.
             let is_it = |one: &Ending| (&one.job.id, one.job.due) == (&job.id, job.due);
-            if self.unended.iter().any(is_it) {
+            if let Some(unended) = self.unended.iter().find(|one| is_it(one)) {
+                if end::is_given_back(unended) {
+                    known.stop(&job);
+                }
                 continue;
             }
             let Some(reach) = known.reach_of(&job) else {
+                known.stop(&job);
                 round.failed += 1;
                 continue;
             };
+            if known.is_stopped(&job) {
+                continue;
+            }
             match decide::plan(&job, reach, self.interval, now) {
                 Ok(Some(one)) => planned.push((one, reach)),
                 Ok(None) if decide::is_claimed(&job, now) => {}
@@ -182,7 +189,12 @@ impl Mover {
     }
 
     /// Breaks where the rest of the round would fail as well, or must not be.
-    async fn chunk(&mut self, jobs: Vec<Job>, known: &Known, round: &mut Round) -> ControlFlow<()> {
+    async fn chunk(
+        &mut self,
+        jobs: Vec<Job>,
+        known: &mut Known,
+        round: &mut Round,
+    ) -> ControlFlow<()> {
         let (started, now) = (clock::now(), clock::today());
         let planned = self.plan(jobs, known, now, round);
         if planned.is_empty() {
@@ -194,15 +206,24 @@ impl Mover {
         let answers = self.store.claim(&wanted, &claim, now).await;
         let is_away = |answer: &Result<bool, StoreError>| matches!(answer, Err(error) if error.kind == Trouble::Unreachable);
         let away = answers.iter().all(is_away);
-        let mut ours = Vec::new();
+        let (mut ours, mut behind) = (Vec::new(), Vec::new());
         for (one, answer) in planned.into_iter().zip(answers) {
             match answer {
+                Ok(true) if known.is_stopped(&one.0.job) => behind.push(one),
                 Ok(true) => ours.push(one),
                 Ok(false) => round.lost += 1,
-                Err(why) => self.unclaimed(one.0.job, why, &token, round),
+                Err(why) => {
+                    if why.kind != Trouble::Refused {
+                        known.stop(&one.0.job);
+                    }
+                    self.unclaimed(one.0.job, why, &token, round);
+                }
             }
         }
-        let sent = self.send(&ours, started, round).await;
+        let mut sent = self.send(&ours, started, known, round).await;
+        // What is behind one that could not be claimed is given back.
+        ours.append(&mut behind);
+        sent.resize(ours.len(), 0);
         if let Err(denied) = self.end(ours, &sent, &token).await {
             round.trouble = Some(denied);
             return ControlFlow::Break(());
@@ -214,7 +235,13 @@ impl Mover {
     }
 
     /// Sends what is ours, to all its queues at once. How many messages of each job were taken.
-    async fn send(&mut self, ours: &[Ready], started: Moment, round: &mut Round) -> Vec<usize> {
+    async fn send(
+        &mut self,
+        ours: &[Ready],
+        started: Moment,
+        known: &mut Known,
+        round: &mut Round,
+    ) -> Vec<usize> {
         let mut loads: HashMap<&str, Load> = HashMap::new();
         for (place, (one, reach)) in ours.iter().enumerate() {
             let load = loads.entry(&one.job.queue).or_default();
@@ -233,9 +260,16 @@ impl Mover {
                         round.sent += 1;
                         sent[place] += 1;
                     }
-                    Err(NotSent::Passing(why) | NotSent::Refused(why)) => {
+                    Err(not_sent) => {
                         round.failed += 1;
                         let job = &ours[place].0.job;
+                        let why = match not_sent {
+                            NotSent::Refused(why) => why,
+                            NotSent::Passing(why) => {
+                                known.stop(job);
+                                why
+                            }
+                        };
                         self.refused(&job.queue, &job.id, &why);
                     }
                 }

@@ -281,36 +281,3 @@ async fn a_tick_that_fails_stops_those_after_it_and_none_is_sent_twice() {
     let once: BTreeSet<_> = ticks.iter().collect();
     assert_eq!(once.len(), ticks.len());
 }
-
-#[tokio::test]
-async fn behind_a_failure_nothing_of_its_group_is_sent_where_order_is_kept() {
-    let grouped = |id: &str, group: &str, n: u64| {
-        let mut one = job(id, Timestamp(n));
-        one.message.group = Some(group.into());
-        one
-    };
-    let store = Arc::new(Fake::holding([
-        grouped("1 a", "a", 1),
-        grouped("2 refused", "a", 2),
-        grouped("3 busy", "a", 3),
-        grouped("4 a", "a", 4),
-        grouped("5 b", "b", 5),
-    ]));
-    let queue = Arc::new(Taken {
-        fifo: true,
-        ..Taken::default()
-    });
-    let mut mover = mover(&store, &queue);
-    let bodies = || {
-        let messages = queue.messages.lock().unwrap();
-        let bodies = messages.iter().map(|one| one.body.clone());
-        bodies.collect::<Vec<_>>()
-    };
-    assert_eq!(round(&mut mover).await.sent, 2);
-    let mut first = bodies();
-    first.sort();
-    assert_eq!(first, ["body of 1 a", "body of 5 b"]);
-    assert_eq!(round(&mut mover).await.sent, 2);
-    assert_eq!(bodies()[2..], ["body of 3 busy", "body of 4 a"]);
-    assert_eq!(left(&store), ["2 refused"]);
-}

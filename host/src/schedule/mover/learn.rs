@@ -1,5 +1,6 @@
-//! What the queues of a round take: asked once a round, and not waited for long, so that one that does
-//! not answer holds up no other. Knows no store.
+//! What a round knows of its queues. What they take: asked once a round, and not waited for long, so
+//! that one that does not answer holds up no other. And which groups nothing more is sent of, since
+//! what is first among them was not. Knows no store.
 
 use super::Mover;
 use crate::clock;
@@ -18,12 +19,28 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 pub(super) struct Known {
     /// What each takes; none if it did not say.
     reaches: HashMap<String, Option<Reach>>,
+    /// Queues and their groups of which something was left that may be sent later.
+    stopped: HashSet<(String, String)>,
 }
 
 impl Known {
     /// What the queue of this job takes, if it is known.
     pub(super) fn reach_of(&self, job: &Job) -> Option<Reach> {
         self.reaches.get(&job.queue).copied().flatten()
+    }
+
+    /// This job is left for a later round, and so what is behind it in its group.
+    pub(super) fn stop(&mut self, job: &Job) {
+        if let Some(group) = &job.message.group {
+            self.stopped.insert((job.queue.clone(), group.clone()));
+        }
+    }
+
+    /// Whether this job is behind one that was left, and its queue keeps their order.
+    pub(super) fn is_stopped(&self, job: &Job) -> bool {
+        let ordered = self.reach_of(job).is_some_and(|reach| reach.ordered);
+        let group = job.message.group.as_ref().filter(|_| ordered);
+        group.is_some_and(|group| self.stopped.contains(&(job.queue.clone(), group.clone())))
     }
 }
 
