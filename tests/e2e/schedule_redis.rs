@@ -43,6 +43,15 @@ async fn add(scene: &RedisScene, body: &str, due: Timestamp) {
     assert_eq!(store(scene).add(&job).await, Ok(true));
 }
 
+/// How many scheduled messages these say that they sent.
+fn said_sent(both: &[Running; 2]) -> usize {
+    let said = both
+        .iter()
+        .flat_map(|one| one.lines(|line| line.contains("scheduled messages were sent")));
+    said.map(|line| field(&line, "sent").parse::<usize>().expect("a number"))
+        .sum()
+}
+
 /// Returns once so much was printed by all of them together.
 async fn until_printed(all: &[&Running], count: usize) {
     let looking = async {
@@ -110,15 +119,20 @@ async fn a_message_for_soon_is_handled_and_one_for_later_is_not() {
 async fn two_dispatchers_send_each_job_once() {
     const JOBS: u64 = 300;
     let scene = RedisScene::plain();
-    let now = clock::today();
-    for number in 0..JOBS {
-        let due = now + Duration::from_millis(number * 10);
-        add(&scene, &format!("{number:03}"), due).await;
-    }
     let start = || scene.run("verdicts", &[]).start();
     let mut both = [start(), start()];
+    for running in &both {
+        running.wait_for_line(|line| line.contains("\"running\""));
+    }
+    // Both know them before they may be sent, and so wake for them at the same moment.
+    let due = clock::today() + Duration::from_secs(5);
+    for number in 0..JOBS {
+        add(&scene, &format!("{number:03}"), due).await;
+    }
     until_printed(&[&both[0], &both[1]], 300).await;
     both.iter_mut().for_each(stop);
+    // What was sent twice may still be in the queue.
+    assert_eq!(said_sent(&both), 300);
     let mut bodies: Vec<String> = both.iter().flat_map(prints).collect();
     bodies.sort();
     let wanted: Vec<String> = (0..JOBS).map(|number| format!("{number:03}")).collect();
@@ -147,12 +161,7 @@ async fn two_dispatchers_fire_each_time_of_a_periodic_message_once() {
         .await;
     stop(&mut rest);
     let count = prints(&rest).len() + both.iter().map(|one| prints(one).len()).sum::<usize>();
-    let sent: usize = both
-        .iter()
-        .flat_map(|one| one.lines(|line| line.contains("scheduled messages were sent")))
-        .map(|line| field(&line, "sent").parse::<usize>().expect("a number"))
-        .sum();
-    assert_eq!(count, sent, "what was sent was handled once");
+    assert_eq!(count, said_sent(&both), "what was sent was handled once");
     // A time that both were too late for is not made up for.
     assert!(count as u64 <= times, "{count} of {times} times");
 }
