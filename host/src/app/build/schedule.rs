@@ -1,15 +1,15 @@
 //! Where messages for later wait, by the backend of their queue: in a table of DynamoDB for SQS, in
 //! the data folder for the embedded queue, beside their queue on Redis. Decides nothing about when.
 
+mod adding;
+
 use super::Backends;
 pub use super::later::LaterError;
-use super::later::{of_item, of_queue, of_store, refused};
-use super::outlet::scheduled_reach_of;
+use super::later::{of_queue, of_store, refused};
 use crate::aws;
 use crate::clock::{self, Timestamp};
 use crate::config::Stores;
 use crate::config::redis_place::RedisPlace;
-use crate::message::Outgoing;
 use crate::queue::name::{Backend, QueueName};
 use crate::queue::{Queue, QueueError};
 use crate::schedule::cron::Periodic;
@@ -176,72 +176,6 @@ impl Schedules {
         let connect =
             || async { DynamoDb::connect(&aws::configuration(self.endpoint_url.as_deref()).await) };
         self.dynamodb.get_or_init(connect).await
-    }
-
-    /// Sends a message to a queue as far as the queue itself can delay it, else puts it where it
-    /// waits.
-    pub async fn add(
-        &self,
-        name: &QueueName,
-        message: Outgoing,
-        when: When,
-    ) -> Result<Added, LaterError> {
-        let queue = self.queue(name).await.map_err(|error| of_queue(&error))?;
-        let reach = scheduled_reach_of(name, &*queue);
-        let now = clock::today();
-        let (due, every) = match when {
-            When::At(due) => (due, None),
-            When::Every(every) => {
-                let due = every.next(now).map_err(refused)?;
-                let due = due.ok_or_else(|| refused("it never fires again".into()))?;
-                (due, Some(every))
-            }
-        };
-        let delay = due.since(now);
-        let waits = name.backend == Backend::Local;
-        let in_reach = delay <= reach.longest_delay_of(&message);
-        if every.is_none() && (delay.is_zero() || in_reach) {
-            let answers = queue.send(&[Outgoing { delay, ..message }]).await;
-            let id = answers.into_iter().next();
-            let id = id.ok_or_else(|| refused("the queue did not answer".into()))?;
-            let id = id.map_err(|error| of_item(&error))?;
-            let id = if waits { format!("{name}/{id}") } else { id };
-            return Ok(Added { id, due, waits });
-        }
-        if name.backend == Backend::Sqs && reach.ordered && message.group.is_none() {
-            return Err(refused(format!(
-                "`{name}` is a FIFO queue; wanted a message group"
-            )));
-        }
-        if name.backend == Backend::Sqs && message.body.is_empty() {
-            return Err(refused("SQS takes no empty message; wanted a body".into()));
-        }
-        if name.backend == Backend::Redis
-            && !reach.ordered
-            && (message.group.is_some() || !message.attributes.is_empty())
-        {
-            let why = "is a queue of npm worqr, whose messages have no attributes and groups";
-            return Err(refused(format!("`{name}` {why}")));
-        }
-        let (store, table) = self.store(name).await?;
-        let mut job = schedule::job(&name.to_string(), due, message, every);
-        let plain = job.message.group.is_none() && job.every.is_none();
-        let own = table
-            .filter(|_| plain)
-            .and_then(|table| crate::schedule::dynamodb::own_id(&job.message.body, &table));
-        job.id = own.unwrap_or(job.id);
-        let added = store.add(&job).await;
-        match added.map_err(|error| self.of_store(name, &error))? {
-            true => Ok(Added {
-                id: format!("{name}/{}", job.id),
-                due,
-                waits: true,
-            }),
-            false => Err(refused(format!(
-                "there is a job `{name}/{}` already",
-                job.id
-            ))),
-        }
     }
 
     /// What waits for a queue, or for all embedded queues and those of the table for all; the
