@@ -76,6 +76,8 @@ impl Schedules {
             let why = "is a queue of npm worqr, whose messages have no attributes and groups";
             return Err(refused(format!("`{name}` {why}")));
         }
+        let taken = queue.would_take(&message).await;
+        taken.map_err(|error| of_item(&error))?;
         let (store, table) = self.store(name).await?;
         let mut job = schedule::job(&name.to_string(), due, message, every);
         let plain = job.message.group.is_none() && job.every.is_none();
@@ -104,4 +106,50 @@ async fn handed_over(queue: &dyn Queue, message: Outgoing) -> Result<String, Lat
     let id = answers.into_iter().next();
     let id = id.ok_or_else(|| refused("the queue did not answer".into()))?;
     id.map_err(|error| of_item(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::redis_place::RedisPlace;
+    use crate::config::{DynamoDb, Stores};
+    use crate::queue::local::{Settings, Store};
+    use crate::schedule::cron::Periodic;
+
+    #[tokio::test]
+    async fn what_an_embedded_queue_would_never_take_is_refused_before_it_waits() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let fifo = Settings {
+            fifo: true,
+            longest: 10,
+            ..Settings::default()
+        };
+        let store = Store::open(folder.path()).expect("a store");
+        store.create("jobs.fifo", fifo).await.expect("a queue");
+        let stores = Stores {
+            data: folder.path().to_owned(),
+            endpoint_url: None,
+            redis: RedisPlace::default(),
+            dynamodb: DynamoDb::default(),
+        };
+        let schedules = Schedules::new(stores, None);
+        let name: QueueName = "local:jobs.fifo".parse().expect("a name");
+        let add = async |body: &str, group: Option<&str>| {
+            let message = Outgoing {
+                body: body.into(),
+                group: group.map(str::to_owned),
+                ..Outgoing::default()
+            };
+            let every = Periodic::new("@hourly", "UTC").expect("a pattern");
+            schedules.add(&name, message, When::Every(every)).await
+        };
+        let told = add("x", None).await.expect_err("it has no group");
+        assert!(told.message.contains("wanted a message group"), "{told}");
+        let told = add("far too long", Some("g")).await;
+        let told = told.expect_err("it is too long");
+        assert!(told.message.contains("12 bytes"), "{told}");
+        assert!(add("x", Some("g")).await.is_ok());
+        let listed = schedules.list(Some(&name)).await.expect("a list");
+        assert_eq!(listed.len(), 1);
+    }
 }
