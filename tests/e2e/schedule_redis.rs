@@ -3,13 +3,20 @@
 
 use crate::redis_scene::RedisScene;
 use crate::scene::{field, prints, run};
+use dispatcher::app::build::outlet::Queues;
+use dispatcher::app::build::schedule::Schedules;
 use dispatcher::clock::{self, Timestamp};
+use dispatcher::config::redis_place::RedisPlace;
+use dispatcher::config::{DynamoDb, Stores};
 use dispatcher::message::Outgoing;
+use dispatcher::plugin::capability::queues::Deliver;
+use dispatcher::queue::Queue;
 use dispatcher::schedule::redis::{Redis, Schedule};
 use dispatcher::schedule::{self, Store};
 use dispatcher_tests::child::{Running, Signal};
 use dispatcher_tests::relay::Relay;
 use serde_json::Value;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn good(scene: &RedisScene, arguments: &[&str]) -> (String, String) {
@@ -225,5 +232,33 @@ async fn a_queue_of_the_package_gets_what_is_due_when_it_is_due() {
     until_printed(&[&running], 1).await;
     stop(&mut running);
     assert_eq!(prints(&running), ["soon"]);
+    assert!(list(&scene).is_empty());
+}
+
+/// Nobody here looks for what is scheduled: only the queue itself can hand it out.
+#[tokio::test]
+async fn what_a_plugin_sends_later_is_delayed_by_the_queue_itself() {
+    let scene = RedisScene::plain();
+    let stores = Stores {
+        data: "unused".into(),
+        endpoint_url: None,
+        redis: RedisPlace {
+            url: scene.server.url(),
+            ..RedisPlace::default()
+        },
+        dynamodb: DynamoDb::default(),
+    };
+    let queues = Queues(Arc::new(Schedules::new(stores, None)));
+    let message = |group: Option<&str>| Outgoing {
+        delay: Duration::from_secs(3_600),
+        group: group.map(str::to_owned),
+        ..Outgoing::default()
+    };
+    for group in [None, Some("g")] {
+        let sent = queues.deliver(&scene.full(), message(group)).await;
+        assert!(sent.is_ok(), "{sent:?}");
+    }
+    let depth = scene.queue().await.depth().await.expect("a depth");
+    assert_eq!((depth.delayed, depth.waiting), (2, 0));
     assert!(list(&scene).is_empty());
 }

@@ -30,14 +30,14 @@ pub(crate) async fn start(
     let names = settings.routes.iter().flat_map(|route| &route.queues);
     let names: BTreeSet<_> = names.map(|queue| &queue.name).collect();
     let outlet = || outlet.clone();
-    let often = |store| Mover::new(store, outlet(), interval.min(LOOK));
+    let often = |store| Mover::new(store, outlet(), interval.min(LOOK)).certain();
     let mut movers = Vec::new();
     if names.iter().any(|name| name.backend == Backend::Local) {
         movers.push(often(schedules.local()));
     }
     for name in names.iter().filter(|name| name.backend == Backend::Redis) {
         match schedules.redis(name).await {
-            Ok(store) => movers.push(often(store).certain()),
+            Ok(store) => movers.push(often(store)),
             // An address that cannot be read has ended the run already.
             Err(error) => tracing::error!(queue = %name, "nothing is scheduled for it: {error}"),
         }

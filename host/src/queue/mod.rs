@@ -128,6 +128,12 @@ pub trait Queue: Send + Sync + 'static {
     /// survives a crash. One answer per item, in order.
     async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>>;
 
+    /// Whether a message could be sent, as far as the queue can tell without sending it: an error is
+    /// the very one that `send` would give.
+    async fn would_take(&self, _item: &Outgoing) -> Result<(), ItemError> {
+        Ok(())
+    }
+
     /// How much the queue holds.
     async fn depth(&self) -> Result<Depth, QueueError>;
 

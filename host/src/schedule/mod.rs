@@ -13,7 +13,11 @@ pub mod samples;
 pub mod when;
 
 #[cfg(test)]
+mod mover_order_tests;
+#[cfg(test)]
 mod mover_tests;
+#[cfg(test)]
+mod mover_trouble_tests;
 
 use crate::clock::Timestamp;
 use crate::message::Outgoing;

@@ -5,6 +5,9 @@
 //! runs out, and the job is sent by another. The end is bound to the claim, since by then the job may
 //! have run, and its producer written it anew under the same id.
 
+mod end;
+mod learn;
+mod say;
 mod ship;
 
 use super::decide::{self, Planned, Reach};
@@ -12,6 +15,7 @@ use super::{Ending, Job, Store, StoreError, Trouble};
 use crate::clock::{self, Moment, Timestamp};
 use crate::tasks::Group;
 use crate::telemetry::said::Said;
+use learn::{Asked, Known};
 use ship::Load;
 pub use ship::{NotSent, Outlet};
 use std::collections::HashMap;
@@ -22,9 +26,6 @@ use tokio_util::sync::CancellationToken;
 
 /// So many jobs are claimed together.
 const CHUNK: usize = 100;
-/// How long a store that is not there is left alone. Well below the 15 minutes that a job is read
-/// ahead, so that nothing is late for it.
-const MISSING: Duration = Duration::from_secs(300);
 
 /// What one round did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,8 +53,10 @@ pub struct Mover {
     store: Arc<dyn Store>,
     outlet: Arc<dyn Outlet>,
     interval: Duration,
-    /// What was sent and could not be ended.
+    /// What was sent and could not be ended, and what may be claimed by us without our knowledge.
     unended: Vec<Ending>,
+    /// Queues that have not answered yet.
+    asked: Asked,
     said: Said,
     /// Whether the store has answered once.
     known: bool,
@@ -72,13 +75,15 @@ impl Mover {
             outlet,
             interval,
             unended: Vec::new(),
+            asked: Asked::default(),
             said: Said::default(),
             known: false,
             certain: false,
         }
     }
 
-    /// Of a store that is there even if it does not answer: it is soon looked at again.
+    /// Of a store that is there, or may be at any moment, even if it does not answer, and costs little
+    /// to look at: it is soon looked at again.
     pub fn certain(mut self) -> Self {
         self.certain = true;
         self
@@ -107,54 +112,6 @@ impl Mover {
         }
     }
 
-    fn report(&self, round: &Round) {
-        let Round {
-            sent, lost, failed, ..
-        } = round;
-        let store = self.store.place();
-        if sent + failed > 0 {
-            tracing::info!(
-                store,
-                sent,
-                lost,
-                failed,
-                "scheduled messages were sent to their queues"
-            );
-        }
-    }
-
-    /// Says what is wrong, and how long to leave it alone.
-    fn trouble(&mut self, error: &StoreError) -> Duration {
-        match error.kind {
-            // Most queues have none.
-            Trouble::Missing => {
-                tracing::debug!("{error}");
-                self.interval.max(MISSING)
-            }
-            Trouble::Denied if !self.unended.is_empty() => {
-                if self.said.again(clock::now()) {
-                    tracing::error!(
-                        "nothing scheduled is sent until what was sent can be struck out: {error}"
-                    );
-                }
-                self.interval
-            }
-            // Perhaps there is none, and nobody who may tell; or the service itself is not there.
-            kind if !self.known && (kind == Trouble::Denied || !self.certain) => {
-                if self.said.again(clock::now()) {
-                    tracing::info!("no scheduled messages are read: {error}");
-                }
-                self.interval.max(MISSING)
-            }
-            _ => {
-                if self.said.again(clock::now()) {
-                    tracing::warn!("scheduled messages wait: {error}");
-                }
-                self.interval
-            }
-        }
-    }
-
     /// Everything that is due, once. What fails is told at the end, and the rest done all the same.
     pub async fn round(&mut self, stop: &CancellationToken) -> Round {
         let mut round = Round::default();
@@ -163,7 +120,7 @@ impl Mover {
             round.trouble = Some(error);
             return round;
         }
-        let mut reaches = HashMap::new();
+        let mut known = Known::default();
         let mut after = None;
         loop {
             let until = clock::today() + decide::AHEAD;
@@ -183,8 +140,8 @@ impl Mover {
                 if stop.is_cancelled() {
                     return round;
                 }
-                self.learn(&chunk, &mut reaches).await;
-                if self.chunk(chunk, &reaches, &mut round).await.is_break() {
+                self.learn(&chunk, &mut known).await;
+                if self.chunk(chunk, &mut known, &mut round).await.is_break() {
                     return round;
                 }
             }
@@ -195,56 +152,32 @@ impl Mover {
         }
     }
 
-    /// Asks the queues of these jobs what they take, those that were not asked yet.
-    async fn learn(&mut self, jobs: &[Job], reaches: &mut HashMap<String, Option<Reach>>) {
-        let mut asked = Group::new();
-        for job in jobs {
-            if reaches.contains_key(&job.queue) {
-                continue;
-            }
-            reaches.insert(job.queue.clone(), None);
-            let (outlet, queue, id) = (self.outlet.clone(), job.queue.clone(), job.id.clone());
-            asked.spawn(async move {
-                let reach = outlet.reach(&queue).await;
-                (queue, id, reach)
-            });
-        }
-        while !asked.is_empty() {
-            let (queue, id, reach) = asked.next().await;
-            let reach = reach.map_err(|why| self.refused(&queue, &id, &why));
-            reaches.insert(queue, reach.ok());
-        }
-    }
-
-    fn refused(&mut self, queue: &str, job: &str, why: &str) {
-        if self.said.again(clock::now()) {
-            tracing::error!(
-                queue,
-                job,
-                "a scheduled message cannot be sent and waits: {why}"
-            );
-        }
-    }
-
     /// Which of these jobs are to be sent now, and how.
     fn plan(
         &mut self,
         jobs: Vec<Job>,
-        reaches: &HashMap<String, Option<Reach>>,
+        known: &mut Known,
         now: Timestamp,
         round: &mut Round,
     ) -> Vec<Ready> {
         let mut planned = Vec::new();
         for job in jobs {
-            // It was sent; what is left is to strike it out.
+            // It was sent, or not; what is left is to tell its store.
             let is_it = |one: &Ending| (&one.job.id, one.job.due) == (&job.id, job.due);
-            if self.unended.iter().any(is_it) {
+            if let Some(unended) = self.unended.iter().find(|one| is_it(one)) {
+                if end::is_given_back(unended) {
+                    known.stop(&job);
+                }
                 continue;
             }
-            let Some(Some(reach)) = reaches.get(&job.queue).copied() else {
+            let Some(reach) = known.reach_of(&job) else {
+                known.stop(&job);
                 round.failed += 1;
                 continue;
             };
+            if known.is_stopped(&job) {
+                continue;
+            }
             match decide::plan(&job, reach, self.interval, now) {
                 Ok(Some(one)) => planned.push((one, reach)),
                 Ok(None) if decide::is_claimed(&job, now) => {}
@@ -259,11 +192,11 @@ impl Mover {
     async fn chunk(
         &mut self,
         jobs: Vec<Job>,
-        reaches: &HashMap<String, Option<Reach>>,
+        known: &mut Known,
         round: &mut Round,
     ) -> ControlFlow<()> {
         let (started, now) = (clock::now(), clock::today());
-        let planned = self.plan(jobs, reaches, now, round);
+        let planned = self.plan(jobs, known, now, round);
         if planned.is_empty() {
             return ControlFlow::Continue(());
         }
@@ -273,15 +206,24 @@ impl Mover {
         let answers = self.store.claim(&wanted, &claim, now).await;
         let is_away = |answer: &Result<bool, StoreError>| matches!(answer, Err(error) if error.kind == Trouble::Unreachable);
         let away = answers.iter().all(is_away);
-        let mut ours = Vec::new();
+        let (mut ours, mut behind) = (Vec::new(), Vec::new());
         for (one, answer) in planned.into_iter().zip(answers) {
             match answer {
+                Ok(true) if known.is_stopped(&one.0.job) => behind.push(one),
                 Ok(true) => ours.push(one),
                 Ok(false) => round.lost += 1,
-                Err(why) => drop(round.trouble.get_or_insert(why)),
+                Err(why) => {
+                    if why.kind != Trouble::Refused {
+                        known.stop(&one.0.job);
+                    }
+                    self.unclaimed(one.0.job, why, &token, round);
+                }
             }
         }
-        let sent = self.send(&ours, started, round).await;
+        let mut sent = self.send(&ours, started, known, round).await;
+        // What is behind one that could not be claimed is given back.
+        ours.append(&mut behind);
+        sent.resize(ours.len(), 0);
         if let Err(denied) = self.end(ours, &sent, &token).await {
             round.trouble = Some(denied);
             return ControlFlow::Break(());
@@ -293,7 +235,13 @@ impl Mover {
     }
 
     /// Sends what is ours, to all its queues at once. How many messages of each job were taken.
-    async fn send(&mut self, ours: &[Ready], started: Moment, round: &mut Round) -> Vec<usize> {
+    async fn send(
+        &mut self,
+        ours: &[Ready],
+        started: Moment,
+        known: &mut Known,
+        round: &mut Round,
+    ) -> Vec<usize> {
         let mut loads: HashMap<&str, Load> = HashMap::new();
         for (place, (one, reach)) in ours.iter().enumerate() {
             let load = loads.entry(&one.job.queue).or_default();
@@ -312,9 +260,16 @@ impl Mover {
                         round.sent += 1;
                         sent[place] += 1;
                     }
-                    Err(NotSent::Passing(why) | NotSent::Refused(why)) => {
+                    Err(not_sent) => {
                         round.failed += 1;
                         let job = &ours[place].0.job;
+                        let why = match not_sent {
+                            NotSent::Refused(why) => why,
+                            NotSent::Passing(why) => {
+                                known.stop(job);
+                                why
+                            }
+                        };
                         self.refused(&job.queue, &job.id, &why);
                     }
                 }
@@ -330,57 +285,6 @@ impl Mover {
             }
         }
         sent
-    }
-
-    /// Ends the claims: by what was sent, or gives them back.
-    async fn end(
-        &mut self,
-        ours: Vec<Ready>,
-        sent: &[usize],
-        token: &str,
-    ) -> Result<(), StoreError> {
-        let endings: Vec<Ending> = ours
-            .into_iter()
-            .zip(sent)
-            .map(|((one, _), sent)| Ending {
-                next: decide::next_after(&one, *sent),
-                job: one.job,
-                token: token.to_owned(),
-            })
-            .collect();
-        self.end_all(endings).await
-    }
-
-    async fn end_the_rest(&mut self) -> Result<(), StoreError> {
-        let rest = std::mem::take(&mut self.unended);
-        self.end_all(rest).await
-    }
-
-    /// What cannot be ended is kept for the next round: else it would be sent again when its claim
-    /// has run out. An error if we are not allowed to end.
-    async fn end_all(&mut self, endings: Vec<Ending>) -> Result<(), StoreError> {
-        let mut denied = Ok(());
-        if endings.is_empty() {
-            return denied;
-        }
-        let answers = self.store.end(&endings).await;
-        for (ending, answer) in endings.into_iter().zip(answers) {
-            let Err(why) = answer else { continue };
-            if why.kind != Trouble::Denied && self.said.again(clock::now()) {
-                let job = &ending.job.id;
-                tracing::warn!(
-                    job,
-                    "a scheduled message was sent and still stands in its store: {why}"
-                );
-            }
-            if why.kind != Trouble::Missing {
-                self.unended.push(ending);
-            }
-            if why.kind == Trouble::Denied {
-                denied = Err(why);
-            }
-        }
-        denied
     }
 }
 

@@ -11,23 +11,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
-fn soon(seconds: u64) -> Timestamp {
+pub(super) fn soon(seconds: u64) -> Timestamp {
     clock::today() + Duration::from_secs(seconds)
 }
 
-fn mover(store: &Arc<Fake>, queue: &Arc<Taken>) -> Mover {
+pub(super) fn mover(store: &Arc<Fake>, queue: &Arc<Taken>) -> Mover {
     Mover::new(store.clone(), queue.clone(), MINUTE)
 }
 
-async fn round(mover: &mut Mover) -> Round {
+pub(super) async fn round(mover: &mut Mover) -> Round {
     let round = mover.round(&CancellationToken::new()).await;
     assert_eq!(round.trouble, None);
     round
 }
 
-fn left(store: &Fake) -> Vec<String> {
+pub(super) fn left(store: &Fake) -> Vec<String> {
     store.jobs.lock().unwrap().keys().cloned().collect()
 }
 
@@ -153,7 +153,7 @@ async fn a_cancelled_job_is_not_sent() {
 }
 
 /// Runs until nothing waits but timers, and then lets time go on to the next.
-fn simulate(test: impl Future<Output = ()>) {
+pub(super) fn simulate(test: impl Future<Output = ()>) {
     let _simulation = Simulation::begin(Timestamp(1_800_000_000_000));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .on_thread_park(|| assert!(simulated::advance(), "nothing would ever happen"))
@@ -162,7 +162,7 @@ fn simulate(test: impl Future<Output = ()>) {
 }
 
 /// Lets a mover run for so long.
-async fn run(mover: Mover, time: Duration) {
+pub(super) async fn run(mover: Mover, time: Duration) {
     let stop = CancellationToken::new();
     let running = crate::tasks::spawn(mover.run(stop.clone()));
     clock::sleep_until(Some(clock::now() + time)).await;
@@ -280,37 +280,4 @@ async fn a_tick_that_fails_stops_those_after_it_and_none_is_sent_twice() {
     let ticks: Vec<_> = messages.iter().map(|one| one.scheduled.clone()).collect();
     let once: BTreeSet<_> = ticks.iter().collect();
     assert_eq!(once.len(), ticks.len());
-}
-
-#[tokio::test]
-async fn behind_a_failure_nothing_of_its_group_is_sent_where_order_is_kept() {
-    let grouped = |id: &str, group: &str, n: u64| {
-        let mut one = job(id, Timestamp(n));
-        one.message.group = Some(group.into());
-        one
-    };
-    let store = Arc::new(Fake::holding([
-        grouped("1 a", "a", 1),
-        grouped("2 refused", "a", 2),
-        grouped("3 busy", "a", 3),
-        grouped("4 a", "a", 4),
-        grouped("5 b", "b", 5),
-    ]));
-    let queue = Arc::new(Taken {
-        fifo: true,
-        ..Taken::default()
-    });
-    let mut mover = mover(&store, &queue);
-    let bodies = || {
-        let messages = queue.messages.lock().unwrap();
-        let bodies = messages.iter().map(|one| one.body.clone());
-        bodies.collect::<Vec<_>>()
-    };
-    assert_eq!(round(&mut mover).await.sent, 2);
-    let mut first = bodies();
-    first.sort();
-    assert_eq!(first, ["body of 1 a", "body of 5 b"]);
-    assert_eq!(round(&mut mover).await.sent, 2);
-    assert_eq!(bodies()[2..], ["body of 3 busy", "body of 4 a"]);
-    assert_eq!(left(&store), ["2 refused"]);
 }

@@ -53,6 +53,10 @@ pub struct Fake {
     pub failing_ends: Mutex<usize>,
     /// How they fail; without it there is no answer.
     pub failing: Mutex<Option<Trouble>>,
+    /// How many of the next claims are carried out and not answered.
+    pub lost_claims: Mutex<usize>,
+    /// How the next looks fail.
+    pub failing_looks: Mutex<Vec<Trouble>>,
 }
 
 impl Fake {
@@ -63,6 +67,13 @@ impl Fake {
             jobs: Mutex::new(jobs.collect()),
             ..Self::default()
         }
+    }
+}
+
+fn no_answer() -> StoreError {
+    StoreError {
+        kind: Trouble::Unreachable,
+        message: "no answer".into(),
     }
 }
 
@@ -82,6 +93,10 @@ impl Store for Fake {
     }
 
     async fn due(&self, until: Timestamp, after: Option<&str>) -> Result<Page, StoreError> {
+        if let Some(kind) = self.failing_looks.lock().unwrap().pop() {
+            let message = "no look".to_owned();
+            return Err(StoreError { kind, message });
+        }
         let jobs = self.jobs.lock().unwrap();
         let mut due: Vec<Job> = jobs
             .values()
@@ -114,9 +129,13 @@ impl Store for Fake {
             let found = jobs
                 .get_mut(&job.id)
                 .filter(|found| found.due == job.due && !super::decide::is_claimed(found, now));
-            Ok(found
-                .map(|found| found.claim = Some(claim.clone()))
-                .is_some())
+            let claimed = found.map(|found| found.claim = Some(claim.clone()));
+            let mut lost = self.lost_claims.lock().unwrap();
+            if *lost > 0 {
+                *lost -= 1;
+                return Err(no_answer());
+            }
+            Ok(claimed.is_some())
         };
         wanted.iter().map(take).collect()
     }
@@ -166,8 +185,9 @@ impl Store for Fake {
 }
 
 /// A queue that keeps what it is sent; a body with `refused` in it is refused, the first with
-/// `busy` once. A
-/// queue whose name begins with `dead` answers, that it cannot, when `q` has taken something.
+/// `busy` once. A queue whose name begins with `dead` answers, that it cannot, when `q` has taken
+/// something. What it takes a queue does not say if its name begins with `silent`, and only after
+/// half a minute if with `slow`.
 #[derive(Default)]
 pub struct Taken {
     /// All bodies with their delays, in order.
@@ -195,8 +215,16 @@ impl Taken {
 #[async_trait::async_trait]
 impl Outlet for Taken {
     async fn reach(&self, queue: &str) -> Result<Reach, String> {
+        if queue.starts_with("silent") {
+            std::future::pending::<()>().await;
+        }
+        if queue.starts_with("slow") {
+            let later = clock::now() + Duration::from_secs(30);
+            clock::sleep_until(Some(later)).await;
+        }
+        let is_there = |name: &str| ["dead", "slow"].iter().any(|kind| name.starts_with(kind));
         match queue {
-            name if name == "q" || name.starts_with("dead") => Ok(match self.fifo {
+            name if name == "q" || is_there(name) => Ok(match self.fifo {
                 true => FIFO,
                 false => STANDARD,
             }),

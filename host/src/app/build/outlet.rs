@@ -2,7 +2,7 @@
 //! answers. Decides nothing about when.
 
 use super::later::LaterError;
-use super::schedule::{Schedules, When, in_time};
+use super::schedule::{Schedules, in_time};
 use crate::message::Outgoing;
 use crate::plugin::capability::queues::{Deliver, NotDelivered};
 use crate::queue::name::{Backend, QueueName};
@@ -95,7 +95,7 @@ impl Deliver for Queues {
         let name: QueueName = queue.parse().map_err(refused)?;
         let due = in_time(message.delay).map_err(refused)?;
         let schedules = self.0.clone();
-        let add = async move { schedules.add(&name, message, When::At(due)).await };
+        let add = async move { schedules.send(&name, message, due).await };
         match tasks::spawn(add).finished().await {
             Ok(added) => Ok(added.id),
             Err(LaterError {

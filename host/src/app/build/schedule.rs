@@ -1,15 +1,15 @@
 //! Where messages for later wait, by the backend of their queue: in a table of DynamoDB for SQS, in
 //! the data folder for the embedded queue, beside their queue on Redis. Decides nothing about when.
 
+mod adding;
+
 use super::Backends;
 pub use super::later::LaterError;
-use super::later::{of_item, of_queue, of_store, refused};
-use super::outlet::scheduled_reach_of;
+use super::later::{of_queue, of_store, refused};
 use crate::aws;
 use crate::clock::{self, Timestamp};
 use crate::config::Stores;
 use crate::config::redis_place::RedisPlace;
-use crate::message::Outgoing;
 use crate::queue::name::{Backend, QueueName};
 use crate::queue::{Queue, QueueError};
 use crate::schedule::cron::Periodic;
@@ -19,8 +19,8 @@ use crate::schedule::redis::Redis;
 use crate::schedule::{self, Cancelled, Job, Store, StoreError, Trouble, when};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::Arc;
-use tokio::sync::{Mutex, OnceCell};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::OnceCell;
 
 /// The stores of all backends, and the queues that their jobs go to, each opened when it is needed.
 pub struct Schedules {
@@ -31,8 +31,11 @@ pub struct Schedules {
     redis_place: RedisPlace,
     redis: OnceCell<Redis>,
     dynamodb: OnceCell<DynamoDb>,
-    open: Mutex<HashMap<QueueName, Arc<dyn Queue>>>,
+    open: Mutex<HashMap<QueueName, Cell>>,
 }
+
+/// A queue, once it is open.
+type Cell = Arc<OnceCell<Arc<dyn Queue>>>;
 
 /// When a message is to be handed out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,15 +86,14 @@ impl Schedules {
         &self.backends
     }
 
-    /// A queue, opened once.
+    /// A queue, opened once. Who waits for one that does not answer holds up nobody who wants another.
     pub async fn queue(&self, name: &QueueName) -> Result<Arc<dyn Queue>, QueueError> {
-        let mut open = self.open.lock().await;
-        if let Some(queue) = open.get(name) {
-            return Ok(queue.clone());
-        }
-        let queue = self.backends.open(name, None).await?;
-        open.insert(name.clone(), queue.clone());
-        Ok(queue)
+        let cell = {
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            open.entry(name.clone()).or_default().clone()
+        };
+        let queue = cell.get_or_try_init(|| self.backends.open(name, None));
+        queue.await.cloned()
     }
 
     /// The store of a queue's jobs, with its table's name where it is a table.
@@ -174,72 +176,6 @@ impl Schedules {
         let connect =
             || async { DynamoDb::connect(&aws::configuration(self.endpoint_url.as_deref()).await) };
         self.dynamodb.get_or_init(connect).await
-    }
-
-    /// Sends a message to a queue as far as the queue itself can delay it, else puts it where it
-    /// waits.
-    pub async fn add(
-        &self,
-        name: &QueueName,
-        message: Outgoing,
-        when: When,
-    ) -> Result<Added, LaterError> {
-        let queue = self.queue(name).await.map_err(|error| of_queue(&error))?;
-        let reach = scheduled_reach_of(name, &*queue);
-        let now = clock::today();
-        let (due, every) = match when {
-            When::At(due) => (due, None),
-            When::Every(every) => {
-                let due = every.next(now).map_err(refused)?;
-                let due = due.ok_or_else(|| refused("it never fires again".into()))?;
-                (due, Some(every))
-            }
-        };
-        let delay = due.since(now);
-        let waits = name.backend == Backend::Local;
-        let in_reach = delay <= reach.longest_delay_of(&message);
-        if every.is_none() && (delay.is_zero() || in_reach) {
-            let answers = queue.send(&[Outgoing { delay, ..message }]).await;
-            let id = answers.into_iter().next();
-            let id = id.ok_or_else(|| refused("the queue did not answer".into()))?;
-            let id = id.map_err(|error| of_item(&error))?;
-            let id = if waits { format!("{name}/{id}") } else { id };
-            return Ok(Added { id, due, waits });
-        }
-        if name.backend == Backend::Sqs && reach.ordered && message.group.is_none() {
-            return Err(refused(format!(
-                "`{name}` is a FIFO queue; wanted a message group"
-            )));
-        }
-        if name.backend == Backend::Sqs && message.body.is_empty() {
-            return Err(refused("SQS takes no empty message; wanted a body".into()));
-        }
-        if name.backend == Backend::Redis
-            && !reach.ordered
-            && (message.group.is_some() || !message.attributes.is_empty())
-        {
-            let why = "is a queue of npm worqr, whose messages have no attributes and groups";
-            return Err(refused(format!("`{name}` {why}")));
-        }
-        let (store, table) = self.store(name).await?;
-        let mut job = schedule::job(&name.to_string(), due, message, every);
-        let plain = job.message.group.is_none() && job.every.is_none();
-        let own = table
-            .filter(|_| plain)
-            .and_then(|table| crate::schedule::dynamodb::own_id(&job.message.body, &table));
-        job.id = own.unwrap_or(job.id);
-        let added = store.add(&job).await;
-        match added.map_err(|error| self.of_store(name, &error))? {
-            true => Ok(Added {
-                id: format!("{name}/{}", job.id),
-                due,
-                waits: true,
-            }),
-            false => Err(refused(format!(
-                "there is a job `{name}/{}` already",
-                job.id
-            ))),
-        }
     }
 
     /// What waits for a queue, or for all embedded queues and those of the table for all; the
@@ -343,6 +279,29 @@ pub fn in_time(delay: std::time::Duration) -> Result<Timestamp, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_queue_that_does_not_answer_keeps_no_other_from_being_opened() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let folder = tempfile::tempdir().expect("a folder");
+        let stores = Stores {
+            data: folder.path().to_owned(),
+            redis: RedisPlace {
+                url: format!("redis://{}", silent.local_addr().expect("an address")),
+                ..RedisPlace::default()
+            },
+            endpoint_url: None,
+            dynamodb: crate::config::DynamoDb::default(),
+        };
+        let schedules = Schedules::new(stores, None);
+        let names = ["redis:silent", "local:near"];
+        let [silent, near] = names.map(|name| name.parse::<QueueName>().expect("a name"));
+        tokio::select! {
+            biased;
+            opened = schedules.queue(&silent) => panic!("opened first: {}", opened.is_ok()),
+            opened = schedules.queue(&near) => drop(opened.expect("the embedded queue")),
+        }
+    }
 
     #[test]
     fn a_table_of_two_queues_is_of_none() {

@@ -283,6 +283,13 @@ impl Queue for LocalQueue {
         spread(self.handle.ask(Care::Full, run).await, count)
     }
 
+    async fn would_take(&self, item: &Outgoing) -> Result<(), ItemError> {
+        let (queue, item) = (self.origin.id, item.clone());
+        let run = move |turn: &mut turn::Turn<'_>| sending::would_take(turn, queue, &item);
+        let told = self.handle.ask(Care::Look, run).await;
+        told.unwrap_or_else(|error| Err(schema::item_error(&error)))
+    }
+
     async fn depth(&self) -> Result<Depth, QueueError> {
         let queue = self.origin.id;
         let run = move |turn: &mut turn::Turn<'_>| look::depth(turn, queue);

@@ -71,6 +71,16 @@ pub fn send_as_set(
     each.by_ref().collect()
 }
 
+/// Whether the queue's settings let this message in.
+pub fn would_take(
+    turn: &Turn<'_>,
+    queue: QueueId,
+    item: &Outgoing,
+) -> rusqlite::Result<Result<(), ItemError>> {
+    let settings = settings::read(turn, queue)?;
+    Ok(settings.map_or(Ok(()), |settings| draft(item, &settings).map(drop)))
+}
+
 /// A message of this program's own for a queue that is set.
 fn draft(item: &Outgoing, settings: &Settings) -> Result<Draft, ItemError> {
     let bytes = message::bytes(&item.body, &item.attributes) as u64;

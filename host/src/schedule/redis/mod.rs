@@ -9,8 +9,9 @@ use crate::clock::Timestamp;
 use crate::redis::link::Link;
 use crate::redis::trouble::{is_doubtful, strange};
 use crate::redis::{CALL, LONGEST};
+use crate::telemetry::said::Said;
 use redis::{FromRedisValue, Script, ScriptInvocation, Value};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// The most jobs of one page.
 const PAGE: usize = 500;
@@ -57,6 +58,7 @@ impl Redis {
             link: self.link.clone(),
             base: format!("{{{}:{name}}}:schedule", self.prefix),
             queue: format!("redis:{name}"),
+            said: Arc::default(),
         }
     }
 }
@@ -67,6 +69,7 @@ pub struct Schedule {
     link: Arc<Link>,
     base: String,
     queue: String,
+    said: Arc<Mutex<Said>>,
 }
 
 impl Schedule {
@@ -122,7 +125,16 @@ impl Store for Schedule {
             .arg(PAGE)
             .arg(CALL);
         let answer: Vec<Value> = self.run(&call).await?;
-        wire::page(&answer, &self.queue).ok_or_else(|| self.strange("a look at what is due"))
+        let read = wire::page(&answer, &self.queue);
+        let (page, bad) = read.ok_or_else(|| self.strange("a look at what is due"))?;
+        if let Some(place) = bad.first() {
+            let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+            if said.again(crate::clock::now()) {
+                let queue = &self.queue;
+                tracing::error!(queue, place, "what stands there is no job and is left");
+            }
+        }
+        Ok(page)
     }
 
     async fn claim(

@@ -46,19 +46,26 @@ pub fn digits(date: Timestamp) -> String {
     format!("{:015}", date.0.min(LAST))
 }
 
-/// Reads an answer of `due`; `None` if it is not one. `queue` is the queue's name as people write it.
-pub fn page(answer: &[Value], queue: &str) -> Option<Page> {
+/// Reads an answer of `due`: its jobs, and the places of those that cannot be read. `None` if it is
+/// not one. `queue` is the queue's name as people write it.
+pub fn page(answer: &[Value], queue: &str) -> Option<(Page, Vec<String>)> {
     let (first, rest) = answer.split_first()?;
     let more = *first == Value::Int(1);
-    let jobs: Vec<Job> = rest
-        .chunks(FIELDS)
-        .map(|fields| job(fields, queue))
-        .collect::<Option<_>>()?;
-    let last = jobs.last().filter(|_| more);
-    Some(Page {
-        next: last.map(|job| format!("{} {}", job.stamp, job.id)),
-        jobs,
-    })
+    let (mut jobs, mut bad, mut last) = (Vec::new(), Vec::new(), None);
+    for fields in rest.chunks(FIELDS) {
+        let [place, _, _] = fields else { return None };
+        let Value::BulkString(place) = place else {
+            return None;
+        };
+        let place = std::str::from_utf8(place).ok()?.to_owned();
+        match job(fields, queue) {
+            Some(job) => jobs.push(job),
+            None => bad.push(place.clone()),
+        }
+        last = Some(place);
+    }
+    let next = last.filter(|_| more);
+    Some((Page { next, jobs }, bad))
 }
 
 fn job(fields: &[Value], queue: &str) -> Option<Job> {
@@ -150,12 +157,33 @@ mod tests {
     fn only_an_answer_that_says_so_has_a_next_page() {
         let of = |more: i64, fields: &[Value]| page(&[&[Value::Int(more)], fields].concat(), "q");
         let one = ["000000000000005 a", r#"{"body":"x"}"#, ""].map(text);
-        let next = |page: Option<Page>| page.expect("a page").next;
+        let next = |page: Option<(Page, Vec<String>)>| page.expect("a page").0.next;
         assert_eq!(next(of(1, &one)).as_deref(), Some("000000000000005 a"));
         assert_eq!(next(of(0, &one)), None);
-        assert_eq!(of(0, &[]), Some(Page::default()));
+        assert_eq!(of(0, &[]), Some((Page::default(), Vec::new())));
         assert_eq!(of(0, &one[..2]), None);
         assert_eq!(page(&[], "q"), None);
+    }
+
+    #[test]
+    fn one_that_cannot_be_read_is_passed_over_and_told() {
+        let good = ["000000000000005 a", r#"{"body":"x"}"#, ""];
+        for bad in [
+            ["000000000000006 b", "{", ""],
+            ["000000000000006 b", r#"{"body":"x"}"#, "soon"],
+            ["tomorrow b", r#"{"body":"x"}"#, ""],
+            ["nothing", r#"{"body":"x"}"#, ""],
+        ] {
+            for answer in [[good, bad], [bad, good]] {
+                let last = answer[1][0].to_owned();
+                let fields = answer.concat().into_iter().map(text);
+                let answer: Vec<_> = std::iter::once(Value::Int(1)).chain(fields).collect();
+                let (page, passed) = page(&answer, "q").expect("a page");
+                let ids: Vec<_> = page.jobs.iter().map(|job| job.id.as_str()).collect();
+                assert_eq!(ids, ["a"]);
+                assert_eq!((page.next, passed), (Some(last), vec![bad[0].to_owned()]));
+            }
+        }
     }
 
     proptest! {
@@ -163,7 +191,7 @@ mod tests {
         fn what_is_written_is_read(jobs in proptest::collection::vec(any_job(), 0..4)) {
             let answer = jobs.iter().flat_map(fields);
             let answer: Vec<_> = std::iter::once(Value::Int(0)).chain(answer).collect();
-            prop_assert_eq!(page(&answer, "redis:q").expect("a page").jobs, jobs);
+            prop_assert_eq!(page(&answer, "redis:q").expect("a page").0.jobs, jobs);
         }
 
         #[test]

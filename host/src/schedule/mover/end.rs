@@ -1,0 +1,79 @@
+//! Ends the claims of a mover, and keeps what could not be ended for its next round.
+
+use super::{Mover, Ready, Round};
+use crate::clock;
+use crate::schedule::{Ending, Job, StoreError, Trouble, decide};
+
+impl Mover {
+    /// Ends the claims: by what was sent, or gives them back.
+    pub(super) async fn end(
+        &mut self,
+        ours: Vec<Ready>,
+        sent: &[usize],
+        token: &str,
+    ) -> Result<(), StoreError> {
+        let endings: Vec<Ending> = ours
+            .into_iter()
+            .zip(sent)
+            .map(|((one, _), sent)| Ending {
+                next: decide::next_after(&one, *sent),
+                job: one.job,
+                token: token.to_owned(),
+            })
+            .collect();
+        self.end_all(endings).await
+    }
+
+    /// A claim that failed. Where its answer may be what was lost, it is ended as one of ours before
+    /// the next look, else the job would wait until it runs out.
+    pub(super) fn unclaimed(&mut self, job: Job, why: StoreError, token: &str, round: &mut Round) {
+        if matches!(why.kind, Trouble::Unreachable | Trouble::Passing) {
+            self.unended.push(Ending {
+                next: Some(job.due),
+                job,
+                token: token.to_owned(),
+            });
+        }
+        round.trouble.get_or_insert(why);
+    }
+
+    pub(super) async fn end_the_rest(&mut self) -> Result<(), StoreError> {
+        let rest = std::mem::take(&mut self.unended);
+        self.end_all(rest).await
+    }
+
+    /// What cannot be ended is kept for the next round: else it would be sent again when its claim
+    /// has run out. An error if we are not allowed to end.
+    async fn end_all(&mut self, endings: Vec<Ending>) -> Result<(), StoreError> {
+        let mut denied = Ok(());
+        if endings.is_empty() {
+            return denied;
+        }
+        let answers = self.store.end(&endings).await;
+        for (ending, answer) in endings.into_iter().zip(answers) {
+            let Err(why) = answer else { continue };
+            if why.kind != Trouble::Denied && self.said.again(clock::now()) {
+                let job = &ending.job.id;
+                match is_given_back(&ending) {
+                    true => tracing::warn!(job, "a claim could not be given back: {why}"),
+                    false => tracing::warn!(
+                        job,
+                        "a scheduled message was sent and still stands in its store: {why}"
+                    ),
+                }
+            }
+            if why.kind != Trouble::Missing {
+                self.unended.push(ending);
+            }
+            if why.kind == Trouble::Denied {
+                denied = Err(why);
+            }
+        }
+        denied
+    }
+}
+
+/// Whether nothing of the job was sent.
+pub(super) fn is_given_back(ending: &Ending) -> bool {
+    ending.next == Some(ending.job.due)
+}

@@ -1,0 +1,99 @@
+//! What a round knows of its queues. What they take: asked once a round, and not waited for long, so
+//! that one that does not answer holds up no other. And which groups nothing more is sent of, since
+//! what is first among them was not. Knows no store.
+
+use super::Mover;
+use crate::clock;
+use crate::schedule::Job;
+use crate::schedule::decide::Reach;
+use crate::tasks::Group;
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+/// How long a round waits for its queues to say what they take. One that is slower is asked on, and
+/// its jobs are sent in a later round.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+
+/// What a round knows of its queues, by their names.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// What each takes; none if it did not say.
+    reaches: HashMap<String, Option<Reach>>,
+    /// Queues and their groups of which something was left that may be sent later.
+    stopped: HashSet<(String, String)>,
+}
+
+impl Known {
+    /// What the queue of this job takes, if it is known.
+    pub(super) fn reach_of(&self, job: &Job) -> Option<Reach> {
+        self.reaches.get(&job.queue).copied().flatten()
+    }
+
+    /// This job is left for a later round, and so what is behind it in its group.
+    pub(super) fn stop(&mut self, job: &Job) {
+        if let Some(group) = &job.message.group {
+            self.stopped.insert((job.queue.clone(), group.clone()));
+        }
+    }
+
+    /// Whether this job is behind one that was left, and its queue keeps their order.
+    pub(super) fn is_stopped(&self, job: &Job) -> bool {
+        let ordered = self.reach_of(job).is_some_and(|reach| reach.ordered);
+        let group = job.message.group.as_ref().filter(|_| ordered);
+        group.is_some_and(|group| self.stopped.contains(&(job.queue.clone(), group.clone())))
+    }
+}
+
+/// A queue, a job for it, and what it takes.
+type Answer = (String, String, Result<Reach, String>);
+
+/// Queues that were asked what they take, and have not answered yet.
+#[derive(Default)]
+pub(super) struct Asked {
+    calls: Group<Answer>,
+    queues: HashSet<String>,
+}
+
+impl Mover {
+    /// Asks the queues of these jobs what they take, those that were not asked yet.
+    pub(super) async fn learn(&mut self, jobs: &[Job], known: &mut Known) {
+        let mut wanted = HashSet::new();
+        for job in jobs {
+            if known.reaches.contains_key(&job.queue) {
+                continue;
+            }
+            known.reaches.insert(job.queue.clone(), None);
+            // One that has not answered an earlier round is not waited for again.
+            if self.asked.queues.insert(job.queue.clone()) {
+                wanted.insert(job.queue.clone());
+                let (outlet, queue, id) = (self.outlet.clone(), job.queue.clone(), job.id.clone());
+                self.asked.calls.spawn(async move {
+                    let reach = outlet.reach(&queue).await;
+                    (queue, id, reach)
+                });
+            }
+        }
+        let until = clock::now() + ANSWER_WITHIN;
+        loop {
+            let enough = async {
+                if !wanted.is_empty() {
+                    clock::sleep_until(Some(until)).await;
+                }
+            };
+            let (queue, id, reach) = tokio::select! {
+                biased;
+                answer = self.asked.calls.next() => answer,
+                () = enough => break,
+            };
+            self.asked.queues.remove(&queue);
+            wanted.remove(&queue);
+            let reach = reach.map_err(|why| self.refused(&queue, &id, &why));
+            known.reaches.insert(queue, reach.ok());
+        }
+        if let Some(queue) = wanted.iter().next() {
+            let job = jobs.iter().find(|job| job.queue == *queue);
+            let id = job.map_or("", |job| job.id.as_str());
+            self.refused(queue, id, "its queue does not answer");
+        }
+    }
+}

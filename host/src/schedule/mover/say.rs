@@ -1,0 +1,77 @@
+//! What a mover says of its rounds, and how long it leaves a store alone that failed. Knows no queue.
+
+use super::{Mover, Round};
+use crate::clock;
+use crate::schedule::{StoreError, Trouble};
+use std::time::Duration;
+
+/// How long a store that is not there is left alone. Well below the 15 minutes that a job is read
+/// ahead, so that nothing is late for it.
+const MISSING: Duration = Duration::from_secs(300);
+
+impl Mover {
+    pub(super) fn report(&self, round: &Round) {
+        let Round {
+            sent, lost, failed, ..
+        } = round;
+        let store = self.store.place();
+        if sent + failed > 0 {
+            tracing::info!(
+                store,
+                sent,
+                lost,
+                failed,
+                "scheduled messages were sent to their queues"
+            );
+        }
+    }
+
+    /// Says what is wrong, and how long to leave it alone.
+    pub(super) fn trouble(&mut self, error: &StoreError) -> Duration {
+        match error.kind {
+            // Most queues have none.
+            Trouble::Missing => {
+                tracing::debug!("{error}");
+                match self.certain {
+                    true => self.interval,
+                    false => self.interval.max(MISSING),
+                }
+            }
+            Trouble::Denied if !self.unended.is_empty() => {
+                if self.said.again(clock::now()) {
+                    tracing::error!(
+                        "nothing scheduled is sent until what was sent can be struck out: {error}"
+                    );
+                }
+                self.interval
+            }
+            // Perhaps there is none, and nobody who may tell; or the service itself is not there. Who
+            // says that it is busy is there.
+            kind if !self.known
+                && kind != Trouble::Passing
+                && (kind == Trouble::Denied || !self.certain) =>
+            {
+                if self.said.again(clock::now()) {
+                    tracing::info!("no scheduled messages are read: {error}");
+                }
+                self.interval.max(MISSING)
+            }
+            _ => {
+                if self.said.again(clock::now()) {
+                    tracing::warn!("scheduled messages wait: {error}");
+                }
+                self.interval
+            }
+        }
+    }
+
+    pub(super) fn refused(&mut self, queue: &str, job: &str, why: &str) {
+        if self.said.again(clock::now()) {
+            tracing::error!(
+                queue,
+                job,
+                "a scheduled message cannot be sent and waits: {why}"
+            );
+        }
+    }
+}

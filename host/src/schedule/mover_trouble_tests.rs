@@ -1,0 +1,90 @@
+//! Rounds over a store in memory that fails, or whose queues do: what is not left waiting for it.
+
+use super::mover_tests::{MINUTE, left, mover, round, run, simulate, soon};
+use super::samples::{Fake, Taken, job};
+use super::{Job, Trouble};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+#[tokio::test]
+async fn a_claim_whose_answer_was_lost_is_given_back_before_the_next_look() {
+    let store = Arc::new(Fake::holding([job("a", soon(0)), job("b", soon(0))]));
+    *store.lost_claims.lock().unwrap() = 1;
+    let queue = Arc::new(Taken::default());
+    let mut mover = mover(&store, &queue);
+    let told = mover.round(&CancellationToken::new()).await;
+    assert_eq!((told.sent, left(&store)), (1, vec!["a".to_owned()]));
+    assert_eq!(
+        told.trouble.map(|error| error.kind),
+        Some(Trouble::Unreachable)
+    );
+    assert_eq!(round(&mut mover).await.sent, 1);
+    assert_eq!(queue.bodies(), ["body of a", "body of b"]);
+    assert_eq!(left(&store), [""; 0]);
+}
+
+/// Whether what is due is sent within two looks, and within ten minutes, if the first look fails so.
+fn sent_after(trouble: Trouble, certain: bool) -> (bool, bool) {
+    let mut sent = (false, false);
+    for (time, sent) in [(2 * MINUTE, &mut sent.0), (10 * MINUTE, &mut sent.1)] {
+        simulate(async {
+            let store = Arc::new(Fake::holding([job("a", soon(0))]));
+            store.failing_looks.lock().unwrap().push(trouble);
+            let queue = Arc::new(Taken::default());
+            let mover = mover(&store, &queue);
+            run(if certain { mover.certain() } else { mover }, time).await;
+            *sent = queue.bodies() == ["body of a"];
+        });
+    }
+    sent
+}
+
+#[test]
+fn a_store_that_failed_at_the_first_look_is_left_alone_only_if_it_may_not_be_there() {
+    for (trouble, certain, soon) in [
+        (Trouble::Passing, false, true),
+        (Trouble::Passing, true, true),
+        (Trouble::Unreachable, false, false),
+        (Trouble::Unreachable, true, true),
+        (Trouble::Missing, false, false),
+        (Trouble::Missing, true, true),
+        (Trouble::Denied, false, false),
+        (Trouble::Denied, true, false),
+    ] {
+        let sent = sent_after(trouble, certain);
+        assert_eq!(sent, (soon, true), "{trouble:?}, certain: {certain}");
+    }
+}
+
+fn job_for(queue: &str) -> Job {
+    Job {
+        queue: queue.into(),
+        ..job(queue, soon(0))
+    }
+}
+
+#[test]
+fn a_queue_that_does_not_say_what_it_takes_holds_up_no_other() {
+    simulate(async {
+        let jobs = ["silent-1", "silent-2", "q"].map(job_for);
+        let store = Arc::new(Fake::holding(jobs));
+        let queue = Arc::new(Taken::default());
+        let mut mover = mover(&store, &queue);
+        let first = round(&mut mover).await;
+        assert_eq!((first.sent, first.failed), (1, 2));
+        let second = round(&mut mover).await;
+        assert_eq!((second.sent, second.failed), (0, 2));
+        assert_eq!(left(&store), ["silent-1", "silent-2"]);
+    });
+}
+
+#[test]
+fn a_queue_that_is_slow_to_say_what_it_takes_has_its_jobs_in_a_later_round() {
+    simulate(async {
+        let store = Arc::new(Fake::holding(["slow", "q"].map(job_for)));
+        let queue = Arc::new(Taken::default());
+        run(mover(&store, &queue), 2 * MINUTE).await;
+        assert_eq!(queue.bodies(), ["body of q", "body of slow"]);
+        assert_eq!(left(&store), [""; 0]);
+    });
+}
