@@ -2,7 +2,7 @@
 //! full while the other keeps the process alive.
 
 use crate::backend::{Handy, LONG, PATIENT, bodies, plain};
-use dispatcher::message::Outcome;
+use dispatcher::message::{Attribute, Outcome};
 use dispatcher::queue::redis::{NativeQueue, Redis};
 use dispatcher::queue::{Ask, ItemError, Queue, Trouble};
 use dispatcher_tests::PATIENCE;
@@ -76,6 +76,34 @@ async fn burying_a_dead_worker_for_long_costs_the_living_nothing() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(queue.settle(&[(held, Outcome::Delete)]).await, [Ok(())]);
+}
+
+#[tokio::test]
+async fn burying_long_messages_stands_in_the_way_of_nothing_short() {
+    let server = RedisServer::shared();
+    let relay = Relay::before(server.address());
+    let queue = open(relay.address(), &RedisServer::fresh_name("q")).await;
+    let handy: &dyn Queue = &queue;
+    let mut long = plain("long");
+    let tenant = Attribute::text("tenant", &"needle".repeat(5_000));
+    long.attributes.push(tenant);
+    handy.send_all(&[long, plain("short")]).await;
+    let [long, short] = &handy.take(2, LONG).await[..] else {
+        panic!("two");
+    };
+    let _begun = relay.stall_at("needle");
+    let items = [
+        (long.clone(), Outcome::DeadLetter("why".into())),
+        (short.clone(), Outcome::Delete),
+    ];
+    let told = queue.settle(&items).await;
+    assert!(
+        matches!(told[..], [Err(ItemError::Passing(_)), Ok(())]),
+        "{told:?}"
+    );
+    let lost = tokio::time::timeout(Duration::ZERO, queue.lost()).await;
+    assert!(lost.is_err(), "the worker was given up: {lost:?}");
+    assert_eq!(queue.settle(&items[..1]).await, [Ok(())]);
 }
 
 #[tokio::test]

@@ -3,7 +3,8 @@
 
 use super::bell::Bell;
 use super::doubts::Doubts;
-use super::link::Lines;
+use super::endings::{self, End, Part};
+use super::link::{Lines, Link};
 use super::wire::{self, Claimed};
 use super::worker::Worker;
 use super::{keys, script, trouble};
@@ -121,6 +122,7 @@ impl NativeQueue {
     /// Gives `call` every item whose receipt can be read, and puts the answers where they belong.
     async fn each(
         &self,
+        line: &Link,
         call: &redis::ScriptInvocation<'_>,
         mut answers: Vec<Result<(), ItemError>>,
     ) -> Vec<Result<(), ItemError>> {
@@ -128,10 +130,10 @@ impl NativeQueue {
         if open == 0 {
             return answers;
         }
-        let numbers = match self.lines.urgent.run::<Vec<i64>>(call).await {
+        let numbers = match line.run::<Vec<i64>>(call).await {
             Ok(numbers) if numbers.len() == open => numbers,
             Ok(_) => {
-                let error = trouble::strange(self.lines.link.place(), "a batch");
+                let error = trouble::strange(line.place(), "a batch");
                 return trouble::all(&error, answers.len());
             }
             Err(error) => {
@@ -145,6 +147,23 @@ impl NativeQueue {
             *place = wire::answer(number);
         }
         answers
+    }
+
+    /// Ends the deliveries of one call.
+    async fn end(&self, part: &Part<'_>) -> Vec<Result<(), ItemError>> {
+        let mut call = script::SETTLE.key(&self.base);
+        if let Some(grave) = &self.grave {
+            call.key(&grave.base);
+        }
+        for (_, end) in &part.ends {
+            call.arg(end.id).arg(end.count).arg(end.letter);
+            call.arg(&end.with);
+        }
+        let line = match part.long {
+            true => &self.lines.link,
+            false => &self.lines.urgent,
+        };
+        self.each(line, &call, vec![Ok(()); part.ends.len()]).await
     }
 
     /// Sends what one call carries.
@@ -252,7 +271,7 @@ impl Queue for NativeQueue {
                 call.arg(id).arg(count).arg(wire::ms(*more));
             }));
         }
-        let answers = self.each(&call, answers).await;
+        let answers = self.each(&self.lines.urgent, &call, answers).await;
         let over = items.iter().zip(&answers);
         let over = over.filter(|(_, answer)| matches!(answer, Err(ItemError::Gone(_))));
         self.worker
@@ -261,10 +280,7 @@ impl Queue for NativeQueue {
     }
 
     async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {
-        let mut call = script::SETTLE.key(&self.base);
-        if let Some(grave) = &self.grave {
-            call.key(&grave.base);
-        }
+        let mut ends = Vec::with_capacity(items.len());
         let mut buries = false;
         let mut answers = Vec::with_capacity(items.len());
         for (message, outcome) in items {
@@ -274,15 +290,10 @@ impl Queue for NativeQueue {
                 answers.push(Err(ItemError::Refused(why)));
                 continue;
             }
-            let told = wire::delivery(&message.receipt).and_then(|delivery| {
-                Ok((
-                    delivery,
-                    wire::outcome(message, outcome, &self.identity.name)?,
-                ))
-            });
-            answers.push(told.map(|((id, count), (letter, with))| {
+            let end = End::of(message, outcome, &self.identity.name);
+            answers.push(end.map(|end| {
                 buries |= burial;
-                call.arg(id).arg(count).arg(letter).arg(with);
+                ends.push((answers.len(), end));
             }));
         }
         if let (true, Some(grave)) = (buries, &self.grave)
@@ -290,7 +301,11 @@ impl Queue for NativeQueue {
         {
             return trouble::all(&error, items.len());
         }
-        let answers = self.each(&call, answers).await;
+        for part in endings::parts(ends) {
+            let told = self.end(&part).await;
+            let places = part.ends.iter().map(|(place, _)| *place);
+            places.zip(told).for_each(|(at, told)| answers[at] = told);
+        }
         let over = items.iter().zip(&answers).filter(|(_, answer)| {
             !matches!(answer, Err(ItemError::Passing(_) | ItemError::Refused(_)))
         });
