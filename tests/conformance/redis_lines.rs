@@ -79,6 +79,36 @@ async fn burying_a_dead_worker_for_long_costs_the_living_nothing() {
 }
 
 #[tokio::test]
+async fn what_waits_for_its_turn_is_not_lost_with_the_answers_before_it() {
+    let server = RedisServer::shared();
+    let relay = Relay::before(server.address());
+    let redis = Redis::new(&format!("redis://{}", relay.address()), "lines").expect("an address");
+    let mut queues = Vec::new();
+    for body in ["needle", "second", "third"] {
+        let name = RedisServer::fresh_name("q");
+        let queue = redis.queue(&name, None).await.expect("it is there");
+        // It has joined, so that the next call is the claim.
+        (&queue as &dyn Queue).expect_nothing().await;
+        let beside = open(server.address(), &name).await;
+        (&beside as &dyn Queue).send_all(&[plain(body)]).await;
+        queues.push(queue);
+    }
+    let _begun = relay.stall_at("needle");
+    let hurry = CancellationToken::new();
+    let (first, second, third) = tokio::join!(
+        biased;
+        queues[0].receive(ASK, &hurry),
+        queues[1].receive(ASK, &hurry),
+        queues[2].receive(ASK, &hurry)
+    );
+    for answer in [first, second] {
+        assert_eq!(answer.expect_err("no answer").kind, Trouble::Unreachable);
+    }
+    // Its time began when it had the line.
+    assert_eq!(bodies(&third.expect("an answer").messages), ["third"]);
+}
+
+#[tokio::test]
 async fn burying_long_messages_stands_in_the_way_of_nothing_short() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());

@@ -2,7 +2,7 @@
 //!
 //! A queue's state lies on the server, and each step is one script there (`lua`): `keys` says how
 //! things are called, `wire` how they are written, `endings` in which
-//! calls deliveries end. `native` is one queue, `doubts` which of its
+//! calls deliveries end, `turns` which receives wait for one another. `native` is one queue, `doubts` which of its
 //! claims nobody heard the answer of, `worker` this process as others see it, `worqr` one queue in
 //! the format of the npm package, `server` what a server says of itself.
 
@@ -13,6 +13,7 @@ mod native;
 mod script;
 mod server;
 mod trouble;
+mod turns;
 mod wire;
 mod worker;
 mod worqr;

@@ -5,6 +5,7 @@ use super::bell::Bell;
 use super::doubts::Doubts;
 use super::endings::{self, End, Part};
 use super::link::{Lines, Link};
+use super::turns::{self, Turns};
 use super::wire::{self, Claimed};
 use super::worker::Worker;
 use super::{keys, script, trouble};
@@ -43,6 +44,7 @@ pub struct NativeQueue {
     bell: Arc<Bell>,
     losses: tokio::sync::Mutex<mpsc::UnboundedReceiver<Vec<Receipt>>>,
     doubts: Doubts,
+    turns: Turns,
     sent: AtomicBool,
     buried: AtomicBool,
 }
@@ -69,6 +71,7 @@ impl NativeQueue {
             bell,
             losses: tokio::sync::Mutex::new(losses),
             doubts: Doubts::default(),
+            turns: Turns::default(),
             sent: AtomicBool::new(false),
             buried: AtomicBool::new(false),
         }
@@ -159,11 +162,12 @@ impl NativeQueue {
             call.arg(end.id).arg(end.count).arg(end.letter);
             call.arg(&end.with);
         }
-        let line = match part.long {
-            true => &self.lines.link,
-            false => &self.lines.urgent,
-        };
-        self.each(line, &call, vec![Ok(()); part.ends.len()]).await
+        let answers = vec![Ok(()); part.ends.len()];
+        if !part.long {
+            return self.each(&self.lines.urgent, &call, answers).await;
+        }
+        let _turn = self.lines.turn().await;
+        self.each(&self.lines.link, &call, answers).await
     }
 
     /// Sends what one call carries.
@@ -188,6 +192,10 @@ impl NativeQueue {
         if open == 0 {
             return Ok(answers);
         }
+        let _turn = match items.iter().map(wire::weight).sum::<usize>() {
+            ..=turns::SHORT => None,
+            _ => Some(self.lines.turn().await),
+        };
         let ids: Vec<String> = self.lines.link.run(&call).await?;
         if ids.len() != open {
             return Err(trouble::strange(self.lines.link.place(), "a send"));
@@ -229,8 +237,21 @@ impl Queue for NativeQueue {
         }
         loop {
             rings.mark_unchanged();
+            let turn = tokio::select! {
+                biased;
+                turn = self.turns.next(&self.lines) => turn,
+                () = hurry.cancelled() => return Ok(Received {
+                    messages: Vec::new(),
+                    drained: false,
+                    taken: None,
+                }),
+            };
             let taken = clock::now();
-            let soonest = match self.claim(ask).await? {
+            let claimed = self.claim(ask).await;
+            drop(turn);
+            let brought = claimed.as_ref().ok();
+            self.turns.note(brought.map(Claimed::messages));
+            let soonest = match claimed? {
                 Claimed::Messages { messages, more } => {
                     return Ok(Received {
                         drained: !more && messages.len() < ask.max,
@@ -351,6 +372,7 @@ impl Queue for NativeQueue {
     async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError> {
         let mut call = script::PEEK.key(&self.base);
         call.arg(max).arg(wire::CALL);
+        let _turn = self.lines.turn().await;
         let answer: Vec<redis::Value> = self.lines.link.run(&call).await?;
         match wire::claimed(&answer, &self.identity.name) {
             Some(Claimed::Messages { mut messages, .. }) => {
