@@ -5,9 +5,10 @@ use crate::backend::{Handy, LONG, PATIENT, SHORT, bodies, plain};
 use dispatcher::message::{Message, Outcome};
 use dispatcher::queue::redis::{Redis, WorqrQueue};
 use dispatcher::queue::{Ask, Queue, Trouble};
+use dispatcher_tests::PATIENCE;
 use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::relay::Relay;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 async fn open(address: impl std::fmt::Display, prefix: &str) -> WorqrQueue {
@@ -119,4 +120,39 @@ async fn what_a_dead_worker_held_has_had_one_attempt_more() {
     let again = (&other as &dyn Queue).take(2, LONG).await;
     let attempts: Vec<u32> = again.iter().map(|message| message.receive_count).collect();
     assert_eq!(attempts, [2, 2]);
+}
+
+#[tokio::test]
+async fn a_worker_that_could_not_listen_gives_signs_of_life_all_the_same() {
+    let server = RedisServer::shared();
+    let relay = Relay::before(server.address());
+    let prefix = RedisServer::fresh_name("worqr");
+    let queue = open(relay.address(), &prefix).await;
+    let handy: &dyn Queue = &queue;
+    handy.send_all(&[plain("task")]).await;
+    relay.swallow_answer_with("_cancel");
+    let ask = Ask {
+        max: 1,
+        visibility: LONG,
+        wait: Duration::ZERO,
+        newest_first: false,
+    };
+    let error = queue.receive(ask, &CancellationToken::new()).await;
+    assert_eq!(error.expect_err("cut").kind, Trouble::Unreachable);
+    let held = handy.next(LONG).await;
+    let mut beside = server.connect();
+    let worker = beside.ask(&["SMEMBERS", &format!("{prefix}:workers")]);
+    let worker = worker.expect("an answer").texts();
+    let timer = format!("{prefix}:workerTimers:{}", worker[0]);
+    let deadline = Instant::now() + PATIENCE;
+    let (mut last, mut times) = (i64::MAX, 0);
+    while times < 3 {
+        let left = beside.ask(&["PTTL", &timer]).expect("an answer").number();
+        assert!(left > 0, "nobody keeps the worker alive");
+        assert!(Instant::now() < deadline, "it is not kept");
+        times += usize::from(left > last);
+        last = left;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    handy.settle_one(&held, Outcome::Delete).await;
 }

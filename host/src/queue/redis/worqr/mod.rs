@@ -68,13 +68,21 @@ impl WorqrQueue {
         if let Some(id) = inner.lock().id.clone() {
             return Ok(id);
         }
-        let (cancels, cancelled) = Bell::of_tasks();
         let channel = |what: &str| format!("{}_{}_{what}", inner.prefix, inner.name);
         inner
             .lines
             .link
             .listen(&channel("work"), &inner.bell)
             .await?;
+        // Before there is a worker: one whose signs of life nobody gives must not take anything.
+        if self.beating.get().is_none() {
+            let (cancels, cancelled) = Bell::of_tasks();
+            let link = &inner.lines.link;
+            link.listen(&channel("cancel"), &cancels).await?;
+            let inner = Arc::downgrade(inner);
+            self.beating
+                .get_or_init(|| tasks::spawn(live(inner, cancels, cancelled)));
+        }
         let id: Arc<str> = uuid::Uuid::new_v4().to_string().into();
         let sent = clock::now();
         let mut call = script::WORQR_JOIN.key(&inner.prefix);
@@ -84,16 +92,6 @@ impl WorqrQueue {
             let mut state = inner.lock();
             state.id = Some(id.clone());
             state.lives_until = sent + LIFE;
-        }
-        if self.beating.get().is_none() {
-            inner
-                .lines
-                .link
-                .listen(&channel("cancel"), &cancels)
-                .await?;
-            let inner = Arc::downgrade(inner);
-            self.beating
-                .get_or_init(|| tasks::spawn(live(inner, cancels, cancelled)));
         }
         Ok(id)
     }
