@@ -115,7 +115,7 @@ async fn burying_long_messages_stands_in_the_way_of_nothing_short() {
     let queue = open(relay.address(), &RedisServer::fresh_name("q")).await;
     let handy: &dyn Queue = &queue;
     let mut long = plain("long");
-    let tenant = Attribute::text("tenant", &"needle".repeat(5_000));
+    let tenant = Attribute::text("tenant", "needle".repeat(5_000));
     long.attributes.push(tenant);
     handy.send_all(&[long, plain("short")]).await;
     let [long, short] = &handy.take(2, LONG).await[..] else {

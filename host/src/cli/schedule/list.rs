@@ -62,9 +62,7 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     }
     let is_local = name.is_none_or(|name| name.backend == Backend::Local);
     if is_local && args.queue.is_none() && places.schedule_table.is_none() && !args.json {
-        output::note(
-            "for queues of SQS and Redis, name the queue, or the table with --schedule-table",
-        );
+        output::note("for queues of SQS and Redis, name the queue, or the table with --schedule-table");
     }
     Ok(())
 }
