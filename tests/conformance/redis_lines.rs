@@ -2,7 +2,7 @@
 //! full while the other keeps the process alive.
 
 use crate::backend::{Handy, LONG, PATIENT, bodies, plain};
-use dispatcher::message::Outcome;
+use dispatcher::message::{Attribute, Outcome};
 use dispatcher::queue::redis::{NativeQueue, Redis};
 use dispatcher::queue::{Ask, ItemError, Queue, Trouble};
 use dispatcher_tests::PATIENCE;
@@ -76,6 +76,64 @@ async fn burying_a_dead_worker_for_long_costs_the_living_nothing() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(queue.settle(&[(held, Outcome::Delete)]).await, [Ok(())]);
+}
+
+#[tokio::test]
+async fn what_waits_for_its_turn_is_not_lost_with_the_answers_before_it() {
+    let server = RedisServer::shared();
+    let relay = Relay::before(server.address());
+    let redis = Redis::new(&format!("redis://{}", relay.address()), "lines").expect("an address");
+    let mut queues = Vec::new();
+    for body in ["needle", "second", "third"] {
+        let name = RedisServer::fresh_name("q");
+        let queue = redis.queue(&name, None).await.expect("it is there");
+        // It has joined, so that the next call is the claim.
+        (&queue as &dyn Queue).expect_nothing().await;
+        let beside = open(server.address(), &name).await;
+        (&beside as &dyn Queue).send_all(&[plain(body)]).await;
+        queues.push(queue);
+    }
+    let _begun = relay.stall_at("needle");
+    let hurry = CancellationToken::new();
+    let (first, second, third) = tokio::join!(
+        biased;
+        queues[0].receive(ASK, &hurry),
+        queues[1].receive(ASK, &hurry),
+        queues[2].receive(ASK, &hurry)
+    );
+    for answer in [first, second] {
+        assert_eq!(answer.expect_err("no answer").kind, Trouble::Unreachable);
+    }
+    // Its time began when it had the line.
+    assert_eq!(bodies(&third.expect("an answer").messages), ["third"]);
+}
+
+#[tokio::test]
+async fn burying_long_messages_stands_in_the_way_of_nothing_short() {
+    let server = RedisServer::shared();
+    let relay = Relay::before(server.address());
+    let queue = open(relay.address(), &RedisServer::fresh_name("q")).await;
+    let handy: &dyn Queue = &queue;
+    let mut long = plain("long");
+    let tenant = Attribute::text("tenant", "needle".repeat(5_000));
+    long.attributes.push(tenant);
+    handy.send_all(&[long, plain("short")]).await;
+    let [long, short] = &handy.take(2, LONG).await[..] else {
+        panic!("two");
+    };
+    let _begun = relay.stall_at("needle");
+    let items = [
+        (long.clone(), Outcome::DeadLetter("why".into())),
+        (short.clone(), Outcome::Delete),
+    ];
+    let told = queue.settle(&items).await;
+    assert!(
+        matches!(told[..], [Err(ItemError::Passing(_)), Ok(())]),
+        "{told:?}"
+    );
+    let lost = tokio::time::timeout(Duration::ZERO, queue.lost()).await;
+    assert!(lost.is_err(), "the worker was given up: {lost:?}");
+    assert_eq!(queue.settle(&items[..1]).await, [Ok(())]);
 }
 
 #[tokio::test]

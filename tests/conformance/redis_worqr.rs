@@ -2,12 +2,13 @@
 //! worker that lives and does not know of it.
 
 use crate::backend::{Handy, LONG, PATIENT, SHORT, bodies, plain};
-use dispatcher::message::Outcome;
+use dispatcher::message::{Message, Outcome};
 use dispatcher::queue::redis::{Redis, WorqrQueue};
 use dispatcher::queue::{Ask, Queue, Trouble};
+use dispatcher_tests::PATIENCE;
 use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::relay::Relay;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 async fn open(address: impl std::fmt::Display, prefix: &str) -> WorqrQueue {
@@ -64,4 +65,94 @@ async fn a_task_that_nobody_keeps_comes_again() {
         handy.settle_one(&message, Outcome::Delete).await;
     }
     assert_eq!(queue.depth().await, Ok(Default::default()));
+}
+
+#[tokio::test]
+async fn tasks_that_are_alike_do_not_count_against_each_other_at_once() {
+    const TASKS: usize = 50;
+    let server = RedisServer::shared();
+    let prefix = RedisServer::fresh_name("worqr");
+    let redis = Redis::new(&server.url(), "own").expect("an address");
+    let queue = redis.worqr(&prefix, "q", None).await.expect("it is there");
+    let handy: &dyn Queue = &queue;
+    handy.send_all(&vec![plain("sync"); TASKS]).await;
+    let attempts = |taken: &[Message]| -> Vec<u32> {
+        taken.iter().map(|message| message.receive_count).collect()
+    };
+    let mut first = handy.take(TASKS, LONG).await;
+    assert_eq!(attempts(&first), [1; TASKS]);
+    let rest = first.split_off(10);
+    for (at, message) in first.iter().enumerate() {
+        // Some at once, some after a pause.
+        let pause = Duration::from_millis(if at < 5 { 0 } else { 1 });
+        handy.settle_one(message, Outcome::Release(pause)).await;
+    }
+    let mut beside = server.connect();
+    let counts = format!("{prefix}:dispatcher:counts:q");
+    let left = beside.ask(&["TTL", &counts]).expect("an answer").number();
+    assert!(
+        left > 0,
+        "a count that nobody deletes stays for ever: {left}"
+    );
+    let again = handy.take(first.len(), LONG).await;
+    assert_eq!(attempts(&again), vec![2; first.len()]);
+    // One that is finished clears what was known of all that are alike.
+    for message in rest.iter().chain(&again) {
+        handy.settle_one(message, Outcome::Delete).await;
+    }
+    let left = beside.ask(&["EXISTS", &counts]).expect("an answer");
+    assert_eq!(left.number(), 0);
+    handy.send_all(&[plain("sync")]).await;
+    assert_eq!(handy.next(LONG).await.receive_count, 1);
+}
+
+#[tokio::test]
+async fn what_a_dead_worker_held_has_had_one_attempt_more() {
+    let server = RedisServer::shared();
+    let prefix = RedisServer::fresh_name("worqr");
+    let dead = open(server.address(), &prefix).await;
+    let queue: &dyn Queue = &dead;
+    queue.send_all(&["sync", "sync"].map(plain)).await;
+    queue.take(2, LONG).await;
+    // It beats no more.
+    drop(dead);
+    let other = open(server.address(), &prefix).await;
+    let again = (&other as &dyn Queue).take(2, LONG).await;
+    let attempts: Vec<u32> = again.iter().map(|message| message.receive_count).collect();
+    assert_eq!(attempts, [2, 2]);
+}
+
+#[tokio::test]
+async fn a_worker_that_could_not_listen_gives_signs_of_life_all_the_same() {
+    let server = RedisServer::shared();
+    let relay = Relay::before(server.address());
+    let prefix = RedisServer::fresh_name("worqr");
+    let queue = open(relay.address(), &prefix).await;
+    let handy: &dyn Queue = &queue;
+    handy.send_all(&[plain("task")]).await;
+    relay.swallow_answer_with("_cancel");
+    let ask = Ask {
+        max: 1,
+        visibility: LONG,
+        wait: Duration::ZERO,
+        newest_first: false,
+    };
+    let error = queue.receive(ask, &CancellationToken::new()).await;
+    assert_eq!(error.expect_err("cut").kind, Trouble::Unreachable);
+    let held = handy.next(LONG).await;
+    let mut beside = server.connect();
+    let worker = beside.ask(&["SMEMBERS", &format!("{prefix}:workers")]);
+    let worker = worker.expect("an answer").texts();
+    let timer = format!("{prefix}:workerTimers:{}", worker[0]);
+    let deadline = Instant::now() + PATIENCE;
+    let (mut last, mut times) = (i64::MAX, 0);
+    while times < 3 {
+        let left = beside.ask(&["PTTL", &timer]).expect("an answer").number();
+        assert!(left > 0, "nobody keeps the worker alive");
+        assert!(Instant::now() < deadline, "it is not kept");
+        times += usize::from(left > last);
+        last = left;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    handy.settle_one(&held, Outcome::Delete).await;
 }

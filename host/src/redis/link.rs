@@ -12,13 +12,16 @@ use redis::{
 };
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(3);
 /// How long an answer may take before the connection counts as lost: longer than any script of ours
 /// holds the server up.
 const ANSWER: Duration = Duration::from_secs(5);
+/// How many calls may carry much at once: so many of `LONGEST` bytes a line of 100 Mbit/s carries in
+/// the time of an answer.
+const LONG: usize = 2;
 /// Calls that come so soon after a failed attempt to connect share its answer.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -47,6 +50,7 @@ pub struct Lines {
     pub link: Arc<Link>,
     /// For what is short and must be in time.
     pub urgent: Arc<Link>,
+    long: Arc<Semaphore>,
 }
 
 impl Lines {
@@ -56,7 +60,15 @@ impl Lines {
         Ok(Self {
             urgent: Arc::new(link.beside()),
             link: Arc::new(link),
+            long: Arc::new(Semaphore::new(LONG)),
         })
+    }
+
+    /// Waits for the turn of a call on `link` that carries much, or may bring it: its time runs from
+    /// when it is made, and all that are made at once share the line. The turn ends with what this
+    /// returns; keep it for no longer than the call.
+    pub async fn turn(&self) -> SemaphorePermit<'_> {
+        self.long.acquire().await.expect("nobody closes it")
     }
 }
 

@@ -1,14 +1,19 @@
 //! Claims that may have been granted without our hearing of it. Pure; knows no server.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Of so many workers doubts are kept, the latest: a claim under a name that was lost may fail
+/// after one under the next. What any worker had that is older was given back with all else of it.
+const WORKERS: usize = 4;
 
 /// Numbers claims, and keeps the numbers of those whose answers were lost.
 #[derive(Debug, Default)]
 pub struct Doubts {
     last: AtomicU64,
     /// Under which name of the worker, and which.
-    of: Mutex<Option<(Arc<str>, Vec<u64>)>>,
+    of: Mutex<VecDeque<(Arc<str>, Vec<u64>)>>,
 }
 
 impl Doubts {
@@ -17,25 +22,32 @@ impl Doubts {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Those of this worker, which are in doubt no more.
+    /// Those of this worker, which are in doubt no more. What others have stays.
     pub fn take(&self, worker: &Arc<str>) -> Vec<u64> {
-        match self.lock().take() {
-            Some((of, claims)) if of == *worker => claims,
-            // What a lost worker had is given back with the rest.
-            _ => Vec::new(),
-        }
+        let mut all = self.lock();
+        let at = all.iter().position(|(of, _)| of == worker);
+        let taken = at.and_then(|at| all.remove(at));
+        taken.map(|(_, claims)| claims).unwrap_or_default()
     }
 
     /// More of this worker.
     pub fn add(&self, worker: &Arc<str>, claims: impl Iterator<Item = u64>) {
-        let mut doubts = self.lock();
-        match &mut *doubts {
-            Some((of, list)) if of == worker => list.extend(claims),
-            doubts => *doubts = Some((worker.clone(), claims.collect())),
+        let mut claims = claims.peekable();
+        if claims.peek().is_none() {
+            return;
+        }
+        let mut all = self.lock();
+        if let Some((_, list)) = all.iter_mut().find(|(of, _)| of == worker) {
+            list.extend(claims);
+            return;
+        }
+        all.push_back((worker.clone(), claims.collect()));
+        if all.len() > WORKERS {
+            all.pop_front();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<(Arc<str>, Vec<u64>)>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Arc<str>, Vec<u64>)>> {
         self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -55,7 +67,27 @@ mod tests {
         doubts.add(&one, [3].into_iter());
         doubts.add(&other, [4].into_iter());
         assert_eq!(doubts.take(&other), [4]);
-        doubts.add(&other, [5].into_iter());
-        assert!(doubts.take(&one).is_empty());
+    }
+
+    #[test]
+    fn what_fails_late_under_a_lost_name_leaves_the_new_ones_doubts_alone() {
+        let doubts = Doubts::default();
+        let (lost, new) = (Arc::from("lost"), Arc::from("new"));
+        doubts.add(&new, [2].into_iter());
+        doubts.add(&lost, [1].into_iter());
+        assert_eq!(doubts.take(&new), [2]);
+        doubts.add(&new, [3].into_iter());
+        assert_eq!(doubts.take(&lost), [1]);
+        assert_eq!(doubts.take(&new), [3]);
+    }
+
+    #[test]
+    fn lost_names_do_not_pile_up() {
+        let doubts = Doubts::default();
+        for number in 0..100 {
+            doubts.add(&number.to_string().into(), [number].into_iter());
+        }
+        assert_eq!(doubts.lock().len(), WORKERS);
+        assert_eq!(doubts.take(&"99".into()), [99]);
     }
 }

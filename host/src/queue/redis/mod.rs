@@ -1,16 +1,19 @@
 //! Queues on Redis. Knows no other backend; the connection is `crate::redis`.
 //!
 //! A queue's state lies on the server, and each step is one script there (`lua`): `keys` says how
-//! things are called, `wire` how they are written. `native` is one queue, `doubts` which of its
+//! things are called, `wire` how they are written, `endings` in which
+//! calls deliveries end, `turns` which receives wait for one another. `native` is one queue, `doubts` which of its
 //! claims nobody heard the answer of, `worker` this process as others see it, `worqr` one queue in
 //! the format of the npm package, `server` what a server says of itself.
 
 mod doubts;
+mod endings;
 mod keys;
 mod native;
 mod script;
 mod server;
 mod trouble;
+mod turns;
 mod wire;
 mod worker;
 mod worqr;

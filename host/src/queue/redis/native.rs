@@ -3,7 +3,9 @@
 
 use super::bell::Bell;
 use super::doubts::Doubts;
-use super::link::Lines;
+use super::endings::{self, End, Part};
+use super::link::{Lines, Link};
+use super::turns::{self, Turns};
 use super::wire::{self, Claimed};
 use super::worker::Worker;
 use super::{keys, script, trouble};
@@ -42,6 +44,7 @@ pub struct NativeQueue {
     bell: Arc<Bell>,
     losses: tokio::sync::Mutex<mpsc::UnboundedReceiver<Vec<Receipt>>>,
     doubts: Doubts,
+    turns: Turns,
     sent: AtomicBool,
     buried: AtomicBool,
 }
@@ -68,6 +71,7 @@ impl NativeQueue {
             bell,
             losses: tokio::sync::Mutex::new(losses),
             doubts: Doubts::default(),
+            turns: Turns::default(),
             sent: AtomicBool::new(false),
             buried: AtomicBool::new(false),
         }
@@ -121,6 +125,7 @@ impl NativeQueue {
     /// Gives `call` every item whose receipt can be read, and puts the answers where they belong.
     async fn each(
         &self,
+        line: &Link,
         call: &redis::ScriptInvocation<'_>,
         mut answers: Vec<Result<(), ItemError>>,
     ) -> Vec<Result<(), ItemError>> {
@@ -128,10 +133,10 @@ impl NativeQueue {
         if open == 0 {
             return answers;
         }
-        let numbers = match self.lines.urgent.run::<Vec<i64>>(call).await {
+        let numbers = match line.run::<Vec<i64>>(call).await {
             Ok(numbers) if numbers.len() == open => numbers,
             Ok(_) => {
-                let error = trouble::strange(self.lines.link.place(), "a batch");
+                let error = trouble::strange(line.place(), "a batch");
                 return trouble::all(&error, answers.len());
             }
             Err(error) => {
@@ -145,6 +150,24 @@ impl NativeQueue {
             *place = wire::answer(number);
         }
         answers
+    }
+
+    /// Ends the deliveries of one call.
+    async fn end(&self, part: &Part<'_>) -> Vec<Result<(), ItemError>> {
+        let mut call = script::SETTLE.key(&self.base);
+        if let Some(grave) = &self.grave {
+            call.key(&grave.base);
+        }
+        for (_, end) in &part.ends {
+            call.arg(end.id).arg(end.count).arg(end.letter);
+            call.arg(&end.with);
+        }
+        let answers = vec![Ok(()); part.ends.len()];
+        if !part.long {
+            return self.each(&self.lines.urgent, &call, answers).await;
+        }
+        let _turn = self.lines.turn().await;
+        self.each(&self.lines.link, &call, answers).await
     }
 
     /// Sends what one call carries.
@@ -169,6 +192,10 @@ impl NativeQueue {
         if open == 0 {
             return Ok(answers);
         }
+        let _turn = match items.iter().map(wire::weight).sum::<usize>() {
+            ..=turns::SHORT => None,
+            _ => Some(self.lines.turn().await),
+        };
         let ids: Vec<String> = self.lines.link.run(&call).await?;
         if ids.len() != open {
             return Err(trouble::strange(self.lines.link.place(), "a send"));
@@ -210,8 +237,21 @@ impl Queue for NativeQueue {
         }
         loop {
             rings.mark_unchanged();
+            let turn = tokio::select! {
+                biased;
+                turn = self.turns.next(&self.lines) => turn,
+                () = hurry.cancelled() => return Ok(Received {
+                    messages: Vec::new(),
+                    drained: false,
+                    taken: None,
+                }),
+            };
             let taken = clock::now();
-            let soonest = match self.claim(ask).await? {
+            let claimed = self.claim(ask).await;
+            drop(turn);
+            let brought = claimed.as_ref().ok();
+            self.turns.note(brought.map(Claimed::messages));
+            let soonest = match claimed? {
                 Claimed::Messages { messages, more } => {
                     return Ok(Received {
                         drained: !more && messages.len() < ask.max,
@@ -252,7 +292,7 @@ impl Queue for NativeQueue {
                 call.arg(id).arg(count).arg(wire::ms(*more));
             }));
         }
-        let answers = self.each(&call, answers).await;
+        let answers = self.each(&self.lines.urgent, &call, answers).await;
         let over = items.iter().zip(&answers);
         let over = over.filter(|(_, answer)| matches!(answer, Err(ItemError::Gone(_))));
         self.worker
@@ -261,10 +301,7 @@ impl Queue for NativeQueue {
     }
 
     async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {
-        let mut call = script::SETTLE.key(&self.base);
-        if let Some(grave) = &self.grave {
-            call.key(&grave.base);
-        }
+        let mut ends = Vec::with_capacity(items.len());
         let mut buries = false;
         let mut answers = Vec::with_capacity(items.len());
         for (message, outcome) in items {
@@ -274,15 +311,10 @@ impl Queue for NativeQueue {
                 answers.push(Err(ItemError::Refused(why)));
                 continue;
             }
-            let told = wire::delivery(&message.receipt).and_then(|delivery| {
-                Ok((
-                    delivery,
-                    wire::outcome(message, outcome, &self.identity.name)?,
-                ))
-            });
-            answers.push(told.map(|((id, count), (letter, with))| {
+            let end = End::of(message, outcome, &self.identity.name);
+            answers.push(end.map(|end| {
                 buries |= burial;
-                call.arg(id).arg(count).arg(letter).arg(with);
+                ends.push((answers.len(), end));
             }));
         }
         if let (true, Some(grave)) = (buries, &self.grave)
@@ -290,7 +322,11 @@ impl Queue for NativeQueue {
         {
             return trouble::all(&error, items.len());
         }
-        let answers = self.each(&call, answers).await;
+        for part in endings::parts(ends) {
+            let told = self.end(&part).await;
+            let places = part.ends.iter().map(|(place, _)| *place);
+            places.zip(told).for_each(|(at, told)| answers[at] = told);
+        }
         let over = items.iter().zip(&answers).filter(|(_, answer)| {
             !matches!(answer, Err(ItemError::Passing(_) | ItemError::Refused(_)))
         });
@@ -336,6 +372,7 @@ impl Queue for NativeQueue {
     async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError> {
         let mut call = script::PEEK.key(&self.base);
         call.arg(max).arg(wire::CALL);
+        let _turn = self.lines.turn().await;
         let answer: Vec<redis::Value> = self.lines.link.run(&call).await?;
         match wire::claimed(&answer, &self.identity.name) {
             Some(Claimed::Messages { mut messages, .. }) => {

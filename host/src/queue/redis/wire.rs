@@ -27,6 +27,16 @@ pub enum Claimed {
     Stranger,
 }
 
+impl Claimed {
+    /// What it brought.
+    pub fn messages(&self) -> &[Message] {
+        match self {
+            Self::Messages { messages, .. } => messages,
+            Self::Nothing(_) | Self::Stranger => &[],
+        }
+    }
+}
+
 /// Reads an answer of `claim` or `peek`; `None` if it is not one. `queue` is the queue's name as the
 /// configuration writes it.
 pub fn claimed(answer: &[Value], queue: &str) -> Option<Claimed> {
@@ -121,15 +131,21 @@ pub fn batches(items: &[Outgoing]) -> impl Iterator<Item = &[Outgoing]> {
     })
 }
 
-fn weight(item: &Outgoing) -> usize {
-    let attributes = item.attributes.iter().map(|attribute| {
+/// The bytes of a message to be sent.
+pub fn weight(item: &Outgoing) -> usize {
+    bytes(&item.body, &item.attributes)
+}
+
+/// The bytes of a message with its attributes.
+pub fn bytes(body: &str, attributes: &[Attribute]) -> usize {
+    let attributes = attributes.iter().map(|attribute| {
         let value = match &attribute.value {
             AttributeValue::Text(text) => text.len(),
             AttributeValue::Binary(bytes) => bytes.len(),
         };
         attribute.name.len() + attribute.data_type.len() + value
     });
-    item.body.len() + attributes.sum::<usize>()
+    body.len() + attributes.sum::<usize>()
 }
 
 /// The attributes of a message that is not too long, as `attributes` writes them.

@@ -23,6 +23,9 @@ local function bury(id, d, attributes)
   while call('HEXISTS', grave.body, there) == 1 do
     there = string.format('%016.0f', tonumber(seq_of(there)) + 1) .. string.sub(there, 17)
   end
+  -- Not both at once: a full server has room for one message more, not for a whole batch.
+  call('HDEL', q.body, id)
+  call('HDEL', q.attributes, id)
   add(grave, there, body, attributes, d.group, 0, now)
   wake(grave)
 end

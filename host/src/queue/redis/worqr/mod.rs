@@ -6,6 +6,7 @@ mod worker;
 
 use super::bell::Bell;
 use super::link::Lines;
+use super::turns::{self, Turns};
 use super::{script, trouble};
 use crate::clock;
 use crate::message::{Message, Outcome, Outgoing, Receipt};
@@ -28,6 +29,7 @@ pub struct WorqrQueue {
     losses: tokio::sync::Mutex<mpsc::UnboundedReceiver<Vec<Receipt>>>,
     joining: tokio::sync::Mutex<()>,
     beating: OnceLock<Task<()>>,
+    turns: Turns,
 }
 
 impl WorqrQueue {
@@ -52,6 +54,7 @@ impl WorqrQueue {
             losses: tokio::sync::Mutex::new(losses),
             joining: tokio::sync::Mutex::default(),
             beating: OnceLock::new(),
+            turns: Turns::default(),
         }
     }
 
@@ -65,13 +68,21 @@ impl WorqrQueue {
         if let Some(id) = inner.lock().id.clone() {
             return Ok(id);
         }
-        let (cancels, cancelled) = Bell::of_tasks();
         let channel = |what: &str| format!("{}_{}_{what}", inner.prefix, inner.name);
         inner
             .lines
             .link
             .listen(&channel("work"), &inner.bell)
             .await?;
+        // Before there is a worker: one whose signs of life nobody gives must not take anything.
+        if self.beating.get().is_none() {
+            let (cancels, cancelled) = Bell::of_tasks();
+            let link = &inner.lines.link;
+            link.listen(&channel("cancel"), &cancels).await?;
+            let inner = Arc::downgrade(inner);
+            self.beating
+                .get_or_init(|| tasks::spawn(live(inner, cancels, cancelled)));
+        }
         let id: Arc<str> = uuid::Uuid::new_v4().to_string().into();
         let sent = clock::now();
         let mut call = script::WORQR_JOIN.key(&inner.prefix);
@@ -81,16 +92,6 @@ impl WorqrQueue {
             let mut state = inner.lock();
             state.id = Some(id.clone());
             state.lives_until = sent + LIFE;
-        }
-        if self.beating.get().is_none() {
-            inner
-                .lines
-                .link
-                .listen(&channel("cancel"), &cancels)
-                .await?;
-            let inner = Arc::downgrade(inner);
-            self.beating
-                .get_or_init(|| tasks::spawn(live(inner, cancels, cancelled)));
         }
         Ok(id)
     }
@@ -150,8 +151,21 @@ impl Queue for WorqrQueue {
         let mut rings = self.inner.bell.rings.subscribe();
         loop {
             rings.mark_unchanged();
+            let turn = tokio::select! {
+                biased;
+                turn = self.turns.next(&self.inner.lines) => turn,
+                () = hurry.cancelled() => return Ok(Received {
+                    messages: Vec::new(),
+                    drained: false,
+                    taken: None,
+                }),
+            };
             let at = clock::now();
-            let soonest = match self.take(max, ask.visibility).await? {
+            let taken = self.take(max, ask.visibility).await;
+            drop(turn);
+            let brought = taken.as_ref().ok();
+            self.turns.note(brought.map(wire::Taken::messages));
+            let soonest = match taken? {
                 wire::Taken::Messages { messages, more } => {
                     return Ok(Received {
                         drained: !more && messages.len() < max,
@@ -258,6 +272,10 @@ impl Queue for WorqrQueue {
             .ignore();
         let channel = format!("{}_{}_work", inner.prefix, inner.name);
         pipe.publish(channel, tasks.len()).ignore();
+        let _turn = match tasks.iter().map(|task| task.len()).sum::<usize>() {
+            ..=turns::SHORT => None,
+            _ => Some(inner.lines.turn().await),
+        };
         match inner.lines.link.pipe::<()>(&pipe).await {
             Ok(()) => answers,
             Err(error) => trouble::all(&error, items.len()),
@@ -284,6 +302,7 @@ impl Queue for WorqrQueue {
         let last = isize::try_from(max).unwrap_or(isize::MAX);
         let mut pipe = redis::pipe();
         pipe.lrange(format!("{}:queues:{}", inner.prefix, inner.name), -last, -1);
+        let _turn = inner.lines.turn().await;
         let (tasks,): (Vec<String>,) = inner.lines.link.pipe(&pipe).await?;
         let tasks = tasks.into_iter().rev();
         Ok(tasks

@@ -21,6 +21,16 @@ pub enum Taken {
     Stranger,
 }
 
+impl Taken {
+    /// What it brought.
+    pub fn messages(&self) -> &[Message] {
+        match self {
+            Self::Messages { messages, .. } => messages,
+            Self::Nothing(_) | Self::Stranger => &[],
+        }
+    }
+}
+
 /// Reads an answer of `take`; `None` if it is not one.
 pub fn taken(answer: &[Value], queue: &str) -> Option<Taken> {
     let (first, rest) = answer.split_first()?;

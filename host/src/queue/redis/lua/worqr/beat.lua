@@ -2,9 +2,9 @@
 -- how many of its processes somebody has taken away, these, and all that it has.
 local alive = call('SET', timer(ARGV[1]), 'RUN', 'XX', 'EX', 3)
 local gone, there = {}, {}
-for _, id in ipairs(call('SMEMBERS', held(ARGV[1]))) do
+for _, id in ipairs(call('HKEYS', held(ARGV[1]))) do
   if call('EXISTS', process_key(id)) == 0 then
-    call('SREM', held(ARGV[1]), id)
+    call('HDEL', held(ARGV[1]), id)
     gone[#gone + 1] = id
   else
     there[#there + 1] = id
@@ -17,7 +17,7 @@ local kept, others = {}, {}
 for _, w in ipairs(call('SMEMBERS', p .. ':workers')) do
   if call('EXISTS', timer(w)) == 1 then
     if call('SISMEMBER', own .. 'workers', w) == 1 then
-      for _, id in ipairs(call('SMEMBERS', held(w))) do kept[id] = true end
+      for _, id in ipairs(call('HKEYS', held(w))) do kept[id] = true end
     else
       for _, q in ipairs(call('SMEMBERS', p .. ':workingQueues:' .. w)) do others[q] = true end
     end
@@ -48,8 +48,10 @@ for _, w in ipairs(call('SMEMBERS', p .. ':expiringWorkers')) do
     local queues = call('SMEMBERS', p .. ':workingQueues:' .. w)
     if call('SISMEMBER', own .. 'workers', w) == 1 then
       local by_queue = {}
-      for _, id in ipairs(call('SMEMBERS', held(w))) do
+      for _, id in ipairs(call('HKEYS', held(w))) do
         local q = queue_of(id)
+        local task = call('LINDEX', process_key(id), 0)
+        if task then failed(q, task, call('HGET', held(w), id)) end
         by_queue[q] = by_queue[q] or {}
         table.insert(by_queue[q], id)
       end

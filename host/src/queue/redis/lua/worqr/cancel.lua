@@ -12,5 +12,6 @@ for _, id in ipairs(call('SMEMBERS', working(q))) do
   end
 end
 local waiting = call('LREM', queue_key(q), 0, task)
+call('HDEL', counts(q), redis.sha1hex(task))
 call('PUBLISH', p .. '_' .. q .. '_cancel', task)
 return { waiting, running }

@@ -5,13 +5,17 @@ local q, w, grave = ARGV[1], ARGV[2], ARGV[3]
 local answers = {}
 for at = 4, #ARGV, 4 do
   local id, what, delay = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
-  local task = call('SREM', held(w), id) == 1 and call('LINDEX', process_key(id), 0)
+  local attempt = call('HGET', held(w), id)
+  local task = attempt and call('LINDEX', process_key(id), 0)
+  call('HDEL', held(w), id)
   if not task then
     answers[#answers + 1] = 1
   elseif what == 'r' and delay > 0 then
+    failed(q, task, attempt)
     call('ZADD', released(q), string.format('%.0f', time_ms() + delay), id)
     answers[#answers + 1] = 0
   elseif what == 'r' then
+    failed(q, task, attempt)
     give_back(q, id)
     wake(q, 1)
     answers[#answers + 1] = 0

@@ -1,7 +1,7 @@
 -- Hands out tasks. ARGV: queue, worker, after how many bytes to stop, and a new process id for each
 -- that is wanted. Answers with: -2 if the worker has failed; ms until a released task is back, -1 for
 -- never, where there is nothing; or 0, 1 if it stopped early, and for each process its id, task, and
--- how often the task was received.
+-- which attempt at the task it is.
 local q, w = ARGV[1], ARGV[2]
 if call('SISMEMBER', p .. ':workingQueues:' .. w, q) == 0 or call('EXISTS', timer(w)) == 0 then
   return { -2 }
@@ -22,10 +22,12 @@ for at = 4, #ARGV do
   if not task then break end
   bytes = bytes + #task
   call('SADD', working(q), id)
-  call('SADD', held(w), id)
+  local last = call('HGET', counts(q), redis.sha1hex(task)) or '0'
+  local attempt = string.format('%.0f', tonumber(last) + 1)
+  call('HSET', held(w), id, attempt)
   answer[#answer + 1] = id
   answer[#answer + 1] = task
-  answer[#answer + 1] = tostring(call('HINCRBY', counts(q), redis.sha1hex(task), 1))
+  answer[#answer + 1] = attempt
 end
 if #answer == 1 then
   local first = call('ZRANGE', released(q), 0, 0, 'WITHSCORES')
