@@ -1,7 +1,7 @@
 //! Messages and receipts as scripts take and give them. Pure.
 
 use crate::clock::Timestamp;
-use crate::message::{Attribute, AttributeValue, Message, Outcome, Outgoing, Receipt};
+use crate::message::{self, Attribute, AttributeValue, Message, Outcome, Outgoing, Receipt};
 use crate::queue::{DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, ItemError, VISIBILITY_CEILING};
 pub use crate::redis::{CALL, LONGEST};
 use redis::Value;
@@ -133,7 +133,7 @@ pub fn batches(items: &[Outgoing]) -> impl Iterator<Item = &[Outgoing]> {
 
 /// The bytes of a message to be sent.
 pub fn weight(item: &Outgoing) -> usize {
-    bytes(&item.body, &item.attributes)
+    message::bytes(&item.body, &item.attributes)
 }
 
 /// The bytes of a message with its attributes.
