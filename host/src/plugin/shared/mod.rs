@@ -383,18 +383,10 @@ impl Drop for Waiting<'_> {
 
 /// Bytes of a message, as the guest will hold it.
 fn size(message: &Message) -> usize {
-    let attributes = message.attributes.iter().map(|attribute| {
-        let value = match &attribute.value {
-            crate::message::AttributeValue::Text(text) => text.len(),
-            crate::message::AttributeValue::Binary(bytes) => bytes.len(),
-        };
-        attribute.name.len() + attribute.data_type.len() + value
-    });
     let system = message.system_attributes.iter();
     let system = system.map(|(name, value)| name.len() + value.len());
-    message.body.len()
+    crate::message::bytes(&message.body, &message.attributes)
         + message.receipt.0.len()
         + message.id.len()
-        + attributes.sum::<usize>()
         + system.sum::<usize>()
 }

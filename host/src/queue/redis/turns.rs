@@ -2,8 +2,7 @@
 //! long. Those of a queue whose messages are short do not wait for anybody.
 
 use super::link::Lines;
-use super::wire;
-use crate::message::Message;
+use crate::message::{self, Message};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::SemaphorePermit;
 
@@ -34,7 +33,7 @@ impl Turns {
             self.short.store(false, Ordering::Relaxed);
             return;
         };
-        let bytes = |message: &Message| wire::bytes(&message.body, &message.attributes);
+        let bytes = |message: &Message| message::bytes(&message.body, &message.attributes);
         if !messages.is_empty() {
             let short = messages.iter().map(bytes).sum::<usize>() <= SHORT;
             self.short.store(short, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Messages and receipts as scripts take and give them. Pure.
 
 use crate::clock::Timestamp;
-use crate::message::{self, Attribute, AttributeValue, Message, Outcome, Outgoing, Receipt};
+use crate::message::{self, Attribute, Message, Outcome, Outgoing, Receipt};
 use crate::queue::{DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, ItemError, VISIBILITY_CEILING};
 pub use crate::redis::{CALL, LONGEST};
 use redis::Value;
@@ -134,18 +134,6 @@ pub fn batches(items: &[Outgoing]) -> impl Iterator<Item = &[Outgoing]> {
 /// The bytes of a message to be sent.
 pub fn weight(item: &Outgoing) -> usize {
     message::bytes(&item.body, &item.attributes)
-}
-
-/// The bytes of a message with its attributes.
-pub fn bytes(body: &str, attributes: &[Attribute]) -> usize {
-    let attributes = attributes.iter().map(|attribute| {
-        let value = match &attribute.value {
-            AttributeValue::Text(text) => text.len(),
-            AttributeValue::Binary(bytes) => bytes.len(),
-        };
-        attribute.name.len() + attribute.data_type.len() + value
-    });
-    body.len() + attributes.sum::<usize>()
 }
 
 /// The attributes of a message that is not too long, as `attributes` writes them.
