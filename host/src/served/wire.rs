@@ -259,25 +259,40 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(50);
 
-    /// What the server says to one who sends this and then nothing more, but keeps the connection.
-    async fn said_to(words: &str) -> String {
+    /// A server of its own, for as long as what this returns is kept.
+    struct Running {
+        at: std::net::SocketAddr,
+        _served: crate::tasks::Task<()>,
+        _folder: tempfile::TempDir,
+    }
+
+    async fn start(limits: Limits, arrival: Duration) -> Running {
         let folder = tempfile::tempdir().expect("a folder");
         let store = Store::open(folder.path()).expect("a store");
         let any = "127.0.0.1:0".parse().expect("an address");
         let (listener, at) = http::listen(any).await.expect("a free port");
         let stop = CancellationToken::new();
         let desk = Arc::new(Desk::new(store, stop.clone()));
+        let served = serve_within(limits, arrival, listener, desk, stop);
+        Running {
+            at,
+            _served: crate::tasks::spawn(served),
+            _folder: folder,
+        }
+    }
+
+    /// What the server says to one who sends this and then nothing more, but keeps the connection.
+    async fn said_to(words: &str) -> String {
         let limits = Limits {
             patience: SHORT,
             ..LIMITS
         };
-        let served = serve_within(limits, SHORT, listener, desk, stop);
-        let served = crate::tasks::spawn(served);
+        let served = start(limits, SHORT).await;
+        let at = served.at;
         let mut stream = TcpStream::connect(at).await.expect("it listens");
         stream.write_all(words.as_bytes()).await.expect("it reads");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.expect("an end");
-        drop(served);
         answer
     }
 
@@ -298,13 +313,8 @@ mod tests {
     /// More long polls, of unknown length, than there would be room for if each took the most.
     #[tokio::test]
     async fn long_polls_hold_what_they_have_sent_and_no_more() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = Store::open(folder.path()).expect("a store");
-        let any = "127.0.0.1:0".parse().expect("an address");
-        let (listener, at) = http::listen(any).await.expect("a free port");
-        let stop = CancellationToken::new();
-        let desk = Arc::new(Desk::new(store, stop.clone()));
-        let served = crate::tasks::spawn(serve(listener, desk, stop));
+        let served = start(LIMITS, ARRIVAL).await;
+        let at = served.at;
         let ask = async |action: &str, body: &str| {
             let mut stream = TcpStream::connect(at).await.expect("it listens");
             let words = format!(
@@ -338,7 +348,6 @@ mod tests {
             status = answered(sent) => assert_eq!(status, "HTTP/1.1 200"),
             _ = answered(first) => panic!("the send waited for the polls"),
         }
-        drop((polls, served));
     }
 
     #[tokio::test]
