@@ -1,10 +1,10 @@
 //! What the program as a whole promises on any backend, whatever becomes of one process.
 
-use crate::backend::{Backend, Handy, Opened, Wanted, plain};
+use crate::backend::{Backend, Opened, Wanted};
 use dispatcher::queue::Depth;
-use dispatcher_tests::PATIENCE;
 use dispatcher_tests::child::{Running, Signal};
 use dispatcher_tests::guests::prints;
+use dispatcher_tests::queues::{send, until_depth};
 use std::time::Duration;
 
 /// How long what a killed process held stays away; long enough that no living one loses a lease.
@@ -12,29 +12,8 @@ const VISIBILITY: Duration = Duration::from_secs(10);
 /// Good messages of a check.
 const MANY: usize = 40;
 
-/// Returns once the queue's depth is as wanted. A backend tells it only when asked.
-async fn until(opened: &Opened, wanted: impl Fn(Depth) -> bool) {
-    let looking = async {
-        loop {
-            if wanted(opened.queue.depth().await.expect("the queue tells")) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let told = tokio::time::timeout(PATIENCE, looking).await;
-    told.expect("the queue becomes as wanted");
-}
-
 fn is_empty(depth: Depth) -> bool {
     (depth.waiting, depth.in_flight, depth.delayed) == (0, 0, 0)
-}
-
-async fn send(opened: &Opened, bodies: impl Iterator<Item = String>) {
-    let messages: Vec<_> = bodies.map(|body| plain(&body)).collect();
-    for batch in messages.chunks(opened.queue.identity().batch) {
-        opened.queue.send_all(batch).await;
-    }
 }
 
 /// A started process that receives.
@@ -64,8 +43,8 @@ pub async fn two_at_once_share_a_queue_and_none_does_anothers_work(backend: &Bac
     let mut both = [start(backend, &opened, "4"), start(backend, &opened, "4")];
     // Between any two that can be counted one that takes its time, so that neither can do it all.
     let bodies = (0..MANY).flat_map(|n| [format!("print:{n}"), "sleep:50".to_owned()]);
-    send(&opened, bodies).await;
-    until(&opened, is_empty).await;
+    send(&*opened.queue, bodies).await;
+    until_depth(&*opened.queue, is_empty).await;
     both.iter_mut().for_each(stop);
     let [one, other] = both.map(|running| prints(&running));
     assert!(
@@ -83,14 +62,14 @@ pub async fn what_a_killed_one_held_is_done_by_another(backend: &Backend) {
     };
     let opened = backend.open(wanted).await;
     let mut killed = start(backend, &opened, "1");
-    send(&opened, ["sleep:3000".to_owned()].into_iter()).await;
-    until(&opened, |depth| depth.in_flight == 1).await;
-    send(&opened, (0..MANY).map(|n| format!("print:{n}"))).await;
+    send(&*opened.queue, ["sleep:3000".to_owned()]).await;
+    until_depth(&*opened.queue, |depth| depth.in_flight == 1).await;
+    send(&*opened.queue, (0..MANY).map(|n| format!("print:{n}"))).await;
     killed.signal(Signal::KILL);
     assert_eq!(killed.wait_exit(), 137);
     assert_eq!(prints(&killed), Vec::<String>::new(), "it was busy");
     let mut heir = start(backend, &opened, "4");
-    until(&opened, is_empty).await;
+    until_depth(&*opened.queue, is_empty).await;
     stop(&mut heir);
     let all: Vec<usize> = (0..MANY).collect();
     assert_eq!(sorted(prints(&heir)), all, "each once");

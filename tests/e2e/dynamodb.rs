@@ -2,11 +2,10 @@
 //! what becomes of the sample's own tasks.
 
 use crate::scene::{printed, prints, run};
-use dispatcher::message::Outgoing;
-use dispatcher::queue::Queue;
 use dispatcher::queue::dynamodb::{Dynamo, Options};
 use dispatcher_tests::child::{Program, Running, Signal};
 use dispatcher_tests::dynamodb::{Dates, Tables, text};
+use dispatcher_tests::queues;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::configuration;
 
@@ -37,18 +36,7 @@ pub(crate) async fn send(table: &str, bodies: impl IntoIterator<Item = String>) 
         .open(table, None)
         .await
         .expect("it was just made");
-    let messages: Vec<Outgoing> = bodies
-        .into_iter()
-        .map(|body| Outgoing {
-            body,
-            ..Outgoing::default()
-        })
-        .collect();
-    for batch in messages.chunks(10) {
-        for sent in queue.send(batch).await {
-            sent.expect("sent");
-        }
-    }
+    queues::send(&queue, bodies).await;
 }
 
 fn only(wanted: &str, count: usize) -> impl Fn(&std::collections::BTreeMap<String, usize>) -> bool {

@@ -1,10 +1,10 @@
 //! A queue on a Redis of the test's own, as the program and the test see it.
 
 use crate::scene::run;
-use dispatcher::message::Outgoing;
 use dispatcher::queue::redis::{NativeQueue, Redis};
 use dispatcher::queue::{Depth, Queue};
 use dispatcher_tests::child::{Ended, Program};
+use dispatcher_tests::queues;
 use dispatcher_tests::redis::RedisServer;
 
 /// One queue and its server.
@@ -58,21 +58,7 @@ impl RedisScene {
 
     /// Sends bodies, the way another process would, and tells their ids.
     pub(crate) async fn send(&self, bodies: impl IntoIterator<Item = String>) -> Vec<String> {
-        let queue = self.queue().await;
-        let messages: Vec<Outgoing> = bodies
-            .into_iter()
-            .map(|body| Outgoing {
-                body,
-                ..Outgoing::default()
-            })
-            .collect();
-        let mut ids = Vec::new();
-        for batch in messages.chunks(100) {
-            for sent in queue.send(batch).await {
-                ids.push(sent.expect("sent"));
-            }
-        }
-        ids
+        queues::send(&self.queue().await, bodies).await
     }
 
     /// Returns once the queue's depth is as wanted.

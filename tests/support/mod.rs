@@ -15,6 +15,7 @@ pub mod lambda;
 pub mod ledger;
 pub mod order;
 pub mod proxy;
+pub mod queues;
 pub mod redis;
 pub mod relay;
 pub mod served;

@@ -230,3 +230,18 @@ pub fn place_of(matches: &ArgMatches, text: &str) -> Result<(Places, QueueName),
         _ => Err(problems.into()),
     }
 }
+
+/// The same where the queue may be left out.
+pub fn place_of_any(
+    matches: &ArgMatches,
+    text: Option<&str>,
+) -> Result<(Places, Option<QueueName>), Failure> {
+    let Some(text) = text else {
+        let (places, _screen, problems) = places(matches);
+        return match problems.is_empty() {
+            true => Ok((places, None)),
+            false => Err(problems.into()),
+        };
+    };
+    place_of(matches, text).map(|(places, name)| (places, Some(name)))
+}

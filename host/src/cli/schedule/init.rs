@@ -29,15 +29,7 @@ pub struct Args {
 
 /// Makes it, or finds that it is there.
 pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
-    let (places, _screen, mut problems) = flags::places(&typed.matches);
-    let name = args
-        .queue
-        .as_ref()
-        .map(|text| flags::queue(text, &mut problems));
-    if !problems.is_empty() {
-        return Err(problems.into());
-    }
-    let name = name.flatten();
+    let (places, name) = flags::place_of_any(&typed.matches, args.queue.as_deref())?;
     if name
         .as_ref()
         .is_some_and(|name| name.backend == Backend::Local)

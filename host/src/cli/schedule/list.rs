@@ -43,15 +43,7 @@ pub struct Args {
 
 /// Prints a table, or JSON.
 pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
-    let (places, _screen, mut problems) = flags::places(&typed.matches);
-    let name = args
-        .queue
-        .as_ref()
-        .map(|text| flags::queue(text, &mut problems));
-    if !problems.is_empty() {
-        return Err(problems.into());
-    }
-    let name = name.flatten();
+    let (places, name) = flags::place_of_any(&typed.matches, args.queue.as_deref())?;
     let schedules = schedules(&places);
     let entries = block_on(schedules.list(name.as_ref()))?;
     let entries = entries.map_err(|error| failure("schedule", &error))?;

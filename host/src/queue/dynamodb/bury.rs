@@ -1,7 +1,7 @@
 //! Dead letters in a table of their own: the copy there and the `FAILURE` here in one transaction,
 //! so that neither a crash nor a lost answer makes two of one.
 
-use super::item::{self, REASON, STATUS, TASK_ID, UPDATED};
+use super::item::{self, REASON, TASK_ID};
 use super::receipt::Delivery;
 use super::send::{Fresh, fresh};
 use super::settle::{End, end, ended_before, ending};
@@ -143,22 +143,16 @@ fn sort(table: &Table, delivery: &Delivery, error: &SdkError<TransactWriteItemsE
 }
 
 fn failing(table: &Table, delivery: &Delivery, outcome: &End) -> Update {
-    let step = ending(table, delivery, outcome);
-    let mut update = Update::builder()
+    let mut step = ending(table, delivery, outcome);
+    let (names, values) = step.meanings(table);
+    let update = Update::builder()
         .table_name(&table.name)
         .key(TASK_ID, item::text(step.task))
         .update_expression(step.update)
         .condition_expression(step.condition)
-        .expression_attribute_names("#status", STATUS)
-        .expression_attribute_names("#updated", UPDATED)
-        .expression_attribute_values(":date", table.dates.write(clock::today()))
+        .set_expression_attribute_names(Some(names))
+        .set_expression_attribute_values(Some(values))
         .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-    for (name, column) in step.names {
-        update = update.expression_attribute_names(*name, *column);
-    }
-    for (name, value) in step.values {
-        update = update.expression_attribute_values(name, value);
-    }
     update.build().expect("table, key and update are set")
 }
 

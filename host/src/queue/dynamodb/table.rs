@@ -15,6 +15,7 @@ use aws_sdk_dynamodb::types::{
     AttributeValue, ConsumedCapacity, ReturnConsumedCapacity, ReturnValue,
     ReturnValuesOnConditionCheckFailure,
 };
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -168,6 +169,22 @@ pub(super) struct Step {
     pub values: Vec<(&'static str, AttributeValue)>,
 }
 
+/// What the words of a step stand for: names of columns, and values.
+pub(super) type Meanings = (HashMap<String, String>, HashMap<String, AttributeValue>);
+
+impl Step {
+    /// Of its own names and values, and of those that every step has.
+    pub fn meanings(&mut self, table: &Table) -> Meanings {
+        let names = [("#status", STATUS), ("#updated", UPDATED)];
+        let names = names.iter().chain(self.names);
+        let names = names.map(|(name, column)| ((*name).to_owned(), (*column).to_owned()));
+        let date = (":date", table.dates.write(clock::today()));
+        let values = std::mem::take(&mut self.values).into_iter().chain([date]);
+        let values = values.map(|(name, value)| (name.to_owned(), value));
+        (names.collect(), values.collect())
+    }
+}
+
 /// How a step ended that DynamoDB answered.
 #[derive(Debug)]
 pub(super) enum Stepped {
@@ -252,26 +269,20 @@ impl Table {
     }
 
     /// Makes one step if its condition holds.
-    pub async fn step(&self, step: Step) -> Result<Stepped, QueueError> {
-        let mut update = self
+    pub async fn step(&self, mut step: Step) -> Result<Stepped, QueueError> {
+        let (names, values) = step.meanings(self);
+        let update = self
             .client
             .update_item()
             .table_name(&self.name)
             .key(TASK_ID, item::text(step.task))
             .update_expression(step.update)
             .condition_expression(step.condition)
-            .expression_attribute_names("#status", STATUS)
-            .expression_attribute_names("#updated", UPDATED)
-            .expression_attribute_values(":date", self.dates.write(clock::today()))
+            .set_expression_attribute_names(Some(names))
+            .set_expression_attribute_values(Some(values))
             .return_values(ReturnValue::AllNew)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        for (name, column) in step.names {
-            update = update.expression_attribute_names(*name, *column);
-        }
-        for (name, value) in step.values {
-            update = update.expression_attribute_values(name, value);
-        }
         match update.send().await {
             Ok(answer) => {
                 self.spent.wrote(answer.consumed_capacity());

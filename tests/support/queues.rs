@@ -1,0 +1,40 @@
+//! What tests do with any open queue, as another process would.
+
+use crate::PATIENCE;
+use dispatcher::message::Outgoing;
+use dispatcher::queue::{Depth, Queue};
+use std::time::Duration;
+
+/// Sends bodies, in as many calls as the queue asks for, and tells their ids.
+pub async fn send(queue: &dyn Queue, bodies: impl IntoIterator<Item = String>) -> Vec<String> {
+    let messages: Vec<Outgoing> = bodies
+        .into_iter()
+        .map(|body| Outgoing {
+            body,
+            ..Outgoing::default()
+        })
+        .collect();
+    let mut ids = Vec::new();
+    for batch in messages.chunks(queue.identity().batch) {
+        for sent in queue.send(batch).await {
+            ids.push(sent.expect("sent"));
+        }
+    }
+    ids
+}
+
+/// Returns once the depth is as wanted; looks again and again, since a queue rings no bell for a
+/// test.
+pub async fn until_depth(queue: &dyn Queue, wanted: impl Fn(Depth) -> bool) -> Depth {
+    let looking = async {
+        loop {
+            let depth = queue.depth().await.expect("the queue tells");
+            if wanted(depth) {
+                return depth;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let told = tokio::time::timeout(PATIENCE, looking).await;
+    told.expect("the queue becomes as wanted")
+}
