@@ -27,6 +27,7 @@ const LAYERS: &[(&[&str], bool)] = &[
             "schedule/dynamodb",
             "schedule/redis",
             "plugin/host",
+            "image/registry",
         ],
         false,
     ),
@@ -34,7 +35,7 @@ const LAYERS: &[(&[&str], bool)] = &[
     // Tells receipts that were lost before their time.
     (&["redis"], false),
     // Beside the queues, not on the way of a message.
-    (&["recording"], false),
+    (&["recording", "image"], false),
     (&["message"], false),
     (&["telemetry"], false),
     (&["http"], false),
@@ -69,6 +70,7 @@ fn member(path: &str) -> String {
         ("plugin", Some(part)) if !["Attempt", "Handler", "Peer", "Reuse"].contains(&part) => {
             "plugin/host".into()
         }
+        ("image", Some("registry")) => "image/registry".into(),
         (first, _) => first.to_owned(),
     }
 }

@@ -102,7 +102,7 @@ fn describe(component: &Component, inspection: &mut Inspection) {
 }
 
 /// The bytes of a file, or why there are none.
-pub(super) fn read(path: &Path) -> Result<Vec<u8>, Problem> {
+pub fn read(path: &Path) -> Result<Vec<u8>, Problem> {
     std::fs::read(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
             Problem::new("no such file").hint("a plugin is a .wasm component; build it first")

@@ -19,6 +19,9 @@ const MEMORY: u64 = 100_000;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share(f64);
 
+// It is never NaN.
+impl Eq for Share {}
+
 impl Share {
     /// All messages.
     pub const ALL: Self = Self(1.0);

@@ -7,7 +7,7 @@ use super::settings;
 use crate::app::{self, build::plugins};
 use crate::clock;
 use crate::config::problem::Problem;
-use crate::config::{Code, Plugin, Settings};
+use crate::config::{Code, Plugin, Settings, Source};
 use crate::error::{Exit, Failure};
 use crate::message::{Message, Mishap, Receipt, Verdict};
 use crate::plugin::runtime::{Runtime, RuntimeOptions};
@@ -93,7 +93,7 @@ async fn attempt(
     settings: &Settings,
     message: Message,
 ) -> Result<Verdict, Failure> {
-    let Code::File(file) = &plugin.code else {
+    let Code::Component(Source::File(file)) = &plugin.code else {
         return Err(Failure::new(Exit::Usage, "no component to invoke"));
     };
     let timeout = plugin.timeout.unwrap_or(app::TIMEOUT);
