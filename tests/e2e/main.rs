@@ -34,6 +34,8 @@ mod redis;
 mod redis_scene;
 mod redis_tasks;
 mod redis_worqr;
+mod released;
+mod replace;
 mod scene;
 mod schedule;
 mod schedule_fifo;
