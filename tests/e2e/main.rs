@@ -51,3 +51,4 @@ mod stop;
 mod terminal;
 mod unread;
 mod verdicts;
+mod ways_in;

@@ -251,7 +251,9 @@ fn of_exports(exports: &[&str]) -> Problem {
     Problem::new(format!(
         "exports neither {HANDLER} nor {BATCH_HANDLER} but {found}"
     ))
-    .hint("a plugin exports one of the two, or is a command or an HTTP handler of WASI")
+    .hint(
+        "build it for wasm32-wasip2 as one of the two, or as a command or an HTTP handler of WASI",
+    )
 }
 
 /// Why this import is not lent.

@@ -122,21 +122,20 @@ impl<'a> Environment<'a> {
             left_out: Vec::new(),
             room: ROOM.saturating_sub(taken),
         };
+        let count = message.receive_count.to_string();
+        let deadline = attempt.deadline_date.0.to_string();
+        let sent_at = message.sent_at.map(|date| date.0.to_string());
         let texts = [
-            ("ID", Some(message.id.clone())),
-            ("QUEUE", Some(message.queue.clone())),
-            ("RECEIVE_COUNT", Some(message.receive_count.to_string())),
-            ("DEADLINE_MS", Some(attempt.deadline_date.0.to_string())),
-            ("SENT_AT_MS", message.sent_at.map(|date| date.0.to_string())),
-            ("GROUP", message.group.clone()),
+            ("DISPATCHER_MESSAGE_ID", Some(message.id.clone())),
+            ("DISPATCHER_QUEUE", Some(message.queue.clone())),
+            ("DISPATCHER_RECEIVE_COUNT", Some(count)),
+            ("DISPATCHER_DEADLINE_MS", Some(deadline)),
+            ("DISPATCHER_SENT_AT_MS", sent_at),
+            ("DISPATCHER_GROUP", message.group.clone()),
         ];
         for (name, text) in texts {
-            let name = match name {
-                "ID" => "DISPATCHER_MESSAGE_ID".into(),
-                name => format!("DISPATCHER_{name}"),
-            };
             if let Some(text) = text {
-                environment.push(name, text);
+                environment.push(name.into(), text);
             }
         }
         for attribute in &message.attributes {
@@ -176,4 +175,61 @@ fn letters(name: &str) -> String {
         false => '_',
     };
     name.chars().map(letter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Attribute, samples};
+    use proptest::prelude::*;
+
+    fn attempt() -> Attempt {
+        Attempt {
+            messages: Vec::new(),
+            cancelled: Vec::new(),
+            deadline: crate::clock::Moment::default(),
+            deadline_date: crate::clock::Timestamp(5),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_environment_is_one_and_nothing_is_lost_unseen(
+            attributes in prop::collection::vec((".{0,6}", ".{0,3}|x{20000}"), 0..9),
+            own in prop::collection::vec(("(DISPATCHER_)?(QUEUE|GROUP|A)", ".{0,3}"), 0..2),
+        ) {
+            let mut message = samples::message("m");
+            let attributes = attributes.iter();
+            message.attributes = attributes.map(|(name, text)| Attribute::text(name, text)).collect();
+            let mut own = own;
+            own.dedup_by(|one, other| one.0 == other.0);
+            let environment = Environment::of(&message, &attempt(), &own);
+            let all = &environment.variables;
+            prop_assert!(all.starts_with(&own));
+            let names: std::collections::HashSet<_> = all.iter().map(|(name, _)| name).collect();
+            prop_assert_eq!(names.len(), all.len());
+            let of_message = &all[own.len()..];
+            for (name, text) in of_message {
+                prop_assert!(!name.contains(['=', '\0']) && !text.contains('\0'));
+            }
+            prop_assert!(all.iter().map(|(name, text)| bytes(name, text)).sum::<usize>() <= ROOM);
+            let lent = of_message.iter().filter(|(name, _)| name.starts_with("DISPATCHER_ATTRIBUTE_"));
+            prop_assert_eq!(lent.count() + environment.left_out.len(), message.attributes.len());
+        }
+    }
+
+    #[test]
+    fn what_is_the_plugins_own_wins() {
+        let message = samples::message("m");
+        let own = [("DISPATCHER_QUEUE".to_owned(), "mine".to_owned())];
+        let environment = Environment::of(&message, &attempt(), &own);
+        let queues = environment
+            .variables
+            .iter()
+            .filter(|(name, _)| name == "DISPATCHER_QUEUE");
+        assert_eq!(
+            queues.map(|(_, text)| text.as_str()).collect::<Vec<_>>(),
+            ["mine"]
+        );
+    }
 }
