@@ -1,6 +1,9 @@
 //! What people have runs unchanged: programs of WASI and HTTP handlers, on a queue.
 
-use crate::scene::{depth, field, guest, prints, run, send, until_depth};
+use crate::scene::{depth, guest, prints, run, send, until_depth};
+use dispatcher::message::AttributeValue;
+use dispatcher::queue::local::Store;
+use dispatcher::queue::{Depth, Queue};
 use dispatcher_tests::child::{Program, Running, Signal};
 
 /// A program of WASI 0.1 as its compiler leaves it: copies stdin to stdout, and asks to be run again
@@ -47,9 +50,21 @@ fn stop(running: &mut Running) {
 }
 
 /// The reasons of what is dead-lettered, once there are so many.
-fn reasons(running: &Running, count: usize) -> Vec<String> {
-    let lines = running.wait_for_lines(count, |line| line.contains("dead-lettered"));
-    let mut reasons: Vec<_> = lines.iter().map(|line| field(line, "message")).collect();
+async fn reasons(running: &Running, count: u64) -> Vec<String> {
+    let data = running.data().path();
+    let wanted = |depth: Depth| depth.waiting == count;
+    until_depth(data, "default.dead", wanted).await;
+    let store = Store::open(data).expect("opens");
+    let dead = store.queue("default.dead", None).expect("opens");
+    let letters = dead.peek(10).await.expect("looks");
+    let attributes = letters.iter().flat_map(|letter| &letter.attributes);
+    let reasons = attributes.filter(|one| one.name == "dispatcher-dead-letter-reason");
+    let mut reasons: Vec<_> = reasons
+        .map(|one| match &one.value {
+            AttributeValue::Text(reason) => reason.clone(),
+            AttributeValue::Binary(_) => panic!("a reason is a text"),
+        })
+        .collect();
     reasons.sort();
     reasons
 }
@@ -68,7 +83,7 @@ async fn a_module_of_wasi_0_1_handles_a_queue() {
     let bodies = ["hello from 0.1", "five!"].map(String::from);
     send(running.data().path(), "default", bodies).await;
     running.wait_for_line(|line| line.contains("hello from 0.1"));
-    let reasons = reasons(&running, 1);
+    let reasons = reasons(&running, 1).await;
     assert!(reasons[0].contains("asked for a retry"), "{reasons:?}");
     is_empty(&running).await;
     stop(&mut running);
@@ -80,7 +95,7 @@ async fn commands_end_as_their_exit_codes_say() {
         let mut running = run(name, &["--max-attempts", "1"]).start();
         let bodies = ["done", "print:it is done", "fail", "panic:no"];
         send(running.data().path(), "default", bodies.map(String::from)).await;
-        let reasons = reasons(&running, 2);
+        let reasons = reasons(&running, 2).await;
         assert!(
             reasons[0].contains("failed: it exited with 1"),
             "{reasons:?}"
@@ -140,7 +155,7 @@ async fn a_command_that_never_ends_or_prints_for_ever_is_stopped() {
     let mut running = run("command", &["--max-attempts", "1", "--timeout", "2s"]).start();
     let bodies = ["loop", "sleep:3600000", "flood:5000"];
     send(running.data().path(), "default", bodies.map(String::from)).await;
-    for reason in reasons(&running, 2) {
+    for reason in reasons(&running, 2).await {
         assert!(reason.contains("--timeout"), "{reason}");
     }
     running.wait_for_line(|line| line.contains("dropped 4000 more lines"));
@@ -159,7 +174,7 @@ async fn an_http_handler_serves_a_queue() {
         "302",
     ];
     send(running.data().path(), "default", bodies.map(String::from)).await;
-    let reasons = reasons(&running, 3);
+    let reasons = reasons(&running, 3).await;
     let parts = [
         "404 Not Found: no such order",
         "302 Found",
@@ -183,7 +198,7 @@ async fn an_http_handler_says_when_to_come_again() {
     send(running.data().path(), "default", bodies.map(String::from)).await;
     running.wait_for_line(|line| line.contains("received 2 times"));
     running.wait_for_line(|line| line.contains("429 Too Many Requests: not yet"));
-    let wanted = |depth: dispatcher::queue::Depth| depth.delayed == 1 && depth.waiting == 0;
+    let wanted = |depth: Depth| depth.delayed == 1 && depth.waiting == 0;
     until_depth(running.data().path(), "default", wanted).await;
     stop(&mut running);
 }
@@ -201,7 +216,7 @@ async fn an_http_handler_sees_attributes() {
         .iter()
         .chain(&attributes);
     assert_eq!(Program::new(send).sharing(running.data()).run().code, 0);
-    reasons(&running, 1);
+    reasons(&running, 1).await;
     let prints = prints(&running);
     for header in [
         "dispatcher-attribute-colour: blue",

@@ -115,10 +115,12 @@ fn of_module(bytes: &[u8]) -> Result<Vec<u8>, Problem> {
     })
 }
 
-/// Problems of a file, told of the file: it may be a module that became a component.
+/// Problems of a file, told of the file: what they are about may be what a core module became.
 pub(super) fn of_file(bytes: &[u8], mut problems: Vec<Problem>) -> Vec<Problem> {
+    let of_component = ["exports ", "imports "];
     if is_core_module(bytes) {
-        for problem in &mut problems {
+        let all = problems.iter_mut();
+        for problem in all.filter(|one| of_component.iter().any(|is| one.what.starts_with(is))) {
             problem.what = format!("a core module that, made a component, {}", problem.what);
         }
     }

@@ -23,7 +23,7 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 pub(super) struct Settings {
     /// The plugin's name in logs.
     pub(super) name: String,
-    /// The environment variables that it sees; a command sees its message besides, and nobody others.
+    /// The environment variables that it sees. It sees no others, but a command those of its message.
     pub(super) env: Vec<(String, String)>,
     /// Whether it is a command: a program that is given its message by WASI.
     pub(super) is_command: bool,
