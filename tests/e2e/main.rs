@@ -53,3 +53,4 @@ mod stop;
 mod terminal;
 mod unread;
 mod verdicts;
+mod ways_in;

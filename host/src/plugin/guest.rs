@@ -4,23 +4,29 @@
 
 use super::capability::lambda::Lent;
 use super::capability::{network, queues};
-use super::limits::{HANDLES, Limits};
-use super::output::{Output, Stream};
+use super::limits::{HANDLES, HTTP_FIELDS, HTTP_HANDLES, Limits};
+use super::output::{Output, Stream, harmless};
 use super::shared::underway::{Job, Underway};
+use super::world::command::Environment;
+use super::world::http::Refusing;
 use super::{Attempt, Peer};
 use crate::clock::Moment;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use wasmtime::component::ResourceTable;
-use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi::p2::pipe::MemoryInputPipe;
+use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 /// What all instances of a plugin share.
 #[derive(Debug)]
 pub(super) struct Settings {
     /// The plugin's name in logs.
     pub(super) name: String,
-    /// The environment variables that it sees; it sees no others.
+    /// The environment variables that it sees. It sees no others, but a command those of its message.
     pub(super) env: Vec<(String, String)>,
+    /// Whether it is a command: a program that is given its message by WASI.
+    pub(super) is_command: bool,
     /// The most memory of one instance, in bytes.
     pub(super) max_memory: usize,
     /// The functions that it may invoke.
@@ -72,6 +78,9 @@ pub(super) struct Full;
 
 struct Wasi {
     context: WasiCtx,
+    http: WasiHttpCtx,
+    /// What becomes of the HTTP requests that it sends.
+    outgoing: Refusing,
     table: ResourceTable,
     output: Output,
 }
@@ -183,17 +192,22 @@ impl Guest {
     }
 }
 
+impl Guest {
+    fn wasi(&mut self) -> &mut Wasi {
+        let (work, settings) = (&self.work, &self.settings);
+        self.wasi.get_or_insert_with(|| {
+            Box::new(match work {
+                Work::One(attempt) => Wasi::of(settings, Some(attempt)),
+                // Which of them it prints for is not known.
+                Work::Many(_) => Wasi::of(settings, None),
+            })
+        })
+    }
+}
+
 impl WasiView for Guest {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        let (work, settings) = (&self.work, &self.settings);
-        let wasi = self.wasi.get_or_insert_with(|| {
-            let label = match work {
-                Work::One(attempt) => Some(label(attempt)),
-                // Which of them it prints for is not known.
-                Work::Many(_) => None,
-            };
-            Box::new(Wasi::shut(settings, label))
-        });
+        let wasi = self.wasi();
         WasiCtxView {
             ctx: &mut wasi.context,
             table: &mut wasi.table,
@@ -201,24 +215,69 @@ impl WasiView for Guest {
     }
 }
 
+impl WasiHttpView for Guest {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        let wasi = self.wasi();
+        wasi.table.set_max_capacity(HTTP_HANDLES);
+        WasiHttpCtxView {
+            hooks: &mut wasi.outgoing,
+            table: &mut wasi.table,
+            ctx: &mut wasi.http,
+        }
+    }
+}
+
 impl Wasi {
-    fn shut(settings: &Settings, label: Option<String>) -> Self {
-        let output = Output::new(&settings.name, label);
+    /// For an instance that works on this attempt, or on many at once.
+    fn of(settings: &Settings, attempt: Option<&Attempt>) -> Self {
+        let output = Output::new(&settings.name, attempt.map(label));
         let mut context = WasiCtx::builder();
+        match attempt.filter(|_| settings.is_command) {
+            Some(attempt) => give(&mut context, settings, attempt),
+            None => drop(context.envs(&settings.env)),
+        }
         context
-            .envs(&settings.env)
             .stdout(output.pipe(Stream::Stdout))
             .stderr(output.pipe(Stream::Stderr));
         network::lend(&mut context, &settings.peers);
         let mut table = ResourceTable::new();
         table.set_max_capacity(HANDLES);
+        let mut http = WasiHttpCtx::new();
+        http.set_field_size_limit(HTTP_FIELDS);
         Self {
             context: context.build(),
+            http,
+            outgoing: Refusing,
             table,
             output,
         }
     }
 }
+
+/// Gives a command its message: the body on stdin, the rest in the environment.
+fn give(context: &mut WasiCtxBuilder, settings: &Settings, attempt: &Attempt) {
+    // Many programs take for granted that there is a name of theirs.
+    context.arg(&settings.name);
+    let Some(message) = attempt.messages.first() else {
+        return;
+    };
+    let environment = Environment::of(message, attempt, &settings.env);
+    if !environment.left_out.is_empty() {
+        let names = environment.left_out.join(", ");
+        tracing::warn!(
+            plugin = settings.name,
+            message_id = message.id,
+            "not in the command's environment, since they are binary, have a NUL, share their variable or are too long: {}",
+            harmless(&names.chars().take(NAMES).collect::<String>())
+        );
+    }
+    context
+        .envs(&environment.variables)
+        .stdin(MemoryInputPipe::new(message.body.clone()));
+}
+
+/// The most characters of the names of attributes in one line of the log.
+const NAMES: usize = 200;
 
 /// What a line that the guest prints is filed under.
 fn label(attempt: &Attempt) -> String {

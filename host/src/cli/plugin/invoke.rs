@@ -80,7 +80,11 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         false => output::line(as_text(&verdict))?,
     }
     match verdict {
-        Verdict::Retry { why, .. } if why != Mishap::Asked => Err(Failure {
+        Verdict::Retry {
+            why: Mishap::Asked | Mishap::AskedFor(_),
+            ..
+        } => Ok(()),
+        Verdict::Retry { .. } => Err(Failure {
             exit: Exit::Failed,
             lines: Vec::new(),
         }),

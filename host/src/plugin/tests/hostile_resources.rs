@@ -229,6 +229,7 @@ fn invocations_under_way_take_no_more_than_a_few_times_the_memory() {
     let settings = super::super::guest::Settings {
         name: String::new(),
         env: Vec::new(),
+        is_command: false,
         max_memory: 1 << 20,
         lambda: None,
         queues: None,

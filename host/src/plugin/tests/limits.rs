@@ -99,6 +99,7 @@ fn messages_are_cancelled_one_by_one() {
     let settings = super::super::guest::Settings {
         name: String::new(),
         env: Vec::new(),
+        is_command: false,
         max_memory: 0,
         lambda: None,
         queues: None,
