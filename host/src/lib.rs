@@ -17,6 +17,7 @@ pub mod http;
 pub mod idempotency;
 pub mod intake;
 pub mod job;
+pub mod keyvalue;
 pub mod lease;
 pub mod message;
 pub mod plugin;
