@@ -37,6 +37,32 @@ pub(super) const WASI: [&str; 27] = [
     "wasi:sockets/udp-create-socket",
 ];
 
+/// Those of WASI 0.3.
+pub(super) const WASI_3: [&str; 20] = [
+    "wasi:cli/environment",
+    "wasi:cli/exit",
+    "wasi:cli/stderr",
+    "wasi:cli/stdin",
+    "wasi:cli/stdout",
+    "wasi:cli/terminal-input",
+    "wasi:cli/terminal-output",
+    "wasi:cli/terminal-stderr",
+    "wasi:cli/terminal-stdin",
+    "wasi:cli/terminal-stdout",
+    "wasi:clocks/monotonic-clock",
+    "wasi:clocks/system-clock",
+    "wasi:clocks/types",
+    "wasi:filesystem/preopens",
+    "wasi:filesystem/types",
+    "wasi:random/insecure",
+    "wasi:random/insecure-seed",
+    "wasi:random/random",
+    "wasi:sockets/ip-name-lookup",
+    "wasi:sockets/types",
+];
+/// Those of `wasi:http` 0.2.
+pub(super) const HTTP: [&str; 2] = ["wasi:http/outgoing-handler", "wasi:http/types"];
+
 /// How a component begins: the magic word, version 13, layer 1.
 const COMPONENT: [u8; 8] = *b"\0asm\x0d\0\x01\0";
 /// How a core module begins: the magic word, version 1.
@@ -200,16 +226,23 @@ fn of_import(name: &str, lent: Lent) -> Option<Problem> {
                 refused("unknown to this version of the contract")
             }
         }
-        "wasi:http" => refused("HTTP is not lent in this version"),
-        "wasi:config" | "wasi:keyvalue" | "wasi:logging" | "wasi:tls" | "wasi:nn" => {
-            refused("not lent in this version")
-        }
-        _ if WASI.contains(&interface) => {
+        "wasi:http" if HTTP.contains(&interface) => {
             if same_track(version, "0.2.0") {
                 None
             } else {
-                refused("this host lends WASI 0.2; build it for wasm32-wasip2")
+                refused("this host lends wasi:http 0.2")
             }
+        }
+        "wasi:http" => refused("not lent in this version"),
+        "wasi:config" | "wasi:keyvalue" | "wasi:logging" | "wasi:tls" | "wasi:nn" => {
+            refused("not lent in this version")
+        }
+        // Shapes alone: nothing to lend.
+        "wasi:cli" if interface == "wasi:cli/types" => None,
+        _ if WASI.contains(&interface) && same_track(version, "0.2.0") => None,
+        _ if WASI_3.contains(&interface) && same_track(version, "0.3.0") => None,
+        _ if WASI.contains(&interface) || WASI_3.contains(&interface) => {
+            refused("this host lends WASI 0.2 and 0.3; build it for wasm32-wasip2")
         }
         _ => refused("unknown"),
     }

@@ -4,15 +4,17 @@
 
 use super::capability::lambda::Lent;
 use super::capability::{network, queues};
-use super::limits::{HANDLES, Limits};
+use super::limits::{HANDLES, HTTP_FIELDS, HTTP_HANDLES, Limits};
 use super::output::{Output, Stream};
 use super::shared::underway::{Job, Underway};
+use super::world::http::Refusing;
 use super::{Attempt, Peer};
 use crate::clock::Moment;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 /// What all instances of a plugin share.
 #[derive(Debug)]
@@ -72,6 +74,9 @@ pub(super) struct Full;
 
 struct Wasi {
     context: WasiCtx,
+    http: WasiHttpCtx,
+    /// What becomes of the HTTP requests that it sends.
+    outgoing: Refusing,
     table: ResourceTable,
     output: Output,
 }
@@ -183,20 +188,38 @@ impl Guest {
     }
 }
 
-impl WasiView for Guest {
-    fn ctx(&mut self) -> WasiCtxView<'_> {
+impl Guest {
+    fn wasi(&mut self) -> &mut Wasi {
         let (work, settings) = (&self.work, &self.settings);
-        let wasi = self.wasi.get_or_insert_with(|| {
+        self.wasi.get_or_insert_with(|| {
             let label = match work {
                 Work::One(attempt) => Some(label(attempt)),
                 // Which of them it prints for is not known.
                 Work::Many(_) => None,
             };
             Box::new(Wasi::shut(settings, label))
-        });
+        })
+    }
+}
+
+impl WasiView for Guest {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        let wasi = self.wasi();
         WasiCtxView {
             ctx: &mut wasi.context,
             table: &mut wasi.table,
+        }
+    }
+}
+
+impl WasiHttpView for Guest {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        let wasi = self.wasi();
+        wasi.table.set_max_capacity(HTTP_HANDLES);
+        WasiHttpCtxView {
+            hooks: &mut wasi.outgoing,
+            table: &mut wasi.table,
+            ctx: &mut wasi.http,
         }
     }
 }
@@ -212,8 +235,12 @@ impl Wasi {
         network::lend(&mut context, &settings.peers);
         let mut table = ResourceTable::new();
         table.set_max_capacity(HANDLES);
+        let mut http = WasiHttpCtx::new();
+        http.set_field_size_limit(HTTP_FIELDS);
         Self {
             context: context.build(),
+            http,
+            outgoing: Refusing,
             table,
             output,
         }

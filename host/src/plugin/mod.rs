@@ -16,6 +16,7 @@ mod output;
 pub mod runtime;
 mod shared;
 mod world;
+pub mod wrap;
 
 #[cfg(test)]
 mod tests;

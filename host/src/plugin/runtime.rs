@@ -181,6 +181,8 @@ fn check_mappings(instances: usize) -> Result<(), StartError> {
 fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
     let mut linker = Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    wasmtime_wasi::p3::add_to_linker(&mut linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
     world::v0_1::lend(&mut linker)?;
     Ok(linker)
 }
