@@ -5,7 +5,7 @@ use crate::clock::Timestamp;
 use std::time::Duration;
 
 /// One delivery of one message.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Message {
     /// The backend's id; the same on every redelivery.
     pub id: String,
@@ -36,7 +36,7 @@ pub struct Message {
 }
 
 /// The token of one delivery. Opaque to all but its own backend.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Receipt(pub String);
 
 /// One attribute of the sender's.

@@ -11,7 +11,7 @@ const LAYERS: &[(&[&str], bool)] = &[
     (&["app"], true),
     (&["admin", "served"], false),
     (&["config"], true),
-    (&["intake", "executor", "settlement"], false),
+    (&["intake", "executor", "settlement", "rollout"], false),
     (&["job"], false),
     (&["scheduler"], false),
     (&["throttle"], true),
@@ -38,6 +38,8 @@ const LAYERS: &[(&[&str], bool)] = &[
     ),
     // Tells receipts that were lost before their time.
     (&["redis"], false),
+    // Beside the queues, not on the way of a message.
+    (&["recording"], false),
     (&["message"], false),
     (&["telemetry"], false),
     (&["http"], false),

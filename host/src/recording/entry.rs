@@ -1,0 +1,305 @@
+//! One recorded message as it stands on one line of JSON, and back.
+
+use crate::clock::{self, Timestamp};
+use crate::message::{Attribute, Message, Mishap, Receipt, Verdict};
+use serde::{Deserialize, Serialize};
+use std::io::BufRead;
+use std::path::Path;
+use std::time::Duration;
+
+/// One line: a message and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// When it was answered, in milliseconds since the Unix epoch.
+    pub at: Timestamp,
+    /// The plugin's name.
+    pub plugin: String,
+    /// Which version of it answered.
+    pub version: String,
+    /// How long its attempt took, in microseconds.
+    pub took_us: u64,
+    /// The message, without its receipt.
+    pub message: Kept,
+    /// What the plugin answered.
+    pub answer: Answer,
+}
+
+/// What is kept of a message.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(
+    missing_docs,
+    reason = "each is the field of the same name of `Message`"
+)]
+pub struct Kept {
+    pub id: String,
+    pub queue: String,
+    pub body: String,
+    pub source: String,
+    pub receive_count: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sent_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_received_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<Attribute>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub system_attributes: Vec<(String, String)>,
+}
+
+/// A verdict as JSON has it: `{"verdict":"retry","after_ms":1000,"cause":"asked","why":"…"}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verdict", rename_all = "lowercase")]
+#[expect(missing_docs, reason = "as the verdicts are")]
+pub enum Answer {
+    Done,
+    Retry {
+        after_ms: Option<u64>,
+        cause: Cause,
+        why: String,
+    },
+    Reject {
+        why: String,
+    },
+    Busy {
+        after_ms: Option<u64>,
+        why: String,
+    },
+    Closed {
+        why: String,
+    },
+}
+
+/// What led to a retry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "as the mishaps are")]
+pub enum Cause {
+    Asked,
+    Trapped,
+    TimedOut,
+    OutOfMemory,
+    Host,
+}
+
+impl Answer {
+    /// The verdict's.
+    pub fn of(verdict: &Verdict) -> Self {
+        let ms = |after: &Option<Duration>| {
+            after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
+        };
+        match verdict {
+            Verdict::Done => Self::Done,
+            Verdict::Retry { after, why } => Self::Retry {
+                after_ms: ms(after),
+                cause: match why {
+                    Mishap::Asked => Cause::Asked,
+                    Mishap::Trapped(_) => Cause::Trapped,
+                    Mishap::TimedOut(_) => Cause::TimedOut,
+                    Mishap::OutOfMemory(_) => Cause::OutOfMemory,
+                    Mishap::Host(_) => Cause::Host,
+                },
+                why: why.to_string(),
+            },
+            Verdict::Reject(why) => Self::Reject { why: why.clone() },
+            Verdict::Busy { after, why } => Self::Busy {
+                after_ms: ms(after),
+                why: why.clone(),
+            },
+            Verdict::Closed(why) => Self::Closed { why: why.clone() },
+        }
+    }
+
+    /// Whether both have the same effect on a message: the same kind, for the same cause. Words and
+    /// times to wait may differ.
+    pub fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Retry { cause: one, .. }, Self::Retry { cause: two, .. }) => one == two,
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+}
+
+impl std::fmt::Display for Answer {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let after = |ms: &u64| humantime::format_duration(Duration::from_millis(*ms));
+        match self {
+            Self::Done => out.write_str("done"),
+            Self::Retry {
+                after_ms: Some(ms),
+                why,
+                ..
+            } => write!(out, "retry after {}: {why}", after(ms)),
+            Self::Retry { why, .. } => write!(out, "retry: {why}"),
+            Self::Reject { why } => write!(out, "reject: {why}"),
+            Self::Busy {
+                after_ms: Some(ms),
+                why,
+            } => write!(out, "busy for {}: {why}", after(ms)),
+            Self::Busy { why, .. } => write!(out, "busy: {why}"),
+            Self::Closed { why } => write!(out, "closed: {why}"),
+        }
+    }
+}
+
+impl Entry {
+    /// Of a message that has just been answered.
+    pub fn new(
+        plugin: &str,
+        version: &str,
+        message: Message,
+        verdict: &Verdict,
+        took: Duration,
+    ) -> Self {
+        Self {
+            at: clock::today(),
+            plugin: plugin.to_owned(),
+            version: version.to_owned(),
+            took_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            message: Kept {
+                id: message.id,
+                queue: message.queue,
+                body: message.body,
+                source: message.source,
+                receive_count: message.receive_count,
+                sent_at: message.sent_at,
+                first_received_at: message.first_received_at,
+                group: message.group,
+                attributes: message.attributes,
+                system_attributes: message.system_attributes,
+            },
+            answer: Answer::of(verdict),
+        }
+    }
+}
+
+impl From<Kept> for Message {
+    fn from(kept: Kept) -> Self {
+        Self {
+            id: kept.id,
+            queue: kept.queue,
+            body: kept.body,
+            source: kept.source,
+            receipt: Receipt("recorded".into()),
+            receive_count: kept.receive_count.max(1),
+            sent_at: kept.sent_at,
+            first_received_at: kept.first_received_at,
+            group: kept.group,
+            system_attributes: kept.system_attributes,
+            attributes: kept.attributes,
+            body_md5: None,
+            attributes_md5: None,
+        }
+    }
+}
+
+/// The entries of a file, in its order. What a killed process left half written at the end is left
+/// out.
+///
+/// # Errors
+/// One line that names the file and the line of it that is no entry.
+pub fn read(file: &Path) -> Result<Vec<Entry>, String> {
+    let named = |error: std::io::Error| format!("{}: {error}", file.display());
+    let open = std::fs::File::open(file).map_err(named)?;
+    let mut lines = std::io::BufReader::new(open)
+        .split(b'\n')
+        .enumerate()
+        .peekable();
+    let mut entries = Vec::new();
+    while let Some((number, line)) = lines.next() {
+        let line = line.map_err(named)?;
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        match serde_json::from_slice(&line) {
+            Ok(entry) => entries.push(entry),
+            Err(error) if error.is_eof() && lines.peek().is_none() => {}
+            Err(error) => {
+                let (file, number) = (file.display(), number + 1);
+                return Err(format!("{file}:{number}: no recorded message: {error}"));
+            }
+        }
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::AttributeValue;
+    use proptest::prelude::*;
+
+    fn verdicts() -> Vec<Verdict> {
+        let after = Some(Duration::from_secs(90));
+        let retry = |after, why| Verdict::Retry { after, why };
+        vec![
+            Verdict::Done,
+            retry(after, Mishap::Asked),
+            retry(None, Mishap::Trapped("unreachable".into())),
+            retry(None, Mishap::TimedOut(Duration::from_secs(1))),
+            Verdict::Reject("no".into()),
+            Verdict::Busy {
+                after,
+                why: "throttled".into(),
+            },
+            Verdict::Closed("gone".into()),
+        ]
+    }
+
+    #[test]
+    fn verdicts_read_well_in_both_forms() {
+        let answers: Vec<Answer> = verdicts().iter().map(Answer::of).collect();
+        assert_eq!(
+            answers[1].to_string(),
+            "retry after 1m 30s: the handler asked for a retry"
+        );
+        assert_eq!(answers[4].to_string(), "reject: no");
+        let json = |at: usize| serde_json::to_string(&answers[at]).expect("JSON");
+        assert_eq!(json(0), r#"{"verdict":"done"}"#);
+        assert_eq!(json(4), r#"{"verdict":"reject","why":"no"}"#);
+        assert!(json(1).starts_with(r#"{"verdict":"retry","after_ms":90000,"cause":"asked""#));
+        for (at, one) in answers.iter().enumerate() {
+            for (other, two) in answers.iter().enumerate() {
+                assert_eq!(one.is_like(two), at == other, "{one} {two}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_half_written_end_is_left_out_and_a_damaged_line_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("a.jsonl");
+        let entry = Entry::new("p", "1", Message::default(), &Verdict::Done, Duration::ZERO);
+        let line = serde_json::to_string(&entry).expect("JSON");
+        std::fs::write(&file, format!("{line}\n\n{line}\n{}", &line[..40])).expect("written");
+        assert_eq!(read(&file).expect("entries").len(), 2);
+        std::fs::write(&file, format!("{line}\nnonsense\n{line}\n")).expect("written");
+        let error = read(&file).expect_err("damaged");
+        assert!(error.contains("a.jsonl:2: no recorded message"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn a_message_comes_back_as_it_was(body: String, id: String, value: Vec<u8>, group: Option<String>) {
+            let message = Message {
+                id, body, group,
+                receive_count: 3,
+                attributes: vec![Attribute {
+                    name: "a".into(),
+                    data_type: "Binary".into(),
+                    value: AttributeValue::Binary(value),
+                }],
+                receipt: Receipt("recorded".into()),
+                ..Message::default()
+            };
+            let entry = Entry::new("p", "1", message.clone(), &Verdict::Done, Duration::ZERO);
+            let line = serde_json::to_string(&entry).expect("JSON");
+            prop_assert!(!line.contains('\n'));
+            let back: Entry = serde_json::from_str(&line).expect("an entry");
+            prop_assert_eq!(&back, &entry);
+            prop_assert_eq!(Message::from(back.message), message);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Which version of a plugin handles a message: the current one, which may be replaced at any
+//! moment; a canary that takes a share; a shadow that is only compared. Knows no file and no
+//! WebAssembly; whoever loads versions hands them in.
+
+pub mod canary;
+pub mod shadow;
+
+use crate::clock::{self, Moment};
+use crate::message::Verdict;
+use crate::plugin::{Attempt, Handler};
+use crate::recording::Recorder;
+use canary::{Race, Share};
+use shadow::Shadow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+/// One version of a plugin, ready to run.
+#[derive(Clone)]
+pub struct Version {
+    /// What runs it.
+    pub handler: Arc<dyn Handler>,
+    /// What it is called in logs: its file and the beginning of its digest.
+    pub label: Arc<str>,
+    /// What tells it from every other: its SHA-256.
+    pub digest: Arc<str>,
+}
+
+/// A version that is tried on a share of the messages.
+pub struct Canary {
+    version: Version,
+    share: Share,
+    race: Mutex<Race>,
+    fallen: AtomicBool,
+}
+
+impl Canary {
+    /// Not tried yet.
+    pub fn new(version: Version, share: Share) -> Self {
+        Self {
+            version,
+            share,
+            race: Mutex::default(),
+            fallen: AtomicBool::new(false),
+        }
+    }
+
+    /// The version.
+    pub fn version(&self) -> &Version {
+        &self.version
+    }
+
+    /// How both have done since it began.
+    pub fn race(&self) -> Race {
+        *self.race.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it was given up, for the rate at which it failed.
+    pub fn has_fallen(&self) -> bool {
+        self.fallen.load(Relaxed)
+    }
+
+    fn takes(&self, attempt: &Attempt) -> bool {
+        let first = attempt.messages.first();
+        !self.has_fallen() && first.is_some_and(|message| self.share.takes(message))
+    }
+
+    /// Counts, and says whether the canary has just lost.
+    fn count(&self, own: bool, count: impl FnOnce(&mut canary::Tally)) -> Option<Race> {
+        if self.has_fallen() {
+            return None;
+        }
+        let mut race = self.race.lock().unwrap_or_else(PoisonError::into_inner);
+        count(match own {
+            true => &mut race.canary,
+            false => &mut race.current,
+        });
+        race.age();
+        (race.is_lost() && !self.fallen.swap(true, Relaxed)).then_some(*race)
+    }
+}
+
+/// What takes part at one moment. An attempt stays with the stage that it began on.
+#[derive(Clone)]
+pub struct Stage {
+    /// What takes all messages that the canary does not.
+    pub current: Version,
+    /// What is tried.
+    pub canary: Option<Arc<Canary>>,
+    /// What is compared.
+    pub shadow: Option<Arc<Shadow>>,
+}
+
+/// Messages of which share are recorded, and by whom.
+pub struct Recording {
+    /// Writes them.
+    pub recorder: Recorder,
+    /// Which.
+    pub share: Share,
+}
+
+/// The versions of one route's plugin.
+pub struct Rollout {
+    plugin: String,
+    /// Of the version that it began with: the scheduler has made its plans.
+    batch: usize,
+    stage: RwLock<Arc<Stage>>,
+    recording: Option<Recording>,
+    /// How often the current version was replaced.
+    replaced: AtomicU64,
+    /// How often a version was refused.
+    refused: AtomicU64,
+}
+
+impl Rollout {
+    /// Begins with these; `batch` is the most messages of an attempt that any version must take.
+    pub fn new(plugin: &str, batch: usize, stage: Stage, recording: Option<Recording>) -> Self {
+        Self {
+            plugin: plugin.to_owned(),
+            batch,
+            stage: RwLock::new(Arc::new(stage)),
+            recording,
+            replaced: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        }
+    }
+
+    /// The plugin's name.
+    pub fn plugin(&self) -> &str {
+        &self.plugin
+    }
+
+    /// What takes part now.
+    pub fn stage(&self) -> Arc<Stage> {
+        let stage = self.stage.read().unwrap_or_else(PoisonError::into_inner);
+        stage.clone()
+    }
+
+    /// From now on attempts begin with these. Those under way end with what they began with.
+    pub fn set(&self, stage: Stage) {
+        let mut now = self.stage.write().unwrap_or_else(PoisonError::into_inner);
+        if now.current.digest != stage.current.digest {
+            self.replaced.fetch_add(1, Relaxed);
+        }
+        // Outside of the lock: with the old one may go its idle instances.
+        let old = std::mem::replace(&mut *now, Arc::new(stage));
+        drop(now);
+        drop(old);
+    }
+
+    /// Counts a version that is not taken.
+    pub fn refuse(&self) {
+        self.refused.fetch_add(1, Relaxed);
+    }
+
+    /// How often the current version was replaced, and how often another was refused.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.replaced.load(Relaxed), self.refused.load(Relaxed))
+    }
+
+    fn fell(&self, canary: &Canary, race: Race) {
+        tracing::error!(
+            plugin = self.plugin,
+            version = %canary.version.label,
+            messages = race.canary.messages,
+            failed = race.canary.failed,
+            current_messages = race.current.messages,
+            current_failed = race.current.failed,
+            "the canary fails more often than the current version, which takes all messages again"
+        );
+    }
+
+    fn record(&self, attempt: &Attempt, verdicts: &[Verdict], version: &Version, took: Duration) {
+        let Some(Recording { recorder, share }) = &self.recording else {
+            return;
+        };
+        for (message, verdict) in attempt.messages.iter().zip(verdicts) {
+            if share.takes(message) {
+                recorder.keep(message, verdict, &version.digest, took);
+            }
+        }
+    }
+
+    async fn try_and_compare(&self, stage: &Stage, attempt: Arc<Attempt>) -> Vec<Verdict> {
+        let canary = stage.canary.as_deref();
+        let own = canary.is_some_and(|canary| canary.takes(&attempt));
+        let version = match canary {
+            Some(canary) if own => &canary.version,
+            _ => &stage.current,
+        };
+        let mut watch = Watch {
+            rollout: self,
+            canary,
+            own,
+            messages: attempt.messages.len(),
+            deadline: attempt.deadline,
+        };
+        let began = clock::now();
+        let verdicts = version.handler.handle(attempt.clone()).await;
+        if let Some(canary) = watch.canary.take()
+            && let Some(race) = canary.count(own, |tally| tally.count(&verdicts))
+        {
+            self.fell(canary, race);
+        }
+        self.record(&attempt, &verdicts, version, clock::now().since(began));
+        if let Some(shadow) = &stage.shadow {
+            shadow.offer(&attempt, &verdicts);
+        }
+        verdicts
+    }
+}
+
+/// Counts an attempt that is given up because its time is over, as those are that wait for the
+/// network.
+struct Watch<'a> {
+    rollout: &'a Rollout,
+    canary: Option<&'a Canary>,
+    own: bool,
+    messages: usize,
+    deadline: Moment,
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        let Some(canary) = self.canary else { return };
+        if clock::now() < self.deadline {
+            return; // a lost lease, or a stop
+        }
+        let messages = self.messages;
+        if let Some(race) = canary.count(self.own, |tally| tally.count_given_up(messages)) {
+            self.rollout.fell(canary, race);
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Handler for Rollout {
+    fn batch(&self) -> usize {
+        self.batch
+    }
+
+    fn reaches_out(&self) -> bool {
+        let stage = self.stage();
+        let canary = stage.canary.as_ref();
+        stage.current.handler.reaches_out()
+            || canary.is_some_and(|canary| canary.version.handler.reaches_out())
+    }
+
+    async fn handle(&self, attempt: Arc<Attempt>) -> Vec<Verdict> {
+        let stage = self.stage();
+        if stage.canary.is_none() && stage.shadow.is_none() && self.recording.is_none() {
+            return stage.current.handler.handle(attempt).await;
+        }
+        self.try_and_compare(&stage, attempt).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,289 @@
+//! Versions that answer at once, and what the rollout makes of them.
+
+use super::*;
+use crate::clock::Timestamp;
+use crate::message::{Message, Mishap};
+use crate::recording::Terms;
+use crate::recording::entry::{self, Answer};
+use shadow::Run;
+use tokio_util::sync::CancellationToken;
+
+/// Answers every message alike, and counts.
+struct Always(Verdict, AtomicU64);
+
+#[async_trait::async_trait]
+impl Handler for Always {
+    fn batch(&self) -> usize {
+        1
+    }
+
+    async fn handle(&self, attempt: Arc<Attempt>) -> Vec<Verdict> {
+        self.1.fetch_add(1, Relaxed);
+        vec![self.0.clone(); attempt.messages.len()]
+    }
+}
+
+fn version(digest: &str, verdict: Verdict) -> (Version, Arc<Always>) {
+    let handler = Arc::new(Always(verdict, AtomicU64::new(0)));
+    let version = Version {
+        handler: handler.clone(),
+        label: digest.into(),
+        digest: digest.into(),
+    };
+    (version, handler)
+}
+
+fn alone(current: Version) -> Stage {
+    Stage {
+        current,
+        canary: None,
+        shadow: None,
+    }
+}
+
+fn attempt(id: u64) -> Arc<Attempt> {
+    Arc::new(Attempt {
+        messages: vec![Message {
+            id: id.to_string(),
+            body: r#"{"token":"secret"}"#.into(),
+            ..Message::default()
+        }],
+        cancelled: vec![CancellationToken::new()],
+        deadline: clock::now() + Duration::from_secs(60),
+        deadline_date: Timestamp(0),
+    })
+}
+
+fn retry() -> Verdict {
+    Verdict::Retry {
+        after: None,
+        why: Mishap::Asked,
+    }
+}
+
+#[tokio::test]
+async fn a_replaced_version_takes_nothing_more() {
+    let (old, counts_old) = version("1", Verdict::Done);
+    let (new, counts_new) = version("2", Verdict::Reject("no".into()));
+    let rollout = Rollout::new("p", 1, alone(old), None);
+    assert_eq!(rollout.handle(attempt(1)).await, [Verdict::Done]);
+    rollout.set(alone(new.clone()));
+    assert_eq!(
+        rollout.handle(attempt(2)).await,
+        [Verdict::Reject("no".into())]
+    );
+    let counts = (counts_old.1.load(Relaxed), counts_new.1.load(Relaxed));
+    assert_eq!((counts, rollout.counts()), ((1, 1), (1, 0)));
+    assert_eq!(
+        Arc::strong_count(&counts_old),
+        1,
+        "nothing keeps the old one"
+    );
+    rollout.set(alone(new));
+    assert_eq!(rollout.counts(), (1, 0), "the same version is no other");
+}
+
+/// Answers when it is told to.
+struct Waits(tokio::sync::Notify);
+
+#[async_trait::async_trait]
+impl Handler for Waits {
+    fn batch(&self) -> usize {
+        1
+    }
+
+    async fn handle(&self, _: Arc<Attempt>) -> Vec<Verdict> {
+        self.0.notified().await;
+        vec![Verdict::Done]
+    }
+}
+
+#[tokio::test]
+async fn what_runs_ends_with_the_version_that_it_began_with() {
+    let waits = Arc::new(Waits(tokio::sync::Notify::new()));
+    let old = Version {
+        handler: waits.clone(),
+        label: "1".into(),
+        digest: "1".into(),
+    };
+    let rollout = Rollout::new("p", 1, alone(old), None);
+    let mut running = rollout.handle(attempt(1));
+    assert!(futures_poll(&mut running).is_none());
+    let (new, _) = version("2", retry());
+    rollout.set(alone(new));
+    waits.0.notify_one();
+    assert_eq!(running.await, [Verdict::Done]);
+    assert_eq!(rollout.handle(attempt(2)).await, [retry()]);
+    assert_eq!(Arc::strong_count(&waits), 1);
+}
+
+fn futures_poll<T>(
+    future: &mut std::pin::Pin<Box<dyn Future<Output = T> + Send + '_>>,
+) -> Option<T> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match future.as_mut().poll(&mut context) {
+        std::task::Poll::Ready(value) => Some(value),
+        std::task::Poll::Pending => None,
+    }
+}
+
+#[tokio::test]
+async fn a_canary_that_fails_falls_back_and_one_that_does_well_stays() {
+    for (verdict, falls) in [(retry(), true), (Verdict::Done, false)] {
+        let (current, _) = version("1", Verdict::Done);
+        let (tried, counts) = version("2", verdict);
+        let share = Share::new(0.5).expect("a share");
+        let canary = Arc::new(Canary::new(tried, share));
+        let stage = Stage {
+            canary: Some(canary.clone()),
+            ..alone(current)
+        };
+        let rollout = Rollout::new("p", 1, stage, None);
+        for id in 0..200 {
+            rollout.handle(attempt(id)).await;
+        }
+        assert_eq!(canary.has_fallen(), falls);
+        let taken = counts.1.load(Relaxed);
+        match falls {
+            true => assert_eq!(taken, 20, "nothing more once it fell"),
+            false => assert!((70..130).contains(&taken), "{taken}"),
+        }
+    }
+}
+
+/// Never answers.
+struct Silent;
+
+#[async_trait::async_trait]
+impl Handler for Silent {
+    fn batch(&self) -> usize {
+        1
+    }
+
+    async fn handle(&self, _: Arc<Attempt>) -> Vec<Verdict> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_canary_that_answers_too_late_fails() {
+    let silent = Version {
+        handler: Arc::new(Silent),
+        label: "2".into(),
+        digest: "2".into(),
+    };
+    let canary = Arc::new(Canary::new(silent, Share::ALL));
+    let (current, _) = version("1", Verdict::Done);
+    let stage = Stage {
+        canary: Some(canary.clone()),
+        ..alone(current)
+    };
+    let rollout = Rollout::new("p", 1, stage, None);
+    let late = Attempt {
+        deadline: clock::now(),
+        ..(*attempt(1)).clone()
+    };
+    let mut given_up = rollout.handle(Arc::new(late));
+    assert!(futures_poll(&mut given_up).is_none());
+    drop(given_up);
+    let mut lost = rollout.handle(attempt(2));
+    assert!(futures_poll(&mut lost).is_none());
+    drop(lost);
+    let race = canary.race();
+    assert_eq!(
+        (race.canary.messages, race.canary.failed),
+        (1, 1),
+        "a lost lease is no failure"
+    );
+}
+
+/// Asks for what is closed, and fails.
+struct Asks;
+
+#[async_trait::async_trait]
+impl Handler for Asks {
+    fn batch(&self) -> usize {
+        1
+    }
+
+    async fn handle(&self, _: Arc<Attempt>) -> Vec<Verdict> {
+        shadow::refused();
+        vec![retry()]
+    }
+}
+
+async fn compared(handler: Arc<dyn Handler>, current: Verdict) -> [u64; 4] {
+    let (sender, mut running) = tokio::sync::mpsc::unbounded_channel();
+    let run: Run = Arc::new(move |future| drop(sender.send(future)));
+    let label: Arc<str> = "2".into();
+    let beside = Version {
+        handler,
+        digest: label.clone(),
+        label,
+    };
+    let (timeout, over) = (Duration::from_secs(60), CancellationToken::new());
+    let control = tokio::runtime::Handle::current();
+    let shadow = Shadow::new(beside, "p", timeout, run, control, over);
+    let (first, _) = version("1", current.clone());
+    let stage = Stage {
+        shadow: Some(shadow.clone()),
+        ..alone(first)
+    };
+    let rollout = Rollout::new("p", 1, stage, None);
+    for id in 0..shadow::AT_ONCE as u64 + 1 {
+        assert_eq!(rollout.handle(attempt(id)).await, [current.clone()]);
+    }
+    while let Ok(future) = running.try_recv() {
+        future.await;
+    }
+    let compared = &shadow.compared;
+    [
+        &compared.same,
+        &compared.different,
+        &compared.closed,
+        &compared.skipped,
+    ]
+    .map(|count| count.load(Relaxed))
+}
+
+#[tokio::test]
+async fn a_shadow_is_compared_and_changes_nothing() {
+    let done = || Arc::new(Always(Verdict::Done, AtomicU64::new(0)));
+    assert_eq!(compared(done(), Verdict::Done).await, [4, 0, 0, 1]);
+    assert_eq!(compared(done(), retry()).await, [0, 4, 0, 1]);
+    assert_eq!(compared(Arc::new(Asks), Verdict::Done).await, [0, 0, 4, 1]);
+    // What was not begun is not compared, nor counted.
+    let busy = Verdict::Busy {
+        after: None,
+        why: "throttled".into(),
+    };
+    assert_eq!(compared(done(), busy).await, [0; 4]);
+}
+
+#[tokio::test]
+async fn what_is_recorded_is_what_was_answered_without_what_is_blotted_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let terms = Terms {
+        folder: folder.path().to_owned(),
+        redact: vec!["/token".parse().expect("a rule")],
+        most: 1 << 30,
+    };
+    let recording = Recording {
+        recorder: Recorder::open("p", &terms).expect("a recorder"),
+        share: Share::ALL,
+    };
+    let (current, _) = version("digest", retry());
+    let rollout = Rollout::new("p", 1, alone(current), Some(recording));
+    for id in 0..3 {
+        rollout.handle(attempt(id)).await;
+    }
+    drop(rollout);
+    let file = std::fs::read_dir(folder.path()).expect("a folder").next();
+    let entries = entry::read(&file.expect("a file").expect("a file").path()).expect("entries");
+    assert_eq!(entries.len(), 3);
+    assert_eq!(entries[0].message.body, r#"{"token":"[redacted]"}"#);
+    assert_eq!(
+        (entries[0].version.as_str(), &entries[0].answer),
+        ("digest", &Answer::of(&retry()))
+    );
+}
