@@ -75,9 +75,7 @@ fn member(path: &str) -> String {
         ("schedule", Some(store @ ("local" | "dynamodb" | "redis"))) => format!("schedule/{store}"),
         ("keyvalue", Some(store @ ("local" | "redis"))) => format!("keyvalue/{store}"),
         // The port is `plugin` itself; what runs behind it is beside it.
-        ("plugin", Some(part)) if !OF_THE_PORT.contains(&part) => {
-            "plugin/host".into()
-        }
+        ("plugin", Some(part)) if !OF_THE_PORT.contains(&part) => "plugin/host".into(),
         (first, _) => first.to_owned(),
     }
 }

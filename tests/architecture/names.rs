@@ -24,7 +24,10 @@ const HOMES: &[(&str, &[&str])] = &[
         ],
     ),
     ("aws_smithy", &["aws/", "queue/sqs/", "queue/dynamodb/"]),
-    ("hyper_util", &["aws/", "http.rs", "plugin/capability/http/"]),
+    (
+        "hyper_util",
+        &["aws/", "http.rs", "plugin/capability/http/"],
+    ),
     ("hyper_rustls", &["plugin/capability/http/"]),
     ("axum", &["http.rs", "admin/", "served/"]),
     ("form_urlencoded", &["served/"]),
@@ -43,7 +46,12 @@ const HOMES: &[(&str, &[&str])] = &[
     ("notify::", &["queue/local/"]),
     (
         "redis::",
-        &["redis/", "queue/redis/", "schedule/redis/", "keyvalue/redis/"],
+        &[
+            "redis/",
+            "queue/redis/",
+            "schedule/redis/",
+            "keyvalue/redis/",
+        ],
     ),
     ("crossbeam", &["executor/pool/"]),
     ("clap", &["cli/"]),

@@ -64,7 +64,9 @@ const REDIS: &[Key] = &[
 ];
 const PLUGIN: &[Key] = &[
     ("allow-connect", Shape::List),
+    ("allow-http", Shape::List),
     ("allow-lambda", Shape::List),
+    ("allow-read", Shape::Scalar),
     ("allow-send", Shape::List),
     ("env", Shape::Map),
     ("file", Shape::Scalar),
@@ -74,6 +76,8 @@ const PLUGIN: &[Key] = &[
     ("max-memory", Shape::Scalar),
     ("partial-failures", Shape::Switch),
     ("reuse", Shape::ScalarOrTable(REUSE)),
+    ("setting", Shape::Map),
+    ("store", Shape::Map),
     ("timeout", Shape::Scalar),
 ];
 const REUSE: &[Key] = &[
@@ -144,6 +148,7 @@ pub fn read(path: &Path, text: &str) -> (File, Vec<Problem>) {
     file.program.root_at("data", folder);
     for plugin in file.plugins.values_mut() {
         plugin.root_at("file", folder);
+        plugin.root_at("allow-read", folder);
     }
     problems.sort_by_key(|(start, _)| *start);
     (

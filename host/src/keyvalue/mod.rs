@@ -41,7 +41,8 @@ impl FromStr for Place {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const WANTED: &str = "local:BUCKET or redis:BUCKET, the bucket in letters, digits, - _ and .";
+        const WANTED: &str =
+            "local:BUCKET or redis:BUCKET, the bucket in letters, digits, - _ and .";
         let (backend, bucket) = text.trim().split_once(':').ok_or(WANTED)?;
         let backend = match backend {
             "local" => Backend::Local,
@@ -96,8 +97,12 @@ pub trait Bucket: Send + Sync + 'static {
     async fn delete(&self, keys: &[String]) -> Result<(), Failed>;
 
     /// Adds to a whole number that is written in digits, 0 where there is none, and gives the sum.
-    /// Refused beyond 9,223,372,036,854,775,807 and where something else stands.
-    async fn increment(&self, key: &str, by: u64) -> Result<u64, Failed>;
+    /// Refused beyond what 64 bits hold and where something else stands.
+    async fn increment(&self, key: &str, by: i64) -> Result<i64, Failed>;
+
+    /// Writes a value if this is what stands there, or nothing does and `None` is given. Whether it
+    /// was.
+    async fn swap(&self, key: &str, stands: Option<&[u8]>, value: &[u8]) -> Result<bool, Failed>;
 
     /// Keys, from the beginning or from where a page ended. Each that is there all the while comes
     /// at least once.
@@ -105,18 +110,17 @@ pub trait Bucket: Send + Sync + 'static {
 }
 
 /// The sum of what stands there and `by`, if that is a number as `increment` wants it: as its digits
-/// are written, without sign or leading zero.
-fn sum(stands: Option<&[u8]>, by: u64) -> Option<u64> {
-    let number: u64 = match stands {
+/// are written, without `+` or leading zero.
+fn sum(stands: Option<&[u8]>, by: i64) -> Option<i64> {
+    let number: i64 = match stands {
         None => 0,
         Some(stands) => {
             let text = std::str::from_utf8(stands).ok()?;
-            let number: u64 = text.parse().ok()?;
+            let number: i64 = text.parse().ok()?;
             (number.to_string() == text).then_some(number)?
         }
     };
-    let most = i64::MAX.unsigned_abs();
-    number.checked_add(by).filter(|sum| *sum <= most)
+    number.checked_add(by)
 }
 
 fn refused(message: String) -> Failed {
@@ -128,9 +132,8 @@ fn refused(message: String) -> Failed {
 
 fn not_a_number(key: &str) -> Failed {
     refused(format!(
-        "what stands at `{}` cannot be incremented by that: wanted a whole number in digits, and a sum of at most {}",
-        key.escape_debug(),
-        i64::MAX
+        "what stands at `{}` cannot be incremented by that: wanted a whole number in digits, and a sum that 64 bits hold",
+        key.escape_debug()
     ))
 }
 
@@ -152,7 +155,14 @@ mod tests {
         }
         let long = format!("local:{}", "a".repeat(LONGEST_NAME + 1));
         for text in [
-            "", "orders", "local:", "sqs:orders", "local:a b", "local:a/b", "redis:{a}", &long,
+            "",
+            "orders",
+            "local:",
+            "sqs:orders",
+            "local:a b",
+            "local:a/b",
+            "redis:{a}",
+            &long,
         ] {
             assert!(text.parse::<Place>().is_err(), "{text}");
         }

@@ -1,6 +1,7 @@
 //! Loads what the settings name as handlers: components from files, and the one that comes with the
 //! program and forwards to Lambda. Opens no queue.
 
+use super::grants::{self, Buckets};
 use super::outlet::Queues;
 use super::schedule::Schedules;
 use crate::app::TIMEOUT;
@@ -38,6 +39,7 @@ pub struct Loader<'a> {
     runtime: Runtime,
     counters: Arc<Counters>,
     lambda: OnceCell<Arc<Lambda>>,
+    buckets: Buckets,
 }
 
 /// A handler, and how long one attempt of it may take.
@@ -72,17 +74,20 @@ impl<'a> Loader<'a> {
             runtime,
             counters,
             lambda: OnceCell::new(),
+            buckets: Buckets::default(),
         })
     }
 
     /// The handler of a route; `None` after a problem.
     pub async fn load(&self, route: &Route, problems: &mut Vec<Problem>) -> Option<Loaded> {
         let plugin = &route.plugin;
+        let stores = self.buckets.of(self.settings, plugin, problems).await;
         let (loaded, timeout) = match &plugin.code {
             Code::Missing => return None,
             Code::File(file) => {
                 let timeout = plugin.timeout.unwrap_or(TIMEOUT);
-                let options = self.options(route, timeout, None).await;
+                let mut options = self.options(route, timeout, None).await;
+                options.stores = stores;
                 (self.runtime.load(file, options), timeout)
             }
             Code::Forward(forward) => {
@@ -119,7 +124,7 @@ impl<'a> Loader<'a> {
         longest: Option<Duration>,
     ) -> PluginOptions {
         let plugin = &route.plugin;
-        let mut options = options(plugin);
+        let mut options = grants::options(plugin, timeout, self.counters.clone());
         options.shared_instances = taking(route);
         options.queues = sends(self.settings, plugin, self.counters.clone());
         let mut allowed = plugin.allow_lambda.clone();
@@ -196,20 +201,8 @@ pub fn cache(data: &Path) -> PathBuf {
     data.join("compiled")
 }
 
-/// What the plugin host is told of a plugin's settings. It lends nothing.
-fn options(plugin: &PluginSettings) -> PluginOptions {
-    PluginOptions {
-        name: plugin.name.clone(),
-        max_memory: plugin.max_memory,
-        env: plugin.env.clone(),
-        reuse: plugin.reuse,
-        instance_concurrency: plugin.instance_concurrency,
-        peers: plugin.allow_connect.clone(),
-        ..PluginOptions::default()
-    }
-}
-
-/// The same for one attempt of `timeout` by hand, with the functions that are lent; calls nothing.
+/// What the plugin host is told for one attempt of `timeout` by hand, with the functions that are lent
+/// and without buckets; opens and calls nothing.
 pub async fn options_by_hand(
     settings: &Settings,
     plugin: &PluginSettings,
@@ -219,7 +212,7 @@ pub async fn options_by_hand(
         // It shares its instance with nobody.
         instance_concurrency: 1,
         queues: sends(settings, plugin, Arc::default()),
-        ..options(plugin)
+        ..grants::options(plugin, timeout, Arc::default())
     };
     let allowed = plugin.allow_lambda.clone();
     if !allowed.is_empty() {

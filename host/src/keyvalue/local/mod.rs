@@ -100,7 +100,7 @@ impl LocalBucket {
         seen.map_err(|error| self.threads.place.trouble(&error))
     }
 
-    async fn write(&self, change: steps::Change) -> Result<u64, Failed> {
+    async fn write(&self, change: steps::Change) -> Result<i64, Failed> {
         let (reply, answer) = oneshot::channel();
         let bucket = self.name.clone();
         let write = Write { bucket, change };
@@ -149,9 +149,18 @@ impl Bucket for LocalBucket {
         self.write(change).await.map(drop)
     }
 
-    async fn increment(&self, key: &str, by: u64) -> Result<u64, Failed> {
+    async fn increment(&self, key: &str, by: i64) -> Result<i64, Failed> {
         let key = key.to_owned();
         self.write(steps::Change::Increment(key, by)).await
+    }
+
+    async fn swap(&self, key: &str, stands: Option<&[u8]>, value: &[u8]) -> Result<bool, Failed> {
+        let change = steps::Change::Swap {
+            key: key.to_owned(),
+            stands: stands.map(<[u8]>::to_vec),
+            value: value.to_vec(),
+        };
+        Ok(self.write(change).await? == steps::DONE)
     }
 
     async fn keys(&self, from: Option<u64>) -> Result<Page, Failed> {

@@ -60,7 +60,16 @@ pub enum Change {
     /// These keys go.
     Delete(Vec<String>),
     /// So much is added.
-    Increment(String, u64),
+    Increment(String, i64),
+    /// This value, if that stands there.
+    Swap {
+        /// The key.
+        key: String,
+        /// What is to stand there.
+        stands: Option<Vec<u8>>,
+        /// What is written.
+        value: Vec<u8>,
+    },
 }
 
 /// Reads.
@@ -93,16 +102,21 @@ pub fn read(connection: &Connection, read: &Read) -> rusqlite::Result<Seen> {
     Ok(seen)
 }
 
-/// Writes. What comes back is the sum of an increment; the inner error is about the call alone, and
-/// nothing was written.
-pub fn write(connection: &Connection, write: &Write) -> rusqlite::Result<Result<u64, Failed>> {
+/// It was written.
+pub const DONE: i64 = 1;
+/// It was not: something else stands there.
+const NOT_DONE: i64 = 0;
+
+/// Writes. What comes back is the sum of an increment, for all else whether it was done; the inner
+/// error is about the call alone, and nothing was written.
+pub fn write(connection: &Connection, write: &Write) -> rusqlite::Result<Result<i64, Failed>> {
     let bucket = made(connection, &write.bucket)?;
     match &write.change {
         Change::Set(pairs) => {
             for (key, value) in pairs {
                 set(connection, bucket, key, value)?;
             }
-            Ok(Ok(0))
+            Ok(Ok(DONE))
         }
         Change::Delete(keys) => {
             let mut delete =
@@ -110,7 +124,7 @@ pub fn write(connection: &Connection, write: &Write) -> rusqlite::Result<Result<
             for key in keys {
                 delete.execute(params![bucket, key])?;
             }
-            Ok(Ok(0))
+            Ok(Ok(DONE))
         }
         Change::Increment(key, by) => {
             let stands = value(connection, bucket, key)?;
@@ -120,6 +134,17 @@ pub fn write(connection: &Connection, write: &Write) -> rusqlite::Result<Result<
             };
             set(connection, bucket, key, sum.to_string().as_bytes())?;
             Ok(Ok(sum))
+        }
+        Change::Swap {
+            key,
+            stands,
+            value: new,
+        } => {
+            if value(connection, bucket, key)? != *stands {
+                return Ok(Ok(NOT_DONE));
+            }
+            set(connection, bucket, key, new)?;
+            Ok(Ok(DONE))
         }
     }
 }

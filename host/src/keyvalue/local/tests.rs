@@ -82,13 +82,16 @@ fn an_increment_that_cannot_be_done_fails_no_other_call() {
     for (stands, by, sum) in [
         ("", 1, None),
         ("x", 1, None),
-        ("-5", 6, None),
+        ("-5", 6, Some(1)),
+        ("5", -6, Some(-1)),
+        ("-0", 1, None),
+        ("-9223372036854775808", -1, None),
         ("+5", 1, None),
         ("007", 1, None),
         ("9223372036854775807", 1, None),
-        ("9223372036854775806", 1, Some(i64::MAX.unsigned_abs())),
+        ("9223372036854775806", 1, Some(i64::MAX)),
         ("41", 1, Some(42)),
-        ("41", u64::MAX, None),
+        ("41", i64::MAX, None),
     ] {
         drive(bucket.set(&[pair("n", stands)])).expect("set");
         assert_eq!(drive(bucket.increment("n", by)).ok(), sum, "{stands} {by}");
@@ -101,20 +104,26 @@ fn an_increment_that_cannot_be_done_fails_no_other_call() {
 enum Step {
     Set(Vec<(u8, Vec<u8>)>),
     Delete(Vec<u8>),
-    Increment(u8, u64),
+    Increment(u8, i64),
+    Swap(u8, Option<Vec<u8>>, Vec<u8>),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let key = 0..4_u8;
-    let value = prop_oneof![
-        Just(b"41".to_vec()),
-        Just(b"9223372036854775807".to_vec()),
-        prop::collection::vec(any::<u8>(), 0..3),
-    ];
+    let value = || {
+        prop_oneof![
+            Just(b"41".to_vec()),
+            Just(b"9223372036854775807".to_vec()),
+            prop::collection::vec(any::<u8>(), 0..3),
+        ]
+    };
     prop_oneof![
-        prop::collection::vec((key.clone(), value), 0..3).prop_map(Step::Set),
+        prop::collection::vec((key.clone(), value()), 0..3).prop_map(Step::Set),
         prop::collection::vec(key.clone(), 0..3).prop_map(Step::Delete),
-        (key, prop_oneof![0..9_u64, any::<u64>()]).prop_map(|(key, by)| Step::Increment(key, by)),
+        (key.clone(), prop_oneof![-9..9_i64, any::<i64>()])
+            .prop_map(|(key, by)| Step::Increment(key, by)),
+        (key, prop::option::of(value()), value())
+            .prop_map(|(key, stands, value)| Step::Swap(key, stands, value)),
     ]
 }
 
@@ -130,6 +139,11 @@ proptest! {
                 ),
                 Step::Delete(keys) => Change::Delete(keys.iter().map(u8::to_string).collect()),
                 Step::Increment(key, by) => Change::Increment(key.to_string(), *by),
+                Step::Swap(key, stands, value) => Change::Swap {
+                    key: key.to_string(),
+                    stands: stands.clone(),
+                    value: value.clone(),
+                },
             };
             let write = Write { bucket: bucket.to_string(), change: change.clone() };
             let answer = steps::write(&connection, &write).expect("SQLite");
@@ -139,6 +153,13 @@ proptest! {
                 }
                 Change::Delete(keys) => {
                     keys.into_iter().for_each(|key| drop(model.remove(&(bucket, key))));
+                }
+                Change::Swap { key, stands, value } => {
+                    let is = model.get(&(bucket, key.clone())) == stands.as_ref();
+                    prop_assert_eq!(answer.ok(), Some(i64::from(is)));
+                    if is {
+                        model.insert((bucket, key), value);
+                    }
                 }
                 Change::Increment(key, by) => {
                     let stands = model.get(&(bucket, key.clone())).map(Vec::as_slice);

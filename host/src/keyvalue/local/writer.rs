@@ -15,8 +15,8 @@ const GROUP: usize = 256;
 pub struct Job {
     /// What is written.
     pub write: Write,
-    /// The sum of an increment; 0 for others.
-    pub reply: oneshot::Sender<Result<u64, Failed>>,
+    /// What `steps::write` answers.
+    pub reply: oneshot::Sender<Result<i64, Failed>>,
 }
 
 /// The state of the thread.
@@ -56,11 +56,13 @@ impl Writer {
     }
 
     /// One transaction.
-    fn write(&mut self, jobs: &[Job]) -> rusqlite::Result<Vec<Result<u64, Failed>>> {
+    fn write(&mut self, jobs: &[Job]) -> rusqlite::Result<Vec<Result<i64, Failed>>> {
         let transaction = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let written = jobs.iter().map(|job| steps::write(&transaction, &job.write));
+        let written = jobs
+            .iter()
+            .map(|job| steps::write(&transaction, &job.write));
         let answers = written.collect::<rusqlite::Result<Vec<_>>>()?;
         transaction.commit()?;
         Ok(answers)

@@ -22,17 +22,28 @@ static GET: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// The sum as text: Lua's own numbers are exact to 2^53 only. Nothing where it is no number of ours;
-/// one below 0 is none, though Redis would count on from it.
+/// The sum as text: Lua's own numbers are exact to 2^53 only. Nothing where it is no number.
 static INCREMENT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "#!lua\n\
-         local stands = redis.call('HGET', KEYS[1], ARGV[1])\n\
-         if stands and not string.find(stands, '^%d+$') then return false end\n\
          local sum = redis.pcall('HINCRBY', KEYS[1], ARGV[1], ARGV[2])\n\
          if type(sum) == 'table' then return false end\n\
          redis.call('SADD', KEYS[2], ARGV[1])\n\
          return redis.call('HGET', KEYS[1], ARGV[1])",
+    )
+});
+
+/// Whether it was written. The third argument tells nothing from an empty value.
+static SWAP: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "#!lua\n\
+         local stands = redis.call('HGET', KEYS[1], ARGV[1])\n\
+         if ARGV[3] == '0' then\n\
+           if stands then return 0 end\n\
+         elseif stands ~= ARGV[4] then return 0 end\n\
+         redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])\n\
+         redis.call('SADD', KEYS[2], ARGV[1])\n\
+         return 1",
     )
 });
 
@@ -129,12 +140,22 @@ impl Bucket for RedisBucket {
         self.link.pipe(&call).await
     }
 
-    async fn increment(&self, key: &str, by: u64) -> Result<u64, Failed> {
+    async fn increment(&self, key: &str, by: i64) -> Result<i64, Failed> {
         let mut call = INCREMENT.key(&self.values);
         call.key(&self.names).arg(key).arg(by);
         let sum: Option<String> = self.link.run(&call).await?;
         let sum = sum.ok_or_else(|| not_a_number(key))?;
         sum.parse().map_err(|_| self.strange("an increment"))
+    }
+
+    async fn swap(&self, key: &str, stands: Option<&[u8]>, value: &[u8]) -> Result<bool, Failed> {
+        let mut call = SWAP.key(&self.values);
+        call.key(&self.names)
+            .arg(key)
+            .arg(value)
+            .arg(i32::from(stands.is_some()))
+            .arg(stands.unwrap_or_default());
+        self.link.run(&call).await
     }
 
     async fn keys(&self, from: Option<u64>) -> Result<Page, Failed> {

@@ -12,18 +12,32 @@ const NAMES: usize = 100;
 /// The most characters of a refused name.
 const SHOWN: usize = 200;
 
-/// Called at every refusal.
-pub type Count = Arc<dyn Fn() + Send + Sync>;
+/// Called at every refusal, to count it.
+#[derive(Clone, Default)]
+pub struct Count(Option<Arc<dyn Fn() + Send + Sync>>);
+
+impl Count {
+    /// Calls this.
+    pub fn by(count: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(count)))
+    }
+}
+
+impl fmt::Debug for Count {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Count")
+    }
+}
 
 /// What was refused to one plugin.
 #[derive(Default)]
 pub(in crate::plugin) struct Refusals {
-    count: Option<Count>,
+    count: Count,
     said: Mutex<HashMap<(&'static str, String), Said>>,
 }
 
 impl Refusals {
-    pub(in crate::plugin) fn new(count: Option<Count>) -> Self {
+    pub(in crate::plugin) fn new(count: Count) -> Self {
         Self {
             count,
             said: Mutex::default(),
@@ -38,7 +52,7 @@ impl Refusals {
         (what, flag): (&'static str, &str),
         name: &str,
     ) -> String {
-        if let Some(count) = &self.count {
+        if let Some(count) = &self.count.0 {
             count();
         }
         let name: String = name.escape_debug().take(SHOWN).collect();
@@ -69,8 +83,8 @@ mod tests {
     fn a_refused_name_is_cut_before_it_is_kept_and_each_refusal_counts() {
         let counted = Arc::new(AtomicUsize::new(0));
         let count = counted.clone();
-        let count: Count = Arc::new(move || drop(count.fetch_add(1, Ordering::Relaxed)));
-        let refusals = Refusals::new(Some(count));
+        let count = Count::by(move || drop(count.fetch_add(1, Ordering::Relaxed)));
+        let refusals = Refusals::new(count);
         let what = ("open this store", "--store");
         for _ in 0..3 {
             let said = refusals.refuse("tested", what, &"\n".repeat(1_000_000));

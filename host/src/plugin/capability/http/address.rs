@@ -44,9 +44,7 @@ const TRANSLATED: (Ipv6Addr, u8) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0
 pub fn is_public(address: IpAddr) -> bool {
     match plain(address) {
         IpAddr::V4(address) => own_v4(address).is_none(),
-        IpAddr::V6(address) => {
-            net_v6(GLOBAL_V6).contains(&address) && own_v6(address).is_none()
-        }
+        IpAddr::V6(address) => net_v6(GLOBAL_V6).contains(&address) && own_v6(address).is_none(),
     }
 }
 
@@ -187,7 +185,11 @@ mod tests {
             ("::/0", "127.0.0.1", false),
         ] {
             let network = network.parse().expect(network);
-            assert_eq!(is_named_by(network, ip(address)), named, "{network} {address}");
+            assert_eq!(
+                is_named_by(network, ip(address)),
+                named,
+                "{network} {address}"
+            );
         }
     }
 

@@ -2,11 +2,17 @@
 //! somebody's own network, `client` does the I/O. Knows no version of the contract: requests are WASI's own.
 
 mod address;
+mod client;
+mod failure;
+mod lent;
 
 use ipnet::IpNet;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+
+pub use lent::Outgoing;
+pub(in crate::plugin) use lent::{Hook, Lent};
 
 /// Where a plugin may send requests: `api.example.com`, `*.example.org:8443`, `10.0.0.0/8`,
 /// `https://localhost:8080`. Without a port the schemes' own, 80 and 443.
@@ -213,19 +219,14 @@ pub(in crate::plugin) fn is_lent(hosts: &[HttpHost], target: &Target) -> bool {
 
 /// Whether the address that the target's name led to may be connected to: the world's may, others if
 /// they are named as addresses or networks too, or are those of `localhost`.
-pub(in crate::plugin) fn may_connect(
-    hosts: &[HttpHost],
-    target: &Target,
-    address: IpAddr,
-) -> bool {
+pub(in crate::plugin) fn may_connect(hosts: &[HttpHost], target: &Target, address: IpAddr) -> bool {
     let address = address::plain(address);
     let is_home = target.host == LOCALHOST && address.is_loopback();
     let is_named = |host: &HttpHost| match &host.host {
         Host::Net(net) => host.suits(target) && address::is_named_by(*net, address),
         Host::Name(_) | Host::Under(_) => false,
     };
-    is_lent(hosts, target)
-        && (address::is_public(address) || is_home || hosts.iter().any(is_named))
+    is_lent(hosts, target) && (address::is_public(address) || is_home || hosts.iter().any(is_named))
 }
 
 #[cfg(test)]

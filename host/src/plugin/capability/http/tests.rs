@@ -76,11 +76,23 @@ fn a_request_goes_where_it_may_by_name_scheme_and_port() {
         ("api.example.com", "http://api.example.com:443/", true),
         ("api.example.com", "https://api.example.com:8443/", false),
         ("api.example.com", "https://example.com/", false),
-        ("api.example.com", "https://api.example.com.evil.org/", false),
-        ("api.example.com:8443", "https://api.example.com:8443/", true),
+        (
+            "api.example.com",
+            "https://api.example.com.evil.org/",
+            false,
+        ),
+        (
+            "api.example.com:8443",
+            "https://api.example.com:8443/",
+            true,
+        ),
         ("api.example.com:8443", "https://api.example.com/", false),
         ("https://api.example.com", "http://api.example.com/", false),
-        ("https://api.example.com", "https://api.example.com:80/", false),
+        (
+            "https://api.example.com",
+            "https://api.example.com:80/",
+            false,
+        ),
         ("*.example.org", "https://a.b.example.org/", true),
         ("*.example.org", "https://example.org/", false),
         ("*.example.org", "https://badexample.org/", false),
@@ -109,12 +121,32 @@ fn an_address_of_ones_own_is_reached_only_by_its_own_name() {
         (&["internal.example.com"], name, "127.0.0.1", false),
         (&["internal.example.com"], name, "::ffff:127.0.0.1", false),
         (&["internal.example.com"], name, "169.254.169.254", false),
-        (&["internal.example.com", "10.0.0.0/8"], name, "10.0.0.1", true),
-        (&["internal.example.com", "10.0.0.0/8:81"], name, "10.0.0.1", false),
-        (&["internal.example.com", "0.0.0.0/0"], name, "10.0.0.1", false),
+        (
+            &["internal.example.com", "10.0.0.0/8"],
+            name,
+            "10.0.0.1",
+            true,
+        ),
+        (
+            &["internal.example.com", "10.0.0.0/8:81"],
+            name,
+            "10.0.0.1",
+            false,
+        ),
+        (
+            &["internal.example.com", "0.0.0.0/0"],
+            name,
+            "10.0.0.1",
+            false,
+        ),
         // The network alone lends no name.
         (&["10.0.0.0/8"], name, "10.0.0.1", false),
-        (&["internal.example.com", "localhost"], name, "127.0.0.1", false),
+        (
+            &["internal.example.com", "localhost"],
+            name,
+            "127.0.0.1",
+            false,
+        ),
         (&["localhost"], "http://localhost/", "127.0.0.1", true),
         (&["localhost"], "http://localhost/", "::1", true),
         (&["localhost"], "http://localhost/", "10.0.0.1", false),
@@ -128,7 +160,12 @@ fn an_address_of_ones_own_is_reached_only_by_its_own_name() {
 
 #[test]
 fn what_names_no_host_plainly_is_no_target() {
-    for text in ["/path", "http://user@example.com/", "http://a:b@c/", "ftp://example.com/"] {
+    for text in [
+        "/path",
+        "http://user@example.com/",
+        "http://a:b@c/",
+        "ftp://example.com/",
+    ] {
         let uri: http::Uri = text.parse().expect(text);
         assert_eq!(Target::of(&uri), None, "{text}");
     }
