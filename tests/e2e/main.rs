@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod bodies;
+mod capabilities;
 mod commands;
 mod crash;
 mod disk_full;

@@ -27,30 +27,8 @@ pub struct PlaceArgs {
         hide_env_values = true
     )]
     pub config: Option<String>,
-    /// The folder of the embedded queue [default: this user's data folder]
-    #[arg(
-        long,
-        value_name = "FOLDER",
-        env = "DISPATCHER_DATA",
-        hide_env_values = true
-    )]
-    pub data: Option<String>,
-    /// The Redis server of queues written redis:NAME [default: redis://127.0.0.1:6379]
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "DISPATCHER_REDIS_URL",
-        hide_env_values = true
-    )]
-    pub redis_url: Option<String>,
-    /// What every key there begins with, in braces [default: dispatcher]
-    #[arg(
-        long,
-        value_name = "WORD",
-        env = "DISPATCHER_REDIS_PREFIX",
-        hide_env_values = true
-    )]
-    pub redis_prefix: Option<String>,
+    #[command(flatten)]
+    pub stores: StoreArgs,
     /// Queues there that are npm worqr's, by their bare names: payments=worqr,default=worqr
     #[arg(
         long,
@@ -75,6 +53,36 @@ pub struct PlaceArgs {
         hide_env_values = true
     )]
     pub endpoint_url: Option<String>,
+}
+
+/// Where the program itself keeps something.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Places")]
+pub struct StoreArgs {
+    /// The folder of the embedded queue [default: this user's data folder]
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        env = "DISPATCHER_DATA",
+        hide_env_values = true
+    )]
+    pub data: Option<String>,
+    /// The Redis server of queues written redis:NAME [default: redis://127.0.0.1:6379]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "DISPATCHER_REDIS_URL",
+        hide_env_values = true
+    )]
+    pub redis_url: Option<String>,
+    /// What every key there begins with, in braces [default: dispatcher]
+    #[arg(
+        long,
+        value_name = "WORD",
+        env = "DISPATCHER_REDIS_PREFIX",
+        hide_env_values = true
+    )]
+    pub redis_prefix: Option<String>,
 }
 
 /// Where messages wait that SQS itself cannot delay for so long.

@@ -74,6 +74,7 @@ pub(super) struct Loaded {
     pub(super) runtime: Arc<Inner>,
     pub(super) settings: Arc<Settings>,
     pub(super) pre: ExportsPre,
+    pub(super) imports: Vec<String>,
     pub(super) idle: Option<Arc<Idle>>,
     /// Instead of one instance for each attempt.
     pub(super) shared: Option<Arc<Shared>>,
@@ -202,12 +203,14 @@ impl Runtime {
             Ok(Shared::new(sharing, options.max_memory, recipe, spawn))
         });
         let shared = shared.transpose()?;
+        let imports = inspect::imports(&component);
         let pre = ExportsPre::new(pre).map_err(|error| vec![diagnosis::of_mismatch(&error)])?;
         Ok(Plugin {
             loaded: Arc::new(Loaded {
                 runtime: Arc::clone(&self.inner),
                 settings,
                 pre,
+                imports,
                 idle,
                 shared,
             }),
@@ -246,6 +249,11 @@ impl Plugin {
     /// The name that it was loaded under.
     pub fn name(&self) -> &str {
         &self.loaded.settings.name
+    }
+
+    /// The names of what it imports.
+    pub fn imports(&self) -> Vec<String> {
+        self.loaded.imports.clone()
     }
 }
 

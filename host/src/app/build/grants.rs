@@ -6,6 +6,7 @@ use crate::config::{Place, Plugin as PluginSettings, Settings};
 use crate::keyvalue::local::Local;
 use crate::keyvalue::redis::Redis;
 use crate::keyvalue::{Backend, Bucket};
+use crate::plugin::capability::asked::Asked;
 use crate::plugin::capability::http::Outgoing;
 use crate::plugin::capability::refusals::Count;
 use crate::plugin::capability::store::Stores;
@@ -38,6 +39,46 @@ pub fn options(
         folder: plugin.allow_read.clone(),
         refused: Count::by(move || counters.refused.one()),
         ..PluginOptions::default()
+    }
+}
+
+/// What the settings grant of something, as people wrote it: of variables and settings the names, since
+/// the values may be secret.
+pub fn granted(plugin: &PluginSettings, asked: Asked) -> Vec<String> {
+    fn shown<T: ToString>(all: &[T]) -> Vec<String> {
+        all.iter().map(ToString::to_string).collect()
+    }
+    let names = |pairs: &[(String, String)]| pairs.iter().map(|(name, _)| name.clone()).collect();
+    match asked {
+        Asked::Functions => plugin.allow_lambda.clone(),
+        Asked::Queues => shown(&plugin.allow_send),
+        Asked::Http => shown(&plugin.allow_http),
+        Asked::Settings => names(&plugin.setting),
+        Asked::Stores => {
+            let stores = plugin.store.iter();
+            stores.map(|(name, at)| format!("{name}={at}")).collect()
+        }
+        Asked::Files => {
+            let folder = plugin.allow_read.iter();
+            folder.map(|folder| folder.display().to_string()).collect()
+        }
+        Asked::Connections => shown(&plugin.allow_connect),
+        Asked::Variables => names(&plugin.env),
+    }
+}
+
+/// Says in the log what is granted to a component that does not ask for it: a grant that somebody
+/// forgot to take back, or a component that is not the one that was meant.
+pub fn note_unused(plugin: &PluginSettings, imports: &[String]) {
+    let asked = Asked::of(imports);
+    for unused in Asked::all().filter(|one| !asked.contains(one)) {
+        if !granted(plugin, unused).is_empty() {
+            let (plugin, key) = (plugin.name.as_str(), unused.key());
+            tracing::warn!(
+                plugin,
+                "`{key}` lends it {unused}, for which it does not ask"
+            );
+        }
     }
 }
 

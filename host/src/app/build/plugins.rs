@@ -106,6 +106,9 @@ impl<'a> Loader<'a> {
                 if route.batch_size > loaded.batch() {
                     problems.push(needs_batches(route));
                 }
+                if let Code::File(_) = plugin.code {
+                    grants::note_unused(plugin, &loaded.imports());
+                }
                 let handler = Arc::new(loaded);
                 Some(Loaded { handler, timeout })
             }

@@ -1,6 +1,6 @@
 //! `dispatcher plugin invoke`: one attempt on one made-up message, without any queue.
 
-use super::super::flags::{GuestArgs, LogArgs};
+use super::super::flags::{GuestArgs, LogArgs, StoreArgs};
 use super::super::input::MessageArgs;
 use super::super::{Typed, block_on, output};
 use super::settings;
@@ -45,6 +45,8 @@ pub struct Args {
     pub json: bool,
     #[command(flatten)]
     pub guest: GuestArgs,
+    #[command(flatten)]
+    pub stores: StoreArgs,
     #[command(flatten)]
     pub log: LogArgs,
 }

@@ -259,7 +259,7 @@ fn what_breaks_on_the_way_has_a_name() {
     );
     let half = says(cut);
     assert!(
-        half.contains("HttpResponseIncomplete") || half.contains("ConnectionTerminated"),
+        half.contains("incomplete") || half.contains("terminated"),
         "{half}"
     );
     assert!(half.contains("after 10 bytes"), "{half}");
@@ -289,7 +289,7 @@ fn the_guests_own_times_are_kept() {
     assert_eq!(first, "ErrorCode::HttpResponseTimeout");
     let between = scene.says(&format!("http-within between 50 http://{half}/"));
     assert!(
-        between.contains("ConnectionReadTimeout") && between.contains("after 10 bytes"),
+        between.contains("connection read timeout") && between.contains("after 10 bytes"),
         "{between}"
     );
 }
