@@ -11,7 +11,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 /// `plugin invoke` of the guest that uses what it is lent.
-fn invoke(body: &str, grants: &[&str]) -> Program {
+pub(crate) fn invoke(body: &str, grants: &[&str]) -> Program {
     let guest = guest("capable");
     let mut arguments = vec!["plugin", "invoke", &guest, body];
     arguments.extend(grants);
@@ -19,7 +19,7 @@ fn invoke(body: &str, grants: &[&str]) -> Program {
 }
 
 /// What the guest got.
-fn told(ended: &Ended) -> &str {
+pub(crate) fn told(ended: &Ended) -> &str {
     let told = ended.stdout.trim().strip_prefix("reject: ");
     told.unwrap_or_else(|| panic!("{ended:?}"))
 }

@@ -277,7 +277,12 @@ impl Wasi {
             .envs(&settings.env)
             .stdout(output.pipe(Stream::Stdout))
             .stderr(output.pipe(Stream::Stderr));
-        network::lend(&mut context, &settings.peers);
+        network::lend(
+            &mut context,
+            &settings.name,
+            &settings.refusals,
+            &settings.peers,
+        );
         if let Some(folder) = &settings.folder {
             folder::lend(&mut context, &settings.name, folder);
         }

@@ -83,7 +83,9 @@ mod tests {
     fn a_refused_name_is_cut_before_it_is_kept_and_each_refusal_counts() {
         let counted = Arc::new(AtomicUsize::new(0));
         let count = counted.clone();
-        let count = Count::by(move || drop(count.fetch_add(1, Ordering::Relaxed)));
+        let count = Count::by(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
         let refusals = Refusals::new(count);
         let what = ("open this store", "--store");
         for _ in 0..3 {
