@@ -9,14 +9,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A bucket and another of the same store, each twice, as two processes have them.
-pub(crate) struct Store {
+struct Store {
     mine: [Arc<dyn Bucket>; 2],
     other: Arc<dyn Bucket>,
     _folder: Option<tempfile::TempDir>,
 }
 
 impl Store {
-    pub(crate) fn local() -> Self {
+    fn local() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let open = || Local::open(folder.path()).expect("opened");
         Self {
@@ -29,11 +29,11 @@ impl Store {
         }
     }
 
-    pub(crate) fn redis() -> Self {
+    fn redis() -> Self {
         Self::on(RedisServer::shared())
     }
 
-    pub(crate) fn cluster() -> Self {
+    fn cluster() -> Self {
         Self::on(RedisServer::cluster())
     }
 
@@ -74,7 +74,7 @@ async fn keys(bucket: &dyn Bucket) -> (usize, BTreeSet<String>) {
     }
 }
 
-pub(crate) async fn what_is_set_is_there_for_all_and_in_no_other_bucket(store: &Store) {
+async fn what_is_set_is_there_for_all_and_in_no_other_bucket(store: &Store) {
     let [one, two] = &store.mine;
     let bytes: Vec<u8> = (0..=255).collect();
     one.set(&[pair("", b"never"), pair("a", &bytes), pair("ключ\n\0", b"")])
@@ -100,7 +100,7 @@ pub(crate) async fn what_is_set_is_there_for_all_and_in_no_other_bucket(store: &
     assert_eq!(one.get(&[]).await.expect("read"), [None; 0]);
 }
 
-pub(crate) async fn the_largest_values_go_there_and_back(store: &Store) {
+async fn the_largest_values_go_there_and_back(store: &Store) {
     let [one, two] = &store.mine;
     let key = |number: usize| format!("{number:0>LONGEST_KEY$}");
     let large = |number: usize| (key(number), vec![7; LONGEST_VALUE]);
@@ -120,7 +120,7 @@ pub(crate) async fn the_largest_values_go_there_and_back(store: &Store) {
     assert_eq!(refused.kind, Trouble::Refused);
 }
 
-pub(crate) async fn numbers_are_counted_by_many_at_once(store: &Store) {
+async fn numbers_are_counted_by_many_at_once(store: &Store) {
     let [one, two] = &store.mine;
     let count = |bucket: &Arc<dyn Bucket>| {
         let bucket = Arc::clone(bucket);
@@ -163,7 +163,7 @@ pub(crate) async fn numbers_are_counted_by_many_at_once(store: &Store) {
     assert_eq!(one.increment("long", 1).await, Ok(9_007_199_254_740_994));
 }
 
-pub(crate) async fn a_swap_is_done_only_on_what_was_seen(store: &Store) {
+async fn a_swap_is_done_only_on_what_was_seen(store: &Store) {
     let [one, two] = &store.mine;
     assert_eq!(one.swap("s", Some(b""), b"1").await, Ok(false));
     assert_eq!(one.swap("s", None, b"").await, Ok(true));
@@ -197,7 +197,7 @@ pub(crate) async fn a_swap_is_done_only_on_what_was_seen(store: &Store) {
     assert_eq!(value(&**one, "s").await, Some(b"61".to_vec()));
 }
 
-pub(crate) async fn keys_come_in_pages(store: &Store) {
+async fn keys_come_in_pages(store: &Store) {
     let [one, two] = &store.mine;
     assert_eq!(keys(&**one).await, (1, BTreeSet::new()));
     let all: Vec<String> = (0..3_000).map(|number| format!("key-{number}")).collect();
@@ -221,3 +221,32 @@ async fn a_store_that_is_away_is_told() {
     let away = bucket.set(&[pair("a", b"2")]).await.expect_err("away");
     assert_eq!(away.kind, Trouble::Unreachable);
 }
+
+/// Every check as a test of every store.
+macro_rules! stores {
+    ($($name:ident: $store:expr),* $(,)?) => {
+        $(stores! { one $name: $store, [
+            what_is_set_is_there_for_all_and_in_no_other_bucket,
+            the_largest_values_go_there_and_back,
+            numbers_are_counted_by_many_at_once,
+            a_swap_is_done_only_on_what_was_seen,
+            keys_come_in_pages,
+        ] })*
+    };
+    (one $name:ident: $store:expr, [$($check:ident),* $(,)?]) => {
+        mod $name {
+            $(
+                #[tokio::test]
+                async fn $check() {
+                    super::$check(&$store).await;
+                }
+            )*
+        }
+    };
+}
+
+stores!(
+    local: super::Store::local(),
+    redis: super::Store::redis(),
+    cluster: super::Store::cluster(),
+);

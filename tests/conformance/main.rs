@@ -84,25 +84,3 @@ conformance!(redis, crate::backend::Backend::redis());
 conformance!(redis_cluster, crate::backend::Backend::redis_cluster());
 conformance!(dynamodb, crate::backend::Backend::dynamodb());
 conformance!(dynamodb_sharded, crate::backend::Backend::sharded());
-
-/// The same for stores of keys and values.
-macro_rules! stores {
-    ($($name:ident: $store:expr),* $(,)?) => {
-        $(suite! {
-            $name, $store,
-            buckets: [
-                what_is_set_is_there_for_all_and_in_no_other_bucket,
-                the_largest_values_go_there_and_back,
-                numbers_are_counted_by_many_at_once,
-                a_swap_is_done_only_on_what_was_seen,
-                keys_come_in_pages,
-            ],
-        })*
-    };
-}
-
-stores!(
-    local_buckets: crate::buckets::Store::local(),
-    redis_buckets: crate::buckets::Store::redis(),
-    cluster_buckets: crate::buckets::Store::cluster(),
-);
