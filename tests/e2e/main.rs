@@ -2,6 +2,8 @@
 
 mod bad_input;
 mod bodies;
+mod capabilities;
+mod capabilities_tls;
 mod commands;
 mod crash;
 mod disk_full;

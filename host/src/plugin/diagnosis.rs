@@ -1,8 +1,8 @@
 //! Why a file is no plugin that this host runs, each reason with what to do about it.
 
 use super::load::{PluginOptions, Problem};
-use super::world::Way;
 use super::world::v0_1::{BATCH_HANDLER, HANDLER, LAMBDA, LENT, QUEUES, VERSION};
+use super::world::{Way, keyvalue};
 use super::{limits, wrap};
 use std::borrow::Cow;
 use wasmparser::{Validator, WasmFeatures};
@@ -65,6 +65,9 @@ pub(super) const WASI_3: [&str; 20] = [
 ];
 /// Those of `wasi:http` 0.2.
 pub(super) const HTTP: [&str; 2] = ["wasi:http/outgoing-handler", "wasi:http/types"];
+
+/// Settings.
+pub(super) const CONFIG: &str = "wasi:config/store@0.2.0-rc.1";
 
 /// How a component begins: the magic word, version 13, layer 1.
 const COMPONENT: [u8; 8] = *b"\0asm\x0d\0\x01\0";
@@ -286,7 +289,20 @@ fn of_import(name: &str, lent: Lent) -> Option<Problem> {
             }
         }
         "wasi:http" => refused("not lent in this version"),
-        "wasi:config" | "wasi:keyvalue" | "wasi:logging" | "wasi:tls" | "wasi:nn" => {
+        "wasi:config" => match name == CONFIG {
+            true => None,
+            false => refused(&format!("this host lends {CONFIG}")),
+        },
+        "wasi:keyvalue" if keyvalue::LENT.contains(&interface) => {
+            match version == keyvalue::VERSION {
+                true => None,
+                false => refused(&format!(
+                    "this host lends it at version {}",
+                    keyvalue::VERSION
+                )),
+            }
+        }
+        "wasi:keyvalue" | "wasi:logging" | "wasi:tls" | "wasi:nn" => {
             refused("not lent in this version")
         }
         // Shapes alone: nothing to lend.

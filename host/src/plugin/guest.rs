@@ -2,24 +2,28 @@
 //! sandboxed WASI. Everything is shut but the clocks, chance, stdout, stderr and what is lent: variables,
 //! connections.
 
+use super::capability::http::{self, Hook};
 use super::capability::lambda::Lent;
-use super::capability::{network, queues};
+use super::capability::refusals::Refusals;
+use super::capability::store::Stores;
+use super::capability::{folder, network, queues};
 use super::limits::{HANDLES, HTTP_FIELDS, HTTP_HANDLES, Limits};
 use super::output::{Output, Stream, harmless};
 use super::shared::underway::{Job, Underway};
 use super::world::command::Environment;
-use super::world::http::Refusing;
 use super::{Attempt, Peer};
 use crate::clock::Moment;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi_config::WasiConfigVariables;
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 /// What all instances of a plugin share.
-#[derive(Debug)]
+#[derive(Default)]
 pub(super) struct Settings {
     /// The plugin's name in logs.
     pub(super) name: String,
@@ -35,6 +39,16 @@ pub(super) struct Settings {
     pub(super) queues: Option<queues::Lent>,
     /// Where it may connect to.
     pub(super) peers: Vec<Peer>,
+    /// Where it may send HTTP requests to; none is nowhere, too.
+    pub(super) http: Option<Arc<http::Lent>>,
+    /// What it may read as its configuration.
+    pub(super) settings: WasiConfigVariables,
+    /// The buckets that it may open.
+    pub(super) stores: Stores,
+    /// The folder that it may read.
+    pub(super) folder: Option<PathBuf>,
+    /// What was refused to it.
+    pub(super) refusals: Arc<Refusals>,
 }
 
 /// What an instance works on.
@@ -50,8 +64,7 @@ pub(super) struct Guest {
     work: Work,
     pub(super) limits: Limits,
     settings: Arc<Settings>,
-    /// Bytes that its invocations under way take of ours.
-    held: Arc<AtomicUsize>,
+    room: Room,
     /// Made when the guest first calls WASI: many never do, and it costs more than they do.
     wasi: Option<Box<Wasi>>,
 }
@@ -60,6 +73,37 @@ pub(super) struct Guest {
 const INVOCATION: usize = 64 << 10;
 /// So many times the memory that an instance may have, its invocations under way may take of ours.
 const HELD: usize = 4;
+
+/// How much of ours an instance may take by what it has under way: invocations, messages, requests.
+#[derive(Clone)]
+pub(super) struct Room {
+    held: Arc<AtomicUsize>,
+    most: usize,
+}
+
+impl Room {
+    fn new(max_memory: usize) -> Self {
+        Self {
+            held: Arc::default(),
+            most: max_memory.saturating_mul(HELD),
+        }
+    }
+
+    /// Room for one more invocation of so many bytes. It may have given the same bytes to many, so
+    /// its own memory is no limit to ours.
+    pub(super) fn hold(&self, bytes: usize) -> Result<Held, Full> {
+        let bytes = bytes.saturating_add(INVOCATION);
+        let sum = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= self.most);
+        let taken = self
+            .held
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
+        taken.map_err(|_| Full)?;
+        Ok(Held {
+            of: Arc::clone(&self.held),
+            bytes,
+        })
+    }
+}
 
 /// The room of one invocation; given back when dropped.
 pub(super) struct Held {
@@ -80,7 +124,7 @@ struct Wasi {
     context: WasiCtx,
     http: WasiHttpCtx,
     /// What becomes of the HTTP requests that it sends.
-    outgoing: Refusing,
+    outgoing: Hook,
     table: ResourceTable,
     output: Output,
 }
@@ -100,8 +144,8 @@ impl Guest {
         Self {
             work,
             limits: Limits::new(settings.max_memory),
+            room: Room::new(settings.max_memory),
             settings,
-            held: Arc::default(),
             wasi: None,
         }
     }
@@ -139,20 +183,14 @@ impl Guest {
         Arc::clone(&self.settings)
     }
 
-    /// Room for one more invocation of so many bytes. It may have given the same bytes to many, so
-    /// its own memory is no limit to ours.
+    /// What it may read as its configuration.
+    pub(super) fn variables(&self) -> &WasiConfigVariables {
+        &self.settings.settings
+    }
+
+    /// Room for one more invocation of so many bytes.
     pub(super) fn hold(&self, bytes: usize) -> Result<Held, Full> {
-        let bytes = bytes.saturating_add(INVOCATION);
-        let most = self.settings.max_memory.saturating_mul(HELD);
-        let sum = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= most);
-        let taken = self
-            .held
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
-        taken.map_err(|_| Full)?;
-        Ok(Held {
-            of: Arc::clone(&self.held),
-            bytes,
-        })
+        self.room.hold(bytes)
     }
 
     /// Writes what the guest printed without ending the line.
@@ -194,14 +232,19 @@ impl Guest {
 
 impl Guest {
     fn wasi(&mut self) -> &mut Wasi {
-        let (work, settings) = (&self.work, &self.settings);
+        let (work, settings, room) = (&self.work, &self.settings, &self.room);
         self.wasi.get_or_insert_with(|| {
             Box::new(match work {
-                Work::One(attempt) => Wasi::of(settings, Some(attempt)),
+                Work::One(attempt) => Wasi::of(settings, room, Some(attempt)),
                 // Which of them it prints for is not known.
-                Work::Many(_) => Wasi::of(settings, None),
+                Work::Many(_) => Wasi::of(settings, room, None),
             })
         })
+    }
+
+    /// What it holds handles of.
+    pub(super) fn table(&mut self) -> &mut ResourceTable {
+        &mut self.wasi().table
     }
 }
 
@@ -217,7 +260,9 @@ impl WasiView for Guest {
 
 impl WasiHttpView for Guest {
     fn http(&mut self) -> WasiHttpCtxView<'_> {
+        let deadline = self.deadline();
         let wasi = self.wasi();
+        wasi.outgoing.deadline = deadline;
         wasi.table.set_max_capacity(HTTP_HANDLES);
         WasiHttpCtxView {
             hooks: &mut wasi.outgoing,
@@ -229,7 +274,7 @@ impl WasiHttpView for Guest {
 
 impl Wasi {
     /// For an instance that works on this attempt, or on many at once.
-    fn of(settings: &Settings, attempt: Option<&Attempt>) -> Self {
+    fn of(settings: &Settings, room: &Room, attempt: Option<&Attempt>) -> Self {
         let output = Output::new(&settings.name, attempt.map(label));
         let mut context = WasiCtx::builder();
         match attempt.filter(|_| settings.is_command) {
@@ -239,7 +284,15 @@ impl Wasi {
         context
             .stdout(output.pipe(Stream::Stdout))
             .stderr(output.pipe(Stream::Stderr));
-        network::lend(&mut context, &settings.peers);
+        network::lend(
+            &mut context,
+            &settings.name,
+            &settings.refusals,
+            &settings.peers,
+        );
+        if let Some(folder) = &settings.folder {
+            folder::lend(&mut context, &settings.name, folder);
+        }
         let mut table = ResourceTable::new();
         table.set_max_capacity(HANDLES);
         let mut http = WasiHttpCtx::new();
@@ -247,7 +300,7 @@ impl Wasi {
         Self {
             context: context.build(),
             http,
-            outgoing: Refusing,
+            outgoing: Hook::new(settings.http.clone(), room.clone()),
             table,
             output,
         }

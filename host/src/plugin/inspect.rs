@@ -109,7 +109,7 @@ pub fn bytes(bytes: &[u8]) -> Inspection {
 fn describe(component: &Component, inspection: &mut Inspection) {
     let (kind, engine) = (component.component_type(), component.engine());
     let names = |(name, _): (&str, _)| name.to_owned();
-    inspection.imports = kind.imports(engine).map(names).collect();
+    inspection.imports = imports(component);
     inspection.exports = kind.exports(engine).map(names).collect();
     inspection.kind = match Way::of(component) {
         Some(Way::Handler) => Kind::Handler,
@@ -125,6 +125,13 @@ fn describe(component: &Component, inspection: &mut Inspection) {
         queues: true,
     };
     inspection.problems = diagnosis::of_component(component, lent);
+}
+
+/// The names of what a component imports, in its own order.
+pub(super) fn imports(component: &Component) -> Vec<String> {
+    let kind = component.component_type();
+    let imports = kind.imports(component.engine());
+    imports.map(|(name, _)| name.to_owned()).collect()
 }
 
 /// The bytes of a file, or why there are none.

@@ -2,8 +2,12 @@
 
 use super::Peer;
 use super::Reuse;
+use super::capability::folder;
+use super::capability::http::{self, Outgoing};
 use super::capability::lambda::{Functions, Lent};
 use super::capability::queues::{self, Queues};
+use super::capability::refusals::{Count, Refusals};
+use super::capability::store::Stores;
 use super::guest::{Guest, Settings};
 use super::instance::Idle;
 use super::runtime::{Inner, Runtime};
@@ -39,6 +43,16 @@ pub struct PluginOptions {
     pub queues: Option<Queues>,
     /// Where it may connect to.
     pub peers: Vec<Peer>,
+    /// Where it may send HTTP requests to. Nowhere else, and a plugin that tries is told.
+    pub http: Outgoing,
+    /// What it reads as its configuration.
+    pub settings: Vec<(String, String)>,
+    /// The buckets that it may open.
+    pub stores: Stores,
+    /// The folder that it may read; it sees it as `/`.
+    pub folder: Option<PathBuf>,
+    /// Counts what is refused to it.
+    pub refused: Count,
 }
 
 impl PluginOptions {
@@ -60,6 +74,7 @@ pub(super) struct Loaded {
     pub(super) runtime: Arc<Inner>,
     pub(super) settings: Arc<Settings>,
     pub(super) pre: ExportsPre,
+    pub(super) imports: Vec<String>,
     pub(super) idle: Option<Arc<Idle>>,
     /// Instead of one instance for each attempt.
     pub(super) shared: Option<Arc<Shared>>,
@@ -162,6 +177,8 @@ impl Runtime {
         if let Some(idle) = &idle {
             self.inner.watch(idle);
         }
+        let refusals = Arc::new(Refusals::new(options.refused));
+        let lent = http::Lent::new(&options.name, options.http, Arc::clone(&refusals));
         let settings = Arc::new(Settings {
             name: options.name,
             env: options.env,
@@ -170,6 +187,11 @@ impl Runtime {
             lambda: options.lambda.map(Lent::new),
             queues: options.queues.map(queues::Lent::new),
             peers: options.peers,
+            http: Some(Arc::new(lent)),
+            settings: options.settings.into_iter().collect(),
+            stores: options.stores,
+            folder: options.folder,
+            refusals,
         });
         let sharing = is_shared.then_some(Sharing {
             concurrency: options.instance_concurrency,
@@ -187,6 +209,7 @@ impl Runtime {
             Ok(Shared::new(sharing, options.max_memory, recipe, spawn))
         });
         let shared = shared.transpose()?;
+        let imports = inspect::imports(&component);
         let pre =
             ExportsPre::new(way, pre).map_err(|error| vec![diagnosis::of_mismatch(&error)])?;
         Ok(Plugin {
@@ -194,6 +217,7 @@ impl Runtime {
                 runtime: Arc::clone(&self.inner),
                 settings,
                 pre,
+                imports,
                 idle,
                 shared,
             }),
@@ -213,6 +237,11 @@ impl Runtime {
             let what = format!("{max_memory} bytes of memory wanted, {most} reserved");
             problems.push(Problem::new(what));
         }
+        if let Some(folder) = &options.folder
+            && let Err(why) = folder::check(folder)
+        {
+            problems.push(Problem::new(why).hint("make it, or leave --allow-read out"));
+        }
         let way = Way::of(component);
         problems.extend(way.and_then(|way| diagnosis::of_options(way, options)));
         let Some(way) = way.filter(|_| problems.is_empty()) else {
@@ -228,6 +257,11 @@ impl Plugin {
     /// The name that it was loaded under.
     pub fn name(&self) -> &str {
         &self.loaded.settings.name
+    }
+
+    /// The names of what it imports.
+    pub fn imports(&self) -> Vec<String> {
+        self.loaded.imports.clone()
     }
 }
 

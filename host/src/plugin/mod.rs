@@ -23,6 +23,7 @@ mod tests;
 
 use crate::clock::{Moment, Timestamp};
 use crate::message::{Message, Verdict};
+pub use capability::http::HttpHost;
 pub use capability::network::Peer;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;

@@ -9,8 +9,6 @@ use crate::clock;
 use crate::message::{Message, Verdict};
 use crate::plugin::Attempt;
 use crate::plugin::guest::Guest;
-use crate::plugin::limits::HTTP_CHUNK;
-use ::http::{Request, Response};
 use answer::Heard;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -18,10 +16,10 @@ use tokio::sync::oneshot;
 use tokio::task::unconstrained;
 use wasmtime::component::{InstancePre, Resource};
 use wasmtime::{Engine, Store};
+use wasmtime_wasi_http::WasiHttpView;
 use wasmtime_wasi_http::p2::bindings::http::types::Scheme;
 use wasmtime_wasi_http::p2::bindings::{Proxy, ProxyPre};
 use wasmtime_wasi_http::p2::types::{HostIncomingRequest, HostResponseOutparam};
-use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks, WasiHttpView};
 
 /// What an HTTP handler exports.
 pub(in crate::plugin) const HANDLER: &str = "wasi:http/incoming-handler@0.2.0";
@@ -85,30 +83,5 @@ impl Handler {
             .await?;
         }
         Ok(heard.verdict(clock::today()))
-    }
-}
-
-/// Sends no request: each is answered with `HTTP-request-denied`.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::plugin) struct Refusing;
-
-/// The shape of the engine's own.
-type Sent = wasmtime_wasi_http::Result<(
-    Response<WasiBody>,
-    Box<dyn Future<Output = wasmtime_wasi_http::Result<()>> + Send>,
-)>;
-
-impl WasiHttpHooks for Refusing {
-    fn send_request(
-        &mut self,
-        _request: Request<WasiBody>,
-        _options: Option<RequestOptions>,
-        _failed: Box<dyn Future<Output = wasmtime_wasi_http::Result<()>> + Send>,
-    ) -> Box<dyn Future<Output = Sent> + Send> {
-        Box::new(std::future::ready(Err(Error::HttpRequestDenied)))
-    }
-
-    fn p2_outgoing_body_chunk_size(&mut self) -> usize {
-        HTTP_CHUNK
     }
 }

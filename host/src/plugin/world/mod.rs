@@ -4,6 +4,7 @@
 
 pub(super) mod command;
 pub(super) mod http;
+pub(super) mod keyvalue;
 pub(super) mod v0_1;
 
 use super::Attempt;
