@@ -5,6 +5,7 @@ use super::super::inspect::{self, Kind};
 use super::output::printed;
 use super::*;
 use crate::message::{Attribute, AttributeValue};
+use proptest::prelude::*;
 
 /// What the program prints for this message, which it is done with.
 fn prints(plugin: &Plugin, message: Message) -> Vec<String> {
@@ -277,6 +278,28 @@ fn a_module_that_is_no_program_is_refused_in_one_line() {
             problem.contains(part) && !problem.contains('\n'),
             "{problem}"
         );
+    }
+}
+
+proptest! {
+    /// It becomes a component or is refused in one line, wherever its bytes are wrong.
+    #[test]
+    fn no_damage_to_a_module_breaks_what_wraps_it(
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
+        cut in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        let mut bytes = module("(call $exit (i32.const 3))");
+        for (at, byte) in damage {
+            // What is before tells that it is a module.
+            let at = 8 + at.index(bytes.len() - 8);
+            bytes[at] = byte;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(8 + cut.index(bytes.len() - 8));
+        }
+        if let Err(problem) = diagnosis::component_of(&bytes) {
+            prop_assert!(!problem.to_string().contains('\n'));
+        }
     }
 }
 

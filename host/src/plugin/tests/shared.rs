@@ -56,12 +56,13 @@ fn a_thousand_attempts_wait_in_one_instance() {
 
 #[test]
 fn an_attempt_that_fails_by_its_answer_hurts_no_other() {
+    type Expected = fn(&Verdict) -> bool;
     let runtime = runtime(1);
     let fake = Fake::new();
     let plugin = load(&runtime, "commands", sharing(10, 1, &fake));
     let others = [0, 1].map(|_| begin(&plugin, "other", "await it"));
     fake.until_called(2);
-    let answers: [(&str, fn(&Verdict) -> bool); 5] = [
+    let answers: [(&str, Expected); 5] = [
         ("retry", |verdict| matches!(verdict, Verdict::Retry { .. })),
         ("reject no", |verdict| matches!(verdict, Verdict::Reject(_))),
         ("busy 5", |verdict| matches!(verdict, Verdict::Busy { .. })),
