@@ -1,7 +1,8 @@
-//! Of the system's files: how many the process may hold open at once, a connection being one, and
-//! for whom the folders are that it makes. Knows nothing else.
+//! Of the system's files: how many the process may hold open at once, a connection being one, for
+//! whom the folders are that it makes, and what tells contents apart. Knows nothing else.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sha2::{Digest, Sha256};
 
 /// Raises the limit of open files as far as the process may by itself: the soft limit up to the
 /// hard one. Answers the limit that it had and the one that it has now; `u64::MAX` is none. Where
@@ -29,6 +30,12 @@ pub fn make_folder(folder: &std::path::Path) -> std::io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(folder)
+}
+
+/// SHA-256 of contents, in lower-case hexadecimal.
+pub fn digest(contents: &[u8]) -> String {
+    let digest = Sha256::digest(contents);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

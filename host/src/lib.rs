@@ -15,6 +15,7 @@ pub mod files;
 pub mod fuzz;
 pub mod http;
 pub mod idempotency;
+pub mod image;
 pub mod intake;
 pub mod job;
 pub mod keyvalue;

@@ -29,6 +29,7 @@ const LAYERS: &[(&[&str], bool)] = &[
             "keyvalue/local",
             "keyvalue/redis",
             "plugin/host",
+            "image/registry",
         ],
         false,
     ),
@@ -39,7 +40,7 @@ const LAYERS: &[(&[&str], bool)] = &[
     // Tells receipts that were lost before their time.
     (&["redis"], false),
     // Beside the queues, not on the way of a message.
-    (&["recording"], false),
+    (&["recording", "image"], false),
     (&["message"], false),
     (&["telemetry"], false),
     (&["http"], false),
@@ -76,6 +77,7 @@ fn member(path: &str) -> String {
         ("keyvalue", Some(store @ ("local" | "redis"))) => format!("keyvalue/{store}"),
         // The port is `plugin` itself; what runs behind it is beside it.
         ("plugin", Some(part)) if !OF_THE_PORT.contains(&part) => "plugin/host".into(),
+        ("image", Some("registry")) => "image/registry".into(),
         (first, _) => first.to_owned(),
     }
 }

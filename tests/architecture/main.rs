@@ -5,5 +5,6 @@ mod documents;
 mod guests;
 mod layers;
 mod names;
+mod released;
 mod sizes;
 mod tree;

@@ -43,7 +43,9 @@ const HOMES: &[(&str, &[&str])] = &[
     ),
     ("croner", &["schedule/cron.rs"]),
     ("jiff", &["schedule/cron.rs", "schedule/when.rs"]),
-    ("notify::", &["queue/local/"]),
+    ("notify::", &["queue/local/", "app/replace/watch.rs"]),
+    ("oci_client", &["image/registry.rs"]),
+    ("docker_credential", &["image/registry.rs"]),
     (
         "redis::",
         &[

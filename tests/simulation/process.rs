@@ -81,6 +81,7 @@ impl Process {
             route: settings(&scenario),
             queues,
             loaded: Loaded {
+                rollout: None,
                 handler: Arc::new(Actor {
                     sim: sim.clone(),
                     life,
@@ -234,6 +235,7 @@ fn settings(scenario: &Scenario) -> Route {
             allow_lambda: Vec::new(),
             allow_send: Vec::new(),
             allow_connect: Vec::new(),
+            trials: dispatcher::config::Trials::default(),
             allow_http: Vec::new(),
             allow_read: None,
             setting: Vec::new(),

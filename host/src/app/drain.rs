@@ -7,7 +7,7 @@ use super::route::Running;
 use crate::clock::{self, Moment};
 use crate::config::problem::Problem;
 use crate::executor::pool::{Close, Pool};
-use crate::tasks::{self, Group, Task};
+use crate::tasks::{self, Group};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -59,12 +59,12 @@ async fn received(signal: &mut Option<Signal>) {
 /// How much longer than the grace a stop waits for polls under way: as long as SQS may hold one.
 const LAST_POLLS: Duration = Duration::from_secs(25);
 
-/// Waits for the first signal and stops everything in order.
+/// Waits for the first signal and stops everything in order. What goes on `until_stop` is dropped first.
 pub(crate) async fn until_stopped(
     mut signals: Signals,
     shared: &Shared,
     routes: Vec<Running>,
-    reloading: Option<Task<()>>,
+    until_stop: impl Sized,
     pool: Pool,
     grace: Duration,
 ) -> Result<(), Vec<Problem>> {
@@ -72,7 +72,7 @@ pub(crate) async fn until_stopped(
         _ = signals.next() => {}
         () = shared.broken.cancelled() => return Err(vec![broken()]),
     }
-    drop((signals, reloading));
+    drop((signals, until_stop));
     let _force = tasks::spawn(force());
     drain(shared, routes, grace).await?;
     // Nothing is left in the pool; its threads end without being waited for by this one.

@@ -6,6 +6,7 @@ pub mod doctor;
 pub mod drain;
 mod observe;
 mod reload;
+mod replace;
 pub mod route;
 mod schedule;
 
@@ -20,10 +21,12 @@ use crate::tasks::{self, Task};
 use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::Meters;
 use crate::telemetry::metrics::meter::Meter;
+use crate::telemetry::plugins::Plugins;
 use crate::telemetry::readiness::Readiness;
 use crate::telemetry::routes::Routes;
 use build::Built;
 use drain::Signals;
+use replace::Replaceable;
 use route::Running;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +45,8 @@ pub struct Shared {
     pub meters: Arc<Meters>,
     /// How the control of each route stands.
     pub routes: Arc<Routes>,
+    /// How the versions of each plugin stand.
+    pub plugins: Arc<Plugins>,
     /// What keeps the program from being ready.
     pub readiness: Arc<Readiness>,
     /// Set when nothing more is to be received.
@@ -68,14 +73,21 @@ pub async fn run(
     let spawner = pool.spawner();
     // A future that a closed pool refuses is dropped, which is what its owner is told.
     let spawn = Arc::new(move |future| drop(spawner.spawn(future)));
-    let built = build::routes(&settings, counters.clone(), spawn).await?;
+    let over = CancellationToken::new();
+    let parts = build::parts(&settings, counters.clone(), spawn, over.clone()).await?;
+    let build::Parts {
+        routes: built,
+        loader,
+    } = parts;
     let signals = Signals::listen(!rereads).map_err(|error| system("signal handlers", &error))?;
     let queues: Vec<Arc<dyn Queue>> = built
         .iter()
         .flat_map(|route| route.queues.iter().cloned())
         .collect();
     let shared = Shared::new(&queues, counters);
-    let watching = observe::start(&settings, &shared)
+    let replaceable = replaceable(&built, &shared.plugins);
+    let (replacing, wishes) = replace::start(loader, replaceable, over);
+    let watching = observe::start(&settings, &shared, wishes.clone())
         .await
         .map_err(|problem| vec![problem])?;
     let _keeper = shared.keep(&queues);
@@ -91,9 +103,10 @@ pub async fn run(
     }
     let adjustable = routes.iter().map(Running::adjustable).collect();
     let grace = settings.shutdown_grace;
-    let reloading =
-        hangup.map(|signal| tasks::spawn(reload::watch(signal, settings, flags, adjustable)));
-    let drained = drain::until_stopped(signals, &shared, routes, reloading, pool, grace).await;
+    let reloading = hangup
+        .map(|signal| tasks::spawn(reload::watch(signal, settings, flags, adjustable, wishes)));
+    let until_stop = (reloading, replacing);
+    let drained = drain::until_stopped(signals, &shared, routes, until_stop, pool, grace).await;
     scheduling.finish().await;
     watching.finish().await;
     drained
@@ -102,8 +115,9 @@ pub async fn run(
 /// Opens and loads everything and receives nothing. Answers with all that is wrong.
 pub async fn check(settings: &Settings) -> Vec<Problem> {
     // Nothing is attempted, so nothing needs to be run.
-    let routes = build::routes(settings, Arc::default(), Arc::new(drop)).await;
-    routes.err().unwrap_or_default()
+    let over = CancellationToken::new();
+    let parts = build::parts(settings, Arc::default(), Arc::new(drop), over).await;
+    parts.err().unwrap_or_default()
 }
 
 impl Shared {
@@ -115,6 +129,7 @@ impl Shared {
             counters,
             meters: Arc::new(Meters::new(names)),
             routes: Arc::default(),
+            plugins: Arc::default(),
             readiness: Arc::default(),
             stop: CancellationToken::new(),
             halt: CancellationToken::new(),
@@ -141,6 +156,22 @@ impl Shared {
         let pair = |queue: &Arc<dyn Queue>| (queue.clone(), self.meter(queue));
         queues.iter().map(pair).collect()
     }
+}
+
+/// The routes whose plugins can be replaced; they are shown from now on.
+fn replaceable(built: &[Built], shown: &Plugins) -> Vec<Replaceable> {
+    let mut replaceable = Vec::new();
+    for Built { route, loaded, .. } in built {
+        if let Some(rollout) = &loaded.rollout {
+            let asked = rollout.clone();
+            shown.add(&route.name, move || replace::figures(&asked));
+            replaceable.push(Replaceable {
+                route: route.clone(),
+                rollout: rollout.clone(),
+            });
+        }
+    }
+    replaceable
 }
 
 fn announce(settings: &Settings, built: &[Built]) {

@@ -1,13 +1,15 @@
 //! Starts what watches a run: metrics on their way to CloudWatch or stdout, and the admin page.
 
 use super::Shared;
-use crate::admin;
+use super::replace::Wishes;
+use crate::admin::{self, Reload};
 use crate::aws::cloudwatch::CloudWatch;
 use crate::config::problem::Problem;
 use crate::config::{MetricsSink, Settings};
 use crate::tasks::{self, Task};
 use crate::telemetry::metrics::embedded::Embedded;
 use crate::telemetry::metrics::publish::{ToCloudWatch, publish, resolution_s};
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// What watches; ends with `finish`.
@@ -18,7 +20,11 @@ pub(crate) struct Watching {
 }
 
 /// Starts what the settings ask for.
-pub(crate) async fn start(settings: &Settings, shared: &Shared) -> Result<Watching, Problem> {
+pub(crate) async fn start(
+    settings: &Settings,
+    shared: &Shared,
+    wishes: Wishes,
+) -> Result<Watching, Problem> {
     let over = CancellationToken::new();
     let serving = match settings.admin {
         None => None,
@@ -30,7 +36,9 @@ pub(crate) async fn start(settings: &Settings, shared: &Shared) -> Result<Watchi
                 counters: shared.counters.clone(),
                 meters: shared.meters.clone(),
                 routes: shared.routes.clone(),
+                plugins: shared.plugins.clone(),
                 readiness: shared.readiness.clone(),
+                reload: Some(reload(wishes)),
             };
             Some(tasks::spawn(admin::serve(listener, state, over.clone())))
         }
@@ -40,6 +48,18 @@ pub(crate) async fn start(settings: &Settings, shared: &Shared) -> Result<Watchi
         over,
         publishing,
         serving,
+    })
+}
+
+/// Has the plugins looked at again, and says what came of it.
+fn reload(wishes: Wishes) -> Reload {
+    Arc::new(move || {
+        let wishes = wishes.clone();
+        Box::pin(async move {
+            let reports = wishes.look().await;
+            let good = reports.iter().all(|report| report.refused.is_empty());
+            (good, serde_json::json!({ "plugins": reports }))
+        })
     })
 }
 

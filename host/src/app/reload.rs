@@ -1,5 +1,6 @@
 //! SIGHUP: reads the settings again and applies the limits that may change while a run goes on.
 
+use super::replace::Wishes;
 use super::route::Adjustable;
 use crate::config::flags::Flags;
 use crate::config::reload::changes;
@@ -17,6 +18,7 @@ pub(crate) async fn watch(
     started: Settings,
     flags: Flags,
     routes: Vec<Adjustable>,
+    plugins: Wishes,
 ) {
     while signal.recv().await.is_some() {
         let (settings, problems) = config::settings(&flags);
@@ -37,6 +39,7 @@ pub(crate) async fn watch(
                 route.adjust(&limits.limits);
             }
         }
+        plugins.settings(changes.plugins);
         let routes = changes.routes.len();
         tracing::info!(
             routes,

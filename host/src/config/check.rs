@@ -7,6 +7,7 @@ mod order;
 mod plugin;
 mod schedule;
 mod telemetry;
+mod trials;
 
 use super::file::File;
 use super::flags::Flags;

@@ -68,6 +68,7 @@ const PLUGIN: &[Key] = &[
     ("allow-lambda", Shape::List),
     ("allow-read", Shape::Scalar),
     ("allow-send", Shape::List),
+    ("canary", Shape::ScalarOrTable(CANARY)),
     ("env", Shape::Map),
     ("file", Shape::Scalar),
     ("function", Shape::Scalar),
@@ -75,8 +76,10 @@ const PLUGIN: &[Key] = &[
     ("invocation", Shape::Scalar),
     ("max-memory", Shape::Scalar),
     ("partial-failures", Shape::Switch),
+    ("record", Shape::ScalarOrTable(RECORD)),
     ("reuse", Shape::ScalarOrTable(REUSE)),
     ("setting", Shape::Map),
+    ("shadow", Shape::ScalarOrTable(&[("file", Shape::Scalar)])),
     ("store", Shape::Map),
     ("timeout", Shape::Scalar),
 ];
@@ -84,6 +87,21 @@ const REUSE: &[Key] = &[
     ("count", Shape::Scalar),
     ("age", Shape::Scalar),
     ("memory", Shape::Scalar),
+];
+const CANARY: &[Key] = &[("file", Shape::Scalar), ("share", Shape::Scalar)];
+const RECORD: &[Key] = &[
+    ("folder", Shape::Scalar),
+    ("most", Shape::Scalar),
+    ("redact", Shape::List),
+    ("share", Shape::Scalar),
+];
+/// What names a file or a folder in `[plugin.NAME]`.
+const PLACES: [&str; 5] = [
+    "file",
+    "allow-read",
+    "canary.file",
+    "shadow.file",
+    "record.folder",
 ];
 const ROUTE: &[Key] = &[
     ("batch-size", Shape::Scalar),
@@ -147,8 +165,9 @@ pub fn read(path: &Path, text: &str) -> (File, Vec<Problem>) {
     let folder = path.parent().unwrap_or(Path::new(""));
     file.program.root_at("data", folder);
     for plugin in file.plugins.values_mut() {
-        plugin.root_at("file", folder);
-        plugin.root_at("allow-read", folder);
+        for place in PLACES {
+            plugin.root_at(place, folder);
+        }
     }
     problems.sort_by_key(|(start, _)| *start);
     (
@@ -283,7 +302,7 @@ impl Reader<'_> {
                 into.open(key);
                 self.section(&format!("`{key}`"), keys, value, &mut inner);
                 for (name, _) in keys {
-                    if let Some(given) = inner.one(name) {
+                    for given in inner.list(name).unwrap_or_default() {
                         into.push(format!("{key}.{name}"), given.clone());
                     }
                 }

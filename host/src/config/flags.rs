@@ -37,6 +37,8 @@ const FLAGS: &[(&str, Part, &str)] = &[
     ("allow-read", Part::Plugin, "allow-read"),
     ("batch-size", Part::Route, "batch-size"),
     ("batch-window", Part::Route, "batch-window"),
+    ("canary", Part::Plugin, "canary.file"),
+    ("canary-share", Part::Plugin, "canary.share"),
     ("concurrency", Part::Route, "concurrency"),
     ("data", Part::Program, "data"),
     ("dead-letter", Part::Route, "dead-letter"),
@@ -62,6 +64,10 @@ const FLAGS: &[(&str, Part, &str)] = &[
     ("prefetch", Part::Route, "prefetch"),
     ("queues", Part::Route, "queues"),
     ("rate", Part::Route, "rate"),
+    ("record", Part::Plugin, "record.folder"),
+    ("record-most", Part::Plugin, "record.most"),
+    ("record-redact", Part::Plugin, "record.redact"),
+    ("record-share", Part::Plugin, "record.share"),
     ("redis-format", Part::Program, "redis-format"),
     ("redis-prefix", Part::Program, "redis-prefix"),
     ("redis-url", Part::Program, "redis-url"),
@@ -70,6 +76,7 @@ const FLAGS: &[(&str, Part, &str)] = &[
     ("schedule-interval", Part::Program, "schedule-interval"),
     ("schedule-table", Part::Program, "schedule-table"),
     ("setting", Part::Plugin, "setting"),
+    ("shadow", Part::Plugin, "shadow.file"),
     ("shed", Part::Route, "shed"),
     ("shutdown-grace", Part::Program, "shutdown-grace"),
     ("sleep", Part::Route, "sleep"),
@@ -122,7 +129,7 @@ impl Flags {
         let problems = &mut self.problems;
         match key {
             // One a line: an environment variable holds many.
-            "allow-connect" | "allow-http" | "allow-lambda" | "allow-send" => {
+            "allow-connect" | "allow-http" | "allow-lambda" | "allow-send" | "record.redact" => {
                 for line in given.text.lines() {
                     section.push(key, Given::new(&given.at, line));
                 }

@@ -147,7 +147,7 @@ fn partition(settings: &Settings) -> &str {
         let queues = queues.filter_map(|name| of_queue(&name.name));
         let function = match &route.plugin.code {
             Code::Forward(forward) => of_arn(&forward.function),
-            Code::File(_) | Code::Missing => None,
+            Code::Component(_) | Code::Missing => None,
         };
         let allowed = route.plugin.allow_lambda.iter();
         queues

@@ -16,10 +16,13 @@ pub mod reload;
 pub mod section;
 pub mod value;
 
+pub use crate::image::ImageName;
 use crate::intake::group::GroupBy;
 pub use crate::keyvalue::Place;
 pub use crate::plugin::{HttpHost, Peer, Reuse};
 use crate::queue::name::QueueName;
+pub use crate::recording::Terms;
+pub use crate::rollout::canary::Share;
 use crate::scheduler::Limits;
 use crate::scheduler::lane::LaneLimits;
 use crate::scheduler::ready::Sequence;
@@ -237,6 +240,65 @@ pub struct Plugin {
     pub env: Vec<(String, String)>,
     /// How long an instance may live; `None`: one attempt.
     pub reuse: Option<Reuse>,
+    /// What is tried, compared and recorded beside it.
+    pub trials: Trials,
+}
+
+/// What is tried beside a plugin on the messages that come. Of a forwarder, nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trials {
+    /// A version that takes a share of the messages.
+    pub canary: Option<Trial>,
+    /// A version whose answers are only compared.
+    pub shadow: Option<Source>,
+    /// Messages that are kept.
+    pub record: Option<Record>,
+}
+
+/// A version that is tried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trial {
+    /// The version.
+    pub source: Source,
+    /// On how many of the messages.
+    pub share: Share,
+}
+
+/// Messages that are kept with what became of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Where, and what is left out.
+    pub terms: Terms,
+    /// Which of them.
+    pub share: Share,
+}
+
+/// Where a component comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// The file; a relative path is relative to the working directory.
+    File(PathBuf),
+    /// A registry's artefact.
+    Image(ImageName),
+}
+
+impl Source {
+    /// The file, if it is one.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(file) => Some(file),
+            Self::Image(_) => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(file) => write!(out, "{}", file.display()),
+            Self::Image(image) => image.fmt(out),
+        }
+    }
 }
 
 /// What a plugin is made of.
@@ -244,8 +306,8 @@ pub struct Plugin {
 pub enum Code {
     /// Nothing was named, which is a problem that has been reported.
     Missing,
-    /// The component in this file; a relative path is relative to the working directory.
-    File(PathBuf),
+    /// This component.
+    Component(Source),
     /// The component that comes with the program and forwards messages to a Lambda function.
     Forward(Forward),
 }
@@ -254,7 +316,7 @@ impl std::fmt::Display for Code {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Missing => out.write_str("nothing"),
-            Self::File(file) => write!(out, "{}", file.display()),
+            Self::Component(source) => source.fmt(out),
             Self::Forward(forward) => write!(out, "Lambda function {}", forward.function),
         }
     }

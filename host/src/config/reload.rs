@@ -1,7 +1,7 @@
 //! What of new settings can be applied to a run that goes on, and what needs another start. Pure;
 //! whoever holds the running parts applies it.
 
-use super::{Code, Plugin, Retry, Route, Settings, Shedding, Stores, WeightedQueue};
+use super::{Code, Plugin, Retry, Route, Settings, Shedding, Stores, Trials, WeightedQueue};
 use crate::queue::name::QueueName;
 use crate::scheduler::Limits;
 use std::num::NonZeroU32;
@@ -12,6 +12,8 @@ pub struct Changes {
     /// What holds from now on, for every route of the run that the new settings have as well, in
     /// the run's order; also where nothing is different, since it may have been changed before.
     pub routes: Vec<RouteLimits>,
+    /// The plugins of the same routes as they are to be run from now on: components only.
+    pub plugins: Vec<(String, Plugin)>,
     /// A line for every other setting that is different, naming it.
     pub needs_restart: Vec<String>,
 }
@@ -30,12 +32,18 @@ pub struct RouteLimits {
 pub fn changes(old: &Settings, new: &Settings) -> Changes {
     let mut changes = Changes {
         routes: Vec::new(),
+        plugins: Vec::new(),
         needs_restart: program(old, new),
     };
     let lines = &mut changes.needs_restart;
     for was in &old.routes {
         match new.routes.iter().find(|route| route.name == was.name) {
-            Some(now) => changes.routes.push(route(was, now, lines)),
+            Some(now) => {
+                changes.routes.push(route(was, now, lines));
+                let plugin = replaced(&was.plugin, &now.plugin);
+                let named = |plugin| (was.name.clone(), plugin);
+                changes.plugins.extend(plugin.map(named));
+            }
             None => lines.push(format!("route `{}` is gone", was.name)),
         }
     }
@@ -174,6 +182,23 @@ fn limits(was: &Route, now: &Route) -> Limits {
     }
 }
 
+/// The new plugin, with what the run has made its plans by as it was. None for what forwards.
+fn replaced(was: &Plugin, now: &Plugin) -> Option<Plugin> {
+    let both = (&was.code, &now.code);
+    matches!(both, (Code::Component(_), Code::Component(_))).then(|| Plugin {
+        name: was.name.clone(),
+        instance_concurrency: was.instance_concurrency,
+        timeout: was.timeout,
+        max_memory: was.max_memory,
+        trials: Trials {
+            record: was.trials.record.clone(),
+            ..now.trials.clone()
+        },
+        ..now.clone()
+    })
+}
+
+/// What of it needs another start.
 fn plugin(was: &Plugin, now: &Plugin) -> impl Iterator<Item = &'static str> {
     let Plugin {
         name,
@@ -191,7 +216,9 @@ fn plugin(was: &Plugin, now: &Plugin) -> impl Iterator<Item = &'static str> {
         max_memory,
         env,
         reuse,
+        trials,
     } = was;
+    let live = replaced(was, now).is_some();
     let (forward, other) = match (code, &now.code) {
         (Code::Forward(was), Code::Forward(now)) => (
             [
@@ -210,27 +237,31 @@ fn plugin(was: &Plugin, now: &Plugin) -> impl Iterator<Item = &'static str> {
                 ("invocation", false),
                 ("partial-failures", false),
             ],
-            was != now,
+            !live && was != now,
         ),
     };
     let different = [
         ("name", *name != now.name),
         ("file", other),
-        ("allow-lambda", *allow_lambda != now.allow_lambda),
-        ("allow-send", *allow_send != now.allow_send),
-        ("allow-connect", *allow_connect != now.allow_connect),
-        ("allow-http", *allow_http != now.allow_http),
-        ("allow-read", *allow_read != now.allow_read),
-        ("setting", *setting != now.setting),
-        ("store", *store != now.store),
+        ("allow-lambda", !live && *allow_lambda != now.allow_lambda),
+        ("allow-send", !live && *allow_send != now.allow_send),
+        (
+            "allow-connect",
+            !live && *allow_connect != now.allow_connect,
+        ),
+        ("allow-http", !live && *allow_http != now.allow_http),
+        ("allow-read", !live && *allow_read != now.allow_read),
+        ("setting", !live && *setting != now.setting),
+        ("store", !live && *store != now.store),
         (
             "instance-concurrency",
             *instance_concurrency != now.instance_concurrency,
         ),
         ("timeout", *timeout != now.timeout),
         ("max-memory", *max_memory != now.max_memory),
-        ("env", *env != now.env),
-        ("reuse", *reuse != now.reuse),
+        ("env", !live && *env != now.env),
+        ("reuse", !live && *reuse != now.reuse),
+        ("record", trials.record != now.trials.record),
     ];
     let keys: Vec<_> = named(&different).chain(named(&forward)).collect();
     keys.into_iter()

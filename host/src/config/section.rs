@@ -60,10 +60,10 @@ impl Section {
         self.values.get(key).map(Vec::as_slice)
     }
 
-    /// Puts a relative path under a folder; an empty one stays empty.
+    /// Puts a relative path under a folder; an empty one stays empty, and what is no path as it is.
     pub fn root_at(&mut self, key: &str, folder: &std::path::Path) {
         for given in self.values.get_mut(key).into_iter().flatten() {
-            if !given.text.is_empty() {
+            if !given.text.is_empty() && !given.text.contains("://") {
                 given.text = folder.join(&given.text).to_string_lossy().into_owned();
             }
         }

@@ -176,7 +176,7 @@ fn flags_win_over_the_file_key_by_key() {
         memory: 32 << 20,
     };
     assert_eq!(plugin.reuse, Some(reuse));
-    assert!(matches!(&plugin.code, Code::File(file) if file.is_absolute()));
+    assert!(matches!(&plugin.code, Code::Component(Source::File(file)) if file.is_absolute()));
     assert!(settings.stores.data.is_absolute());
 
     let list = [
@@ -191,7 +191,7 @@ fn flags_win_over_the_file_key_by_key() {
     assert_eq!((route.queues.len(), route.concurrency), (1, 2));
     assert_eq!(
         (&route.plugin.code, route.plugin.name.as_str()),
-        (&Code::File("o.wasm".into()), "thumbs")
+        (&Code::Component(Source::File("o.wasm".into())), "thumbs")
     );
     let data = std::path::absolute("d").expect("a working folder");
     assert_eq!(settings.stores.data, data);

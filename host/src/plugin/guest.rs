@@ -8,15 +8,17 @@ use super::capability::refusals::Refusals;
 use super::capability::store::Stores;
 use super::capability::{folder, network, queues};
 use super::limits::{HANDLES, HTTP_FIELDS, HTTP_HANDLES, Limits};
-use super::output::{Output, Stream};
+use super::output::{Output, Stream, harmless};
 use super::shared::underway::{Job, Underway};
+use super::world::command::Environment;
 use super::{Attempt, Peer};
 use crate::clock::Moment;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use wasmtime::component::ResourceTable;
-use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi::p2::pipe::MemoryInputPipe;
+use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_config::WasiConfigVariables;
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
@@ -25,8 +27,10 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 pub(super) struct Settings {
     /// The plugin's name in logs.
     pub(super) name: String,
-    /// The environment variables that it sees; it sees no others.
+    /// The environment variables that it sees. It sees no others, but a command those of its message.
     pub(super) env: Vec<(String, String)>,
+    /// Whether it is a command: a program that is given its message by WASI.
+    pub(super) is_command: bool,
     /// The most memory of one instance, in bytes.
     pub(super) max_memory: usize,
     /// The functions that it may invoke.
@@ -230,12 +234,11 @@ impl Guest {
     fn wasi(&mut self) -> &mut Wasi {
         let (work, settings, room) = (&self.work, &self.settings, &self.room);
         self.wasi.get_or_insert_with(|| {
-            let label = match work {
-                Work::One(attempt) => Some(label(attempt)),
+            Box::new(match work {
+                Work::One(attempt) => Wasi::of(settings, room, Some(attempt)),
                 // Which of them it prints for is not known.
-                Work::Many(_) => None,
-            };
-            Box::new(Wasi::shut(settings, room, label))
+                Work::Many(_) => Wasi::of(settings, room, None),
+            })
         })
     }
 
@@ -270,11 +273,15 @@ impl WasiHttpView for Guest {
 }
 
 impl Wasi {
-    fn shut(settings: &Settings, room: &Room, label: Option<String>) -> Self {
-        let output = Output::new(&settings.name, label);
+    /// For an instance that works on this attempt, or on many at once.
+    fn of(settings: &Settings, room: &Room, attempt: Option<&Attempt>) -> Self {
+        let output = Output::new(&settings.name, attempt.map(label));
         let mut context = WasiCtx::builder();
+        match attempt.filter(|_| settings.is_command) {
+            Some(attempt) => give(&mut context, settings, attempt),
+            None => drop(context.envs(&settings.env)),
+        }
         context
-            .envs(&settings.env)
             .stdout(output.pipe(Stream::Stdout))
             .stderr(output.pipe(Stream::Stderr));
         network::lend(
@@ -299,6 +306,31 @@ impl Wasi {
         }
     }
 }
+
+/// Gives a command its message: the body on stdin, the rest in the environment.
+fn give(context: &mut WasiCtxBuilder, settings: &Settings, attempt: &Attempt) {
+    // Many programs take for granted that there is a name of theirs.
+    context.arg(&settings.name);
+    let Some(message) = attempt.messages.first() else {
+        return;
+    };
+    let environment = Environment::of(message, attempt, &settings.env);
+    if !environment.left_out.is_empty() {
+        let names = environment.left_out.join(", ");
+        tracing::warn!(
+            plugin = settings.name,
+            message_id = message.id,
+            "not in the command's environment, since they are binary, have a NUL, share their variable or are too long: {}",
+            harmless(&names.chars().take(NAMES).collect::<String>())
+        );
+    }
+    context
+        .envs(&environment.variables)
+        .stdin(MemoryInputPipe::new(message.body.clone()));
+}
+
+/// The most characters of the names of attributes in one line of the log.
+const NAMES: usize = 200;
 
 /// What a line that the guest prints is filed under.
 fn label(attempt: &Attempt) -> String {

@@ -12,8 +12,8 @@ use super::guest::{Guest, Settings};
 use super::instance::Idle;
 use super::runtime::{Inner, Runtime};
 use super::shared::{Recipe, Shared, Sharing};
-use super::world::v0_1::ExportsPre;
 use super::world::v0_1::many::ManyPre;
+use super::world::{ExportsPre, Way};
 use super::{diagnosis, inspect};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -161,11 +161,16 @@ impl Runtime {
     }
 
     fn try_load(&self, bytes: &[u8], options: PluginOptions) -> Result<Plugin, Vec<Problem>> {
-        diagnosis::of_bytes(bytes).map_err(|problem| vec![problem])?;
+        let component = diagnosis::component_of(bytes).map_err(|problem| vec![problem])?;
+        self.load_component(&component, options)
+            .map_err(|problems| diagnosis::of_file(bytes, problems))
+    }
+
+    fn load_component(&self, bytes: &[u8], options: PluginOptions) -> Result<Plugin, Vec<Problem>> {
         let component = Component::from_binary(&self.inner.engine, bytes).map_err(|error| {
             diagnosis::of_refusal(bytes, options.max_memory, options.lent(), &error)
         })?;
-        let pre = self.resolve(&component, &options)?;
+        let (way, pre) = self.resolve(&component, &options)?;
         let is_shared = options.instance_concurrency > 1;
         let idle = options.reuse.filter(|_| !is_shared);
         let idle = idle.map(|reuse| Arc::new(Idle::new(reuse)));
@@ -177,6 +182,7 @@ impl Runtime {
         let settings = Arc::new(Settings {
             name: options.name,
             env: options.env,
+            is_command: way.is_command(),
             max_memory: options.max_memory,
             lambda: options.lambda.map(Lent::new),
             queues: options.queues.map(queues::Lent::new),
@@ -204,7 +210,8 @@ impl Runtime {
         });
         let shared = shared.transpose()?;
         let imports = inspect::imports(&component);
-        let pre = ExportsPre::new(pre).map_err(|error| vec![diagnosis::of_mismatch(&error)])?;
+        let pre =
+            ExportsPre::new(way, pre).map_err(|error| vec![diagnosis::of_mismatch(&error)])?;
         Ok(Plugin {
             loaded: Arc::new(Loaded {
                 runtime: Arc::clone(&self.inner),
@@ -221,7 +228,7 @@ impl Runtime {
         &self,
         component: &Component,
         options: &PluginOptions,
-    ) -> Result<InstancePre<Guest>, Vec<Problem>> {
+    ) -> Result<(Way, InstancePre<Guest>), Vec<Problem>> {
         let max_memory = options.max_memory;
         let mut problems = diagnosis::of_component(component, options.lent());
         problems.extend(diagnosis::of_needs(component, max_memory));
@@ -235,12 +242,13 @@ impl Runtime {
         {
             problems.push(Problem::new(why).hint("make it, or leave --allow-read out"));
         }
-        if !problems.is_empty() {
+        let way = Way::of(component);
+        problems.extend(way.and_then(|way| diagnosis::of_options(way, options)));
+        let Some(way) = way.filter(|_| problems.is_empty()) else {
             return Err(problems);
-        }
-        self.inner
-            .linker
-            .instantiate_pre(component)
+        };
+        let pre = self.inner.linker.instantiate_pre(component);
+        pre.map(|pre| (way, pre))
             .map_err(|error| vec![diagnosis::of_mismatch(&error)])
     }
 }

@@ -1,6 +1,8 @@
 //! From a core module to a component: what a language's own compiler makes, put into the shape
 //! that the host runs. Knows the two entries of WASI 0.1 and nothing of the contract.
 
+mod exit;
+
 use super::output::harmless;
 use wasi_preview1_component_adapter_provider::{
     WASI_SNAPSHOT_PREVIEW1_ADAPTER_NAME as WASI_0_1,
@@ -23,7 +25,11 @@ pub fn component(module: &[u8]) -> Result<Vec<u8>, String> {
         return Err(what.into());
     }
     let mut encoder = ComponentEncoder::default();
-    encoder.module(module).map_err(line)?;
+    let module = match shape.starts {
+        true => exit::with_code(module)?,
+        false => module.into(),
+    };
+    encoder.module(&module).map_err(line)?;
     // A program's entry is the adapter's to export, whether or not the program calls WASI.
     if shape.starts {
         encoder.adapter(WASI_0_1, COMMAND).map_err(line)?;

@@ -7,10 +7,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 const LEAST: u64 = 20;
 /// Nor from fewer failures of the canary's: where hardly any message fails, one alone looks like many.
 const LEAST_FAILED: u64 = 5;
-/// The canary falls back once its rate of failures lies so many standard deviations above the
-/// other's. It is looked at after every attempt, so chance gets many tries; the tests below count how
-/// often it wins.
-const DEVIATIONS: f64 = 4.0;
+/// The canary falls back once two rates explain what both answered so much better than one does:
+/// twice the logarithm of how many times likelier. It is looked at after every attempt, so chance gets
+/// many tries; the tests below count how often it wins.
+const EVIDENCE: f64 = 20.0;
 /// Once both together have answered about so many messages, what they answered is halved: a
 /// version is judged by what it does now.
 const MEMORY: u64 = 100_000;
@@ -18,6 +18,9 @@ const MEMORY: u64 = 100_000;
 /// A part of all messages: above 0, at most 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share(f64);
+
+// It is never NaN.
+impl Eq for Share {}
 
 impl Share {
     /// All messages.
@@ -88,6 +91,15 @@ impl Tally {
         }
     }
 
+    /// The logarithm of how likely its answers are at its own rate.
+    fn likelihood(self) -> f64 {
+        let term = |part: u64| match part {
+            0 => 0.0,
+            part => part as f64 * (part as f64 / self.messages as f64).ln(),
+        };
+        term(self.failed) + term(self.messages.saturating_sub(self.failed))
+    }
+
     fn halve(&mut self) {
         self.messages /= 2;
         self.failed /= 2;
@@ -104,8 +116,8 @@ pub struct Race {
 }
 
 impl Race {
-    /// Whether the canary fails more often than chance explains: a one-sided test of two
-    /// proportions, pooled. Without answers of the other version half of them failing is too many.
+    /// Whether the canary fails more often than chance explains: a likelihood ratio test (Wilks) of
+    /// two rates against one. Without answers of the other version half of them failing is too many.
     pub fn is_lost(&self) -> bool {
         let (current, canary) = (self.current, self.canary);
         if canary.messages < LEAST || canary.failed < LEAST_FAILED {
@@ -114,10 +126,12 @@ impl Race {
         if current.messages == 0 {
             return canary.rate() > 0.5;
         }
-        let (n, m) = (current.messages as f64, canary.messages as f64);
-        let pooled = (current.failed + canary.failed) as f64 / (n + m);
-        let deviation = (pooled * (1.0 - pooled) * (1.0 / n + 1.0 / m)).sqrt();
-        canary.rate() - current.rate() > DEVIATIONS * deviation
+        let both = Tally {
+            messages: current.messages + canary.messages,
+            failed: current.failed + canary.failed,
+        };
+        let evidence = 2.0 * (current.likelihood() + canary.likelihood() - both.likelihood());
+        canary.rate() > current.rate() && evidence > EVIDENCE
     }
 
     /// Forgets half once there is much.

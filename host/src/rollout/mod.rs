@@ -50,6 +50,11 @@ impl Canary {
         &self.version
     }
 
+    /// The part of the messages that it takes; none once it fell back.
+    pub fn share(&self) -> Option<Share> {
+        (!self.has_fallen()).then_some(self.share)
+    }
+
     /// How both have done since it began.
     pub fn race(&self) -> Race {
         *self.race.lock().unwrap_or_else(PoisonError::into_inner)

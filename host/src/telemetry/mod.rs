@@ -4,6 +4,7 @@
 pub mod counters;
 pub mod log;
 pub mod metrics;
+pub mod plugins;
 pub mod progress;
 pub mod prometheus;
 pub mod readiness;

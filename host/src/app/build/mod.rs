@@ -8,6 +8,7 @@ pub mod outlet;
 pub mod plugins;
 pub mod records;
 pub mod schedule;
+pub mod versions;
 
 pub use backends::Backends;
 
@@ -19,6 +20,7 @@ use crate::queue::Queue;
 use crate::telemetry::counters::Counters;
 use plugins::{Loaded, Loader};
 use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
 
 /// A route with its parts made.
 pub struct Built {
@@ -32,13 +34,22 @@ pub struct Built {
     pub records: Option<Arc<dyn Records>>,
 }
 
+/// All that settings name.
+pub struct Parts {
+    /// In the settings' order.
+    pub routes: Vec<Built>,
+    /// Loads other versions of their plugins.
+    pub loader: Loader,
+}
+
 /// Opens every queue and loads every plugin of the settings, or says all that is wrong. `spawn` runs
-/// instances that take many attempts at once.
-pub async fn routes(
+/// instances that take many attempts at once; `over` ends what runs beside the messages' attempts.
+pub async fn parts(
     settings: &Settings,
     counters: Arc<Counters>,
     spawn: Spawn,
-) -> Result<Vec<Built>, Vec<Problem>> {
+    over: CancellationToken,
+) -> Result<Parts, Vec<Problem>> {
     let backends = Backends::new(settings.stores.clone());
     let mut problems = Vec::new();
     let mut opened = Vec::new();
@@ -47,13 +58,12 @@ pub async fn routes(
     }
     let records = records::open(settings, &mut problems);
     let mut handlers = Vec::new();
-    match Loader::start(settings, counters, spawn) {
-        Ok(loader) => {
-            for route in &settings.routes {
-                handlers.push(loader.load(route, &mut problems).await);
-            }
+    let loader = Loader::start(settings, counters, spawn, over);
+    let loader = loader.map_err(|problem| problems.push(problem)).ok();
+    if let Some(loader) = &loader {
+        for route in &settings.routes {
+            handlers.push(loader.load(route, &mut problems).await);
         }
-        Err(problem) => problems.push(problem),
     }
     let routes = settings.routes.iter();
     let endless = routes
@@ -62,11 +72,11 @@ pub async fn routes(
     problems.extend(endless.map(|(route, _)| needs_dead_letters(route)));
     let routes = settings.routes.iter().zip(&opened);
     problems.extend(routes.flat_map(|(route, queues)| buries_nowhere(route, queues)));
-    if !problems.is_empty() {
+    let Some(loader) = loader.filter(|_| problems.is_empty()) else {
         return Err(problems);
-    }
+    };
     let parts = settings.routes.iter().zip(opened).zip(handlers);
-    Ok(parts
+    let routes = parts
         .filter_map(|((route, queues), loaded)| {
             Some(Built {
                 route: route.clone(),
@@ -75,7 +85,8 @@ pub async fn routes(
                 records: records.clone().filter(|_| route.idempotency.is_some()),
             })
         })
-        .collect())
+        .collect();
+    Ok(Parts { routes, loader })
 }
 
 async fn open_queues(

@@ -13,6 +13,7 @@ use crate::plugin::capability::lambda::Functions;
 use crate::plugin::capability::queues;
 use crate::plugin::load::{LoadError, PluginOptions};
 use crate::plugin::runtime::{Runtime, RuntimeOptions, Spawn};
+use crate::rollout::{Rollout, shadow};
 use crate::telemetry::counters::Counters;
 use crate::{aws, files};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
 
 /// The component that forwards messages to Lambda; `plugins/build` makes it.
 const FORWARDER: &[u8] = include_bytes!("../../../../plugins/prebuilt/lambda-forward.wasm");
@@ -34,12 +36,15 @@ const LONGER: Duration = Duration::from_secs(30);
 const MOST_SPARE: Duration = Duration::from_secs(10);
 
 /// Loads handlers, one after the other; connects to Lambda when the first needs it.
-pub struct Loader<'a> {
-    settings: &'a Settings,
-    runtime: Runtime,
+pub struct Loader {
+    settings: Settings,
+    pub(super) runtime: Runtime,
+    pub(super) spawn: Spawn,
+    /// Ends what runs beside the messages' own attempts.
+    pub(super) over: CancellationToken,
     counters: Arc<Counters>,
     lambda: OnceCell<Arc<Lambda>>,
-    buckets: Buckets,
+    pub(super) buckets: Buckets,
 }
 
 /// A handler, and how long one attempt of it may take.
@@ -48,14 +53,18 @@ pub struct Loaded {
     pub handler: Arc<dyn Handler>,
     /// The longest that an attempt may take.
     pub timeout: Duration,
+    /// The same as the handler, where its versions can be replaced.
+    pub rollout: Option<Arc<Rollout>>,
 }
 
-impl<'a> Loader<'a> {
-    /// Starts the engine, with room for the instances of all routes.
+impl Loader {
+    /// Starts the engine, with room for the instances of all routes. `over` ends what runs beside
+    /// the messages' own attempts.
     pub fn start(
-        settings: &'a Settings,
+        settings: &Settings,
         counters: Arc<Counters>,
         spawn: Spawn,
+        over: CancellationToken,
     ) -> Result<Self, Problem> {
         let options = RuntimeOptions {
             instances: settings.routes.iter().map(instances).sum(),
@@ -67,29 +76,30 @@ impl<'a> Loader<'a> {
                 .unwrap_or_default(),
             cache: Some(cache(&settings.stores.data)),
         };
-        let runtime = Runtime::start(options, Handle::current(), spawn)
+        let runtime = Runtime::start(options, Handle::current(), spawn.clone())
             .map_err(|error| Problem::new("the plugin engine", error.to_string(), ""))?;
         Ok(Self {
-            settings,
+            settings: settings.clone(),
             runtime,
+            spawn,
+            over,
             counters,
             lambda: OnceCell::new(),
             buckets: Buckets::default(),
         })
     }
 
+    /// What it was started with.
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// The handler of a route; `None` after a problem.
     pub async fn load(&self, route: &Route, problems: &mut Vec<Problem>) -> Option<Loaded> {
         let plugin = &route.plugin;
-        let stores = self.buckets.of(self.settings, plugin, problems).await;
         let (loaded, timeout) = match &plugin.code {
             Code::Missing => return None,
-            Code::File(file) => {
-                let timeout = plugin.timeout.unwrap_or(TIMEOUT);
-                let mut options = self.options(route, timeout, None).await;
-                options.stores = stores;
-                (self.runtime.load(file, options), timeout)
-            }
+            Code::Component(source) => return self.begin(route, source, problems).await,
             Code::Forward(forward) => {
                 let runs = self.look(plugin, forward, problems).await;
                 let timeout = forward_timeout(plugin, forward, runs);
@@ -106,11 +116,11 @@ impl<'a> Loader<'a> {
                 if route.batch_size > loaded.batch() {
                     problems.push(needs_batches(route));
                 }
-                if let Code::File(_) = plugin.code {
-                    grants::note_unused(plugin, &loaded.imports());
-                }
-                let handler = Arc::new(loaded);
-                Some(Loaded { handler, timeout })
+                Some(Loaded {
+                    handler: Arc::new(loaded),
+                    timeout,
+                    rollout: None,
+                })
             }
             Err(error) => {
                 problems.extend(of_load(&plugin.at, &error));
@@ -120,7 +130,7 @@ impl<'a> Loader<'a> {
     }
 
     /// For attempts of `timeout` whose invocations may need `longest`.
-    async fn options(
+    pub(super) async fn options(
         &self,
         route: &Route,
         timeout: Duration,
@@ -129,7 +139,7 @@ impl<'a> Loader<'a> {
         let plugin = &route.plugin;
         let mut options = grants::options(plugin, timeout, self.counters.clone());
         options.shared_instances = taking(route);
-        options.queues = sends(self.settings, plugin, self.counters.clone());
+        options.queues = sends(&self.settings, plugin, self.counters.clone());
         let mut allowed = plugin.allow_lambda.clone();
         if let Code::Forward(forward) = &plugin.code {
             allowed.push(forward.function.clone());
@@ -272,11 +282,14 @@ fn taking(route: &Route) -> usize {
 }
 
 /// The same with those that take no more and end with their last attempt: as many again, where
-/// instances are shared.
+/// instances are shared, and both again for a version that is on its way out. A shadow's besides.
 fn instances(route: &Route) -> usize {
-    match route.plugin.instance_concurrency {
-        0 | 1 => taking(route),
-        _ => 2 * taking(route),
+    let taking = taking(route);
+    match (&route.plugin.code, route.plugin.instance_concurrency) {
+        (Code::Component(_), 0 | 1) => taking + shadow::AT_ONCE,
+        (Code::Component(_), _) => 4 * taking + shadow::AT_ONCE,
+        (_, 0 | 1) => taking,
+        (_, _) => 2 * taking,
     }
 }
 
@@ -295,7 +308,7 @@ fn variables(forward: &Forward) -> [(String, String); 3] {
     ]
 }
 
-fn of_load(at: &str, error: &LoadError) -> Vec<Problem> {
+pub(super) fn of_load(at: &str, error: &LoadError) -> Vec<Problem> {
     let lines = error.problems.iter();
     lines
         .map(|line| Problem {
@@ -305,7 +318,7 @@ fn of_load(at: &str, error: &LoadError) -> Vec<Problem> {
         .collect()
 }
 
-fn needs_batches(route: &Route) -> Problem {
+pub(super) fn needs_batches(route: &Route) -> Problem {
     let found = format!(
         "batch-size {} for a plugin that handles single messages",
         route.batch_size

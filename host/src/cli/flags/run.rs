@@ -17,6 +17,8 @@ pub struct RunArgs {
     #[command(flatten)]
     pub instances: InstanceArgs,
     #[command(flatten)]
+    pub trials: TrialArgs,
+    #[command(flatten)]
     pub schedule: ScheduleArgs,
     #[command(flatten)]
     pub metrics: MetricsArgs,
@@ -30,7 +32,8 @@ pub struct RunArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Handler: a component or a Lambda function")]
 pub struct HandlerArgs {
-    /// The WebAssembly component that handles the messages
+    /// The WebAssembly component that handles the messages: a file, which may be replaced while it
+    /// runs, or oci://HOST/NAME@sha256:DIGEST
     #[arg(
         long,
         value_name = "FILE",
@@ -256,6 +259,70 @@ pub struct InstanceArgs {
         hide_env_values = true
     )]
     pub instance_concurrency: Option<String>,
+}
+
+/// What is tried beside the plugin.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Another version of the plugin")]
+pub struct TrialArgs {
+    /// A version that takes a share of the messages, until it fails more often than the plugin
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "DISPATCHER_CANARY",
+        hide_env_values = true
+    )]
+    pub canary: Option<String>,
+    /// That share, as in 0.05 or 5% [default: 0.1]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        env = "DISPATCHER_CANARY_SHARE",
+        hide_env_values = true
+    )]
+    pub canary_share: Option<String>,
+    /// A version that runs on the same messages with all that reaches out closed, and whose answers
+    /// are only compared
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "DISPATCHER_SHADOW",
+        hide_env_values = true
+    )]
+    pub shadow: Option<String>,
+    /// Keep messages, and what became of them, in this folder, for `plugin replay`
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        env = "DISPATCHER_RECORD",
+        hide_env_values = true
+    )]
+    pub record: Option<String>,
+    /// What is blotted out of them: /customer/email or /items/*/name in a body that is JSON, or
+    /// attribute:NAME; may be repeated
+    #[arg(
+        long,
+        value_name = "PLACE",
+        env = "DISPATCHER_RECORD_REDACT",
+        hide_env_values = true
+    )]
+    pub record_redact: Vec<String>,
+    /// Which part of them is kept [default: 1]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        env = "DISPATCHER_RECORD_SHARE",
+        hide_env_values = true
+    )]
+    pub record_share: Option<String>,
+    /// The most that the folder holds; the oldest recordings are deleted [default: 1GiB]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        env = "DISPATCHER_RECORD_MOST",
+        hide_env_values = true
+    )]
+    pub record_most: Option<String>,
 }
 
 /// Messages for later.

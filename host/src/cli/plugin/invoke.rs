@@ -8,7 +8,7 @@ use crate::app::build::grants::Buckets;
 use crate::app::{self, build::plugins};
 use crate::clock;
 use crate::config::problem::Problem;
-use crate::config::{Code, Plugin, Settings};
+use crate::config::{Code, Plugin, Settings, Source};
 use crate::error::{Exit, Failure};
 use crate::message::{Message, Mishap, Receipt, Verdict};
 use crate::plugin::runtime::{Runtime, RuntimeOptions};
@@ -83,7 +83,11 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         false => output::line(as_text(&verdict))?,
     }
     match verdict {
-        Verdict::Retry { why, .. } if why != Mishap::Asked => Err(Failure {
+        Verdict::Retry {
+            why: Mishap::Asked | Mishap::AskedFor(_),
+            ..
+        } => Ok(()),
+        Verdict::Retry { .. } => Err(Failure {
             exit: Exit::Failed,
             lines: Vec::new(),
         }),
@@ -96,7 +100,7 @@ async fn attempt(
     settings: &Settings,
     message: Message,
 ) -> Result<Verdict, Failure> {
-    let Code::File(file) = &plugin.code else {
+    let Code::Component(Source::File(file)) = &plugin.code else {
         return Err(Failure::new(Exit::Usage, "no component to invoke"));
     };
     let timeout = plugin.timeout.unwrap_or(app::TIMEOUT);

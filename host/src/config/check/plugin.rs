@@ -110,6 +110,7 @@ impl Check {
             max_memory,
             env: self.variables("env", layers, forwards),
             reuse: layers.has("reuse").then(|| self.reuse(layers, max_memory)),
+            trials: self.trials(layers, forwards),
         }
     }
 
@@ -139,8 +140,8 @@ impl Check {
             }
             (Some(file), None) => {
                 self.refuse_forwarding(layers);
-                let read = self.read(Some(file), |given| value::text(given, "a component's file"));
-                let code = read.map_or(Code::Missing, |file| Code::File(file.into()));
+                let read = self.read(Some(file), super::trials::source);
+                let code = read.map_or(Code::Missing, Code::Component);
                 (code, file.at.clone())
             }
             (None, Some(given)) => {

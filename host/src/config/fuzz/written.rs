@@ -83,7 +83,7 @@ fn plugin(out: &mut Lines, at: usize, plugin: &Plugin) {
     out.line(&format!("[plugin.p{at}]"));
     match &plugin.code {
         Code::Missing => unreachable!("that is a problem"),
-        Code::File(file) => out.text("file", &file.to_string_lossy()),
+        Code::Component(source) => out.text("file", &source.to_string()),
         Code::Forward(forward) => {
             out.text("function", &forward.function);
             out.text(
@@ -114,6 +114,20 @@ fn plugin(out: &mut Lines, at: usize, plugin: &Plugin) {
     out.text("max-memory", &plugin.max_memory.to_string());
     for (key, value) in &plugin.env {
         out.text(&format!("env.{}", quoted(key)), value);
+    }
+    if let Some(canary) = &plugin.trials.canary {
+        out.text("canary.file", &canary.source.to_string());
+        out.text("canary.share", &canary.share.to_string());
+    }
+    if let Some(shadow) = &plugin.trials.shadow {
+        out.text("shadow.file", &shadow.to_string());
+    }
+    if let Some(record) = &plugin.trials.record {
+        out.text("record.folder", &record.terms.folder.to_string_lossy());
+        out.text("record.most", &record.terms.most.to_string());
+        out.text("record.share", &record.share.to_string());
+        let rules = record.terms.redact.iter().map(ToString::to_string);
+        out.list("record.redact", rules);
     }
     if let Some(reuse) = plugin.reuse {
         out.text("reuse.count", &reuse.count.to_string());

@@ -47,7 +47,7 @@ fn files_that_are_no_component() {
     );
     tells(
         &problems(&prebuilt("core-module")),
-        &["a core module", "wasm32-wasip2"],
+        &["a core module", "exports neither"],
     );
 }
 

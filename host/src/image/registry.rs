@@ -1,0 +1,271 @@
+//! Fetches components from OCI registries, once: what was fetched lies in a folder and is checked
+//! against its digest whenever it is read. Knows no WebAssembly.
+
+use super::ImageName;
+use crate::files;
+use docker_credential::{CredentialRetrievalError, DockerCredential};
+use oci_client::client::{ClientConfig, ClientProtocol};
+use oci_client::errors::OciDistributionError;
+use oci_client::manifest::{
+    IMAGE_MANIFEST_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciDescriptor, OciImageManifest,
+};
+use oci_client::secrets::RegistryAuth;
+use oci_client::{Client, Reference};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How layers that are components are marked (the CNCF's Wasm OCI Artifact guidance), and how older
+/// tools mark them.
+const COMPONENTS: [&str; 2] = [
+    "application/wasm",
+    "application/vnd.wasm.content.layer.v1+wasm",
+];
+const CONNECT: Duration = Duration::from_secs(10);
+/// The longest that nothing comes.
+const READ: Duration = Duration::from_secs(60);
+/// The largest component, in bytes.
+const MOST: i64 = 512 << 20;
+
+/// Why there is no component.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FetchError {
+    /// The registry could not be reached, or failed; trying again may help.
+    Unreachable(String),
+    /// What is there, or is not, cannot be used.
+    Refused(String),
+}
+
+impl std::fmt::Display for FetchError {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::Unreachable(why) | Self::Refused(why)) = self;
+        out.write_str(why)
+    }
+}
+
+/// The component's bytes: from `folder` if it was fetched before, else from the registry. Users and
+/// passwords are those that `docker login` keeps; a registry on this machine's loopback interface is
+/// spoken to without TLS.
+///
+/// # Errors
+/// One line that names the component.
+pub async fn fetch(name: &ImageName, folder: &Path) -> Result<Vec<u8>, FetchError> {
+    let kept = Kept::of(name, folder);
+    if let Some(component) = kept.read(name) {
+        return Ok(component);
+    }
+    let (manifest, component) = pull(name).await?;
+    if let Err(error) = kept.write(&manifest, &component) {
+        let folder = folder.display();
+        tracing::warn!("{folder}: {name} is not kept, so the next start fetches it again: {error}");
+    }
+    Ok(component)
+}
+
+async fn pull(name: &ImageName) -> Result<(Vec<u8>, Vec<u8>), FetchError> {
+    let refused = |why: String| FetchError::Refused(format!("{name}: {why}"));
+    let reference: Reference = name
+        .reference()
+        .parse()
+        .map_err(|error| refused(format!("no name of a registry: {error}")))?;
+    let failed = |error: OciDistributionError| of_client(name, &error);
+    let client = Client::new(ClientConfig {
+        protocol: match is_here(&name.host) {
+            true => ClientProtocol::Http,
+            false => ClientProtocol::Https,
+        },
+        connect_timeout: Some(CONNECT),
+        read_timeout: Some(READ),
+        ..ClientConfig::default()
+    });
+    let credentials = credentials(&name.host).map_err(refused)?;
+    let types = [OCI_IMAGE_MEDIA_TYPE, IMAGE_MANIFEST_MEDIA_TYPE];
+    let answer = client
+        .pull_manifest_raw(&reference, &credentials, &types)
+        .await;
+    let (manifest, _) = answer.map_err(failed)?;
+    if files::digest(&manifest) != name.digest {
+        let found = files::digest(&manifest);
+        return Err(refused(format!(
+            "the registry gave another manifest, sha256:{found}"
+        )));
+    }
+    let layer = layer(&manifest).map_err(refused)?;
+    if layer.size > MOST {
+        let size = layer.size;
+        return Err(refused(format!("{size} bytes, and the most are {MOST}")));
+    }
+    let mut component = Vec::new();
+    let pulled = client.pull_blob(&reference, &layer, &mut component).await;
+    pulled.map_err(failed)?;
+    match is_of(&layer, &component) {
+        true => Ok((manifest.to_vec(), component)),
+        false => Err(refused(
+            "the registry gave other bytes than the manifest names".into(),
+        )),
+    }
+}
+
+/// The one layer of a manifest that is a component.
+fn layer(manifest: &[u8]) -> Result<OciDescriptor, String> {
+    let manifest: OciImageManifest = serde_json::from_slice(manifest)
+        .map_err(|error| format!("no manifest of one artefact: {error}"))?;
+    let mut components = manifest
+        .layers
+        .into_iter()
+        .filter(|layer| COMPONENTS.contains(&layer.media_type.as_str()));
+    match (components.next(), components.next()) {
+        (Some(only), None) => Ok(only),
+        (None, _) => Err(format!("no layer of it is a component, {}", COMPONENTS[0])),
+        (Some(_), Some(_)) => Err("more than one layer of it is a component".into()),
+    }
+}
+
+fn of_client(name: &ImageName, error: &OciDistributionError) -> FetchError {
+    let why = format!("{name}: {error}");
+    match error {
+        OciDistributionError::RequestError(_) | OciDistributionError::IoError(_) => {
+            FetchError::Unreachable(why)
+        }
+        OciDistributionError::ServerError { code, .. } if *code >= 500 => {
+            FetchError::Unreachable(why)
+        }
+        OciDistributionError::ImageManifestNotFoundError(_) => FetchError::Refused(format!(
+            "{name}: the registry has none of this name and digest"
+        )),
+        _ => FetchError::Refused(why),
+    }
+}
+
+/// Whether a registry runs on this machine, so that nobody listens in between.
+fn is_here(host: &str) -> bool {
+    let name = host.rsplit_once(':').map_or(host, |(name, _port)| name);
+    let name = name.trim_matches(['[', ']']);
+    let address: Option<std::net::IpAddr> = name.parse().ok();
+    name == "localhost" || address.is_some_and(|address| address.is_loopback())
+}
+
+/// What `docker login` keeps for the registry. Nothing kept is no failure: many give to anybody.
+fn credentials(host: &str) -> Result<RegistryAuth, String> {
+    match docker_credential::get_credential(host) {
+        Ok(DockerCredential::UsernamePassword(name, password)) => {
+            Ok(RegistryAuth::Basic(name, password))
+        }
+        Ok(DockerCredential::IdentityToken(token)) => Ok(RegistryAuth::Bearer(token)),
+        Err(
+            CredentialRetrievalError::ConfigNotFound
+            | CredentialRetrievalError::ConfigReadError
+            | CredentialRetrievalError::NoCredentialConfigured,
+        ) => Ok(RegistryAuth::Anonymous),
+        Err(error) => Err(format!("what `docker login` keeps cannot be read: {error}")),
+    }
+}
+
+/// The two files of a component: its manifest, which its name pins, and itself, which that pins.
+struct Kept {
+    manifest: PathBuf,
+    component: PathBuf,
+}
+
+impl Kept {
+    fn of(name: &ImageName, folder: &Path) -> Self {
+        Self {
+            manifest: folder.join(format!("{}.json", name.digest)),
+            component: folder.join(format!("{}.wasm", name.digest)),
+        }
+    }
+
+    fn read(&self, name: &ImageName) -> Option<Vec<u8>> {
+        let manifest = std::fs::read(&self.manifest).ok()?;
+        if files::digest(&manifest) != name.digest {
+            return None;
+        }
+        let layer = layer(&manifest).ok()?;
+        let component = std::fs::read(&self.component).ok()?;
+        is_of(&layer, &component).then_some(component)
+    }
+
+    fn write(&self, manifest: &[u8], component: &[u8]) -> std::io::Result<()> {
+        if let Some(folder) = self.manifest.parent() {
+            files::make_folder(folder)?;
+        }
+        for (path, bytes) in [(&self.component, component), (&self.manifest, manifest)] {
+            // By way of a rename: another process may be reading, or writing the same.
+            let beside = path.with_extension(format!("{}.part", std::process::id()));
+            std::fs::write(&beside, bytes)?;
+            std::fs::rename(&beside, path)?;
+        }
+        Ok(())
+    }
+}
+
+fn is_of(layer: &OciDescriptor, bytes: &[u8]) -> bool {
+    layer.digest == format!("sha256:{}", files::digest(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest(types: &[&str], bytes: &[u8]) -> Vec<u8> {
+        let layer = |kind: &&str| {
+            let digest = format!("sha256:{}", files::digest(bytes));
+            serde_json::json!({ "mediaType": kind, "digest": digest, "size": bytes.len() })
+        };
+        let manifest = serde_json::json!({
+            "schemaVersion": 2,
+            "config": { "mediaType": "application/vnd.wasm.config.v0+json", "digest": "sha256:0", "size": 2 },
+            "layers": types.iter().map(layer).collect::<Vec<_>>(),
+        });
+        manifest.to_string().into_bytes()
+    }
+
+    #[test]
+    fn one_layer_is_the_component() {
+        let layer = |types: &[&str]| super::layer(&manifest(types, b"x"));
+        assert!(layer(&[COMPONENTS[0]]).is_ok());
+        assert!(layer(&["text/plain", COMPONENTS[1]]).is_ok());
+        assert!(
+            layer(&["text/plain"])
+                .expect_err("none")
+                .contains("no layer")
+        );
+        assert!(
+            layer(&[COMPONENTS[0]; 2])
+                .expect_err("two")
+                .contains("more than one")
+        );
+        assert!(super::layer(b"{}").is_err());
+    }
+
+    #[test]
+    fn what_was_kept_is_taken_only_as_long_as_it_is_what_was_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let manifest = manifest(&[COMPONENTS[0]], b"component");
+        let digest = files::digest(&manifest);
+        let name = format!("oci://127.0.0.1:1/a@sha256:{digest}");
+        let name: ImageName = name.parse().expect("a name");
+        let kept = Kept::of(&name, folder.path());
+        assert_eq!(kept.read(&name), None);
+        kept.write(&manifest, b"component").expect("written");
+        assert_eq!(kept.read(&name), Some(b"component".to_vec()));
+        std::fs::write(&kept.component, b"another").expect("written");
+        assert_eq!(kept.read(&name), None);
+        kept.write(&manifest, b"component").expect("written");
+        std::fs::write(&kept.manifest, b"{}").expect("written");
+        assert_eq!(kept.read(&name), None);
+    }
+
+    #[test]
+    fn only_this_machine_is_spoken_to_without_tls() {
+        for (host, here) in [
+            ("localhost:5000", true),
+            ("127.0.0.1", true),
+            ("[::1]:5000", true),
+            ("registry.example", false),
+            ("localhost.example:5000", false),
+            ("10.0.0.1:5000", false),
+        ] {
+            assert_eq!(is_here(host), here, "{host}");
+        }
+    }
+}
