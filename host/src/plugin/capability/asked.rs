@@ -101,7 +101,7 @@ impl Asked {
     pub fn of(imports: &[String]) -> Vec<Self> {
         let asks = |asked: &Self| {
             let begin = |start: &&str| imports.iter().any(|import| import.starts_with(start));
-            asked.row().1.iter().any(|start| begin(start))
+            asked.row().1.iter().any(begin)
         };
         Self::all().filter(asks).collect()
     }
