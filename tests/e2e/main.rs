@@ -53,6 +53,7 @@ mod served_sdks;
 mod sqs;
 mod stop;
 mod terminal;
+mod trials;
 mod unread;
 mod verdicts;
 mod ways_in;
