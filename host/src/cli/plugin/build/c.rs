@@ -1,9 +1,10 @@
 //! C: zig, or clang with the libc of WASI, makes a core module of all sources and the bindings'
 //! object, which is wrapped here.
 
-use super::{Project, tool, wrap};
+use super::{Project, failed, read, tool, wrapped};
 use crate::cli::plugin::language::Language;
 use crate::error::Failure;
+use crate::plugin::wrap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,18 +17,18 @@ const FOLDERS: [&str; 3] = ["", "src", "bindings"];
 
 pub(super) fn build(project: &Project) -> Result<PathBuf, Failure> {
     let compiler = compiler()?;
-    let component = project.component(Language::C)?;
-    let core = component.with_extension("core.wasm");
-    let mut command = Command::new(&compiler[0]);
-    command.args(&compiler[1..]).current_dir(&project.folder);
-    // A library rather than a program: its functions are called again and again.
-    command.args(["-mexec-model=reactor", "-O2", "-Wall", "-I.", "-o"]);
-    command.arg(&core);
-    for folder in FOLDERS {
-        command.args(sources(folder, &project.names(folder)));
-    }
-    tool::run(&mut command)?;
-    wrap(&core, component)
+    wrapped(project, Language::C, |core| {
+        let mut command = Command::new(&compiler[0]);
+        command.args(&compiler[1..]).current_dir(&project.folder);
+        // A library rather than a program: its functions are called again and again.
+        command.args(["-mexec-model=reactor", "-O2", "-Wall", "-I.", "-o"]);
+        command.arg(core);
+        for folder in FOLDERS {
+            command.args(sources(folder, &project.names(folder)));
+        }
+        tool::run(&mut command)?;
+        wrap::without_debug(&read(core)?).map_err(|why| failed(core, &why))
+    })
 }
 
 /// What is compiled and linked of a folder.

@@ -105,13 +105,23 @@ impl Project {
     }
 }
 
-/// The compiler made a core module; puts the component in its place.
-fn wrap(core: &Path, component: PathBuf) -> Result<PathBuf, Failure> {
-    let module = std::fs::read(core).map_err(|error| failed(core, &error))?;
-    let bytes = wrap::component(&module).map_err(|why| failed(core, &why))?;
+/// A compiler made a core module of this project; puts the component in its place.
+fn wrapped(
+    project: &Project,
+    lang: Language,
+    core: impl FnOnce(&Path) -> Result<Vec<u8>, Failure>,
+) -> Result<PathBuf, Failure> {
+    let component = project.component(lang)?;
+    let file = component.with_extension("core.wasm");
+    let module = core(&file)?;
+    let bytes = wrap::component(&module).map_err(|why| failed(&file, &why))?;
     std::fs::write(&component, bytes).map_err(|error| failed(&component, &error))?;
-    std::fs::remove_file(core).map_err(|error| failed(core, &error))?;
+    std::fs::remove_file(&file).map_err(|error| failed(&file, &error))?;
     Ok(component)
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(file).map_err(|error| failed(file, &error))
 }
 
 fn failed(file: &Path, why: &dyn std::fmt::Display) -> Failure {
