@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,24 +16,35 @@ import (
 const patience = 2 * time.Second
 
 type order struct {
-	ID        *string         `json:"id"`
-	Amount    *uint64         `json:"amount"`
-	Ready     *bool           `json:"ready"`
-	ReadyInMs *uint64         `json:"ready_in_ms"`
+	ID        *string `json:"id"`
+	Amount    *uint64 `json:"amount"`
+	Ready     *bool   `json:"ready"`
+	ReadyInMs *uint64 `json:"ready_in_ms"`
+}
+
+// What a member of an order must be.
+var wanted = map[string]string{
+	"id":     "`id`: wanted a string",
+	"amount": "`amount`: wanted a whole number of cents",
+	"ready":  "`ready`: wanted true or false",
 }
 
 // nil is done; what plugin.Reject and its sisters make is what they say; any other error goes to
 // the log, and the message comes again by the route's policy.
 func handle(message plugin.Message) error {
 	var found order
-	if err := json.Unmarshal([]byte(message.Body), &found); err != nil {
+	err := json.Unmarshal([]byte(message.Body), &found)
+	var mismatch *json.UnmarshalTypeError
+	if errors.As(err, &mismatch) && wanted[mismatch.Field] != "" {
+		return plugin.Reject(wanted[mismatch.Field])
+	} else if err != nil {
 		return plugin.Reject(err.Error())
 	}
 	switch {
 	case found.ID == nil:
-		return plugin.Reject("`id`: wanted a string")
+		return plugin.Reject(wanted["id"])
 	case found.Amount == nil:
-		return plugin.Reject("`amount`: wanted a whole number of cents")
+		return plugin.Reject(wanted["amount"])
 	case *found.Amount == 0:
 		return plugin.Reject("`amount`: wanted more than nothing")
 	case found.Ready != nil && !*found.Ready:

@@ -30,8 +30,34 @@ func Unpin() { arguments.Unpin() }
 //go:wasmimport wasi_snapshot_preview1 adapter_monotonic_clock_set_paused
 func pauseClock(paused bool)
 
+// WASI's adapter asks for its own stack and state while Go's runtime begins, when nothing can be
+// allocated: two pages of 64 KiB and a little, for ever.
+var early struct {
+	room [160 << 10]byte
+	used uintptr
+}
+
+// Whether Go's runtime is there.
+var begun bool
+
+func init() { begun = true }
+
+// Must call nothing of Go's runtime.
+func allocateEarly(size, align uintptr) unsafe.Pointer {
+	base := uintptr(unsafe.Pointer(&early.room))
+	at := (base + early.used + align - 1) &^ (align - 1)
+	early.used = at + size - base
+	if early.used > uintptr(len(early.room)) {
+		return nil
+	}
+	return unsafe.Add(unsafe.Pointer(&early.room), at-base)
+}
+
 //go:wasmexport cabi_realloc
 func realloc(old unsafe.Pointer, oldSize, align, size uintptr) unsafe.Pointer {
+	if !begun {
+		return allocateEarly(size, align)
+	}
 	if old != nil {
 		panic("the host never makes room grow")
 	}
