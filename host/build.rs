@@ -24,8 +24,8 @@ const PARTS: &[(&str, &str, &str)] = &[
     ("typescript", "plugins/templates/typescript", ""),
     (
         "typescript",
-        "plugins/templates/javascript/console.js",
-        "console.js",
+        "plugins/templates/javascript/runtime.js",
+        "runtime.js",
     ),
     ("typescript", "plugins/templates/javascript/wit", "wit"),
     ("typescript", "wit/v0.1", "wit/deps/dispatcher-plugin"),

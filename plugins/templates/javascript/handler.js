@@ -1,7 +1,7 @@
 // Checks that the body is a well-formed order: `{"id": "o-1", "amount": 250, "ready": true}`.
 // A malformed order is rejected, one that is not ready yet is tried again.
 
-import "./console.js";
+import "./runtime.js";
 import { check } from "./order.js";
 
 // To return is done. To throw one of these is a failure of the contract:

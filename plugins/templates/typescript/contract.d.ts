@@ -114,5 +114,5 @@ declare module "dispatcher:plugin/lambda@0.1.0" {
   export default lambda;
 }
 
-/** Of console.js: a line in the dispatcher's log. */
+/** Of runtime.js: a line in the dispatcher's log. */
 declare const console: Record<"log" | "info" | "debug" | "warn" | "error", (...values: unknown[]) => void>;

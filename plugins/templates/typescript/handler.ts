@@ -1,7 +1,7 @@
 // Checks that the body is a well-formed order: `{"id": "o-1", "amount": 250, "ready": true}`.
 // A malformed order is rejected, one that is not ready yet is tried again.
 
-import "./console.js";
+import "./runtime.js";
 import type { Failure, Handler } from "dispatcher:plugin/types@0.1.0";
 
 /** How long an order may take to become ready, where it does not say itself. */

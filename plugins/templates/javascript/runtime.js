@@ -1,6 +1,8 @@
-// `console` for QuickJS, which has none: every call is a line in the dispatcher's log, with the
-// message's id. Import it first.
+// What QuickJS lacks: `console`, of which every call is a line in the dispatcher's log, with the
+// message's id; and a `Math.random` that is not the same in every instance, since all of them begin
+// from the state in which the component was built. Import it first.
 
+import random from "wasi:random/random@0.2.0";
 import stderr from "wasi:cli/stderr@0.2.0";
 import stdout from "wasi:cli/stdout@0.2.0";
 
@@ -44,3 +46,10 @@ const out = (...values) => print(stdout.getStdout(), values);
 const err = (...values) => print(stderr.getStderr(), values);
 
 globalThis.console = { log: out, info: out, debug: out, warn: err, error: err };
+
+// 53 bits, as many as a number holds.
+Math.random = () => {
+  const bytes = random.getRandomBytes(7);
+  bytes[0] &= 0x1f;
+  return bytes.reduce((sum, byte) => sum * 256 + byte, 0) / 2 ** 53;
+};
