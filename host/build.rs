@@ -18,7 +18,9 @@ const PARTS: &[(&str, &str, &str)] = &[
         "dispatcher-guest/Cargo.toml",
     ),
     ("rust", "guest-sdk/src", "dispatcher-guest/src"),
+    // For the person who reads it, and for the SDK, wherever it looks.
     ("rust", "wit/v0.1", "wit/v0.1"),
+    ("rust", "wit/v0.1", "dispatcher-guest/wit/v0.1"),
     ("javascript", "plugins/templates/javascript", ""),
     ("javascript", "wit/v0.1", "wit/deps/dispatcher-plugin"),
     ("typescript", "plugins/templates/typescript", ""),
