@@ -21,6 +21,7 @@ mod lambda;
 mod lambda_faults;
 mod lambda_rate;
 mod lambda_scene;
+mod languages;
 mod leases;
 mod metrics;
 mod moving;
