@@ -38,7 +38,7 @@ fn components_of_version_0_1_run_as_they_did() {
     assert_eq!(asynchronous, json!({ "verdict": "done" }));
     let echo = verdicts("verdicts", "echo-message")["why"].to_string();
     for known in [
-        "receive_count: 1",
+        "receive-count: 1",
         "queue: \\\"invoke\\\"",
         "attributes: []",
     ] {

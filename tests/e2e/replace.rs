@@ -115,6 +115,11 @@ async fn lesson_23_a_hundred_swaps_under_load_lose_nothing_and_run_no_half_plugi
             replace(&file, &bytes);
         }
         running.wait_for_lines(number, replaced);
+        println!(
+            "swap {number} after {:?}, {} messages",
+            began.elapsed(),
+            sent.load(Ordering::SeqCst)
+        );
     }
     over.store(true, Ordering::SeqCst);
     loading.await.expect("the sender");

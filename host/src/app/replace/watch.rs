@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 const LOOK: Duration = Duration::from_secs(5);
 /// After a change the next ones are waited for so long: a file is written in many steps.
 const QUIET: Duration = Duration::from_millis(100);
-/// But no longer than this, whatever else goes on in the folder.
+/// But no longer than this.
 const BUSY: Duration = Duration::from_secs(2);
 
 /// What a file was like when it was looked at. None where there was none.
@@ -91,13 +91,15 @@ impl Watch {
         self.files.iter().any(|(file, seen)| look(file) != *seen)
     }
 
+    /// Returns when none of the files has changed for a while.
     async fn quiet(&self) {
         let latest = clock::now() + BUSY;
+        let look_at_all = || self.files.iter().map(|(file, _)| look(file));
         loop {
-            let now = clock::now();
-            tokio::select! {
-                () = clock::sleep_until(Some((now + QUIET).min(latest))) => return,
-                () = self.told.notified() => if now >= latest { return },
+            let before: Vec<Seen> = look_at_all().collect();
+            clock::sleep_until(Some(clock::now() + QUIET)).await;
+            if look_at_all().eq(before) || clock::now() >= latest {
+                return;
             }
         }
     }
