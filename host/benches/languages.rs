@@ -1,7 +1,7 @@
 //! What the same handler costs in each language: size, start, one attempt with a fresh instance and
 //! with one used again, memory of an instance that lives. A plain program that prints; it judges
-//! nothing. `cargo bench --bench languages -- FILE...`, each the component of a project that
-//! `dispatcher plugin new` began; without any, the example in Rust.
+//! nothing. `cargo bench --bench languages -- FILE...`, each the absolute path of the component of a
+//! project that `dispatcher plugin new` began; without any, the example in Rust.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
@@ -26,7 +26,7 @@ const MAX_MEMORY: usize = 128 << 20;
 /// How long each kind of attempt is repeated, and how often at most.
 const SPAN: Duration = Duration::from_secs(4);
 const MOST: usize = 200_000;
-/// What two small components and what two large ones have in memory at once differs.
+/// Bytes of a component of which few copies are loaded at once.
 const LARGE: u64 = 1 << 20;
 
 fn main() {
@@ -43,13 +43,16 @@ fn main() {
         .build()
         .expect("a tokio runtime");
     let cache = tempfile::tempdir().expect("a temporary folder");
-    let options = RuntimeOptions {
-        instances: 100,
-        max_memory: MAX_MEMORY,
-        cache: Some(cache.path().join("compiled")),
+    let begin = || {
+        let options = RuntimeOptions {
+            instances: 100,
+            max_memory: MAX_MEMORY,
+            cache: Some(cache.path().join("compiled")),
+        };
+        let runtime = Runtime::start(options, timers.handle().clone(), Arc::new(drop));
+        runtime.expect("an engine")
     };
-    let runtime = Runtime::start(options, timers.handle().clone(), Arc::new(drop));
-    let runtime = runtime.expect("an engine");
+    let runtime = begin();
     println!(
         "{:<16}{:>10}{:>11}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}",
         "component",
@@ -64,11 +67,13 @@ fn main() {
     );
     for file in files {
         let row = measure(&runtime, &file);
-        println!("{row}");
+        // A pool of its own: one that was used keeps pages of what ran in it.
+        let each = memory(&begin(), &file);
+        println!("{row}{each:>12}");
     }
 }
 
-/// One line of the table.
+/// One line of the table, but for its last figure.
 fn measure(runtime: &Runtime, file: &Path) -> String {
     let size = file.metadata().map_or(0, |data| data.len());
     let begun = clock::now();
@@ -79,10 +84,9 @@ fn measure(runtime: &Runtime, file: &Path) -> String {
     let loaded = clock::now().since(begun);
     let fresh = attempts(&fresh);
     let reused = attempts(&load(runtime, file, true));
-    let each = memory(runtime, file, if size > LARGE { 6 } else { 60 });
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     format!(
-        "{name:<16}{:>10}{:>11.2}{:>10.2}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{each:>12}",
+        "{name:<16}{:>10}{:>11.2}{:>10.2}{:>10.1}{:>10.1}{:>10.1}{:>10.1}",
         size / 1024,
         compiled.as_secs_f64(),
         loaded.as_secs_f64() * 1e3,
@@ -140,7 +144,9 @@ fn attempts(plugin: &Plugin) -> Cost {
 
 /// KiB of this process alone that one instance holds after an attempt: so many plugins of the
 /// same component, each with one instance that waits to be used again.
-fn memory(runtime: &Runtime, file: &Path, count: u64) -> u64 {
+fn memory(runtime: &Runtime, file: &Path) -> u64 {
+    let size = file.metadata().map_or(0, |data| data.len());
+    let count = if size > LARGE { 6 } else { 60 };
     let plugins: Vec<_> = (0..count).map(|_| load(runtime, file, true)).collect();
     let attempt = attempt();
     let before = anonymous();

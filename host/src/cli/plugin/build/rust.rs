@@ -33,7 +33,7 @@ pub(super) fn build(project: &Project) -> Result<PathBuf, Failure> {
 /// The component among cargo's messages, one JSON value a line. The last is the project's own.
 fn component(messages: &[u8]) -> Option<PathBuf> {
     let lines = messages.split(|byte| *byte == b'\n');
-    let artefacts = lines.filter_map(|line| {
+    let mut artefacts = lines.filter_map(|line| {
         let message: serde_json::Value = serde_json::from_slice(line).ok()?;
         let files = (message["reason"] == "compiler-artifact")
             .then(|| message["filenames"].as_array().cloned())??;
@@ -42,7 +42,7 @@ fn component(messages: &[u8]) -> Option<PathBuf> {
             .find(|file| file.ends_with(".wasm"))
             .map(PathBuf::from)
     });
-    artefacts.last()
+    artefacts.next_back()
 }
 
 /// Sees to it that the target has a standard library: rustup's, or one of our own, whose sysroot
