@@ -1,7 +1,10 @@
 //! `dispatcher plugin`: look at components and try them.
 
+mod bench;
 mod check;
 mod invoke;
+mod replay;
+mod workbench;
 
 use super::Typed;
 use crate::config::Plugin;
@@ -13,7 +16,8 @@ use std::path::Path;
 const EXAMPLES: &str = "\
 Examples:
   dispatcher plugin check handler.wasm
-  dispatcher plugin invoke handler.wasm 'hello'";
+  dispatcher plugin invoke handler.wasm 'hello'
+  dispatcher plugin replay handler.wasm recordings/";
 
 /// Look at plugins and try them
 #[derive(Debug, clap::Subcommand)]
@@ -21,6 +25,7 @@ Examples:
 pub enum Command {
     Check(check::Args),
     Invoke(invoke::Args),
+    Replay(replay::Args),
 }
 
 /// Runs the command.
@@ -28,22 +33,30 @@ pub fn run(command: Command, typed: &Typed) -> Result<(), Failure> {
     match command {
         Command::Check(args) => check::run(&args, typed),
         Command::Invoke(args) => invoke::run(&args, typed),
+        Command::Replay(args) => replay::run(&args, typed),
     }
 }
 
-/// The plugin as flags have it, as `run --plugin FILE` would see it; the log is set up on the way.
-fn settings(
-    typed: &Typed,
-    file: &Path,
-) -> (
+type Set = (
     config::Settings,
     Option<Plugin>,
     Vec<config::problem::Problem>,
-) {
+);
+
+/// The plugin as flags have it, as `run --plugin FILE` would see it; the log is set up on the way.
+fn settings(typed: &Typed, file: &Path) -> Set {
+    settings_and_log(typed, file, false)
+}
+
+/// The same; with `trace` every call of the plugin to the host is shown.
+fn settings_and_log(typed: &Typed, file: &Path, trace: bool) -> Set {
     let mut flags = super::flags::settings(&typed.matches);
     flags.take("plugin", Given::new("FILE", file.to_string_lossy()));
     let (settings, problems) = config::settings(&flags);
-    telemetry::log::start(settings.log_format, &settings.log_level);
+    match trace {
+        true => telemetry::log::start_with_calls(settings.log_format, &settings.log_level),
+        false => telemetry::log::start(settings.log_format, &settings.log_level),
+    };
     let plugin = settings.routes.first().map(|route| route.plugin.clone());
     (settings, plugin, problems)
 }
