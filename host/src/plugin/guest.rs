@@ -9,6 +9,7 @@ use super::capability::store::Stores;
 use super::capability::{folder, network, queues};
 use super::limits::{HANDLES, HTTP_FIELDS, HTTP_HANDLES, Limits};
 use super::output::{Output, Stream, harmless};
+use super::scene::{Printed, Told};
 use super::shared::underway::{Job, Underway};
 use super::world::command::Environment;
 use super::{Attempt, Peer};
@@ -49,6 +50,8 @@ pub(super) struct Settings {
     pub(super) folder: Option<PathBuf>,
     /// What was refused to it.
     pub(super) refusals: Arc<Refusals>,
+    /// Who is told of its attempts.
+    pub(super) witness: Told,
 }
 
 /// What an instance works on.
@@ -200,6 +203,12 @@ impl Guest {
         }
     }
 
+    /// The last lines that it printed.
+    pub(super) fn printed(&self) -> Vec<Printed> {
+        let wasi = self.wasi.as_ref();
+        wasi.map(|wasi| wasi.output.last()).unwrap_or_default()
+    }
+
     /// Whether nothing the guest answers counts any longer.
     pub(super) fn is_cancelled(&self) -> bool {
         match &self.work {
@@ -331,6 +340,15 @@ fn give(context: &mut WasiCtxBuilder, settings: &Settings, attempt: &Attempt) {
 
 /// The most characters of the names of attributes in one line of the log.
 const NAMES: usize = 200;
+
+/// Whose attempt it is: the queue, and the label of its messages.
+pub(super) fn place(attempt: &Attempt) -> (String, String) {
+    let queue = attempt
+        .messages
+        .first()
+        .map(|message| message.queue.clone());
+    (queue.unwrap_or_default(), label(attempt))
+}
 
 /// What a line that the guest prints is filed under.
 fn label(attempt: &Attempt) -> String {

@@ -1,7 +1,8 @@
 //! One attempt, from its messages to their verdicts.
 
+use super::instance::Live;
 use super::load::Plugin;
-use super::{Attempt, Handler, instance, mishap};
+use super::{Attempt, Handler, instance, mishap, scene};
 use crate::clock;
 use crate::message::{Mishap, Verdict};
 use std::pin::Pin;
@@ -56,23 +57,61 @@ impl Plugin {
             Some(live) => Ok(live),
             None => instance::fresh(&loaded.runtime, &loaded.pre, &loaded.settings, attempt).await,
         };
-        let mut live = match made {
+        let live = match made {
             Ok(live) => live,
             Err(stillborn) => {
-                let why = mishap::of_birth(&stillborn.error, stillborn.store.data(), limit);
+                let guest = stillborn.store.data();
+                let why = mishap::of_birth(&stillborn.error, guest, limit);
+                scene::broke(&stillborn.error, guest, attempt, &why);
                 return retry_all(attempt, why);
             }
         };
+        let mut watched = Watched {
+            live: Some(live),
+            attempt,
+            limit,
+        };
+        let Some(live) = &mut watched.live else {
+            unreachable!("taken below");
+        };
         let answer = live.call(attempt).await;
-        live.store.data().end();
+        let Some(mut live) = watched.live.take() else {
+            unreachable!("given above");
+        };
+        let guest = live.store.data_mut();
+        guest.end();
         match answer {
             Ok(verdicts) => {
+                scene::ended(guest, attempt, &verdicts);
                 if let Some(idle) = &loaded.idle {
                     idle.give(live);
                 }
                 verdicts
             }
-            Err(error) => retry_all(attempt, mishap::of(&error, live.store.data(), limit)),
+            Err(error) => {
+                let why = mishap::of(&error, guest, limit);
+                scene::broke(&error, guest, attempt, &why);
+                retry_all(attempt, why)
+            }
+        }
+    }
+}
+
+/// An instance whose attempt is under way. Dropped with it when the attempt is stopped from outside,
+/// which at its deadline means that the guest waited.
+struct Watched<'a> {
+    live: Option<Live>,
+    attempt: &'a Attempt,
+    limit: Duration,
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        if let Some(live) = &self.live
+            && clock::now() >= self.attempt.deadline
+        {
+            let why = Mishap::TimedOut(self.limit);
+            scene::waited(live.store.data(), self.attempt, &why);
         }
     }
 }

@@ -11,6 +11,7 @@ use super::capability::store::Stores;
 use super::guest::{Guest, Settings};
 use super::instance::Idle;
 use super::runtime::{Inner, Runtime};
+use super::scene::Witness;
 use super::shared::{Recipe, Shared, Sharing};
 use super::world::v0_1::many::ManyPre;
 use super::world::{ExportsPre, Way};
@@ -53,6 +54,8 @@ pub struct PluginOptions {
     pub folder: Option<PathBuf>,
     /// Counts what is refused to it.
     pub refused: Count,
+    /// Who is told where its attempts break off; none is the log.
+    pub witness: Option<Arc<dyn Witness>>,
 }
 
 impl PluginOptions {
@@ -192,6 +195,7 @@ impl Runtime {
             stores: options.stores,
             folder: options.folder,
             refusals,
+            witness: options.witness,
         });
         let sharing = is_shared.then_some(Sharing {
             concurrency: options.instance_concurrency,

@@ -1,6 +1,7 @@
 //! What befell a guest that did not answer: the engine's error in words that a person can act on.
 
 use super::guest::Guest;
+use super::output::harmless;
 use crate::message::Mishap;
 use std::fmt::Write;
 use std::time::Duration;
@@ -74,16 +75,22 @@ fn trap(error: &wasmtime::Error) -> String {
 
 /// The innermost functions first, without those that only carry a panic along.
 fn names(trace: &WasmBacktrace) -> impl Iterator<Item = String> {
-    let names = trace.frames().iter().map(|frame| match frame.func_name() {
-        Some(name) => format!("{:#}", rustc_demangle::demangle(name)),
-        None => format!("function {}", frame.func_index()),
-    });
-    names
-        .filter(|name| !carries_panic(name))
-        .map(|name| name.chars().take(NAME).collect())
+    let frames = trace.frames().iter();
+    let names = frames.map(|frame| name(frame.func_name(), frame.func_index()));
+    names.filter(|name| !carries_panic(name))
 }
 
-fn carries_panic(name: &str) -> bool {
+/// A function's name as people know it, without what could steer a terminal.
+pub(super) fn name(mangled: Option<&str>, index: u32) -> String {
+    let name = match mangled {
+        Some(name) => format!("{:#}", rustc_demangle::demangle(name)),
+        None => return format!("function {index}"),
+    };
+    harmless(&name.chars().take(NAME).collect::<String>())
+}
+
+/// Whether a function does nothing but carry a panic to its trap.
+pub(super) fn carries_panic(name: &str) -> bool {
     const PREFIXES: [&str; 8] = [
         "core::panicking::",
         "std::panicking::",

@@ -14,6 +14,7 @@ pub mod load;
 mod mishap;
 mod output;
 pub mod runtime;
+pub mod scene;
 mod shared;
 mod world;
 pub mod wrap;

@@ -1,6 +1,8 @@
 //! What a guest prints, line by line into our own log. Bounds how much, and lets no control
 //! character through.
 
+use super::scene::Printed;
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -12,6 +14,9 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 pub(super) const MAX_LINE: usize = 8 * 1024;
 /// The most lines of one attempt, both streams together; the rest is counted.
 pub(super) const MAX_LINES: u64 = 1_000;
+/// So many of the last lines are kept, each up to so many characters: what led to a failure is often
+/// said before it.
+const LAST: (usize, usize) = (5, 400);
 /// How much a guest may write in one call.
 const WRITE: usize = 64 * 1024;
 
@@ -20,6 +25,15 @@ const WRITE: usize = 64 * 1024;
 pub(super) enum Stream {
     Stdout,
     Stderr,
+}
+
+impl Stream {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
 }
 
 /// The two streams of one instance.
@@ -32,6 +46,7 @@ struct Lines {
     /// None where many attempts print at once.
     message_id: Option<String>,
     count: u64,
+    last: VecDeque<Printed>,
     stdout: Partial,
     stderr: Partial,
 }
@@ -50,6 +65,7 @@ impl Output {
             plugin: plugin.to_owned(),
             message_id,
             count: 0,
+            last: VecDeque::new(),
             stdout: Partial::default(),
             stderr: Partial::default(),
         })))
@@ -68,6 +84,7 @@ impl Output {
         let mut lines = self.lines();
         lines.end();
         lines.message_id = Some(message_id);
+        lines.last.clear();
     }
 
     /// One of the attempts that print has ended: as many lines again.
@@ -78,6 +95,13 @@ impl Output {
     /// Logs lines that have not ended, and how many were dropped.
     pub(super) fn end(&self) {
         self.lines().end();
+    }
+
+    /// The last lines, the oldest first; those that have not ended were logged before.
+    pub(super) fn last(&self) -> Vec<Printed> {
+        let mut lines = self.lines();
+        lines.end();
+        lines.last.iter().cloned().collect()
     }
 
     fn lines(&self) -> MutexGuard<'_, Lines> {
@@ -106,6 +130,13 @@ impl Lines {
     fn line(&mut self, stream: Stream) {
         self.count += 1;
         let line = self.partial(stream).take();
+        if self.last.len() == LAST.0 {
+            self.last.pop_front();
+        }
+        self.last.push_back(Printed {
+            stream: stream.name(),
+            line: line.chars().take(LAST.1).collect(),
+        });
         if self.count <= MAX_LINES {
             self.log(stream, &line);
         }

@@ -12,7 +12,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use wasmtime::WasmBacktraceDetails;
 use wasmtime::component::Linker;
-use wasmtime::{Cache, CacheConfig, Config, Enabled, Engine, PoolingAllocationConfig};
+use wasmtime::{Cache, CacheConfig, Config, Enabled, Engine, OptLevel, PoolingAllocationConfig};
 use wasmtime_wasi_config::WasiConfig;
 
 /// What the runtime needs to know before the first plugin is loaded.
@@ -24,6 +24,18 @@ pub struct RuntimeOptions {
     pub max_memory: usize,
     /// Where compiled components are kept. Without it every start compiles them anew.
     pub cache: Option<PathBuf>,
+}
+
+/// How much is known of the guests that an engine runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Insight {
+    /// The names of functions.
+    #[default]
+    Names,
+    /// And files and lines, of components that have debugging information.
+    Lines,
+    /// And all that a native debugger needs; what is compiled is slower.
+    Debugger,
 }
 
 /// Has a future polled to its end by whoever runs guests, never by the threads that keep leases and
@@ -96,6 +108,16 @@ impl Runtime {
         timers: tokio::runtime::Handle,
         spawn: Spawn,
     ) -> Result<Self, StartError> {
+        Self::start_with(Insight::Names, options, timers, spawn)
+    }
+
+    /// The same, with so much insight into guests.
+    pub fn start_with(
+        insight: Insight,
+        options: RuntimeOptions,
+        timers: tokio::runtime::Handle,
+        spawn: Spawn,
+    ) -> Result<Self, StartError> {
         let refused = |error: wasmtime::Error| StartError::Engine {
             instances: options.instances,
             max_memory: options.max_memory,
@@ -103,6 +125,7 @@ impl Runtime {
         };
         check_mappings(options.instances)?;
         let mut config = config(&options);
+        look_into(insight, &mut config);
         if let Some(path) = &options.cache {
             config.cache(Some(cache(path)?));
         }
@@ -234,6 +257,15 @@ fn config(options: &RuntimeOptions) -> Config {
     }
     config.allocation_strategy(pool(options, instances, memories));
     config
+}
+
+fn look_into(insight: Insight, config: &mut Config) {
+    if insight != Insight::Names {
+        config.wasm_backtrace_details(WasmBacktraceDetails::Enable);
+    }
+    if insight == Insight::Debugger {
+        config.debug_info(true).cranelift_opt_level(OptLevel::None);
+    }
 }
 
 fn pool(options: &RuntimeOptions, instances: u32, memories: u32) -> PoolingAllocationConfig {

@@ -10,6 +10,7 @@ use entry::Entry;
 use redact::Rule;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+pub use writer::ENDING;
 use writer::Writer;
 
 /// What is recorded, and where.

@@ -16,7 +16,7 @@ const WAITING: usize = 1_024;
 /// How large one file grows at most.
 const FILE: u64 = 64 << 20;
 /// How recordings end, and are known by when they are deleted.
-const ENDING: &str = ".recording.jsonl";
+pub const ENDING: &str = ".recording.jsonl";
 
 /// Writes on a thread of its own; ends, with all written, when dropped.
 #[derive(Debug)]

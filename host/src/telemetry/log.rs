@@ -1,6 +1,7 @@
 //! Log lines to stderr: for people or as JSON, never through the progress line. Lines of guests
 //! have the target `guest`.
 
+use super::calls::Calls;
 use crate::clock;
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use std::fmt;
@@ -12,6 +13,8 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// How log lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -58,6 +61,15 @@ pub struct Screen {
 /// Sets the program's log up: the given format and filter, once per process; a second call keeps
 /// the first set-up. A filter that does not parse counts as `info`.
 pub fn start(format: LogFormat, level: &str) -> Screen {
+    set_up(format, level, false)
+}
+
+/// The same, and every call of a guest to the host is shown besides, whatever the filter says.
+pub fn start_with_calls(format: LogFormat, level: &str) -> Screen {
+    set_up(format, level, true)
+}
+
+fn set_up(format: LogFormat, level: &str, calls: bool) -> Screen {
     let terminal = io::stderr().is_terminal();
     let shows_progress = terminal && format == LogFormat::Text;
     let target = match shows_progress {
@@ -70,20 +82,29 @@ pub fn start(format: LogFormat, level: &str) -> Screen {
         dropped: Arc::default(),
     };
     let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter(level).unwrap_or_else(|_| EnvFilter::new("info")))
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(screen.clone())
         // It would print to the very stream that failed, and panic.
         .log_internal_errors(false);
-    let already_set_up = match format {
-        LogFormat::Text => lines.with_ansi(colours).with_timer(TimeOfDay).try_init(),
+    let lines = match format {
+        LogFormat::Text => lines.with_ansi(colours).with_timer(TimeOfDay).boxed(),
         LogFormat::Json => lines
             .json()
             .flatten_event(true)
             .with_current_span(false)
             .with_timer(Date)
-            .try_init(),
+            .boxed(),
     };
+    let filter = filter(level).unwrap_or_else(|_| EnvFilter::new("info"));
+    let calls = calls.then(|| Calls {
+        screen: screen.clone(),
+        json: format == LogFormat::Json,
+    });
+    let lines = lines.with_filter(filter);
+    let already_set_up = tracing_subscriber::registry()
+        .with(lines)
+        .with(calls)
+        .try_init();
     drop(already_set_up);
     screen
 }

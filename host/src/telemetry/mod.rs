@@ -1,6 +1,7 @@
 //! What the program tells its operator: log lines, a progress line, counters, metrics, readiness.
 //! Knows nothing of queues, plugins or stages; they write here.
 
+mod calls;
 pub mod counters;
 pub mod log;
 pub mod metrics;

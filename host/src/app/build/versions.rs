@@ -217,32 +217,50 @@ impl Loader {
     }
 
     async fn read(&self, source: &Source, at: &str) -> Result<Read, Vec<Problem>> {
-        let bytes = match source {
-            Source::File(file) => {
-                let path: PathBuf = file.clone();
-                let read = tasks::blocking(move || crate::plugin::inspect::read(&path));
-                read.finished().await.map_err(|problem| {
-                    let error = LoadError {
-                        file: file.clone(),
-                        problems: vec![problem],
-                    };
-                    of_load(at, &error)
-                })?
-            }
-            Source::Image(name) => {
-                let folder = images(&self.settings().stores.data);
-                let fetched = registry::fetch(name, &folder).await;
-                fetched.map_err(|error| {
-                    let problem = Problem::new(at, error.to_string(), "");
-                    vec![match error {
-                        FetchError::Unreachable(_) => problem.unreachable(),
-                        FetchError::Refused(_) => problem,
-                    }]
-                })?
-            }
-        };
+        let bytes = read(source, &self.settings().stores.data).await;
+        let bytes = bytes.map_err(|error| match error {
+            ReadError::File(error) => of_load(at, &error),
+            ReadError::Image(error) => vec![of_fetch(at, &error)],
+        })?;
         let digest = files::digest(&bytes);
         Ok(Read { bytes, digest })
+    }
+}
+
+/// Why there is no component to load.
+pub enum ReadError {
+    /// A file is none.
+    File(LoadError),
+    /// A registry gave none.
+    Image(FetchError),
+}
+
+/// A component, from its file, the registry, or what was kept of the registry in the data folder.
+pub async fn read(source: &Source, data: &Path) -> Result<Vec<u8>, ReadError> {
+    match source {
+        Source::File(file) => {
+            let path: PathBuf = file.clone();
+            let read = tasks::blocking(move || crate::plugin::inspect::read(&path));
+            let error = |problem| LoadError {
+                file: file.clone(),
+                problems: vec![problem],
+            };
+            let read = read.finished().await;
+            read.map_err(|problem| ReadError::File(error(problem)))
+        }
+        Source::Image(name) => {
+            let fetched = registry::fetch(name, &images(data)).await;
+            fetched.map_err(ReadError::Image)
+        }
+    }
+}
+
+/// A registry's refusal as a problem of the settings.
+pub fn of_fetch(at: &str, error: &FetchError) -> Problem {
+    let problem = Problem::new(at, error.to_string(), "");
+    match error {
+        FetchError::Unreachable(_) => problem.unreachable(),
+        FetchError::Refused(_) => problem,
     }
 }
 

@@ -1,36 +1,35 @@
-//! `dispatcher plugin invoke`: one attempt on one made-up message, without any queue.
+//! `dispatcher plugin invoke`: a plugin on one message, made up or recorded, once or many times,
+//! without any queue.
 
 use super::super::flags::{GuestArgs, LogArgs, StoreArgs};
 use super::super::input::MessageArgs;
 use super::super::{Typed, block_on, output};
-use super::settings;
-use crate::app::build::grants::Buckets;
-use crate::app::{self, build::plugins};
+use super::workbench::{self, Ran, Workbench};
+use super::{bench, settings_and_log};
 use crate::clock;
 use crate::config::problem::Problem;
-use crate::config::{Code, Plugin, Settings, Source};
 use crate::error::{Exit, Failure};
-use crate::message::{Message, Mishap, Receipt, Verdict};
-use crate::plugin::runtime::{Runtime, RuntimeOptions};
-use crate::plugin::{Attempt, Handler};
+use crate::message::{Message, Receipt};
+use crate::plugin::runtime::Insight;
+use crate::recording::entry::{self, Answer, Cause};
 use clap::builder::FalseyValueParser;
 use serde_json::{Value, json};
-use std::path::PathBuf;
-use std::sync::Arc;
-use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
+use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
   dispatcher plugin invoke handler.wasm 'hello'
   dispatcher plugin invoke handler.wasm --file order.json --attribute kind=order
   echo hello | dispatcher plugin invoke handler.wasm - --json
+  dispatcher plugin invoke handler.wasm 'hello' --trace
+  dispatcher plugin invoke handler.wasm 'hello' --bench --count 1000
+  dispatcher plugin invoke handler.wasm --recorded orders-….recording.jsonl --nth 3
 
-Prints the verdict: done, retry or reject. What the plugin prints is logged to stderr. Exits with 0
-if the plugin answered, whatever it answered, and with 1 if it did not: a trap, a time-out, too
-much memory.";
+Prints the verdict: done, retry or reject. What the plugin prints is logged to stderr. Where it does
+not answer (a trap, a time-out, too much memory), stderr says where it was and what it printed last.
+Exits with 0 if the plugin answered, whatever it answered, and with 1 if it did not.";
 
-/// Run a plugin once on a body and print its verdict
+/// Run a plugin on a body and print its verdict
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -39,7 +38,26 @@ pub struct Args {
     pub plugin_file: PathBuf,
     #[command(flatten)]
     pub message: MessageArgs,
-    /// Print JSON: {"verdict","after_ms","why"}
+    /// Take the message from a recording, as `run --record` writes it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["body", "file", "attribute"])]
+    pub recorded: Option<PathBuf>,
+    /// Which message of the recording, counted from 1 [default: 1]
+    #[arg(long, value_name = "N", requires = "recorded")]
+    pub nth: Option<usize>,
+    /// The recording's message of this id
+    #[arg(long, value_name = "ID", requires = "recorded", conflicts_with = "nth")]
+    pub id: Option<String>,
+    /// Run it so many times, one after the other [default: 1; 500 with --bench]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub count: Option<u32>,
+    /// Measure: compiling, loading, fresh and reused instances, memory
+    #[arg(long)]
+    pub bench: bool,
+    /// Show every call of the plugin to the host on stderr: what was asked, answered, and how fast
+    #[arg(long, conflicts_with = "bench")]
+    pub trace: bool,
+    /// Print JSON: {"verdict","after_ms","cause","why"}, and "trace" and "printed" where it broke
+    /// off
     #[arg(long, env = "DISPATCHER_JSON", hide_env_values = true)]
     #[arg(value_parser = FalseyValueParser::new())]
     pub json: bool,
@@ -53,16 +71,72 @@ pub struct Args {
 
 /// Prints the verdict.
 pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
-    let (settings, plugin, mut problems) = settings(typed, &args.plugin_file);
-    let attributes = args.message.attributes(&mut problems);
+    let (settings, plugin, mut problems) = settings_and_log(typed, &args.plugin_file, args.trace);
+    let message = message(args, &mut problems);
+    let (Some(plugin), true) = (plugin, problems.is_empty()) else {
+        return Err(problems.into());
+    };
+    block_on(async {
+        let workbench = Workbench::set_up(&plugin, &settings, Insight::Lines).await?;
+        if args.bench {
+            return bench::run(&workbench, &message, args.count.unwrap_or(500), args.json).await;
+        }
+        let loaded = workbench.load(plugin.reuse, true)?;
+        let mut broke = false;
+        for _ in 0..args.count.unwrap_or(1) {
+            let ran = loaded.run(message.clone()).await?;
+            broke |= !print(&ran, args.json)?;
+        }
+        match broke {
+            false => Ok(()),
+            true => Err(Failure {
+                exit: Exit::Failed,
+                lines: Vec::new(),
+            }),
+        }
+    })?
+}
+
+/// Prints what became of a message. Whether the plugin answered.
+fn print(ran: &Ran, json: bool) -> Result<bool, Failure> {
+    let answer = Answer::of(&ran.verdict);
+    if let Some(scene) = &ran.scene {
+        workbench::show(scene);
+    }
+    match json {
+        true => output::json(&as_json(&answer, ran))?,
+        false => output::line(answer.to_string())?,
+    }
+    let asked = |cause: &Cause| *cause == Cause::Asked;
+    Ok(match &answer {
+        Answer::Retry { cause, .. } => asked(cause),
+        _ => true,
+    })
+}
+
+fn as_json(answer: &Answer, ran: &Ran) -> Value {
+    let mut value = json!(answer);
+    if let (Some(scene), Some(fields)) = (&ran.scene, value.as_object_mut()) {
+        let trace = scene.trace.iter().map(ToString::to_string);
+        let printed = scene.printed.iter().map(ToString::to_string);
+        fields.insert("trace".into(), trace.collect::<Vec<_>>().into());
+        fields.insert("printed".into(), printed.collect::<Vec<_>>().into());
+    }
+    value
+}
+
+fn message(args: &Args, problems: &mut Vec<Problem>) -> Message {
+    if let Some(file) = &args.recorded {
+        return recorded(file, args.nth.unwrap_or(1), args.id.as_deref())
+            .map_err(|problem| problems.push(problem))
+            .unwrap_or_default();
+    }
+    let attributes = args.message.attributes(problems);
     let body = args.message.body().unwrap_or_else(|problem| {
         problems.push(problem);
         String::new()
     });
-    let Some(plugin) = plugin.filter(|_| problems.is_empty()) else {
-        return Err(problems.into());
-    };
-    let message = Message {
+    Message {
         id: uuid::Uuid::now_v7().to_string(),
         queue: "invoke".into(),
         body,
@@ -71,138 +145,24 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         receive_count: 1,
         sent_at: Some(clock::today()),
         first_received_at: Some(clock::today()),
-        group: None,
-        system_attributes: Vec::new(),
         attributes,
-        body_md5: None,
-        attributes_md5: None,
+        ..Message::default()
+    }
+}
+
+/// A message of a recording, by its id or its place.
+fn recorded(file: &Path, nth: usize, id: Option<&str>) -> Result<Message, Problem> {
+    let entries = entry::read(file)
+        .map_err(|why| Problem::new("--recorded", why, "what `run --record` wrote"))?;
+    let found = entries.len();
+    let mut entries = entries.into_iter();
+    let entry = match id {
+        Some(id) => entries.find(|entry| entry.message.id == id),
+        None => nth.checked_sub(1).and_then(|at| entries.nth(at)),
     };
-    let verdict = block_on(attempt(&plugin, &settings, message))??;
-    match args.json {
-        true => output::json(&as_json(&verdict))?,
-        false => output::line(as_text(&verdict))?,
-    }
-    match verdict {
-        Verdict::Retry {
-            why: Mishap::Asked | Mishap::AskedFor(_),
-            ..
-        } => Ok(()),
-        Verdict::Retry { .. } => Err(Failure {
-            exit: Exit::Failed,
-            lines: Vec::new(),
-        }),
-        _ => Ok(()),
-    }
-}
-
-async fn attempt(
-    plugin: &Plugin,
-    settings: &Settings,
-    message: Message,
-) -> Result<Verdict, Failure> {
-    let Code::Component(Source::File(file)) = &plugin.code else {
-        return Err(Failure::new(Exit::Usage, "no component to invoke"));
+    let wanted = || match id {
+        Some(id) => Problem::new("--id", format!("`{id}` is not in it"), "a recorded id"),
+        None => Problem::new("--nth", nth.to_string(), format!("1 to {found}")),
     };
-    let timeout = plugin.timeout.unwrap_or(app::TIMEOUT);
-    let options = |cache| RuntimeOptions {
-        instances: 1,
-        max_memory: plugin.max_memory,
-        cache,
-    };
-    // Compiling anew is slower, and no reason not to try a plugin.
-    let runtime = Runtime::start(
-        options(Some(plugins::cache(&settings.stores.data))),
-        Handle::current(),
-        Arc::new(drop),
-    )
-    .or_else(|_| Runtime::start(options(None), Handle::current(), Arc::new(drop)))
-    .map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
-    let mut alone = plugins::options_by_hand(settings, plugin, timeout).await;
-    let mut problems = Vec::new();
-    alone.stores = Buckets::default().of(settings, plugin, &mut problems).await;
-    if !problems.is_empty() {
-        return Err(problems.into());
-    }
-    let loaded = runtime.load(file, alone).map_err(|error| {
-        let at = error.file.display().to_string();
-        let problems = error.problems.iter();
-        Failure::from(
-            problems
-                .map(|why| Problem::new(&at, why.to_string(), ""))
-                .collect::<Vec<_>>(),
-        )
-    })?;
-    let attempt = Attempt {
-        messages: vec![message],
-        cancelled: vec![CancellationToken::new()],
-        deadline: clock::now() + timeout,
-        deadline_date: clock::today() + timeout,
-    };
-    let verdicts = loaded.handle(Arc::new(attempt)).await;
-    verdicts
-        .into_iter()
-        .next()
-        .ok_or_else(|| Failure::new(Exit::Failed, "the plugin host gave no verdict"))
-}
-
-fn as_json(verdict: &Verdict) -> Value {
-    match verdict {
-        Verdict::Done => json!({ "verdict": "done" }),
-        Verdict::Retry { after, why } => json!({
-            "verdict": "retry",
-            "after_ms": after.map(milliseconds),
-            "why": why.to_string(),
-        }),
-        Verdict::Reject(why) => json!({ "verdict": "reject", "why": why }),
-        Verdict::Busy { after, why } => json!({
-            "verdict": "busy",
-            "after_ms": after.map(milliseconds),
-            "why": why,
-        }),
-        Verdict::Closed(why) => json!({ "verdict": "closed", "why": why }),
-    }
-}
-
-fn as_text(verdict: &Verdict) -> String {
-    match verdict {
-        Verdict::Done => "done".to_owned(),
-        Verdict::Retry {
-            after: Some(after),
-            why,
-        } => {
-            format!("retry after {}: {why}", humantime::format_duration(*after))
-        }
-        Verdict::Retry { after: None, why } => format!("retry: {why}"),
-        Verdict::Reject(why) => format!("reject: {why}"),
-        Verdict::Busy { after, why } => match after {
-            Some(after) => format!("busy for {}: {why}", humantime::format_duration(*after)),
-            None => format!("busy: {why}"),
-        },
-        Verdict::Closed(why) => format!("closed: {why}"),
-    }
-}
-
-fn milliseconds(after: std::time::Duration) -> u64 {
-    u64::try_from(after.as_millis()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    #[test]
-    fn verdicts_read_well_in_both_forms() {
-        let retry = Verdict::Retry {
-            after: Some(Duration::from_secs(90)),
-            why: Mishap::Asked,
-        };
-        assert_eq!(
-            as_text(&retry),
-            "retry after 1m 30s: the handler asked for a retry"
-        );
-        assert_eq!(as_json(&retry)["after_ms"], 90_000);
-        assert_eq!(as_text(&Verdict::Reject("no".into())), "reject: no");
-        assert_eq!(as_json(&Verdict::Done).to_string(), r#"{"verdict":"done"}"#);
-    }
+    entry.map(|entry| entry.message.into()).ok_or_else(wanted)
 }

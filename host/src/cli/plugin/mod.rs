@@ -1,11 +1,14 @@
 //! `dispatcher plugin`: begin a plugin, build it, look at it and try it.
 
+mod bench;
 mod build;
 mod check;
 mod invoke;
 mod language;
 mod new;
+mod replay;
 mod template;
+mod workbench;
 
 use super::Typed;
 use crate::config::Plugin;
@@ -19,7 +22,8 @@ Examples:
   dispatcher plugin new --lang go orders
   dispatcher plugin build orders
   dispatcher plugin check handler.wasm
-  dispatcher plugin invoke handler.wasm 'hello'";
+  dispatcher plugin invoke handler.wasm 'hello'
+  dispatcher plugin replay handler.wasm recordings/";
 
 /// Begin plugins, build them, look at them and try them
 #[derive(Debug, clap::Subcommand)]
@@ -29,6 +33,7 @@ pub enum Command {
     Build(build::Args),
     Check(check::Args),
     Invoke(invoke::Args),
+    Replay(replay::Args),
 }
 
 /// Runs the command.
@@ -38,22 +43,30 @@ pub fn run(command: Command, typed: &Typed) -> Result<(), Failure> {
         Command::Build(args) => build::run(&args),
         Command::Check(args) => check::run(&args, typed),
         Command::Invoke(args) => invoke::run(&args, typed),
+        Command::Replay(args) => replay::run(&args, typed),
     }
 }
 
-/// The plugin as flags have it, as `run --plugin FILE` would see it; the log is set up on the way.
-fn settings(
-    typed: &Typed,
-    file: &Path,
-) -> (
+type Set = (
     config::Settings,
     Option<Plugin>,
     Vec<config::problem::Problem>,
-) {
+);
+
+/// The plugin as flags have it, as `run --plugin FILE` would see it; the log is set up on the way.
+fn settings(typed: &Typed, file: &Path) -> Set {
+    settings_and_log(typed, file, false)
+}
+
+/// The same; with `trace` every call of the plugin to the host is shown.
+fn settings_and_log(typed: &Typed, file: &Path, trace: bool) -> Set {
     let mut flags = super::flags::settings(&typed.matches);
     flags.take("plugin", Given::new("FILE", file.to_string_lossy()));
     let (settings, problems) = config::settings(&flags);
-    telemetry::log::start(settings.log_format, &settings.log_level);
+    match trace {
+        true => telemetry::log::start_with_calls(settings.log_format, &settings.log_level),
+        false => telemetry::log::start(settings.log_format, &settings.log_level),
+    };
     let plugin = settings.routes.first().map(|route| route.plugin.clone());
     (settings, plugin, problems)
 }

@@ -1,12 +1,13 @@
 //! `dispatcher plugin replay`: recorded messages once more, against a component of today, and what
 //! it answers otherwise.
 
-use super::super::flags::{GuestArgs, LogArgs};
+use super::super::flags::{GuestArgs, LogArgs, StoreArgs};
 use super::super::{Typed, block_on, output};
-use super::attempt::{Bench, handle};
 use super::settings;
+use super::workbench::{self, Workbench};
 use crate::config::problem::Problem;
 use crate::error::{Exit, Failure};
+use crate::plugin::runtime::Insight;
 use crate::recording::entry::{self, Answer, Entry};
 use clap::builder::FalseyValueParser;
 use serde_json::json;
@@ -50,6 +51,8 @@ pub struct Args {
     #[command(flatten)]
     pub guest: GuestArgs,
     #[command(flatten)]
+    pub stores: StoreArgs,
+    #[command(flatten)]
     pub log: LogArgs,
 }
 
@@ -62,18 +65,26 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     };
     let (mut alike, mut otherwise) = (0, 0);
     block_on(async {
-        let bench = Bench::set_up(&plugin, &settings, args.debug).await?;
+        let insight = match args.debug {
+            true => Insight::Debugger,
+            false => Insight::Lines,
+        };
+        let workbench = Workbench::set_up(&plugin, &settings, insight).await?;
+        let loaded = workbench.load(None, true)?;
         if args.debug {
             wait_for_debugger()?;
         }
         for entry in entries {
             let message = entry.message.clone().into();
-            let verdict = handle(&bench, message).await?;
-            let is = Answer::of(&verdict);
+            let ran = loaded.run(message).await?;
+            let is = Answer::of(&ran.verdict);
             let same = is.is_like(&entry.answer);
             match same {
                 true => alike += 1,
                 false => otherwise += 1,
+            }
+            if let Some(scene) = ran.scene.as_ref().filter(|_| !same) {
+                workbench::show(scene);
             }
             print(args, &entry, &is, same)?;
         }

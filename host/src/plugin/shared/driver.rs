@@ -5,7 +5,7 @@ use super::underway::{self, Job, Underway};
 use super::{Seat, Shared};
 use crate::plugin::guest::{Guest, Settings};
 use crate::plugin::world::v0_1::many::{Many, ManyPre};
-use crate::plugin::{Attempt, handle, limits, mishap, runtime::Inner};
+use crate::plugin::{Attempt, handle, limits, mishap, runtime::Inner, scene};
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
@@ -83,6 +83,7 @@ async fn live(
         Ok(exports) => exports,
         Err(error) => {
             let why = mishap::of_birth(&error, store.data(), limit);
+            scene::broke(&error, store.data(), &first.attempt, &why);
             let verdicts = handle::retry_all(&first.attempt, why);
             let _ = first.answer.send(verdicts);
             return Vec::new();
@@ -134,6 +135,9 @@ fn fail(store: &mut Store<Guest>, error: &wasmtime::Error) -> Vec<Job> {
         return Vec::new();
     };
     let guest = store.data();
+    let (queue, message_ids, limit) = underway.place();
+    let why = mishap::of(error, guest, limit);
+    scene::of_instance(error, guest, queue, message_ids, &why);
     underway.fail(|limit| mishap::of(error, guest, limit))
 }
 

@@ -3,7 +3,7 @@
 
 use crate::clock::{self, Moment};
 use crate::message::{Mishap, Verdict};
-use crate::plugin::guest::Guest;
+use crate::plugin::guest::{self, Guest};
 use crate::plugin::mishap::Stopped;
 use crate::plugin::{Attempt, handle};
 use std::collections::HashMap;
@@ -104,6 +104,26 @@ impl Underway {
                 .zip(&job.attempt.cancelled)
                 .all(|(message, cancelled)| message.id != id || cancelled.is_cancelled())
         })
+    }
+
+    /// Whom a stop of the instance is about: the queue, the message, and the limit of the attempt
+    /// that it was stopped for; where it was for none, those of all that are under way.
+    pub(super) fn place(&self) -> (String, String, Duration) {
+        let mut begun = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.task.is_some());
+        let others = begun.clone().count().saturating_sub(1);
+        let of_one = self.stopped.and_then(|id| self.entries.get(&id));
+        let more = match of_one {
+            None if others > 0 => format!(" and {others} more"),
+            _ => String::new(),
+        };
+        let Some(entry) = of_one.or_else(|| begun.next().map(|(_, entry)| entry)) else {
+            return (String::new(), String::new(), Duration::ZERO);
+        };
+        let (queue, id) = guest::place(&entry.job.attempt);
+        (queue, id + &more, entry.limit)
     }
 
     /// Answers everything that the guest was given when it failed: whoever it was stopped for with

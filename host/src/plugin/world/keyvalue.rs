@@ -29,7 +29,7 @@ mod bindings {
             }
         ",
         world: "dispatcher:host/stores",
-        imports: { default: async | trappable },
+        imports: { default: async | trappable | tracing | verbose_tracing },
         with: {
             "wasi:keyvalue/store.bucket": crate::plugin::capability::store::Opened,
             "wasi:keyvalue/atomics.cas": crate::plugin::capability::store::Stood,

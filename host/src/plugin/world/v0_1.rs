@@ -52,6 +52,7 @@ pub(in crate::plugin) mod batch {
             }
         ",
         world: "dispatcher:host/batch",
+        imports: { default: tracing | verbose_tracing },
         exports: { default: async },
         ownership: Borrowing { duplicate_if_necessary: true },
     });

@@ -22,7 +22,7 @@ mod bindings {
             }
         ",
         world: "dispatcher:host/lambdas",
-        imports: { default: async },
+        imports: { default: async | tracing | verbose_tracing },
     });
 }
 

@@ -20,7 +20,7 @@ mod bindings {
             }
         ",
         world: "dispatcher:host/senders",
-        imports: { default: async },
+        imports: { default: async | tracing | verbose_tracing },
     });
 }
 

@@ -1,0 +1,228 @@
+//! Where a guest was when an attempt broke off, and what it printed last: for the log and for
+//! whoever runs a plugin by hand. Decides no verdict.
+
+use super::guest::{self, Guest};
+use super::{Attempt, mishap};
+use crate::message::{Mishap, Verdict};
+use std::sync::Arc;
+use wasmtime::{FrameInfo, WasmBacktrace};
+
+/// The most functions of a scene.
+const FRAMES: usize = 20;
+
+/// What is known of an attempt that broke off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scene {
+    /// The plugin's name.
+    pub plugin: String,
+    /// The queue of its messages.
+    pub queue: String,
+    /// The message; of several the first ones, and how many more.
+    pub message_id: String,
+    /// What befell it, with the limit and the option that sets it, where one was hit.
+    pub why: String,
+    /// Whether it was stopped while it waited for a call to the host.
+    pub waited: bool,
+    /// The functions that it was in, the innermost first; without those that only carry a panic.
+    pub trace: Vec<Frame>,
+    /// How many more of them there were.
+    pub outer: usize,
+    /// The last lines that it printed, the oldest first.
+    pub printed: Vec<Printed>,
+}
+
+/// A function that was under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// Demangled; `function 12` where the component has no names.
+    pub name: String,
+    /// `file:line`, where the component has debugging information and the engine reads it.
+    pub at: Option<String>,
+}
+
+/// A line that a guest printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Printed {
+    /// `stdout` or `stderr`.
+    pub stream: &'static str,
+    /// Without control characters, and cut where it is long.
+    pub line: String,
+}
+
+/// Whoever is told of a plugin's attempts, in place of the log.
+pub trait Witness: std::fmt::Debug + Send + Sync {
+    /// One has broken off.
+    fn broke(&self, scene: &Scene);
+
+    /// One has answered; its instance has so many bytes of memory.
+    fn ended(&self, memory: usize);
+}
+
+impl std::fmt::Display for Frame {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.at {
+            Some(at) => write!(out, "{} ({at})", self.name),
+            None => out.write_str(&self.name),
+        }
+    }
+}
+
+impl std::fmt::Display for Printed {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}: {}", self.stream, self.line)
+    }
+}
+
+impl Scene {
+    /// On one line, the innermost first: `inner ← outer`.
+    pub fn trace_line(&self) -> Option<String> {
+        let mut line = joined(&self.trace, " ← ")?;
+        if self.outer > 0 {
+            line += &format!(" ← and {} more", self.outer);
+        }
+        Some(line)
+    }
+
+    /// On one line: `stdout: first | stderr: last`.
+    pub fn printed_line(&self) -> Option<String> {
+        joined(&self.printed, " | ")
+    }
+
+    fn log(&self) {
+        let Self {
+            plugin,
+            queue,
+            message_id,
+            why,
+            ..
+        } = self;
+        let (trace, printed) = (self.trace_line(), self.printed_line());
+        let (trace, printed) = (trace.as_deref(), printed.as_deref());
+        let what = match self.waited {
+            true => "it was waiting for a call to the host",
+            false if trace.is_some() => "where it was",
+            false => "what it printed last",
+        };
+        tracing::warn!(plugin, queue, message_id, why, trace, printed, "{what}");
+    }
+}
+
+fn joined<T: ToString>(parts: &[T], between: &str) -> Option<String> {
+    let parts: Vec<String> = parts.iter().map(T::to_string).collect();
+    (!parts.is_empty()).then(|| parts.join(between))
+}
+
+/// Tells of an attempt that `error` ended.
+pub(super) fn broke(error: &wasmtime::Error, guest: &Guest, attempt: &Attempt, why: &Mishap) {
+    let (queue, id) = guest::place(attempt);
+    of_instance(error, guest, queue, id, why);
+}
+
+/// The same of an instance that works on many, under the name that stands for them.
+pub(super) fn of_instance(
+    error: &wasmtime::Error,
+    guest: &Guest,
+    queue: String,
+    message_id: String,
+    why: &Mishap,
+) {
+    let (trace, outer) = match error.downcast_ref::<WasmBacktrace>() {
+        Some(trace) => frames(trace.frames()),
+        None => (Vec::new(), 0),
+    };
+    tell(guest, |scene| {
+        scene.queue = queue;
+        scene.message_id = message_id;
+        scene.why = why.to_string();
+        scene.trace = trace;
+        scene.outer = outer;
+    });
+}
+
+/// Tells of an attempt that was stopped at its deadline while its guest waited.
+pub(super) fn waited(guest: &Guest, attempt: &Attempt, why: &Mishap) {
+    let (queue, message_id) = guest::place(attempt);
+    tell(guest, |scene| {
+        scene.queue = queue;
+        scene.message_id = message_id;
+        scene.why = why.to_string();
+        scene.waited = true;
+    });
+}
+
+/// Tells of an attempt whose guest has ended: what led to a failure may be in what it printed.
+pub(super) fn ended(guest: &Guest, attempt: &Attempt, verdicts: &[Verdict]) {
+    if let Some(witness) = &guest.settings().witness {
+        witness.ended(guest.limits.memory());
+    }
+    let failed = verdicts.iter().find_map(|verdict| match verdict {
+        Verdict::Retry {
+            why: why @ (Mishap::Failed(_) | Mishap::Trapped(_) | Mishap::OutOfMemory(_)),
+            ..
+        } => Some(why),
+        _ => None,
+    });
+    let Some(why) = failed else { return };
+    let (queue, message_id) = guest::place(attempt);
+    tell(guest, |scene| {
+        scene.queue = queue;
+        scene.message_id = message_id;
+        scene.why = why.to_string();
+    });
+}
+
+fn tell(guest: &Guest, fill: impl FnOnce(&mut Scene)) {
+    let settings = guest.settings();
+    let mut scene = Scene {
+        plugin: settings.name.clone(),
+        queue: String::new(),
+        message_id: String::new(),
+        why: String::new(),
+        waited: false,
+        trace: Vec::new(),
+        outer: 0,
+        printed: guest.printed(),
+    };
+    fill(&mut scene);
+    match &settings.witness {
+        Some(witness) => witness.broke(&scene),
+        // The verdict is told in any case.
+        None if scene.trace.is_empty() && scene.printed.is_empty() && !scene.waited => {}
+        None => scene.log(),
+    }
+}
+
+/// Kept beside a plugin: none is the log.
+pub(super) type Told = Option<Arc<dyn Witness>>;
+
+fn frames(all: &[FrameInfo]) -> (Vec<Frame>, usize) {
+    let all = all.iter().flat_map(of_frame);
+    let mut frames: Vec<Frame> = all
+        .filter(|frame| !mishap::carries_panic(&frame.name))
+        .collect();
+    let outer = frames.len().saturating_sub(FRAMES);
+    frames.truncate(FRAMES);
+    (frames, outer)
+}
+
+/// A function, and before it those that were compiled into it.
+fn of_frame(frame: &FrameInfo) -> Vec<Frame> {
+    let own = mishap::name(frame.func_name(), frame.func_index());
+    let symbols = frame.symbols().iter().map(|symbol| Frame {
+        name: symbol
+            .name()
+            .map_or_else(|| own.clone(), |name| mishap::name(Some(name), 0)),
+        at: symbol.file().map(|file| match symbol.line() {
+            Some(line) => format!("{file}:{line}"),
+            None => file.to_owned(),
+        }),
+    });
+    let symbols: Vec<_> = symbols.collect();
+    match symbols.is_empty() {
+        true => vec![Frame {
+            name: own,
+            at: None,
+        }],
+        false => symbols,
+    }
+}

@@ -1,0 +1,203 @@
+//! Shows each call of a guest to the host: what was asked, what was answered, and how long it took.
+//! Reads the events that generated bindings emit; knows no interface.
+
+use super::log::Screen;
+use crate::clock::{self, Moment};
+use std::fmt::{self, Write};
+use std::io::Write as _;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::{Context, Layer};
+use tracing_subscriber::registry::LookupSpan;
+
+/// What the bindings call the span of a call.
+const CALL: &str = "wit-bindgen import";
+/// The most characters of one call's arguments, and of its result.
+const SHOWN: usize = 200;
+
+/// Writes one line for each call that ends.
+#[derive(Debug)]
+pub(super) struct Calls {
+    pub(super) screen: Screen,
+    /// As JSON, not for people.
+    pub(super) json: bool,
+}
+
+/// A call under way.
+#[derive(Default)]
+struct Call {
+    interface: String,
+    function: String,
+    arguments: String,
+    result: Option<String>,
+    began: Moment,
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Calls {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let metadata = attributes.metadata();
+        let Some(span) = context.span(id).filter(|_| metadata.name() == CALL) else {
+            return;
+        };
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        let interface = fields.take("module");
+        span.extensions_mut().insert(Call {
+            interface: match package(metadata.target()) {
+                Some(package) => format!("{package}/{interface}"),
+                None => interface,
+            },
+            function: fields.take("function"),
+            began: clock::now(),
+            ..Call::default()
+        });
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let Some(span) = context.event_span(event) else {
+            return;
+        };
+        // What the host does during the call has events of its own.
+        if span.metadata().target() != event.metadata().target() {
+            return;
+        }
+        let mut extensions = span.extensions_mut();
+        let Some(call) = extensions.get_mut::<Call>() else {
+            return;
+        };
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        match fields.take("message").as_str() {
+            "call" => call.arguments = fields.listed(),
+            _ => call.result = Some(fields.take("result")),
+        }
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        let span = context.span(&id);
+        let call = span.and_then(|span| span.extensions_mut().remove::<Call>());
+        if let Some(call) = call {
+            let line = self.line(&call);
+            // Nobody is left to tell if this fails.
+            let _ = self.screen.make_writer().write_all(line.as_bytes());
+        }
+    }
+}
+
+impl Calls {
+    fn line(&self, call: &Call) -> String {
+        let took = clock::now().since(call.began);
+        let Call {
+            interface,
+            function,
+            arguments,
+            result,
+            ..
+        } = call;
+        let us = took.as_micros();
+        if self.json {
+            let line = serde_json::json!({
+                "target": "call", "interface": interface, "function": function,
+                "arguments": arguments, "result": result, "took_us": us,
+            });
+            return format!("{line}\n");
+        }
+        let result = result.as_deref().unwrap_or("no answer");
+        format!("{us:>8} µs  {interface} {function}({arguments}) → {result}\n")
+    }
+}
+
+/// The WIT package of generated bindings by the path of their module: `wasi:clocks` of
+/// `…::wasi::clocks::wall_clock`.
+fn package(target: &str) -> Option<String> {
+    let mut parts = target.rsplit("::").skip(1);
+    let (package, namespace) = (parts.next()?, parts.next()?);
+    Some(format!("{namespace}:{}", package.replace('_', "-")))
+}
+
+/// The fields of a span or an event, bounded and harmless.
+#[derive(Default)]
+struct Fields(Vec<(&'static str, String)>);
+
+impl Fields {
+    fn take(&mut self, name: &str) -> String {
+        let at = self.0.iter().position(|(field, _)| *field == name);
+        at.map(|at| self.0.remove(at).1).unwrap_or_default()
+    }
+
+    fn listed(&self) -> String {
+        let all: Vec<_> = self
+            .0
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}"))
+            .collect();
+        all.join(", ")
+    }
+}
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let mut text = Bounded::default();
+        // It ends with an error once there is no more room.
+        let _ = write!(text, "{value:?}");
+        if text.cut {
+            text.text.push('…');
+        }
+        self.0.push((field.name(), text.text));
+    }
+}
+
+/// The beginning of a text, without what steers a terminal.
+#[derive(Default)]
+struct Bounded {
+    text: String,
+    taken: usize,
+    cut: bool,
+}
+
+impl Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for letter in text.chars() {
+            if self.taken == SHOWN {
+                self.cut = true;
+                return Err(fmt::Error);
+            }
+            self.taken += 1;
+            let steers = letter.is_control()
+                || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            match steers {
+                true => self.text.extend(letter.escape_default()),
+                false => self.text.push(letter),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_bounded_and_harmless() {
+        let mut text = Bounded::default();
+        assert!(write!(text, "{}", "x".repeat(SHOWN + 1)).is_err());
+        assert!(text.cut && text.text.len() == SHOWN);
+        let mut text = Bounded::default();
+        assert!(write!(text, "a\u{1b}[2J\u{202e}").is_ok());
+        assert_eq!(text.text, "a\\u{1b}[2J\\u{202e}");
+    }
+
+    #[test]
+    fn an_interface_is_named_with_its_package() {
+        let target = "wasmtime_wasi::p2::bindings::async_io::wasi::clocks::wall_clock";
+        assert_eq!(package(target).as_deref(), Some("wasi:clocks"));
+        assert_eq!(package("alone"), None);
+    }
+}
