@@ -5,5 +5,6 @@ mod documents;
 mod guests;
 mod layers;
 mod names;
+mod sdk_api;
 mod sizes;
 mod tree;
