@@ -66,6 +66,7 @@ macro_rules! async_bindings {
                 world handler-plugin { export handler; }
                 world batch-plugin { export batch-handler; }
             ",
+            path: [],
             world: $world,
             runtime_path: "::dispatcher_guest::bindings::wit_bindgen::rt",
             with: {

@@ -1,21 +1,38 @@
 //! Write a dispatcher handler in Rust: one function, one macro. Must not know the host.
 //!
 //! ```
-//! use dispatcher_guest::{Failure, Json, handler};
+//! use dispatcher_guest::{Failure, Message, handler};
 //!
-//! #[derive(serde::Deserialize)]
-//! struct Greeting { name: String }
-//!
-//! fn greet(greeting: Json<Greeting>) -> Result<(), Failure> {
-//!     if greeting.name.is_empty() {
+//! fn greet(message: Message) -> Result<(), Failure> {
+//!     if message.body.is_empty() {
 //!         return Err(Failure::reject("nobody to greet"));
 //!     }
-//!     println!("hello, {}, attempt {}", greeting.name, greeting.message.attempt());
+//!     println!("hello, {}", message.body);
 //!     Ok(())
 //! }
 //!
 //! handler!(greet);
 //! # fn main() {}
+//! ```
+//!
+//! The same for bodies such as `{"name": "Ada"}`, and with its test:
+//!
+//! ```
+//! use dispatcher_guest::{Failure, Json, handler, testing};
+//!
+//! #[derive(serde::Deserialize)]
+//! struct Greeting { name: String }
+//!
+//! fn greet(greeting: Json<Greeting>) -> Result<(), Failure> {
+//!     println!("hello, {}, attempt {}", greeting.name, greeting.message.attempt());
+//!     Ok(())
+//! }
+//!
+//! handler!(greet);
+//!
+//! # fn main() {
+//! assert_eq!(testing::run(greet, testing::message(r#"{"name": "Ada"}"#)), Ok(()));
+//! # }
 //! ```
 //!
 //! A handler takes a [`Message`], a [`Json`] or whatever else is [`FromMessage`], and answers nothing

@@ -57,6 +57,8 @@ wit_bindgen::generate!({
             }
         }
     ",
+    // Nothing but the above: there is a folder `wit` in this crate.
+    path: [],
     world: "lent",
     generate_all,
 });
