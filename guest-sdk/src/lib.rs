@@ -75,3 +75,8 @@ pub use bindings::imports::dispatcher::plugin::types::{Attribute, AttributeValue
 pub use failure::{Failure, OrFailure, Reject};
 pub use input::{FromMessage, Json};
 pub use message::cancelled;
+
+/// What `README.md` shows compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

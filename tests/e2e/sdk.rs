@@ -103,7 +103,12 @@ fn the_sdk_sends_http_and_takes_answers_for_what_they_mean() {
     assert_eq!(answer, json!([200, echoed, "hello"]));
     for (path, limit, timeout_ms, verdict) in [
         ("/x", 4, None, "retry: the handler asked for a retry"),
-        ("/busy", 5, None, "retry after 7s: the handler asked for a retry"),
+        (
+            "/busy",
+            5,
+            None,
+            "retry after 7s: the handler asked for a retry",
+        ),
         ("/away", 5, None, "retry: the handler asked for a retry"),
         ("/unknown", 6, None, "reject: the answer: 404 nobody"),
         ("/never", 5, Some(1), "retry: the handler asked for a retry"),
@@ -159,7 +164,10 @@ fn the_sdk_tells_a_handler_of_its_attempt_and_what_an_error_means() {
     assert_eq!(told["cancelled"], false);
     let digit = "invalid digit found in string";
     for (body, verdict) in [
-        (json!({"do": "fail", "marked": false}), "retry: the handler asked for a retry".to_owned()),
+        (
+            json!({"do": "fail", "marked": false}),
+            "retry: the handler asked for a retry".to_owned(),
+        ),
         (
             json!({"do": "fail", "marked": true}),
             format!("reject: {digit}"),
@@ -220,7 +228,10 @@ async fn the_example_that_enriches_asks_once_for_each_customer() {
     // The service would not know the customer any more.
     send(running.data().path(), "default", [order("o-2")]).await;
     running.wait_for_line(|line| line.contains("order o-2 of Ada: sent as"));
-    crate::scene::until_depth(running.data().path(), "enriched", |depth| depth.waiting == 2).await;
+    crate::scene::until_depth(running.data().path(), "enriched", |depth| {
+        depth.waiting == 2
+    })
+    .await;
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }

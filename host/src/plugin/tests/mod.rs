@@ -11,6 +11,7 @@ mod output;
 mod reuse;
 mod room;
 mod sandbox;
+mod sdk;
 mod shared;
 mod verdicts;
 
