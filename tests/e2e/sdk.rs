@@ -183,29 +183,6 @@ fn the_sdk_tells_a_handler_of_its_attempt_and_what_an_error_means() {
 }
 
 #[tokio::test]
-async fn the_sdk_sends_messages_with_a_delay_and_attributes() {
-    let lent = [
-        "--queues",
-        "local:default,local:tell",
-        "--allow-send",
-        "local:tell",
-    ];
-    let mut running = run("lent", &lent).start();
-    let told = json!({"do": "tell"}).to_string();
-    let outgoing = |waits| json!({"do": "send", "queue": "local:tell", "body": told, "delay_ms": 1, "waits": waits});
-    let bodies = [true, false].map(|waits| outgoing(waits).to_string());
-    send(running.data().path(), "default", bodies).await;
-    // Each is rejected with its id, and what it sent with what that is.
-    running.wait_for_lines(2, |line| line.contains("dead-lettered: got {\\\"attempt"));
-    let shut =
-        json!({"do": "send", "queue": "local:other", "body": "", "delay_ms": 0, "waits": true});
-    send(running.data().path(), "default", [shut.to_string()]).await;
-    running.wait_for_line(|line| line.contains("does not let this plugin send to local:other"));
-    running.signal(Signal::TERM);
-    assert_eq!(running.wait_exit(), 0);
-}
-
-#[tokio::test]
 async fn the_example_that_enriches_asks_once_for_each_customer() {
     let server = server();
     let customers = format!("CUSTOMERS=http://{server}");
