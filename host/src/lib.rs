@@ -18,6 +18,7 @@ pub mod idempotency;
 pub mod image;
 pub mod intake;
 pub mod job;
+pub mod keyvalue;
 pub mod lease;
 pub mod message;
 pub mod plugin;

@@ -135,6 +135,10 @@ pub enum Verdict {
 pub enum Mishap {
     /// The handler asked for it.
     Asked,
+    /// The handler asked for it and said why.
+    AskedFor(String),
+    /// The handler ended and said by its end that it failed.
+    Failed(String),
     /// The guest trapped or exited; the engine's words.
     Trapped(String),
     /// The attempt ran longer than it may.
@@ -149,6 +153,8 @@ impl std::fmt::Display for Mishap {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Asked => write!(out, "the handler asked for a retry"),
+            Self::AskedFor(why) => write!(out, "the handler asked for a retry: {why}"),
+            Self::Failed(why) => write!(out, "the handler failed: {why}"),
             Self::Trapped(why) => write!(out, "the plugin trapped: {why}"),
             Self::TimedOut(after) => {
                 write!(

@@ -26,12 +26,17 @@ const LAYERS: &[(&[&str], bool)] = &[
             "schedule/local",
             "schedule/dynamodb",
             "schedule/redis",
+            "keyvalue/local",
+            "keyvalue/redis",
             "plugin/host",
             "image/registry",
         ],
         false,
     ),
-    (&["queue", "idempotency", "schedule", "plugin"], false),
+    (
+        &["queue", "idempotency", "schedule", "keyvalue", "plugin"],
+        false,
+    ),
     // Tells receipts that were lost before their time.
     (&["redis"], false),
     // Beside the queues, not on the way of a message.
@@ -55,6 +60,9 @@ const NAMES_ADAPTERS: &[&str] = &[
     "host/src/served",
 ];
 
+/// What of `plugin` is the port, and not what runs behind it.
+const OF_THE_PORT: &[&str] = &["Attempt", "Handler", "HttpHost", "Peer", "Reuse"];
+
 /// The member that a file or an imported path belongs to.
 fn member(path: &str) -> String {
     let path = path.trim_end_matches(".rs").trim_end_matches("/mod");
@@ -66,10 +74,9 @@ fn member(path: &str) -> String {
         }
         ("idempotency", Some("local")) => "idempotency/local".into(),
         ("schedule", Some(store @ ("local" | "dynamodb" | "redis"))) => format!("schedule/{store}"),
+        ("keyvalue", Some(store @ ("local" | "redis"))) => format!("keyvalue/{store}"),
         // The port is `plugin` itself; what runs behind it is beside it.
-        ("plugin", Some(part)) if !["Attempt", "Handler", "Peer", "Reuse"].contains(&part) => {
-            "plugin/host".into()
-        }
+        ("plugin", Some(part)) if !OF_THE_PORT.contains(&part) => "plugin/host".into(),
         ("image", Some("registry")) => "image/registry".into(),
         (first, _) => first.to_owned(),
     }

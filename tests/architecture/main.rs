@@ -6,5 +6,6 @@ mod guests;
 mod layers;
 mod names;
 mod sdk_api;
+mod released;
 mod sizes;
 mod tree;

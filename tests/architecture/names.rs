@@ -24,7 +24,11 @@ const HOMES: &[(&str, &[&str])] = &[
         ],
     ),
     ("aws_smithy", &["aws/", "queue/sqs/", "queue/dynamodb/"]),
-    ("hyper_util", &["aws/", "http.rs"]),
+    (
+        "hyper_util",
+        &["aws/", "http.rs", "plugin/capability/http/"],
+    ),
+    ("hyper_rustls", &["plugin/capability/http/"]),
     ("axum", &["http.rs", "admin/", "served/"]),
     ("form_urlencoded", &["served/"]),
     (
@@ -34,6 +38,7 @@ const HOMES: &[(&str, &[&str])] = &[
             "queue/local/",
             "idempotency/local/",
             "schedule/local/",
+            "keyvalue/local/",
         ],
     ),
     ("croner", &["schedule/cron.rs"]),
@@ -41,7 +46,15 @@ const HOMES: &[(&str, &[&str])] = &[
     ("notify::", &["queue/local/", "app/replace/watch.rs"]),
     ("oci_client", &["image/registry.rs"]),
     ("docker_credential", &["image/registry.rs"]),
-    ("redis::", &["redis/", "queue/redis/", "schedule/redis/"]),
+    (
+        "redis::",
+        &[
+            "redis/",
+            "queue/redis/",
+            "schedule/redis/",
+            "keyvalue/redis/",
+        ],
+    ),
     ("crossbeam", &["executor/pool/"]),
     ("clap", &["cli/"]),
     ("mimalloc", &["main.rs"]),

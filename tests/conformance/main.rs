@@ -3,6 +3,7 @@
 //! in that backend's own file.
 
 mod backend;
+mod buckets;
 mod delivery;
 mod dispatchers;
 mod dynamodb_own;

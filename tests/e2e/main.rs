@@ -2,6 +2,8 @@
 
 mod bad_input;
 mod bodies;
+mod capabilities;
+mod capabilities_tls;
 mod commands;
 mod crash;
 mod disk_full;
@@ -34,6 +36,8 @@ mod redis;
 mod redis_scene;
 mod redis_tasks;
 mod redis_worqr;
+mod released;
+mod replace;
 mod scene;
 mod schedule;
 mod schedule_fifo;
@@ -52,3 +56,4 @@ mod stop;
 mod terminal;
 mod unread;
 mod verdicts;
+mod ways_in;

@@ -27,30 +27,8 @@ pub struct PlaceArgs {
         hide_env_values = true
     )]
     pub config: Option<String>,
-    /// The folder of the embedded queue [default: this user's data folder]
-    #[arg(
-        long,
-        value_name = "FOLDER",
-        env = "DISPATCHER_DATA",
-        hide_env_values = true
-    )]
-    pub data: Option<String>,
-    /// The Redis server of queues written redis:NAME [default: redis://127.0.0.1:6379]
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "DISPATCHER_REDIS_URL",
-        hide_env_values = true
-    )]
-    pub redis_url: Option<String>,
-    /// What every key there begins with, in braces [default: dispatcher]
-    #[arg(
-        long,
-        value_name = "WORD",
-        env = "DISPATCHER_REDIS_PREFIX",
-        hide_env_values = true
-    )]
-    pub redis_prefix: Option<String>,
+    #[command(flatten)]
+    pub stores: StoreArgs,
     /// Queues there that are npm worqr's, by their bare names: payments=worqr,default=worqr
     #[arg(
         long,
@@ -75,6 +53,36 @@ pub struct PlaceArgs {
         hide_env_values = true
     )]
     pub endpoint_url: Option<String>,
+}
+
+/// Where the program itself keeps something.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Places")]
+pub struct StoreArgs {
+    /// The folder of the embedded queue [default: this user's data folder]
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        env = "DISPATCHER_DATA",
+        hide_env_values = true
+    )]
+    pub data: Option<String>,
+    /// The Redis server of queues written redis:NAME [default: redis://127.0.0.1:6379]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "DISPATCHER_REDIS_URL",
+        hide_env_values = true
+    )]
+    pub redis_url: Option<String>,
+    /// What every key there begins with, in braces [default: dispatcher]
+    #[arg(
+        long,
+        value_name = "WORD",
+        env = "DISPATCHER_REDIS_PREFIX",
+        hide_env_values = true
+    )]
+    pub redis_prefix: Option<String>,
 }
 
 /// Where messages wait that SQS itself cannot delay for so long.
@@ -173,6 +181,43 @@ pub struct GuestArgs {
         hide_env_values = true
     )]
     pub allow_connect: Vec<String>,
+    /// A host that the plugin may send HTTP requests to: a name, *.NAME, IP address, network such as
+    /// 10.0.0.0/8 or localhost, each with http:// or https:// before it and :PORT after it or without;
+    /// may be repeated, and DISPATCHER_ALLOW_HTTP holds one a line
+    #[arg(
+        long,
+        value_name = "HOST",
+        env = "DISPATCHER_ALLOW_HTTP",
+        hide_env_values = true
+    )]
+    pub allow_http: Vec<String>,
+    /// A folder that the plugin may read, and not write; it sees it as /
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        env = "DISPATCHER_ALLOW_READ",
+        hide_env_values = true
+    )]
+    pub allow_read: Option<String>,
+    /// A setting that the plugin reads by wasi:config; may be repeated, and DISPATCHER_SETTING holds
+    /// one a line
+    #[arg(
+        long,
+        value_name = "K=V",
+        env = "DISPATCHER_SETTING",
+        hide_env_values = true
+    )]
+    pub setting: Vec<String>,
+    /// A bucket of keys and values that the plugin opens as NAME by wasi:keyvalue: in the data folder
+    /// (local:BUCKET) or on the Redis server (redis:BUCKET); may be repeated, and DISPATCHER_STORE
+    /// holds one a line
+    #[arg(
+        long,
+        value_name = "NAME=WHERE",
+        env = "DISPATCHER_STORE",
+        hide_env_values = true
+    )]
+    pub store: Vec<String>,
 }
 
 /// The settings among what was given, each with the flag or the variable that it came from.

@@ -64,7 +64,9 @@ const REDIS: &[Key] = &[
 ];
 const PLUGIN: &[Key] = &[
     ("allow-connect", Shape::List),
+    ("allow-http", Shape::List),
     ("allow-lambda", Shape::List),
+    ("allow-read", Shape::Scalar),
     ("allow-send", Shape::List),
     ("canary", Shape::ScalarOrTable(CANARY)),
     ("env", Shape::Map),
@@ -76,7 +78,9 @@ const PLUGIN: &[Key] = &[
     ("partial-failures", Shape::Switch),
     ("record", Shape::ScalarOrTable(RECORD)),
     ("reuse", Shape::ScalarOrTable(REUSE)),
+    ("setting", Shape::Map),
     ("shadow", Shape::ScalarOrTable(&[("file", Shape::Scalar)])),
+    ("store", Shape::Map),
     ("timeout", Shape::Scalar),
 ];
 const REUSE: &[Key] = &[
@@ -92,7 +96,13 @@ const RECORD: &[Key] = &[
     ("share", Shape::Scalar),
 ];
 /// What names a file or a folder in `[plugin.NAME]`.
-const PLACES: [&str; 4] = ["file", "canary.file", "shadow.file", "record.folder"];
+const PLACES: [&str; 5] = [
+    "file",
+    "allow-read",
+    "canary.file",
+    "shadow.file",
+    "record.folder",
+];
 const ROUTE: &[Key] = &[
     ("batch-size", Shape::Scalar),
     ("batch-window", Shape::Scalar),

@@ -33,6 +33,8 @@ const FLAGS: &[(&str, Part, &str)] = &[
     ("allow-lambda", Part::Plugin, "allow-lambda"),
     ("allow-send", Part::Plugin, "allow-send"),
     ("allow-connect", Part::Plugin, "allow-connect"),
+    ("allow-http", Part::Plugin, "allow-http"),
+    ("allow-read", Part::Plugin, "allow-read"),
     ("batch-size", Part::Route, "batch-size"),
     ("batch-window", Part::Route, "batch-window"),
     ("canary", Part::Plugin, "canary.file"),
@@ -73,10 +75,12 @@ const FLAGS: &[(&str, Part, &str)] = &[
     ("reuse", Part::Plugin, "reuse.count"),
     ("schedule-interval", Part::Program, "schedule-interval"),
     ("schedule-table", Part::Program, "schedule-table"),
+    ("setting", Part::Plugin, "setting"),
     ("shadow", Part::Plugin, "shadow.file"),
     ("shed", Part::Route, "shed"),
     ("shutdown-grace", Part::Program, "shutdown-grace"),
     ("sleep", Part::Route, "sleep"),
+    ("store", Part::Plugin, "store"),
     ("timeout", Part::Plugin, "timeout"),
     ("visibility", Part::Route, "visibility"),
     ("workers", Part::Program, "workers"),
@@ -125,16 +129,16 @@ impl Flags {
         let problems = &mut self.problems;
         match key {
             // One a line: an environment variable holds many.
-            "allow-connect" | "allow-lambda" | "allow-send" | "record.redact" => {
+            "allow-connect" | "allow-http" | "allow-lambda" | "allow-send" | "record.redact" => {
                 for line in given.text.lines() {
                     section.push(key, Given::new(&given.at, line));
                 }
             }
-            "env" => {
+            "env" | "setting" | "store" => {
                 for line in given.text.lines() {
                     match value::pair(&Given::new(&given.at, line)) {
                         Ok((name, value)) => {
-                            section.push(format!("env.{name}"), Given::new(&given.at, value));
+                            section.push(format!("{key}.{name}"), Given::new(&given.at, value));
                         }
                         Err(problem) => problems.push(problem),
                     }

@@ -18,7 +18,8 @@ pub mod value;
 
 pub use crate::image::ImageName;
 use crate::intake::group::GroupBy;
-pub use crate::plugin::{Peer, Reuse};
+pub use crate::keyvalue::Place;
+pub use crate::plugin::{HttpHost, Peer, Reuse};
 use crate::queue::name::QueueName;
 pub use crate::recording::Terms;
 pub use crate::rollout::canary::Share;
@@ -219,6 +220,14 @@ pub struct Plugin {
     pub allow_send: Vec<QueueName>,
     /// Where it may connect to.
     pub allow_connect: Vec<Peer>,
+    /// Where it may send HTTP requests to.
+    pub allow_http: Vec<HttpHost>,
+    /// The folder that it may read; a relative path is relative to the working directory.
+    pub allow_read: Option<PathBuf>,
+    /// What it reads as its configuration, sorted by name.
+    pub setting: Vec<(String, String)>,
+    /// The buckets that it may open, by the names that it opens them by, sorted.
+    pub store: Vec<(String, Place)>,
     /// The most attempts that one instance works on at once, at least 1. More than 1 suits only
     /// components whose handler is `async`.
     pub instance_concurrency: usize,

@@ -1,8 +1,11 @@
 //! Why a file is no plugin that this host runs, each reason with what to do about it.
 
-use super::limits;
-use super::load::Problem;
+use super::load::{PluginOptions, Problem};
 use super::world::v0_1::{BATCH_HANDLER, HANDLER, LAMBDA, LENT, QUEUES, VERSION};
+use super::world::{Way, keyvalue};
+use super::{limits, wrap};
+use std::borrow::Cow;
+use wasmparser::{Validator, WasmFeatures};
 use wasmtime::component::Component;
 use wasmtime::{Config, Engine, OptLevel};
 
@@ -37,6 +40,35 @@ pub(super) const WASI: [&str; 27] = [
     "wasi:sockets/udp-create-socket",
 ];
 
+/// Those of WASI 0.3.
+pub(super) const WASI_3: [&str; 20] = [
+    "wasi:cli/environment",
+    "wasi:cli/exit",
+    "wasi:cli/stderr",
+    "wasi:cli/stdin",
+    "wasi:cli/stdout",
+    "wasi:cli/terminal-input",
+    "wasi:cli/terminal-output",
+    "wasi:cli/terminal-stderr",
+    "wasi:cli/terminal-stdin",
+    "wasi:cli/terminal-stdout",
+    "wasi:clocks/monotonic-clock",
+    "wasi:clocks/system-clock",
+    "wasi:clocks/types",
+    "wasi:filesystem/preopens",
+    "wasi:filesystem/types",
+    "wasi:random/insecure",
+    "wasi:random/insecure-seed",
+    "wasi:random/random",
+    "wasi:sockets/ip-name-lookup",
+    "wasi:sockets/types",
+];
+/// Those of `wasi:http` 0.2.
+pub(super) const HTTP: [&str; 2] = ["wasi:http/outgoing-handler", "wasi:http/types"];
+
+/// Settings.
+pub(super) const CONFIG: &str = "wasi:config/store@0.2.0-rc.1";
+
 /// How a component begins: the magic word, version 13, layer 1.
 const COMPONENT: [u8; 8] = *b"\0asm\x0d\0\x01\0";
 /// How a core module begins: the magic word, version 1.
@@ -47,15 +79,16 @@ pub(super) fn is_core_module(bytes: &[u8]) -> bool {
     bytes.starts_with(&CORE_MODULE)
 }
 
-/// Whether the bytes may be a component at all.
-pub(super) fn of_bytes(bytes: &[u8]) -> Result<(), Problem> {
+/// The component in a file: its bytes, or what a core module of a program becomes. A problem if
+/// they cannot be one.
+pub(super) fn component_of(bytes: &[u8]) -> Result<Cow<'_, [u8]>, Problem> {
     if bytes.starts_with(&COMPONENT) {
-        return Ok(());
+        return Ok(Cow::Borrowed(bytes));
     }
-    Err(if is_core_module(bytes) {
-        Problem::new("a core module where a component is wanted")
-            .hint("build it for wasm32-wasip2, or wrap it with `wasm-tools component new`")
-    } else if bytes.is_empty() {
+    if is_core_module(bytes) {
+        return of_module(bytes).map(Cow::Owned);
+    }
+    Err(if bytes.is_empty() {
         Problem::new("empty where a WebAssembly component is wanted")
     } else if bytes.starts_with(b"\0asm") {
         Problem::new("WebAssembly of a version that this host does not know")
@@ -66,6 +99,35 @@ pub(super) fn of_bytes(bytes: &[u8]) -> Result<(), Problem> {
     } else {
         Problem::new("not WebAssembly").hint("a plugin is a .wasm component")
     })
+}
+
+/// What a core module becomes.
+fn of_module(bytes: &[u8]) -> Result<Vec<u8>, Problem> {
+    // What wraps it takes it for valid.
+    let valid = Validator::new_with_features(WasmFeatures::all()).validate_all(bytes);
+    let wrapped = match valid {
+        Ok(_) => wrap::component(bytes),
+        Err(error) => Err(format!(
+            "not a valid module: {}",
+            one_line(&error.to_string())
+        )),
+    };
+    wrapped.map_err(|why| {
+        let what = format!("a core module that is no program of WASI: {why}");
+        Problem::new(what).hint("build it for wasm32-wasip2, or for wasm32-wasip1 with a main")
+    })
+}
+
+/// Problems of a file, told of the file: what they are about may be what a core module became.
+pub(super) fn of_file(bytes: &[u8], mut problems: Vec<Problem>) -> Vec<Problem> {
+    let of_component = ["exports ", "imports "];
+    if is_core_module(bytes) {
+        let all = problems.iter_mut();
+        for problem in all.filter(|one| of_component.iter().any(|is| one.what.starts_with(is))) {
+            problem.what = format!("a core module that, made a component, {}", problem.what);
+        }
+    }
+    problems
 }
 
 /// Why the engine that is to run it could not compile it: what it needs, if an engine without
@@ -121,6 +183,25 @@ pub(super) fn of_taking_turns(concurrency: usize) -> Problem {
     )
 }
 
+/// Why it cannot be run with these options.
+pub(super) fn of_options(way: Way, options: &PluginOptions) -> Option<Problem> {
+    let many = options.instance_concurrency > 1;
+    if way.is_command() && (many || options.reuse.is_some()) {
+        let what = "reuse of instances, or many attempts in one, of a command";
+        let hint = "a command runs anew for each message: leave reuse and instance-concurrency out";
+        return Some(Problem::new(what).hint(hint));
+    }
+    if way == Way::Http && many {
+        let what = format!(
+            "{} attempts at once in an instance of an HTTP handler",
+            options.instance_concurrency
+        );
+        let hint = "it takes one at a time: leave instance-concurrency out";
+        return Some(Problem::new(what).hint(hint));
+    }
+    None
+}
+
 /// What the configuration lends of what it must lend by name.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lent {
@@ -137,16 +218,14 @@ pub(super) fn of_component(component: &Component, lent: Lent) -> Vec<Problem> {
         .imports(engine)
         .filter_map(|(name, _)| of_import(name, lent));
     let mut problems: Vec<_> = imports.collect();
-    let has = |name: &str| component.get_export_index(None, name).is_some();
-    match (has(HANDLER), has(BATCH_HANDLER)) {
-        (true, false) | (false, true) => {}
-        (true, true) => problems.push(
-            Problem::new("exports both handler and batch-handler").hint("export one of them"),
-        ),
-        (false, false) => {
-            let exports: Vec<_> = kind.exports(engine).map(|(name, _)| name).collect();
-            problems.push(of_exports(&exports));
-        }
+    let has = |way: Way| component.get_export_index(None, way.export()).is_some();
+    if has(Way::Handler) && has(Way::BatchHandler) {
+        let both = Problem::new("exports both handler and batch-handler");
+        problems.push(both.hint("export one of them"));
+    }
+    if Way::of(component).is_none() {
+        let exports: Vec<_> = kind.exports(engine).map(|(name, _)| name).collect();
+        problems.push(of_exports(&exports));
     }
     problems
 }
@@ -177,7 +256,9 @@ fn of_exports(exports: &[&str]) -> Problem {
     Problem::new(format!(
         "exports neither {HANDLER} nor {BATCH_HANDLER} but {found}"
     ))
-    .hint("a plugin exports one of the two")
+    .hint(
+        "build it for wasm32-wasip2 as one of the two, or as a command or an HTTP handler of WASI",
+    )
 }
 
 /// Why this import is not lent.
@@ -200,16 +281,36 @@ fn of_import(name: &str, lent: Lent) -> Option<Problem> {
                 refused("unknown to this version of the contract")
             }
         }
-        "wasi:http" => refused("HTTP is not lent in this version"),
-        "wasi:config" | "wasi:keyvalue" | "wasi:logging" | "wasi:tls" | "wasi:nn" => {
-            refused("not lent in this version")
-        }
-        _ if WASI.contains(&interface) => {
+        "wasi:http" if HTTP.contains(&interface) => {
             if same_track(version, "0.2.0") {
                 None
             } else {
-                refused("this host lends WASI 0.2; build it for wasm32-wasip2")
+                refused("this host lends wasi:http 0.2")
             }
+        }
+        "wasi:http" => refused("not lent in this version"),
+        "wasi:config" => match name == CONFIG {
+            true => None,
+            false => refused(&format!("this host lends {CONFIG}")),
+        },
+        "wasi:keyvalue" if keyvalue::LENT.contains(&interface) => {
+            match version == keyvalue::VERSION {
+                true => None,
+                false => refused(&format!(
+                    "this host lends it at version {}",
+                    keyvalue::VERSION
+                )),
+            }
+        }
+        "wasi:keyvalue" | "wasi:logging" | "wasi:tls" | "wasi:nn" => {
+            refused("not lent in this version")
+        }
+        // Shapes alone: nothing to lend.
+        "wasi:cli" if interface == "wasi:cli/types" => None,
+        _ if WASI.contains(&interface) && same_track(version, "0.2.0") => None,
+        _ if WASI_3.contains(&interface) && same_track(version, "0.3.0") => None,
+        _ if WASI.contains(&interface) || WASI_3.contains(&interface) => {
+            refused("this host lends WASI 0.2 and 0.3; build it for wasm32-wasip2")
         }
         _ => refused("unknown"),
     }
@@ -265,7 +366,10 @@ pub(super) fn of_needs(component: &Component, max_memory: usize) -> Vec<Problem>
 
 /// An error and its causes in one line.
 fn line(error: &wasmtime::Error) -> String {
-    let text = format!("{error:#}");
+    one_line(&format!("{error:#}"))
+}
+
+fn one_line(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     // It may quote the file.
     super::output::harmless(&line)

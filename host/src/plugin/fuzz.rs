@@ -28,7 +28,8 @@ pub fn component(bytes: &[u8]) {
             error.problems.iter().for_each(check);
         }
         Ok(plugin) => {
-            assert!(matches!(seen.kind, Kind::Handler | Kind::BatchHandler));
+            let refused = [Kind::Component, Kind::CoreModule, Kind::Unknown];
+            assert!(!refused.contains(&seen.kind));
             assert_eq!(seen.problems, []);
             let verdicts = tokio.block_on(plugin.handle(attempt()));
             assert_eq!(verdicts.len(), 1);

@@ -2,25 +2,35 @@
 //! sandboxed WASI. Everything is shut but the clocks, chance, stdout, stderr and what is lent: variables,
 //! connections.
 
+use super::capability::http::{self, Hook};
 use super::capability::lambda::Lent;
-use super::capability::{network, queues};
-use super::limits::{HANDLES, Limits};
-use super::output::{Output, Stream};
+use super::capability::refusals::Refusals;
+use super::capability::store::Stores;
+use super::capability::{folder, network, queues};
+use super::limits::{HANDLES, HTTP_FIELDS, HTTP_HANDLES, Limits};
+use super::output::{Output, Stream, harmless};
 use super::shared::underway::{Job, Underway};
+use super::world::command::Environment;
 use super::{Attempt, Peer};
 use crate::clock::Moment;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use wasmtime::component::ResourceTable;
-use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi::p2::pipe::MemoryInputPipe;
+use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi_config::WasiConfigVariables;
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 /// What all instances of a plugin share.
-#[derive(Debug)]
+#[derive(Default)]
 pub(super) struct Settings {
     /// The plugin's name in logs.
     pub(super) name: String,
-    /// The environment variables that it sees; it sees no others.
+    /// The environment variables that it sees. It sees no others, but a command those of its message.
     pub(super) env: Vec<(String, String)>,
+    /// Whether it is a command: a program that is given its message by WASI.
+    pub(super) is_command: bool,
     /// The most memory of one instance, in bytes.
     pub(super) max_memory: usize,
     /// The functions that it may invoke.
@@ -29,6 +39,16 @@ pub(super) struct Settings {
     pub(super) queues: Option<queues::Lent>,
     /// Where it may connect to.
     pub(super) peers: Vec<Peer>,
+    /// Where it may send HTTP requests to; none is nowhere, too.
+    pub(super) http: Option<Arc<http::Lent>>,
+    /// What it may read as its configuration.
+    pub(super) settings: WasiConfigVariables,
+    /// The buckets that it may open.
+    pub(super) stores: Stores,
+    /// The folder that it may read.
+    pub(super) folder: Option<PathBuf>,
+    /// What was refused to it.
+    pub(super) refusals: Arc<Refusals>,
 }
 
 /// What an instance works on.
@@ -44,8 +64,7 @@ pub(super) struct Guest {
     work: Work,
     pub(super) limits: Limits,
     settings: Arc<Settings>,
-    /// Bytes that its invocations under way take of ours.
-    held: Arc<AtomicUsize>,
+    room: Room,
     /// Made when the guest first calls WASI: many never do, and it costs more than they do.
     wasi: Option<Box<Wasi>>,
 }
@@ -54,6 +73,37 @@ pub(super) struct Guest {
 const INVOCATION: usize = 64 << 10;
 /// So many times the memory that an instance may have, its invocations under way may take of ours.
 const HELD: usize = 4;
+
+/// How much of ours an instance may take by what it has under way: invocations, messages, requests.
+#[derive(Clone)]
+pub(super) struct Room {
+    held: Arc<AtomicUsize>,
+    most: usize,
+}
+
+impl Room {
+    fn new(max_memory: usize) -> Self {
+        Self {
+            held: Arc::default(),
+            most: max_memory.saturating_mul(HELD),
+        }
+    }
+
+    /// Room for one more invocation of so many bytes. It may have given the same bytes to many, so
+    /// its own memory is no limit to ours.
+    pub(super) fn hold(&self, bytes: usize) -> Result<Held, Full> {
+        let bytes = bytes.saturating_add(INVOCATION);
+        let sum = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= self.most);
+        let taken = self
+            .held
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
+        taken.map_err(|_| Full)?;
+        Ok(Held {
+            of: Arc::clone(&self.held),
+            bytes,
+        })
+    }
+}
 
 /// The room of one invocation; given back when dropped.
 pub(super) struct Held {
@@ -72,6 +122,9 @@ pub(super) struct Full;
 
 struct Wasi {
     context: WasiCtx,
+    http: WasiHttpCtx,
+    /// What becomes of the HTTP requests that it sends.
+    outgoing: Hook,
     table: ResourceTable,
     output: Output,
 }
@@ -91,8 +144,8 @@ impl Guest {
         Self {
             work,
             limits: Limits::new(settings.max_memory),
+            room: Room::new(settings.max_memory),
             settings,
-            held: Arc::default(),
             wasi: None,
         }
     }
@@ -130,20 +183,14 @@ impl Guest {
         Arc::clone(&self.settings)
     }
 
-    /// Room for one more invocation of so many bytes. It may have given the same bytes to many, so
-    /// its own memory is no limit to ours.
+    /// What it may read as its configuration.
+    pub(super) fn variables(&self) -> &WasiConfigVariables {
+        &self.settings.settings
+    }
+
+    /// Room for one more invocation of so many bytes.
     pub(super) fn hold(&self, bytes: usize) -> Result<Held, Full> {
-        let bytes = bytes.saturating_add(INVOCATION);
-        let most = self.settings.max_memory.saturating_mul(HELD);
-        let sum = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= most);
-        let taken = self
-            .held
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
-        taken.map_err(|_| Full)?;
-        Ok(Held {
-            of: Arc::clone(&self.held),
-            bytes,
-        })
+        self.room.hold(bytes)
     }
 
     /// Writes what the guest printed without ending the line.
@@ -183,17 +230,27 @@ impl Guest {
     }
 }
 
+impl Guest {
+    fn wasi(&mut self) -> &mut Wasi {
+        let (work, settings, room) = (&self.work, &self.settings, &self.room);
+        self.wasi.get_or_insert_with(|| {
+            Box::new(match work {
+                Work::One(attempt) => Wasi::of(settings, room, Some(attempt)),
+                // Which of them it prints for is not known.
+                Work::Many(_) => Wasi::of(settings, room, None),
+            })
+        })
+    }
+
+    /// What it holds handles of.
+    pub(super) fn table(&mut self) -> &mut ResourceTable {
+        &mut self.wasi().table
+    }
+}
+
 impl WasiView for Guest {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        let (work, settings) = (&self.work, &self.settings);
-        let wasi = self.wasi.get_or_insert_with(|| {
-            let label = match work {
-                Work::One(attempt) => Some(label(attempt)),
-                // Which of them it prints for is not known.
-                Work::Many(_) => None,
-            };
-            Box::new(Wasi::shut(settings, label))
-        });
+        let wasi = self.wasi();
         WasiCtxView {
             ctx: &mut wasi.context,
             table: &mut wasi.table,
@@ -201,24 +258,79 @@ impl WasiView for Guest {
     }
 }
 
+impl WasiHttpView for Guest {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        let deadline = self.deadline();
+        let wasi = self.wasi();
+        wasi.outgoing.deadline = deadline;
+        wasi.table.set_max_capacity(HTTP_HANDLES);
+        WasiHttpCtxView {
+            hooks: &mut wasi.outgoing,
+            table: &mut wasi.table,
+            ctx: &mut wasi.http,
+        }
+    }
+}
+
 impl Wasi {
-    fn shut(settings: &Settings, label: Option<String>) -> Self {
-        let output = Output::new(&settings.name, label);
+    /// For an instance that works on this attempt, or on many at once.
+    fn of(settings: &Settings, room: &Room, attempt: Option<&Attempt>) -> Self {
+        let output = Output::new(&settings.name, attempt.map(label));
         let mut context = WasiCtx::builder();
+        match attempt.filter(|_| settings.is_command) {
+            Some(attempt) => give(&mut context, settings, attempt),
+            None => drop(context.envs(&settings.env)),
+        }
         context
-            .envs(&settings.env)
             .stdout(output.pipe(Stream::Stdout))
             .stderr(output.pipe(Stream::Stderr));
-        network::lend(&mut context, &settings.peers);
+        network::lend(
+            &mut context,
+            &settings.name,
+            &settings.refusals,
+            &settings.peers,
+        );
+        if let Some(folder) = &settings.folder {
+            folder::lend(&mut context, &settings.name, folder);
+        }
         let mut table = ResourceTable::new();
         table.set_max_capacity(HANDLES);
+        let mut http = WasiHttpCtx::new();
+        http.set_field_size_limit(HTTP_FIELDS);
         Self {
             context: context.build(),
+            http,
+            outgoing: Hook::new(settings.http.clone(), room.clone()),
             table,
             output,
         }
     }
 }
+
+/// Gives a command its message: the body on stdin, the rest in the environment.
+fn give(context: &mut WasiCtxBuilder, settings: &Settings, attempt: &Attempt) {
+    // Many programs take for granted that there is a name of theirs.
+    context.arg(&settings.name);
+    let Some(message) = attempt.messages.first() else {
+        return;
+    };
+    let environment = Environment::of(message, attempt, &settings.env);
+    if !environment.left_out.is_empty() {
+        let names = environment.left_out.join(", ");
+        tracing::warn!(
+            plugin = settings.name,
+            message_id = message.id,
+            "not in the command's environment, since they are binary, have a NUL, share their variable or are too long: {}",
+            harmless(&names.chars().take(NAMES).collect::<String>())
+        );
+    }
+    context
+        .envs(&environment.variables)
+        .stdin(MemoryInputPipe::new(message.body.clone()));
+}
+
+/// The most characters of the names of attributes in one line of the log.
+const NAMES: usize = 200;
 
 /// What a line that the guest prints is filed under.
 fn label(attempt: &Attempt) -> String {

@@ -3,7 +3,7 @@
 
 use super::diagnosis;
 use super::load::Problem;
-use super::world::v0_1::{BATCH_HANDLER, HANDLER};
+use super::world::Way;
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use wasmtime::component::Component;
@@ -32,6 +32,14 @@ pub enum Kind {
     Handler,
     /// A plugin that handles messages in batches.
     BatchHandler,
+    /// An HTTP handler: messages are requests.
+    HttpHandler,
+    /// A program as a core module of WASI 0.1: messages are runs.
+    CommandModule,
+    /// A program as a component of WASI 0.2.
+    Command,
+    /// A program as a component of WASI 0.3.
+    AsyncCommand,
     /// A component, but no plugin of a version that this host speaks.
     Component,
     /// A core module.
@@ -45,6 +53,10 @@ impl std::fmt::Display for Kind {
         out.write_str(match self {
             Self::Handler => "a plugin of single messages",
             Self::BatchHandler => "a plugin of batches",
+            Self::HttpHandler => "a wasi:http handler",
+            Self::CommandModule => "a WASI command (p1 module)",
+            Self::Command => "a WASI command (p2 component)",
+            Self::AsyncCommand => "a WASI command (p3 component)",
             Self::Component => "a component that is no plugin",
             Self::CoreModule => "a core module",
             Self::Unknown => "no WebAssembly",
@@ -67,15 +79,28 @@ pub fn bytes(bytes: &[u8]) -> Inspection {
         digest: digest(bytes),
         problems: Vec::new(),
     };
-    if let Err(problem) = diagnosis::of_bytes(bytes) {
-        if diagnosis::is_core_module(bytes) {
-            inspection.kind = Kind::CoreModule;
-        }
-        inspection.problems.push(problem);
-        return inspection;
+    let is_module = diagnosis::is_core_module(bytes);
+    if is_module {
+        inspection.kind = Kind::CoreModule;
     }
-    match diagnosis::compile(bytes) {
-        Ok(component) => describe(&component, &mut inspection),
+    let component = match diagnosis::component_of(bytes) {
+        Ok(component) => component,
+        Err(problem) => {
+            inspection.problems.push(problem);
+            return inspection;
+        }
+    };
+    match diagnosis::compile(&component) {
+        Ok(component) => {
+            describe(&component, &mut inspection);
+            inspection.kind = match inspection.kind {
+                Kind::Command if is_module => Kind::CommandModule,
+                Kind::Component if is_module => Kind::CoreModule,
+                kind => kind,
+            };
+            let problems = std::mem::take(&mut inspection.problems);
+            inspection.problems = diagnosis::of_file(bytes, problems);
+        }
         Err(error) => inspection.problems.push(diagnosis::of_compilation(&error)),
     }
     inspection
@@ -84,14 +109,15 @@ pub fn bytes(bytes: &[u8]) -> Inspection {
 fn describe(component: &Component, inspection: &mut Inspection) {
     let (kind, engine) = (component.component_type(), component.engine());
     let names = |(name, _): (&str, _)| name.to_owned();
-    inspection.imports = kind.imports(engine).map(names).collect();
+    inspection.imports = imports(component);
     inspection.exports = kind.exports(engine).map(names).collect();
-    inspection.kind = if component.get_export_index(None, HANDLER).is_some() {
-        Kind::Handler
-    } else if component.get_export_index(None, BATCH_HANDLER).is_some() {
-        Kind::BatchHandler
-    } else {
-        Kind::Component
+    inspection.kind = match Way::of(component) {
+        Some(Way::Handler) => Kind::Handler,
+        Some(Way::BatchHandler) => Kind::BatchHandler,
+        Some(Way::Http) => Kind::HttpHandler,
+        Some(Way::Command) => Kind::Command,
+        Some(Way::AsyncCommand) => Kind::AsyncCommand,
+        None => Kind::Component,
     };
     // Functions and queues may be lent by whoever runs it.
     let lent = diagnosis::Lent {
@@ -99,6 +125,13 @@ fn describe(component: &Component, inspection: &mut Inspection) {
         queues: true,
     };
     inspection.problems = diagnosis::of_component(component, lent);
+}
+
+/// The names of what a component imports, in its own order.
+pub(super) fn imports(component: &Component) -> Vec<String> {
+    let kind = component.component_type();
+    let imports = kind.imports(component.engine());
+    imports.map(|(name, _)| name.to_owned()).collect()
 }
 
 /// The bytes of a file, or why there are none.

@@ -3,7 +3,7 @@
 use super::Reuse;
 use super::guest::{Guest, Settings};
 use super::mishap::Stopped;
-use super::world::v0_1::{Exports, ExportsPre};
+use super::world::{Exports, ExportsPre};
 use super::{Attempt, limits, runtime::Inner};
 use crate::clock::{self, Moment};
 use crate::message::Verdict;

@@ -14,6 +14,12 @@ pub(super) const CORE_INSTANCES: u32 = 64;
 /// The most handles of WASI that one instance holds: streams, pollables, descriptors. Each costs us
 /// some hundred bytes that are not in its memory.
 pub(super) const HANDLES: usize = 20_000;
+/// The same of an instance that has called HTTP: each may be a list of headers or a body.
+pub(super) const HTTP_HANDLES: usize = 1_000;
+/// The most bytes of one list of headers, with what we need to keep it.
+pub(super) const HTTP_FIELDS: usize = 32 << 10;
+/// The most bytes of a body that a guest writes at a time; two such pieces may wait to be sent.
+pub(super) const HTTP_CHUNK: usize = 64 << 10;
 /// The most bytes that one call copies out of an instance, in all its strings and lists. They may
 /// lie upon each other in there, so its memory is no limit. Lambda takes 6 MiB.
 pub(super) const COPIED: usize = 32 << 20;

@@ -2,14 +2,18 @@
 
 use super::Peer;
 use super::Reuse;
+use super::capability::folder;
+use super::capability::http::{self, Outgoing};
 use super::capability::lambda::{Functions, Lent};
 use super::capability::queues::{self, Queues};
+use super::capability::refusals::{Count, Refusals};
+use super::capability::store::Stores;
 use super::guest::{Guest, Settings};
 use super::instance::Idle;
 use super::runtime::{Inner, Runtime};
 use super::shared::{Recipe, Shared, Sharing};
-use super::world::v0_1::ExportsPre;
 use super::world::v0_1::many::ManyPre;
+use super::world::{ExportsPre, Way};
 use super::{diagnosis, inspect};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,6 +43,16 @@ pub struct PluginOptions {
     pub queues: Option<Queues>,
     /// Where it may connect to.
     pub peers: Vec<Peer>,
+    /// Where it may send HTTP requests to. Nowhere else, and a plugin that tries is told.
+    pub http: Outgoing,
+    /// What it reads as its configuration.
+    pub settings: Vec<(String, String)>,
+    /// The buckets that it may open.
+    pub stores: Stores,
+    /// The folder that it may read; it sees it as `/`.
+    pub folder: Option<PathBuf>,
+    /// Counts what is refused to it.
+    pub refused: Count,
 }
 
 impl PluginOptions {
@@ -60,6 +74,7 @@ pub(super) struct Loaded {
     pub(super) runtime: Arc<Inner>,
     pub(super) settings: Arc<Settings>,
     pub(super) pre: ExportsPre,
+    pub(super) imports: Vec<String>,
     pub(super) idle: Option<Arc<Idle>>,
     /// Instead of one instance for each attempt.
     pub(super) shared: Option<Arc<Shared>>,
@@ -146,24 +161,37 @@ impl Runtime {
     }
 
     fn try_load(&self, bytes: &[u8], options: PluginOptions) -> Result<Plugin, Vec<Problem>> {
-        diagnosis::of_bytes(bytes).map_err(|problem| vec![problem])?;
+        let component = diagnosis::component_of(bytes).map_err(|problem| vec![problem])?;
+        self.load_component(&component, options)
+            .map_err(|problems| diagnosis::of_file(bytes, problems))
+    }
+
+    fn load_component(&self, bytes: &[u8], options: PluginOptions) -> Result<Plugin, Vec<Problem>> {
         let component = Component::from_binary(&self.inner.engine, bytes).map_err(|error| {
             diagnosis::of_refusal(bytes, options.max_memory, options.lent(), &error)
         })?;
-        let pre = self.resolve(&component, &options)?;
+        let (way, pre) = self.resolve(&component, &options)?;
         let is_shared = options.instance_concurrency > 1;
         let idle = options.reuse.filter(|_| !is_shared);
         let idle = idle.map(|reuse| Arc::new(Idle::new(reuse)));
         if let Some(idle) = &idle {
             self.inner.watch(idle);
         }
+        let refusals = Arc::new(Refusals::new(options.refused));
+        let lent = http::Lent::new(&options.name, options.http, Arc::clone(&refusals));
         let settings = Arc::new(Settings {
             name: options.name,
             env: options.env,
+            is_command: way.is_command(),
             max_memory: options.max_memory,
             lambda: options.lambda.map(Lent::new),
             queues: options.queues.map(queues::Lent::new),
             peers: options.peers,
+            http: Some(Arc::new(lent)),
+            settings: options.settings.into_iter().collect(),
+            stores: options.stores,
+            folder: options.folder,
+            refusals,
         });
         let sharing = is_shared.then_some(Sharing {
             concurrency: options.instance_concurrency,
@@ -181,12 +209,15 @@ impl Runtime {
             Ok(Shared::new(sharing, options.max_memory, recipe, spawn))
         });
         let shared = shared.transpose()?;
-        let pre = ExportsPre::new(pre).map_err(|error| vec![diagnosis::of_mismatch(&error)])?;
+        let imports = inspect::imports(&component);
+        let pre =
+            ExportsPre::new(way, pre).map_err(|error| vec![diagnosis::of_mismatch(&error)])?;
         Ok(Plugin {
             loaded: Arc::new(Loaded {
                 runtime: Arc::clone(&self.inner),
                 settings,
                 pre,
+                imports,
                 idle,
                 shared,
             }),
@@ -197,7 +228,7 @@ impl Runtime {
         &self,
         component: &Component,
         options: &PluginOptions,
-    ) -> Result<InstancePre<Guest>, Vec<Problem>> {
+    ) -> Result<(Way, InstancePre<Guest>), Vec<Problem>> {
         let max_memory = options.max_memory;
         let mut problems = diagnosis::of_component(component, options.lent());
         problems.extend(diagnosis::of_needs(component, max_memory));
@@ -206,12 +237,18 @@ impl Runtime {
             let what = format!("{max_memory} bytes of memory wanted, {most} reserved");
             problems.push(Problem::new(what));
         }
-        if !problems.is_empty() {
-            return Err(problems);
+        if let Some(folder) = &options.folder
+            && let Err(why) = folder::check(folder)
+        {
+            problems.push(Problem::new(why).hint("make it, or leave --allow-read out"));
         }
-        self.inner
-            .linker
-            .instantiate_pre(component)
+        let way = Way::of(component);
+        problems.extend(way.and_then(|way| diagnosis::of_options(way, options)));
+        let Some(way) = way.filter(|_| problems.is_empty()) else {
+            return Err(problems);
+        };
+        let pre = self.inner.linker.instantiate_pre(component);
+        pre.map(|pre| (way, pre))
             .map_err(|error| vec![diagnosis::of_mismatch(&error)])
     }
 }
@@ -220,6 +257,11 @@ impl Plugin {
     /// The name that it was loaded under.
     pub fn name(&self) -> &str {
         &self.loaded.settings.name
+    }
+
+    /// The names of what it imports.
+    pub fn imports(&self) -> Vec<String> {
+        self.loaded.imports.clone()
     }
 }
 

@@ -16,12 +16,14 @@ mod output;
 pub mod runtime;
 mod shared;
 mod world;
+pub mod wrap;
 
 #[cfg(test)]
 mod tests;
 
 use crate::clock::{Moment, Timestamp};
 use crate::message::{Message, Verdict};
+pub use capability::http::HttpHost;
 pub use capability::network::Peer;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use wasmtime::WasmBacktraceDetails;
 use wasmtime::component::Linker;
 use wasmtime::{Cache, CacheConfig, Config, Enabled, Engine, PoolingAllocationConfig};
+use wasmtime_wasi_config::WasiConfig;
 
 /// What the runtime needs to know before the first plugin is loaded.
 #[derive(Debug, Clone)]
@@ -181,6 +182,12 @@ fn check_mappings(instances: usize) -> Result<(), StartError> {
 fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
     let mut linker = Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    wasmtime_wasi::p3::add_to_linker(&mut linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
+    wasmtime_wasi_config::add_to_linker(&mut linker, |guest: &mut Guest| {
+        WasiConfig::new(guest.variables())
+    })?;
+    world::keyvalue::lend(&mut linker)?;
     world::v0_1::lend(&mut linker)?;
     Ok(linker)
 }

@@ -78,6 +78,7 @@ pub enum Answer {
 #[expect(missing_docs, reason = "as the mishaps are")]
 pub enum Cause {
     Asked,
+    Failed,
     Trapped,
     TimedOut,
     OutOfMemory,
@@ -95,7 +96,8 @@ impl Answer {
             Verdict::Retry { after, why } => Self::Retry {
                 after_ms: ms(after),
                 cause: match why {
-                    Mishap::Asked => Cause::Asked,
+                    Mishap::Asked | Mishap::AskedFor(_) => Cause::Asked,
+                    Mishap::Failed(_) => Cause::Failed,
                     Mishap::Trapped(_) => Cause::Trapped,
                     Mishap::TimedOut(_) => Cause::TimedOut,
                     Mishap::OutOfMemory(_) => Cause::OutOfMemory,

@@ -129,7 +129,7 @@ impl Module {
     fn of_impl(&self, item: &syn::ItemImpl, found: &mut BTreeSet<String>) {
         let on = text(&item.self_ty);
         let generics = text(&item.generics);
-        if let Some((_, of, _)) = &item.trait_ {
+        if let Some((of, _)) = &item.trait_ {
             let home = self.prefix.trim_end_matches("::");
             let home = match home.is_empty() {
                 true => String::new(),

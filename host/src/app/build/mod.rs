@@ -2,6 +2,7 @@
 //! Receives nothing; finds every problem at once.
 
 pub mod backends;
+pub mod grants;
 pub mod later;
 pub mod outlet;
 pub mod plugins;

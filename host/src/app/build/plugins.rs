@@ -1,6 +1,7 @@
 //! Loads what the settings name as handlers: components from files, and the one that comes with the
 //! program and forwards to Lambda. Opens no queue.
 
+use super::grants::{self, Buckets};
 use super::outlet::Queues;
 use super::schedule::Schedules;
 use crate::app::TIMEOUT;
@@ -43,6 +44,7 @@ pub struct Loader {
     pub(super) over: CancellationToken,
     counters: Arc<Counters>,
     lambda: OnceCell<Arc<Lambda>>,
+    pub(super) buckets: Buckets,
 }
 
 /// A handler, and how long one attempt of it may take.
@@ -83,12 +85,13 @@ impl Loader {
             over,
             counters,
             lambda: OnceCell::new(),
+            buckets: Buckets::default(),
         })
     }
 
-    /// The folder of the embedded queue, where more is kept.
-    pub(super) fn data(&self) -> &Path {
-        &self.settings.stores.data
+    /// What it was started with.
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// The handler of a route; `None` after a problem.
@@ -134,7 +137,7 @@ impl Loader {
         longest: Option<Duration>,
     ) -> PluginOptions {
         let plugin = &route.plugin;
-        let mut options = options(plugin);
+        let mut options = grants::options(plugin, timeout, self.counters.clone());
         options.shared_instances = taking(route);
         options.queues = sends(&self.settings, plugin, self.counters.clone());
         let mut allowed = plugin.allow_lambda.clone();
@@ -211,20 +214,8 @@ pub fn cache(data: &Path) -> PathBuf {
     data.join("compiled")
 }
 
-/// What the plugin host is told of a plugin's settings. It lends nothing.
-fn options(plugin: &PluginSettings) -> PluginOptions {
-    PluginOptions {
-        name: plugin.name.clone(),
-        max_memory: plugin.max_memory,
-        env: plugin.env.clone(),
-        reuse: plugin.reuse,
-        instance_concurrency: plugin.instance_concurrency,
-        peers: plugin.allow_connect.clone(),
-        ..PluginOptions::default()
-    }
-}
-
-/// The same for one attempt of `timeout` by hand, with the functions that are lent; calls nothing.
+/// What the plugin host is told for one attempt of `timeout` by hand, with the functions that are lent
+/// and without buckets; opens and calls nothing.
 pub async fn options_by_hand(
     settings: &Settings,
     plugin: &PluginSettings,
@@ -234,7 +225,7 @@ pub async fn options_by_hand(
         // It shares its instance with nobody.
         instance_concurrency: 1,
         queues: sends(settings, plugin, Arc::default()),
-        ..options(plugin)
+        ..grants::options(plugin, timeout, Arc::default())
     };
     let allowed = plugin.allow_lambda.clone();
     if !allowed.is_empty() {

@@ -1,12 +1,16 @@
 //! Loads the versions of a plugin: the current one, the canary, the shadow; at the start, and again
 //! whenever one may have changed. Decides nothing about who handles what.
 
+use super::grants;
 use super::plugins::{Loaded, Loader, needs_batches, of_load};
 use crate::app::TIMEOUT;
 use crate::config::problem::Problem;
 use crate::config::{Record, Route, Source};
 use crate::image::registry::{self, FetchError};
 use crate::plugin::Handler;
+use crate::plugin::capability::http::Outgoing;
+use crate::plugin::capability::refusals::Count;
+use crate::plugin::capability::store::Stores;
 use crate::plugin::load::{LoadError, PluginOptions};
 use crate::recording::Recorder;
 use crate::rollout::shadow::{self, Shadow};
@@ -139,9 +143,9 @@ impl Loader {
             return;
         };
         let timeout = timeout(route);
-        let options = closed(self.options(route, timeout, None).await);
         let known = old.map(|shadow| shadow.version().clone());
-        match self.load_version(route, source, known, options).await {
+        let lent = self.lent(route).await.map(closed);
+        match self.load_version(route, source, known, lent).await {
             Ok(version) => {
                 let same = old.filter(|old| Arc::ptr_eq(&old.version().handler, &version.handler));
                 let (run, control) = (self.spawn.clone(), Handle::current());
@@ -160,8 +164,24 @@ impl Loader {
         source: &Source,
         known: Option<Version>,
     ) -> Result<Version, Vec<Problem>> {
-        let options = self.options(route, timeout(route), None).await;
-        self.load_version(route, source, known, options).await
+        let lent = self.lent(route).await;
+        self.load_version(route, source, known, lent).await
+    }
+
+    /// All that a route lends its plugin.
+    async fn lent(&self, route: &Route) -> Result<PluginOptions, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let stores = self
+            .buckets
+            .of(self.settings(), &route.plugin, &mut problems);
+        let stores = stores.await;
+        match problems.is_empty() {
+            true => Ok(PluginOptions {
+                stores,
+                ..self.options(route, timeout(route), None).await
+            }),
+            false => Err(problems),
+        }
     }
 
     async fn load_version(
@@ -169,8 +189,9 @@ impl Loader {
         route: &Route,
         source: &Source,
         known: Option<Version>,
-        options: PluginOptions,
+        lent: Result<PluginOptions, Vec<Problem>>,
     ) -> Result<Version, Vec<Problem>> {
+        let options = lent?;
         let at = &route.plugin.at;
         let Read { bytes, digest } = self.read(source, at).await?;
         if let Some(known) = known
@@ -183,6 +204,7 @@ impl Loader {
         // It computes for milliseconds to many seconds; messages and leases go on meanwhile.
         let loaded = tasks::blocking(load).finished().await;
         let loaded = loaded.map_err(|error| of_load(at, &error))?;
+        grants::note_unused(&route.plugin, &loaded.imports());
         if route.batch_size > loaded.batch() {
             return Err(vec![needs_batches(route)]);
         }
@@ -208,7 +230,7 @@ impl Loader {
                 })?
             }
             Source::Image(name) => {
-                let folder = images(self.data());
+                let folder = images(&self.settings().stores.data);
                 let fetched = registry::fetch(name, &folder).await;
                 fetched.map_err(|error| {
                     let problem = Problem::new(at, error.to_string(), "");
@@ -253,6 +275,9 @@ fn closed(options: PluginOptions) -> PluginOptions {
                 ..queues
             }),
         peers: Vec::new(),
+        http: Outgoing::default(),
+        stores: Stores::default(),
+        refused: Count::by(shadow::refused),
         // So that who asks is known by its attempt.
         instance_concurrency: 1,
         ..options

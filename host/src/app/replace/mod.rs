@@ -97,9 +97,13 @@ struct Replacer {
 impl Replacer {
     async fn run(mut self, mut wishes: UnboundedReceiver<Wish>) {
         self.watch.on(self.files());
+        // What was replaced since it was loaded has been told to nobody.
+        self.look(&BTreeMap::new()).await;
+        // Where nobody can wish, files may still change.
+        let mut open = true;
         loop {
             tokio::select! {
-                wish = wishes.recv() => match wish {
+                wish = wishes.recv(), if open => match wish {
                     Some(Wish::Look(answer)) => {
                         let reports = self.look(&BTreeMap::new()).await;
                         let _ = answer.send(reports);
@@ -108,8 +112,7 @@ impl Replacer {
                         self.look(&plugins.into_iter().collect()).await;
                         self.watch.on(self.files());
                     }
-                    // Nobody can wish any more; files may still change.
-                    None => std::future::pending().await,
+                    None => open = false,
                 },
                 () = self.watch.changed() => {
                     self.look(&BTreeMap::new()).await;

@@ -1,13 +1,19 @@
-//! `dispatcher plugin check`: what a file is, and whether `run` would take it.
+//! `dispatcher plugin check`: what a file is, what it asks for and is granted, and whether `run` would
+//! take it.
 
 use super::super::flags::{GuestArgs, LogArgs};
 use super::super::{Typed, block_on, output};
 use super::settings;
-use crate::app::{self, build::plugins};
+use crate::app;
+use crate::app::build::{grants, plugins};
 use crate::config::problem::Problem;
+use crate::config::{Plugin, Settings};
 use crate::error::{Exit, Failure};
+use crate::plugin::capability::asked::Asked;
 use crate::plugin::inspect::{self, Inspection};
-use crate::plugin::runtime::{Runtime, RuntimeOptions};
+use crate::plugin::runtime::{Runtime, RuntimeOptions, StartError};
+use clap::builder::FalseyValueParser;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::runtime::Handle;
@@ -15,17 +21,25 @@ use tokio::runtime::Handle;
 const EXAMPLES: &str = "\
 Examples:
   dispatcher plugin check handler.wasm
-  dispatcher plugin check plugins/*.wasm
+  dispatcher plugin check handler.wasm --allow-http api.example.com
+  dispatcher plugin check plugins/*.wasm --json
 
-Prints what each file is, imports and exports. Exits with 2 if one of them would be refused.";
+Prints what each file is, imports and exports, what it asks for by that, and what of it the flags
+grant. To import is not to use: many languages import files or HTTP unasked, and what is shut is
+refused only to those who try. Exits with 2 if one of the files would be refused.";
 
-/// Show what plugins are and want, and whether they would be refused
+/// Show what plugins are, what they ask for and are granted, and whether they would be refused
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Components
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
+    /// Print JSON: [{"file","kind","bytes","sha256","imports","exports",
+    /// "asks":[{"for","granted","flag"}],"problems"}]
+    #[arg(long, env = "DISPATCHER_JSON", hide_env_values = true)]
+    #[arg(value_parser = FalseyValueParser::new())]
+    pub json: bool,
     #[command(flatten)]
     pub guest: GuestArgs,
     #[command(flatten)]
@@ -35,41 +49,61 @@ pub struct Args {
 /// Looks at every file; one that is refused does not hide the others.
 pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let mut problems = Vec::new();
+    let mut rows = Vec::new();
     for file in &args.files {
         let (settings, plugin, wrong) = settings(typed, file);
         if !wrong.is_empty() {
             return Err(wrong.into());
         }
-        match inspect::file(file) {
-            Ok(inspection) => output::bytes(describe(file, &inspection).as_bytes())?,
+        let Some(plugin) = plugin else { continue };
+        let inspection = match inspect::file(file) {
+            Ok(inspection) => inspection,
             Err(problem) => {
-                problems.push(refused(file, &problem.what, problem.hint.as_deref()));
+                let problem = refused(file, &problem.what, problem.hint.as_deref());
+                rows.push(json!({ "file": file, "problems": [problem.to_string()] }));
+                problems.push(problem);
                 continue;
             }
-        }
-        let Some(plugin) = plugin else { continue };
-        let options = RuntimeOptions {
-            instances: 1,
-            max_memory: plugin.max_memory,
-            cache: None,
         };
-        let loaded = block_on(async {
-            let runtime = Runtime::start(options, Handle::current(), Arc::new(drop))?;
-            let alone = plugins::options_by_hand(&settings, &plugin, app::TIMEOUT).await;
-            Ok(runtime.load(file, alone))
-        })?;
-        let loaded = loaded.map_err(|error: crate::plugin::runtime::StartError| {
-            Failure::new(Exit::Failed, error.to_string())
-        })?;
-        if let Err(error) = loaded {
-            let lines = error.problems.iter();
-            problems.extend(lines.map(|line| refused(file, &line.what, line.hint.as_deref())));
+        if !args.json {
+            output::bytes(describe(file, &inspection, &plugin).as_bytes())?;
         }
+        let found = load(file, &settings, &plugin)?;
+        rows.push(row(file, &inspection, &plugin, &found));
+        problems.extend(found);
+    }
+    if args.json {
+        output::json(&Value::Array(rows))?;
     }
     match problems.is_empty() {
         true => Ok(()),
         false => Err(problems.into()),
     }
+}
+
+/// Why `run` would not take the file.
+fn load(file: &Path, settings: &Settings, plugin: &Plugin) -> Result<Vec<Problem>, Failure> {
+    let options = RuntimeOptions {
+        instances: 1,
+        max_memory: plugin.max_memory,
+        cache: None,
+    };
+    let loaded = block_on(async {
+        let runtime = Runtime::start(options, Handle::current(), Arc::new(drop))?;
+        let alone = plugins::options_by_hand(settings, plugin, app::TIMEOUT).await;
+        Ok(runtime.load(file, alone))
+    })?;
+    let loaded =
+        loaded.map_err(|error: StartError| Failure::new(Exit::Failed, error.to_string()))?;
+    Ok(match loaded {
+        Ok(_) => Vec::new(),
+        Err(error) => {
+            let lines = error.problems.iter();
+            lines
+                .map(|line| refused(file, &line.what, line.hint.as_deref()))
+                .collect()
+        }
+    })
 }
 
 fn refused(file: &Path, what: &str, hint: Option<&str>) -> Problem {
@@ -80,7 +114,7 @@ fn refused(file: &Path, what: &str, hint: Option<&str>) -> Problem {
     }
 }
 
-fn describe(file: &Path, inspection: &Inspection) -> String {
+fn describe(file: &Path, inspection: &Inspection, plugin: &Plugin) -> String {
     let Inspection {
         kind, size, digest, ..
     } = inspection;
@@ -94,5 +128,33 @@ fn describe(file: &Path, inspection: &Inspection) -> String {
             text += &format!("  {verb} {name}\n");
         }
     }
+    for asked in Asked::of(&inspection.imports) {
+        let granted = grants::granted(plugin, asked);
+        let answer = match granted.is_empty() {
+            true => format!("shut: {} opens it", asked.flag()),
+            false => format!("granted: {}", granted.join(", ")),
+        };
+        text += &format!("  asks for {asked}: {answer}\n");
+    }
     text
+}
+
+fn row(file: &Path, inspection: &Inspection, plugin: &Plugin, problems: &[Problem]) -> Value {
+    let asks = Asked::of(&inspection.imports).into_iter().map(|asked| {
+        json!({
+            "for": asked.to_string(),
+            "granted": grants::granted(plugin, asked),
+            "flag": asked.flag(),
+        })
+    });
+    json!({
+        "file": file,
+        "kind": inspection.kind.to_string(),
+        "bytes": inspection.size,
+        "sha256": inspection.digest,
+        "imports": inspection.imports,
+        "exports": inspection.exports,
+        "asks": asks.collect::<Vec<_>>(),
+        "problems": problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
 }

@@ -1,9 +1,10 @@
 //! `dispatcher plugin invoke`: one attempt on one made-up message, without any queue.
 
-use super::super::flags::{GuestArgs, LogArgs};
+use super::super::flags::{GuestArgs, LogArgs, StoreArgs};
 use super::super::input::MessageArgs;
 use super::super::{Typed, block_on, output};
 use super::settings;
+use crate::app::build::grants::Buckets;
 use crate::app::{self, build::plugins};
 use crate::clock;
 use crate::config::problem::Problem;
@@ -45,6 +46,8 @@ pub struct Args {
     #[command(flatten)]
     pub guest: GuestArgs,
     #[command(flatten)]
+    pub stores: StoreArgs,
+    #[command(flatten)]
     pub log: LogArgs,
 }
 
@@ -80,7 +83,11 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         false => output::line(as_text(&verdict))?,
     }
     match verdict {
-        Verdict::Retry { why, .. } if why != Mishap::Asked => Err(Failure {
+        Verdict::Retry {
+            why: Mishap::Asked | Mishap::AskedFor(_),
+            ..
+        } => Ok(()),
+        Verdict::Retry { .. } => Err(Failure {
             exit: Exit::Failed,
             lines: Vec::new(),
         }),
@@ -110,7 +117,12 @@ async fn attempt(
     )
     .or_else(|_| Runtime::start(options(None), Handle::current(), Arc::new(drop)))
     .map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
-    let alone = plugins::options_by_hand(settings, plugin, timeout).await;
+    let mut alone = plugins::options_by_hand(settings, plugin, timeout).await;
+    let mut problems = Vec::new();
+    alone.stores = Buckets::default().of(settings, plugin, &mut problems).await;
+    if !problems.is_empty() {
+        return Err(problems.into());
+    }
     let loaded = runtime.load(file, alone).map_err(|error| {
         let at = error.file.display().to_string();
         let problems = error.problems.iter();

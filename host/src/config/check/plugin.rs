@@ -1,4 +1,6 @@
-//! A route's plugin: which one, and its own settings. Opens nothing.
+//! A route's plugin: which one, and its own settings; what it is lent is in `lent`. Opens nothing.
+
+mod lent;
 
 use super::{ANY_TIME, Check};
 use crate::config::file::File;
@@ -7,9 +9,8 @@ use crate::config::function::{self, FunctionName};
 use crate::config::problem::Problem;
 use crate::config::section::{Given, Layers, Section};
 use crate::config::value::{self, Bare};
-use crate::config::{Code, Forward, Peer, Plugin, Reuse};
+use crate::config::{Code, Forward, Plugin, Reuse};
 use crate::queue::VISIBILITY_CEILING;
-use crate::queue::name::QueueName;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -95,6 +96,10 @@ impl Check {
             allow_lambda: self.allowed(layers),
             allow_send: self.sends(layers),
             allow_connect: self.connects(layers, forwards),
+            allow_http: self.hosts(layers, forwards),
+            allow_read: self.folder(layers, forwards),
+            setting: self.variables("setting", layers, forwards),
+            store: self.stores(layers, forwards),
             instance_concurrency: shared.unwrap_or(match forwards {
                 true => FORWARD_SHARED,
                 false => 1,
@@ -103,7 +108,7 @@ impl Check {
                 value::duration(given, Bare::Refused, &attempt)
             }),
             max_memory,
-            env: self.env(layers, forwards),
+            env: self.variables("env", layers, forwards),
             reuse: layers.has("reuse").then(|| self.reuse(layers, max_memory)),
             trials: self.trials(layers, forwards),
         }
@@ -179,62 +184,6 @@ impl Check {
                 self.problems.push(problem);
             }
         }
-    }
-
-    fn allowed(&mut self, layers: Layers<'_>) -> Vec<String> {
-        let patterns = layers.list("allow-lambda").unwrap_or_default();
-        patterns
-            .iter()
-            .filter_map(|given| self.read(Some(given), function::pattern))
-            .collect()
-    }
-
-    fn sends(&mut self, layers: Layers<'_>) -> Vec<QueueName> {
-        let names = layers.list("allow-send").unwrap_or_default();
-        let read = |given: &Given| {
-            let name = given.text.trim().parse();
-            name.map_err(|found| Problem::new(&given.at, found, ""))
-        };
-        names
-            .iter()
-            .filter_map(|given| self.read(Some(given), read))
-            .collect()
-    }
-
-    fn connects(&mut self, layers: Layers<'_>, forwards: bool) -> Vec<Peer> {
-        let peers = layers.list("allow-connect").unwrap_or_default();
-        if forwards && let Some(given) = peers.first() {
-            let found = "connections for a plugin that forwards to a function";
-            let wanted = "them beside a component only";
-            self.problems.push(Problem::new(&given.at, found, wanted));
-        }
-        let read = |given: &Given| {
-            let found = format!("`{}` is nowhere to connect to", given.text.trim());
-            let peer = given.text.parse();
-            peer.map_err(|wanted: &str| Problem::new(&given.at, found, wanted))
-        };
-        peers
-            .iter()
-            .filter_map(|given| self.read(Some(given), read))
-            .collect()
-    }
-
-    fn env(&mut self, layers: Layers<'_>, forwards: bool) -> Vec<(String, String)> {
-        let mut env = Vec::new();
-        for (key, given) in layers.entries("env") {
-            if forwards {
-                let found = format!("`{key}` for a plugin that forwards to a function");
-                let wanted = "variables of the function's own configuration";
-                self.problems.push(Problem::new(&given.at, found, wanted));
-            }
-            if !value::is_key(key) || given.text.contains('\0') {
-                let found = format!("`{key}` cannot be a variable");
-                self.problems
-                    .push(Problem::new(&given.at, found, "a name without `=`"));
-            }
-            env.push((key.to_owned(), given.text.clone()));
-        }
-        env
     }
 
     fn reuse(&mut self, layers: Layers<'_>, max_memory: usize) -> Reuse {

@@ -102,6 +102,8 @@ fn plugin(out: &mut Lines, at: usize, plugin: &Plugin) {
     out.list("allow-send", sends);
     let peers = plugin.allow_connect.iter().map(ToString::to_string);
     out.list("allow-connect", peers);
+    let hosts = plugin.allow_http.iter().map(ToString::to_string);
+    out.list("allow-http", hosts);
     out.text(
         "instance-concurrency",
         &plugin.instance_concurrency.to_string(),

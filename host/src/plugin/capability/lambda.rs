@@ -1,21 +1,18 @@
 //! Lends AWS Lambda: which functions a plugin may invoke, and how often a refusal is said. Knows
 //! neither the contract's spelling nor how an invocation is made.
 
+use super::refusals::{Count, Refusals};
 use crate::aws::lambda::{Invocation, Invoke, InvokeError, Request, Response};
 use crate::clock::{self, Moment};
-use crate::telemetry::said::Said;
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// So many refused names are remembered; a plugin that invents more is told about anew.
-const NAMES: usize = 100;
 /// What is left of an attempt's time to the plugin after an invocation was given up: a tenth of
 /// it, and at most so much.
 const MOST_SPARE: Duration = Duration::from_secs(10);
-/// The most characters of a refused name.
-const SHOWN: usize = 200;
+/// What a refusal is called.
+const REFUSED: (&str, &str) = ("invoke this function", "--allow-lambda");
 
 /// The functions that one plugin may invoke.
 #[derive(Clone)]
@@ -85,14 +82,16 @@ pub(in crate::plugin) enum Denied {
 #[derive(Debug)]
 pub(in crate::plugin) struct Lent {
     functions: Functions,
-    said: Mutex<HashMap<String, Said>>,
+    refusals: Refusals,
 }
 
 impl Lent {
     pub(in crate::plugin) fn new(functions: Functions) -> Self {
+        let refused = Arc::clone(&functions.refused);
+        let refusals = Refusals::new(Count::by(move || refused()));
         Self {
             functions,
-            said: Mutex::default(),
+            refusals,
         }
     }
 
@@ -108,8 +107,7 @@ impl Lent {
         let function = wanted.function;
         if !allowed.iter().any(|pattern| matches(pattern, &function)) {
             // It is the guest's and may be of any length: no more of it is said or remembered.
-            let function: String = function.escape_debug().take(SHOWN).collect();
-            self.refuse(plugin, &function);
+            let function = self.refusals.refuse(plugin, REFUSED, &function);
             let why = format!("the configuration does not lend {function} to this plugin");
             return Err(Denied::Forbidden(why));
         }
@@ -123,26 +121,6 @@ impl Lent {
             patience,
         };
         invoker.invoke(request).await.map_err(Denied::Failed)
-    }
-
-    /// Counts a refusal, and says it once a minute for each function.
-    fn refuse(&self, plugin: &str, function: &str) {
-        (self.functions.refused)();
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.len() >= NAMES && !said.contains_key(function) {
-            said.clear();
-        }
-        if said
-            .entry(function.to_owned())
-            .or_default()
-            .again(clock::now())
-        {
-            tracing::warn!(
-                plugin,
-                function,
-                "the plugin may not invoke this function; --allow-lambda lends it"
-            );
-        }
     }
 }
 
@@ -249,9 +227,6 @@ mod tests {
             panic!("it is forbidden at once");
         };
         assert!(why.len() < 300 && why.contains(r"\n"), "{why}");
-        let said = lent.said.lock().unwrap();
-        assert!(said.keys().all(|name| name.len() == SHOWN));
-        assert_eq!(said.len(), 1);
     }
 
     #[test]

@@ -1,11 +1,16 @@
 //! TCP connections that the configuration lends to a plugin: to which addresses, and no others.
 //! Knows no version of the contract: connections are WASI's own.
 
+use super::refusals::Refusals;
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 use wasmtime_wasi::WasiCtxBuilder;
 use wasmtime_wasi::sockets::SocketAddrUse;
+
+/// What a refusal is called.
+const REFUSED: (&str, &str) = ("use this address", "--allow-connect");
 
 /// Where a plugin may connect to: an IP address and a port. No names: to look one up is not lent,
 /// since WASI cannot tell names apart, and a lookup once begun goes on for as long as the system
@@ -37,9 +42,16 @@ impl Peer {
     }
 }
 
-/// Lends connections to `peers`, and nothing else of the network.
-pub(in crate::plugin) fn lend(context: &mut WasiCtxBuilder, peers: &[Peer]) {
+/// Lends connections to `peers`, and nothing else of the network. Where none is lent no socket is made
+/// at all; that is WASI's own refusal, which nobody counts.
+pub(in crate::plugin) fn lend(
+    context: &mut WasiCtxBuilder,
+    plugin: &str,
+    refusals: &Arc<Refusals>,
+    peers: &[Peer],
+) {
     let lent: Vec<Peer> = peers.to_vec();
+    let (plugin, refusals) = (plugin.to_owned(), Arc::clone(refusals));
     context
         .allow_ip_name_lookup(false)
         .allow_udp(false)
@@ -54,6 +66,9 @@ pub(in crate::plugin) fn lend(context: &mut WasiCtxBuilder, peers: &[Peer]) {
                 }
                 _ => false,
             };
+            if !allowed {
+                refusals.refuse(&plugin, REFUSED, &address.to_string());
+            }
             Box::pin(std::future::ready(allowed))
         });
 }

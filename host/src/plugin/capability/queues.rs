@@ -1,17 +1,13 @@
 //! Lends queues: which ones a plugin may send to, and how often a refusal is said. Knows neither the
 //! contract's spelling nor how a message is sent.
 
-use crate::clock;
+use super::refusals::{Count, Refusals};
 use crate::message::Outgoing;
-use crate::telemetry::said::Said;
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-/// So many refused names are remembered; a plugin that invents more is told about anew.
-const NAMES: usize = 100;
-/// The most characters of a refused name.
-const SHOWN: usize = 200;
+/// What a refusal is called.
+const REFUSED: (&str, &str) = ("send to this queue", "--allow-send");
 
 /// Why a message was not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,15 +54,14 @@ pub(in crate::plugin) enum Denied {
 #[derive(Debug)]
 pub(in crate::plugin) struct Lent {
     queues: Queues,
-    said: Mutex<HashMap<String, Said>>,
+    refusals: Refusals,
 }
 
 impl Lent {
     pub(in crate::plugin) fn new(queues: Queues) -> Self {
-        Self {
-            queues,
-            said: Mutex::default(),
-        }
+        let refused = Arc::clone(&queues.refused);
+        let refusals = Refusals::new(Count::by(move || refused()));
+        Self { queues, refusals }
     }
 
     /// Sends a message, if the queue is lent. `plugin` is the name in the log.
@@ -78,32 +73,62 @@ impl Lent {
     ) -> Result<String, Denied> {
         if !self.queues.allowed.contains(&queue) {
             // It is the guest's and may be of any length: no more of it is said or remembered.
-            let queue: String = queue.escape_debug().take(SHOWN).collect();
-            self.refuse(plugin, &queue);
+            let queue = self.refusals.refuse(plugin, REFUSED, &queue);
             let why = format!("the configuration does not let this plugin send to {queue}");
             return Err(Denied::Forbidden(why));
         }
         let sent = self.queues.deliver.deliver(&queue, message).await;
         sent.map_err(Denied::Failed)
     }
+}
 
-    /// Counts a refusal, and says it once a minute for each queue.
-    fn refuse(&self, plugin: &str, queue: &str) {
-        (self.queues.refused)();
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.len() >= NAMES && !said.contains_key(queue) {
-            said.clear();
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    /// Sends nothing and says where it would have gone.
+    struct Named;
+
+    #[async_trait::async_trait]
+    impl Deliver for Named {
+        async fn deliver(&self, queue: &str, _: Outgoing) -> Result<String, NotDelivered> {
+            Ok(queue.to_owned())
         }
-        if said
-            .entry(queue.to_owned())
-            .or_default()
-            .again(clock::now())
-        {
-            tracing::warn!(
-                plugin,
-                queue,
-                "the plugin may not send to this queue; --allow-send lends it"
+    }
+
+    #[tokio::test]
+    async fn a_queue_that_is_not_lent_is_forbidden_and_counted() {
+        let counted = Arc::new(AtomicUsize::new(0));
+        let count = counted.clone();
+        let lent = Lent::new(Queues {
+            deliver: Arc::new(Named),
+            allowed: vec!["local:invoices".into()],
+            refused: Arc::new(move || {
+                count.fetch_add(1, Ordering::Relaxed);
+            }),
+        });
+        let send = async |queue: &str| {
+            let message = Outgoing {
+                body: "x".into(),
+                attributes: Vec::new(),
+                delay: Duration::ZERO,
+                group: None,
+                scheduled: None,
+            };
+            lent.send("tested", queue.to_owned(), message).await
+        };
+        assert!(matches!(send("local:invoices").await, Ok(queue) if queue == "local:invoices"));
+        for other in ["local:invoices.dead", "invoices", "local:*", ""] {
+            let Err(Denied::Forbidden(why)) = send(other).await else {
+                panic!("{other} is not lent");
+            };
+            assert!(
+                why.starts_with("the configuration does not let this plugin send"),
+                "{why}"
             );
         }
+        assert_eq!(counted.load(Ordering::Relaxed), 4);
     }
 }

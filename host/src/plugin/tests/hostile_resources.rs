@@ -227,12 +227,8 @@ fn every_way_of_never_ending_leaves_its_thread_to_others() {
 #[test]
 fn invocations_under_way_take_no_more_than_a_few_times_the_memory() {
     let settings = super::super::guest::Settings {
-        name: String::new(),
-        env: Vec::new(),
         max_memory: 1 << 20,
-        lambda: None,
-        queues: None,
-        peers: Vec::new(),
+        ..Default::default()
     };
     let attempt = attempt(&["x"], LONG);
     let guest = super::super::guest::Guest::new(Arc::new(settings), attempt);

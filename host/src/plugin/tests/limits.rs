@@ -97,12 +97,8 @@ fn a_cancelled_guest_is_told_or_stopped() {
 fn messages_are_cancelled_one_by_one() {
     let attempt = attempt(&["a", "b"], LONG);
     let settings = super::super::guest::Settings {
-        name: String::new(),
-        env: Vec::new(),
         max_memory: 0,
-        lambda: None,
-        queues: None,
-        peers: Vec::new(),
+        ..Default::default()
     };
     let guest = super::super::guest::Guest::new(Arc::new(settings), Arc::clone(&attempt));
     assert!(!guest.is_message_cancelled("m0") && guest.is_message_cancelled("stranger"));

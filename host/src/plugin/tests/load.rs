@@ -1,6 +1,6 @@
 //! Every reason why a file is no plugin, and that all of them are told at once.
 
-use super::super::diagnosis::WASI;
+use super::super::diagnosis::{HTTP, WASI, WASI_3};
 use super::super::inspect::{self, Kind};
 use super::*;
 
@@ -47,7 +47,7 @@ fn files_that_are_no_component() {
     );
     tells(
         &problems(&prebuilt("core-module")),
-        &["a core module", "wasm32-wasip2"],
+        &["a core module", "exports neither"],
     );
 }
 
@@ -86,8 +86,10 @@ fn an_import_that_is_not_lent() {
 fn every_problem_at_once() {
     let told = problems_of_text(
         r#"(component
-            (import "wasi:http/types@0.2.0" (instance))
-            (import "wasi:cli/stdout@0.3.0" (instance))
+            (import "wasi:http/types@0.9.0" (instance))
+            (import "wasi:http/handler@0.3.0" (instance))
+            (import "wasi:cli/stdout@0.1.0" (instance))
+            (import "wasi:cli/stdin@0.3.99" (instance))
             (import "wasi:cli/stdout@0.2.99" (instance))
             (import "dispatcher:plugin/queues@0.1.0" (instance))
             (import "dispatcher:plugin/context@0.7.0" (instance))
@@ -95,12 +97,13 @@ fn every_problem_at_once() {
             (import "acme:anvil/drop@1.0.0" (instance))
         )"#,
     );
-    assert_eq!(told.lines().count(), 7, "{told}");
+    assert_eq!(told.lines().count(), 8, "{told}");
     tells(
         &told,
         &[
-            "wasi:http/types@0.2.0 (HTTP is not lent in this version)",
-            "wasi:cli/stdout@0.3.0 (this host lends WASI 0.2",
+            "wasi:http/types@0.9.0 (this host lends wasi:http 0.2)",
+            "wasi:http/handler@0.3.0 (not lent in this version)",
+            "wasi:cli/stdout@0.1.0 (this host lends WASI 0.2",
             "dispatcher:plugin/queues@0.1.0 (lend it the queues",
             "dispatcher:plugin/context@0.7.0 (this host lends it at version 0.1.0)",
             "dispatcher:plugin/telepathy@0.1.0 (unknown to this version of the contract)",
@@ -166,10 +169,13 @@ fn wasi_as_listed_is_wasi_as_linked() {
             .func_wrap(name, |_, (): ()| Ok(()))
             .is_err()
     };
-    for name in WASI {
+    for name in WASI.iter().chain(&HTTP) {
         assert!(is_linked(&format!("{name}@0.2.12")), "{name}");
     }
-    assert!(!is_linked("wasi:http/types@0.2.12"));
+    for name in WASI_3 {
+        assert!(is_linked(&format!("{name}@0.3.0")), "{name}");
+    }
+    assert!(!is_linked("wasi:http/incoming-handler@0.2.12"));
 }
 
 #[test]

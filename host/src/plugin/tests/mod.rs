@@ -1,12 +1,16 @@
 //! What the host promises about guests, tried with real components: the prebuilt fixtures, and
 //! text where a fixture would have to be malformed. Here is what the tests share.
 
+mod commands;
 mod functions;
 mod hostile;
 mod hostile_files;
 mod hostile_resources;
+mod http;
+mod lent;
 mod limits;
 mod load;
+mod outgoing;
 mod output;
 mod reuse;
 mod room;
@@ -138,9 +142,25 @@ fn attempt(bodies: &[&str], within: Duration) -> Arc<Attempt> {
 
 /// One message, all the time it wants.
 fn one(plugin: &Plugin, body: &str) -> Verdict {
-    let mut verdicts = drive(plugin.handle(attempt(&[body], LONG)));
+    given(plugin, message("m0", body))
+}
+
+/// The same with more than a body.
+fn given(plugin: &Plugin, message: Message) -> Verdict {
+    let attempt = Attempt {
+        messages: vec![message],
+        cancelled: vec![CancellationToken::new()],
+        deadline: clock::now() + LONG,
+        deadline_date: Timestamp(123_456_789),
+    };
+    let mut verdicts = drive(plugin.handle(Arc::new(attempt)));
     assert_eq!(verdicts.len(), 1);
     verdicts.remove(0)
+}
+
+/// Handled by a retry by policy, for this reason.
+fn retry(why: Mishap) -> Verdict {
+    Verdict::Retry { after: None, why }
 }
 
 /// What the handler says where it rejects.

@@ -20,10 +20,10 @@ impl Write for Sink {
 }
 
 /// A line of a guest: level, stream, message id, text.
-type Line = (String, String, String, String);
+pub(super) type Line = (String, String, String, String);
 
 /// What guests print while `work` runs.
-fn printed(work: impl FnOnce()) -> Vec<Line> {
+pub(super) fn printed(work: impl FnOnce()) -> Vec<Line> {
     let sink = Sink::default();
     let writer = sink.clone();
     let subscriber = tracing_subscriber::fmt()

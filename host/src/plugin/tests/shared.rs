@@ -55,6 +55,32 @@ fn a_thousand_attempts_wait_in_one_instance() {
 }
 
 #[test]
+fn an_attempt_that_fails_by_its_answer_hurts_no_other() {
+    type Expected = fn(&Verdict) -> bool;
+    let runtime = runtime(1);
+    let fake = Fake::new();
+    let plugin = load(&runtime, "commands", sharing(10, 1, &fake));
+    let others = [0, 1].map(|_| begin(&plugin, "other", "await it"));
+    fake.until_called(2);
+    let answers: [(&str, Expected); 5] = [
+        ("retry", |verdict| matches!(verdict, Verdict::Retry { .. })),
+        ("reject no", |verdict| matches!(verdict, Verdict::Reject(_))),
+        ("busy 5", |verdict| matches!(verdict, Verdict::Busy { .. })),
+        ("closed", |verdict| matches!(verdict, Verdict::Closed(_))),
+        ("gibberish", |verdict| matches!(verdict, Verdict::Reject(_))),
+    ];
+    for (body, expected) in answers {
+        let verdict = one(&plugin, body);
+        assert!(expected(&verdict), "{body}: {verdict:?}");
+    }
+    assert_eq!(runtime.instances(), 1, "the same all the time");
+    fake.answer_all();
+    for other in others {
+        assert_eq!(drive(other), [Verdict::Done]);
+    }
+}
+
+#[test]
 fn a_failure_hits_all_that_share_the_instance_and_nobody_else() {
     type Expected = fn(&Mishap) -> bool;
     let cases: [(&str, Expected); 2] = [

@@ -4,6 +4,7 @@ mod lambda;
 pub(in crate::plugin) mod many;
 mod queues;
 
+use super::check;
 use crate::message::{AttributeValue, Message, Mishap, Verdict};
 use crate::plugin::Attempt;
 use crate::plugin::guest::Guest;
@@ -11,9 +12,7 @@ use crate::plugin::limits::reason;
 use batch::dispatcher::plugin::{context, types};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
-use wasmtime::component::types::ComponentItem;
-use wasmtime::component::{ComponentNamedList, HasSelf, InstancePre, Lift, Linker, Lower};
-use wasmtime::error::Context;
+use wasmtime::component::{HasSelf, InstancePre, Linker};
 use wasmtime::{Engine, Store};
 
 /// The version as interface names carry it.
@@ -95,10 +94,10 @@ impl ExportsPre {
     /// Finds the exports of a component that has one of the two. An error if their types differ.
     pub(in crate::plugin) fn new(pre: InstancePre<Guest>) -> wasmtime::Result<Self> {
         if pre.component().get_export_index(None, HANDLER).is_some() {
-            check::<(types::Message<'_>,), (Result<(), types::Failure>,)>(&pre, HANDLER)?;
+            check::<(types::Message<'_>,), (Result<(), types::Failure>,)>(&pre, HANDLER, "handle")?;
             Ok(Self::Single(single::SinglePre::new(pre)?))
         } else {
-            check::<BatchParams<'_>, BatchAnswer>(&pre, BATCH_HANDLER)?;
+            check::<BatchParams<'_>, BatchAnswer>(&pre, BATCH_HANDLER, "handle")?;
             Ok(Self::Batch(batch::BatchPre::new(pre)?))
         }
     }
@@ -145,25 +144,6 @@ impl Exports {
 
 type BatchParams<'a> = (&'a [types::Message<'a>],);
 type BatchAnswer = (Result<Vec<types::Failed>, types::Failure>,);
-
-/// Whether `handle` of this interface has the type that the bindings want. They look only when
-/// there is an instance, and then it is too late to refuse the file.
-fn check<Params, Answer>(pre: &InstancePre<Guest>, interface: &str) -> wasmtime::Result<()>
-where
-    Params: ComponentNamedList + Lower,
-    Answer: ComponentNamedList + Lift,
-{
-    let component = pre.component();
-    let instance = component.get_export_index(None, interface);
-    match component.get_export(instance.as_ref(), "handle") {
-        Some((ComponentItem::ComponentFunc(handle), _)) => handle
-            .typecheck::<Params, Answer>(&pre.instance_type())
-            .with_context(|| format!("its export {interface}, function handle")),
-        _ => Err(wasmtime::format_err!(
-            "its export {interface} has no function handle"
-        )),
-    }
-}
 
 /// Adds what this version lends to a linker.
 pub(in crate::plugin) fn lend(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {

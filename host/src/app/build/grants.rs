@@ -1,0 +1,134 @@
+//! What the settings lend to plugins beyond queues and functions: hosts, settings, a folder, buckets.
+//! Opens no bucket's store before a plugin has one in it.
+
+use crate::config::problem::Problem;
+use crate::config::{Place, Plugin as PluginSettings, Settings};
+use crate::keyvalue::local::Local;
+use crate::keyvalue::redis::Redis;
+use crate::keyvalue::{Backend, Bucket};
+use crate::plugin::capability::asked::Asked;
+use crate::plugin::capability::http::Outgoing;
+use crate::plugin::capability::refusals::Count;
+use crate::plugin::capability::store::Stores;
+use crate::plugin::load::PluginOptions;
+use crate::tasks;
+use crate::telemetry::counters::Counters;
+use crate::trouble::{Failed, Trouble};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::OnceCell;
+
+/// What needs nothing opened, for attempts of `timeout`. No queues, functions and buckets.
+pub fn options(
+    plugin: &PluginSettings,
+    timeout: Duration,
+    counters: Arc<Counters>,
+) -> PluginOptions {
+    PluginOptions {
+        name: plugin.name.clone(),
+        max_memory: plugin.max_memory,
+        env: plugin.env.clone(),
+        reuse: plugin.reuse,
+        instance_concurrency: plugin.instance_concurrency,
+        peers: plugin.allow_connect.clone(),
+        http: Outgoing {
+            hosts: plugin.allow_http.clone(),
+            longest: timeout,
+        },
+        settings: plugin.setting.clone(),
+        folder: plugin.allow_read.clone(),
+        refused: Count::by(move || counters.refused.one()),
+        ..PluginOptions::default()
+    }
+}
+
+/// What the settings grant of something, as people wrote it: of variables and settings the names, since
+/// the values may be secret.
+pub fn granted(plugin: &PluginSettings, asked: Asked) -> Vec<String> {
+    fn shown<T: ToString>(all: &[T]) -> Vec<String> {
+        all.iter().map(ToString::to_string).collect()
+    }
+    let names = |pairs: &[(String, String)]| pairs.iter().map(|(name, _)| name.clone()).collect();
+    match asked {
+        Asked::Functions => plugin.allow_lambda.clone(),
+        Asked::Queues => shown(&plugin.allow_send),
+        Asked::Http => shown(&plugin.allow_http),
+        Asked::Settings => names(&plugin.setting),
+        Asked::Stores => {
+            let stores = plugin.store.iter();
+            stores.map(|(name, at)| format!("{name}={at}")).collect()
+        }
+        Asked::Files => {
+            let folder = plugin.allow_read.iter();
+            folder.map(|folder| folder.display().to_string()).collect()
+        }
+        Asked::Connections => shown(&plugin.allow_connect),
+        Asked::Variables => names(&plugin.env),
+    }
+}
+
+/// Says in the log what is granted to a component that does not ask for it: a grant that somebody
+/// forgot to take back, or a component that is not the one that was meant.
+pub fn note_unused(plugin: &PluginSettings, imports: &[String]) {
+    let asked = Asked::of(imports);
+    for unused in Asked::all().filter(|one| !asked.contains(one)) {
+        if !granted(plugin, unused).is_empty() {
+            let (plugin, key) = (plugin.name.as_str(), unused.key());
+            tracing::warn!(
+                plugin,
+                "`{key}` lends it {unused}, for which it does not ask"
+            );
+        }
+    }
+}
+
+/// The stores of buckets, each opened when its first bucket is lent.
+#[derive(Default)]
+pub struct Buckets {
+    local: OnceCell<Local>,
+    redis: OnceCell<Redis>,
+}
+
+impl Buckets {
+    /// The buckets of a plugin. One that cannot be had is a problem and left out.
+    pub async fn of(
+        &self,
+        settings: &Settings,
+        plugin: &PluginSettings,
+        problems: &mut Vec<Problem>,
+    ) -> Stores {
+        let mut stores = Stores::default();
+        for (name, place) in &plugin.store {
+            match self.open(settings, place).await {
+                Ok(bucket) => drop(stores.0.insert(name.clone(), bucket)),
+                Err(error) => {
+                    let found = format!("the store `{name}` in {place}: {error}");
+                    let problem = Problem::new(&plugin.at, found, "");
+                    problems.push(match error.kind {
+                        Trouble::Passing | Trouble::Unreachable => problem.unreachable(),
+                        Trouble::Missing | Trouble::Denied | Trouble::Refused => problem,
+                    });
+                }
+            }
+        }
+        stores
+    }
+
+    async fn open(&self, settings: &Settings, place: &Place) -> Result<Arc<dyn Bucket>, Failed> {
+        let stores = &settings.stores;
+        Ok(match place.backend {
+            Backend::Local => {
+                let folder = stores.data.clone();
+                let open = || tasks::blocking(move || Local::open(&folder)).finished();
+                let store = self.local.get_or_try_init(open).await?;
+                Arc::new(store.bucket(&place.bucket))
+            }
+            Backend::Redis => {
+                let place_of = &stores.redis;
+                let open = || async { Redis::new(&place_of.url, &place_of.prefix) };
+                let store = self.redis.get_or_try_init(open).await?;
+                Arc::new(store.bucket(&place.bucket))
+            }
+        })
+    }
+}

@@ -1,0 +1,169 @@
+//! Buckets in one SQLite file of the data folder, for all processes that share the folder. Knows
+//! nothing of the embedded queue's file.
+//!
+//! `schema` is the file, `steps` what can be done to it, `writer` the thread that writes. Reads have
+//! a thread and a connection of their own, so that none waits for the disk to take a write.
+
+mod schema;
+mod steps;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use super::{Bucket, Page};
+use crate::trouble::{Failed, Trouble};
+use rusqlite::Connection;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use steps::{Read, Write};
+use tokio::sync::oneshot;
+use writer::{Job, Writer};
+
+/// So many calls may wait for a thread. More is only asked for if the disk hangs.
+const WAITING: usize = 4_096;
+
+/// The file of one data folder. Its threads end with the last clone and bucket.
+#[derive(Clone)]
+pub struct Local(Arc<Threads>);
+
+struct Threads {
+    place: schema::Place,
+    writes: SyncSender<Job>,
+    reads: SyncSender<Look>,
+}
+
+/// Something to be read, and where the answer goes.
+struct Look {
+    read: Read,
+    reply: oneshot::Sender<rusqlite::Result<steps::Seen>>,
+}
+
+impl Local {
+    /// Opens `keyvalue.db` in the folder; creates both if they are missing. Blocks for some
+    /// milliseconds.
+    ///
+    /// # Errors
+    /// Where the file cannot be made, or is not ours.
+    pub fn open(folder: &Path) -> Result<Self, Failed> {
+        let place = schema::Place::of(folder);
+        let [writer, reader] = place.open()?;
+        let (writes, jobs) = sync_channel(WAITING);
+        let (reads, asked) = sync_channel(WAITING);
+        let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            let thread = std::thread::Builder::new().name(name.into()).spawn(run);
+            thread.map_err(|error| place.failed(Trouble::Passing, error))
+        };
+        let writer = Writer::new(place.clone(), writer, jobs);
+        start("keyvalue-writes", Box::new(move || writer.run()))?;
+        start("keyvalue-reads", Box::new(move || answer(&reader, &asked)))?;
+        Ok(Self(Arc::new(Threads {
+            place,
+            writes,
+            reads,
+        })))
+    }
+
+    /// The bucket of this name.
+    pub fn bucket(&self, name: &str) -> LocalBucket {
+        LocalBucket {
+            threads: Arc::clone(&self.0),
+            name: name.to_owned(),
+        }
+    }
+}
+
+/// Answers until nobody can ask any more.
+fn answer(connection: &Connection, asked: &Receiver<Look>) {
+    for Look { read, reply } in asked {
+        if !reply.is_closed() {
+            // A caller who has gone needs no answer.
+            let _ = reply.send(steps::read(connection, &read));
+        }
+    }
+}
+
+/// One bucket of the file.
+pub struct LocalBucket {
+    threads: Arc<Threads>,
+    name: String,
+}
+
+impl LocalBucket {
+    async fn read(&self, what: steps::What) -> Result<steps::Seen, Failed> {
+        let (reply, answer) = oneshot::channel();
+        let bucket = self.name.clone();
+        let read = Read { bucket, what };
+        self.hand(&self.threads.reads, Look { read, reply })?;
+        let seen = answer.await.map_err(|_| self.ended())?;
+        seen.map_err(|error| self.threads.place.trouble(&error))
+    }
+
+    async fn write(&self, change: steps::Change) -> Result<i64, Failed> {
+        let (reply, answer) = oneshot::channel();
+        let bucket = self.name.clone();
+        let write = Write { bucket, change };
+        self.hand(&self.threads.writes, Job { write, reply })?;
+        answer.await.map_err(|_| self.ended())?
+    }
+
+    /// Hands a call to its thread.
+    fn hand<T>(&self, calls: &SyncSender<T>, call: T) -> Result<(), Failed> {
+        calls.try_send(call).map_err(|error| match error {
+            TrySendError::Full(_) => {
+                let why = "too many calls wait for the disk";
+                self.threads.place.failed(Trouble::Passing, why)
+            }
+            TrySendError::Disconnected(_) => self.ended(),
+        })
+    }
+
+    fn ended(&self) -> Failed {
+        let place = &self.threads.place;
+        place.failed(Trouble::Passing, "its thread has ended")
+    }
+}
+
+#[async_trait::async_trait]
+impl Bucket for LocalBucket {
+    async fn get(&self, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, Failed> {
+        let seen = self.read(steps::What::Values(keys.to_vec())).await?;
+        match seen.too_long {
+            true => Err(super::too_long()),
+            false => Ok(seen.values),
+        }
+    }
+
+    async fn exists(&self, key: &str) -> Result<bool, Failed> {
+        Ok(self.read(steps::What::Exists(key.to_owned())).await?.exists)
+    }
+
+    async fn set(&self, pairs: &[(String, Vec<u8>)]) -> Result<(), Failed> {
+        let change = steps::Change::Set(pairs.to_vec());
+        self.write(change).await.map(drop)
+    }
+
+    async fn delete(&self, keys: &[String]) -> Result<(), Failed> {
+        let change = steps::Change::Delete(keys.to_vec());
+        self.write(change).await.map(drop)
+    }
+
+    async fn increment(&self, key: &str, by: i64) -> Result<i64, Failed> {
+        let key = key.to_owned();
+        self.write(steps::Change::Increment(key, by)).await
+    }
+
+    async fn swap(&self, key: &str, stands: Option<&[u8]>, value: &[u8]) -> Result<bool, Failed> {
+        let change = steps::Change::Swap {
+            key: key.to_owned(),
+            stands: stands.map(<[u8]>::to_vec),
+            value: value.to_vec(),
+        };
+        Ok(self.write(change).await? == steps::DONE)
+    }
+
+    async fn keys(&self, from: Option<u64>) -> Result<Page, Failed> {
+        Ok(self.read(steps::What::Keys(from)).await?.page)
+    }
+}

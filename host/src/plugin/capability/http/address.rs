@@ -1,0 +1,225 @@
+//! Which IP addresses are the world's, and which are somebody's own: loopback, private networks, a
+//! cloud's metadata. Pure.
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// What is not the world's (IANA special-purpose address registries for IPv4 and IPv6, RFC 6890; RFC
+/// 3879 for site-local addresses). An address whose form carries another is judged by that first.
+const OWN_V4: [(Ipv4Addr, u8); 16] = [
+    (Ipv4Addr::new(0, 0, 0, 0), 8),
+    (Ipv4Addr::new(10, 0, 0, 0), 8),
+    (Ipv4Addr::new(100, 64, 0, 0), 10),
+    (Ipv4Addr::new(127, 0, 0, 0), 8),
+    (Ipv4Addr::new(169, 254, 0, 0), 16),
+    (Ipv4Addr::new(172, 16, 0, 0), 12),
+    (Ipv4Addr::new(192, 0, 0, 0), 24),
+    (Ipv4Addr::new(192, 0, 2, 0), 24),
+    (Ipv4Addr::new(192, 88, 99, 0), 24),
+    (Ipv4Addr::new(192, 168, 0, 0), 16),
+    (Ipv4Addr::new(198, 18, 0, 0), 15),
+    (Ipv4Addr::new(198, 51, 100, 0), 24),
+    (Ipv4Addr::new(203, 0, 113, 0), 24),
+    (Ipv4Addr::new(224, 0, 0, 0), 4),
+    (Ipv4Addr::new(240, 0, 0, 0), 4),
+    (Ipv4Addr::BROADCAST, 32),
+];
+const OWN_V6: [(Ipv6Addr, u8); 8] = [
+    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
+    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
+    (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
+    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
+    (Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7),
+    (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
+    (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10),
+    (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8),
+];
+/// All that is the world's of IPv6 lies in here.
+const GLOBAL_V6: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
+/// An address of IPv4 as a translator at the edge of a network of IPv6 alone is asked for it (RFC
+/// 6052); the last four bytes are it.
+const TRANSLATED: (Ipv6Addr, u8) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
+
+/// Whether the whole world may be reached there, and nobody's own machines.
+pub fn is_public(address: IpAddr) -> bool {
+    match plain(address) {
+        IpAddr::V4(address) => own_v4(address).is_none(),
+        IpAddr::V6(address) => net_v6(GLOBAL_V6).contains(&address) && own_v6(address).is_none(),
+    }
+}
+
+/// Whether a network names this address. One that is not the world's is named only by a network that
+/// has no other kind: `0.0.0.0/0` is everything public and no metadata service.
+pub fn is_named_by(network: IpNet, address: IpAddr) -> bool {
+    let address = plain(address);
+    network.contains(&address)
+        && (is_public(address)
+            || network.prefix_len() == network.max_prefix_len()
+            || own(address).is_some_and(|own| own.contains(&network)))
+}
+
+/// The address itself where the form carries one of IPv4: `::ffff:127.0.0.1`, `64:ff9b::7f00:1`.
+pub fn plain(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(long) if net_v6(TRANSLATED).contains(&long) => {
+            let [.., a, b, c, d] = long.octets();
+            Ipv4Addr::new(a, b, c, d).into()
+        }
+        address => address,
+    }
+}
+
+fn own(address: IpAddr) -> Option<IpNet> {
+    match address {
+        IpAddr::V4(address) => own_v4(address).map(IpNet::V4),
+        IpAddr::V6(address) => own_v6(address).map(IpNet::V6),
+    }
+}
+
+fn own_v4(address: Ipv4Addr) -> Option<Ipv4Net> {
+    let nets = OWN_V4.iter().map(|(net, length)| net_v4((*net, *length)));
+    nets.into_iter().find(|net| net.contains(&address))
+}
+
+fn own_v6(address: Ipv6Addr) -> Option<Ipv6Net> {
+    let nets = OWN_V6.iter().map(|(net, length)| net_v6((*net, *length)));
+    nets.into_iter().find(|net| net.contains(&address))
+}
+
+fn net_v4((net, length): (Ipv4Addr, u8)) -> Ipv4Net {
+    Ipv4Net::new(net, length).expect("lengths are at most 32")
+}
+
+fn net_v6((net, length): (Ipv6Addr, u8)) -> Ipv6Net {
+    Ipv6Net::new(net, length).expect("lengths are at most 128")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect(text)
+    }
+
+    #[test]
+    fn what_is_somebodys_own_is_not_public() {
+        for own in [
+            "0.0.0.0",
+            "0.1.2.3",
+            "10.255.255.255",
+            "100.64.0.1",
+            "100.127.255.255",
+            "127.0.0.1",
+            "127.255.255.255",
+            "169.254.169.254",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.0.0.170",
+            "192.168.1.1",
+            "198.19.255.255",
+            "224.0.0.1",
+            "240.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "::127.0.0.1",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+            "64:ff9b::10.0.0.1",
+            "64:ff9b:1::1",
+            "100::1",
+            "2001::1",
+            "2001:db8::1",
+            "2002:7f00:1::",
+            "3fff::1",
+            "5f00::1",
+            "fc00::1",
+            "fd00:ec2::254",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+        ] {
+            assert!(!is_public(ip(own)), "{own}");
+        }
+        for public in [
+            "1.1.1.1",
+            "9.255.255.255",
+            "11.0.0.0",
+            "100.63.255.255",
+            "100.128.0.0",
+            "126.255.255.255",
+            "128.0.0.0",
+            "169.253.255.255",
+            "172.15.255.255",
+            "172.32.0.0",
+            "192.169.0.0",
+            "223.255.255.255",
+            "::ffff:1.1.1.1",
+            "64:ff9b::1.1.1.1",
+            "2606:4700::1111",
+            "2a00:1450::1",
+        ] {
+            assert!(is_public(ip(public)), "{public}");
+        }
+    }
+
+    #[test]
+    fn own_addresses_are_named_by_networks_of_their_kind() {
+        for (network, address, named) in [
+            ("10.0.0.0/8", "10.1.2.3", true),
+            ("10.1.0.0/16", "10.1.2.3", true),
+            ("10.1.0.0/16", "10.2.2.3", false),
+            ("10.1.2.3/32", "10.1.2.3", true),
+            ("127.0.0.1/32", "::ffff:127.0.0.1", true),
+            ("169.254.169.254/32", "169.254.169.254", true),
+            ("0.0.0.0/0", "1.1.1.1", true),
+            ("0.0.0.0/0", "169.254.169.254", false),
+            ("8.0.0.0/5", "10.1.2.3", false),
+            ("fd00::/8", "fd00::7", true),
+            ("::/0", "fd00::7", false),
+            ("::/0", "2606:4700::1111", true),
+            ("::1/128", "::1", true),
+            ("::/0", "::1", false),
+            ("::/0", "127.0.0.1", false),
+        ] {
+            let network = network.parse().expect(network);
+            assert_eq!(
+                is_named_by(network, ip(address)),
+                named,
+                "{network} {address}"
+            );
+        }
+    }
+
+    proptest! {
+        /// The forms that carry an address of IPv4 never say more than it does.
+        #[test]
+        fn a_form_is_judged_by_what_it_carries(bits: u32) {
+            let four = Ipv4Addr::from_bits(bits);
+            let public = is_public(four.into());
+            prop_assert_eq!(is_public(four.to_ipv6_mapped().into()), public);
+            let [a, b] = [(bits >> 16) as u16, (bits & 0xffff) as u16];
+            let translated = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, a, b);
+            prop_assert_eq!(is_public(translated.into()), public);
+            // Beside std's own words, as far as it has them on stable Rust.
+            if four.is_private() || four.is_loopback() || four.is_link_local()
+                || four.is_multicast() || four.is_unspecified() || four.is_broadcast()
+                || four.is_documentation()
+            {
+                prop_assert!(!public);
+            }
+        }
+
+        #[test]
+        fn nothing_of_ones_own_is_public_in_ipv6(bits: u128) {
+            let six = Ipv6Addr::from_bits(bits);
+            if six.is_loopback() || six.is_unique_local() || six.is_unicast_link_local()
+                || six.is_multicast() || six.is_unspecified()
+            {
+                prop_assert!(!is_public(six.into()));
+            }
+        }
+    }
+}

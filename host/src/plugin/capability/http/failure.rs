@@ -1,0 +1,114 @@
+//! Why a request has no answer, in the words that `wasi:http` has for it. Pure.
+
+use std::error::Error as Cause;
+use std::io;
+use wasmtime_wasi_http::Error;
+
+/// All addresses of the host are such as may not be connected to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("its addresses are not lent")]
+pub(super) struct Prohibited;
+
+/// What a guest is told of an error of the client, its causes looked through from the outside.
+pub(super) fn failed(error: &(dyn Cause + 'static)) -> Error {
+    let mut texts = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(told) = told(error) {
+            return told;
+        }
+        texts.push(error.to_string());
+        next = error.source();
+    }
+    let text = texts.join(": ");
+    if text.contains("dns error") || text.contains("failed to lookup") {
+        return Error::DnsError {
+            rcode: Some("address not available".to_owned()),
+            info_code: None,
+        };
+    }
+    // The library for TLS is not ours to name here, and its errors are texts to everybody else.
+    if text.contains("certificate") {
+        return Error::TlsCertificateError;
+    }
+    if text.contains("handshake") || text.contains("InvalidMessage") || text.contains("alert") {
+        return Error::TlsProtocolError;
+    }
+    Error::InternalError(Some(text))
+}
+
+/// What one link of the chain says by its type.
+fn told(error: &(dyn Cause + 'static)) -> Option<Error> {
+    if error.is::<Prohibited>() {
+        return Some(Error::DestinationIpProhibited);
+    }
+    if let Some(error) = error.downcast_ref::<io::Error>() {
+        return match error.kind() {
+            io::ErrorKind::ConnectionRefused => Some(Error::ConnectionRefused),
+            io::ErrorKind::TimedOut => Some(Error::ConnectionTimeout),
+            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+                Some(Error::DestinationIpUnroutable)
+            }
+            io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::UnexpectedEof => Some(Error::ConnectionTerminated),
+            _ => error.get_ref().and_then(|inner| {
+                let inner: &(dyn Cause + 'static) = inner;
+                told(inner)
+            }),
+        };
+    }
+    let error = error.downcast_ref::<hyper::Error>()?;
+    if error.is_parse_too_large() {
+        return Some(Error::HttpResponseHeaderSectionSize(None));
+    }
+    if error.is_parse() {
+        return Some(Error::HttpProtocolError);
+    }
+    if error.is_incomplete_message() {
+        return Some(Error::HttpResponseIncomplete);
+    }
+    if error.is_canceled() || error.is_closed() {
+        return Some(Error::ConnectionTerminated);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("client error (Connect)")]
+    struct Outer(#[source] Box<dyn Cause + Send + Sync>);
+
+    fn said(cause: impl Into<Box<dyn Cause + Send + Sync>>) -> String {
+        format!("{:?}", failed(&Outer(cause.into())))
+    }
+
+    #[test]
+    fn causes_are_found_wherever_they_are() {
+        assert_eq!(said(Prohibited), "DestinationIpProhibited");
+        assert_eq!(said(Outer(Box::new(Prohibited))), "DestinationIpProhibited");
+        assert_eq!(
+            said(io::Error::other(Prohibited)),
+            "DestinationIpProhibited"
+        );
+        for (kind, is) in [
+            (io::ErrorKind::ConnectionRefused, "ConnectionRefused"),
+            (io::ErrorKind::ConnectionReset, "ConnectionTerminated"),
+            (io::ErrorKind::TimedOut, "ConnectionTimeout"),
+            (io::ErrorKind::NetworkUnreachable, "DestinationIpUnroutable"),
+        ] {
+            assert_eq!(said(io::Error::from(kind)), is);
+        }
+        let bad = io::Error::other("invalid peer certificate: UnknownIssuer");
+        assert_eq!(said(bad), "TlsCertificateError");
+        assert!(said("dns error").starts_with("DnsError"));
+        assert_eq!(
+            said("whatever"),
+            "InternalError(Some(\"client error (Connect): whatever\"))"
+        );
+    }
+}

@@ -1,0 +1,188 @@
+//! Lends buckets of keys and values by the names that guests open them by, and keeps calls within
+//! their limits. Knows neither the contract's spelling nor where a bucket lies.
+
+use super::refusals::Refusals;
+use crate::keyvalue::{Bucket, CALL, KEYS, LONGEST_KEY, LONGEST_VALUE, Page};
+use crate::tasks;
+use crate::trouble::Failed;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// What a refusal is called.
+const REFUSED: (&str, &str) = ("open this store", "--store");
+
+/// The buckets of one plugin by name.
+#[derive(Clone, Default)]
+pub struct Stores(pub BTreeMap<String, Arc<dyn Bucket>>);
+
+impl fmt::Debug for Stores {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.0.keys().map(String::as_str).collect();
+        write!(out, "Stores({})", names.join(", "))
+    }
+}
+
+impl Stores {
+    /// The bucket of this name, or nothing, which is said.
+    pub(in crate::plugin) fn open(
+        &self,
+        plugin: &str,
+        refusals: &Refusals,
+        name: &str,
+    ) -> Option<Opened> {
+        let bucket = self.0.get(name).cloned();
+        if bucket.is_none() {
+            refusals.refuse(plugin, REFUSED, name);
+        }
+        bucket.map(Opened)
+    }
+}
+
+/// A bucket that a guest holds. Its calls are made on the control runtime, whoever polls the guest.
+#[derive(Clone)]
+pub struct Opened(Arc<dyn Bucket>);
+
+/// One line for the plugin's author.
+type Answer<T> = Result<T, String>;
+
+impl Opened {
+    pub(in crate::plugin) async fn get(&self, keys: Vec<String>) -> Answer<Vec<Option<Vec<u8>>>> {
+        check_keys(&keys)?;
+        let bucket = Arc::clone(&self.0);
+        on_control(async move { bucket.get(&keys).await }).await
+    }
+
+    pub(in crate::plugin) async fn exists(&self, key: String) -> Answer<bool> {
+        check_key(&key)?;
+        let bucket = Arc::clone(&self.0);
+        on_control(async move { bucket.exists(&key).await }).await
+    }
+
+    pub(in crate::plugin) async fn set(&self, pairs: Vec<(String, Vec<u8>)>) -> Answer<()> {
+        check_count(pairs.len())?;
+        let mut bytes = 0;
+        for (key, value) in &pairs {
+            check_key(key)?;
+            check_value(key, value)?;
+            bytes += value.len();
+        }
+        if bytes > CALL {
+            return Err(format!(
+                "{bytes} bytes of values in one call; at most {CALL}"
+            ));
+        }
+        let bucket = Arc::clone(&self.0);
+        on_control(async move { bucket.set(&pairs).await }).await
+    }
+
+    pub(in crate::plugin) async fn delete(&self, keys: Vec<String>) -> Answer<()> {
+        check_keys(&keys)?;
+        let bucket = Arc::clone(&self.0);
+        on_control(async move { bucket.delete(&keys).await }).await
+    }
+
+    pub(in crate::plugin) async fn increment(&self, key: String, by: i64) -> Answer<i64> {
+        check_key(&key)?;
+        let bucket = Arc::clone(&self.0);
+        on_control(async move { bucket.increment(&key, by).await }).await
+    }
+
+    /// What stands at a key now.
+    pub(in crate::plugin) async fn stands(self, key: String) -> Answer<Stood> {
+        let values = self.get(vec![key.clone()]).await?;
+        Ok(Stood {
+            bucket: self,
+            key,
+            value: values.into_iter().flatten().next(),
+        })
+    }
+
+    pub(in crate::plugin) async fn keys(&self, from: Option<u64>) -> Answer<Page> {
+        let bucket = Arc::clone(&self.0);
+        on_control(async move { bucket.keys(from).await }).await
+    }
+}
+
+/// What stood at a key when a guest looked.
+pub struct Stood {
+    bucket: Opened,
+    key: String,
+    /// The value; none is one, too.
+    pub(in crate::plugin) value: Option<Vec<u8>>,
+}
+
+impl Stood {
+    /// Writes if that still stands there; what does, if it does not.
+    pub(in crate::plugin) async fn swap(self, value: Vec<u8>) -> Answer<Option<Self>> {
+        check_value(&self.key, &value)?;
+        let Self {
+            bucket,
+            key,
+            value: stood,
+        } = self;
+        let (of, at) = (Arc::clone(&bucket.0), key.clone());
+        let call = async move { of.swap(&at, stood.as_deref(), &value).await };
+        match on_control(call).await? {
+            true => Ok(None),
+            false => bucket.stands(key).await.map(Some),
+        }
+    }
+}
+
+/// Dropping it stops what has not begun. What has been handed to the store may be done.
+async fn on_control<T: Send + 'static>(
+    call: impl Future<Output = Result<T, Failed>> + Send + 'static,
+) -> Answer<T> {
+    let answer = tasks::spawn(call).finished().await;
+    answer.map_err(|error| error.message)
+}
+
+fn check_keys(keys: &[String]) -> Answer<()> {
+    check_count(keys.len())?;
+    keys.iter().try_for_each(|key| check_key(key))
+}
+
+fn check_count(keys: usize) -> Answer<()> {
+    match keys <= KEYS {
+        true => Ok(()),
+        false => Err(format!("{keys} keys in one call; at most {KEYS}")),
+    }
+}
+
+fn check_key(key: &str) -> Answer<()> {
+    match key.len() {
+        1..=LONGEST_KEY => Ok(()),
+        bytes => Err(format!("a key of {bytes} bytes; wanted 1 to {LONGEST_KEY}")),
+    }
+}
+
+fn check_value(key: &str, value: &[u8]) -> Answer<()> {
+    match value.len() {
+        ..=LONGEST_VALUE => Ok(()),
+        bytes => {
+            let key: String = key.escape_debug().take(100).collect();
+            Err(format!(
+                "the value of `{key}` has {bytes} bytes; at most {LONGEST_VALUE}"
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_or_too_many_is_refused_plainly() {
+        assert_eq!(check_key("k"), Ok(()));
+        assert_eq!(check_key(&"k".repeat(LONGEST_KEY)), Ok(()));
+        let told = check_key("").expect_err("empty");
+        assert_eq!(told, "a key of 0 bytes; wanted 1 to 1024");
+        assert!(check_key(&"k".repeat(LONGEST_KEY + 1)).is_err());
+        assert!(check_value("k", &vec![0; LONGEST_VALUE]).is_ok());
+        let told = check_value("k", &vec![0; LONGEST_VALUE + 1]).expect_err("long");
+        assert_eq!(told, "the value of `k` has 1048577 bytes; at most 1048576");
+        assert!(check_count(KEYS).is_ok() && check_count(KEYS + 1).is_err());
+    }
+}

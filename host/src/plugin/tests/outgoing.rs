@@ -1,0 +1,338 @@
+//! Outgoing HTTP: what is lent, what is refused, how long is waited, and what breaks on the way.
+
+use super::super::capability::http::Outgoing;
+use super::super::capability::refusals::Count;
+use super::*;
+use axum::Router;
+use axum::body::Body;
+use axum::response::Redirect;
+use axum::routing::{get, post};
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicUsize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+/// The control runtime of these tests: with its drivers, unlike `timers`.
+fn control() -> tokio::runtime::Handle {
+    static CONTROL: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
+    let start = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    CONTROL.get_or_init(start).handle().clone()
+}
+
+fn listen() -> (TcpListener, SocketAddr) {
+    let listener = control()
+        .block_on(TcpListener::bind("127.0.0.1:0"))
+        .unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// A server as they are.
+fn server() -> SocketAddr {
+    let (listener, address) = listen();
+    let never = || async { std::future::pending::<()>().await };
+    let echo = |body: bytes::Bytes| async move { format!("{} bytes came", body.len()) };
+    let host = |headers: axum::http::HeaderMap| async move {
+        let host = headers
+            .get("host")
+            .map(|host| host.to_str().unwrap_or_default().to_owned());
+        host.unwrap_or_default()
+    };
+    let routes = Router::new()
+        .route("/ok", get(|| async { "hello" }))
+        .route("/host", get(host))
+        .route("/never", get(never))
+        .route("/moved", get(|| async { Redirect::to("/ok") }))
+        .route("/big", get(|| async { Body::from(vec![b'y'; 8 << 20]) }))
+        .route("/echo", post(echo));
+    control().spawn(async move { axum::serve(listener, routes).await });
+    address
+}
+
+/// A server that writes these bytes to whoever asks, and then closes the connection or keeps it.
+fn raw(answer: Vec<u8>, keeps: bool) -> (SocketAddr, Arc<AtomicUsize>) {
+    let (listener, address) = listen();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    control().spawn(async move {
+        let mut kept = Vec::new();
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let _ = connection.read(&mut [0; 4096]).await;
+            count.fetch_add(1, Ordering::SeqCst);
+            let _ = connection.write_all(&answer).await;
+            if keeps {
+                kept.push(connection);
+            }
+        }
+    });
+    (address, asked)
+}
+
+struct Scene {
+    plugin: Plugin,
+    refused: Arc<AtomicUsize>,
+}
+
+fn scene(hosts: &[String]) -> Scene {
+    scene_within(MAX_MEMORY, hosts)
+}
+
+/// Where an instance may have so much memory.
+fn scene_within(max_memory: usize, hosts: &[String]) -> Scene {
+    let refused = Arc::new(AtomicUsize::new(0));
+    let count = refused.clone();
+    let options = PluginOptions {
+        http: Outgoing {
+            hosts: hosts.iter().map(|host| host.parse().unwrap()).collect(),
+            longest: LONG,
+        },
+        refused: Count::by(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        }),
+        max_memory,
+        ..options()
+    };
+    let runtime = RuntimeOptions {
+        instances: 2,
+        max_memory: MAX_MEMORY,
+        cache: None,
+    };
+    let runtime = Runtime::start(runtime, control(), spawn()).unwrap();
+    Scene {
+        plugin: load(&runtime, "capable", options),
+        refused,
+    }
+}
+
+impl Scene {
+    fn says(&self, body: &str) -> String {
+        rejection(&self.plugin, body)
+    }
+
+    fn refused(&self) -> usize {
+        self.refused.load(Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn without_a_grant_every_request_is_denied_and_counted() {
+    let (asked, scene) = (server(), scene(&[]));
+    for url in [
+        &format!("http://{asked}/ok"),
+        "https://example.com/",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://[::1]/",
+    ] {
+        assert_eq!(
+            scene.says(&format!("http GET {url}")),
+            "ErrorCode::HttpRequestDenied"
+        );
+    }
+    assert_eq!(scene.refused(), 4);
+}
+
+#[test]
+fn a_named_host_is_reached_and_no_other() {
+    let (lent, other) = (server(), server());
+    let scene = scene(&[lent.to_string()]);
+    let says = |body: &str| scene.says(body);
+    assert_eq!(
+        says(&format!("http GET http://{lent}/ok")),
+        "got 200, 5 bytes: hello"
+    );
+    assert_eq!(
+        says(&format!("http GET http://{lent}/host")),
+        format!("got 200, 15 bytes: {lent}")
+    );
+    assert_eq!(
+        says(&format!("http POST http://{lent}/echo 1000000")),
+        "got 200, 18 bytes: 1000000 bytes came"
+    );
+    assert!(
+        says(&format!("http GET http://{lent}/big")).starts_with("got 200, 8388608 bytes: yyy")
+    );
+    assert!(says(&format!("http GET http://{lent}/gone")).starts_with("got 404"));
+    assert_eq!(scene.refused(), 0);
+    assert_eq!(
+        says(&format!("http GET http://{other}/ok")),
+        "ErrorCode::HttpRequestDenied"
+    );
+    let port = lent.port();
+    // The same place by a name that is not lent is not even looked up.
+    let named = format!("http GET http://localhost:{port}/ok");
+    assert_eq!(says(&named), "ErrorCode::HttpRequestDenied");
+    assert_eq!(scene.refused(), 2);
+    let user = format!("http GET http://user@{lent}/ok");
+    assert_eq!(says(&user), "ErrorCode::HttpRequestUriInvalid");
+    let tunnel = format!("http CONNECT http://{lent}/ok");
+    assert_eq!(says(&tunnel), "ErrorCode::HttpRequestMethodInvalid");
+}
+
+#[test]
+fn a_redirect_is_the_guests_to_follow() {
+    let lent = server();
+    let says = scene(&[lent.to_string()]).says(&format!("http GET http://{lent}/moved"));
+    assert!(says.starts_with("got 303"), "{says}");
+}
+
+#[test]
+fn a_lent_name_leads_to_no_address_of_ones_own() {
+    let lent = server();
+    let port = lent.port();
+    // No name of a domain, but a way to write 127.0.0.1 that a resolver knows and an address's own
+    // parser does not.
+    let name = "0x7f000001";
+    let alone = scene(&[format!("{name}:{port}")]);
+    let says = alone.says(&format!("http GET http://{name}:{port}/ok"));
+    assert_eq!(says, "ErrorCode::DestinationIpProhibited");
+    assert_eq!(alone.refused(), 1);
+    let both = scene(&[format!("{name}:{port}"), format!("127.0.0.0/8:{port}")]);
+    let says = both.says(&format!("http GET http://{name}:{port}/ok"));
+    assert_eq!(says, "got 200, 5 bytes: hello");
+    // With its own name it is open.
+    let scene = scene(&[format!("localhost:{port}")]);
+    let says = scene.says(&format!("http GET http://localhost:{port}/ok"));
+    assert_eq!(says, "got 200, 5 bytes: hello");
+}
+
+#[test]
+fn connections_are_kept_for_the_next_request_of_the_plugin() {
+    let (listener, address) = listen();
+    let connections = Arc::new(AtomicUsize::new(0));
+    let count = connections.clone();
+    control().spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            count.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(async move {
+                while connection
+                    .read(&mut [0; 4096])
+                    .await
+                    .is_ok_and(|read| read > 0)
+                {
+                    let _ = connection
+                        .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+                        .await;
+                }
+            });
+        }
+    });
+    let scene = scene(&[address.to_string()]);
+    for _ in 0..5 {
+        assert_eq!(
+            scene.says(&format!("http GET http://{address}/")),
+            "got 200, 2 bytes: ok"
+        );
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn what_breaks_on_the_way_has_a_name() {
+    let (closed, asked) = raw(Vec::new(), false);
+    let cut = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n0123456789".to_vec();
+    let (cut, _) = raw(cut, false);
+    let (odd, _) = raw(b"SSH-2.0-OpenSSH\r\n\r\n".to_vec(), false);
+    let mut head = b"HTTP/1.1 200 OK\r\n".to_vec();
+    for number in 0..10_000 {
+        head.extend(format!("x-{number}: 0123456789012345678901234567890123456789\r\n").bytes());
+    }
+    let (long, _) = raw(head, false);
+    let (listener, nobody) = listen();
+    drop(listener);
+    let lent: Vec<_> = [closed, cut, odd, long, nobody]
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let scene = scene(&lent);
+    let says = |to: SocketAddr| scene.says(&format!("http GET http://{to}/"));
+    let incomplete = says(closed);
+    assert!(
+        [
+            "ErrorCode::HttpResponseIncomplete",
+            "ErrorCode::ConnectionTerminated"
+        ]
+        .contains(&incomplete.as_str()),
+        "{incomplete}"
+    );
+    assert_eq!(
+        asked.load(Ordering::SeqCst),
+        1,
+        "what may have been done is not asked again"
+    );
+    let half = says(cut);
+    assert!(
+        half.contains("incomplete") || half.contains("terminated"),
+        "{half}"
+    );
+    assert!(half.contains("after 10 bytes"), "{half}");
+    assert_eq!(says(odd), "ErrorCode::HttpProtocolError");
+    let long = says(long);
+    assert!(
+        long.contains("HttpResponseHeaderSectionSize") || long.contains("HttpProtocolError"),
+        "{long}"
+    );
+    assert_eq!(says(nobody), "ErrorCode::ConnectionRefused");
+    assert_eq!(scene.refused(), 0);
+    // What is no TLS at the other end.
+    let says = scene.says(&format!("http GET https://{odd}/"));
+    assert!(
+        says.contains("Tls") || says.contains("InternalError"),
+        "{says}"
+    );
+}
+
+#[test]
+fn the_guests_own_times_are_kept() {
+    let silent = server();
+    let half = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n0123456789".to_vec();
+    let (half, _) = raw(half, true);
+    let scene = scene(&[silent.to_string(), half.to_string()]);
+    let first = scene.says(&format!("http-within first 50 http://{silent}/never"));
+    assert_eq!(first, "ErrorCode::HttpResponseTimeout");
+    let between = scene.says(&format!("http-within between 50 http://{half}/"));
+    assert!(
+        between.contains("connection read timeout") && between.contains("after 10 bytes"),
+        "{between}"
+    );
+}
+
+#[test]
+fn nothing_is_waited_for_beyond_the_end_of_the_attempt() {
+    let silent = server();
+    let scene = scene(&[silent.to_string()]);
+    let short = Duration::from_millis(100);
+    let body = format!("http GET http://{silent}/never");
+    let mut verdicts = drive(scene.plugin.handle(attempt(&[&body], short)));
+    // Either the host gave the request up, or the guest was stopped before it could say so.
+    match verdicts.remove(0) {
+        Verdict::Reject(why) => assert_eq!(why, "ErrorCode::HttpResponseTimeout"),
+        Verdict::Retry {
+            why: Mishap::TimedOut(_),
+            ..
+        } => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn requests_under_way_are_bounded() {
+    let lent = server();
+    // Four times 2 MiB for what is under way, 64 KiB each.
+    let scene = scene_within(2 << 20, &[lent.to_string()]);
+    let says = scene.says(&format!("http-many 150 http://{lent}/ok"));
+    assert_eq!(
+        says,
+        "got 128, else Some(ErrorCode::ConnectionLimitReached)"
+    );
+    // What is answered and read has given its room back.
+    for _ in 0..2 {
+        let says = scene.says(&format!("http-many 128 http://{lent}/ok"));
+        assert_eq!(says, "got 128, else None");
+    }
+}

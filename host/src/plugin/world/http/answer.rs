@@ -1,0 +1,129 @@
+//! What an HTTP handler answered, and the verdict in it. Knows no guest.
+
+use crate::clock::Timestamp;
+use crate::message::{Mishap, Verdict};
+use crate::plugin::output::harmless;
+use http::header::RETRY_AFTER;
+use http::{Response, StatusCode};
+use http_body_util::BodyExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::oneshot;
+use wasmtime_wasi_http::p2::bindings::http::types::ErrorCode;
+use wasmtime_wasi_http::p2::body::HyperOutgoingBody;
+
+/// The most characters of an answer's body that are told to people.
+const TOLD: usize = 200;
+/// So many bytes hold them in any case; the rest of a body is read and dropped.
+const KEPT: usize = TOLD * 4;
+
+/// What has been heard of an answer so far.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// None was given.
+    Nothing,
+    /// In place of one, why there is none.
+    Error(String),
+    /// One, perhaps not to its end.
+    Answer(Answer),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    status: StatusCode,
+    retry_after: Option<String>,
+    /// The first bytes of its body.
+    body: Vec<u8>,
+}
+
+type Given = Result<Response<HyperOutgoingBody>, ErrorCode>;
+
+/// Takes what is answered as it comes. Ends with the answer, which may be never.
+pub(super) async fn listen(receiver: oneshot::Receiver<Given>, heard: &mut Heard) {
+    let response = match receiver.await {
+        Ok(Ok(response)) => response,
+        Ok(Err(error)) => {
+            *heard = Heard::Error(format!("{error:?}"));
+            return;
+        }
+        Err(_) => return,
+    };
+    let (head, mut body) = response.into_parts();
+    let retry_after = head.headers.get(RETRY_AFTER);
+    let retry_after = retry_after.and_then(|value| value.to_str().ok());
+    *heard = Heard::Answer(Answer {
+        status: head.status,
+        retry_after: retry_after.map(str::to_owned),
+        body: Vec::new(),
+    });
+    let Heard::Answer(answer) = heard else { return };
+    // An answer that breaks off is as good as its status.
+    while let Some(Ok(frame)) = body.frame().await {
+        if let Some(bytes) = frame.data_ref() {
+            let room = KEPT - answer.body.len();
+            answer.body.extend(bytes.iter().take(room));
+        }
+    }
+}
+
+impl Heard {
+    /// What is to become of the message.
+    pub(super) fn verdict(self, today: Timestamp) -> Verdict {
+        let failed = |why| Verdict::Retry {
+            after: None,
+            why: Mishap::Failed(why),
+        };
+        match self {
+            Self::Nothing => failed("it returned without an answer".into()),
+            Self::Error(error) => {
+                let error: String = error.chars().take(TOLD).collect();
+                failed(format!("it answered with an error: {}", harmless(&error)))
+            }
+            Self::Answer(answer) => answer.verdict(today),
+        }
+    }
+}
+
+impl Answer {
+    fn verdict(self, today: Timestamp) -> Verdict {
+        let told = self.told();
+        let failed = |told| Verdict::Retry {
+            after: None,
+            why: Mishap::Failed(format!("it answered {told}")),
+        };
+        match self.status {
+            status if status.is_success() => Verdict::Done,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Verdict::Retry {
+                after: self.retry_after.and_then(|text| wait(&text, today)),
+                why: Mishap::AskedFor(told),
+            },
+            StatusCode::REQUEST_TIMEOUT => failed(told),
+            status if status.is_client_error() => Verdict::Reject(told),
+            // To ask elsewhere, or to wait for more, is nobody's to do.
+            _ => failed(told),
+        }
+    }
+
+    /// Status and beginning of the body, for people.
+    fn told(&self) -> String {
+        let body = String::from_utf8_lossy(&self.body);
+        let body: String = body.trim().chars().take(TOLD).collect();
+        match body.is_empty() {
+            true => self.status.to_string(),
+            false => format!("{}: {}", self.status, harmless(&body)),
+        }
+    }
+}
+
+/// How long `Retry-After` says to wait: seconds, or a date. None if it is neither.
+fn wait(text: &str, today: Timestamp) -> Option<Duration> {
+    let text = text.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // Milliseconds are what the contract counts in; no wish is longer than what it can say.
+        let ms = text.parse().ok().and_then(|s: u64| s.checked_mul(1_000));
+        return Some(Duration::from_millis(ms.unwrap_or(u64::MAX)));
+    }
+    let date: SystemTime = httpdate::parse_http_date(text).ok()?;
+    let date = date.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let date = Timestamp(u64::try_from(date.as_millis()).unwrap_or(u64::MAX));
+    Some(date.since(today))
+}

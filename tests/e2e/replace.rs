@@ -1,0 +1,256 @@
+//! A plugin is replaced while it runs: nothing is lost, nothing is run by half a plugin, and what is
+//! no plugin changes nothing.
+
+use crate::lambda_scene::{admin, stop};
+use crate::scene::{field, guest, printed, prints, send, until_depth};
+use dispatcher_tests::child::{Program, Running, Signal};
+use dispatcher_tests::http;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const MARK: &[u8] = b"version-000000";
+/// Different versions; what was compiled once is not compiled again.
+const VERSIONS: usize = 21;
+const SWAPS: usize = 100;
+
+/// Version `number` of the fixture `version`.
+fn version(number: usize) -> Vec<u8> {
+    let mut bytes = std::fs::read(guest("version")).expect("the fixture");
+    let at = bytes.windows(MARK.len()).position(|part| part == MARK);
+    let at = at.expect("its mark");
+    let mark = format!("version-{number:06}");
+    bytes[at..at + MARK.len()].copy_from_slice(mark.as_bytes());
+    bytes
+}
+
+/// Puts a file in the place of another in one step.
+fn replace(file: &Path, bytes: &[u8]) {
+    let beside = file.with_extension("new");
+    std::fs::write(&beside, bytes).expect("written");
+    std::fs::rename(&beside, file).expect("renamed");
+}
+
+fn started(file: &Path, more: &[&str]) -> Running {
+    let plugin = file.display().to_string();
+    let mut arguments = vec!["run", "--log-format", "json", "--plugin", &plugin];
+    arguments.extend(more);
+    Program::new(arguments).start()
+}
+
+/// The file of a plugin that may be replaced, in a folder of its own.
+fn place(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("plugin.wasm");
+    std::fs::write(&file, bytes).expect("written");
+    (folder, file)
+}
+
+fn shipped(name: &str) -> Vec<u8> {
+    std::fs::read(guest(name)).expect("the fixture")
+}
+
+fn replaced(line: &str) -> bool {
+    line.contains("replaced: new attempts run this version")
+}
+
+fn refused(line: &str) -> bool {
+    line.contains("not replaced, the old version stays")
+}
+
+/// What version had which body, from the lines about dead letters.
+fn handled(running: &Running) -> Vec<(usize, String)> {
+    let dead = running.lines(|line| line.contains("dead-lettered: "));
+    let tell = |line: &String| {
+        let message = field(line, "message");
+        let (mark, body) = message
+            .strip_prefix("dead-lettered: version-")
+            .and_then(|rest| rest.split_once(' '))
+            .unwrap_or_else(|| panic!("by no version: {message}"));
+        (mark.parse().expect("a number"), body.to_owned())
+    };
+    dead.iter().map(tell).collect()
+}
+
+/// The most that wait: a machine that is busy otherwise shall not be buried.
+const BACKLOG: u64 = 2_000;
+
+/// Sends a thousand messages a second until told to end, and counts them.
+async fn load(data: PathBuf, over: Arc<AtomicBool>, sent: Arc<AtomicU64>) {
+    let mut next = tokio::time::interval(Duration::from_millis(100));
+    while !over.load(Ordering::SeqCst) {
+        next.tick().await;
+        until_depth(&data, "default", |depth| depth.waiting < BACKLOG).await;
+        let first = sent.load(Ordering::SeqCst);
+        send(
+            &data,
+            "default",
+            (first..first + 100).map(|n| format!("n{n}")),
+        )
+        .await;
+        sent.store(first + 100, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lesson_23_a_hundred_swaps_under_load_lose_nothing_and_run_no_half_plugin() {
+    let (_folder, file) = place(&version(0));
+    let mut running = started(&file, &[]);
+    let data = running.data().path().to_owned();
+    let over = Arc::new(AtomicBool::new(false));
+    let sent = Arc::new(AtomicU64::new(0));
+    let loading = tokio::spawn(load(data.clone(), over.clone(), sent.clone()));
+    let began = Instant::now();
+    for number in 1..=SWAPS {
+        let bytes = version(number % VERSIONS);
+        if number % 10 == 0 {
+            // Written slowly, in place: half of it is there for a while, and is told about.
+            std::fs::write(&file, &bytes[..bytes.len() / 2]).expect("written");
+            running.wait_for_lines(number / 10, refused);
+            std::fs::write(&file, &bytes).expect("written");
+        } else {
+            replace(&file, &bytes);
+        }
+        running.wait_for_lines(number, replaced);
+    }
+    over.store(true, Ordering::SeqCst);
+    loading.await.expect("the sender");
+    // What comes after a swap is run by the new version.
+    send(&data, "default", ["last".to_owned()]).await;
+    until_depth(&data, "default", |depth| {
+        depth.waiting + depth.in_flight == 0
+    })
+    .await;
+    stop(&mut running);
+    let sent = sent.load(Ordering::SeqCst) + 1;
+    let took = began.elapsed().as_secs_f64();
+    println!(
+        "{sent} messages in {took:.1} s, {:.0} a second",
+        sent as f64 / took
+    );
+    let mut by_body = BTreeMap::new();
+    for (version, body) in handled(&running) {
+        let again = by_body.insert(body.clone(), version);
+        assert_eq!(again, None, "{body} was handled twice");
+    }
+    assert_eq!(by_body.len() as u64, sent);
+    assert_eq!(by_body["last"], SWAPS % VERSIONS);
+    let versions: BTreeSet<_> = by_body.values().collect();
+    assert_eq!(versions.len(), VERSIONS, "{versions:?}");
+}
+
+#[tokio::test]
+async fn lesson_23_what_runs_ends_with_its_version_and_what_is_new_begins_with_the_new() {
+    let (_folder, file) = place(&shipped("verdicts"));
+    let mut running = started(&file, &["--timeout", "5m"]);
+    let data = running.data().path().to_owned();
+    // Ends when it is told that it is cancelled, which a stop does: it outlives the swap.
+    send(&data, "default", ["print:begun".into(), "cancelled".into()]).await;
+    running.wait_for_line(|line| printed(line) && line.contains("begun"));
+    until_depth(&data, "default", |depth| depth.in_flight == 1).await;
+    replace(&file, &version(7));
+    running.wait_for_line(replaced);
+    send(&data, "default", ["new".to_owned()]).await;
+    running.wait_for_line(|line| line.contains("version-000007 new"));
+    until_depth(&data, "default", |depth| {
+        (depth.waiting, depth.in_flight) == (0, 1)
+    })
+    .await;
+    stop_at_once(&mut running);
+    until_depth(&data, "default", |depth| depth.waiting == 1).await;
+}
+
+/// The grace of a run that has an endless attempt is not waited for.
+fn stop_at_once(running: &mut Running) {
+    running.signal(Signal::TERM);
+    running.wait_for_line(|line| line.contains("stopping; a second signal"));
+    std::thread::sleep(Duration::from_millis(400)); // what follows the first signal sooner is the same
+    running.signal(Signal::TERM);
+    running.wait_exit();
+}
+
+#[tokio::test]
+async fn what_is_no_plugin_is_refused_and_who_asks_is_told() {
+    let (_folder, file) = place(&version(1));
+    let mut running = started(&file, &["--admin", "127.0.0.1:0"]);
+    let data = running.data().path().to_owned();
+    let url = format!("{}/plugins", admin(&running));
+    let show = || -> Value { serde_json::from_str(&http::get(&url).body).expect("it is JSON") };
+    let before = show()["plugins"][0]["current"]["sha256"].clone();
+    for (bad, why) in [
+        (b"nonsense".to_vec(), "not WebAssembly"),
+        (shipped("wrong-world"), "elsewhere:clock"),
+        (shipped("forbidden"), "--allow-lambda"),
+        (version(2)[..500].to_vec(), "not a valid component"),
+    ] {
+        replace(&file, &bad);
+        let told = http::post(&url, &[], "");
+        assert_eq!(told.status, 422, "{told:?}");
+        assert!(told.body.contains(why), "{why}: {told:?}");
+    }
+    std::fs::remove_file(&file).expect("removed");
+    let told = http::post(&url, &[], "");
+    assert!(
+        told.status == 422 && told.body.contains("no such file"),
+        "{told:?}"
+    );
+    assert_eq!(show()["plugins"][0]["current"]["sha256"], before);
+    send(&data, "default", ["still".to_owned()]).await;
+    running.wait_for_line(|line| line.contains("version-000001 still"));
+    replace(&file, &version(3));
+    let told = http::post(&url, &[], "");
+    // Who watches the file may have been faster.
+    assert_eq!(told.status, 200, "{told:?}");
+    assert_ne!(show()["plugins"][0]["current"]["sha256"], before);
+    send(&data, "default", ["now".to_owned()]).await;
+    running.wait_for_line(|line| line.contains("version-000003 now"));
+    let told = http::post(&url, &[], "");
+    assert_eq!(
+        told.body,
+        r#"{"plugins":[{"refused":[],"replaced":[],"route":"plugin"}]}"#
+    );
+    stop(&mut running);
+}
+
+#[tokio::test]
+async fn settings_that_are_read_again_swap_the_plugin_and_what_it_may_use() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("dispatcher.toml");
+    let write = |plugin: &str, word: &str| {
+        let text = format!(
+            "[plugin.p]\nfile = \"{}\"\nenv = {{ WORD = \"{word}\" }}\n[[route]]\nplugin = \"p\"\nqueues = [\"local:default\"]\n",
+            guest(plugin)
+        );
+        std::fs::write(&config, text).expect("written");
+    };
+    write("verdicts", "first");
+    let path = config.display().to_string();
+    let mut running = Program::new(["run", "--log-format", "json", "--config", &path]).start();
+    let data = running.data().path().to_owned();
+    send(&data, "default", ["env".to_owned()]).await;
+    running.wait_for_line(|line| line.contains("WORD=first"));
+    write("verdicts", "second");
+    running.signal(Signal::HUP);
+    running.wait_for_line(replaced);
+    send(&data, "default", ["env".to_owned()]).await;
+    running.wait_for_line(|line| line.contains("WORD=second"));
+    write("hello", "third");
+    running.signal(Signal::HUP);
+    running.wait_for_lines(2, replaced);
+    send(&data, "default", ["env".to_owned()]).await;
+    running.wait_for_line(|line| printed(line) && line.contains("\"env\""));
+    // What cannot be loaded changes nothing, and is tried again when it is there.
+    write("gone", "fourth");
+    running.signal(Signal::HUP);
+    running.wait_for_line(refused);
+    send(&data, "default", ["print:on".to_owned()]).await;
+    running.wait_for_line(|line| printed(line) && line.contains("print:on"));
+    assert!(
+        prints(&running).contains(&"print:on".to_owned()),
+        "it is still hello"
+    );
+    stop(&mut running);
+}
