@@ -50,6 +50,7 @@ pub const LIMIT: usize = 4 << 20;
 
 /// One request.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Request {
     /// The method, in upper case.
     pub method: String,
@@ -67,6 +68,7 @@ pub struct Request {
 
 /// One answer, whatever its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Response {
     /// Such as 200.
     pub status: u16,
@@ -80,6 +82,7 @@ pub struct Response {
 ///
 /// `?` makes a [`Failure`] of it, by what it proves. For that it is no [`std::error::Error`].
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Error {
     /// The configuration does not lend this host to this plugin, or its name leads to an address that
     /// is not lent: the route closes until somebody acts.

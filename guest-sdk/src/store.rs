@@ -35,6 +35,7 @@ use std::fmt;
 /// anything else is a retry by policy, with the reason on stderr. For that it is no
 /// [`std::error::Error`].
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Error {
     /// The configuration does not lend a store of this name to this plugin.
     NotLent(String),

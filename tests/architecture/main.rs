@@ -5,7 +5,7 @@ mod documents;
 mod guests;
 mod layers;
 mod names;
-mod sdk_api;
 mod released;
+mod sdk_api;
 mod sizes;
 mod tree;

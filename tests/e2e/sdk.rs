@@ -68,9 +68,9 @@ fn answer(request: &str) -> String {
     let (status, more, text) = match line.split(' ').nth(1).unwrap_or_default() {
         "/busy" => (429, "retry-after: 7\r\n", "later"),
         "/away" => (503, "", "later"),
-        "/unknown" | "/c-7" => (404, "", "nobody"),
         // Known to whoever asks first.
         "/c-7" if !ASKED.swap(true, Ordering::SeqCst) => (200, "", "{\"name\": \"Ada\"}"),
+        "/unknown" | "/c-7" => (404, "", "nobody"),
         // Silence until the other side has had enough.
         "/never" => {
             std::thread::park();

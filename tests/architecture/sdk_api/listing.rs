@@ -1,7 +1,8 @@
 //! Reads the public items of a crate from its sources. Knows nothing of versions.
 //!
 //! Each is one line. What cannot grow without breaking somebody is in one line as a whole: an enum
-//! with its variants, a struct with its fields, a trait with what it asks for.
+//! with its variants, a struct with its fields, unless they are `non_exhaustive`; a trait with what it
+//! asks for.
 
 use crate::tree::read;
 use std::collections::BTreeSet;
@@ -13,11 +14,19 @@ use syn::{Attribute, Fields, ImplItem, Item, TraitItem, UseTree, Visibility};
 pub(super) fn items(library: &Path) -> BTreeSet<String> {
     let folder = library.parent().expect("a file is in a folder");
     let mut found = BTreeSet::new();
+    let mut private = Vec::new();
     Module {
         folder: folder.to_owned(),
         prefix: String::new(),
     }
-    .read(&parsed(library), &mut found);
+    .read(&parsed(library), &mut found, &mut private);
+    // What types do that nobody can name is nobody's business.
+    found.retain(|line| {
+        let on = line.split(" for ").nth(1).unwrap_or_default();
+        let on = on.split(['<', ' ']).next().unwrap_or_default();
+        !line.starts_with("impl")
+            || !(on.starts_with("wire::") || private.iter().any(|it| it == on))
+    });
     found
 }
 
@@ -35,16 +44,24 @@ struct Module {
 }
 
 impl Module {
-    fn read(&self, items: &[Item], found: &mut BTreeSet<String>) {
+    fn read(&self, items: &[Item], found: &mut BTreeSet<String>, private: &mut Vec<String>) {
         for item in items {
-            self.note(item, found);
+            match item {
+                Item::Struct(item) if !is_offered(&item.vis, &item.attrs) => {
+                    private.push(item.ident.to_string());
+                }
+                Item::Enum(item) if !is_offered(&item.vis, &item.attrs) => {
+                    private.push(item.ident.to_string());
+                }
+                Item::Mod(item) if is_shown(&item.attrs) => self.enter(item, found, private),
+                _ => self.note(item, found),
+            }
         }
     }
 
     fn note(&self, item: &Item, found: &mut BTreeSet<String>) {
         let at = &self.prefix;
         match item {
-            Item::Mod(item) if is_shown(&item.attrs) => self.enter(item, found),
             Item::Fn(item) if is_offered(&item.vis, &item.attrs) => {
                 let signature = text(&item.sig);
                 found.insert(signature.replacen("fn ", &format!("fn {at}"), 1));
@@ -56,18 +73,21 @@ impl Module {
                 found.insert(format!("type {at}{} = {}", item.ident, text(&item.ty)));
             }
             Item::Struct(item) if is_offered(&item.vis, &item.attrs) => {
-                let (name, fields) = (&item.ident, fields(&item.fields));
-                let generics = text(&item.generics);
-                let derived = derived(&item.attrs);
-                found.insert(format!("struct {at}{name}{generics}{fields}{derived}"));
+                let name = format!("struct {at}{}{}", item.ident, text(&item.generics));
+                let shown = fields(&item.fields);
+                let whole = braced(&item.fields, &shown);
+                whole_or_parts(&name, &whole, &shown, &item.attrs, found);
             }
             Item::Enum(item) if is_offered(&item.vis, &item.attrs) => {
                 let variants = item.variants.iter();
-                let variants = variants.map(|it| format!("{}{}", it.ident, all_fields(&it.fields)));
-                let variants = variants.collect::<Vec<_>>().join(", ");
-                let (name, derived) = (&item.ident, derived(&item.attrs));
-                let generics = text(&item.generics);
-                found.insert(format!("enum {at}{name}{generics} {{{variants}}}{derived}"));
+                let variants = variants.map(|it| {
+                    let fields: Vec<_> = it.fields.iter().map(|it| field_text(it, "")).collect();
+                    format!("{}{}", it.ident, braced(&it.fields, &fields))
+                });
+                let variants: Vec<_> = variants.collect();
+                let name = format!("enum {at}{}{}", item.ident, text(&item.generics));
+                let whole = format!(" {{{}}}", variants.join(", "));
+                whole_or_parts(&name, &whole, &variants, &item.attrs, found);
             }
             Item::Trait(item) if is_offered(&item.vis, &item.attrs) => self.of_trait(item, found),
             Item::Impl(item) if is_shown(&item.attrs) => self.of_impl(item, found),
@@ -91,7 +111,12 @@ impl Module {
         }
     }
 
-    fn enter(&self, module: &syn::ItemMod, found: &mut BTreeSet<String>) {
+    fn enter(
+        &self,
+        module: &syn::ItemMod,
+        found: &mut BTreeSet<String>,
+        private: &mut Vec<String>,
+    ) {
         let name = module.ident.to_string();
         let public = matches!(module.vis, Visibility::Public(_));
         let prefix = match public {
@@ -106,8 +131,11 @@ impl Module {
             prefix,
         };
         match &module.content {
-            Some((_, items)) => inner.read(items, found),
-            None => inner.read(&parsed(&self.folder.join(format!("{name}.rs"))), found),
+            Some((_, items)) => inner.read(items, found, private),
+            None => {
+                let items = parsed(&self.folder.join(format!("{name}.rs")));
+                inner.read(&items, found, private);
+            }
         }
     }
 
@@ -180,8 +208,28 @@ fn derived(attributes: &[Attribute]) -> String {
         .collect::<String>()
 }
 
+/// One line for what cannot grow; one for each part of what can, as its users were told.
+fn whole_or_parts(
+    name: &str,
+    whole: &str,
+    parts: &[String],
+    attributes: &[Attribute],
+    found: &mut BTreeSet<String>,
+) {
+    let derived = derived(attributes);
+    if !attributes
+        .iter()
+        .any(|it| it.path().is_ident("non_exhaustive"))
+    {
+        found.insert(format!("{name}{whole}{derived}"));
+        return;
+    }
+    found.insert(format!("{name} non_exhaustive{derived}"));
+    found.extend(parts.iter().map(|part| format!("{name}: {part}")));
+}
+
 /// Of a struct: the public ones, and `..` where there are others.
-fn fields(fields: &Fields) -> String {
+fn fields(fields: &Fields) -> Vec<String> {
     let (mut shown, mut others) = (Vec::new(), false);
     for field in fields {
         match &field.vis {
@@ -192,12 +240,7 @@ fn fields(fields: &Fields) -> String {
     if others {
         shown.push("..".into());
     }
-    braced(fields, &shown)
-}
-
-fn all_fields(fields: &Fields) -> String {
-    let shown: Vec<_> = fields.iter().map(|field| field_text(field, "")).collect();
-    braced(fields, &shown)
+    shown
 }
 
 fn field_text(field: &syn::Field, visibility: &str) -> String {
