@@ -1,6 +1,7 @@
 //! What the tree must look like, whoever changes it: which way imports go, who may name which
 //! library, how long things are, and that documents and shipped components are true.
 
+mod bindings;
 mod documents;
 mod guests;
 mod layers;

@@ -268,6 +268,8 @@ fn flags_exist(name: &str, document: &str) {
         &["doctor"],
         &["schedule", "add"],
         &["schedule", "list"],
+        &["plugin", "new"],
+        &["plugin", "build"],
         &["plugin", "check"],
         &["plugin", "invoke"],
     ]

@@ -21,6 +21,7 @@ pub mod relay;
 pub mod served;
 pub mod servers;
 pub mod sqs;
+pub mod toolchains;
 pub mod waiting;
 pub mod worqr;
 

@@ -39,6 +39,74 @@ pub fn component(module: &[u8]) -> Result<Vec<u8>, String> {
     encoder.encode().map_err(line)
 }
 
+/// The module with what bindings left in an object of theirs about its world. For compilers that
+/// cannot link one.
+pub fn with_world(module: &[u8], object: &[u8]) -> Result<Vec<u8>, String> {
+    Shape::of(module)?;
+    if !Shape::of(object)?.has_world {
+        return Err("the bindings' object does not say of which world it is".into());
+    }
+    let mut with = module.to_vec();
+    for section in sections(object) {
+        if section.custom.is_some_and(is_world) {
+            with.extend(section.bytes);
+        }
+    }
+    Ok(with)
+}
+
+/// The module without what debuggers need beyond the names of functions: for C it would be most of
+/// the file.
+pub fn without_debug(module: &[u8]) -> Result<Vec<u8>, String> {
+    Shape::of(module)?;
+    let mut without = module[..HEADER].to_vec();
+    for section in sections(module) {
+        let is_debug = section
+            .custom
+            .is_some_and(|name| name.starts_with(".debug"));
+        if !is_debug {
+            without.extend(section.bytes);
+        }
+    }
+    Ok(without)
+}
+
+/// The magic word and the version.
+const HEADER: usize = 8;
+
+/// One section as it stands in a module.
+struct Section<'a> {
+    /// Its name, if it is a custom one.
+    custom: Option<&'a str>,
+    /// All of it, with its number and length.
+    bytes: &'a [u8],
+}
+
+fn is_world(custom: &str) -> bool {
+    custom.starts_with("component-type")
+}
+
+/// The sections of a module that was parsed without an error.
+fn sections(module: &[u8]) -> Vec<Section<'_>> {
+    let mut found = Vec::new();
+    let mut start = HEADER;
+    for payload in Parser::new(0).parse_all(module).flatten() {
+        let Some((_, content)) = payload.as_section() else {
+            continue;
+        };
+        let end = usize::try_from(content.end).expect("it lies in memory");
+        let custom = match payload {
+            Payload::CustomSection(section) => Some(section.name()),
+            _ => None,
+        };
+        // Nothing stands between one section and the next.
+        let bytes = &module[start..end];
+        found.push(Section { custom, bytes });
+        start = end;
+    }
+    found
+}
+
 /// An error and its causes in one line.
 fn line(error: impl std::fmt::Display) -> String {
     let text = format!("{error:#}");
@@ -78,7 +146,7 @@ impl Shape {
                     return Err("a component where a core module is wanted".into());
                 }
                 Payload::CustomSection(section) => {
-                    shape.has_world |= section.name().starts_with("component-type");
+                    shape.has_world |= is_world(section.name());
                 }
                 _ => {}
             }
@@ -124,6 +192,25 @@ mod tests {
         let text = r#"(module (memory (export "memory") 1) (func (export "_start")))"#;
         let (_, exports) = wrapped(text);
         assert!(exports_run(&exports), "{exports:?}");
+    }
+
+    #[test]
+    fn debugging_goes_and_names_and_worlds_stay() {
+        let module = wat::parse_str(
+            r#"(module (func $named (export "f"))
+                (@custom ".debug_info" "0123456789") (@custom "component-type:w" "world"))"#,
+        );
+        let module = module.unwrap();
+        let slim = without_debug(&module).unwrap();
+        let has =
+            |bytes: &[u8], what: &str| bytes.windows(what.len()).any(|at| at == what.as_bytes());
+        assert!(has(&module, ".debug_info") && !has(&slim, ".debug_info"));
+        assert!(has(&slim, "named") && has(&slim, "component-type:w"));
+        assert_eq!(Shape::of(&slim), Shape::of(&module));
+        let bare = wat::parse_str(r#"(module (func (export "g")))"#).unwrap();
+        let with = with_world(&bare, &module).unwrap();
+        assert!(Shape::of(&with).unwrap().has_world && !has(&with, "named"));
+        assert!(with_world(&bare, &bare).is_err());
     }
 
     #[test]

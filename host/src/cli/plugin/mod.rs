@@ -1,7 +1,11 @@
-//! `dispatcher plugin`: look at components and try them.
+//! `dispatcher plugin`: begin a plugin, build it, look at it and try it.
 
+mod build;
 mod check;
 mod invoke;
+mod language;
+mod new;
+mod template;
 
 use super::Typed;
 use crate::config::Plugin;
@@ -12,13 +16,17 @@ use std::path::Path;
 
 const EXAMPLES: &str = "\
 Examples:
+  dispatcher plugin new --lang go orders
+  dispatcher plugin build orders
   dispatcher plugin check handler.wasm
   dispatcher plugin invoke handler.wasm 'hello'";
 
-/// Look at plugins and try them
+/// Begin plugins, build them, look at them and try them
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub enum Command {
+    New(new::Args),
+    Build(build::Args),
     Check(check::Args),
     Invoke(invoke::Args),
 }
@@ -26,6 +34,8 @@ pub enum Command {
 /// Runs the command.
 pub fn run(command: Command, typed: &Typed) -> Result<(), Failure> {
     match command {
+        Command::New(args) => new::run(&args),
+        Command::Build(args) => build::run(&args),
         Command::Check(args) => check::run(&args, typed),
         Command::Invoke(args) => invoke::run(&args, typed),
     }

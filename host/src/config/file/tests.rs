@@ -57,7 +57,7 @@ fn every_problem_is_found_at_its_line() {
         "etc/d.toml:2: unknown key `concurency` in [dispatcher]; wanted admin, concurrency, data,",
         "etc/d.toml:3: `workers` is true or false; wanted a string or a number",
         "etc/d.toml:4: unknown key `reddis` in [backend]; wanted ",
-        "etc/d.toml:6: unknown key `fil` in [plugin.a]; wanted allow-connect, allow-http, allow-lambda, allow-read, allow-send, env, file, ",
+        "etc/d.toml:6: unknown key `fil` in [plugin.a]; wanted allow-connect, allow-http, allow-lambda, allow-read, allow-send, canary, env, file, ",
         "etc/d.toml:7: `env` is a number",
         "etc/d.toml:8: `partial-failures` is a string; wanted true or false",
         "etc/d.toml:10: `queues` is a list",

@@ -37,3 +37,6 @@ fn patience(order: &Value) -> Duration {
 }
 
 handler!(check);
+
+#[cfg(test)]
+mod tests;

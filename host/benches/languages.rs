@@ -1,0 +1,197 @@
+//! What the same handler costs in each language: size, start, one attempt with a fresh instance and
+//! with one used again, memory of an instance that lives. A plain program that prints; it judges
+//! nothing. `cargo bench --bench languages -- FILE...`, each the component of a project that
+//! `dispatcher plugin new` began; without any, the example in Rust.
+
+#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+
+use dispatcher::clock::{self, Timestamp};
+use dispatcher::message::{Message, Receipt, Verdict};
+use dispatcher::plugin::load::{Plugin, PluginOptions};
+use dispatcher::plugin::runtime::{Runtime, RuntimeOptions};
+use dispatcher::plugin::{Attempt, Handler, Reuse};
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+const EXAMPLE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../plugins/prebuilt/order-check.wasm"
+);
+const BODY: &str = r#"{"id": "o-1", "amount": 250}"#;
+const MAX_MEMORY: usize = 128 << 20;
+/// How long each kind of attempt is repeated, and how often at most.
+const SPAN: Duration = Duration::from_secs(4);
+const MOST: usize = 200_000;
+/// What two small components and what two large ones have in memory at once differs.
+const LARGE: u64 = 1 << 20;
+
+fn main() {
+    let given = std::env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with('-'));
+    let mut files: Vec<PathBuf> = given.map(PathBuf::from).collect();
+    if files.is_empty() {
+        files.push(EXAMPLE.into());
+    }
+    let timers = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_time()
+        .build()
+        .expect("a tokio runtime");
+    let cache = tempfile::tempdir().expect("a temporary folder");
+    let options = RuntimeOptions {
+        instances: 100,
+        max_memory: MAX_MEMORY,
+        cache: Some(cache.path().join("compiled")),
+    };
+    let runtime = Runtime::start(options, timers.handle().clone(), Arc::new(drop));
+    let runtime = runtime.expect("an engine");
+    println!(
+        "{:<16}{:>10}{:>11}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}",
+        "component",
+        "KiB",
+        "compile s",
+        "load ms",
+        "fresh µs",
+        "p99",
+        "reused µs",
+        "p99",
+        "KiB each"
+    );
+    for file in files {
+        let row = measure(&runtime, &file);
+        println!("{row}");
+    }
+}
+
+/// One line of the table.
+fn measure(runtime: &Runtime, file: &Path) -> String {
+    let size = file.metadata().map_or(0, |data| data.len());
+    let begun = clock::now();
+    drop(load(runtime, file, false));
+    let compiled = clock::now().since(begun);
+    let begun = clock::now();
+    let fresh = load(runtime, file, false);
+    let loaded = clock::now().since(begun);
+    let fresh = attempts(&fresh);
+    let reused = attempts(&load(runtime, file, true));
+    let each = memory(runtime, file, if size > LARGE { 6 } else { 60 });
+    let name = file.file_stem().unwrap_or_default().to_string_lossy();
+    format!(
+        "{name:<16}{:>10}{:>11.2}{:>10.2}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{each:>12}",
+        size / 1024,
+        compiled.as_secs_f64(),
+        loaded.as_secs_f64() * 1e3,
+        fresh.p50,
+        fresh.p99,
+        reused.p50,
+        reused.p99,
+    )
+}
+
+fn load(runtime: &Runtime, file: &Path, is_reused: bool) -> Plugin {
+    let reuse = Reuse {
+        count: u64::MAX,
+        age: Duration::MAX,
+        memory: MAX_MEMORY,
+    };
+    let options = PluginOptions {
+        name: "language".into(),
+        max_memory: MAX_MEMORY,
+        reuse: is_reused.then_some(reuse),
+        ..PluginOptions::default()
+    };
+    match runtime.load(file, options) {
+        Ok(plugin) => plugin,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Microseconds.
+struct Cost {
+    p50: f64,
+    p99: f64,
+}
+
+fn attempts(plugin: &Plugin) -> Cost {
+    let attempt = attempt();
+    for _ in 0..20 {
+        run(plugin, &attempt);
+    }
+    let (start, mut samples) = (clock::now(), Vec::new());
+    let mut before = start;
+    while before.since(start) < SPAN && samples.len() < MOST {
+        run(plugin, &attempt);
+        let after = clock::now();
+        samples.push(after.since(before));
+        before = after;
+    }
+    samples.sort_unstable();
+    let at = |share: usize| samples[samples.len() * share / 100].as_secs_f64() * 1e6;
+    Cost {
+        p50: at(50),
+        p99: at(99),
+    }
+}
+
+/// KiB of this process alone that one instance holds after an attempt: so many plugins of the
+/// same component, each with one instance that waits to be used again.
+fn memory(runtime: &Runtime, file: &Path, count: u64) -> u64 {
+    let plugins: Vec<_> = (0..count).map(|_| load(runtime, file, true)).collect();
+    let attempt = attempt();
+    let before = anonymous();
+    for plugin in &plugins {
+        run(plugin, &attempt);
+    }
+    anonymous().saturating_sub(before) / count
+}
+
+/// KiB of memory that no file backs; 0 where Linux does not tell.
+fn anonymous() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Anonymous:"));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    number.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// Polls until it is ready, as a worker with nothing else to do would.
+fn run(handler: &dyn Handler, attempt: &Arc<Attempt>) {
+    let mut work = pin!(handler.handle(Arc::clone(attempt)));
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(verdicts) = work.as_mut().poll(&mut context) {
+            assert_eq!(verdicts, [Verdict::Done]);
+            return;
+        }
+    }
+}
+
+fn attempt() -> Arc<Attempt> {
+    let message = Message {
+        id: "0199b0c4-7c1e-7a31-9d1f-3f1f5a1c2b3d".into(),
+        queue: "local:default".into(),
+        body: BODY.into(),
+        source: "local:default".into(),
+        receipt: Receipt("0199b0c4-7c1e-7a31-9d1f-3f1f5a1c2b3d/1".into()),
+        receive_count: 1,
+        sent_at: Some(Timestamp(1)),
+        first_received_at: Some(Timestamp(2)),
+        group: None,
+        system_attributes: Vec::new(),
+        attributes: Vec::new(),
+        body_md5: None,
+        attributes_md5: None,
+    };
+    Arc::new(Attempt {
+        messages: vec![message],
+        cancelled: vec![CancellationToken::new()],
+        deadline: clock::now() + Duration::from_secs(3600),
+        deadline_date: clock::today(),
+    })
+}

@@ -1,0 +1,151 @@
+//! The languages that a handler may be written in with a template and a build, what a project of
+//! each is told by, and where its component lies. Pure; knows no tool.
+
+use std::path::{Path, PathBuf};
+
+/// A language with a template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Language {
+    /// cargo and dispatcher-guest
+    Rust,
+    /// npm and componentize-qjs
+    #[value(name = "javascript")]
+    JavaScript,
+    /// the same, after the TypeScript compiler
+    #[value(name = "typescript")]
+    TypeScript,
+    /// pip and componentize-py
+    Python,
+    /// the go command
+    Go,
+    /// zig, or clang with wasi-libc
+    C,
+}
+
+impl Language {
+    /// All of them, in the order in which they are listed.
+    pub const ALL: [Self; 6] = [
+        Self::Rust,
+        Self::JavaScript,
+        Self::TypeScript,
+        Self::Python,
+        Self::Go,
+        Self::C,
+    ];
+
+    /// As `--lang` takes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rust => "rust",
+            Self::JavaScript => "javascript",
+            Self::TypeScript => "typescript",
+            Self::Python => "python",
+            Self::Go => "go",
+            Self::C => "c",
+        }
+    }
+
+    /// As people write it.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Rust => "Rust",
+            Self::JavaScript => "JavaScript",
+            Self::TypeScript => "TypeScript",
+            Self::Python => "Python",
+            Self::Go => "Go",
+            Self::C => "C",
+        }
+    }
+
+    /// What a project of it has in its folder.
+    const fn mark(self) -> &'static str {
+        match self {
+            Self::Rust => "Cargo.toml",
+            Self::JavaScript => "package.json",
+            Self::TypeScript => "package.json and tsconfig.json",
+            Self::Python => "app.py",
+            Self::Go => "go.mod",
+            Self::C => "a .c file",
+        }
+    }
+
+    fn is_marked(self, names: &[String]) -> bool {
+        let has = |name: &str| names.iter().any(|found| found == name);
+        match self {
+            Self::JavaScript => has("package.json") && !has("tsconfig.json"),
+            Self::TypeScript => has("package.json") && has("tsconfig.json"),
+            Self::C => names.iter().any(|name| name.ends_with(".c")),
+            Self::Rust | Self::Python | Self::Go => has(self.mark()),
+        }
+    }
+
+    /// The language of a project by the names of the files in its folder, or why it cannot be told.
+    pub fn of(names: &[String]) -> Result<Self, String> {
+        let marked = Self::ALL.into_iter().filter(|one| one.is_marked(names));
+        match marked.collect::<Vec<_>>()[..] {
+            [one] => Ok(one),
+            [] => {
+                let wanted = Self::ALL.map(|one| format!("{} ({})", one.mark(), one.title()));
+                Err(format!("no project; wanted one of: {}", wanted.join(", ")))
+            }
+            ref several => {
+                let found: Vec<_> = several.iter().map(|one| one.title()).collect();
+                let found = found.join(" and ");
+                Err(format!("a project of {found}; say which with --lang"))
+            }
+        }
+    }
+
+    /// Where `plugin build` leaves the component of a project, unless cargo is told otherwise.
+    pub fn component(self, folder: &Path, name: &str) -> PathBuf {
+        match self {
+            Self::Rust => {
+                let file = format!("{}.wasm", name.replace('-', "_"));
+                folder.join("target/wasm32-wasip2/release").join(file)
+            }
+            _ => folder.join("build").join(format!("{name}.wasm")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(names: &str) -> Result<Language, String> {
+        let names: Vec<_> = names.split_whitespace().map(str::to_owned).collect();
+        Language::of(&names)
+    }
+
+    #[test]
+    fn a_language_is_told_by_the_files_of_its_project() {
+        assert_eq!(of("Cargo.toml src README.md"), Ok(Language::Rust));
+        assert_eq!(of("package.json handler.js"), Ok(Language::JavaScript));
+        let typed = of("package.json tsconfig.json handler.ts");
+        assert_eq!(typed, Ok(Language::TypeScript));
+        assert_eq!(of("app.py requirements.txt"), Ok(Language::Python));
+        assert_eq!(of("go.mod main.go"), Ok(Language::Go));
+        assert_eq!(of("handler.c"), Ok(Language::C));
+    }
+
+    #[test]
+    fn what_is_none_or_several_is_said_with_what_is_wanted() {
+        let none = of("README.md handler.cob").unwrap_err();
+        for language in Language::ALL {
+            assert!(none.contains(language.mark()), "{none}");
+        }
+        let both = of("Cargo.toml package.json").unwrap_err();
+        let told = both.contains("Rust and JavaScript") && both.contains("--lang");
+        assert!(told, "{both}");
+    }
+
+    #[test]
+    fn each_has_the_name_that_the_flag_takes() {
+        use clap::ValueEnum;
+        for language in Language::value_variants() {
+            let value = language.to_possible_value().expect("none is hidden");
+            assert_eq!(value.get_name(), language.name());
+            assert!(Language::ALL.contains(language));
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! `dispatcher plugin new`: a project to begin with, in one of the languages.
+
+use super::language::Language;
+use super::template;
+use crate::cli::output;
+use crate::error::{Exit, Failure};
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  dispatcher plugin new --lang rust orders
+  dispatcher plugin new --lang python ~/work/resize
+
+Makes the folder and a small handler in it that checks orders, with a README that says how to go on.
+The folder's name becomes the project's: small letters, digits, - and _, a letter first.";
+
+/// Begin a plugin in one of the languages
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The folder to make; it must not exist, or be empty
+    #[arg(value_name = "NAME")]
+    pub folder: PathBuf,
+    /// The language
+    #[arg(long, value_enum, env = "DISPATCHER_LANG", hide_env_values = true)]
+    pub lang: Language,
+}
+
+/// Writes the project, prints its folder and what to do next.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let (folder, lang) = (&args.folder, args.lang);
+    let name = name(folder).map_err(|why| Failure::new(Exit::Usage, why))?;
+    is_free(folder)?;
+    for (path, bytes) in template::project(lang, &name) {
+        write(&folder.join(path), &bytes)?;
+    }
+    output::line(folder.display().to_string())?;
+    let component = lang.component(folder, &name);
+    let (folder, component) = (folder.display(), component.display());
+    output::note(format!("{name}: a handler in {}; next:", lang.title()));
+    for command in [
+        format!("plugin build {folder}"),
+        format!("plugin invoke {component} '{{\"id\": \"o-1\", \"amount\": 250}}'"),
+        format!("run --plugin {component}"),
+    ] {
+        output::note(format!("  dispatcher {command}"));
+    }
+    Ok(())
+}
+
+/// The project's name: the last part of its folder, if every language can take it.
+fn name(folder: &Path) -> Result<String, String> {
+    let at = folder.display();
+    let wanted = "wanted small letters, digits, - and _, a letter first";
+    let last = folder.file_name().and_then(|name| name.to_str());
+    let name = last.ok_or_else(|| format!("{at}: no name for a project; {wanted}"))?;
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+    if name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(fits) {
+        return Ok(name.to_owned());
+    }
+    Err(format!("{name}: no name for a project; {wanted}"))
+}
+
+/// Nothing of anybody's may be written over.
+fn is_free(folder: &Path) -> Result<(), Failure> {
+    let at = folder.display();
+    let taken = match folder.read_dir() {
+        Ok(mut entries) => entries
+            .next()
+            .is_some()
+            .then(|| format!("{at}: is there and not empty; wanted a new folder")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => Some(format!("{at}: {error}; wanted a new folder")),
+    };
+    taken.map_or(Ok(()), |why| Err(Failure::new(Exit::Usage, why)))
+}
+
+fn write(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let folder = file.parent().expect("a project's file is in its folder");
+    let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(file, bytes));
+    written.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", file.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_must_do_in_every_language() {
+        for good in ["orders", "a", "x-1_b", "deep/down/orders", "../orders"] {
+            let last = good.rsplit('/').next().map(str::to_owned);
+            assert_eq!(name(Path::new(good)).ok(), last, "{good}");
+        }
+        for bad in ["Orders", "1st", "", "..", "/", "a b", "-a", "ä", "a.b"] {
+            let why = name(Path::new(bad)).expect_err(bad);
+            assert!(why.contains("a letter first"), "{why}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut args = Args {
+            folder: folder.path().join("orders"),
+            lang: Language::C,
+        };
+        run(&args).unwrap();
+        let again = run(&args).unwrap_err();
+        assert_eq!(again.exit, Exit::Usage);
+        assert!(again.lines[0].contains("not empty"), "{again:?}");
+        args.folder = folder.path().join("orders/handler.c");
+        assert!(run(&args).is_err());
+        args.folder = folder.path().join("empty");
+        std::fs::create_dir(&args.folder).unwrap();
+        run(&args).unwrap();
+    }
+}

@@ -1,0 +1,3 @@
+module order-check
+
+go 1.25

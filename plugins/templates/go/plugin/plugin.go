@@ -1,0 +1,79 @@
+// Package plugin is what a handler needs of the contract: the message, and errors that say what
+// becomes of it. Knows nothing of how calls get in and out.
+package plugin
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	types "order-check/bindings/dispatcher_plugin_types"
+	wit "order-check/support/types"
+)
+
+// Message is one delivery of one message.
+type Message = types.Message
+
+// Attribute is one attribute of the sender's.
+type Attribute = types.Attribute
+
+// Failure is an error of the contract.
+type Failure struct {
+	wire types.Failure
+	text string
+}
+
+// Error tells a person.
+func (failure *Failure) Error() string { return failure.text }
+
+// Retry asks for the message again, as the route's policy says.
+func Retry() error {
+	return &Failure{types.MakeFailureRetry(wit.None[uint64]()), "to be tried again"}
+}
+
+// RetryAfter asks for it again after this time.
+func RetryAfter(after time.Duration) error {
+	return &Failure{types.MakeFailureRetry(milliseconds(after)), fmt.Sprintf("to be tried again after %s", after)}
+}
+
+// Reject says that it must never come again: it goes to the dead-letter queue with this reason.
+func Reject(why string) error {
+	return &Failure{types.MakeFailureReject(why), why}
+}
+
+// Busy says that nothing was done, since something is busy: the host keeps the lease and tries
+// again, after this time at least if it is more than nothing.
+func Busy(after time.Duration, why string) error {
+	wait := wit.None[uint64]()
+	if after > 0 {
+		wait = milliseconds(after)
+	}
+	return &Failure{types.MakeFailureBusy(types.Busy{After: wait, Reason: why}), why}
+}
+
+// Closed says that nothing was done, and that no message will fare better until somebody acts.
+func Closed(why string) error {
+	return &Failure{types.MakeFailureClosed(why), why}
+}
+
+func milliseconds(after time.Duration) wit.Option[uint64] {
+	return wit.Some(uint64(max(after, 0).Milliseconds()))
+}
+
+var handler func(Message) error
+
+// Handle makes this function the plugin's handler. To be called once, by an `init`.
+func Handle(function func(Message) error) { handler = function }
+
+// Answer calls the handler and puts what it says into the contract's words.
+func Answer(message Message) wit.Result[wit.Unit, types.Failure] {
+	err := handler(message)
+	if err == nil {
+		return wit.Ok[wit.Unit, types.Failure](wit.Unit{})
+	}
+	if failure, ok := err.(*Failure); ok {
+		return wit.Err[wit.Unit](failure.wire)
+	}
+	fmt.Fprintln(os.Stderr, err)
+	return wit.Err[wit.Unit](types.MakeFailureRetry(wit.None[uint64]()))
+}

@@ -1,0 +1,166 @@
+//! A second version of a plugin beside the first: on a share of the messages, or only compared; and
+//! messages that are kept.
+
+use crate::lambda_scene::{admin, stop};
+use crate::scene::{guest, run, send, until_depth};
+use dispatcher_tests::child::Running;
+use dispatcher_tests::{PATIENCE, http};
+use serde_json::Value;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What `/plugins` says of the only plugin.
+fn plugin(running: &Running) -> Value {
+    let url = format!("{}/plugins", admin(running));
+    let shown: Value = serde_json::from_str(&http::get(&url).body).expect("it is JSON");
+    shown["plugins"][0].clone()
+}
+
+/// Returns once it says what is wanted.
+fn until_plugin(running: &Running, wanted: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let shown = plugin(running);
+        if wanted(&shown) {
+            return shown;
+        }
+        assert!(Instant::now() < deadline, "{shown}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+async fn empty(data: &Path) {
+    until_depth(data, "default", |depth| {
+        depth.waiting + depth.in_flight == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_canary_that_fails_falls_back_and_a_changed_one_begins_anew() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("canary.wasm");
+    // Whatever it is told to do, `verdicts` does; `hello` is always done.
+    std::fs::copy(guest("verdicts"), &file).expect("copied");
+    let canary = file.display().to_string();
+    let more = [
+        "--canary",
+        &canary,
+        "--canary-share",
+        "50%",
+        "--admin",
+        "127.0.0.1:0",
+    ];
+    let mut running = run("hello", &more).start();
+    let data = running.data().path().to_owned();
+    send(&data, "default", (0..20).map(|_| "done".to_owned())).await;
+    empty(&data).await;
+    let shown = plugin(&running);
+    assert_eq!(
+        (&shown["canary"]["share"], &shown["canary"]["failed"]),
+        (&0.5.into(), &0.into())
+    );
+    assert_eq!(
+        shown["canary"]["messages"].as_u64().expect("a count")
+            + shown["canary"]["current_messages"]
+                .as_u64()
+                .expect("a count"),
+        20
+    );
+    // It traps now, and what it traps on is tried again until the other version has it.
+    send(&data, "default", (0..60).map(|_| "trap".to_owned())).await;
+    running.wait_for_line(|line| line.contains("the canary fails more often"));
+    let page = http::get(&format!("{}/metrics", admin(&running))).body;
+    let share = page
+        .lines()
+        .find(|line| line.starts_with("dispatcher_plugin_canary_share"));
+    assert!(share.is_some_and(|line| line.ends_with(" 0")), "{page}");
+    let shown = plugin(&running);
+    let (tried, failed) = (&shown["canary"]["messages"], &shown["canary"]["failed"]);
+    send(&data, "default", (0..20).map(|_| "trap".to_owned())).await;
+    empty(&data).await;
+    let after = plugin(&running);
+    assert_eq!(
+        (&after["canary"]["messages"], &after["canary"]["failed"]),
+        (tried, failed)
+    );
+    // Another file is another trial.
+    std::fs::copy(guest("hello"), &file).expect("copied");
+    running.wait_for_line(|line| line.contains("replaced: new attempts"));
+    let shown = until_plugin(&running, |shown| shown["canary"]["share"] == 0.5);
+    assert_eq!(shown["canary"]["messages"], 0);
+    stop(&mut running);
+}
+
+#[tokio::test]
+async fn a_shadow_is_compared_and_nothing_of_it_gets_out() {
+    let more = [
+        "--shadow",
+        &guest("reminder"),
+        "--allow-send",
+        "local:reminders",
+        "--admin",
+        "127.0.0.1:0",
+    ];
+    // `reminder` sends a message for every order; its shadow is refused and rejects.
+    let mut running = run("reminder", &more).start();
+    let data = running.data().path().to_owned();
+    send(&data, "default", (0..3).map(|n| format!("order {n}"))).await;
+    let shown = until_plugin(&running, |shown| {
+        let count = |what: &str| shown["shadow"][what].as_u64().unwrap_or_default();
+        count("closed") + count("skipped") == 3
+    });
+    assert_eq!(
+        (&shown["shadow"]["different"], &shown["shadow"]["same"]),
+        (&0.into(), &0.into())
+    );
+    empty(&data).await;
+    let sent = until_depth(&data, "reminders", |_| true).await;
+    assert_eq!(sent.delayed, 3, "one for each, and none of the shadow's");
+    let dead = until_depth(&data, "default.dead", |_| true).await;
+    assert_eq!(dead.waiting, 0);
+    stop(&mut running);
+}
+
+#[tokio::test]
+async fn what_a_shadow_answers_otherwise_is_counted_and_said() {
+    let more = ["--shadow", &guest("verdicts"), "--admin", "127.0.0.1:0"];
+    let mut running = run("hello", &more).start();
+    let data = running.data().path().to_owned();
+    let bodies = ["done", "reject:no", "loop"].map(str::to_owned);
+    for body in bodies {
+        send(&data, "default", [body]).await;
+        empty(&data).await;
+    }
+    let line = running.wait_for_line(|line| line.contains("the shadow answers otherwise"));
+    assert!(
+        line.contains("reject: no") && line.contains("\"current\":\"done\""),
+        "{line}"
+    );
+    let shown = until_plugin(&running, |shown| {
+        (&shown["shadow"]["same"], &shown["shadow"]["different"]) == (&1.into(), &1.into())
+    });
+    assert_eq!(shown["shadow"]["closed"], 0);
+    // Its endless loop holds up neither the messages nor the stop.
+    send(&data, "default", ["done".to_owned()]).await;
+    empty(&data).await;
+    let stopping = Instant::now();
+    stop(&mut running);
+    println!(
+        "stopped in {:?} with a shadow that loops",
+        stopping.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_tried_is_a_problem_at_the_start() {
+    let wrong = guest("wrong-world");
+    let ended = run("hello", &["--canary", &wrong, "--shadow", "gone.wasm"]).run();
+    assert_eq!(ended.code, 2, "{ended:?}");
+    for part in [
+        "wrong-world.wasm: exports neither",
+        "gone.wasm: no such file",
+    ] {
+        assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
+    }
+}
