@@ -7,11 +7,8 @@ pub use imports::dispatcher::plugin::types::{Failed, Failure, Message};
 /// For the macros that generate the bindings of their exports where they are used.
 pub use wit_bindgen;
 
-/// What `handler!` accepts.
-pub type Function = fn(Message) -> Result<(), crate::Failure>;
-
-/// What `batch_handler!` accepts.
-pub type BatchFunction = fn(Vec<Message>) -> Result<Vec<crate::Failed>, crate::Failure>;
+/// For the macros: how a function is run, and its answer in the contract's words.
+pub use crate::answer::{many, many_async, one, one_async};
 
 /// Puts a batch function's answer into the contract's words.
 ///
@@ -24,10 +21,13 @@ pub fn batch_answer(
     Ok(failed.into_iter().map(Failed::from).collect())
 }
 
+#[cfg(target_family = "wasm")]
+pub(crate) mod wasi;
+
 /// Everything that a plugin may import, and the types of the contract.
 pub mod imports {
     wit_bindgen::generate!({
-        path: "../wit/v0.1",
+        path: "wit/v0.1",
         world: "imports",
         generate_all,
         additional_derives: [PartialEq, Eq],
@@ -38,7 +38,7 @@ pub mod imports {
 /// The export of a plugin that handles messages one at a time.
 pub mod single {
     wit_bindgen::generate!({
-        path: "../wit/v0.1",
+        path: "wit/v0.1",
         world: "handler-plugin",
         pub_export_macro: true,
         with: {
@@ -57,7 +57,7 @@ pub mod single {
 /// The export of a plugin that handles messages in batches.
 pub mod batch {
     wit_bindgen::generate!({
-        path: "../wit/v0.1",
+        path: "wit/v0.1",
         world: "batch-plugin",
         pub_export_macro: true,
         with: {

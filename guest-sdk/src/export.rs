@@ -1,9 +1,11 @@
 //! The two macros that turn a function into a plugin. Know nothing of what the function does.
 
-/// Exports a function `fn(Message) -> Result<(), Failure>` as a plugin that handles messages one
-/// at a time (world `handler-plugin`).
+/// Exports a function, such as `fn(Message) -> Result<(), Failure>`, as a plugin that handles messages
+/// one at a time (world `handler-plugin`). What it may take is [`FromMessage`](crate::FromMessage),
+/// what it may answer [`Answer`](crate::Answer).
 ///
-/// Off WebAssembly it only checks the function's type, so a plugin's own tests run natively.
+/// Off WebAssembly it only checks the function's type, so a plugin's own tests run natively: see
+/// `testing`.
 ///
 /// ```
 /// use dispatcher_guest::{Failure, Message, handler};
@@ -20,7 +22,10 @@
 macro_rules! handler {
     ($function:path) => {
         const _: () = {
-            const HANDLE: $crate::bindings::Function = $function;
+            #[allow(dead_code, reason = "off WebAssembly it is only checked")]
+            fn run(message: $crate::Message) -> ::core::result::Result<(), $crate::Failure> {
+                $crate::bindings::one($function, message)
+            }
 
             #[cfg(target_family = "wasm")]
             const _: () = {
@@ -30,7 +35,7 @@ macro_rules! handler {
                     fn handle(
                         message: $crate::Message,
                     ) -> ::core::result::Result<(), $crate::bindings::Failure> {
-                        HANDLE(message).map_err(::core::convert::Into::into)
+                        run(message).map_err(::core::convert::Into::into)
                     }
                 }
 
@@ -40,11 +45,19 @@ macro_rules! handler {
     };
 }
 
-/// Exports a function `fn(Vec<Message>) -> Result<Vec<Failed>, Failure>` as a plugin that handles
-/// messages in batches (world `batch-plugin`): Ok lists the messages that failed and leaves the
-/// others done; an error fails them all.
+/// Exports a function, such as `fn(Vec<Message>) -> Result<Vec<Failed>, Failure>`, as a plugin that
+/// handles messages in batches (world `batch-plugin`): Ok lists the messages that failed and leaves
+/// the others done; an error fails them all. After the first that failed of a FIFO group the host
+/// counts all later ones of the group as failed with it.
 ///
-/// Off WebAssembly it only checks the function's type, so a plugin's own tests run natively.
+/// It may take a `Vec` of whatever is [`FromMessage`](crate::FromMessage), such as
+/// `Vec<Json<Order>>`. Messages of which that cannot be made are rejected, alone, and are not in it;
+/// where none is left the function is not called. What it may answer is
+/// [`BatchAnswer`](crate::BatchAnswer); [`each`](crate::each) makes the answer from a function of one
+/// message.
+///
+/// Off WebAssembly it only checks the function's type, so a plugin's own tests run natively: see
+/// `testing`.
 ///
 /// ```
 /// use dispatcher_guest::{Failed, Failure, Message, batch_handler, each};
@@ -63,7 +76,12 @@ macro_rules! handler {
 macro_rules! batch_handler {
     ($function:path) => {
         const _: () = {
-            const HANDLE: $crate::bindings::BatchFunction = $function;
+            #[allow(dead_code, reason = "off WebAssembly it is only checked")]
+            fn run(
+                messages: ::std::vec::Vec<$crate::Message>,
+            ) -> ::core::result::Result<::std::vec::Vec<$crate::Failed>, $crate::Failure> {
+                $crate::bindings::many($function, messages)
+            }
 
             #[cfg(target_family = "wasm")]
             const _: () = {
@@ -78,7 +96,7 @@ macro_rules! batch_handler {
                         ::std::vec::Vec<$crate::bindings::Failed>,
                         $crate::bindings::Failure,
                     > {
-                        $crate::bindings::batch_answer(HANDLE(messages))
+                        $crate::bindings::batch_answer(run(messages))
                     }
                 }
 

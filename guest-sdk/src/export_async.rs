@@ -66,6 +66,7 @@ macro_rules! async_bindings {
                 world handler-plugin { export handler; }
                 world batch-plugin { export batch-handler; }
             ",
+            path: [],
             world: $world,
             runtime_path: "::dispatcher_guest::bindings::wit_bindgen::rt",
             with: {
@@ -76,8 +77,8 @@ macro_rules! async_bindings {
     };
 }
 
-/// Exports an `async fn(Message) -> Result<(), Failure>` as a plugin that handles messages one at
-/// a time (world `handler-plugin`) and, while it awaits the host for one, may be given others: one
+/// Exports an `async fn`, such as one of `Message` to `Result<(), Failure>`, as a plugin that handles
+/// messages one at a time (world `handler-plugin`) and, while it awaits the host for one, may be given others: one
 /// instance keeps many in flight. It runs one of them at any moment, so it needs no locks, but what
 /// it holds in statics or thread locals may change across an `await`.
 ///
@@ -88,8 +89,8 @@ macro_rules! async_bindings {
 /// use dispatcher_guest::{Failure, Message, async_handler};
 ///
 /// async fn copy(message: Message) -> Result<(), Failure> {
-///     let copied = send_async("local:copies".into(), Outgoing::new(message.body)).await;
-///     copied.map(drop).map_err(|_| Failure::retry())
+///     send_async("local:copies", Outgoing::new(message.body)).await?;
+///     Ok(())
 /// }
 ///
 /// async_handler!(copy);
@@ -104,7 +105,7 @@ macro_rules! async_handler {
                 message: $crate::Message,
             ) -> impl ::core::future::Future<Output = ::core::result::Result<(), $crate::Failure>>
             {
-                $function(message)
+                $crate::bindings::one_async($function, message)
             }
 
             #[cfg(target_family = "wasm")]
@@ -129,28 +130,22 @@ macro_rules! async_handler {
     };
 }
 
-/// Exports an `async fn(Vec<Message>) -> Result<Vec<Failed>, Failure>` as a plugin that handles
-/// messages in batches (world `batch-plugin`), as [`batch_handler!`](crate::batch_handler) does;
+/// Exports an `async fn`, such as one of `Vec<Message>` to `Result<Vec<Failed>, Failure>`, as a plugin
+/// that handles messages in batches (world `batch-plugin`), as [`batch_handler!`](crate::batch_handler) does;
 /// one instance keeps many batches in flight, as with [`async_handler!`](crate::async_handler).
 ///
 /// Off WebAssembly it only checks the function's type, so a plugin's own tests run natively.
 ///
 /// ```
-/// use dispatcher_guest::lambda::{Invocation, Request, invoke_async};
+/// use dispatcher_guest::lambda::{Request, invoke_async};
 /// use dispatcher_guest::{Failed, Failure, Message, async_batch_handler};
 ///
 /// async fn forward(messages: Vec<Message>) -> Result<Vec<Failed>, Failure> {
 ///     let mut failed = Vec::new();
 ///     for message in messages {
-///         let request = Request {
-///             function: "thumbnails".into(),
-///             invocation: Invocation::RequestResponse,
-///             payload: message.body.clone().into_bytes(),
-///             log_tail: false,
-///             deadline: Some(message.deadline),
-///         };
+///         let request = Request::new("thumbnails").payload(message.body.clone());
 ///         if let Err(error) = invoke_async(request).await {
-///             failed.push(Failed::new(&message, Failure::of_invocation(error)));
+///             failed.push(Failed::new(&message, error));
 ///         }
 ///     }
 ///     Ok(failed)
@@ -169,7 +164,7 @@ macro_rules! async_batch_handler {
             ) -> impl ::core::future::Future<
                 Output = ::core::result::Result<::std::vec::Vec<$crate::Failed>, $crate::Failure>,
             > {
-                $function(messages)
+                $crate::bindings::many_async($function, messages)
             }
 
             #[cfg(target_family = "wasm")]
@@ -211,9 +206,9 @@ mod tests {
     fn the_types_are_the_contracts_own() {
         let here = bare(include_str!("export_async.rs"));
         for contract in [
-            include_str!("../../wit/v0.1/types.wit"),
-            include_str!("../../wit/v0.1/handler.wit"),
-            include_str!("../../wit/v0.1/batch-handler.wit"),
+            include_str!("../wit/v0.1/types.wit"),
+            include_str!("../wit/v0.1/handler.wit"),
+            include_str!("../wit/v0.1/batch-handler.wit"),
         ] {
             let contract = contract.replace(": func(", ": async func(");
             let contract = bare(&contract);

@@ -1,7 +1,6 @@
 //! Why a message is not done, and the short ways of saying so. Knows nothing of how a handler is
 //! exported.
 
-use crate::Message;
 use crate::bindings::imports::dispatcher::plugin::types as wire;
 use std::error::Error;
 use std::fmt::Display;
@@ -23,7 +22,24 @@ use std::time::Duration;
 /// # assert_eq!(handle(Message { body: "no number".into(), ..Message::default() }), Err(Failure::Retry(None)));
 /// ```
 ///
-/// `Failure` is deliberately not a [`std::error::Error`]: it is the answer to one.
+/// `Failure` is deliberately not a [`std::error::Error`]: it is the answer to one. An error type of
+/// your own that is none either may say what each of its cases means:
+///
+/// ```
+/// use dispatcher_guest::Failure;
+/// use std::time::Duration;
+///
+/// enum Trouble { OutOfStock, NoSuchArticle(u32) }
+///
+/// impl From<Trouble> for Failure {
+///     fn from(trouble: Trouble) -> Self {
+///         match trouble {
+///             Trouble::OutOfStock => Failure::retry_after(Duration::from_secs(3600)),
+///             Trouble::NoSuchArticle(number) => Failure::reject(format!("no article {number}")),
+///         }
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// Again after this long (whole milliseconds); without a duration, as the route's policy says.
@@ -90,16 +106,21 @@ impl Failure {
 impl<E: Error> From<E> for Failure {
     /// Prints the error and its causes to stderr and asks for a retry by policy.
     fn from(error: E) -> Self {
-        let mut line = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            line.push_str(": ");
-            line.push_str(&error.to_string());
-            cause = error.source();
-        }
-        eprintln!("{line}");
+        eprintln!("{}", with_causes(&error));
         Self::retry()
     }
+}
+
+/// The error and what it came from, in one line.
+fn with_causes(error: &dyn Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        line.push_str(": ");
+        line.push_str(&error.to_string());
+        cause = error.source();
+    }
+    line
 }
 
 /// Says what an error means for the message, where the plain `?` (a retry) is not it. Works for
@@ -151,38 +172,33 @@ impl<T, E: Display> OrFailure<T> for Result<T, E> {
     }
 }
 
-/// One failed message of a batch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failed {
-    /// The id of a message of the batch. An id that is not in the batch fails the whole batch.
-    pub id: String,
-    /// What befell it.
-    pub failure: Failure,
-}
-
-impl Failed {
-    /// This message of the batch failed so.
-    #[must_use]
-    pub fn new(message: &Message, failure: Failure) -> Self {
-        Self {
-            id: message.id.clone(),
-            failure,
-        }
-    }
-}
-
-/// Handles the messages of a batch one by one and lists those that failed.
+/// An error that no retry will mend: `?` on it rejects the message, with the error and its causes as
+/// the reason.
 ///
-/// # Errors
-/// None; the signature is what [`batch_handler!`](crate::batch_handler) wants.
-pub fn each(
-    messages: Vec<Message>,
-    mut handle: impl FnMut(&Message) -> Result<(), Failure>,
-) -> Result<Vec<Failed>, Failure> {
-    Ok(messages
-        .iter()
-        .filter_map(|message| Some(Failed::new(message, handle(message).err()?)))
-        .collect())
+/// ```
+/// use dispatcher_guest::{Failure, Message, Reject};
+///
+/// fn handle(message: Message) -> Result<(), Failure> {
+///     let count: u32 = message.body.parse().map_err(Reject)?;
+///     std::fs::write("count", count.to_string())?; // an error here means a retry
+///     Ok(())
+/// }
+/// # let answer = handle(Message { body: "x".into(), ..Message::default() });
+/// # assert_eq!(answer, Err(Failure::reject("invalid digit found in string")));
+/// ```
+///
+/// It is not an error itself, as [`Failure`] is none. [`OrFailure::or_reject`] does the same for
+/// whatever can be displayed, strings included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reject<E>(
+    /// What went wrong.
+    pub E,
+);
+
+impl<E: Error> From<Reject<E>> for Failure {
+    fn from(Reject(error): Reject<E>) -> Self {
+        Self::Reject(with_causes(&error))
+    }
 }
 
 impl From<Failure> for wire::Failure {
@@ -195,15 +211,6 @@ impl From<Failure> for wire::Failure {
                 reason,
             }),
             Failure::Closed(why) => Self::Closed(why),
-        }
-    }
-}
-
-impl From<Failed> for wire::Failed {
-    fn from(failed: Failed) -> Self {
-        Self {
-            id: failed.id,
-            failure: failed.failure.into(),
         }
     }
 }
@@ -252,21 +259,5 @@ mod tests {
         assert_eq!(failed.or_retry(), Err(Failure::Retry(None)));
         let soon = Duration::from_millis(5);
         assert_eq!(failed.or_retry_after(soon), Err(Failure::Retry(Some(soon))));
-    }
-
-    #[test]
-    fn each_lists_the_failed_by_id() {
-        let message = |id: &str| Message {
-            id: id.into(),
-            ..Message::default()
-        };
-        let failed = each(vec![message("a"), message("b")], |message| {
-            if message.id == "b" {
-                return Err(Failure::reject("b is bad"));
-            }
-            Ok(())
-        });
-        let expected = Failed::new(&message("b"), Failure::reject("b is bad"));
-        assert_eq!(failed, Ok(vec![expected]));
     }
 }

@@ -7,5 +7,6 @@ mod guests;
 mod layers;
 mod names;
 mod released;
+mod sdk_api;
 mod sizes;
 mod tree;

@@ -49,6 +49,7 @@ mod schedule_scene;
 mod schedule_sqs;
 mod schedule_table;
 mod schedule_table_faults;
+mod sdk;
 mod served;
 mod served_sdks;
 mod sqs;

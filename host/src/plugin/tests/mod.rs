@@ -15,6 +15,7 @@ mod output;
 mod reuse;
 mod room;
 mod sandbox;
+mod sdk;
 mod shared;
 mod verdicts;
 

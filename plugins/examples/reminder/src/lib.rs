@@ -3,6 +3,7 @@
 
 use dispatcher_guest::queues::{Outgoing, SendError, send};
 use dispatcher_guest::{Failure, Message, handler};
+use std::time::Duration;
 
 const THIRTY_SIX_HOURS_S: u64 = 36 * 60 * 60;
 
@@ -15,18 +16,13 @@ fn remind(message: Message) -> Result<(), Failure> {
     let after = std::env::var("AFTER_S").ok();
     let after_s = after.and_then(|text| text.parse().ok());
     let after_s: u64 = after_s.unwrap_or(THIRTY_SIX_HOURS_S);
-    let reminder = Outgoing {
-        delay: after_s * 1_000,
-        ..Outgoing::new(format!("was {} paid for?", message.body))
-    };
-    match send(&queue, &reminder) {
-        Ok(id) => println!("{}: reminder {id} in {after_s} s", message.body),
+    let reminder = Outgoing::new(format!("was {} paid for?", message.body));
+    let id = match send(&queue, reminder.delay(Duration::from_secs(after_s))) {
         // What it may not do, nobody will allow it while it runs.
-        Err(SendError::Forbidden(why) | SendError::Refused(why)) => {
-            return Err(Failure::reject(why));
-        }
-        Err(SendError::Unavailable(_)) => return Err(Failure::retry()),
-    }
+        Err(SendError::Forbidden(why)) => return Err(Failure::reject(why)),
+        sent => sent?,
+    };
+    println!("{}: reminder {id} in {after_s} s", message.body);
     Ok(())
 }
 

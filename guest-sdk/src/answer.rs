@@ -1,0 +1,208 @@
+//! What a handler may answer, and how a function is run on a message. Knows nothing of components.
+
+use crate::attempt::{self, NEVER, Until};
+use crate::input::{FromMessage, sort};
+use crate::{Failed, Failure, Message};
+
+/// What a handler of one message may answer: nothing at all, or a `Result` whose error says what
+/// befalls the message.
+///
+/// Every `std::error::Error` is such an error and means a retry; [`Reject`](crate::Reject) around one
+/// means a rejection; [`Failure`] says it all.
+///
+/// ```
+/// use dispatcher_guest::{Failure, Message, Reject, handler, testing};
+/// use std::num::ParseIntError;
+///
+/// fn handle(message: Message) -> Result<(), Reject<ParseIntError>> {
+///     let number: u64 = message.body.parse().map_err(Reject)?;
+///     println!("{number}");
+///     Ok(())
+/// }
+///
+/// handler!(handle);
+/// # fn main() {
+/// let rejected = Failure::reject("invalid digit found in string");
+/// assert_eq!(testing::run(handle, testing::message("many")), Err(rejected));
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a handler cannot answer `{Self}`",
+    note = "it answers `()` or `Result<(), E>`, where `E` is `Failure`, a `std::error::Error`, a `Reject<…>` or something that a `Failure` can be made from; `anyhow::Error` is none of them: `.or_retry()?` inside of the handler makes a failure of it"
+)]
+pub trait Answer {
+    /// The same in plain words.
+    ///
+    /// # Errors
+    /// Why the message is not done.
+    fn into_result(self) -> Result<(), Failure>;
+}
+
+impl Answer for () {
+    fn into_result(self) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+impl<E: Into<Failure>> Answer for Result<(), E> {
+    fn into_result(self) -> Result<(), Failure> {
+        self.map_err(Into::into)
+    }
+}
+
+/// What a handler of batches may answer: the messages that failed, or a `Result` whose error fails
+/// them all. Nothing means that all are done.
+#[diagnostic::on_unimplemented(
+    message = "a handler of batches cannot answer `{Self}`",
+    note = "it answers `()`, `Vec<Failed>`, `Result<(), E>` or `Result<Vec<Failed>, E>`, where `E` is `Failure`, a `std::error::Error` or something that a `Failure` can be made from"
+)]
+pub trait BatchAnswer {
+    /// The same in plain words: those that failed.
+    ///
+    /// # Errors
+    /// Why none of them is done.
+    fn into_failed(self) -> Result<Vec<Failed>, Failure>;
+}
+
+impl BatchAnswer for () {
+    fn into_failed(self) -> Result<Vec<Failed>, Failure> {
+        Ok(Vec::new())
+    }
+}
+
+impl BatchAnswer for Vec<Failed> {
+    fn into_failed(self) -> Result<Self, Failure> {
+        Ok(self)
+    }
+}
+
+impl<E: Into<Failure>> BatchAnswer for Result<(), E> {
+    fn into_failed(self) -> Result<Vec<Failed>, Failure> {
+        self.map(|()| Vec::new()).map_err(Into::into)
+    }
+}
+
+impl<E: Into<Failure>> BatchAnswer for Result<Vec<Failed>, E> {
+    fn into_failed(self) -> Result<Vec<Failed>, Failure> {
+        self.map_err(Into::into)
+    }
+}
+
+/// Runs a function on one message. What [`handler!`](crate::handler) exports.
+#[doc(hidden)]
+pub fn one<I: FromMessage, A: Answer>(
+    handle: impl FnOnce(I) -> A,
+    message: Message,
+) -> Result<(), Failure> {
+    let end_ms = message.deadline;
+    let input = I::from_message(message).map_err(|failed| failed.failure)?;
+    attempt::until(end_ms, || handle(input)).into_result()
+}
+
+/// The same for functions that wait.
+#[doc(hidden)]
+pub async fn one_async<I: FromMessage, A: Answer, F: Future<Output = A>>(
+    handle: impl FnOnce(I) -> F,
+    message: Message,
+) -> Result<(), Failure> {
+    let end_ms = message.deadline;
+    let input = I::from_message(message).map_err(|failed| failed.failure)?;
+    let future = attempt::until(end_ms, || handle(input));
+    Until::new(end_ms, future).await.into_result()
+}
+
+/// The end of the first attempt of a batch that ends.
+fn first_end(messages: &[Message]) -> u64 {
+    let ends = messages.iter().map(|message| message.deadline);
+    ends.min().unwrap_or(NEVER)
+}
+
+/// Runs a function on a batch. What [`batch_handler!`](crate::batch_handler) exports.
+#[doc(hidden)]
+pub fn many<I: FromMessage, A: BatchAnswer>(
+    handle: impl FnOnce(Vec<I>) -> A,
+    messages: Vec<Message>,
+) -> Result<Vec<Failed>, Failure> {
+    let end_ms = first_end(&messages);
+    let (inputs, mut failed) = sort(messages);
+    if !inputs.is_empty() {
+        failed.extend(attempt::until(end_ms, || handle(inputs)).into_failed()?);
+    }
+    Ok(failed)
+}
+
+/// The same for functions that wait.
+#[doc(hidden)]
+pub async fn many_async<I: FromMessage, A: BatchAnswer, F: Future<Output = A>>(
+    handle: impl FnOnce(Vec<I>) -> F,
+    messages: Vec<Message>,
+) -> Result<Vec<Failed>, Failure> {
+    let end_ms = first_end(&messages);
+    let (inputs, mut failed) = sort(messages);
+    if !inputs.is_empty() {
+        let future = attempt::until(end_ms, || handle(inputs));
+        failed.extend(Until::new(end_ms, future).await.into_failed()?);
+    }
+    Ok(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Json, each, testing};
+    use std::time::Duration;
+
+    fn batch(bodies: &[&str]) -> Vec<Message> {
+        let message =
+            |(index, body): (usize, &&str)| testing::message(*body).id(format!("m{index}")).build();
+        bodies.iter().enumerate().map(message).collect()
+    }
+
+    #[test]
+    fn what_is_malformed_in_a_batch_is_rejected_alone_and_not_seen() {
+        let mut seen = Vec::new();
+        let failed = many(
+            |numbers: Vec<Json<u8>>| {
+                each(numbers, |number| {
+                    seen.push(number.value);
+                    match number.value {
+                        7 => Err(Failure::retry()),
+                        _ => Ok(()),
+                    }
+                })
+            },
+            batch(&["1", "one", "7"]),
+        );
+        let failed: Vec<_> = failed.unwrap().into_iter().map(|it| it.id).collect();
+        assert_eq!((seen, failed), (vec![1, 7], vec!["m1".into(), "m2".into()]));
+    }
+
+    #[test]
+    fn nothing_is_run_where_everything_is_malformed() {
+        let run = |_: Vec<Json<u8>>| -> () { panic!("it was run") };
+        assert_eq!(many(run, batch(&["x"])).map(|failed| failed.len()), Ok(1));
+    }
+
+    #[test]
+    fn the_end_is_the_first_of_a_batch_and_gone_afterwards() {
+        let mut messages = batch(&["1", "2"]);
+        messages[1].deadline = 5;
+        let mut end = None;
+        let run = |_: Vec<Message>| end = attempt::end_ms();
+        assert_eq!(many(run, messages), Ok(Vec::new()));
+        assert_eq!((end, attempt::end_ms()), (Some(5), None));
+    }
+
+    #[test]
+    fn an_error_is_a_retry_and_a_marked_one_a_rejection() {
+        let message = || testing::message("x").build();
+        let retry = one(
+            |message: Message| message.body.parse::<u8>().map(drop),
+            message(),
+        );
+        assert_eq!(retry, Err(Failure::Retry(None)));
+        let later = Failure::retry_after(Duration::from_secs(1));
+        assert_eq!(one(|_: Message| Err(later.clone()), message()), Err(later));
+        assert_eq!(one(|_: Message| (), message()), Ok(()));
+    }
+}

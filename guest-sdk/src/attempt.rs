@@ -1,0 +1,103 @@
+//! When the attempt at hand ends, so that whatever waits knows without being told. Knows nothing of
+//! what waits.
+//!
+//! One instance runs one handler at any moment, but may have begun others: so the date is set anew
+//! whenever a handler goes on.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The end of an attempt that has none.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+thread_local! {
+    static END_MS: Cell<u64> = const { Cell::new(NEVER) };
+}
+
+/// When the attempt at hand ends, in milliseconds since the Unix epoch. None outside of a handler and
+/// where the message has no end.
+pub(crate) fn end_ms() -> Option<u64> {
+    Some(END_MS.get()).filter(|end_ms| *end_ms != NEVER)
+}
+
+/// How long until this date: nothing where it is past.
+pub(crate) fn left(end_ms: u64) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    Duration::from_millis(end_ms).saturating_sub(now.unwrap_or_default())
+}
+
+/// Puts the date back that was there before, even if a test's handler panics.
+struct Before(u64);
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        END_MS.set(self.0);
+    }
+}
+
+/// Runs something that ends then.
+pub(crate) fn until<T>(end_ms: u64, run: impl FnOnce() -> T) -> T {
+    let _before = Before(END_MS.replace(end_ms));
+    run()
+}
+
+/// A future that ends then.
+pub(crate) struct Until<F> {
+    end_ms: u64,
+    future: Pin<Box<F>>,
+}
+
+impl<F> Until<F> {
+    pub(crate) fn new(end_ms: u64, future: F) -> Self {
+        let future = Box::pin(future);
+        Self { end_ms, future }
+    }
+}
+
+impl<F: Future> Future for Until<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let end_ms = self.end_ms;
+        until(end_ms, || self.future.as_mut().poll(context))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Waker;
+
+    #[test]
+    fn the_past_leaves_nothing_and_never_is_far() {
+        assert_eq!(left(0), Duration::ZERO);
+        assert!(left(NEVER) > Duration::from_secs(1 << 40));
+    }
+
+    /// Ends at the second poll.
+    struct Twice(bool);
+
+    impl Future for Twice {
+        type Output = Option<u64>;
+
+        fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<u64>> {
+            match std::mem::replace(&mut self.0, true) {
+                true => Poll::Ready(end_ms()),
+                false => Poll::Pending,
+            }
+        }
+    }
+
+    #[test]
+    fn each_handler_has_its_own_end_wherever_it_goes_on() {
+        let (mut first, mut second) = (Until::new(1, Twice(false)), Until::new(2, Twice(false)));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut poll = |future: &mut Until<Twice>| Pin::new(future).poll(&mut context);
+        assert_eq!([poll(&mut first), poll(&mut second)], [Poll::Pending; 2]);
+        assert_eq!(poll(&mut first), Poll::Ready(Some(1)));
+        assert_eq!(poll(&mut second), Poll::Ready(Some(2)));
+        assert_eq!(end_ms(), None);
+    }
+}

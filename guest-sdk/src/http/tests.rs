@@ -1,0 +1,69 @@
+//! What requests and answers mean, without a network.
+
+use super::*;
+use crate::testing;
+
+#[test]
+fn an_answer_means_what_its_status_says() {
+    let of = |status| Response::new(status).with_body("why").succeeded();
+    let rejected = |status| Err(Failure::reject(format!("the answer: {status} why")));
+    for status in [200, 204, 299] {
+        assert_eq!(of(status).map(|answer| answer.status), Ok(status));
+    }
+    for status in [408, 425, 429, 500, 503] {
+        assert_eq!(of(status), Err(Failure::retry()));
+    }
+    for status in [302, 400, 404, 410, 422] {
+        assert_eq!(of(status), rejected(status));
+    }
+}
+
+#[test]
+fn a_server_says_when() {
+    let of = |after: &str| {
+        Response::new(503)
+            .with_header("Retry-After", after)
+            .succeeded()
+    };
+    let later = Failure::retry_after(Duration::from_secs(120));
+    assert_eq!(of(" 120"), Err(later));
+    assert_eq!(of("Wed, 21 Oct 2026 07:28:00 GMT"), Err(Failure::retry()));
+}
+
+#[test]
+fn an_error_means_what_it_proves() {
+    let of = |error: fn(String) -> Error| Failure::from(error("why".into()));
+    assert!(matches!(of(Error::Refused), Failure::Closed(_)));
+    assert!(matches!(of(Error::Invalid), Failure::Reject(_)));
+    assert!(matches!(of(Error::Busy), Failure::Busy { .. }));
+    for error in [Error::Unreachable, Error::TimedOut, Error::Broken] {
+        assert_eq!(of(error), Failure::retry());
+    }
+    assert_eq!(Failure::from(Error::TooLarge(1)), Failure::retry());
+}
+
+#[test]
+fn nobody_waits_longer_than_the_attempt() {
+    let request = Request::get("http://a/");
+    assert_eq!(request.patience(), None);
+    let minute = Duration::from_secs(60);
+    assert_eq!(request.clone().timeout(minute).patience(), Some(minute));
+    let past = attempt::until(1, || request.timeout(minute).patience());
+    assert_eq!(past, Some(Duration::ZERO));
+}
+
+#[test]
+fn what_is_not_lent_is_refused_and_what_is_too_large_is_not_taken() {
+    {
+        let _lent = testing::lend();
+        let answer = Request::get("http://a/").send();
+        assert!(matches!(answer, Err(Error::Refused(_))), "{answer:?}");
+    }
+    let _lent = testing::lend().http(|_| Ok(Response::new(200).with_body("12345")));
+    let request = Request::get("http://a/");
+    assert_eq!(request.clone().limit(4).send(), Err(Error::TooLarge(4)));
+    assert_eq!(
+        request.limit(5).send().map(|answer| answer.body.len()),
+        Ok(5)
+    );
+}

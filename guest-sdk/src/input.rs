@@ -1,0 +1,153 @@
+//! What a handler may take: the message, its body as a type, or many of either. Knows nothing of what
+//! a handler answers.
+
+use crate::{Failed, Failure, Message};
+use serde::de::DeserializeOwned;
+use std::ops::{Deref, DerefMut};
+
+/// What a handler may take instead of the [`Message`] itself, made of it.
+///
+/// [`Json`] is one; a type of your own is another:
+///
+/// ```
+/// use dispatcher_guest::{Failed, Failure, FromMessage, Message, handler};
+///
+/// /// A body such as `12;ship`.
+/// struct Order { number: u32, verb: String }
+///
+/// impl FromMessage for Order {
+///     fn from_message(message: Message) -> Result<Self, Failed> {
+///         let read = || {
+///             let (number, verb) = message.body.split_once(';')?;
+///             Some(Self { number: number.parse().ok()?, verb: verb.into() })
+///         };
+///         read().ok_or_else(|| Failed::new(&message, Failure::reject("wanted NUMBER;VERB")))
+///     }
+/// }
+///
+/// fn handle(order: Order) {
+///     println!("{} {}", order.verb, order.number);
+/// }
+///
+/// handler!(handle);
+/// # fn main() {}
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a handler cannot take `{Self}`",
+    note = "it takes a `Message`, a `Json<T>` where `T: serde::de::DeserializeOwned`, or a type of yours that is `FromMessage`; for batches a `Vec` of one of them"
+)]
+pub trait FromMessage: Sized {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// What befalls a message of which it cannot be made; the handler does not see it.
+    fn from_message(message: Message) -> Result<Self, Failed>;
+}
+
+impl FromMessage for Message {
+    fn from_message(message: Message) -> Result<Self, Failed> {
+        Ok(message)
+    }
+}
+
+/// A message whose body is JSON of this type. It can be used as the type itself, and the message is
+/// there, too.
+///
+/// A body that is not of the type never gets better: its message is rejected, with the place and the
+/// reason, and the handler does not see it.
+///
+/// ```
+/// use dispatcher_guest::{Failure, Json, handler, testing};
+///
+/// #[derive(serde::Deserialize)]
+/// struct Order { id: String, amount: u64 }
+///
+/// fn handle(order: Json<Order>) -> Result<(), Failure> {
+///     println!("{}: {} cents, attempt {}", order.id, order.amount, order.message.attempt());
+///     Ok(())
+/// }
+///
+/// handler!(handle);
+///
+/// # fn main() {
+/// assert_eq!(testing::run(handle, testing::json(r#"{"id": "o-1", "amount": 250}"#)), Ok(()));
+/// let why = "the body: missing field `amount` at line 1 column 13";
+/// assert_eq!(testing::run(handle, testing::message(r#"{"id": "o-2"}"#)), Err(Failure::reject(why)));
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Json<T> {
+    /// What the body says.
+    pub value: T,
+    /// The message, its body included.
+    pub message: Message,
+}
+
+impl<T> Deref for Json<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for Json<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+impl<T> AsRef<Message> for Json<T> {
+    fn as_ref(&self) -> &Message {
+        &self.message
+    }
+}
+
+impl AsRef<Self> for Message {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+impl<T: DeserializeOwned> FromMessage for Json<T> {
+    fn from_message(message: Message) -> Result<Self, Failed> {
+        match message.json() {
+            Ok(value) => Ok(Self { value, message }),
+            Err(failure) => Err(Failed {
+                id: message.id,
+                failure,
+            }),
+        }
+    }
+}
+
+impl Message {
+    /// The body, read as JSON.
+    ///
+    /// ```
+    /// use dispatcher_guest::{Failure, Message};
+    ///
+    /// fn handle(message: Message) -> Result<(), Failure> {
+    ///     let numbers: Vec<i64> = message.json()?;
+    ///     println!("{}", numbers.iter().sum::<i64>());
+    ///     Ok(())
+    /// }
+    /// # assert!(matches!(handle(Message::default()), Err(Failure::Reject(_))));
+    /// ```
+    ///
+    /// # Errors
+    /// [`Failure::Reject`] with the place and the reason, where the body is not JSON of this type:
+    /// it would not be at the next attempt either.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        serde_json::from_str(&self.body)
+            .map_err(|error| Failure::reject(format!("the body: {error}")))
+    }
+}
+
+/// Sorts a batch into what the handler takes, and those that it shall not see.
+pub(crate) fn sort<I: FromMessage>(messages: Vec<Message>) -> (Vec<I>, Vec<Failed>) {
+    let mut failed = Vec::new();
+    let made = messages.into_iter().map(I::from_message);
+    let made = made.filter_map(|made| made.map_err(|why| failed.push(why)).ok());
+    (made.collect(), failed)
+}

@@ -1,0 +1,159 @@
+//! What the calls of this crate do off WebAssembly: they ask what the test of this thread lends, and
+//! it remembers. Knows nothing of handlers.
+
+use crate::http::{self, Response};
+use crate::lambda::{self, InvokeError};
+use crate::queues::{Outgoing, SendError};
+use crate::store;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+/// The keys of one store and their values.
+pub(crate) type Values = BTreeMap<String, Vec<u8>>;
+
+type Function = Rc<dyn Fn(&lambda::Request) -> Result<lambda::Response, InvokeError>>;
+type Queue = Rc<dyn Fn(&Outgoing) -> Result<(), SendError>>;
+type Web = Rc<dyn Fn(&http::Request) -> Result<Response, http::Error>>;
+
+/// All that is lent to this thread.
+#[derive(Default)]
+pub(super) struct World {
+    functions: HashMap<String, Function>,
+    pub(super) invoked: Vec<lambda::Request>,
+    queues: HashMap<String, Queue>,
+    sent: Vec<(String, Outgoing)>,
+    web: Option<Web>,
+    pub(super) requests: Vec<http::Request>,
+    pub(super) settings: BTreeMap<String, String>,
+    pub(super) stores: BTreeMap<String, Values>,
+    pub(super) cancelled: Vec<String>,
+}
+
+thread_local! {
+    static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
+}
+
+pub(super) fn begin() {
+    let before = WORLD.with_borrow_mut(|world| {
+        let free = world.is_none();
+        world.get_or_insert_default();
+        free
+    });
+    assert!(
+        before,
+        "something is lent to this thread already: drop the first `testing::Lent` before the next"
+    );
+}
+
+pub(super) fn end() {
+    WORLD.with_borrow_mut(|world| *world = None);
+}
+
+/// Asks the world of this thread. What it holds for others is not called within.
+///
+/// # Panics
+/// Where there is none.
+pub(super) fn world<T>(call: &str, ask: impl FnOnce(&mut World) -> T) -> T {
+    let answer = WORLD.with_borrow_mut(|world| world.as_mut().map(ask));
+    answer.unwrap_or_else(|| {
+        panic!(
+            "`{call}` was called off WebAssembly, where nothing is lent: \
+             begin the test with `let lent = dispatcher_guest::testing::lend();`"
+        )
+    })
+}
+
+impl World {
+    pub(super) fn lambda(
+        &mut self,
+        name: String,
+        answer: impl Fn(&lambda::Request) -> Result<lambda::Response, InvokeError> + 'static,
+    ) {
+        self.functions.insert(name, Rc::new(answer));
+    }
+
+    pub(super) fn queue(
+        &mut self,
+        name: String,
+        answer: impl Fn(&Outgoing) -> Result<(), SendError> + 'static,
+    ) {
+        self.queues.insert(name, Rc::new(answer));
+    }
+
+    pub(super) fn http(
+        &mut self,
+        answer: impl Fn(&http::Request) -> Result<Response, http::Error> + 'static,
+    ) {
+        self.web = Some(Rc::new(answer));
+    }
+
+    pub(super) fn sent(&self, queue: &str) -> Vec<Outgoing> {
+        let sent = self.sent.iter().filter(|(name, _)| name == queue);
+        sent.map(|(_, outgoing)| outgoing.clone()).collect()
+    }
+}
+
+/// Unlike the rest it may be asked where nothing is lent: no plugin has to be lent this.
+pub(crate) fn cancelled(id: &str) -> bool {
+    WORLD.with_borrow(|world| {
+        let named = |world: &World| world.cancelled.iter().any(|cancelled| cancelled == id);
+        world.as_ref().is_some_and(named)
+    })
+}
+
+pub(crate) fn invoke(request: &lambda::Request) -> Result<lambda::Response, InvokeError> {
+    let name = &request.function;
+    let function = world("lambda::invoke", |world| {
+        let function = world.functions.get(name).cloned();
+        if function.is_some() {
+            world.invoked.push(request.clone());
+        }
+        function
+    });
+    let forbidden =
+        || InvokeError::Forbidden(format!("the test does not lend the function {name}"));
+    function.ok_or_else(forbidden)?(request)
+}
+
+pub(crate) fn send(queue: &str, message: &Outgoing) -> Result<String, SendError> {
+    let answer = world("queues::send", |world| world.queues.get(queue).cloned());
+    let forbidden = || SendError::Forbidden(format!("the test does not lend the queue {queue}"));
+    answer.ok_or_else(forbidden)?(message)?;
+    Ok(world("queues::send", |world| {
+        world.sent.push((queue.to_owned(), message.clone()));
+        format!("sent-{}", world.sent.len())
+    }))
+}
+
+pub(crate) fn setting(name: &str) -> Option<String> {
+    world("settings::get", |world| world.settings.get(name).cloned())
+}
+
+pub(crate) fn settings() -> Vec<(String, String)> {
+    let all = world("settings::all", |world| world.settings.clone());
+    all.into_iter().collect()
+}
+
+pub(crate) fn values<T>(
+    name: &str,
+    ask: impl FnOnce(&mut Values) -> Result<T, store::Error>,
+) -> Result<T, store::Error> {
+    world("store::open", |world| match world.stores.get_mut(name) {
+        Some(values) => ask(values),
+        None => Err(store::Error::NotLent(name.to_owned())),
+    })
+}
+
+pub(crate) fn http(request: &http::Request) -> Result<Response, http::Error> {
+    let web = world("http::Request::send", |world| {
+        world.requests.push(request.clone());
+        world.web.clone()
+    });
+    let refused = || http::Error::Refused(format!("the test lends no host: {}", request.url));
+    let answer = web.ok_or_else(refused)?(request)?;
+    match answer.body.len() > request.limit {
+        true => Err(http::Error::TooLarge(request.limit)),
+        false => Ok(answer),
+    }
+}

@@ -1,0 +1,219 @@
+//! What a test lends to the handlers that it runs, and what came of it. Knows nothing of the calls
+//! that use it.
+
+use super::fakes::{self, World};
+use crate::{http, lambda, queues};
+use std::marker::PhantomData;
+
+/// Begins to lend: to the handlers that this thread runs, until the value is dropped.
+///
+/// ```
+/// use dispatcher_guest::{settings, store, testing};
+///
+/// let lent = testing::lend().setting("REGION", "north").store("seen");
+/// assert_eq!(settings::get("REGION").as_deref(), Some("north"));
+/// store::open("seen").unwrap().set("o-1", "yes").unwrap();
+/// assert_eq!(lent.stored("seen", "o-1").as_deref(), Some(&b"yes"[..]));
+/// ```
+///
+/// # Panics
+/// Where something is lent to this thread already.
+pub fn lend() -> Lent {
+    fakes::begin();
+    Lent(PhantomData)
+}
+
+/// What is lent, as long as this value lives; [`lend`] makes one.
+///
+/// What is not named here is answered as the host answers what the configuration does not name: an
+/// error says that it is not lent.
+#[derive(Debug)]
+#[must_use = "what is lent is taken back when this is dropped: `let lent = testing::lend();`"]
+// It is of the thread that made it.
+pub struct Lent(PhantomData<*const ()>);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        fakes::end();
+    }
+}
+
+impl Lent {
+    fn set(self, change: impl FnOnce(&mut World)) -> Self {
+        fakes::world("testing::Lent", change);
+        self
+    }
+
+    /// Lends a Lambda function of this name, which answers so.
+    pub fn lambda(
+        self,
+        name: impl Into<String>,
+        answer: impl Fn(&lambda::Request) -> Result<lambda::Response, lambda::InvokeError> + 'static,
+    ) -> Self {
+        self.set(|world| world.lambda(name.into(), answer))
+    }
+
+    /// Lends a queue of this name, which takes every message.
+    pub fn queue(self, name: impl Into<String>) -> Self {
+        self.queue_that(name, |_| Ok(()))
+    }
+
+    /// Lends a queue of this name, which takes a message where the answer is `Ok`.
+    pub fn queue_that(
+        self,
+        name: impl Into<String>,
+        answer: impl Fn(&queues::Outgoing) -> Result<(), queues::SendError> + 'static,
+    ) -> Self {
+        self.set(|world| world.queue(name.into(), answer))
+    }
+
+    /// Gives a setting.
+    pub fn setting(self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.set(|world| {
+            world.settings.insert(name.into(), value.into());
+        })
+    }
+
+    /// Lends a store by this name, empty.
+    pub fn store(self, name: impl Into<String>) -> Self {
+        self.set(|world| {
+            world.stores.entry(name.into()).or_default();
+        })
+    }
+
+    /// Puts a value into a store, which is lent by it.
+    pub fn value(
+        self,
+        store: impl Into<String>,
+        key: impl Into<String>,
+        value: impl Into<Vec<u8>>,
+    ) -> Self {
+        self.set(|world| {
+            let store = world.stores.entry(store.into()).or_default();
+            store.insert(key.into(), value.into());
+        })
+    }
+
+    /// Answers every HTTP request so; [`http::Error::Refused`] is how to refuse a host.
+    pub fn http(
+        self,
+        answer: impl Fn(&http::Request) -> Result<http::Response, http::Error> + 'static,
+    ) -> Self {
+        self.set(|world| world.http(answer))
+    }
+
+    /// Cancels the attempt on the message of this id.
+    pub fn cancelled(self, id: impl Into<String>) -> Self {
+        self.set(|world| world.cancelled.push(id.into()))
+    }
+
+    /// What the queue of this name took, in its order.
+    #[must_use]
+    pub fn sent(&self, queue: &str) -> Vec<queues::Outgoing> {
+        fakes::world("testing::Lent", |world| world.sent(queue))
+    }
+
+    /// Every invocation of a function that is lent, in their order.
+    #[must_use]
+    pub fn invoked(&self) -> Vec<lambda::Request> {
+        fakes::world("testing::Lent", |world| world.invoked.clone())
+    }
+
+    /// Every HTTP request, in their order.
+    #[must_use]
+    pub fn requests(&self) -> Vec<http::Request> {
+        fakes::world("testing::Lent", |world| world.requests.clone())
+    }
+
+    /// The value of a key in a store, if there is one.
+    #[must_use]
+    pub fn stored(&self, store: &str, key: &str) -> Option<Vec<u8>> {
+        fakes::world("testing::Lent", |world| {
+            world.stores.get(store)?.get(key).cloned()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queues::{Outgoing, SendError, send};
+    use crate::{Failure, Message, settings, testing};
+    use std::panic::catch_unwind;
+    use std::time::Duration;
+
+    #[test]
+    fn without_anything_lent_a_call_panics_and_says_what_to_do() {
+        let panic = catch_unwind(|| settings::get("X")).unwrap_err();
+        let said = panic.downcast_ref::<String>().unwrap();
+        assert!(
+            said.contains("settings::get") && said.contains("testing::lend()"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn what_is_lent_is_of_its_thread_and_ends_with_its_value() {
+        {
+            let _lent = lend().setting("X", "1");
+            assert_eq!(settings::get("X").as_deref(), Some("1"));
+            let other = std::thread::spawn(|| catch_unwind(|| settings::get("X")).is_err());
+            assert!(other.join().unwrap());
+        }
+        let _lent = lend();
+        assert_eq!(settings::get("X"), None);
+    }
+
+    #[test]
+    fn lending_twice_is_a_mistake() {
+        let _lent = lend();
+        assert!(catch_unwind(|| drop(lend())).is_err());
+        assert_eq!(settings::get("X"), None);
+    }
+
+    #[test]
+    fn a_queue_may_refuse_and_others_are_not_lent() {
+        let full = |_: &Outgoing| Err(SendError::Unavailable("full".into()));
+        let lent = lend().queue("a").queue_that("b", full);
+        assert!(send("a", Outgoing::new("1")).is_ok());
+        assert!(matches!(
+            send("b", Outgoing::new("2")),
+            Err(SendError::Unavailable(_))
+        ));
+        assert!(matches!(
+            send("c", Outgoing::new("3")),
+            Err(SendError::Forbidden(_))
+        ));
+        assert_eq!((lent.sent("a").len(), lent.sent("b").len()), (1, 0));
+    }
+
+    #[test]
+    fn a_fake_may_itself_use_what_is_lent() {
+        let answer = |_: &lambda::Request| {
+            Ok(lambda::Response::new(
+                settings::get("X").unwrap_or_default(),
+            ))
+        };
+        let _lent = lend().setting("X", "7").lambda("f", answer);
+        let answer = lambda::invoke(lambda::Request::new("f"));
+        assert_eq!(answer.map(|answer| answer.payload), Ok(b"7".to_vec()));
+    }
+
+    #[test]
+    fn a_handler_learns_of_its_attempt() {
+        let _lent = lend().cancelled("m");
+        let handle = |message: Message| match message.cancelled() {
+            true => Err(Failure::busy(message.attempt().to_string())),
+            false => Ok(()),
+        };
+        let draft = testing::message("")
+            .attempt(4)
+            .time_left(Duration::from_secs(60));
+        assert_eq!(testing::run(handle, draft.clone()), Ok(()));
+        assert_eq!(
+            testing::run(handle, draft.clone().id("m")),
+            Err(Failure::busy("4"))
+        );
+        assert!(draft.build().time_left() <= Duration::from_secs(60));
+    }
+}

@@ -1,0 +1,60 @@
+//! The handler, natively: `cargo test` in this folder.
+
+use super::*;
+use dispatcher_guest::http::Response;
+use dispatcher_guest::testing::{self, Draft, Lent};
+
+fn lend(answer: impl Fn() -> Result<Response, http::Error> + 'static) -> Lent {
+    testing::lend()
+        .setting("CUSTOMERS", "http://customers")
+        .setting("ENRICHED", "local:enriched")
+        .queue("local:enriched")
+        .store("names")
+        .http(move |_| answer())
+}
+
+fn order() -> Draft {
+    testing::json(r#"{"id": "o-1", "customer": "c-7"}"#)
+}
+
+#[test]
+fn a_customer_is_asked_for_once() {
+    let lent = lend(|| Ok(Response::new(200).with_body(r#"{"name": "Ada"}"#)));
+    assert_eq!(testing::run_async(enrich, order()), Ok(()));
+    assert_eq!(testing::run_async(enrich, order()), Ok(()));
+    let asked = lent.requests();
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0].url, "http://customers/c-7");
+    let sent = lent.sent("local:enriched");
+    assert_eq!(sent.len(), 2);
+    let body = r#"{"id":"o-1","customer":"c-7","name":"Ada"}"#;
+    assert_eq!(sent[1].body, body);
+}
+
+#[test]
+fn an_unknown_customer_is_rejected_and_a_service_that_is_away_is_asked_again() {
+    for (status, means) in [
+        (404, Failure::reject("the answer: 404")),
+        (503, Failure::retry()),
+    ] {
+        let lent = lend(move || Ok(Response::new(status)));
+        assert_eq!(testing::run_async(enrich, order()), Err(means));
+        assert_eq!(lent.sent("local:enriched"), []);
+        assert_eq!(lent.stored("names", "c-7"), None);
+    }
+}
+
+#[test]
+fn what_is_no_order_is_rejected_before_anybody_is_asked() {
+    let lent = lend(|| Ok(Response::new(200)));
+    let answer = testing::run_async(enrich, testing::message("two shoes"));
+    assert!(matches!(answer, Err(Failure::Reject(_))), "{answer:?}");
+    assert_eq!(lent.requests(), []);
+}
+
+#[test]
+fn what_is_not_lent_closes_the_route() {
+    let _lent = testing::lend();
+    let answer = testing::run_async(enrich, order());
+    assert!(matches!(answer, Err(Failure::Closed(_))), "{answer:?}");
+}
