@@ -231,7 +231,10 @@ async fn compared(handler: Arc<dyn Handler>, current: Verdict) -> [u64; 4] {
     };
     let rollout = Rollout::new("p", 1, stage, None);
     for id in 0..shadow::AT_ONCE as u64 + 1 {
-        assert_eq!(rollout.handle(attempt(id)).await, [current.clone()]);
+        assert_eq!(
+            rollout.handle(attempt(id)).await,
+            std::slice::from_ref(&current)
+        );
     }
     while let Ok(future) = running.try_recv() {
         future.await;
