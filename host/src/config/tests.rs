@@ -95,6 +95,7 @@ fn every_bad_flag_is_told_at_once() {
         ("max-memory", "64"),
         ("env", "NOVALUE"),
         ("reuse", "0"),
+        ("warm", "1001"),
         ("dead-letter", "local:dead"),
         ("max-attempts", "0"),
         ("concurrency", "0,b=none"),
@@ -128,6 +129,7 @@ fn every_bad_flag_is_told_at_once() {
         "--max-memory: `64` is 64 B, which is out of range",
         "--timeout: `0s` is out of range",
         "--reuse: `0` is out of range",
+        "--warm: `1001` is out of range; wanted 0 to 1000",
         "--batch-size: `10001` is out of range; wanted 1 to 10000",
         "--batch-window: `301` is out of range; wanted 0s to 5m",
         "--rate: `fast` is not a rate; wanted a number and /s, /m or /h",
@@ -150,13 +152,13 @@ fn every_bad_flag_is_told_at_once() {
             .count();
         assert_eq!(found, 1, "{wanted}\n{problems:#?}");
     }
-    assert_eq!(problems.len(), 30, "{problems:#?}");
+    assert_eq!(problems.len(), 31, "{problems:#?}");
 }
 
 #[test]
 fn flags_win_over_the_file_key_by_key() {
     let text = "[dispatcher]\nconcurrency = 7\ndata = 'data'\n[plugin.thumbs]\nfile = 't.wasm'\n\
-                timeout = '5s'\nenv = { A = '1', B = '2' }\nreuse = { count = 5, age = '1m' }\n\
+                timeout = '5s'\nenv = { A = '1', B = '2' }\nreuse = { count = 5, age = '1m' }\nwarm = 3\n\
                 [[route]]\nqueues = ['a:3', 'b:1']\npoll-for = 5\n";
     let (settings, problems) = from_file(text, &[("timeout", "9s"), ("env", "B=3")]);
     assert_eq!(problems, [""; 0]);
@@ -175,7 +177,7 @@ fn flags_win_over_the_file_key_by_key() {
         age: Duration::from_secs(60),
         memory: 32 << 20,
     };
-    assert_eq!(plugin.reuse, Some(reuse));
+    assert_eq!((plugin.reuse, plugin.warm), (Some(reuse), Some(3)));
     assert!(matches!(&plugin.code, Code::Component(Source::File(file)) if file.is_absolute()));
     assert!(settings.stores.data.is_absolute());
 
@@ -264,6 +266,14 @@ fn problems_between_routes_and_plugins() {
         (
             "[plugin.p]\nfile='x'\nreuse={memory='65MiB'}",
             "d.toml:3: `65MiB` is 65.0 MiB, which is out of range",
+        ),
+        (
+            "[plugin.p]\nfile='x'\ninstance-concurrency=2\nwarm=1",
+            "d.toml:4: 1 instances made ahead, and many attempts share an instance; wanted either `warm` or",
+        ),
+        (
+            "[plugin.p]\nfunction='f'\nwarm=1",
+            "d.toml:3: 1 instances made ahead, and many attempts share an instance",
         ),
         (
             "[plugin.p]\nfile='x'\nenv={\"A=B\"='1'}",

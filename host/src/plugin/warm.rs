@@ -18,7 +18,7 @@ use std::time::Duration;
 pub struct Warm {
     /// So many; 0 where none are.
     pub count: usize,
-    /// The time of one. One that takes longer is given up.
+    /// The time of one. One that takes longer is given up. With none at all there are none.
     pub patience: Duration,
 }
 

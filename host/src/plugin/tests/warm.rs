@@ -1,7 +1,10 @@
 //! Instances that are made ahead: as many as are wanted, never at the cost of an attempt, and never
 //! again and again where that fails.
 
+use super::hostile::{Guest, HARMLESS};
+use super::output::printed;
 use super::*;
+use crate::plugin::Usage;
 use crate::plugin::warm::Warm;
 use std::pin::Pin;
 use std::sync::Mutex;
@@ -130,4 +133,119 @@ fn a_maker_ends_with_its_plugin() {
     assert_eq!(rejection(&plugin, ""), "1");
     assert!(makers.run() >= 1);
     assert_eq!(plugin.usage().idle, 1);
+}
+
+/// A plugin whose instances begin with this, of which one is wanted ahead.
+fn beginning(guest: Guest<'_>, runtime: &Runtime, patience: Duration) -> Plugin {
+    let bytes = wat::parse_str(guest.text()).unwrap();
+    let warm = Warm { count: 1, patience };
+    let options = PluginOptions { warm, ..options() };
+    runtime.load_bytes("beginning", &bytes, options).unwrap()
+}
+
+#[test]
+fn what_is_printed_ahead_has_no_message() {
+    // Its memory is there before it is, so that it can print at its start.
+    let guest = Guest {
+        imports: r#"
+            (import "wasi:io/error@0.2.0" (instance $e (export "error" (type (sub resource)))))
+            (alias export $e "error" (type $error))
+            (import "wasi:io/streams@0.2.0" (instance $s
+                (export "output-stream" (type $stream (sub resource)))
+                (type $why (variant (case "last-operation-failed" (own $error)) (case "closed")))
+                (export "stream-error" (type $failed (eq $why)))
+                (export "[method]output-stream.blocking-write-and-flush" (func
+                    (param "self" (borrow $stream)) (param "contents" (list u8))
+                    (result (result (error $failed)))))))
+            (alias export $s "output-stream" (type $stream))
+            (import "wasi:cli/stdout@0.2.0" (instance $o
+                (export "get-stdout" (func (result (own $stream))))))
+            (core module $memory (memory (export "memory") 1))
+            (core instance $memory (instantiate $memory))
+            (core func $stdout (canon lower (func $o "get-stdout")))
+            (core func $write (canon lower
+                (func $s "[method]output-stream.blocking-write-and-flush")
+                (memory (core memory $memory "memory"))))"#,
+        lent: r#"(export "memory" (memory $memory "memory"))
+            (export "stdout" (func $stdout)) (export "write" (func $write))"#,
+        items: r#"(import "host" "memory" (memory 1)) (export "memory" (memory 0))
+            (import "host" "stdout" (func $stdout (result i32)))
+            (import "host" "write" (func $write (param i32 i32 i32 i32)))
+            (data (i32.const 256) "made")
+            (func $begin
+                (call $write (call $stdout) (i32.const 256) (i32.const 4) (i32.const 512)))
+            (start $begin)"#,
+        ..HARMLESS
+    };
+    let makers = Makers::default();
+    let runtime = makers.runtime(2);
+    let plugin = beginning(guest, &runtime, LONG);
+    let text = |text: &str| text.to_owned();
+    let ahead = printed(|| assert_eq!(makers.run(), 1));
+    assert_eq!(
+        ahead,
+        [(text("INFO"), text("stdout"), text(""), text("made"))]
+    );
+    let taken = printed(|| assert_eq!(one(&plugin, "x"), Verdict::Done));
+    assert_eq!(taken, []);
+    let own = printed(|| assert_eq!(one(&plugin, "x"), Verdict::Done));
+    assert_eq!(
+        own,
+        [(text("INFO"), text("stdout"), text("m0"), text("made"))]
+    );
+}
+
+#[test]
+fn a_start_that_fails_or_never_ends_is_given_up() {
+    let with =
+        |body: &str| format!(r#"(memory (export "memory") 1) (func $begin {body}) (start $begin)"#);
+    let soon = Duration::from_millis(20);
+    for body in ["(loop $again (br $again))", "unreachable"] {
+        let makers = Makers::default();
+        let runtime = makers.runtime(2);
+        let items = with(body);
+        let guest = Guest {
+            items: &items,
+            ..HARMLESS
+        };
+        let plugin = beginning(guest, &runtime, soon);
+        assert_eq!(makers.run(), 1, "it tries once");
+        assert_eq!(plugin.usage(), Usage::default());
+        // A message has an instance of its own, and learns why there is none.
+        let attempt = attempt(&["x"], soon);
+        mishap(drive(plugin.handle(attempt)).remove(0));
+        assert_eq!(runtime.instances(), 0);
+    }
+}
+
+#[test]
+fn a_start_that_waits_for_ever_is_given_up() {
+    let waiting = super::hostile_resources::waiting("");
+    let items = format!(
+        "{} (func $begin (call $block (call $subscribe (i64.const -1)))) (start $begin)",
+        waiting.items
+    );
+    let guest = Guest {
+        items: &items,
+        ..waiting
+    };
+    let makers = Makers::default();
+    let runtime = makers.runtime(2);
+    let plugin = beginning(guest, &runtime, Duration::from_millis(20));
+    assert_eq!(makers.run(), 1);
+    assert_eq!((runtime.instances(), plugin.usage()), (0, Usage::default()));
+}
+
+#[test]
+fn whoever_is_made_ahead_reaches_nobody() {
+    let settings = Arc::new(crate::plugin::guest::Settings {
+        max_memory: 1 << 20,
+        ..Default::default()
+    });
+    let mut guest = crate::plugin::guest::Guest::ahead(settings, clock::now() + LONG);
+    assert!(guest.hold(0).is_err());
+    assert!(guest.is_message_cancelled("m0") && !guest.is_cancelled());
+    guest.begin(attempt(&["x"], LONG));
+    assert!(guest.hold(0).is_ok());
+    assert!(!guest.is_message_cancelled("m0"));
 }
