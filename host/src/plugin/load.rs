@@ -176,11 +176,17 @@ impl Runtime {
 
     fn try_load(&self, bytes: &[u8], options: PluginOptions) -> Result<Plugin, Vec<Problem>> {
         let component = diagnosis::component_of(bytes).map_err(|problem| vec![problem])?;
-        self.load_component(&component, options)
+        self.load_component(&component, bytes.len(), options)
             .map_err(|problems| diagnosis::of_file(bytes, problems))
     }
 
-    fn load_component(&self, bytes: &[u8], options: PluginOptions) -> Result<Plugin, Vec<Problem>> {
+    /// `size` is that of the file, which may have been wrapped.
+    fn load_component(
+        &self,
+        bytes: &[u8],
+        size: usize,
+        options: PluginOptions,
+    ) -> Result<Plugin, Vec<Problem>> {
         let component = Component::from_binary(&self.inner.engine, bytes).map_err(|error| {
             diagnosis::of_refusal(bytes, options.max_memory, options.lent(), &error)
         })?;
@@ -188,7 +194,7 @@ impl Runtime {
         let is_shared = options.instance_concurrency > 1;
         let idle = match is_shared {
             true => None,
-            false => self.idle(way, &options),
+            false => self.idle(way, size, &options),
         };
         let refusals = Arc::new(Refusals::new(options.refused));
         let lent = http::Lent::new(&options.name, options.http, Arc::clone(&refusals));
@@ -244,10 +250,10 @@ impl Runtime {
     }
 
     /// Where instances wait that are used again or made ahead, if any are.
-    fn idle(&self, way: Way, options: &PluginOptions) -> Option<Arc<Idle>> {
+    fn idle(&self, way: Way, size: usize, options: &PluginOptions) -> Option<Arc<Idle>> {
         let ahead = match way.is_command() {
             true => 0,
-            false => options.warm.count,
+            false => options.warm.wanted(size),
         };
         if options.reuse.is_none() && ahead == 0 {
             return None;

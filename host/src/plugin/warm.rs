@@ -16,11 +16,25 @@ use std::time::Duration;
 /// How many instances are made ahead, and how long one of them may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Warm {
-    /// So many; 0 where none are.
-    pub count: usize,
-    /// The time of one. One that takes longer is given up. With none at all there are none.
+    /// So many, where somebody has said it.
+    pub count: Option<usize>,
+    /// Else so many of a component of at least `HEAVY` bytes, and none of others.
+    pub of_heavy: usize,
+    /// The time of one. One that takes longer is given up.
     pub patience: Duration,
 }
+
+impl Warm {
+    /// How many of a component of so many bytes.
+    pub fn wanted(&self, size: usize) -> usize {
+        let by_size = if size >= HEAVY { self.of_heavy } else { 0 };
+        self.count.unwrap_or(by_size)
+    }
+}
+
+/// It takes an interpreter or a runtime to make a component so large, and that is what makes its
+/// instances costly: measured in `host/docs/instances.md`.
+pub const HEAVY: usize = 1 << 20;
 
 /// After a failure the next one waits so long; twice as long after each further one.
 const FIRST: Duration = Duration::from_secs(1);

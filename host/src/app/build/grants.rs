@@ -31,7 +31,8 @@ pub fn options(
         env: plugin.env.clone(),
         reuse: plugin.reuse,
         warm: Warm {
-            count: plugin.warm.unwrap_or(0),
+            count: plugin.warm,
+            of_heavy: 0,
             patience: timeout,
         },
         instance_concurrency: plugin.instance_concurrency,

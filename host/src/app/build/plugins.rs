@@ -145,6 +145,10 @@ impl Loader {
         let plugin = &route.plugin;
         let mut options = grants::options(plugin, timeout, self.counters.clone());
         options.shared_instances = taking(route);
+        let warm = &mut options.warm;
+        warm.of_heavy = self.settings.workers.get().min(route.concurrency);
+        // More would never be taken.
+        warm.count = warm.count.map(|count| count.min(route.concurrency));
         // Of all versions together, also of those that end with their last attempts.
         options.tally = {
             let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);

@@ -192,7 +192,7 @@ impl Loader {
         known: Option<Version>,
         lent: Result<PluginOptions, Vec<Problem>>,
     ) -> Result<Version, Vec<Problem>> {
-        let mut options = lent?;
+        let options = lent?;
         let at = &route.plugin.at;
         let Read { bytes, digest } = self.read(source, at).await?;
         if let Some(known) = known
@@ -200,14 +200,6 @@ impl Loader {
         {
             return Ok(known);
         }
-        options.warm.count = match route.plugin.warm {
-            // Of a shadow none.
-            _ if options.warm.patience.is_zero() => 0,
-            None => ahead(bytes.len(), self.settings().workers.get()),
-            Some(count) => count,
-        }
-        // More would never be taken.
-        .min(route.concurrency);
         let (runtime, name) = (self.runtime.clone(), source.to_string());
         let load = move || runtime.load_bytes(&name, &bytes, options);
         // It computes for milliseconds to many seconds; messages and leases go on meanwhile.
@@ -318,17 +310,6 @@ fn recording(plugin: &str, record: &Record) -> Result<Recording, String> {
         recorder: Recorder::open(plugin, &record.terms)?,
         share: record.share,
     })
-}
-
-/// How many instances of a component of so many bytes are made ahead where nothing is said about it.
-/// An interpreter or a runtime of its own takes a component beyond this size, see
-/// `host/docs/languages.md`, and that is what making an instance of it costs.
-fn ahead(bytes: usize, workers: usize) -> usize {
-    const HEAVY: usize = 1 << 20;
-    match bytes >= HEAVY {
-        true => workers,
-        false => 0,
-    }
 }
 
 /// The versions of a stage.

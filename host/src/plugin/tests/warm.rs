@@ -44,7 +44,8 @@ impl Makers {
 
 fn ahead(count: usize, options: PluginOptions) -> PluginOptions {
     let warm = Warm {
-        count,
+        count: Some(count),
+        of_heavy: 0,
         patience: LONG,
     };
     PluginOptions { warm, ..options }
@@ -112,11 +113,51 @@ fn none_are_made_of_commands_and_where_attempts_share_an_instance() {
     let runtime = makers.runtime(4);
     let fake = super::functions::Fake::new();
     let shared = ahead(2, super::shared::sharing(10, 1, &fake));
-    let _commands = [
-        load(&runtime, "command", ahead(2, options())),
-        load(&runtime, "commands", shared),
-    ];
+    let _shared = load(&runtime, "commands", shared);
+    let command = std::fs::read(prebuilt("command")).unwrap();
+    let command = padded(command);
+    let refused = runtime.load_bytes("command", &command, ahead(2, options()));
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("leave warm"), "{refused}");
+    // Nothing said, its size does not count.
+    let warm = Warm {
+        of_heavy: 2,
+        ..Warm::default()
+    };
+    let options = PluginOptions { warm, ..options() };
+    let _command = runtime.load_bytes("command", &command, options).unwrap();
     assert_eq!(makers.run(), 0);
+}
+
+/// The same component, a mebibyte larger.
+fn padded(mut component: Vec<u8>) -> Vec<u8> {
+    // A custom section: its id, its length in seven bits a byte, a name of one byte, and zeros.
+    component.extend([0, 0x82, 0x80, 0x40, 1, b'x']);
+    component.resize(component.len() + (1 << 20), 0);
+    component
+}
+
+#[test]
+fn only_heavy_components_have_some_unasked() {
+    let makers = Makers::default();
+    let runtime = makers.runtime(4);
+    let warm = Warm {
+        count: None,
+        of_heavy: 2,
+        patience: LONG,
+    };
+    let unasked = PluginOptions { warm, ..options() };
+    let light = std::fs::read(prebuilt("count")).unwrap();
+    let heavy = padded(light.clone());
+    for (bytes, options, wanted) in [
+        (&light, unasked.clone(), 0),
+        (&heavy, unasked, 2),
+        (&heavy, ahead(0, options()), 0),
+    ] {
+        let plugin = runtime.load_bytes("padded", bytes, options).unwrap();
+        makers.run();
+        assert_eq!(plugin.usage().idle, wanted);
+    }
 }
 
 #[test]
@@ -138,8 +179,12 @@ fn a_maker_ends_with_its_plugin() {
 /// A plugin whose instances begin with this, of which one is wanted ahead.
 fn beginning(guest: Guest<'_>, runtime: &Runtime, patience: Duration) -> Plugin {
     let bytes = wat::parse_str(guest.text()).unwrap();
-    let warm = Warm { count: 1, patience };
-    let options = PluginOptions { warm, ..options() };
+    let options = ahead(1, options());
+    let warm = Warm {
+        patience,
+        ..options.warm
+    };
+    let options = PluginOptions { warm, ..options };
     runtime.load_bytes("beginning", &bytes, options).unwrap()
 }
 
