@@ -162,5 +162,6 @@ mod tests {
             .memory_grow_failed(wasmtime::Error::msg("beyond the module's own maximum"))
             .unwrap();
         assert_eq!((limits.memory(), limits.struck()), (0, None));
+        assert_eq!(limits.tally.usage().running_memory, 0);
     }
 }

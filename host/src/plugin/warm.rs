@@ -128,7 +128,7 @@ async fn make_all(plugin: Weak<Loaded>, mut maker: Maker) {
 /// One instance, if there is room for it.
 async fn make(loaded: &Loaded) -> Result<Option<Live>, Mishap> {
     let admission = &loaded.runtime.admission;
-    let Some(permit) = admission.try_enter().filter(|_| !admission.is_wanted()) else {
+    let Some(permit) = admission.try_enter() else {
         return Ok(None);
     };
     let patience = loaded.patience;

@@ -95,3 +95,22 @@ fn a_shared_instance_waits_for_room_and_its_attempts_are_turned_away_in_time() {
     drop(sleeper);
     assert_eq!(drive(waiting), [Verdict::Done]);
 }
+
+/// The engine gives slots of thrown-away instances back some at a time, and while one thread is at it
+/// another has room and finds no slot.
+#[test]
+fn who_has_room_finds_a_slot_while_others_give_theirs_back() {
+    const ROOM: usize = 4;
+    let runtime = runtime(ROOM);
+    let plugin = load(&runtime, "verdicts", options());
+    std::thread::scope(|scope| {
+        for _ in 0..3 * ROOM {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    let verdicts = drive(plugin.handle(attempt(&["grow:4"], LONG)));
+                    assert_eq!(verdicts, [Verdict::Done]);
+                }
+            });
+        }
+    });
+}

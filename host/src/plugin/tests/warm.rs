@@ -98,6 +98,9 @@ fn what_is_made_ahead_stands_in_nobodys_way() {
     let waiting = drive_until_it_waits(warm.handle(attempt(&["done"], LONG)));
     makers.run();
     assert_eq!((warm.usage().running, warm.usage().idle), (0, 0));
+    let next = drive_until_it_waits(warm.handle(attempt(&["done"], LONG)));
+    assert_eq!(makers.run(), 0, "nobody is asked for more while they wait");
+    drop(next);
     drop(first);
     makers.run();
     assert_eq!(warm.usage().idle, 0, "it is for the one that waits");
