@@ -61,7 +61,7 @@ const NAMES_ADAPTERS: &[&str] = &[
 ];
 
 /// What of `plugin` is the port, and not what runs behind it.
-const OF_THE_PORT: &[&str] = &["Attempt", "Handler", "HttpHost", "Peer", "Reuse"];
+const OF_THE_PORT: &[&str] = &["Attempt", "Handler", "HttpHost", "Peer", "Reuse", "Usage"];
 
 /// The member that a file or an imported path belongs to.
 fn member(path: &str) -> String {

@@ -59,4 +59,5 @@ mod terminal;
 mod trials;
 mod unread;
 mod verdicts;
+mod warm;
 mod ways_in;

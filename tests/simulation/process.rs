@@ -245,6 +245,7 @@ fn settings(scenario: &Scenario) -> Route {
             max_memory: 1 << 20,
             env: Vec::new(),
             reuse: None,
+            warm: None,
         },
         batch_size: plan.batch,
         batch_window: Duration::from_millis(plan.window_ms),

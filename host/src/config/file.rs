@@ -82,12 +82,10 @@ const PLUGIN: &[Key] = &[
     ("shadow", Shape::ScalarOrTable(&[("file", Shape::Scalar)])),
     ("store", Shape::Map),
     ("timeout", Shape::Scalar),
+    ("warm", Shape::Scalar),
 ];
-const REUSE: &[Key] = &[
-    ("count", Shape::Scalar),
-    ("age", Shape::Scalar),
-    ("memory", Shape::Scalar),
-];
+const REUSE: &[Key] = &[COUNT, ("age", Shape::Scalar), ("memory", Shape::Scalar)];
+const COUNT: Key = ("count", Shape::Scalar);
 const CANARY: &[Key] = &[("file", Shape::Scalar), ("share", Shape::Scalar)];
 const RECORD: &[Key] = &[
     ("folder", Shape::Scalar),

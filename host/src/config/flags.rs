@@ -83,6 +83,7 @@ const FLAGS: &[(&str, Part, &str)] = &[
     ("store", Part::Plugin, "store"),
     ("timeout", Part::Plugin, "timeout"),
     ("visibility", Part::Route, "visibility"),
+    ("warm", Part::Plugin, "warm"),
     ("workers", Part::Program, "workers"),
 ];
 

@@ -240,6 +240,9 @@ pub struct Plugin {
     pub env: Vec<(String, String)>,
     /// How long an instance may live; `None`: one attempt.
     pub reuse: Option<Reuse>,
+    /// How many instances are made ahead of messages, up to 1,000; `None`: as the component's size
+    /// tells. None where attempts share instances.
+    pub warm: Option<usize>,
     /// What is tried, compared and recorded beside it.
     pub trials: Trials,
 }

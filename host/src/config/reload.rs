@@ -216,6 +216,7 @@ fn plugin(was: &Plugin, now: &Plugin) -> impl Iterator<Item = &'static str> {
         max_memory,
         env,
         reuse,
+        warm,
         trials,
     } = was;
     let live = replaced(was, now).is_some();
@@ -261,6 +262,7 @@ fn plugin(was: &Plugin, now: &Plugin) -> impl Iterator<Item = &'static str> {
         ("max-memory", *max_memory != now.max_memory),
         ("env", !live && *env != now.env),
         ("reuse", !live && *reuse != now.reuse),
+        ("warm", !live && *warm != now.warm),
         ("record", trials.record != now.trials.record),
     ];
     let keys: Vec<_> = named(&different).chain(named(&forward)).collect();

@@ -156,7 +156,7 @@ fn every_bad_flag_is_told_at_once() {
 #[test]
 fn flags_win_over_the_file_key_by_key() {
     let text = "[dispatcher]\nconcurrency = 7\ndata = 'data'\n[plugin.thumbs]\nfile = 't.wasm'\n\
-                timeout = '5s'\nenv = { A = '1', B = '2' }\nreuse = { count = 5, age = '1m' }\n\
+                timeout = '5s'\nenv = { A = '1', B = '2' }\nreuse = { count = 5, age = '1m' }\nwarm = 3\n\
                 [[route]]\nqueues = ['a:3', 'b:1']\npoll-for = 5\n";
     let (settings, problems) = from_file(text, &[("timeout", "9s"), ("env", "B=3")]);
     assert_eq!(problems, [""; 0]);
@@ -175,7 +175,7 @@ fn flags_win_over_the_file_key_by_key() {
         age: Duration::from_secs(60),
         memory: 32 << 20,
     };
-    assert_eq!(plugin.reuse, Some(reuse));
+    assert_eq!((plugin.reuse, plugin.warm), (Some(reuse), Some(3)));
     assert!(matches!(&plugin.code, Code::Component(Source::File(file)) if file.is_absolute()));
     assert!(settings.stores.data.is_absolute());
 
@@ -264,6 +264,18 @@ fn problems_between_routes_and_plugins() {
         (
             "[plugin.p]\nfile='x'\nreuse={memory='65MiB'}",
             "d.toml:3: `65MiB` is 65.0 MiB, which is out of range",
+        ),
+        (
+            "[plugin.p]\nfile='x'\nwarm=1001",
+            "d.toml:3: `1001` is out of range; wanted 0 to 1000",
+        ),
+        (
+            "[plugin.p]\nfile='x'\ninstance-concurrency=2\nwarm=1",
+            "d.toml:4: 1 instances made ahead, and many attempts share an instance; wanted either `warm` or",
+        ),
+        (
+            "[plugin.p]\nfunction='f'\nwarm=1",
+            "d.toml:3: 1 instances made ahead, and many attempts share an instance",
         ),
         (
             "[plugin.p]\nfile='x'\nenv={\"A=B\"='1'}",

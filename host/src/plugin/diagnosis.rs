@@ -186,9 +186,11 @@ pub(super) fn of_taking_turns(concurrency: usize) -> Problem {
 /// Why it cannot be run with these options.
 pub(super) fn of_options(way: Way, options: &PluginOptions) -> Option<Problem> {
     let many = options.instance_concurrency > 1;
-    if way.is_command() && (many || options.reuse.is_some()) {
-        let what = "reuse of instances, or many attempts in one, of a command";
-        let hint = "a command runs anew for each message: leave reuse and instance-concurrency out";
+    let ahead = options.warm.count.is_some_and(|count| count > 0);
+    if way.is_command() && (many || ahead || options.reuse.is_some()) {
+        let what = "instances made ahead, reuse of them, or many attempts in one, of a command";
+        let hint =
+            "a command runs anew for each message: leave warm, reuse and instance-concurrency out";
         return Some(Problem::new(what).hint(hint));
     }
     if way == Way::Http && many {

@@ -11,6 +11,7 @@ use super::limits::{HANDLES, HTTP_FIELDS, HTTP_HANDLES, Limits};
 use super::output::{Output, Stream, harmless};
 use super::scene::{Printed, Told};
 use super::shared::underway::{Job, Underway};
+use super::tally::Tally;
 use super::world::command::Environment;
 use super::{Attempt, Peer};
 use crate::clock::Moment;
@@ -52,10 +53,14 @@ pub(super) struct Settings {
     pub(super) refusals: Arc<Refusals>,
     /// Who is told of its attempts.
     pub(super) witness: Told,
+    /// Counts its instances.
+    pub(super) tally: Arc<Tally>,
 }
 
 /// What an instance works on.
 enum Work {
+    /// Nothing yet: it is made ahead, and stopped if it still computes by then.
+    Ahead(Moment),
     /// One attempt at a time.
     One(Arc<Attempt>),
     /// Many at once.
@@ -90,6 +95,16 @@ impl Room {
             held: Arc::default(),
             most: max_memory.saturating_mul(HELD),
         }
+    }
+
+    /// Leaves no room, until it is opened.
+    fn shut(&self) {
+        self.held.fetch_add(self.most, Ordering::Relaxed);
+    }
+
+    /// What is under way since before it was shut still counts.
+    fn open(&self) {
+        self.held.fetch_sub(self.most, Ordering::Relaxed);
     }
 
     /// Room for one more invocation of so many bytes. It may have given the same bytes to many, so
@@ -138,6 +153,15 @@ impl Guest {
         Self::working_on(Work::One(attempt), settings)
     }
 
+    /// A guest that is made before there is a message for it, which may take until then. Meanwhile
+    /// it prints under no message's name, and has no room for invocations, messages and requests:
+    /// whatever it began would be for nobody.
+    pub(super) fn ahead(settings: Arc<Settings>, until: Moment) -> Self {
+        let guest = Self::working_on(Work::Ahead(until), settings);
+        guest.room.shut();
+        guest
+    }
+
     /// A guest that will be given many attempts at once.
     pub(super) fn shared(settings: Arc<Settings>, underway: Underway) -> Self {
         Self::working_on(Work::Many(underway), settings)
@@ -146,15 +170,18 @@ impl Guest {
     fn working_on(work: Work, settings: Arc<Settings>) -> Self {
         Self {
             work,
-            limits: Limits::new(settings.max_memory),
+            limits: Limits::new(settings.max_memory, Arc::clone(&settings.tally)),
             room: Room::new(settings.max_memory),
             settings,
             wasi: None,
         }
     }
 
-    /// Gives a guest that has answered another attempt.
+    /// Gives a guest that has answered, or was made ahead, an attempt.
     pub(super) fn begin(&mut self, attempt: Arc<Attempt>) {
+        if let Work::Ahead(_) = self.work {
+            self.room.open();
+        }
         self.limits.begin();
         if let Some(wasi) = &self.wasi {
             wasi.output.begin(label(&attempt));
@@ -165,7 +192,7 @@ impl Guest {
     /// The attempts of a shared instance.
     pub(super) fn underway(&mut self) -> Option<&mut Underway> {
         match &mut self.work {
-            Work::One(_) => None,
+            Work::One(_) | Work::Ahead(_) => None,
             Work::Many(underway) => Some(underway),
         }
     }
@@ -213,14 +240,15 @@ impl Guest {
     pub(super) fn is_cancelled(&self) -> bool {
         match &self.work {
             Work::One(attempt) => attempt.cancelled.iter().all(|one| one.is_cancelled()),
-            Work::Many(_) => false,
+            Work::Many(_) | Work::Ahead(_) => false,
         }
     }
 
-    /// When its one attempt must end.
+    /// When its one attempt, or its making, must end.
     pub(super) fn deadline(&self) -> Option<Moment> {
         match &self.work {
             Work::One(attempt) => Some(attempt.deadline),
+            Work::Ahead(until) => Some(*until),
             Work::Many(_) => None,
         }
     }
@@ -230,6 +258,7 @@ impl Guest {
         let attempt = match &self.work {
             Work::One(attempt) => attempt,
             Work::Many(underway) => return underway.is_message_cancelled(id),
+            Work::Ahead(_) => return true,
         };
         let messages = attempt.messages.iter();
         messages
@@ -245,8 +274,8 @@ impl Guest {
         self.wasi.get_or_insert_with(|| {
             Box::new(match work {
                 Work::One(attempt) => Wasi::of(settings, room, Some(attempt)),
-                // Which of them it prints for is not known.
-                Work::Many(_) => Wasi::of(settings, room, None),
+                // Which of them it prints for is not known, or there is none.
+                Work::Many(_) | Work::Ahead(_) => Wasi::of(settings, room, None),
             })
         })
     }
@@ -282,7 +311,7 @@ impl WasiHttpView for Guest {
 }
 
 impl Wasi {
-    /// For an instance that works on this attempt, or on many at once.
+    /// For an instance that works on this attempt, or on none or many at once.
     fn of(settings: &Settings, room: &Room, attempt: Option<&Attempt>) -> Self {
         let output = Output::new(&settings.name, attempt.map(label));
         let mut context = WasiCtx::builder();

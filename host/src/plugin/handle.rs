@@ -1,8 +1,8 @@
 //! One attempt, from its messages to their verdicts.
 
-use super::instance::Live;
+use super::instance::{Live, Unmade};
 use super::load::Plugin;
-use super::{Attempt, Handler, instance, mishap, scene};
+use super::{Attempt, Handler, Usage, admission, instance, mishap, scene, warm};
 use crate::clock;
 use crate::message::{Mishap, Verdict};
 use std::pin::Pin;
@@ -16,6 +16,10 @@ impl Handler for Plugin {
 
     fn reaches_out(&self) -> bool {
         self.loaded.settings.lambda.is_some()
+    }
+
+    fn usage(&self) -> Usage {
+        self.loaded.settings.tally.usage()
     }
 
     /// May be polled on any thread: the timers of the runtime are at hand while the guest runs.
@@ -42,7 +46,10 @@ impl Handler for Plugin {
             Some(shared) => Box::pin(shared.handle(attempt)),
             None => Box::pin(async move {
                 let work = self.attempt(&attempt);
-                self.loaded.runtime.host(work).await
+                let verdicts = self.loaded.runtime.host(work).await;
+                // There may be room again for what could not be made ahead before.
+                warm::refill(&self.loaded);
+                verdicts
             }),
         }
     }
@@ -53,13 +60,15 @@ impl Plugin {
         let loaded = &*self.loaded;
         let limit = limit(attempt);
         let kept = loaded.idle.as_ref().and_then(|idle| idle.take(attempt));
+        warm::refill(&self.loaded);
         let made = match kept {
             Some(live) => Ok(live),
             None => instance::fresh(&loaded.runtime, &loaded.pre, &loaded.settings, attempt).await,
         };
         let live = match made {
             Ok(live) => live,
-            Err(stillborn) => {
+            Err(Unmade::Full(why)) => return admission::turned_away(attempt, why),
+            Err(Unmade::Stillborn(stillborn)) => {
                 let guest = stillborn.store.data();
                 let why = mishap::of_birth(&stillborn.error, guest, limit);
                 scene::broke(&stillborn.error, guest, attempt, &why);
@@ -84,7 +93,7 @@ impl Plugin {
             Ok(verdicts) => {
                 scene::ended(guest, attempt, &verdicts);
                 if let Some(idle) = &loaded.idle {
-                    idle.give(live);
+                    idle.give(live, &loaded.runtime.admission);
                 }
                 verdicts
             }

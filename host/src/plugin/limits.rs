@@ -1,6 +1,8 @@
 //! What one instance may take: memory, tables, instances. Remembers that the memory limit was
 //! struck, since the trap that follows does not tell.
 
+use super::tally::Tally;
+use std::sync::Arc;
 use wasmtime::{ResourceLimiter, Store};
 
 /// The most elements of one table; Python needs 7,689, a large C# program 10,000.
@@ -42,19 +44,23 @@ pub(super) fn reason(mut text: String) -> String {
     text
 }
 
-/// The limits of one instance and how much of them it has used.
+/// The limits of one instance and how much of them it has used. Counts in its plugin's tally as long
+/// as it lives.
 #[derive(Debug)]
 pub(super) struct Limits {
     max_memory: usize,
     memory: usize,
     granted: usize,
     struck: bool,
+    tally: Arc<Tally>,
 }
 
 impl Limits {
     /// At most so many bytes in all the memories of the instance.
-    pub(super) fn new(max_memory: usize) -> Self {
+    pub(super) fn new(max_memory: usize, tally: Arc<Tally>) -> Self {
+        tally.came();
         Self {
+            tally,
             max_memory,
             memory: 0,
             granted: 0,
@@ -78,6 +84,12 @@ impl Limits {
     }
 }
 
+impl Drop for Limits {
+    fn drop(&mut self) {
+        self.tally.left(self.memory);
+    }
+}
+
 impl ResourceLimiter for Limits {
     fn memory_growing(
         &mut self,
@@ -93,13 +105,14 @@ impl ResourceLimiter for Limits {
         }
         self.memory = total;
         self.granted = more;
+        self.tally.grew(more);
         Ok(true)
     }
 
     fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
-        self.memory = self
-            .memory
-            .saturating_sub(std::mem::take(&mut self.granted));
+        let refused = std::mem::take(&mut self.granted).min(self.memory);
+        self.memory -= refused;
+        self.tally.shrank(refused);
         Ok(())
     }
 
@@ -131,7 +144,7 @@ mod tests {
 
     #[test]
     fn memories_are_summed_and_a_refusal_is_remembered() {
-        let mut limits = Limits::new(100);
+        let mut limits = Limits::new(100, Arc::default());
         assert!(limits.memory_growing(0, 60, None).unwrap());
         assert!(limits.memory_growing(0, 40, None).unwrap());
         assert_eq!((limits.memory(), limits.struck()), (100, None));
@@ -143,11 +156,12 @@ mod tests {
 
     #[test]
     fn memory_that_the_engine_could_not_give_is_not_counted() {
-        let mut limits = Limits::new(100);
+        let mut limits = Limits::new(100, Arc::default());
         assert!(limits.memory_growing(0, 60, None).unwrap());
         limits
             .memory_grow_failed(wasmtime::Error::msg("beyond the module's own maximum"))
             .unwrap();
         assert_eq!((limits.memory(), limits.struck()), (0, None));
+        assert_eq!(limits.tally.usage().running_memory, 0);
     }
 }

@@ -9,15 +9,18 @@ use super::capability::queues::{self, Queues};
 use super::capability::refusals::{Count, Refusals};
 use super::capability::store::Stores;
 use super::guest::{Guest, Settings};
-use super::instance::Idle;
+use super::idle::Idle;
 use super::runtime::{Inner, Runtime};
 use super::scene::Witness;
 use super::shared::{Recipe, Shared, Sharing};
+use super::tally::Tally;
+use super::warm::{self, Warm};
 use super::world::v0_1::many::ManyPre;
 use super::world::{ExportsPre, Way};
 use super::{diagnosis, inspect};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 use wasmtime::component::{Component, InstancePre};
 
 /// How a plugin is run.
@@ -56,6 +59,11 @@ pub struct PluginOptions {
     pub refused: Count,
     /// Who is told where its attempts break off; none is the log.
     pub witness: Option<Arc<dyn Witness>>,
+    /// Instances made ahead. None are of commands, which are made for their message, and none where
+    /// many attempts share an instance.
+    pub warm: Warm,
+    /// Counts its instances, with those of whoever else counts here: its other versions.
+    pub tally: Arc<Tally>,
 }
 
 impl PluginOptions {
@@ -78,7 +86,10 @@ pub(super) struct Loaded {
     pub(super) settings: Arc<Settings>,
     pub(super) pre: ExportsPre,
     pub(super) imports: Vec<String>,
+    /// Where any wait for an attempt.
     pub(super) idle: Option<Arc<Idle>>,
+    /// How long making an instance ahead may take.
+    pub(super) patience: Duration,
     /// Instead of one instance for each attempt.
     pub(super) shared: Option<Arc<Shared>>,
 }
@@ -165,21 +176,26 @@ impl Runtime {
 
     fn try_load(&self, bytes: &[u8], options: PluginOptions) -> Result<Plugin, Vec<Problem>> {
         let component = diagnosis::component_of(bytes).map_err(|problem| vec![problem])?;
-        self.load_component(&component, options)
+        self.load_component(&component, bytes.len(), options)
             .map_err(|problems| diagnosis::of_file(bytes, problems))
     }
 
-    fn load_component(&self, bytes: &[u8], options: PluginOptions) -> Result<Plugin, Vec<Problem>> {
+    /// `size` is that of the file, which may have been wrapped.
+    fn load_component(
+        &self,
+        bytes: &[u8],
+        size: usize,
+        options: PluginOptions,
+    ) -> Result<Plugin, Vec<Problem>> {
         let component = Component::from_binary(&self.inner.engine, bytes).map_err(|error| {
             diagnosis::of_refusal(bytes, options.max_memory, options.lent(), &error)
         })?;
         let (way, pre) = self.resolve(&component, &options)?;
         let is_shared = options.instance_concurrency > 1;
-        let idle = options.reuse.filter(|_| !is_shared);
-        let idle = idle.map(|reuse| Arc::new(Idle::new(reuse)));
-        if let Some(idle) = &idle {
-            self.inner.watch(idle);
-        }
+        let idle = match is_shared {
+            true => None,
+            false => self.idle(way, size, &options),
+        };
         let refusals = Arc::new(Refusals::new(options.refused));
         let lent = http::Lent::new(&options.name, options.http, Arc::clone(&refusals));
         let settings = Arc::new(Settings {
@@ -196,6 +212,7 @@ impl Runtime {
             folder: options.folder,
             refusals,
             witness: options.witness,
+            tally: options.tally,
         });
         let sharing = is_shared.then_some(Sharing {
             concurrency: options.instance_concurrency,
@@ -210,22 +227,42 @@ impl Runtime {
                 pre: many.ok_or_else(|| vec![diagnosis::of_taking_turns(sharing.concurrency)])?,
             };
             let spawn = Arc::clone(&self.inner.spawn);
-            Ok(Shared::new(sharing, options.max_memory, recipe, spawn))
+            let shared = Shared::new(sharing, options.max_memory, recipe, spawn);
+            let spare: Weak<Shared> = Arc::downgrade(&shared);
+            self.inner.admission.watch(spare);
+            Ok(shared)
         });
         let shared = shared.transpose()?;
         let imports = inspect::imports(&component);
         let pre =
             ExportsPre::new(way, pre).map_err(|error| vec![diagnosis::of_mismatch(&error)])?;
-        Ok(Plugin {
-            loaded: Arc::new(Loaded {
-                runtime: Arc::clone(&self.inner),
-                settings,
-                pre,
-                imports,
-                idle,
-                shared,
-            }),
-        })
+        let loaded = Arc::new(Loaded {
+            runtime: Arc::clone(&self.inner),
+            settings,
+            pre,
+            imports,
+            idle,
+            patience: options.warm.patience,
+            shared,
+        });
+        warm::refill(&loaded);
+        Ok(Plugin { loaded })
+    }
+
+    /// Where instances wait that are used again or made ahead, if any are.
+    fn idle(&self, way: Way, size: usize, options: &PluginOptions) -> Option<Arc<Idle>> {
+        let ahead = match way.is_command() {
+            true => 0,
+            false => options.warm.wanted(size),
+        };
+        if options.reuse.is_none() && ahead == 0 {
+            return None;
+        }
+        let idle = Arc::new(Idle::new(options.reuse, ahead));
+        let spare: Weak<Idle> = Arc::downgrade(&idle);
+        options.tally.watch(spare.clone());
+        self.inner.admission.watch(spare);
+        Some(idle)
     }
 
     fn resolve(

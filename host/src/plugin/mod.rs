@@ -1,5 +1,6 @@
 //! The port to handlers: one verb. What runs behind it (WebAssembly, today) is in the files beside.
 
+mod admission;
 pub mod capability;
 mod diagnosis;
 mod epoch;
@@ -7,6 +8,7 @@ mod epoch;
 pub mod fuzz;
 mod guest;
 mod handle;
+mod idle;
 pub mod inspect;
 mod instance;
 mod limits;
@@ -16,6 +18,8 @@ mod output;
 pub mod runtime;
 pub mod scene;
 mod shared;
+pub mod tally;
+pub mod warm;
 mod world;
 pub mod wrap;
 
@@ -55,6 +59,19 @@ pub struct Reuse {
     pub memory: usize,
 }
 
+/// What the instances of a plugin take at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Instances at work; where many attempts share one, those between two as well.
+    pub running: usize,
+    /// Bytes in their memories.
+    pub running_memory: usize,
+    /// Instances that wait for an attempt: those to be used again, and those made ahead.
+    pub idle: usize,
+    /// Bytes in their memories.
+    pub idle_memory: usize,
+}
+
 /// Something that handles messages. Cloned by reference and used by many attempts at once.
 #[async_trait::async_trait]
 pub trait Handler: Send + Sync + 'static {
@@ -65,6 +82,11 @@ pub trait Handler: Send + Sync + 'static {
     /// invoked function does.
     fn reaches_out(&self) -> bool {
         false
+    }
+
+    /// What its instances take now, those of all its versions together. Nothing where it has none.
+    fn usage(&self) -> Usage {
+        Usage::default()
     }
 
     /// Runs one attempt and answers with one verdict per message, in order. Never panics because

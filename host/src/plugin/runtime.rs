@@ -1,15 +1,15 @@
 //! The engine that all plugins share: its pool of instances, its compiled-code cache, its ticker.
 //! Knows no single plugin.
 
+use super::admission::{self, Admission, Permit};
 use super::epoch::Ticker;
 use super::guest::Guest;
-use super::instance::Idle;
-use super::{limits, world};
-use crate::files;
+use super::{Attempt, limits, world};
+use crate::{clock, files};
 use std::future::poll_fn;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use wasmtime::WasmBacktraceDetails;
 use wasmtime::component::Linker;
 use wasmtime::{Cache, CacheConfig, Config, Enabled, Engine, OptLevel, PoolingAllocationConfig};
@@ -18,7 +18,7 @@ use wasmtime_wasi_config::WasiConfig;
 /// What the runtime needs to know before the first plugin is loaded.
 #[derive(Debug, Clone)]
 pub struct RuntimeOptions {
-    /// The most instances alive at once, those of all plugins together.
+    /// The most instances alive at once, those of all plugins together. Attempts beyond wait.
     pub instances: usize,
     /// The largest `max_memory` of all plugins, in bytes; at most 4 GiB.
     pub max_memory: usize,
@@ -96,7 +96,8 @@ pub(super) struct Inner {
     /// Runs what drives shared instances.
     pub(super) spawn: Spawn,
     pub(super) max_memory: usize,
-    idle: Mutex<Vec<Weak<Idle>>>,
+    /// Who may have an instance.
+    pub(super) admission: Admission,
 }
 
 impl Runtime {
@@ -141,7 +142,7 @@ impl Runtime {
                 timers,
                 spawn,
                 max_memory: options.max_memory,
-                idle: Mutex::default(),
+                admission: Admission::new(options.instances.max(1)),
             }),
         })
     }
@@ -165,18 +166,21 @@ impl Inner {
         .await
     }
 
-    /// Remembers idle instances whose room another plugin may need.
-    pub(super) fn watch(&self, idle: &Arc<Idle>) {
-        let mut all = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|one| one.strong_count() > 0);
-        all.push(Arc::downgrade(idle));
+    /// Room for an instance, when it is this attempt's turn. None if that takes too long.
+    pub(super) async fn admit(&self, attempt: &Attempt) -> Option<Permit> {
+        match self.admission.try_enter() {
+            Some(permit) => Some(permit),
+            // Boxed, so that those who need not wait take no room for it.
+            None => Box::pin(self.wait(attempt)).await,
+        }
     }
 
-    /// Throws idle instances of all plugins away.
-    pub(super) fn clear_idle(&self) {
-        let all = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        for idle in all.iter().filter_map(Weak::upgrade) {
-            idle.clear();
+    async fn wait(&self, attempt: &Attempt) -> Option<Permit> {
+        let late = clock::sleep_on(&self.timers, admission::patience(attempt));
+        tokio::select! {
+            biased;
+            permit = self.admission.enter() => Some(permit),
+            () = late => None,
         }
     }
 }

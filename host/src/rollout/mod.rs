@@ -7,7 +7,7 @@ pub mod shadow;
 
 use crate::clock::{self, Moment};
 use crate::message::Verdict;
-use crate::plugin::{Attempt, Handler};
+use crate::plugin::{Attempt, Handler, Usage};
 use crate::recording::Recorder;
 use canary::{Race, Share};
 use shadow::Shadow;
@@ -249,6 +249,11 @@ impl Handler for Rollout {
         let canary = stage.canary.as_ref();
         stage.current.handler.reaches_out()
             || canary.is_some_and(|canary| canary.version.handler.reaches_out())
+    }
+
+    fn usage(&self) -> Usage {
+        // The others count where it does.
+        self.stage().current.handler.usage()
     }
 
     async fn handle(&self, attempt: Arc<Attempt>) -> Vec<Verdict> {

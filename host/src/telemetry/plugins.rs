@@ -17,12 +17,27 @@ pub struct Figures {
     pub replaced: u64,
     /// How often another version was refused.
     pub refused: u64,
+    /// What its instances take now, those of all its versions together.
+    pub instances: Instances,
     /// The version that is tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub canary: Option<Canary>,
     /// The version that is compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow: Option<Shadow>,
+}
+
+/// What the instances of a plugin take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Instances {
+    /// Instances at work.
+    pub running: usize,
+    /// Bytes in their memories.
+    pub running_memory_bytes: usize,
+    /// Instances that wait for an attempt.
+    pub idle: usize,
+    /// Bytes in their memories.
+    pub idle_memory_bytes: usize,
 }
 
 /// A version.
@@ -89,81 +104,105 @@ impl Plugins {
 
     /// In the text format of Prometheus; names begin with `dispatcher_plugin_`.
     pub fn text(&self) -> String {
-        let mut out = String::new();
         let all = self.figures();
-        let mut family = |name: &str, kind: &str, help: &str, rows: Vec<(String, f64)>| {
-            if rows.is_empty() {
-                return;
+        let mut out = String::new();
+        for (name, kind, help, rows) in FAMILIES {
+            let mut lines = String::new();
+            for (route, figures) in &all {
+                let (route, plugin) = (escaped(route), escaped(&figures.plugin));
+                for (label, value) in rows(figures) {
+                    let of = format!("route=\"{route}\",plugin=\"{plugin}\"{label}");
+                    let _ = writeln!(lines, "dispatcher_plugin_{name}{{{of}}} {value}");
+                }
             }
-            let _ = writeln!(out, "# HELP dispatcher_plugin_{name} {help}");
-            let _ = writeln!(out, "# TYPE dispatcher_plugin_{name} {kind}");
-            for (labels, value) in rows {
-                let _ = writeln!(out, "dispatcher_plugin_{name}{{{labels}}} {value}");
+            if !lines.is_empty() {
+                let _ = writeln!(out, "# HELP dispatcher_plugin_{name} {help}");
+                let _ = writeln!(out, "# TYPE dispatcher_plugin_{name} {kind}");
+                out += &lines;
             }
-        };
-        let labels = |route: &str, figures: &Figures| {
-            let (route, plugin) = (escaped(route), escaped(&figures.plugin));
-            format!("route=\"{route}\",plugin=\"{plugin}\"")
-        };
-        let rows = |rows: &dyn Fn(&Figures) -> Vec<(&'static str, f64)>| {
-            let of = |(route, figures): &(String, Figures)| {
-                let labels = labels(route, figures);
-                let named = move |(name, value): (&str, f64)| match name {
-                    "" => (labels.clone(), value),
-                    name => (format!("{labels},{name}"), value),
-                };
-                rows(figures).into_iter().map(named).collect::<Vec<_>>()
-            };
-            all.iter().flat_map(of).collect::<Vec<_>>()
-        };
-        let versions = all.iter().map(|(route, figures)| {
-            let sha256 = &figures.current.sha256;
-            (
-                format!("{},sha256=\"{sha256}\"", labels(route, figures)),
-                1.0,
-            )
-        });
-        family("info", "gauge", "The version at work.", versions.collect());
-        let replaced = rows(&|figures| vec![("", figures.replaced as f64)]);
-        family(
-            "replaced_total",
-            "counter",
-            "How often the version was replaced.",
-            replaced,
-        );
-        let refused = rows(&|figures| vec![("", figures.refused as f64)]);
-        family(
-            "refused_total",
-            "counter",
-            "Versions that were not taken.",
-            refused,
-        );
-        let share = rows(&|figures| {
-            let canary = figures.canary.as_ref();
-            canary
-                .map(|canary| ("", canary.share))
-                .into_iter()
-                .collect()
-        });
-        let help = "The part of the messages that the canary takes; 0 once it fell back.";
-        family("canary_share", "gauge", help, share);
-        let compared = rows(&|figures| match &figures.shadow {
-            None => Vec::new(),
-            Some(shadow) => vec![
-                ("result=\"same\"", shadow.same as f64),
-                ("result=\"different\"", shadow.different as f64),
-                ("result=\"closed\"", shadow.closed as f64),
-                ("result=\"skipped\"", shadow.skipped as f64),
-            ],
-        });
-        family(
-            "shadow_total",
-            "counter",
-            "How the shadow's answers compare.",
-            compared,
-        );
+        }
         out
     }
+}
+
+/// What is told of a plugin in one family: further labels, each with a comma before it, and a value.
+type Rows = fn(&Figures) -> Vec<(String, f64)>;
+
+/// Name, kind, help and rows of each.
+const FAMILIES: [(&str, &str, &str, Rows); 7] = [
+    ("info", "gauge", "The version at work.", |figures| {
+        let sha256 = &figures.current.sha256;
+        vec![(format!(",sha256=\"{sha256}\""), 1.0)]
+    }),
+    (
+        "replaced_total",
+        "counter",
+        "How often the version was replaced.",
+        |figures| vec![(String::new(), figures.replaced as f64)],
+    ),
+    (
+        "refused_total",
+        "counter",
+        "Versions that were not taken.",
+        |figures| vec![(String::new(), figures.refused as f64)],
+    ),
+    (
+        "instances",
+        "gauge",
+        "Instances of all its versions.",
+        |figures| {
+            let Instances { running, idle, .. } = figures.instances;
+            by(
+                "state",
+                [("running", running as f64), ("idle", idle as f64)],
+            )
+        },
+    ),
+    (
+        "memory_bytes",
+        "gauge",
+        "Linear memory of these instances.",
+        |figures| {
+            let of = figures.instances;
+            let (running, idle) = (of.running_memory_bytes, of.idle_memory_bytes);
+            by(
+                "state",
+                [("running", running as f64), ("idle", idle as f64)],
+            )
+        },
+    ),
+    (
+        "canary_share",
+        "gauge",
+        "The part of the messages that the canary takes; 0 once it fell back.",
+        |figures| {
+            let canary = figures.canary.iter();
+            canary.map(|canary| (String::new(), canary.share)).collect()
+        },
+    ),
+    (
+        "shadow_total",
+        "counter",
+        "How the shadow's answers compare.",
+        |figures| {
+            let rows = |shadow: &Shadow| {
+                let results = [
+                    ("same", shadow.same as f64),
+                    ("different", shadow.different as f64),
+                    ("closed", shadow.closed as f64),
+                    ("skipped", shadow.skipped as f64),
+                ];
+                by("result", results)
+            };
+            figures.shadow.as_ref().map(rows).unwrap_or_default()
+        },
+    ),
+];
+
+/// One row for each value of a label.
+fn by<const N: usize>(label: &str, rows: [(&str, f64); N]) -> Vec<(String, f64)> {
+    let row = |(value, figure)| (format!(",{label}=\"{value}\""), figure);
+    rows.into_iter().map(row).collect()
 }
 
 #[cfg(test)]
@@ -181,6 +220,11 @@ mod tests {
                 sha256: "12".into(),
             },
             replaced: 3,
+            instances: Instances {
+                running: 2,
+                running_memory_bytes: 131_072,
+                ..Instances::default()
+            },
             ..Figures::default()
         };
         let shadowed = Figures {
@@ -200,6 +244,13 @@ mod tests {
             text.contains(r#"dispatcher_plugin_replaced_total{route="a",plugin="or\"ders"} 3"#),
             "{text}"
         );
+        for line in [
+            r#"dispatcher_plugin_instances{route="a",plugin="or\"ders",state="running"} 2"#,
+            r#"dispatcher_plugin_instances{route="a",plugin="or\"ders",state="idle"} 0"#,
+            r#"dispatcher_plugin_memory_bytes{route="a",plugin="or\"ders",state="running"} 131072"#,
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
         assert!(
             !text.contains("shadow") && !text.contains("canary"),
             "{text}"

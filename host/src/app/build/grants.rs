@@ -11,6 +11,7 @@ use crate::plugin::capability::http::Outgoing;
 use crate::plugin::capability::refusals::Count;
 use crate::plugin::capability::store::Stores;
 use crate::plugin::load::PluginOptions;
+use crate::plugin::warm::Warm;
 use crate::tasks;
 use crate::telemetry::counters::Counters;
 use crate::trouble::{Failed, Trouble};
@@ -29,6 +30,11 @@ pub fn options(
         max_memory: plugin.max_memory,
         env: plugin.env.clone(),
         reuse: plugin.reuse,
+        warm: Warm {
+            count: plugin.warm,
+            of_heavy: 0,
+            patience: timeout,
+        },
         instance_concurrency: plugin.instance_concurrency,
         peers: plugin.allow_connect.clone(),
         http: Outgoing {

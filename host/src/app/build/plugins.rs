@@ -13,11 +13,14 @@ use crate::plugin::capability::lambda::Functions;
 use crate::plugin::capability::queues;
 use crate::plugin::load::{LoadError, PluginOptions};
 use crate::plugin::runtime::{Runtime, RuntimeOptions, Spawn};
+use crate::plugin::tally::Tally;
+use crate::plugin::warm::Warm;
 use crate::rollout::{Rollout, shadow};
 use crate::telemetry::counters::Counters;
 use crate::{aws, files};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
@@ -45,6 +48,8 @@ pub struct Loader {
     counters: Arc<Counters>,
     lambda: OnceCell<Arc<Lambda>>,
     pub(super) buckets: Buckets,
+    /// Of each route's plugin.
+    tallies: Mutex<BTreeMap<String, Arc<Tally>>>,
 }
 
 /// A handler, and how long one attempt of it may take.
@@ -86,6 +91,7 @@ impl Loader {
             counters,
             lambda: OnceCell::new(),
             buckets: Buckets::default(),
+            tallies: Mutex::default(),
         })
     }
 
@@ -139,6 +145,15 @@ impl Loader {
         let plugin = &route.plugin;
         let mut options = grants::options(plugin, timeout, self.counters.clone());
         options.shared_instances = taking(route);
+        let warm = &mut options.warm;
+        warm.of_heavy = self.settings.workers.get().min(route.concurrency);
+        // More would never be taken.
+        warm.count = warm.count.map(|count| count.min(route.concurrency));
+        // Of all versions together, also of those that end with their last attempts.
+        options.tally = {
+            let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(tallies.entry(route.name.clone()).or_default())
+        };
         options.queues = sends(&self.settings, plugin, self.counters.clone());
         let mut allowed = plugin.allow_lambda.clone();
         if let Code::Forward(forward) = &plugin.code {
@@ -224,6 +239,8 @@ pub async fn options_by_hand(
     let mut options = PluginOptions {
         // It shares its instance with nobody.
         instance_concurrency: 1,
+        // And waits for it, which is what may be measured.
+        warm: Warm::default(),
         queues: sends(settings, plugin, Arc::default()),
         ..grants::options(plugin, timeout, Arc::default())
     };

@@ -12,6 +12,7 @@ use crate::plugin::capability::http::Outgoing;
 use crate::plugin::capability::refusals::Count;
 use crate::plugin::capability::store::Stores;
 use crate::plugin::load::{LoadError, PluginOptions};
+use crate::plugin::warm::Warm;
 use crate::recording::Recorder;
 use crate::rollout::shadow::{self, Shadow};
 use crate::rollout::{Canary, Recording, Rollout, Stage, Version};
@@ -298,6 +299,8 @@ fn closed(options: PluginOptions) -> PluginOptions {
         refused: Count::by(shadow::refused),
         // So that who asks is known by its attempt.
         instance_concurrency: 1,
+        // Nobody waits for its answers.
+        warm: Warm::default(),
         ..options
     }
 }

@@ -7,6 +7,7 @@ use super::build::plugins::Loader;
 use super::build::versions::Looked;
 use crate::config::problem::Problem;
 use crate::config::{Plugin, Route, Source};
+use crate::plugin::{Handler, Usage};
 use crate::rollout::{Rollout, Stage, Version};
 use crate::tasks::{self, Task};
 use crate::telemetry::plugins::{self, Figures};
@@ -201,11 +202,23 @@ pub(crate) fn figures(rollout: &Rollout) -> Figures {
         }
     };
     let (replaced, refused) = rollout.counts();
+    let Usage {
+        running,
+        running_memory,
+        idle,
+        idle_memory,
+    } = rollout.usage();
     Figures {
         plugin: rollout.plugin().to_owned(),
         current: version(&stage.current),
         replaced,
         refused,
+        instances: plugins::Instances {
+            running,
+            running_memory_bytes: running_memory,
+            idle,
+            idle_memory_bytes: idle_memory,
+        },
         canary: stage.canary.as_ref().map(|canary| {
             let race = canary.race();
             plugins::Canary {

@@ -250,6 +250,15 @@ pub struct InstanceArgs {
         hide_env_values = true
     )]
     pub reuse: Option<String>,
+    /// Make so many instances ahead, so that a message need not wait for its own, 0 to 1000
+    /// [default: as many as --workers for components of 1 MiB or more, else 0]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "DISPATCHER_WARM",
+        hide_env_values = true
+    )]
+    pub warm: Option<String>,
     /// The most attempts that share an instance, 1 to 10000; more than 1 suits handlers that are
     /// async [default: 1; 1000 for --function]
     #[arg(

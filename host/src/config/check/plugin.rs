@@ -21,6 +21,7 @@ const FORWARD_MEMORY: usize = 256 << 20;
 /// The most attempts that share an instance of a forwarder, which mostly waits.
 const FORWARD_SHARED: usize = 1_000;
 const MOST_SHARED: usize = 10_000;
+const MOST_WARM: usize = 1_000;
 const REUSE_COUNT: u64 = 1_000;
 const REUSE_AGE: Duration = Duration::from_secs(600);
 /// One page of WebAssembly's memory.
@@ -110,8 +111,22 @@ impl Check {
             max_memory,
             env: self.variables("env", layers, forwards),
             reuse: layers.has("reuse").then(|| self.reuse(layers, max_memory)),
+            warm: self.warm(layers, shared, forwards),
             trials: self.trials(layers, forwards),
         }
+    }
+
+    /// How many instances are made ahead: none where many attempts share one.
+    fn warm(&mut self, layers: Layers<'_>, shared: Option<usize>, forwards: bool) -> Option<usize> {
+        let given = layers.one("warm");
+        let warm = self.read(given, |given| value::number(given, &(0..=MOST_WARM)))?;
+        let shares = shared.map_or(forwards, |shared| shared > 1);
+        if let Some(given) = given.filter(|_| shares && warm > 0) {
+            let found = format!("{warm} instances made ahead, and many attempts share an instance");
+            let wanted = "either `warm` or `instance-concurrency`";
+            self.problems.push(Problem::new(&given.at, found, wanted));
+        }
+        Some(warm)
     }
 
     /// What the plugin is made of, and where that was written: the highest layer that names a

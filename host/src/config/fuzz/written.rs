@@ -129,6 +129,9 @@ fn plugin(out: &mut Lines, at: usize, plugin: &Plugin) {
         let rules = record.terms.redact.iter().map(ToString::to_string);
         out.list("record.redact", rules);
     }
+    if let Some(warm) = plugin.warm {
+        out.text("warm", &warm.to_string());
+    }
     if let Some(reuse) = plugin.reuse {
         out.text("reuse.count", &reuse.count.to_string());
         out.time("reuse.age", reuse.age);

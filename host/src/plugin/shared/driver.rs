@@ -3,6 +3,8 @@
 
 use super::underway::{self, Job, Underway};
 use super::{Seat, Shared};
+use crate::clock;
+use crate::plugin::admission::{self, FULL};
 use crate::plugin::guest::{Guest, Settings};
 use crate::plugin::world::v0_1::many::{Many, ManyPre};
 use crate::plugin::{Attempt, handle, limits, mishap, runtime::Inner, scene};
@@ -78,6 +80,12 @@ async fn live(
         return Vec::new();
     };
     let limit = handle::limit(&first.attempt);
+    // Declared before the store and so dropped after it.
+    let Some(_permit) = recipe.runtime.admit(&first.attempt).await else {
+        let verdicts = admission::turned_away(&first.attempt, FULL);
+        let _ = first.answer.send(verdicts);
+        return Vec::new();
+    };
     let (mut store, made) = make(recipe, &first.attempt).await;
     let exports = match made {
         Ok(exports) => exports,
@@ -141,16 +149,19 @@ fn fail(store: &mut Store<Guest>, error: &wasmtime::Error) -> Vec<Job> {
     underway.fail(|limit| mishap::of(error, guest, limit))
 }
 
-/// A store, and the instance in it or why there is none.
+/// A store, and the instance in it or why there is none. There is room for it.
 async fn make(recipe: &Recipe, attempt: &Arc<Attempt>) -> (Store<Guest>, wasmtime::Result<Many>) {
-    let (store, made) = try_to_make(recipe, attempt).await;
-    match made {
-        Err(error) if error.is::<PoolConcurrencyLimitError>() => {
-            drop(store);
-            recipe.runtime.clear_idle();
-            try_to_make(recipe, attempt).await
+    loop {
+        let (store, made) = try_to_make(recipe, attempt).await;
+        match made {
+            Err(error)
+                if error.is::<PoolConcurrencyLimitError>() && clock::now() < attempt.deadline =>
+            {
+                drop(store);
+                admission::soon().await;
+            }
+            made => return (store, made),
         }
-        made => (store, made),
     }
 }
 

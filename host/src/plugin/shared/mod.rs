@@ -2,8 +2,10 @@
 //! made and when it takes no more. Never touches a store; that is the driver's.
 
 mod driver;
+mod spare;
 pub(super) mod underway;
 
+use super::admission::{self, Spare};
 use super::handle;
 use super::runtime::Spawn;
 use super::{Attempt, Reuse};
@@ -29,8 +31,6 @@ const SERVICE: Reuse = Reuse {
 /// A guest that works on messages needs about so many times their bytes.
 const MEMORY_PER_BYTE: usize = 4;
 
-/// An attempt waits for room for this part of its time at most: a quarter.
-const WAIT: u32 = 4;
 /// Why an attempt is turned away.
 const FULL: &str = "no instance of the plugin has room: all there may be hold as many attempts, or as large messages, as they take";
 
@@ -167,8 +167,7 @@ impl Shared {
     /// Ends when an attempt has waited too long for room. None if it waits for none.
     fn late(&self, id: u64, attempt: &Attempt) -> Option<Pin<Box<clock::Sleep>>> {
         self.state().queue.get(&id)?;
-        let now = clock::now();
-        let late = now + attempt.deadline.since(now) / WAIT;
+        let late = admission::patience(attempt);
         let sleep = clock::sleep_on(&self.recipe.runtime.timers, late);
         Some(Box::pin(sleep))
     }
@@ -180,9 +179,7 @@ impl Shared {
             attempt, answer, ..
         }) = job
         {
-            let why = FULL.into();
-            let busy = Verdict::Busy { after: None, why };
-            let verdicts = vec![busy; attempt.messages.len()];
+            let verdicts = admission::turned_away(&attempt, FULL);
             drop(attempt); // so that whoever is answered may have it for itself
             let _ = answer.send(verdicts);
             // A smaller one behind it may find room.
@@ -278,6 +275,9 @@ impl Shared {
             }
         }
         self.place();
+        if self.recipe.runtime.admission.is_wanted() {
+            self.let_go();
+        }
     }
 
     /// An instance is gone. What it was handed and did not begin waits again, at its old place:

@@ -97,7 +97,7 @@ const CLOCK_ITEMS: &str = r#"
     (import "host" "block" (func $block (param i32)))
     (memory (export "memory") 1)"#;
 
-fn waiting(handle: &str) -> Guest<'_> {
+pub(super) fn waiting(handle: &str) -> Guest<'_> {
     Guest {
         imports: CLOCK,
         lent: CLOCK_LENT,

@@ -1,6 +1,7 @@
 //! What the host promises about guests, tried with real components: the prebuilt fixtures, and
 //! text where a fixture would have to be malformed. Here is what the tests share.
 
+mod admission;
 mod commands;
 mod functions;
 mod hostile;
@@ -17,7 +18,9 @@ mod room;
 mod sandbox;
 mod sdk;
 mod shared;
+mod usage;
 mod verdicts;
+mod warm;
 
 use super::Reuse;
 use super::load::{LoadError, Plugin, PluginOptions};
