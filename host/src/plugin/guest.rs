@@ -14,13 +14,13 @@ use super::shared::underway::{Job, Underway};
 use super::world::command::Environment;
 use super::{Attempt, Peer};
 use crate::clock::Moment;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
-use wasmtime_wasi_config::WasiConfigVariables;
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 /// What all instances of a plugin share.
@@ -43,7 +43,7 @@ pub(super) struct Settings {
     /// Where it may send HTTP requests to; none is nowhere, too.
     pub(super) http: Option<Arc<http::Lent>>,
     /// What it may read as its configuration.
-    pub(super) settings: WasiConfigVariables,
+    pub(super) settings: BTreeMap<String, String>,
     /// The buckets that it may open.
     pub(super) stores: Stores,
     /// The folder that it may read.
@@ -187,7 +187,7 @@ impl Guest {
     }
 
     /// What it may read as its configuration.
-    pub(super) fn variables(&self) -> &WasiConfigVariables {
+    pub(super) fn variables(&self) -> &BTreeMap<String, String> {
         &self.settings.settings
     }
 

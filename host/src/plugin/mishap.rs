@@ -5,12 +5,14 @@ use super::output::harmless;
 use crate::message::Mishap;
 use std::fmt::Write;
 use std::time::Duration;
-use wasmtime::{PoolConcurrencyLimitError, WasmBacktrace};
+use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
 
 /// The most functions named in a backtrace.
 const FRAMES: usize = 5;
 /// The longest name of a function, in characters.
 const NAME: usize = 80;
+/// The engine's own stack for a guest's calls, in bytes.
+pub(super) const STACK: usize = 512 << 10;
 
 /// Why the host itself stopped a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -63,10 +65,13 @@ fn trap(error: &wasmtime::Error) -> String {
         .strip_prefix("wasm trap: ")
         .unwrap_or(&cause)
         .to_owned();
+    if error.downcast_ref() == Some(&Trap::StackOverflow) {
+        let _ = write!(text, " (its {} KiB are fixed)", STACK >> 10);
+    }
     if let Some(trace) = error.downcast_ref::<WasmBacktrace>() {
         let mut before = " in ";
-        for name in names(trace).take(FRAMES) {
-            let _ = write!(text, "{before}{name}");
+        for (name, times) in grouped(names(trace)).into_iter().take(FRAMES) {
+            let _ = write!(text, "{before}{name}{}", Times(times));
             before = " ← ";
         }
     }
@@ -78,6 +83,30 @@ fn names(trace: &WasmBacktrace) -> impl Iterator<Item = String> {
     let frames = trace.frames().iter();
     let names = frames.map(|frame| name(frame.func_name(), frame.func_index()));
     names.filter(|name| !carries_panic(name))
+}
+
+/// What follows itself once, with how often it does.
+pub(super) fn grouped<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<(T, usize)> {
+    let mut groups: Vec<(T, usize)> = Vec::new();
+    for one in all {
+        match groups.last_mut() {
+            Some((last, times)) if *last == one => *times += 1,
+            _ => groups.push((one, 1)),
+        }
+    }
+    groups
+}
+
+/// ` × 3`, and nothing for once.
+pub(super) struct Times(pub(super) usize);
+
+impl std::fmt::Display for Times {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            0 | 1 => Ok(()),
+            times => write!(out, " × {times}"),
+        }
+    }
 }
 
 /// A function's name as people know it, without what could steer a terminal.
@@ -139,10 +168,8 @@ mod tests {
     #[test]
     fn a_deep_stack_is_shown_in_short() {
         let why = trap(&error(r#"(module (func $dig (export "run") call $dig))"#));
-        assert!(
-            why.starts_with("call stack exhausted in dig ← dig"),
-            "{why}"
-        );
-        assert_eq!(why.matches("dig").count(), FRAMES);
+        let start = "call stack exhausted (its 512 KiB are fixed) in dig × ";
+        assert!(why.starts_with(start), "{why}");
+        assert_eq!(why.matches("dig").count(), 1);
     }
 }
