@@ -272,6 +272,7 @@ fn flags_exist(name: &str, document: &str) {
         &["plugin", "build"],
         &["plugin", "check"],
         &["plugin", "invoke"],
+        &["plugin", "replay"],
     ]
     .map(help)
     .concat();

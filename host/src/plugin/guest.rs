@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
@@ -34,6 +35,8 @@ pub(super) struct Settings {
     pub(super) is_command: bool,
     /// The most memory of one instance, in bytes.
     pub(super) max_memory: usize,
+    /// The longest that an attempt may take, where it is known.
+    pub(super) timeout: Option<Duration>,
     /// The functions that it may invoke.
     pub(super) lambda: Option<Lent>,
     /// The queues that it may send to.

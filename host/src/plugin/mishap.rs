@@ -31,7 +31,7 @@ pub(super) enum Stopped {
 /// What befell the attempt. `limit` is how long it was allowed to run.
 pub(super) fn of(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> Mishap {
     match error.downcast_ref::<Stopped>() {
-        Some(Stopped::Deadline) => return Mishap::TimedOut(limit),
+        Some(Stopped::Deadline) => return timed_out(guest, limit),
         Some(stopped) => return Mishap::Trapped(stopped.to_string()),
         None => {}
     }
@@ -42,6 +42,11 @@ pub(super) fn of(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> Mis
         return Mishap::Host(format!("no room for another instance: {error}"));
     }
     Mishap::Trapped(trap(error))
+}
+
+/// After the whole of its time, of which `rest` was left when the attempt got here.
+pub(super) fn timed_out(guest: &Guest, rest: Duration) -> Mishap {
+    Mishap::TimedOut(guest.settings().timeout.unwrap_or(rest))
 }
 
 /// What befell an attempt whose instance could not be made. Where no guest code ran it was us.
