@@ -42,7 +42,7 @@ const MISDEEDS: [(&str, &[&str]); 7] = [
     (
         "recurse",
         &[
-            "call stack exhausted (its 512 KiB are fixed)",
+            "call stack exhausted in verdicts::harm::dig × 64 (512 KiB, which no option changes)",
             "0: verdicts::harm::dig × ",
         ],
     ),
