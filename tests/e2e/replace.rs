@@ -38,7 +38,10 @@ fn started(file: &Path, more: &[&str]) -> Running {
     let plugin = file.display().to_string();
     let mut arguments = vec!["run", "--log-format", "json", "--plugin", &plugin];
     arguments.extend(more);
-    Program::new(arguments).start()
+    let running = Program::new(arguments).start();
+    // What is put in the file's place before is no replacement but what it begins with.
+    running.wait_for_line(|line| line.contains("\"message\":\"running\""));
+    running
 }
 
 /// The file of a plugin that may be replaced, in a folder of its own.
@@ -115,11 +118,6 @@ async fn lesson_23_a_hundred_swaps_under_load_lose_nothing_and_run_no_half_plugi
             replace(&file, &bytes);
         }
         running.wait_for_lines(number, replaced);
-        println!(
-            "swap {number} after {:?}, {} messages",
-            began.elapsed(),
-            sent.load(Ordering::SeqCst)
-        );
     }
     over.store(true, Ordering::SeqCst);
     loading.await.expect("the sender");

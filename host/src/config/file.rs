@@ -165,9 +165,7 @@ pub fn read(path: &Path, text: &str) -> (File, Vec<Problem>) {
     let folder = path.parent().unwrap_or(Path::new(""));
     file.program.root_at("data", folder);
     for plugin in file.plugins.values_mut() {
-        PLACES
-            .iter()
-            .for_each(|place| plugin.root_at(place, folder));
+        PLACES.iter().for_each(|at| plugin.root_at(at, folder));
     }
     problems.sort_by_key(|(start, _)| *start);
     (

@@ -142,10 +142,10 @@ fn attempt(bodies: &[&str], within: Duration) -> Arc<Attempt> {
 
 /// One message, all the time it wants.
 fn one(plugin: &Plugin, body: &str) -> Verdict {
-    given(plugin, message("m0", body))
+    only(plugin, attempt(&[body], LONG))
 }
 
-/// The same with more than a body.
+/// The same with more than a body, and a known date of its end.
 fn given(plugin: &Plugin, message: Message) -> Verdict {
     let attempt = Attempt {
         messages: vec![message],
@@ -153,7 +153,11 @@ fn given(plugin: &Plugin, message: Message) -> Verdict {
         deadline: clock::now() + LONG,
         deadline_date: Timestamp(123_456_789),
     };
-    let mut verdicts = drive(plugin.handle(Arc::new(attempt)));
+    only(plugin, Arc::new(attempt))
+}
+
+fn only(plugin: &Plugin, attempt: Arc<Attempt>) -> Verdict {
+    let mut verdicts = drive(plugin.handle(attempt));
     assert_eq!(verdicts.len(), 1);
     verdicts.remove(0)
 }
