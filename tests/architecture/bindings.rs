@@ -85,16 +85,16 @@ fn the_bindings_for_go_are_generated_from_the_contract() {
     let generator = wit_bindgen_go::Opts {
         // Without asking a tool of the machine for its taste.
         format: wit_bindgen_go::Format::False,
-        pkg_name: Some("order-check/bindings".into()),
+        pkg_name: Some("handlers/order-check/bindings".into()),
         // The function that they call.
-        export_pkg_name: Some("order-check/plugin".into()),
+        export_pkg_name: Some("handlers/order-check/plugin".into()),
         ..wit_bindgen_go::Opts::default()
     };
     let mut made = generated(generator.build(), WORLD);
     // What they stand on is a part of the project, so that nothing is fetched to build it.
     for bytes in made.values_mut() {
         let text = String::from_utf8(std::mem::take(bytes)).expect("Go is text");
-        *bytes = text.replace(REMOTE, "order-check/support/").into();
+        *bytes = text.replace(REMOTE, "handlers/order-check/support/").into();
     }
     let c = wit_bindgen_c::Opts::default().build();
     let mut c = generated(c, WORLD);

@@ -16,6 +16,7 @@ mod group_by;
 mod groups_scene;
 mod guests;
 mod idempotency;
+mod image;
 mod invoke;
 mod keeper;
 mod lambda;

@@ -257,3 +257,30 @@ async fn settings_that_are_read_again_swap_the_plugin_and_what_it_may_use() {
     );
     stop(&mut running);
 }
+
+#[tokio::test]
+async fn settings_that_cannot_be_taken_take_nothing_away() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("dispatcher.toml");
+    let write = |plugin: &str, more: &str| {
+        let text = format!(
+            "[plugin.p]\nfile = \"{}\"\n{more}\n[[route]]\nplugin = \"p\"\nqueues = [\"local:default\"]\n",
+            guest(plugin)
+        );
+        std::fs::write(&config, text).expect("written");
+    };
+    let canary = format!("canary = {{ file = \"{}\", share = 0.5 }}", guest("hello"));
+    write("verdicts", &canary);
+    let path = config.display().to_string();
+    let arguments = ["run", "--config", &path, "--admin", "127.0.0.1:0"];
+    let mut running = Program::new(arguments).start();
+    let url = format!("{}/plugins", admin(&running));
+    let before = http::get(&url).body;
+    assert!(before.contains("\"share\":0.5"), "{before}");
+    write("gone", "");
+    running.signal(Signal::HUP);
+    running.wait_for_line(refused);
+    let after = http::get(&url).body;
+    assert_eq!(after, before.replace("\"refused\":0", "\"refused\":1"));
+    stop(&mut running);
+}

@@ -34,13 +34,30 @@ pub fn get(url: &str) -> Answer {
     answer(url, agent().get(url).call())
 }
 
+type Request = ureq::RequestBuilder<ureq::typestate::WithBody>;
+
+fn with(request: Request, headers: &[(&str, &str)]) -> Request {
+    let add = |request: Request, (name, value): &(&str, &str)| request.header(*name, *value);
+    headers.iter().fold(request, add)
+}
+
 /// Posts a text with these headers.
 pub fn post(url: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-    let mut request = agent().post(url);
-    for (name, value) in headers {
-        request = request.header(*name, *value);
-    }
-    answer(url, request.send(body))
+    answer(url, with(agent().post(url), headers).send(body))
+}
+
+/// Puts bytes with these headers.
+pub fn put(url: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    answer(url, with(agent().put(url), headers).send(body))
+}
+
+/// Posts nothing with these headers; where the answer says that it goes on.
+pub fn location(url: &str, headers: &[(&str, &str)]) -> String {
+    let got = with(agent().post(url), headers).send_empty();
+    let response = got.unwrap_or_else(|error| panic!("{url}: {error}"));
+    let place = response.headers().get("location");
+    let place = place.unwrap_or_else(|| panic!("{url}: {}", response.status()));
+    place.to_str().expect("it is text").to_owned()
 }
 
 /// Gets again and again until the status is this; for what no line tells.

@@ -1,49 +1,36 @@
 //! A Redis server as a child process on a free port of the loopback interface, and enough of its
-//! protocol to look at it from outside. Where there is no `redis-server`, Debian's package is fetched
-//! once per machine, without root. Knows no client library.
+//! protocol to look at it from outside. Knows no client library.
 
 use crate::PATIENCE;
-use crate::servers::{free_port, tools_folder};
-use rustix::process::{Pid, Signal, kill_process};
-use std::fs::{self, File};
+use crate::debian::Packaged;
+use crate::servers::free_port;
+use crate::tied::Tied;
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// What is fetched where the program is not installed.
-const PACKAGES: [&str; 2] = ["redis-server", "redis-tools"];
-/// What it loads and a machine may have already; not every Debian has all of them.
-const LIBRARIES: [&str; 8] = [
-    "libatomic1",
-    "libjemalloc2",
-    "liblua5.1-0",
-    "liblzf1",
-    "libssl3",
-    "libsystemd0",
-    "lua-bitop",
-    "lua-cjson",
-];
-
-/// Ends the server with its standard input: however the test binary ends, the pipe closes.
-const UNTIL_STDIN_ENDS: &str = r#"
-"$@" </dev/null &
-server=$!
-echo "$server"
-exec 1>&-
-cat >/dev/null
-kill -9 "$server" 2>/dev/null
-"#;
+const PROGRAM: Packaged = Packaged {
+    program: "redis-server",
+    packages: &["redis-server", "redis-tools"],
+    libraries: &[
+        "libatomic1",
+        "libjemalloc2",
+        "liblua5.1-0",
+        "liblzf1",
+        "libssl3",
+        "libsystemd0",
+        "lua-bitop",
+        "lua-cjson",
+    ],
+};
 
 /// A running Redis. Ends when dropped.
 #[derive(Debug)]
 pub struct RedisServer {
-    shell: Child,
-    alive: Option<ChildStdin>,
-    server: Pid,
+    server: Tied,
     port: u16,
     more: Vec<String>,
     /// What it holds outlives a restart, if it is kept at all.
@@ -93,34 +80,15 @@ impl RedisServer {
     }
 
     fn start_at(port: u16, folder: tempfile::TempDir, more: Vec<String>) -> Self {
-        let (program, libraries) = program();
-        let mut command = Command::new("sh");
+        let mut command = PROGRAM.command();
         command
-            .args(["-c", UNTIL_STDIN_ENDS, "redis-server"])
-            .arg(&program)
             .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
             .args(["--save", "", "--logfile", "redis.log"])
             .arg("--dir")
             .arg(folder.path())
-            .args(&more)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit());
-        if let Some(libraries) = libraries {
-            command.env("LD_LIBRARY_PATH", libraries);
-        }
-        let mut shell = command
-            .spawn()
-            .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()));
-        let mut line = String::new();
-        BufReader::new(shell.stdout.take().expect("piped"))
-            .read_line(&mut line)
-            .expect("the shell tells the server's id");
-        let server = line.trim().parse().ok().and_then(Pid::from_raw);
+            .args(&more);
         let mut started = Self {
-            alive: shell.stdin.take(),
-            shell,
-            server: server.expect("a process id"),
+            server: Tied::start(&command),
             port,
             more,
             folder,
@@ -131,10 +99,7 @@ impl RedisServer {
 
     /// Kills it as a crash does.
     pub fn kill(&mut self) {
-        // It may have ended by itself, which is as good.
-        let _ = kill_process(self.server, Signal::KILL);
-        drop(self.alive.take());
-        let _ = self.shell.wait();
+        self.server.kill();
     }
 
     /// Starts a killed one again: the same address, and what it wrote to disk.
@@ -159,7 +124,7 @@ impl RedisServer {
 
     /// The server's process id, for whoever measures it.
     pub fn id(&self) -> i32 {
-        self.server.as_raw_nonzero().get()
+        self.server.id()
     }
 
     /// A name that no other test has.
@@ -190,12 +155,6 @@ impl RedisServer {
             );
             std::thread::sleep(Duration::from_millis(10));
         }
-    }
-}
-
-impl Drop for RedisServer {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 
@@ -302,61 +261,4 @@ impl Plain {
             other => panic!("`{other}` begins no answer of Redis"),
         })
     }
-}
-
-/// The server's program, and where its libraries are if not in the system's places.
-fn program() -> (PathBuf, Option<PathBuf>) {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let installed = std::env::split_paths(&path)
-        .map(|folder| folder.join("redis-server"))
-        .find(|file| file.exists());
-    match installed {
-        Some(program) => (program, None),
-        None => fetched(&tools_folder()),
-    }
-}
-
-/// Debian's packages, unpacked beside the other tools by whichever test comes first.
-fn fetched(tools: &Path) -> (PathBuf, Option<PathBuf>) {
-    let root = tools.join("redis");
-    let complete = root.join("complete");
-    fs::create_dir_all(&root)
-        .unwrap_or_else(|error| panic!("cannot make {}: {error}", root.display()));
-    let lock = File::create(tools.join("redis-lock")).expect("the folder is ours");
-    lock.lock().expect("a local file can be locked");
-    if !complete.exists() {
-        let fetch = |package: &str| {
-            let mut apt = Command::new("apt-get");
-            apt.args(["download", package]).current_dir(&root);
-            apt.output().is_ok_and(|output| output.status.success())
-        };
-        for package in PACKAGES {
-            assert!(
-                fetch(package),
-                "these tests need redis-server (Debian: redis-server), and `apt-get download \
-                 {package}` failed"
-            );
-        }
-        // What is missing shows when the server starts.
-        LIBRARIES.iter().for_each(|package| {
-            fetch(package);
-        });
-        for entry in fs::read_dir(&root).expect("the folder is ours").flatten() {
-            if entry.path().extension().is_some_and(|kind| kind == "deb") {
-                let status = Command::new("dpkg")
-                    .arg("-x")
-                    .arg(entry.path())
-                    .arg(&root)
-                    .status();
-                assert!(
-                    status.is_ok_and(|status| status.success()),
-                    "dpkg -x of {}",
-                    entry.path().display()
-                );
-            }
-        }
-        File::create(&complete).expect("the folder is ours");
-    }
-    let machine = format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH);
-    (root.join("usr/bin/redis-server"), Some(root.join(machine)))
 }

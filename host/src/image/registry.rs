@@ -5,7 +5,7 @@ use super::ImageName;
 use crate::files;
 use docker_credential::{CredentialRetrievalError, DockerCredential};
 use oci_client::client::{ClientConfig, ClientProtocol};
-use oci_client::errors::OciDistributionError;
+use oci_client::errors::{OciDistributionError, OciErrorCode};
 use oci_client::manifest::{
     IMAGE_MANIFEST_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciDescriptor, OciImageManifest,
 };
@@ -121,19 +121,40 @@ fn layer(manifest: &[u8]) -> Result<OciDescriptor, String> {
 }
 
 fn of_client(name: &ImageName, error: &OciDistributionError) -> FetchError {
-    let why = format!("{name}: {error}");
+    let refused = |why: &str| FetchError::Refused(format!("{name}: {why}"));
+    let none = "the registry has none of this name and digest";
+    let shut = format!(
+        "the registry does not let us in; it knows who did `docker login {}`",
+        name.host
+    );
     match error {
         OciDistributionError::RequestError(_) | OciDistributionError::IoError(_) => {
-            FetchError::Unreachable(why)
+            FetchError::Unreachable(format!("{name}: {}", told(error)))
         }
         OciDistributionError::ServerError { code, .. } if *code >= 500 => {
-            FetchError::Unreachable(why)
+            FetchError::Unreachable(format!("{name}: {error}"))
         }
-        OciDistributionError::ImageManifestNotFoundError(_) => FetchError::Refused(format!(
-            "{name}: the registry has none of this name and digest"
-        )),
-        _ => FetchError::Refused(why),
+        OciDistributionError::ImageManifestNotFoundError(_) => refused(none),
+        OciDistributionError::UnauthorizedError { .. }
+        | OciDistributionError::AuthenticationFailure(_) => refused(&shut),
+        OciDistributionError::RegistryError { envelope, .. } => {
+            let told = |code| envelope.errors.iter().any(|error| error.code == code);
+            match () {
+                () if told(OciErrorCode::ManifestUnknown) => refused(none),
+                () if told(OciErrorCode::NameUnknown) => refused(none),
+                () if told(OciErrorCode::Unauthorized) => refused(&shut),
+                () if told(OciErrorCode::Denied) => refused(&shut),
+                () => refused(&error.to_string()),
+            }
+        }
+        _ => refused(&error.to_string()),
     }
+}
+
+/// An error with what lies below it, which names the cause.
+fn told(error: &dyn std::error::Error) -> String {
+    let below = std::iter::successors(error.source(), |error| error.source());
+    below.fold(error.to_string(), |text, error| format!("{text}: {error}"))
 }
 
 /// Whether a registry runs on this machine, so that nobody listens in between.

@@ -207,6 +207,9 @@ mod tests {
         drop(writer);
         let files = files(folder.path());
         assert_eq!(files.len(), 1);
+        let kept = std::fs::metadata(&files[0]).expect("it is there");
+        let mode = std::os::unix::fs::PermissionsExt::mode(&kept.permissions());
+        assert_eq!(mode & 0o777, 0o600, "others may read it");
         assert_eq!(entry::read(&files[0]).expect("entries").len(), 100);
     }
 

@@ -1,3 +1,3 @@
-module order-check
+module handlers/order-check
 
 go 1.25

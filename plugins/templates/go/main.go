@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"time"
 
-	_ "order-check/bindings/wit_exports"
-	"order-check/plugin"
+	_ "handlers/order-check/bindings/wit_exports"
+	"handlers/order-check/plugin"
 )
 
 // How long an order may take to become ready, where it does not say itself.

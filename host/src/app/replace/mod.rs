@@ -148,19 +148,16 @@ impl Replacer {
             if let Some(new) = new {
                 next.plugin = new.clone();
             }
-            let looked = self.loader.look_again(&next, &old, new.is_some()).await;
-            let report = say(&route.name, rollout, &looked);
-            let Looked {
-                stage, problems, ..
-            } = looked;
+            let mut looked = self.loader.look_again(&next, &old, new.is_some()).await;
             // Other settings are taken whole or not at all.
-            if problems.is_empty() {
-                *route = next;
+            let taken = new.is_none() || looked.problems.is_empty();
+            match taken {
+                true => *route = next,
+                false => looked.changed.clear(),
             }
-            if !report.replaced.is_empty() && (new.is_none() || problems.is_empty())
-                || is_less(&old, &stage)
-            {
-                rollout.set(stage);
+            let report = say(&route.name, rollout, &looked);
+            if taken && (!report.replaced.is_empty() || is_less(&old, &looked.stage)) {
+                rollout.set(looked.stage);
             }
             reports.push(report);
         }

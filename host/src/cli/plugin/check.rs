@@ -5,12 +5,14 @@ use super::super::flags::{GuestArgs, LogArgs};
 use super::super::{Typed, block_on, output};
 use super::settings;
 use crate::app;
+use crate::app::build::versions::{self, ReadError};
 use crate::app::build::{grants, plugins};
 use crate::config::problem::Problem;
-use crate::config::{Plugin, Settings};
+use crate::config::{Code, Plugin, Settings};
 use crate::error::{Exit, Failure};
 use crate::plugin::capability::asked::Asked;
 use crate::plugin::inspect::{self, Inspection};
+use crate::plugin::load::LoadError;
 use crate::plugin::runtime::{Runtime, RuntimeOptions, StartError};
 use clap::builder::FalseyValueParser;
 use serde_json::{Value, json};
@@ -23,6 +25,7 @@ Examples:
   dispatcher plugin check handler.wasm
   dispatcher plugin check handler.wasm --allow-http api.example.com
   dispatcher plugin check plugins/*.wasm --json
+  dispatcher plugin check oci://registry.example/team/orders@sha256:DIGEST
 
 Prints what each file is, imports and exports, what it asks for by that, and what of it the flags
 grant. To import is not to use: many languages import files or HTTP unasked, and what is shut is
@@ -32,7 +35,7 @@ refused only to those who try. Exits with 2 if one of the files would be refused
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Components
+    /// Components: files, or their pinned names in a registry
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
     /// Print JSON: [{"file","kind","bytes","sha256","imports","exports",
@@ -56,19 +59,25 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
             return Err(wrong.into());
         }
         let Some(plugin) = plugin else { continue };
-        let inspection = match inspect::file(file) {
-            Ok(inspection) => inspection,
-            Err(problem) => {
-                let problem = refused(file, &problem.what, problem.hint.as_deref());
-                rows.push(json!({ "file": file, "problems": [problem.to_string()] }));
-                problems.push(problem);
+        let Code::Component(source) = &plugin.code else {
+            continue;
+        };
+        let read = block_on(versions::read(source, &settings.stores.data))?;
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                let found = unread(file, &error);
+                let lines: Vec<_> = found.iter().map(ToString::to_string).collect();
+                rows.push(json!({ "file": file, "problems": lines }));
+                problems.extend(found);
                 continue;
             }
         };
+        let inspection = inspect::bytes(&bytes);
         if !args.json {
             output::bytes(describe(file, &inspection, &plugin).as_bytes())?;
         }
-        let found = load(file, &settings, &plugin)?;
+        let found = load(file, &bytes, &settings, &plugin)?;
         rows.push(row(file, &inspection, &plugin, &found));
         problems.extend(found);
     }
@@ -82,7 +91,12 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
 }
 
 /// Why `run` would not take the file.
-fn load(file: &Path, settings: &Settings, plugin: &Plugin) -> Result<Vec<Problem>, Failure> {
+fn load(
+    file: &Path,
+    bytes: &[u8],
+    settings: &Settings,
+    plugin: &Plugin,
+) -> Result<Vec<Problem>, Failure> {
     let options = RuntimeOptions {
         instances: 1,
         max_memory: plugin.max_memory,
@@ -91,27 +105,33 @@ fn load(file: &Path, settings: &Settings, plugin: &Plugin) -> Result<Vec<Problem
     let loaded = block_on(async {
         let runtime = Runtime::start(options, Handle::current(), Arc::new(drop))?;
         let alone = plugins::options_by_hand(settings, plugin, app::TIMEOUT).await;
-        Ok(runtime.load(file, alone))
+        Ok(runtime.load_bytes(&file.to_string_lossy(), bytes, alone))
     })?;
     let loaded =
         loaded.map_err(|error: StartError| Failure::new(Exit::Failed, error.to_string()))?;
     Ok(match loaded {
         Ok(_) => Vec::new(),
-        Err(error) => {
-            let lines = error.problems.iter();
-            lines
-                .map(|line| refused(file, &line.what, line.hint.as_deref()))
-                .collect()
-        }
+        Err(error) => refused(file, &error),
     })
 }
 
-fn refused(file: &Path, what: &str, hint: Option<&str>) -> Problem {
-    let problem = Problem::new(file.display().to_string(), what, "");
-    match hint {
-        Some(hint) => problem.hint(hint),
-        None => problem,
+/// Why there is nothing to look at.
+fn unread(file: &Path, error: &ReadError) -> Vec<Problem> {
+    match error {
+        ReadError::File(error) => refused(file, error),
+        ReadError::Image(error) => vec![versions::of_fetch("FILE", error)],
     }
+}
+
+fn refused(file: &Path, error: &LoadError) -> Vec<Problem> {
+    let lines = error.problems.iter().map(|line| {
+        let problem = Problem::new(file.display().to_string(), &line.what, "");
+        match &line.hint {
+            Some(hint) => problem.hint(hint),
+            None => problem,
+        }
+    });
+    lines.collect()
 }
 
 fn describe(file: &Path, inspection: &Inspection, plugin: &Plugin) -> String {

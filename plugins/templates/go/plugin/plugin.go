@@ -7,8 +7,8 @@ import (
 	"os"
 	"time"
 
-	types "order-check/bindings/dispatcher_plugin_types"
-	wit "order-check/support/types"
+	types "handlers/order-check/bindings/dispatcher_plugin_types"
+	wit "handlers/order-check/support/types"
 )
 
 // Message is one delivery of one message.

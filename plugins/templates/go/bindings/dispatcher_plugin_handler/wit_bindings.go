@@ -7,7 +7,7 @@
 package dispatcher_plugin_handler
 
 import (
-        "order-check/bindings/dispatcher_plugin_types"
+        "handlers/order-check/bindings/dispatcher_plugin_types"
 )
 
 type Message = dispatcher_plugin_types.Message

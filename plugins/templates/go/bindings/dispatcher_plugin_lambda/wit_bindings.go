@@ -7,9 +7,9 @@
 package dispatcher_plugin_lambda
 
 import (
-        "order-check/bindings/dispatcher_plugin_lambda_types"
-witRuntime "order-check/support/runtime"
-witTypes "order-check/support/types"
+        "handlers/order-check/bindings/dispatcher_plugin_lambda_types"
+witRuntime "handlers/order-check/support/runtime"
+witTypes "handlers/order-check/support/types"
 "unsafe"
 "runtime"
 )

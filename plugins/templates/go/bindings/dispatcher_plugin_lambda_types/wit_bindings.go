@@ -7,7 +7,7 @@
 package dispatcher_plugin_lambda_types
 
 import (
-        witTypes "order-check/support/types"
+        witTypes "handlers/order-check/support/types"
 )
 
 

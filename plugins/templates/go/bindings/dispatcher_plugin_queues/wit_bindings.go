@@ -7,10 +7,10 @@
 package dispatcher_plugin_queues
 
 import (
-        "order-check/bindings/dispatcher_plugin_queues_types"
-"order-check/bindings/dispatcher_plugin_types"
-witRuntime "order-check/support/runtime"
-witTypes "order-check/support/types"
+        "handlers/order-check/bindings/dispatcher_plugin_queues_types"
+"handlers/order-check/bindings/dispatcher_plugin_types"
+witRuntime "handlers/order-check/support/runtime"
+witTypes "handlers/order-check/support/types"
 "unsafe"
 "runtime"
 )

@@ -7,8 +7,8 @@
 package dispatcher_plugin_queues_types
 
 import (
-        "order-check/bindings/dispatcher_plugin_types"
-witTypes "order-check/support/types"
+        "handlers/order-check/bindings/dispatcher_plugin_types"
+witTypes "handlers/order-check/support/types"
 )
 
 type Attribute = dispatcher_plugin_types.Attribute

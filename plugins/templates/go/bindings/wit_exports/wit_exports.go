@@ -8,10 +8,10 @@ package wit_exports
 
 import (
         "runtime"
-        "order-check/bindings/dispatcher_plugin_types"
-"order-check/plugin/export_dispatcher_plugin_handler"
-witRuntime "order-check/support/runtime"
-witTypes "order-check/support/types"
+        "handlers/order-check/bindings/dispatcher_plugin_types"
+"handlers/order-check/plugin/export_dispatcher_plugin_handler"
+witRuntime "handlers/order-check/support/runtime"
+witTypes "handlers/order-check/support/types"
 "unsafe"
 )
 

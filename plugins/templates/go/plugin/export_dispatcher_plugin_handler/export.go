@@ -2,9 +2,9 @@
 package export_dispatcher_plugin_handler
 
 import (
-	types "order-check/bindings/dispatcher_plugin_types"
-	"order-check/plugin"
-	wit "order-check/support/types"
+	types "handlers/order-check/bindings/dispatcher_plugin_types"
+	"handlers/order-check/plugin"
+	wit "handlers/order-check/support/types"
 )
 
 // Handle is the export `handle` of `dispatcher:plugin/handler`.

@@ -1,0 +1,134 @@
+//! Components from an OCI registry: pinned, checked, kept, and refused in plain words.
+
+use crate::lambda_scene::stop;
+use crate::scene::{guest, send};
+use dispatcher_tests::child::{Ended, Program, Running};
+use dispatcher_tests::registry::{PASSWORD, Registry, USER};
+use std::sync::Arc;
+
+fn component(name: &str) -> Vec<u8> {
+    std::fs::read(guest(name)).expect("the fixture")
+}
+
+fn program(name: &str) -> Program {
+    // Nobody is logged in, whoever runs the tests.
+    Program::new(["run", "--plugin", name]).env("DOCKER_CONFIG", "/nonexistent")
+}
+
+async fn answers(running: &mut Running) {
+    let data = running.data().path().to_owned();
+    send(&data, "default", ["hello".to_owned()]).await;
+    running.wait_for_line(|line| line.contains("dead-lettered: version-000000 hello"));
+    stop(running);
+}
+
+fn refused(ended: &Ended, code: i32, words: &[&str]) {
+    assert_eq!(ended.code, code, "{ended:?}");
+    for word in words {
+        assert!(ended.stderr.contains(word), "{word}: {}", ended.stderr);
+    }
+}
+
+#[tokio::test]
+async fn a_component_is_fetched_once_and_runs_without_the_registry_from_then_on() {
+    let mut registry = Registry::open();
+    let name = registry.push("team/orders", &component("version"));
+    let tagged = name.replace("orders@", "orders:1.2@");
+    let mut running = program(&tagged).start();
+    answers(&mut running).await;
+    registry.kill();
+    let data = Arc::clone(running.data());
+    let mut again = program(&name).sharing(&data).start();
+    answers(&mut again).await;
+    // What was kept is run only as long as it is what its name says.
+    for kept in std::fs::read_dir(data.path().join("images")).expect("the folder") {
+        let path = kept.expect("an entry").path();
+        if path.extension().is_some_and(|kind| kind == "wasm") {
+            std::fs::write(&path, component("hello")).expect("written");
+        }
+    }
+    let ended = program(&name).sharing(&data).run();
+    refused(&ended, 3, &[&name, "error sending request"]);
+}
+
+#[test]
+fn what_is_not_what_its_name_says_is_refused() {
+    let registry = Registry::open();
+    let version = component("version");
+    let name = registry.push("orders", &version);
+    let (place, digest) = name.split_once("@sha256:").expect("it is pinned");
+    let ended = program(place).run();
+    refused(
+        &ended,
+        2,
+        &["oci://HOST/NAME@sha256:DIGEST", "a tag does not"],
+    );
+    let other = format!(
+        "{place}@sha256:{}",
+        digest.chars().rev().collect::<String>()
+    );
+    let ended = program(&other).run();
+    refused(&ended, 2, &[&other, "has none of this name and digest"]);
+    registry.falsify(&version, &component("hello"));
+    let ended = program(&name).run();
+    refused(&ended, 2, &[&name]);
+    assert!(!ended.stdout.contains("running"), "{ended:?}");
+    let text = registry.push("text", b"no component at all");
+    refused(&program(&text).run(), 2, &[&text, "not WebAssembly"]);
+}
+
+#[tokio::test]
+async fn a_closed_registry_gives_to_whom_docker_login_knows() {
+    let registry = Registry::closed();
+    let name = registry.push("orders", &component("version"));
+    refused(&program(&name).run(), 2, &[&name, "docker login"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let login = |password: &str| {
+        let auth = base64(&format!("{USER}:{password}"));
+        let text = format!(
+            r#"{{"auths": {{"{}": {{"auth": "{auth}"}}}}}}"#,
+            registry.host()
+        );
+        std::fs::write(folder.path().join("config.json"), text).expect("written");
+    };
+    let config = folder.path().display().to_string();
+    login("wrong");
+    let wrong = program(&name).env("DOCKER_CONFIG", &config);
+    refused(&wrong.run(), 2, &[&name, "docker login"]);
+    login(PASSWORD);
+    let mut running = program(&name).env("DOCKER_CONFIG", &config).start();
+    answers(&mut running).await;
+}
+
+#[test]
+fn check_and_invoke_take_a_name_of_a_registry_too() {
+    let registry = Registry::open();
+    let name = registry.push("orders", &component("version"));
+    let checked = Program::new(["plugin", "check", &name]).run();
+    assert_eq!(checked.code, 0, "{checked:?}");
+    let invoked = Program::new(["plugin", "invoke", &name, "hello"]).run();
+    assert!(
+        invoked.stdout.contains("version-000000 hello"),
+        "{invoked:?}"
+    );
+}
+
+/// A name and a password, as Docker keeps them.
+fn base64(text: &str) -> String {
+    const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for chunk in text.as_bytes().chunks(3) {
+        let mut word = [0; 4];
+        word[1..=chunk.len()].copy_from_slice(chunk);
+        let word = u32::from_be_bytes(word);
+        for place in 0..4 {
+            let letter = LETTERS[(word >> (18 - 6 * place)) as usize & 63];
+            out.push(if place > chunk.len() {
+                '='
+            } else {
+                letter.into()
+            });
+        }
+    }
+    out
+}

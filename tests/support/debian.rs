@@ -1,0 +1,76 @@
+//! Programs that are servers for tests. Where one is not installed, Debian's package is fetched once
+//! per machine, without root. Knows no protocol.
+
+use crate::servers::tools_folder;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A program and the packages that hold it.
+#[derive(Debug)]
+pub struct Packaged {
+    /// Its name, and that of the folder where its packages are unpacked.
+    pub program: &'static str,
+    /// What is fetched where the program is not installed.
+    pub packages: &'static [&'static str],
+    /// What it loads and a machine may have already; not every Debian has all of them.
+    pub libraries: &'static [&'static str],
+}
+
+impl Packaged {
+    /// How it is started: as it is installed, else from its packages, which whichever test comes
+    /// first unpacks beside the other tools.
+    pub fn command(&self) -> Command {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let installed = std::env::split_paths(&path)
+            .map(|folder| folder.join(self.program))
+            .find(|file| file.exists());
+        if let Some(program) = installed {
+            return Command::new(program);
+        }
+        let root = self.unpacked(&tools_folder());
+        let machine = format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+        let mut command = Command::new(root.join("usr/bin").join(self.program));
+        command.env("LD_LIBRARY_PATH", root.join(machine));
+        command
+    }
+
+    fn unpacked(&self, tools: &Path) -> PathBuf {
+        let root = tools.join(self.program);
+        let complete = root.join("complete");
+        fs::create_dir_all(&root)
+            .unwrap_or_else(|error| panic!("cannot make {}: {error}", root.display()));
+        let lock = File::create(tools.join(format!("{}-lock", self.program)));
+        let lock = lock.expect("the folder is ours");
+        lock.lock().expect("a local file can be locked");
+        if complete.exists() {
+            return root;
+        }
+        let fetch = |package: &str| {
+            let mut apt = Command::new("apt-get");
+            apt.args(["download", package]).current_dir(&root);
+            apt.output().is_ok_and(|output| output.status.success())
+        };
+        for package in self.packages {
+            assert!(
+                fetch(package),
+                "these tests need {}, and `apt-get download {package}` failed",
+                self.program
+            );
+        }
+        // What is missing shows when the server starts.
+        self.libraries.iter().for_each(|package| {
+            fetch(package);
+        });
+        for entry in fs::read_dir(&root).expect("the folder is ours").flatten() {
+            if entry.path().extension().is_some_and(|kind| kind == "deb") {
+                let mut unpack = Command::new("dpkg");
+                unpack.arg("-x").arg(entry.path()).arg(&root);
+                let done = unpack.status().is_ok_and(|status| status.success());
+                assert!(done, "dpkg -x of {}", entry.path().display());
+            }
+        }
+        File::create(&complete).expect("the folder is ours");
+        root
+    }
+}
