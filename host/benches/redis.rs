@@ -19,9 +19,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
+#[path = "../../tests/support/debian.rs"]
+mod debian;
 #[allow(dead_code, reason = "tests use more of it")]
 #[path = "../../tests/support/redis.rs"]
 mod server;
+#[path = "../../tests/support/tied.rs"]
+mod tied;
 
 /// What the server's file asks of its surroundings.
 mod servers {

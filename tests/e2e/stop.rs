@@ -108,3 +108,17 @@ async fn lesson_02_a_stop_finishes_what_would_be_dead_lettered_if_it_came_again(
     assert_eq!(depth(data.path(), "b").await, Default::default());
     assert_eq!(depth(data.path(), "b.dead").await, Default::default());
 }
+
+#[tokio::test]
+async fn an_instance_that_waits_for_more_attempts_holds_up_no_stop() {
+    let more = ["--instance-concurrency", "4", "--allow-lambda", "none"];
+    let mut running = run("commands", &more).start();
+    send(running.data().path(), "default", ["print here".into()]).await;
+    running.wait_for_line(|line| line.contains("here"));
+    until_depth(running.data().path(), "default", |depth| {
+        depth == Default::default()
+    })
+    .await;
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+}

@@ -75,6 +75,8 @@ pub(crate) async fn until_stopped(
     drop((signals, until_stop));
     let _force = tasks::spawn(force());
     drain(shared, routes, grace).await?;
+    // An instance that takes many attempts waits in the pool for more as long as its plugin is there.
+    shared.plugins.forget();
     // Nothing is left in the pool; its threads end without being waited for by this one.
     tasks::blocking(move || pool.close(Close::Finish))
         .finished()

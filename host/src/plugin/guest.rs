@@ -15,13 +15,14 @@ use super::tally::Tally;
 use super::world::command::Environment;
 use super::{Attempt, Peer};
 use crate::clock::Moment;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
-use wasmtime_wasi_config::WasiConfigVariables;
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 /// What all instances of a plugin share.
@@ -35,6 +36,8 @@ pub(super) struct Settings {
     pub(super) is_command: bool,
     /// The most memory of one instance, in bytes.
     pub(super) max_memory: usize,
+    /// The longest that an attempt may take, where it is known.
+    pub(super) timeout: Option<Duration>,
     /// The functions that it may invoke.
     pub(super) lambda: Option<Lent>,
     /// The queues that it may send to.
@@ -44,7 +47,7 @@ pub(super) struct Settings {
     /// Where it may send HTTP requests to; none is nowhere, too.
     pub(super) http: Option<Arc<http::Lent>>,
     /// What it may read as its configuration.
-    pub(super) settings: WasiConfigVariables,
+    pub(super) settings: BTreeMap<String, String>,
     /// The buckets that it may open.
     pub(super) stores: Stores,
     /// The folder that it may read.
@@ -214,7 +217,7 @@ impl Guest {
     }
 
     /// What it may read as its configuration.
-    pub(super) fn variables(&self) -> &WasiConfigVariables {
+    pub(super) fn variables(&self) -> &BTreeMap<String, String> {
         &self.settings.settings
     }
 

@@ -119,8 +119,9 @@ impl Drop for Watched<'_> {
         if let Some(live) = &self.live
             && clock::now() >= self.attempt.deadline
         {
-            let why = Mishap::TimedOut(self.limit);
-            scene::waited(live.store.data(), self.attempt, &why);
+            let guest = live.store.data();
+            let why = mishap::timed_out(guest, self.limit);
+            scene::waited(guest, self.attempt, &why);
         }
     }
 }

@@ -30,6 +30,9 @@ pub struct PluginOptions {
     pub name: String,
     /// The most memory of one instance, in bytes; at most the runtime's `max_memory`.
     pub max_memory: usize,
+    /// The longest that an attempt may take, to be told to people; its deadline is what counts. Without
+    /// it they are told what was left of its time when it began.
+    pub timeout: Option<Duration>,
     /// The environment variables that it sees; it sees no others.
     pub env: Vec<(String, String)>,
     /// When instances are used again. Without it every attempt has a fresh one.
@@ -203,6 +206,7 @@ impl Runtime {
             env: options.env,
             is_command: way.is_command(),
             max_memory: options.max_memory,
+            timeout: options.timeout,
             lambda: options.lambda.map(Lent::new),
             queues: options.queues.map(queues::Lent::new),
             peers: options.peers,

@@ -5,12 +5,14 @@ use super::output::harmless;
 use crate::message::Mishap;
 use std::fmt::Write;
 use std::time::Duration;
-use wasmtime::{PoolConcurrencyLimitError, WasmBacktrace};
+use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
 
 /// The most functions named in a backtrace.
 const FRAMES: usize = 5;
 /// The longest name of a function, in characters.
 const NAME: usize = 80;
+/// The engine's own stack for a guest's calls, in bytes.
+pub(super) const STACK: usize = 512 << 10;
 
 /// Why the host itself stopped a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -29,7 +31,7 @@ pub(super) enum Stopped {
 /// What befell the attempt. `limit` is how long it was allowed to run.
 pub(super) fn of(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> Mishap {
     match error.downcast_ref::<Stopped>() {
-        Some(Stopped::Deadline) => return Mishap::TimedOut(limit),
+        Some(Stopped::Deadline) => return timed_out(guest, limit),
         Some(stopped) => return Mishap::Trapped(stopped.to_string()),
         None => {}
     }
@@ -40,6 +42,11 @@ pub(super) fn of(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> Mis
         return Mishap::Host(format!("no room for another instance: {error}"));
     }
     Mishap::Trapped(trap(error))
+}
+
+/// After the whole of its time, of which `rest` was left when the attempt got here.
+pub(super) fn timed_out(guest: &Guest, rest: Duration) -> Mishap {
+    Mishap::TimedOut(guest.settings().timeout.unwrap_or(rest))
 }
 
 /// What befell an attempt whose instance could not be made. Where no guest code ran it was us.
@@ -65,10 +72,13 @@ fn trap(error: &wasmtime::Error) -> String {
         .to_owned();
     if let Some(trace) = error.downcast_ref::<WasmBacktrace>() {
         let mut before = " in ";
-        for name in names(trace).take(FRAMES) {
-            let _ = write!(text, "{before}{name}");
+        for (name, times) in grouped(names(trace)).into_iter().take(FRAMES) {
+            let _ = write!(text, "{before}{name}{}", Times(times));
             before = " ← ";
         }
+    }
+    if error.downcast_ref() == Some(&Trap::StackOverflow) {
+        let _ = write!(text, " ({} KiB, which no option changes)", STACK >> 10);
     }
     text
 }
@@ -78,6 +88,30 @@ fn names(trace: &WasmBacktrace) -> impl Iterator<Item = String> {
     let frames = trace.frames().iter();
     let names = frames.map(|frame| name(frame.func_name(), frame.func_index()));
     names.filter(|name| !carries_panic(name))
+}
+
+/// What follows itself once, with how often it does.
+pub(super) fn grouped<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<(T, usize)> {
+    let mut groups: Vec<(T, usize)> = Vec::new();
+    for one in all {
+        match groups.last_mut() {
+            Some((last, times)) if *last == one => *times += 1,
+            _ => groups.push((one, 1)),
+        }
+    }
+    groups
+}
+
+/// ` × 3`, and nothing for once.
+pub(super) struct Times(pub(super) usize);
+
+impl std::fmt::Display for Times {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            0 | 1 => Ok(()),
+            times => write!(out, " × {times}"),
+        }
+    }
 }
 
 /// A function's name as people know it, without what could steer a terminal.
@@ -139,10 +173,11 @@ mod tests {
     #[test]
     fn a_deep_stack_is_shown_in_short() {
         let why = trap(&error(r#"(module (func $dig (export "run") call $dig))"#));
+        assert!(why.starts_with("call stack exhausted in dig × "), "{why}");
         assert!(
-            why.starts_with("call stack exhausted in dig ← dig"),
+            why.ends_with(" (512 KiB, which no option changes)"),
             "{why}"
         );
-        assert_eq!(why.matches("dig").count(), FRAMES);
+        assert_eq!(why.matches("dig").count(), 1);
     }
 }

@@ -130,6 +130,17 @@ impl Lines {
     fn line(&mut self, stream: Stream) {
         self.count += 1;
         let line = self.partial(stream).take();
+        self.remember(stream, &line);
+        if self.count <= MAX_LINES {
+            self.log(stream, &line);
+        }
+    }
+
+    /// Empty lines tell nothing.
+    fn remember(&mut self, stream: Stream, line: &str) {
+        if line.trim().is_empty() {
+            return;
+        }
         if self.last.len() == LAST.0 {
             self.last.pop_front();
         }
@@ -137,9 +148,6 @@ impl Lines {
             stream: stream.name(),
             line: line.chars().take(LAST.1).collect(),
         });
-        if self.count <= MAX_LINES {
-            self.log(stream, &line);
-        }
     }
 
     fn log(&self, stream: Stream, line: &str) {

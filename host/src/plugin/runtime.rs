@@ -4,7 +4,7 @@
 use super::admission::{self, Admission, Permit};
 use super::epoch::Ticker;
 use super::guest::Guest;
-use super::{Attempt, limits, world};
+use super::{Attempt, limits, mishap, scene, world};
 use crate::{clock, files};
 use std::future::poll_fn;
 use std::path::PathBuf;
@@ -13,7 +13,6 @@ use std::sync::Arc;
 use wasmtime::WasmBacktraceDetails;
 use wasmtime::component::Linker;
 use wasmtime::{Cache, CacheConfig, Config, Enabled, Engine, OptLevel, PoolingAllocationConfig};
-use wasmtime_wasi_config::WasiConfig;
 
 /// What the runtime needs to know before the first plugin is loaded.
 #[derive(Debug, Clone)]
@@ -211,9 +210,7 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     wasmtime_wasi::p3::add_to_linker(&mut linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
-    wasmtime_wasi_config::add_to_linker(&mut linker, |guest: &mut Guest| {
-        WasiConfig::new(guest.variables())
-    })?;
+    world::config::lend(&mut linker)?;
     world::keyvalue::lend(&mut linker)?;
     world::v0_1::lend(&mut linker)?;
     Ok(linker)
@@ -252,6 +249,8 @@ fn config(options: &RuntimeOptions) -> Config {
     config
         .epoch_interruption(true)
         .wasm_backtrace_details(WasmBacktraceDetails::Disable)
+        .wasm_backtrace_max_frames(Some(scene::CAPTURED))
+        .max_wasm_stack(mishap::STACK)
         .concurrency_support(true);
     if u64::from(memories) * FREE_OF_CHECKS > ADDRESS_SPACE {
         let needed = (options.max_memory as u64).next_multiple_of(64 << 10);

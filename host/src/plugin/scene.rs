@@ -2,13 +2,18 @@
 //! whoever runs a plugin by hand. Decides no verdict.
 
 use super::guest::{self, Guest};
+use super::mishap::Times;
 use super::{Attempt, mishap};
 use crate::message::{Mishap, Verdict};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use wasmtime::{FrameInfo, WasmBacktrace};
 
 /// The most functions of a scene.
 const FRAMES: usize = 20;
+/// So many of a guest's functions are looked at when it traps: some only carry a panic, and one that
+/// calls itself counts once.
+pub(super) const CAPTURED: NonZeroUsize = NonZeroUsize::new(64).expect("it is not zero");
 
 /// What is known of an attempt that broke off.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +43,8 @@ pub struct Frame {
     pub name: String,
     /// `file:line`, where the component has debugging information and the engine reads it.
     pub at: Option<String>,
+    /// How often it calls itself in a row, this once included.
+    pub times: usize,
 }
 
 /// A line that a guest printed.
@@ -54,16 +61,17 @@ pub trait Witness: std::fmt::Debug + Send + Sync {
     /// One has broken off.
     fn broke(&self, scene: &Scene);
 
-    /// One has answered; its instance has so many bytes of memory.
+    /// One has ended, broken off or not; its instance has so many bytes of memory.
     fn ended(&self, memory: usize);
 }
 
 impl std::fmt::Display for Frame {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.at {
-            Some(at) => write!(out, "{} ({at})", self.name),
-            None => out.write_str(&self.name),
+        out.write_str(&self.name)?;
+        if let Some(at) = &self.at {
+            write!(out, " ({at})")?;
         }
+        write!(out, "{}", Times(self.times))
     }
 }
 
@@ -99,9 +107,9 @@ impl Scene {
         let (trace, printed) = (self.trace_line(), self.printed_line());
         let (trace, printed) = (trace.as_deref(), printed.as_deref());
         let what = match self.waited {
-            true => "it was waiting for a call to the host",
-            false if trace.is_some() => "where it was",
-            false => "what it printed last",
+            true => "an attempt broke off while it waited for a call to the host",
+            false if trace.is_some() => "an attempt broke off: its trace, the innermost first",
+            false => "an attempt failed: what it printed last",
         };
         tracing::warn!(plugin, queue, message_id, why, trace, printed, "{what}");
     }
@@ -185,7 +193,10 @@ fn tell(guest: &Guest, fill: impl FnOnce(&mut Scene)) {
     };
     fill(&mut scene);
     match &settings.witness {
-        Some(witness) => witness.broke(&scene),
+        Some(witness) => {
+            witness.ended(guest.limits.memory());
+            witness.broke(&scene);
+        }
         // The verdict is told in any case.
         None if scene.trace.is_empty() && scene.printed.is_empty() && !scene.waited => {}
         None => scene.log(),
@@ -197,8 +208,10 @@ pub(super) type Told = Option<Arc<dyn Witness>>;
 
 fn frames(all: &[FrameInfo]) -> (Vec<Frame>, usize) {
     let all = all.iter().flat_map(of_frame);
-    let mut frames: Vec<Frame> = all
-        .filter(|frame| !mishap::carries_panic(&frame.name))
+    let own = all.filter(|frame| !mishap::carries_panic(&frame.name));
+    let grouped = mishap::grouped(own).into_iter();
+    let mut frames: Vec<Frame> = grouped
+        .map(|(frame, times)| Frame { times, ..frame })
         .collect();
     let outer = frames.len().saturating_sub(FRAMES);
     frames.truncate(FRAMES);
@@ -216,12 +229,14 @@ fn of_frame(frame: &FrameInfo) -> Vec<Frame> {
             Some(line) => format!("{file}:{line}"),
             None => file.to_owned(),
         }),
+        times: 1,
     });
     let symbols: Vec<_> = symbols.collect();
     match symbols.is_empty() {
         true => vec![Frame {
             name: own,
             at: None,
+            times: 1,
         }],
         false => symbols,
     }

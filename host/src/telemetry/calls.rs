@@ -49,7 +49,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Calls {
                 Some(package) => format!("{package}/{interface}"),
                 None => interface,
             },
-            function: fields.take("function"),
+            function: function(&fields.take("function")),
             began: clock::now(),
             ..Call::default()
         });
@@ -71,7 +71,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Calls {
         event.record(&mut fields);
         match fields.take("message").as_str() {
             "call" => call.arguments = fields.listed(),
-            _ => call.result = Some(fields.take("result")),
+            _ => call.result = Some(answer(&call.interface, &fields.take("result"))),
         }
     }
 
@@ -117,6 +117,37 @@ fn package(target: &str) -> Option<String> {
     Some(format!("{namespace}:{}", package.replace('_', "-")))
 }
 
+/// `bucket.get` of `[method]bucket.get`, `new bucket` of `[constructor]bucket`.
+fn function(name: &str) -> String {
+    match name.strip_prefix('[').and_then(|name| name.split_once(']')) {
+        Some(("constructor", name)) => format!("new {name}"),
+        Some((_, name)) => name.to_owned(),
+        None => name.to_owned(),
+    }
+}
+
+/// What the guest got. Around it is whether the host trapped, but for our own interfaces, where it
+/// cannot.
+fn answer(interface: &str, result: &str) -> String {
+    let own = interface.starts_with("dispatcher:");
+    let got = result.strip_prefix("Ok(").filter(|_| !own);
+    let got = got.map(|got| got.strip_suffix(')').unwrap_or(got));
+    got.unwrap_or(result).to_owned()
+}
+
+/// With `#3` in place of the engine's long word for the handle 3.
+fn with_short_handles(mut text: &str) -> String {
+    let mut out = String::new();
+    while let Some((before, after)) = text.split_once("Resource { rep: ") {
+        let end = after.find(|letter: char| !letter.is_ascii_digit());
+        let (number, after) = after.split_at(end.unwrap_or(after.len()));
+        out += before;
+        out += &format!("#{number}");
+        text = after.split_once(" }").map_or("", |(_, after)| after);
+    }
+    out + text
+}
+
 /// The fields of a span or an event, bounded and harmless.
 #[derive(Default)]
 struct Fields(Vec<(&'static str, String)>);
@@ -131,7 +162,10 @@ impl Fields {
         let all: Vec<_> = self
             .0
             .iter()
-            .map(|(name, value)| format!("{name}: {value}"))
+            .map(|(name, value)| match *name {
+                "self_" => value.clone(),
+                _ => format!("{name}: {value}"),
+            })
             .collect();
         all.join(", ")
     }
@@ -146,10 +180,11 @@ impl Visit for Fields {
         let mut text = Bounded::default();
         // It ends with an error once there is no more room.
         let _ = write!(text, "{value:?}");
+        let mut shown = with_short_handles(&text.text);
         if text.cut {
-            text.text.push('…');
+            shown.push('…');
         }
-        self.0.push((field.name(), text.text));
+        self.0.push((field.name(), shown));
     }
 }
 
@@ -192,6 +227,18 @@ mod tests {
         let mut text = Bounded::default();
         assert!(write!(text, "a\u{1b}[2J\u{202e}").is_ok());
         assert_eq!(text.text, "a\\u{1b}[2J\\u{202e}");
+    }
+
+    #[test]
+    fn a_call_reads_as_it_is_written() {
+        assert_eq!(function("[method]bucket.get"), "bucket.get");
+        assert_eq!(function("[constructor]fields"), "new fields");
+        assert_eq!(function("now"), "now");
+        let handles = r#"Some(Resource { rep: 12, state: "borrow" }), Resource { rep: 3, st"#;
+        assert_eq!(with_short_handles(handles), "Some(#12), #3");
+        assert_eq!(answer("wasi:clocks/wall-clock", "Ok(7)"), "7");
+        assert_eq!(answer("wasi:http/types", "Ok(Ok(\"x…"), "Ok(\"x…");
+        assert_eq!(answer("dispatcher:plugin/queues", "Ok(7)"), "Ok(7)");
     }
 
     #[test]

@@ -95,6 +95,12 @@ impl Plugins {
         plugins.push((route.to_owned(), Box::new(ask)));
     }
 
+    /// Asks none of them any more, and so keeps none of them alive.
+    pub fn forget(&self) {
+        let plugins = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(plugins);
+    }
+
     /// All of them, by route.
     pub fn figures(&self) -> Vec<(String, Figures)> {
         let plugins = self.0.lock().unwrap_or_else(PoisonError::into_inner);

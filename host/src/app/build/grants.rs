@@ -28,6 +28,7 @@ pub fn options(
     PluginOptions {
         name: plugin.name.clone(),
         max_memory: plugin.max_memory,
+        timeout: Some(timeout),
         env: plugin.env.clone(),
         reuse: plugin.reuse,
         warm: Warm {

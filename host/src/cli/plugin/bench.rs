@@ -2,7 +2,7 @@
 //! thread, without queue and network.
 
 use super::super::output;
-use super::workbench::{Loaded, Workbench};
+use super::workbench::{self, Loaded, Workbench};
 use crate::clock;
 use crate::error::Failure;
 use crate::message::Message;
@@ -78,8 +78,13 @@ async fn measure(plugin: &Loaded, message: &Message, count: u32) -> Result<Figur
     let mut times = Vec::new();
     let mut memory = 0;
     let mut answers = BTreeMap::new();
+    let mut told = false;
     for _ in 0..count {
         let ran = plugin.run(message.clone()).await?;
+        if let Some(scene) = ran.scene.as_ref().filter(|_| !told) {
+            workbench::show(scene);
+            told = true;
+        }
         times.push(ran.took);
         memory = memory.max(ran.memory);
         *answers.entry(kind(&Answer::of(&ran.verdict))).or_default() += 1;

@@ -5,7 +5,7 @@ use super::super::flags::{GuestArgs, LogArgs, StoreArgs};
 use super::super::input::MessageArgs;
 use super::super::{Typed, block_on, output};
 use super::workbench::{self, Ran, Workbench};
-use super::{bench, settings_and_log};
+use super::{Shown, bench, settings_and_log};
 use crate::clock;
 use crate::config::problem::Problem;
 use crate::error::{Exit, Failure};
@@ -50,7 +50,7 @@ pub struct Args {
     /// Run it so many times, one after the other [default: 1; 500 with --bench]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub count: Option<u32>,
-    /// Measure: compiling, loading, fresh and reused instances, memory
+    /// Measure: compiling, loading, fresh and reused instances, memory; what it prints is not shown
     #[arg(long)]
     pub bench: bool,
     /// Show every call of the plugin to the host on stderr: what was asked, answered, and how fast
@@ -71,7 +71,12 @@ pub struct Args {
 
 /// Prints the verdict.
 pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
-    let (settings, plugin, mut problems) = settings_and_log(typed, &args.plugin_file, args.trace);
+    let shown = match (args.trace, args.bench) {
+        (true, _) => Shown::Calls,
+        (_, true) => Shown::Nothing,
+        _ => Shown::Printed,
+    };
+    let (settings, plugin, mut problems) = settings_and_log(typed, &args.plugin_file, shown);
     let message = message(args, &mut problems);
     let (Some(plugin), true) = (plugin, problems.is_empty()) else {
         return Err(problems.into());

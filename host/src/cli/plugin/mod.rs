@@ -55,17 +55,30 @@ type Set = (
 
 /// The plugin as flags have it, as `run --plugin FILE` would see it; the log is set up on the way.
 fn settings(typed: &Typed, file: &Path) -> Set {
-    settings_and_log(typed, file, false)
+    settings_and_log(typed, file, Shown::Printed)
 }
 
-/// The same; with `trace` every call of the plugin to the host is shown.
-fn settings_and_log(typed: &Typed, file: &Path, trace: bool) -> Set {
+/// What is shown of a plugin while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    /// What it prints.
+    Printed,
+    /// And every call to the host.
+    Calls,
+    /// Neither, unless the log's level asks for it by name.
+    Nothing,
+}
+
+/// The same, with the log so.
+fn settings_and_log(typed: &Typed, file: &Path, shown: Shown) -> Set {
     let mut flags = super::flags::settings(&typed.matches);
     flags.take("plugin", Given::new("FILE", file.to_string_lossy()));
     let (settings, problems) = config::settings(&flags);
-    match trace {
-        true => telemetry::log::start_with_calls(settings.log_format, &settings.log_level),
-        false => telemetry::log::start(settings.log_format, &settings.log_level),
+    let (format, level) = (settings.log_format, &settings.log_level);
+    match shown {
+        Shown::Calls => telemetry::log::start_with_calls(format, level),
+        Shown::Printed => telemetry::log::start(format, level),
+        Shown::Nothing => telemetry::log::start(format, &format!("guest=off,{level}")),
     };
     let plugin = settings.routes.first().map(|route| route.plugin.clone());
     (settings, plugin, problems)

@@ -23,6 +23,9 @@ use tokio_util::sync::CancellationToken;
 /// One under way, and one that is kept for the next.
 const INSTANCES: usize = 2;
 
+/// The time limit of an attempt that a person steps through, where none is given.
+const AT_A_BREAKPOINT: Duration = Duration::from_secs(12 * 3600);
+
 /// A component that was read, and all that it takes to run it.
 pub struct Workbench {
     /// The component as it was read.
@@ -49,7 +52,7 @@ pub struct Ran {
     pub verdict: Verdict,
     /// Where it broke off, if it did.
     pub scene: Option<Scene>,
-    /// Bytes of the instance's memories, where it answered.
+    /// Bytes of the instance's memories; 0 where there was no instance.
     pub memory: usize,
     /// From the message to its verdict, the making of an instance included.
     pub took: Duration,
@@ -90,7 +93,11 @@ impl Workbench {
             ReadError::File(error) => refused(&error),
             ReadError::Image(error) => Failure::from(versions::of_fetch("FILE", &error)),
         })?;
-        let timeout = plugin.timeout.unwrap_or(app::TIMEOUT);
+        let usual = match insight {
+            Insight::Debugger => AT_A_BREAKPOINT,
+            _ => app::TIMEOUT,
+        };
+        let timeout = plugin.timeout.unwrap_or(usual);
         let mut options = plugins::options_by_hand(settings, plugin, timeout).await;
         let mut problems = Vec::new();
         options.stores = Buckets::default().of(settings, plugin, &mut problems).await;
@@ -220,6 +227,7 @@ mod tests {
         let frame = |name: &str, at: Option<&str>| Frame {
             name: name.into(),
             at: at.map(str::to_owned),
+            times: if at.is_some() { 3 } else { 1 },
         };
         let scene = Scene {
             plugin: "orders".into(),
@@ -240,7 +248,7 @@ mod tests {
         assert_eq!(
             shown(&scene),
             "the plugin trapped\n  message 7, queue local:default\n  where it was, the innermost \
-             first:\n    0: mine::price (src/lib.rs:12)\n    1: handle\n    and 3 more\n  what it \
+             first:\n    0: mine::price (src/lib.rs:12) × 3\n    1: handle\n    and 3 more\n  what it \
              printed last:\n    stderr: no price"
         );
     }

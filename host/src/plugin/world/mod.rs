@@ -3,6 +3,7 @@
 //! message of ours but to hand it on.
 
 pub(super) mod command;
+pub(super) mod config;
 pub(super) mod http;
 pub(super) mod keyvalue;
 pub(super) mod v0_1;

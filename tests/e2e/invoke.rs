@@ -1,0 +1,161 @@
+//! `plugin invoke` as a workbench: many times, with figures, with every call to the host, and on what
+//! was recorded.
+
+use crate::replay;
+use crate::scene::guest;
+use dispatcher_tests::child::{Ended, Program};
+use serde_json::{Value, json};
+
+fn invoke(name: &str, more: &[&str]) -> Ended {
+    let guest = guest(name);
+    let arguments = ["plugin", "invoke", &guest];
+    Program::new(arguments.iter().chain(more)).run()
+}
+
+#[test]
+fn a_message_is_run_as_often_as_asked_for_and_one_failure_is_the_exit() {
+    // Each time in a fresh instance.
+    let counted = invoke("count", &["x", "--count", "3"]);
+    let said = "reject: 1\n".repeat(3);
+    assert_eq!((counted.code, counted.stdout), (0, said));
+    let failed = invoke("verdicts", &["trap", "--count", "2"]);
+    assert_eq!((failed.code, failed.stdout.lines().count()), (1, 2));
+    let none = invoke("count", &["x", "--count", "0"]);
+    assert_eq!(none.code, 2);
+}
+
+#[test]
+fn figures_are_told_to_people_and_to_programs() {
+    let told = invoke("hello", &["spoken", "--bench", "--count", "5"]);
+    assert_eq!(told.code, 0, "{told:?}");
+    let begins = told
+        .stdout
+        .lines()
+        .filter_map(|line| line.split(' ').next());
+    let begins: Vec<&str> = begins.collect();
+    assert_eq!(begins, ["component", "compile", "load", "cold", "warm"]);
+    assert_eq!(told.stdout.matches(": 5 done").count(), 2, "{told:?}");
+    // It would be measured, too.
+    assert!(!told.stderr.contains("spoken"), "{told:?}");
+
+    let told = invoke("hello", &["x", "--bench", "--count", "5", "--json"]);
+    let figures: Value = serde_json::from_str(&told.stdout).expect("JSON");
+    let size = std::fs::metadata(guest("hello"))
+        .expect("it is there")
+        .len();
+    assert_eq!(
+        (&figures["bytes"], &figures["count"]),
+        (&size.into(), &5.into())
+    );
+    for way in ["cold", "warm"] {
+        let figures = &figures[way];
+        assert_eq!(figures["answers"], json!({"done": 5}));
+        for what in ["p50_us", "p99_us", "per_second", "memory"] {
+            let figure = figures[what].as_f64().expect("a number");
+            assert!(figure > 0.0, "{way} {what}: {figures}");
+        }
+    }
+}
+
+#[test]
+fn figures_of_a_plugin_that_breaks_off_say_why_once_for_each_way() {
+    let told = invoke("verdicts", &["trap", "--bench", "--count", "3"]);
+    assert_eq!(told.stdout.matches(": 3 retry").count(), 2, "{told:?}");
+    assert_eq!(told.stderr.matches("where it was").count(), 2, "{told:?}");
+}
+
+/// What `--trace` shows of the guest of the SDK.
+fn trace(name: &str, body: &Value, grants: &[&str]) -> Vec<String> {
+    let body = body.to_string();
+    let told = invoke(name, &[&[body.as_str(), "--trace"], grants].concat());
+    assert!(told.stdout.starts_with("reject: got"), "{told:?}");
+    let calls = told
+        .stderr
+        .lines()
+        .filter_map(|line| line.split_once(" µs  "));
+    let calls = calls.map(|(took, call)| {
+        assert!(took.trim().parse::<u64>().is_ok(), "{took}");
+        call.to_owned()
+    });
+    calls.collect()
+}
+
+#[test]
+fn every_call_to_the_host_is_shown_with_what_was_asked_and_answered() {
+    let setting = json!({"do": "setting", "name": "size"});
+    assert_eq!(
+        trace("lent", &setting, &["--setting", "size=7"]),
+        [
+            r#"wasi:config/store get(key: "size") → Ok(Some("7"))"#,
+            r#"wasi:config/store get-all() → Ok([("size", "7")])"#,
+        ]
+    );
+    let count = json!({"do": "store", "store": "mine", "key": "k", "to": 1});
+    let calls = trace("lent", &count, &["--store", "mine=local:b"]);
+    assert_eq!(
+        calls[0],
+        r##"wasi:keyvalue/store open(identifier: "mine") → Ok(#0)"##
+    );
+    let increment = r##"wasi:keyvalue/atomics increment(bucket: #0, key: "k", delta: 1) → Ok(1)"##;
+    assert!(calls.iter().any(|call| call == increment), "{calls:#?}");
+}
+
+#[test]
+fn a_call_is_bounded_and_sending_and_clocks_are_calls_as_well() {
+    let body = "x".repeat(1_000);
+    let send =
+        json!({"do": "send", "queue": "local:out", "value": body, "delay_ms": 0, "waits": true});
+    let grants = ["--allow-send", "local:out", "--allow-lambda", "none"];
+    let calls = trace("lent-sends", &send, &grants);
+    let clock = calls[0].split('{').next();
+    assert_eq!(clock, Some("wasi:clocks/wall-clock now() → Datetime "));
+    let sent = calls.last().expect("a call");
+    let start = r#"dispatcher:plugin/queues-async send(queue: "local:out", message: Outgoing {"#;
+    assert!(sent.starts_with(start), "{sent}");
+    let (_, end) = sent.split_once("xxx…) → ").expect("it is cut");
+    assert!(end.starts_with("Ok(\"local:out/"), "{sent}");
+}
+
+#[test]
+fn calls_are_json_where_the_log_is_and_one_without_an_answer_says_so() {
+    let more = ["--trace", "--log-format", "json", "--timeout", "50ms"];
+    let told = invoke("verdicts", &[&["sleep:3600000"], &more[..]].concat());
+    let calls = told.stderr.lines().filter(|line| line.starts_with('{'));
+    let calls: Vec<Value> = calls
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .filter(|line: &Value| line["target"] == "call")
+        .collect();
+    let last = calls.last().expect("a call");
+    assert_eq!(
+        (&last["interface"], &last["function"], &last["result"]),
+        (
+            &"wasi:io/poll".into(),
+            &"pollable.block".into(),
+            &Value::Null
+        )
+    );
+    assert_eq!(told.code, 1);
+}
+
+#[test]
+fn a_recorded_message_is_run_by_its_place_or_its_id() {
+    let recorded = replay::record();
+    let (file, _) = recorded.file();
+    let of = |more: &[&str]| {
+        let arguments = [&["--recorded", file.as_str()], more].concat();
+        invoke("order-check", &arguments)
+    };
+    assert_eq!(of(&[]).stdout, "done\n");
+    let rejected = "reject: `amount`: wanted more than nothing\n";
+    assert_eq!(of(&["--nth", "2"]).stdout, rejected);
+    assert_eq!(of(&["--id", &recorded.ids[1]]).stdout, rejected);
+    for (wrong, said) in [
+        (["--nth", "3"], "--nth: 3; wanted 1 to 2"),
+        (["--nth", "0"], "--nth: 0; wanted 1 to 2"),
+        (["--id", "none"], "`none` is not in it"),
+    ] {
+        let ended = of(&wrong);
+        assert_eq!(ended.code, 2);
+        assert!(ended.stderr.contains(said), "{ended:?}");
+    }
+}

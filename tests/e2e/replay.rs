@@ -1,0 +1,195 @@
+//! Messages that `run --record` kept, run again by `plugin replay`: alike, otherwise, one of them, and
+//! with a debugger.
+
+use crate::scene::{guest, run};
+use dispatcher_tests::child::{Ended, Program, Signal};
+use serde_json::Value;
+use std::io::Write;
+use std::path::Path;
+
+/// An order that is taken, and one that is not.
+const ORDERS: [&str; 2] = [
+    r#"{"id":"o-1","amount":250,"customer":{"email":"jo@example.org"}}"#,
+    r#"{"id":"o-2","amount":0,"customer":{"email":"jo@example.org"}}"#,
+];
+
+/// What a run of the orders left behind.
+pub(crate) struct Recorded {
+    pub(crate) folder: tempfile::TempDir,
+    /// The ids of the messages.
+    pub(crate) ids: Vec<String>,
+}
+
+impl Recorded {
+    /// The folder that was recorded to.
+    pub(crate) fn path(&self) -> String {
+        self.folder.path().display().to_string()
+    }
+
+    /// The only file in it, and what it says.
+    pub(crate) fn file(&self) -> (String, String) {
+        let mut files = std::fs::read_dir(&self.folder).expect("a folder");
+        let file = files.next().expect("a recording").expect("an entry").path();
+        assert!(files.next().is_none(), "one run writes one file");
+        let text = std::fs::read_to_string(&file).expect("a text");
+        (file.display().to_string(), text)
+    }
+}
+
+/// Records what `order-check` does with both orders, without what is secret.
+pub(crate) fn record() -> Recorded {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().display().to_string();
+    let more = [
+        "--record",
+        &path,
+        "--record-redact",
+        "/customer/email",
+        "--record-redact",
+        "attribute:token",
+    ];
+    let mut running = run("order-check", &more).start();
+    // One after the other: a queue promises no order.
+    let mut ids = Vec::new();
+    for (body, said) in ORDERS.iter().zip(["order o-1: 250 cents", "dead-lettered"]) {
+        let arguments = ["send", "local:default", body, "--attribute", "token=s3cret"];
+        let sent = Program::new(arguments).sharing(running.data()).run();
+        ids.push(sent.stdout.trim().to_owned());
+        running.wait_for_line(|line| line.contains(said));
+    }
+    // All is written once it has ended.
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+    Recorded { folder, ids }
+}
+
+fn replay(name: &str, recorded: &Recorded, more: &[&str]) -> Ended {
+    let (guest, path) = (guest(name), recorded.path());
+    let arguments = ["plugin", "replay", &guest, &path];
+    Program::new(arguments.iter().chain(more)).run()
+}
+
+#[test]
+fn what_is_recorded_is_answered_alike_by_the_same_component() {
+    let recorded = record();
+    let (file, text) = recorded.file();
+    assert!(file.ends_with(".recording.jsonl"), "{file}");
+    assert!(text.contains("o-1") && text.contains("token"), "{text}");
+    assert!(
+        !text.contains("jo@example.org") && !text.contains("s3cret"),
+        "{text}"
+    );
+    let replayed = replay("order-check", &recorded, &[]);
+    assert_eq!(
+        (replayed.code, replayed.stdout.as_str()),
+        (0, "2 answered alike, 0 otherwise\n"),
+        "{replayed:?}"
+    );
+}
+
+#[test]
+fn what_another_component_answers_otherwise_is_shown_and_the_exit_says_so() {
+    let recorded = record();
+    let rejected = &recorded.ids[1];
+    let replayed = replay("hello", &recorded, &[]);
+    assert_eq!(
+        (replayed.code, replayed.stdout),
+        (
+            1,
+            format!(
+                "{rejected}\n  was: reject: `amount`: wanted more than nothing\n  is:  done\n\
+                 1 answered alike, 1 otherwise\n"
+            )
+        )
+    );
+    // One that is alike is enough where only that is asked for.
+    let taken = ["--only", recorded.ids[0].as_str()];
+    let replayed = replay("hello", &recorded, &taken);
+    assert_eq!(
+        (replayed.code, replayed.stdout.as_str()),
+        (0, "1 answered alike, 0 otherwise\n")
+    );
+    let replayed = replay("hello", &recorded, &["--only", "another"]);
+    assert_eq!(replayed.code, 2);
+    assert!(replayed.stderr.contains("nothing to run"), "{replayed:?}");
+}
+
+#[test]
+fn a_replay_is_told_to_programs_as_json() {
+    let recorded = record();
+    let replayed = replay("hello", &recorded, &["--json"]);
+    let lines = replayed.stdout.lines();
+    let lines: Vec<Value> = lines
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let told: Vec<_> = lines
+        .iter()
+        .map(|line| (&line["id"], &line["alike"], &line["was"]["verdict"]))
+        .collect();
+    let (ids, wanted) = (&recorded.ids, ["done", "reject"].map(Value::from));
+    assert_eq!(
+        told,
+        [
+            (&ids[0].clone().into(), &true.into(), &wanted[0]),
+            (&ids[1].clone().into(), &false.into(), &wanted[1]),
+        ]
+    );
+    assert_eq!(lines[1]["is"]["verdict"], "done");
+}
+
+#[test]
+fn a_replay_that_breaks_off_says_where() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("made.recording.jsonl");
+    std::fs::write(&file, entry("m-1", "panic:no price")).expect("written");
+    let recorded = Recorded {
+        folder,
+        ids: Vec::new(),
+    };
+    let replayed = replay("verdicts", &recorded, &[]);
+    assert_eq!(replayed.code, 1);
+    assert!(
+        replayed
+            .stdout
+            .contains("  was: done\n  is:  retry: the plugin trapped"),
+        "{replayed:?}"
+    );
+    for part in ["message m-1", "verdicts::obey", "stderr: no price"] {
+        assert!(replayed.stderr.contains(part), "{part}: {replayed:?}");
+    }
+}
+
+/// A recorded message that was done.
+fn entry(id: &str, body: &str) -> String {
+    let entry = serde_json::json!({
+        "at": 0, "plugin": "verdicts", "version": "1", "took_us": 1,
+        "message": {"id": id, "queue": "local:default", "body": body, "receive_count": 1},
+        "answer": {"verdict": "done"},
+    });
+    format!("{entry}\n")
+}
+
+#[test]
+fn with_debug_it_waits_for_enter_before_the_first_message() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("made.recording.jsonl");
+    std::fs::write(&file, entry("m-1", "print:under way")).expect("written");
+    let (guest, path) = (guest("verdicts"), folder.path().display().to_string());
+    let (input, mut enter) = std::io::pipe().expect("a pipe");
+    let program = Program::new(["plugin", "replay", &guest, &path, "--debug"]);
+    let mut running = program.start_reading(input);
+    let attach = format!("gdb {} {}", program_file(), running.id());
+    running.wait_for_line(|line| line.contains("press Enter"));
+    running.wait_for_line(|line| line.trim() == attach);
+    assert!(running.lines(|line| line.contains("under way")).is_empty());
+    enter.write_all(b"\n").expect("it listens");
+    assert_eq!(running.wait_exit(), 0);
+    running.wait_for_line(|line| line.contains("under way"));
+    running.wait_for_line(|line| line.contains("1 answered alike"));
+}
+
+fn program_file() -> String {
+    let file = dispatcher_tests::child::binary();
+    let file = Path::new(&file).canonicalize().expect("it is there");
+    file.display().to_string()
+}
