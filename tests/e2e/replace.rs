@@ -245,8 +245,11 @@ async fn settings_that_are_read_again_swap_the_plugin_and_what_it_may_use() {
     running.wait_for_lines(2, replaced);
     send(&data, "default", ["env".to_owned()]).await;
     running.wait_for_line(|line| printed(line) && line.contains("\"env\""));
-    // What cannot be loaded changes nothing, and is tried again when it is there.
-    write("gone", "fourth");
+    // What cannot be loaded changes nothing, and is taken once it is there.
+    let later = folder.path().join("later.wasm");
+    let text = std::fs::read_to_string(&config).expect("it is there");
+    let text = text.replace(&guest("hello"), &later.display().to_string());
+    std::fs::write(&config, text).expect("written");
     running.signal(Signal::HUP);
     running.wait_for_line(refused);
     send(&data, "default", ["print:on".to_owned()]).await;
@@ -255,7 +258,17 @@ async fn settings_that_are_read_again_swap_the_plugin_and_what_it_may_use() {
         prints(&running).contains(&"print:on".to_owned()),
         "it is still hello"
     );
+    replace(&later, &version(5));
+    running.wait_for_lines(3, replaced);
+    send(&data, "default", ["late".to_owned()]).await;
+    running.wait_for_line(|line| line.contains("version-000005 late"));
+    // A line more is no other plugin.
+    let text = std::fs::read_to_string(&config).expect("it is there");
+    std::fs::write(&config, format!("# a comment\n{text}")).expect("written");
+    running.signal(Signal::HUP);
+    running.wait_for_lines(4, |line| line.contains("the limits of the settings hold"));
     stop(&mut running);
+    assert_eq!(running.lines(replaced).len(), 3);
 }
 
 #[tokio::test]

@@ -61,8 +61,8 @@ async fn a_canary_that_fails_falls_back_and_a_changed_one_begins_anew() {
         (&0.5.into(), &0.into())
     );
     assert_eq!(
-        shown["canary"]["messages"].as_u64().expect("a count")
-            + shown["canary"]["current_messages"]
+        shown["canary"]["attempts"].as_u64().expect("a count")
+            + shown["canary"]["current_attempts"]
                 .as_u64()
                 .expect("a count"),
         20
@@ -76,19 +76,19 @@ async fn a_canary_that_fails_falls_back_and_a_changed_one_begins_anew() {
         .find(|line| line.starts_with("dispatcher_plugin_canary_share"));
     assert!(share.is_some_and(|line| line.ends_with(" 0")), "{page}");
     let shown = plugin(&running);
-    let (tried, failed) = (&shown["canary"]["messages"], &shown["canary"]["failed"]);
+    let (tried, failed) = (&shown["canary"]["attempts"], &shown["canary"]["failed"]);
     send(&data, "default", (0..20).map(|_| "trap".to_owned())).await;
     empty(&data).await;
     let after = plugin(&running);
     assert_eq!(
-        (&after["canary"]["messages"], &after["canary"]["failed"]),
+        (&after["canary"]["attempts"], &after["canary"]["failed"]),
         (tried, failed)
     );
     // Another file is another trial.
     std::fs::copy(guest("hello"), &file).expect("copied");
     running.wait_for_line(|line| line.contains("replaced: new attempts"));
     let shown = until_plugin(&running, |shown| shown["canary"]["share"] == 0.5);
-    assert_eq!(shown["canary"]["messages"], 0);
+    assert_eq!(shown["canary"]["attempts"], 0);
     stop(&mut running);
 }
 
@@ -106,10 +106,7 @@ async fn a_shadow_is_compared_and_nothing_of_it_gets_out() {
     let mut running = run("reminder", &more).start();
     let data = running.data().path().to_owned();
     send(&data, "default", (0..3).map(|n| format!("order {n}"))).await;
-    let shown = until_plugin(&running, |shown| {
-        let count = |what: &str| shown["shadow"][what].as_u64().unwrap_or_default();
-        count("closed") + count("skipped") == 3
-    });
+    let shown = until_plugin(&running, |shown| shown["shadow"]["closed"] == 3);
     assert_eq!(
         (&shown["shadow"]["different"], &shown["shadow"]["same"]),
         (&0.into(), &0.into())
@@ -120,6 +117,42 @@ async fn a_shadow_is_compared_and_nothing_of_it_gets_out() {
     let dead = until_depth(&data, "default.dead", |_| true).await;
     assert_eq!(dead.waiting, 0);
     stop(&mut running);
+}
+
+#[tokio::test]
+async fn a_shadow_that_asks_for_what_is_closed_is_known_for_it() {
+    for (shadow, lent, body) in [
+        (
+            "verdicts",
+            ["--allow-connect", "127.0.0.1:9"],
+            "connect:127.0.0.1:9",
+        ),
+        (
+            "capable",
+            ["--allow-http", "127.0.0.1"],
+            "http GET http://127.0.0.1:9/",
+        ),
+        ("capable", ["--store", "seen=local:seen"], "get seen k"),
+    ] {
+        let shadow = guest(shadow);
+        let more = [
+            "--shadow",
+            &shadow,
+            lent[0],
+            lent[1],
+            "--admin",
+            "127.0.0.1:0",
+        ];
+        let mut running = run("hello", &more).start();
+        let data = running.data().path().to_owned();
+        send(&data, "default", [body.to_owned()]).await;
+        let shown = until_plugin(&running, |shown| {
+            let count = |what: &str| shown["shadow"][what].as_u64().unwrap_or_default();
+            count("same") + count("different") + count("closed") == 1
+        });
+        assert_eq!(shown["shadow"]["closed"], 1, "{body}: {shown}");
+        stop(&mut running);
+    }
 }
 
 #[tokio::test]

@@ -167,6 +167,7 @@ fn replaceable(built: &[Built], shown: &Plugins) -> Vec<Replaceable> {
             shown.add(&route.name, move || replace::figures(&asked));
             replaceable.push(Replaceable {
                 route: route.clone(),
+                wanted: None,
                 rollout: rollout.clone(),
             });
         }

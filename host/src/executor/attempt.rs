@@ -82,6 +82,8 @@ pub async fn attempt(
         deadline: clock::now() + limits.timeout,
         deadline_date: clock::today() + limits.timeout,
     });
+    // Asked before: the handler may be another by the end.
+    let reaches_out = handler.reaches_out();
     let end = run(handler, &attempt, limits).await;
     // The handler is done with it, unless an instance that is kept still names it.
     let attempt = Arc::try_unwrap(attempt).unwrap_or_else(|shared| (*shared).clone());
@@ -91,7 +93,7 @@ pub async fn attempt(
         .map(CancellationToken::is_cancelled)
         .collect();
     let left = attempt.deadline.since(clock::now());
-    let halted = match handler.reaches_out() {
+    let halted = match reaches_out {
         true => Ending::Stopped(left),
         false => Ending::Returned,
     };

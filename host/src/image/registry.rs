@@ -2,7 +2,7 @@
 //! against its digest whenever it is read. Knows no WebAssembly.
 
 use super::ImageName;
-use crate::files;
+use crate::{clock, files, tasks};
 use docker_credential::{CredentialRetrievalError, DockerCredential};
 use oci_client::client::{ClientConfig, ClientProtocol};
 use oci_client::errors::{OciDistributionError, OciErrorCode};
@@ -11,8 +11,13 @@ use oci_client::manifest::{
 };
 use oci_client::secrets::RegistryAuth;
 use oci_client::{Client, Reference};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::io::AsyncWrite;
 
 /// How layers that are components are marked (the CNCF's Wasm OCI Artifact guidance), and how older
 /// tools mark them.
@@ -23,8 +28,10 @@ const COMPONENTS: [&str; 2] = [
 const CONNECT: Duration = Duration::from_secs(10);
 /// The longest that nothing comes.
 const READ: Duration = Duration::from_secs(60);
+/// The longest that all of it may take: whoever sends a byte a minute holds nothing up for ever.
+const WHOLE: Duration = Duration::from_secs(600);
 /// The largest component, in bytes.
-const MOST: i64 = 512 << 20;
+const MOST: usize = 512 << 20;
 
 /// Why there is no component.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,11 +56,20 @@ impl std::fmt::Display for FetchError {
 /// # Errors
 /// One line that names the component.
 pub async fn fetch(name: &ImageName, folder: &Path) -> Result<Vec<u8>, FetchError> {
-    let kept = Kept::of(name, folder);
-    if let Some(component) = kept.read(name) {
+    let kept = Arc::new(Kept::of(name, folder));
+    let (looked, of) = (kept.clone(), name.clone());
+    // To read and to hash it takes a while, and may wait for a disk.
+    let found = tasks::blocking(move || looked.read(&of)).finished().await;
+    if let Some(component) = found {
         return Ok(component);
     }
-    let (manifest, component) = pull(name).await?;
+    let (manifest, component) = tokio::select! {
+        pulled = pull(name) => pulled?,
+        () = clock::sleep_until(Some(clock::now() + WHOLE)) => {
+            let why = format!("{name}: not here after {} s", WHOLE.as_secs());
+            return Err(FetchError::Unreachable(why));
+        }
+    };
     if let Err(error) = kept.write(&manifest, &component) {
         let folder = folder.display();
         tracing::warn!("{folder}: {name} is not kept, so the next start fetches it again: {error}");
@@ -77,7 +93,10 @@ async fn pull(name: &ImageName) -> Result<(Vec<u8>, Vec<u8>), FetchError> {
         read_timeout: Some(READ),
         ..ClientConfig::default()
     });
-    let credentials = credentials(&name.host).map_err(refused)?;
+    let host = name.host.clone();
+    // It may run a program.
+    let credentials = tasks::blocking(move || credentials(&host)).finished().await;
+    let credentials = credentials.map_err(refused)?;
     let types = [OCI_IMAGE_MEDIA_TYPE, IMAGE_MANIFEST_MEDIA_TYPE];
     let answer = client
         .pull_manifest_raw(&reference, &credentials, &types)
@@ -90,18 +109,51 @@ async fn pull(name: &ImageName) -> Result<(Vec<u8>, Vec<u8>), FetchError> {
         )));
     }
     let layer = layer(&manifest).map_err(refused)?;
-    if layer.size > MOST {
+    let size = usize::try_from(layer.size)
+        .ok()
+        .filter(|size| *size <= MOST);
+    let Some(size) = size else {
         let size = layer.size;
         return Err(refused(format!("{size} bytes, and the most are {MOST}")));
-    }
-    let mut component = Vec::new();
+    };
+    let mut component = Bounded(Vec::new(), size);
     let pulled = client.pull_blob(&reference, &layer, &mut component).await;
+    if component.0.len() > size {
+        return Err(refused(format!(
+            "the registry gave more than the {size} bytes that the manifest names"
+        )));
+    }
     pulled.map_err(failed)?;
-    match is_of(&layer, &component) {
-        true => Ok((manifest.to_vec(), component)),
+    match is_of(&layer, &component.0) {
+        true => Ok((manifest.to_vec(), component.0)),
         false => Err(refused(
             "the registry gave other bytes than the manifest names".into(),
         )),
+    }
+}
+
+/// Takes so many bytes, and no piece after those that were too many.
+struct Bounded(Vec<u8>, usize);
+
+impl AsyncWrite for Bounded {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        piece: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.0.extend_from_slice(piece);
+        Poll::Ready(match self.0.len() <= self.1 {
+            true => Ok(piece.len()),
+            false => Err(io::ErrorKind::FileTooLarge.into()),
+        })
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -177,6 +229,12 @@ fn credentials(host: &str) -> Result<RegistryAuth, String> {
             | CredentialRetrievalError::ConfigReadError
             | CredentialRetrievalError::NoCredentialConfigured,
         ) => Ok(RegistryAuth::Anonymous),
+        // What every helper says of a registry that it knows nothing of.
+        Err(CredentialRetrievalError::HelperFailure { stdout, .. })
+            if stdout.contains("credentials not found") =>
+        {
+            Ok(RegistryAuth::Anonymous)
+        }
         Err(error) => Err(format!("what `docker login` keeps cannot be read: {error}")),
     }
 }

@@ -3,17 +3,17 @@
 use crate::message::{Message, Verdict};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Before the canary has answered about so many messages, nothing is concluded from them.
+/// Before the canary has made so many attempts, nothing is concluded from them.
 const LEAST: u64 = 20;
-/// Nor from fewer failures of the canary's: where hardly any message fails, one alone looks like many.
+/// Nor from fewer failures of the canary's: where hardly any attempt fails, one alone looks like many.
 const LEAST_FAILED: u64 = 5;
 /// The canary falls back once two rates explain what both answered so much better than one does:
 /// twice the logarithm of how many times likelier. It is looked at after every attempt, so chance gets
 /// many tries; the tests below count how often it wins.
 const EVIDENCE: f64 = 20.0;
-/// Once both together have answered about so many messages, what they answered is halved: a
-/// version is judged by what it does now.
-const MEMORY: u64 = 100_000;
+/// Once the canary has made so many attempts, those of both are halved: a version is judged by what
+/// it does now, and both by the same span of time.
+const MEMORY: u64 = 10_000;
 
 /// A part of all messages: above 0, at most 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,41 +53,43 @@ impl std::fmt::Display for Share {
     }
 }
 
-/// What a version answered.
+/// What became of a version's attempts. The messages of a batch are one attempt: what fails for all
+/// of them has failed once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Messages.
-    pub messages: u64,
-    /// Those that were neither done nor busy.
+    /// Attempts.
+    pub attempts: u64,
+    /// Those that did not do all of their messages.
     pub failed: u64,
 }
 
+/// Whether a version has begun with the message: what is busy or closed is as it was before.
+pub fn is_begun(verdict: &Verdict) -> bool {
+    !matches!(verdict, Verdict::Busy { .. } | Verdict::Closed(_))
+}
+
 impl Tally {
-    /// Counts verdicts. What was busy or closed says nothing about the version: it was not begun.
+    /// Counts an attempt. What was busy or closed was not begun and says nothing.
     pub fn count(&mut self, verdicts: &[Verdict]) {
-        for verdict in verdicts {
-            match verdict {
-                Verdict::Done => self.messages += 1,
-                Verdict::Retry { .. } | Verdict::Reject(_) => {
-                    self.messages += 1;
-                    self.failed += 1;
-                }
-                Verdict::Busy { .. } | Verdict::Closed(_) => {}
-            }
+        if verdicts.iter().any(is_begun) {
+            let is_failure =
+                |verdict: &Verdict| is_begun(verdict) && !matches!(verdict, Verdict::Done);
+            self.attempts += 1;
+            self.failed += u64::from(verdicts.iter().any(is_failure));
         }
     }
 
-    /// Counts an attempt that was given up when its time was over.
-    pub fn count_given_up(&mut self, messages: usize) {
-        self.messages += messages as u64;
-        self.failed += messages as u64;
+    /// Counts an attempt that failed as a whole.
+    pub fn count_failed(&mut self) {
+        self.attempts += 1;
+        self.failed += 1;
     }
 
     /// The part that failed, 0 to 1.
     pub fn rate(self) -> f64 {
-        match self.messages {
+        match self.attempts {
             0 => 0.0,
-            messages => self.failed as f64 / messages as f64,
+            attempts => self.failed as f64 / attempts as f64,
         }
     }
 
@@ -95,13 +97,13 @@ impl Tally {
     fn likelihood(self) -> f64 {
         let term = |part: u64| match part {
             0 => 0.0,
-            part => part as f64 * (part as f64 / self.messages as f64).ln(),
+            part => part as f64 * (part as f64 / self.attempts as f64).ln(),
         };
-        term(self.failed) + term(self.messages.saturating_sub(self.failed))
+        term(self.failed) + term(self.attempts.saturating_sub(self.failed))
     }
 
     fn halve(&mut self) {
-        self.messages /= 2;
+        self.attempts /= 2;
         self.failed /= 2;
     }
 }
@@ -120,14 +122,14 @@ impl Race {
     /// two rates against one. Without answers of the other version half of them failing is too many.
     pub fn is_lost(&self) -> bool {
         let (current, canary) = (self.current, self.canary);
-        if canary.messages < LEAST || canary.failed < LEAST_FAILED {
+        if canary.attempts < LEAST || canary.failed < LEAST_FAILED {
             return false;
         }
-        if current.messages == 0 {
+        if current.attempts == 0 {
             return canary.rate() > 0.5;
         }
         let both = Tally {
-            messages: current.messages + canary.messages,
+            attempts: current.attempts + canary.attempts,
             failed: current.failed + canary.failed,
         };
         let evidence = 2.0 * (current.likelihood() + canary.likelihood() - both.likelihood());
@@ -136,7 +138,7 @@ impl Race {
 
     /// Forgets half once there is much.
     pub fn age(&mut self) {
-        if self.current.messages + self.canary.messages >= MEMORY {
+        if self.canary.attempts >= MEMORY {
             self.current.halve();
             self.canary.halve();
         }
@@ -166,7 +168,7 @@ mod tests {
                 true => (&mut race.canary, canary),
                 false => (&mut race.current, current),
             };
-            tally.messages += 1;
+            tally.attempts += 1;
             tally.failed += u64::from(dice.f64() < rate);
             race.age();
             if race.is_lost() {
@@ -205,6 +207,28 @@ mod tests {
     }
 
     #[test]
+    fn a_small_share_is_judged_as_well() {
+        let after = race(1, 0.0001, 0.01, 1.0, 3_000_000).expect("it is worse");
+        assert!(after < 1_000_000, "after {after} messages");
+    }
+
+    #[test]
+    fn a_batch_is_one_attempt() {
+        let retry = Verdict::Retry {
+            after: None,
+            why: crate::message::Mishap::Asked,
+        };
+        let closed = Verdict::Closed("gone".into());
+        let mut tally = Tally::default();
+        tally.count(&vec![retry.clone(); 10]);
+        tally.count(&[Verdict::Done, Verdict::Done]);
+        tally.count(&[Verdict::Done, closed.clone()]);
+        tally.count(&[closed.clone(), closed]);
+        let (attempts, failed) = (3, 1);
+        assert_eq!(tally, Tally { attempts, failed });
+    }
+
+    #[test]
     fn a_canary_of_all_messages_is_judged_alone() {
         assert!(race(1, 1.0, 0.0, 0.9, 1_000).is_some());
         assert!(race(1, 1.0, 0.0, 0.1, 10_000).is_none());
@@ -226,9 +250,9 @@ mod tests {
     proptest! {
         #[test]
         fn no_count_breaks_the_judgement(current: (u32, u32), canary: (u32, u32)) {
-            let tally = |(messages, failed): (u32, u32)| Tally {
-                messages: u64::from(messages),
-                failed: u64::from(failed.min(messages)),
+            let tally = |(attempts, failed): (u32, u32)| Tally {
+                attempts: u64::from(attempts),
+                failed: u64::from(failed.min(attempts)),
             };
             let race = Race { current: tally(current), canary: tally(canary) };
             if race.canary.failed == 0 {

@@ -35,14 +35,22 @@ pub struct Canary {
 }
 
 impl Canary {
-    /// Not tried yet.
-    pub fn new(version: Version, share: Share) -> Self {
+    /// Not tried yet; or as far as `before` was, if that is the same version with the same share.
+    pub fn new(version: Version, share: Share, before: Option<&Self>) -> Self {
+        let same =
+            |before: &&Self| before.version.digest == version.digest && before.share == share;
+        let before = before.filter(same);
         Self {
+            race: Mutex::new(before.map(Self::race).unwrap_or_default()),
+            fallen: AtomicBool::new(before.is_some_and(Self::has_fallen)),
             version,
             share,
-            race: Mutex::default(),
-            fallen: AtomicBool::new(false),
         }
+    }
+
+    /// Forgets what both have done. What has fallen stays so.
+    fn begin_again(&self) {
+        *self.race.lock().unwrap_or_else(PoisonError::into_inner) = Race::default();
     }
 
     /// The version.
@@ -146,6 +154,8 @@ impl Rollout {
         let mut now = self.stage.write().unwrap_or_else(PoisonError::into_inner);
         if now.current.digest != stage.current.digest {
             self.replaced.fetch_add(1, Relaxed);
+            // It is compared with what runs now.
+            stage.canary.iter().for_each(|canary| canary.begin_again());
         }
         // Outside of the lock: with the old one may go its idle instances.
         let old = std::mem::replace(&mut *now, Arc::new(stage));
@@ -167,9 +177,9 @@ impl Rollout {
         tracing::error!(
             plugin = self.plugin,
             version = %canary.version.label,
-            messages = race.canary.messages,
+            attempts = race.canary.attempts,
             failed = race.canary.failed,
-            current_messages = race.current.messages,
+            current_attempts = race.current.attempts,
             current_failed = race.current.failed,
             "the canary fails more often than the current version, which takes all messages again"
         );
@@ -197,16 +207,23 @@ impl Rollout {
             rollout: self,
             canary,
             own,
-            messages: attempt.messages.len(),
             deadline: attempt.deadline,
         };
         let began = clock::now();
-        let verdicts = version.handler.handle(attempt.clone()).await;
+        let mut verdicts = version.handler.handle(attempt.clone()).await;
+        let mut replaced = false;
+        if own {
+            replaced = stand_in(&stage.current, &attempt, &mut verdicts).await;
+        }
         if let Some(canary) = watch.canary.take()
-            && let Some(race) = canary.count(own, |tally| tally.count(&verdicts))
+            && let Some(race) = canary.count(own, |tally| match replaced {
+                true => tally.count_failed(),
+                false => tally.count(&verdicts),
+            })
         {
             self.fell(canary, race);
         }
+        let version = if replaced { &stage.current } else { version };
         self.record(&attempt, &verdicts, version, clock::now().since(began));
         if let Some(shadow) = &stage.shadow {
             shadow.offer(&attempt, &verdicts);
@@ -221,8 +238,35 @@ struct Watch<'a> {
     rollout: &'a Rollout,
     canary: Option<&'a Canary>,
     own: bool,
-    messages: usize,
     deadline: Moment,
+}
+
+/// The current version takes what the canary has not begun, since that may be for the canary's own
+/// sake: a function that it alone asks for and is not there would close the whole route. Says whether
+/// it began with something of it, which the canary therefore should have.
+async fn stand_in(current: &Version, attempt: &Attempt, verdicts: &mut [Verdict]) -> bool {
+    let left = |(at, verdict): (usize, &Verdict)| (!canary::is_begun(verdict)).then_some(at);
+    let left: Vec<usize> = verdicts.iter().enumerate().filter_map(left).collect();
+    if left.is_empty() {
+        return false;
+    }
+    let attempt = Attempt {
+        messages: left
+            .iter()
+            .map(|at| attempt.messages[*at].clone())
+            .collect(),
+        cancelled: left
+            .iter()
+            .map(|at| attempt.cancelled[*at].clone())
+            .collect(),
+        ..*attempt
+    };
+    let answers = current.handler.handle(Arc::new(attempt)).await;
+    let begun = answers.iter().any(canary::is_begun);
+    for (at, answer) in left.into_iter().zip(answers) {
+        verdicts[at] = answer;
+    }
+    begun
 }
 
 impl Drop for Watch<'_> {
@@ -231,8 +275,7 @@ impl Drop for Watch<'_> {
         if clock::now() < self.deadline {
             return; // a lost lease, or a stop
         }
-        let messages = self.messages;
-        if let Some(race) = canary.count(self.own, |tally| tally.count_given_up(messages)) {
+        if let Some(race) = canary.count(self.own, canary::Tally::count_failed) {
             self.rollout.fell(canary, race);
         }
     }

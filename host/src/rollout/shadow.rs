@@ -3,6 +3,7 @@
 //! that reaches out is the builder's business.
 
 use super::Version;
+use super::canary::is_begun;
 use crate::clock;
 use crate::message::{Mishap, Verdict};
 use crate::plugin::Attempt;
@@ -96,9 +97,7 @@ impl Shadow {
     pub fn offer(self: &Arc<Self>, attempt: &Attempt, verdicts: &[Verdict]) {
         let messages = attempt.messages.len() as u64;
         // What was not begun is no answer to compare with.
-        let begun =
-            |verdict: &Verdict| !matches!(verdict, Verdict::Busy { .. } | Verdict::Closed(_));
-        if !verdicts.iter().all(begun) {
+        if !verdicts.iter().all(is_begun) {
             return;
         }
         let room = self.room.clone().try_acquire_owned();

@@ -133,7 +133,7 @@ async fn a_canary_that_fails_falls_back_and_one_that_does_well_stays() {
         let (current, _) = version("1", Verdict::Done);
         let (tried, counts) = version("2", verdict);
         let share = Share::new(0.5).expect("a share");
-        let canary = Arc::new(Canary::new(tried, share));
+        let canary = Arc::new(Canary::new(tried, share, None));
         let stage = Stage {
             canary: Some(canary.clone()),
             ..alone(current)
@@ -149,6 +149,74 @@ async fn a_canary_that_fails_falls_back_and_one_that_does_well_stays() {
             false => assert!((70..130).contains(&taken), "{taken}"),
         }
     }
+}
+
+fn with_canary(current: Version, canary: &Arc<Canary>) -> Rollout {
+    let stage = Stage {
+        canary: Some(canary.clone()),
+        ..alone(current)
+    };
+    Rollout::new("p", 1, stage, None)
+}
+
+#[tokio::test]
+async fn what_a_canary_does_not_begin_the_current_version_takes() {
+    let closed = Verdict::Closed("no such function".into());
+    let (current, _) = version("1", Verdict::Done);
+    let (tried, counts) = version("2", closed.clone());
+    let canary = Arc::new(Canary::new(tried, Share::ALL, None));
+    let rollout = with_canary(current, &canary);
+    for id in 0..50 {
+        assert_eq!(rollout.handle(attempt(id)).await, [Verdict::Done]);
+    }
+    assert!(canary.has_fallen());
+    assert_eq!(counts.1.load(Relaxed), 20);
+    // What closes both is no fault of the canary's.
+    let (current, _) = version("1", closed.clone());
+    let (tried, _) = version("2", closed.clone());
+    let canary = Arc::new(Canary::new(tried, Share::ALL, None));
+    let rollout = with_canary(current, &canary);
+    for id in 0..50 {
+        assert_eq!(
+            rollout.handle(attempt(id)).await,
+            std::slice::from_ref(&closed)
+        );
+    }
+    assert_eq!(canary.race(), Race::default());
+}
+
+#[tokio::test]
+async fn a_canary_that_is_loaded_anew_is_as_far_as_it_was_and_another_begins() {
+    let (tried, _) = version("2", retry());
+    let share = Share::new(0.5).expect("a share");
+    let fallen = Canary::new(tried.clone(), share, None);
+    let lost = (0..20).filter_map(|_| fallen.count(true, canary::Tally::count_failed));
+    assert_eq!(lost.count(), 1, "it falls once");
+    assert!(fallen.has_fallen());
+    let again = Canary::new(tried.clone(), share, Some(&fallen));
+    assert!(again.has_fallen() && again.race().canary.failed == 20);
+    assert!(!Canary::new(tried, Share::ALL, Some(&fallen)).has_fallen());
+    let (other, _) = version("3", retry());
+    assert!(!Canary::new(other, share, Some(&fallen)).has_fallen());
+}
+
+#[tokio::test]
+async fn a_new_current_version_begins_the_race_anew() {
+    let (current, _) = version("1", retry());
+    let (tried, _) = version("2", Verdict::Done);
+    let canary = Arc::new(Canary::new(tried, Share::new(0.5).expect("a share"), None));
+    let rollout = with_canary(current, &canary);
+    for id in 0..100 {
+        rollout.handle(attempt(id)).await;
+    }
+    assert!(canary.race().current.failed > 0);
+    let (next, _) = version("3", Verdict::Done);
+    let stage = Stage {
+        current: next,
+        ..(*rollout.stage()).clone()
+    };
+    rollout.set(stage);
+    assert_eq!(canary.race(), Race::default());
 }
 
 /// Never answers.
@@ -172,7 +240,7 @@ async fn a_canary_that_answers_too_late_fails() {
         label: "2".into(),
         digest: "2".into(),
     };
-    let canary = Arc::new(Canary::new(silent, Share::ALL));
+    let canary = Arc::new(Canary::new(silent, Share::ALL, None));
     let (current, _) = version("1", Verdict::Done);
     let stage = Stage {
         canary: Some(canary.clone()),
@@ -191,7 +259,7 @@ async fn a_canary_that_answers_too_late_fails() {
     drop(lost);
     let race = canary.race();
     assert_eq!(
-        (race.canary.messages, race.canary.failed),
+        (race.canary.attempts, race.canary.failed),
         (1, 1),
         "a lost lease is no failure"
     );

@@ -49,7 +49,7 @@ pub struct Version {
     pub sha256: String,
 }
 
-/// How a canary does beside the current version, in messages.
+/// How a canary does beside the current version, in attempts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the names tell")]
 pub struct Canary {
@@ -57,9 +57,9 @@ pub struct Canary {
     pub version: Version,
     /// The part of the messages that it takes; 0 once it fell back.
     pub share: f64,
-    pub messages: u64,
+    pub attempts: u64,
     pub failed: u64,
-    pub current_messages: u64,
+    pub current_attempts: u64,
     pub current_failed: u64,
 }
 

@@ -9,6 +9,7 @@ use crate::config::{Record, Route, Source};
 use crate::image::registry::{self, FetchError};
 use crate::plugin::Handler;
 use crate::plugin::capability::http::Outgoing;
+use crate::plugin::capability::network::Peer;
 use crate::plugin::capability::refusals::Count;
 use crate::plugin::capability::store::Stores;
 use crate::plugin::load::{LoadError, PluginOptions};
@@ -121,10 +122,12 @@ impl Loader {
             return;
         };
         let known = old.map(|canary| canary.version().clone());
-        match self.version(route, &trial.source, known).await {
+        let lent = self.lent(route).await.map(|lent| called(lent, "canary"));
+        match self.load_version(route, &trial.source, known, lent).await {
             Ok(version) => {
                 let same = old.filter(|old| Arc::ptr_eq(&old.version().handler, &version.handler));
-                let fresh = || Arc::new(Canary::new(version.clone(), trial.share));
+                let before = stage.canary.as_deref();
+                let fresh = || Arc::new(Canary::new(version.clone(), trial.share, before));
                 stage.canary = Some(same.cloned().unwrap_or_else(fresh));
             }
             Err(wrong) => problems.extend(wrong),
@@ -146,6 +149,7 @@ impl Loader {
         let timeout = timeout(route);
         let known = old.map(|shadow| shadow.version().clone());
         let lent = self.lent(route).await.map(closed);
+        let lent = lent.map(|lent| called(lent, "shadow"));
         match self.load_version(route, source, known, lent).await {
             Ok(version) => {
                 let same = old.filter(|old| Arc::ptr_eq(&old.version().handler, &version.handler));
@@ -223,8 +227,12 @@ impl Loader {
             ReadError::File(error) => of_load(at, &error),
             ReadError::Image(error) => vec![of_fetch(at, &error)],
         })?;
-        let digest = files::digest(&bytes);
-        Ok(Read { bytes, digest })
+        // A component may be large.
+        let hashed = tasks::blocking(move || Read {
+            digest: files::digest(&bytes),
+            bytes,
+        });
+        Ok(hashed.finished().await)
     }
 }
 
@@ -275,6 +283,14 @@ fn timeout(route: &Route) -> Duration {
     route.plugin.timeout.unwrap_or(TIMEOUT)
 }
 
+/// In the log its lines are told from those of the current version.
+fn called(options: PluginOptions, what: &str) -> PluginOptions {
+    PluginOptions {
+        name: format!("{} ({what})", options.name),
+        ..options
+    }
+}
+
 /// With everything that reaches out closed: a guest that asks for it is refused, as one is that may
 /// use some of it and asks for other.
 fn closed(options: PluginOptions) -> PluginOptions {
@@ -293,7 +309,13 @@ fn closed(options: PluginOptions) -> PluginOptions {
                 refused: Arc::new(shadow::refused),
                 ..queues
             }),
-        peers: Vec::new(),
+        // Where some are lent, to try is noted; where none are, there is nothing to try with.
+        peers: options
+            .peers
+            .first()
+            .map(|_| Peer::NOWHERE)
+            .into_iter()
+            .collect(),
         http: Outgoing::default(),
         stores: Stores::default(),
         refused: Count::by(shadow::refused),

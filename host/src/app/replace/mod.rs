@@ -24,6 +24,8 @@ use watch::Watch;
 pub(crate) struct Replaceable {
     /// The route, with the plugin as it is run now.
     pub route: Route,
+    /// The plugin as the settings want it, where it could not be taken yet.
+    pub wanted: Option<Plugin>,
     /// Who runs it.
     pub rollout: Arc<Rollout>,
 }
@@ -99,33 +101,49 @@ impl Replacer {
     async fn run(mut self, mut wishes: UnboundedReceiver<Wish>) {
         self.watch.on(self.files());
         // What was replaced since it was loaded has been told to nobody.
-        self.look(&BTreeMap::new()).await;
+        self.look().await;
         // Where nobody can wish, files may still change.
         let mut open = true;
         loop {
             tokio::select! {
                 wish = wishes.recv(), if open => match wish {
                     Some(Wish::Look(answer)) => {
-                        let reports = self.look(&BTreeMap::new()).await;
+                        let reports = self.look().await;
                         let _ = answer.send(reports);
                     }
                     Some(Wish::Settings(plugins)) => {
-                        self.look(&plugins.into_iter().collect()).await;
+                        self.want(plugins);
+                        // Before they are looked at: so what changes meanwhile is told.
                         self.watch.on(self.files());
+                        self.look().await;
                     }
                     None => open = false,
                 },
                 () = self.watch.changed() => {
-                    self.look(&BTreeMap::new()).await;
+                    self.look().await;
                 }
             }
         }
     }
 
+    /// Notes what the settings want otherwise than it is run.
+    fn want(&mut self, plugins: Vec<(String, Plugin)>) {
+        let mut plugins: BTreeMap<String, Plugin> = plugins.into_iter().collect();
+        for Replaceable { route, wanted, .. } in &mut self.routes {
+            *wanted = plugins.remove(&route.name).filter(|new| {
+                // Where it is written is nothing that is run.
+                let at = route.plugin.at.clone();
+                Plugin { at, ..new.clone() } != route.plugin
+            });
+        }
+    }
+
     /// The files that make up the plugins, whether or not they are there.
     fn files(&self) -> Vec<std::path::PathBuf> {
-        let files = self.routes.iter().flat_map(|replaceable| {
-            let plugin = &replaceable.route.plugin;
+        let plugins = self.routes.iter().flat_map(|replaceable| {
+            std::iter::once(&replaceable.route.plugin).chain(&replaceable.wanted)
+        });
+        let files = plugins.flat_map(|plugin| {
             let current = match &plugin.code {
                 crate::config::Code::Component(source) => Some(source),
                 _ => None,
@@ -137,23 +155,28 @@ impl Replacer {
         files.map(std::path::Path::to_owned).collect()
     }
 
-    /// Looks at every plugin, those with other settings in their new way.
-    async fn look(&mut self, settings: &BTreeMap<String, Plugin>) -> Vec<Report> {
+    /// Looks at every plugin, those that are wanted otherwise in their new way.
+    async fn look(&mut self) -> Vec<Report> {
         let mut reports = Vec::new();
-        for Replaceable { route, rollout } in &mut self.routes {
-            let new = settings
-                .get(&route.name)
-                .filter(|new| **new != route.plugin);
+        for replaceable in &mut self.routes {
+            let Replaceable {
+                route,
+                wanted,
+                rollout,
+            } = replaceable;
             let old = rollout.stage();
             let mut next = route.clone();
-            if let Some(new) = new {
-                next.plugin = new.clone();
+            if let Some(wanted) = wanted {
+                next.plugin = wanted.clone();
             }
-            let mut looked = self.loader.look_again(&next, &old, new.is_some()).await;
-            // Other settings are taken whole or not at all.
-            let taken = new.is_none() || looked.problems.is_empty();
+            let mut looked = self.loader.look_again(&next, &old, wanted.is_some()).await;
+            // Other settings are taken whole or not at all, and wanted until they are.
+            let taken = wanted.is_none() || looked.problems.is_empty();
             match taken {
-                true => *route = next,
+                true => {
+                    *route = next;
+                    *wanted = None;
+                }
                 false => looked.changed.clear(),
             }
             let report = say(&route.name, rollout, &looked);
@@ -224,9 +247,9 @@ pub(crate) fn figures(rollout: &Rollout) -> Figures {
             plugins::Canary {
                 version: version(canary.version()),
                 share: canary.share().map_or(0.0, |share| share.get()),
-                messages: race.canary.messages,
+                attempts: race.canary.attempts,
                 failed: race.canary.failed,
-                current_messages: race.current.messages,
+                current_attempts: race.current.attempts,
                 current_failed: race.current.failed,
             }
         }),

@@ -76,7 +76,8 @@ impl Watch {
         while !self.is_other() {
             let now = clock::now();
             tokio::select! {
-                () = self.told.notified() => {}
+                // Others may write beside them without a pause.
+                () = self.told.notified() => clock::sleep_until(Some(now + QUIET)).await,
                 () = clock::sleep_until(Some(now + LOOK)) => {}
             }
         }

@@ -3,7 +3,7 @@
 
 use super::refusals::Refusals;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 use wasmtime_wasi::WasiCtxBuilder;
@@ -37,6 +37,9 @@ impl fmt::Display for Peer {
 }
 
 impl Peer {
+    /// No address: whoever is lent this alone can try to connect, and is refused.
+    pub const NOWHERE: Self = Self(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
+
     fn is_at(self, address: SocketAddr) -> bool {
         self.0.port() == address.port() && self.0.ip() == address.ip().to_canonical()
     }
