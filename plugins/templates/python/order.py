@@ -26,14 +26,14 @@ class Order:
 
 
 def is_whole(value: object) -> bool:
-    # To Python true and false are numbers.
-    return type(value) is int and value >= 0
+    # To Python true and false are numbers, and numbers have no end; those of the contract have.
+    return type(value) is int and 0 <= value < 2**64
 
 
 def check(body: str) -> Order:
     try:
         order = json.loads(body)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise Malformed(str(error)) from None
     if not isinstance(order, dict) or not isinstance(order.get("id"), str):
         raise Malformed("`id`: wanted a string")

@@ -18,6 +18,8 @@ class Orders(unittest.TestCase):
             '{"id": "o-1", "amount": 1, "ready": 1}': "`ready`",
             "[]": "`id`",
             "no JSON": "Expecting value",
+            "[" * 100_000: "recursion",
+            '{"id": "o-1", "amount": 1' + "0" * 5_000 + "}": "digits",
         }
         for body, why in bodies.items():
             with self.assertRaises(order.Malformed) as raised:
@@ -26,7 +28,7 @@ class Orders(unittest.TestCase):
 
     def test_an_order_that_is_not_ready_comes_again(self):
         body = {"id": "o-1", "amount": 250, "ready": False}
-        for more, wanted in [({}, 2000), ({"ready_in_ms": 5}, 5)]:
+        for more, wanted in [({}, 2000), ({"ready_in_ms": 5}, 5), ({"ready_in_ms": 2**64}, 2000)]:
             with self.assertRaises(order.NotReady) as raised:
                 order.check(json.dumps(body | more))
             self.assertEqual(raised.exception.after_ms, wanted)
