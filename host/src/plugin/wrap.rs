@@ -24,17 +24,16 @@ pub fn component(module: &[u8]) -> Result<Vec<u8>, String> {
         let what = "it exports no `_start` and holds no bindings of a component's world";
         return Err(what.into());
     }
-    let mut encoder = ComponentEncoder::default();
     let module = match shape.starts {
         true => exit::with_code(module)?,
         false => module.into(),
     };
-    encoder.module(&module).map_err(line)?;
+    let mut encoder = ComponentEncoder::default().module(&module).map_err(line)?;
     // A program's entry is the adapter's to export, whether or not the program calls WASI.
     if shape.starts {
-        encoder.adapter(WASI_0_1, COMMAND).map_err(line)?;
+        encoder = encoder.adapter(WASI_0_1, COMMAND).map_err(line)?;
     } else if shape.calls_wasi {
-        encoder.adapter(WASI_0_1, REACTOR).map_err(line)?;
+        encoder = encoder.adapter(WASI_0_1, REACTOR).map_err(line)?;
     }
     encoder.encode().map_err(line)
 }
