@@ -6,7 +6,7 @@ pub mod canary;
 pub mod shadow;
 
 use crate::clock::{self, Moment};
-use crate::message::Verdict;
+use crate::message::{Mishap, Verdict};
 use crate::plugin::{Attempt, Handler, Usage};
 use crate::recording::Recorder;
 use canary::{Race, Share};
@@ -67,7 +67,7 @@ impl Canary {
 
     fn takes(&self, attempt: &Attempt) -> bool {
         let first = attempt.messages.first();
-        !self.has_fallen() && first.is_some_and(|message| self.share.takes(message))
+        !self.has_fallen() && first.is_some_and(|message| self.share.takes(message, "canary"))
     }
 
     /// Counts, and says whether the canary has just lost.
@@ -180,7 +180,7 @@ impl Rollout {
             return;
         };
         for (message, verdict) in attempt.messages.iter().zip(verdicts) {
-            if share.takes(message) {
+            if share.takes(message, "record") {
                 recorder.keep(message, verdict, &version.digest, took);
             }
         }
@@ -193,16 +193,19 @@ impl Rollout {
             Some(canary) if own => &canary.version,
             _ => &stage.current,
         };
+        let began = clock::now();
         let mut watch = Watch {
             rollout: self,
+            attempt: &attempt,
+            version,
             canary,
             own,
-            messages: attempt.messages.len(),
-            deadline: attempt.deadline,
+            began,
+            answered: false,
         };
-        let began = clock::now();
         let verdicts = version.handler.handle(attempt.clone()).await;
-        if let Some(canary) = watch.canary.take()
+        watch.answered = true;
+        if let Some(canary) = canary
             && let Some(race) = canary.count(own, |tally| tally.count(&verdicts))
         {
             self.fell(canary, race);
@@ -215,27 +218,42 @@ impl Rollout {
     }
 }
 
-/// Counts an attempt that is given up because its time is over, as those are that wait for the
-/// network.
+/// Counts and records an attempt that is given up because its time is over, as those are that wait
+/// for the network.
 struct Watch<'a> {
     rollout: &'a Rollout,
+    attempt: &'a Attempt,
+    version: &'a Version,
     canary: Option<&'a Canary>,
     own: bool,
-    messages: usize,
-    deadline: Moment,
+    began: Moment,
+    answered: bool,
 }
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
-        let Some(canary) = self.canary else { return };
-        if clock::now() < self.deadline {
-            return; // a lost lease, or a stop
+        let (attempt, now) = (self.attempt, clock::now());
+        if self.answered || now < attempt.deadline {
+            return; // or a lost lease, or a stop
         }
-        let messages = self.messages;
-        if let Some(race) = canary.count(self.own, |tally| tally.count_given_up(messages)) {
+        let messages = attempt.messages.len();
+        if let Some(canary) = self.canary
+            && let Some(race) = canary.count(self.own, |tally| tally.count_given_up(messages))
+        {
             self.rollout.fell(canary, race);
         }
+        let verdict = Verdict::Retry {
+            after: None,
+            why: Mishap::TimedOut(limit(attempt.deadline.since(self.began))),
+        };
+        let (verdicts, took) = (vec![verdict; messages], now.since(self.began));
+        self.rollout.record(attempt, &verdicts, self.version, took);
     }
+}
+
+/// The time that an attempt had when it began, without what its way here took.
+fn limit(left: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(left.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX))
 }
 
 #[async_trait::async_trait]
