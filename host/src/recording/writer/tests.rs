@@ -22,13 +22,21 @@ fn read(folder: &Path) -> Vec<Entry> {
 
 #[test]
 fn what_is_written_can_be_read_once_it_ended() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let writer = Writer::start(folder.path(), "a/b", 1 << 30).expect("a writer");
+    let parent = tempfile::tempdir().expect("a folder");
+    let folder = parent.path().join("recordings");
+    let writer = Writer::start(&folder, "a/b", 1 << 30).expect("a writer");
     for _ in 0..100 {
         writer.write(entry_of(10));
     }
     drop(writer);
-    assert_eq!(read(folder.path()).len(), 100);
+    assert_eq!(read(&folder).len(), 100);
+    let file = std::fs::read_dir(&folder).expect("a folder").next();
+    let file = file.expect("a file").expect("an entry").path();
+    for (place, wanted) in [(folder, 0o700), (file, 0o600)] {
+        let about = std::fs::metadata(place).expect("it is there");
+        let mode = std::os::unix::fs::PermissionsExt::mode(&about.permissions());
+        assert_eq!(mode & 0o777, wanted, "others may look");
+    }
 }
 
 /// A writer whose disk takes an entry for each word that is sent, and the words.
