@@ -144,7 +144,7 @@ struct Scribe {
 
 impl Scribe {
     fn take(&mut self, entry: &Entry, now: Moment) {
-        if !self.rest.as_ref().is_some_and(|(until, _)| now < *until) {
+        if self.rest.as_ref().is_none_or(|(until, _)| now >= *until) {
             let error = self.pages.write(entry).err();
             self.rest = error.map(|error| (now + REST, error.to_string()));
         }

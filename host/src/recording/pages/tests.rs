@@ -102,7 +102,7 @@ fn nobody_deletes_what_another_is_writing() {
     for _ in 0..100 {
         loud.write(&entry_of(1_000)).expect("written");
     }
-    assert!(!recordings(folder.path()).iter().any(|path| of_quiet(path)));
+    assert!(!recordings(folder.path()).iter().any(of_quiet));
 }
 
 #[test]
