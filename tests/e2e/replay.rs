@@ -1,8 +1,8 @@
-//! Messages that `run --record` kept, run again by `plugin replay`: alike, otherwise, one of them, and
+//! Messages that `run --record` kept, what it leaves alone, and that they can be run again by `plugin replay`: alike, otherwise, one of them, and
 //! with a debugger.
 
-use crate::scene::{guest, run};
-use dispatcher_tests::child::{Ended, Program, Signal};
+use crate::scene::{guest, printed, run};
+use dispatcher_tests::child::{Ended, Program, Running, Signal};
 use serde_json::Value;
 use std::io::Write;
 use std::path::Path;
@@ -79,6 +79,7 @@ fn what_is_recorded_is_answered_alike_by_the_same_component() {
         !text.contains("jo@example.org") && !text.contains("s3cret"),
         "{text}"
     );
+    assert!(!text.contains("wanted more"), "the guest's words: {text}");
     let replayed = replay("order-check", &recorded, &[]);
     assert_eq!(
         (replayed.code, replayed.stdout.as_str()),
@@ -97,7 +98,7 @@ fn what_another_component_answers_otherwise_is_shown_and_the_exit_says_so() {
         (
             1,
             format!(
-                "{rejected}\n  was: reject: `amount`: wanted more than nothing\n  is:  done\n\
+                "{rejected}\n  was: reject: [redacted]\n  is:  done\n\
                  1 answered alike, 1 otherwise\n"
             )
         )
@@ -135,6 +136,70 @@ fn a_replay_is_told_to_programs_as_json() {
         ]
     );
     assert_eq!(lines[1]["is"]["verdict"], "done");
+}
+
+#[test]
+fn a_check_leaves_the_folder_as_it_is_and_says_if_there_can_be_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let old = folder.path().join("old.recording.jsonl");
+    std::fs::write(&old, vec![b' '; 3 << 20]).expect("written");
+    let new = folder.path().join("new/er").display().to_string();
+    let (guest, here) = (guest("hello"), folder.path().display().to_string());
+    let check = |place: &str| {
+        let arguments = ["check", "--plugin", &guest, "--record", place];
+        let bound = ["--record-most", "1MiB"];
+        Program::new(arguments.iter().chain(&bound)).run()
+    };
+    for place in [&here, &new] {
+        let checked = check(place);
+        assert_eq!(checked.code, 0, "{checked:?}");
+    }
+    let left = std::fs::read_dir(&folder).expect("a folder");
+    let left: Vec<_> = left.map(|entry| entry.expect("an entry").path()).collect();
+    assert_eq!(left, [old.as_path()]);
+    let refused = check(&old.display().to_string());
+    assert_eq!(refused.code, 2, "{refused:?}");
+    let stderr = &refused.stderr;
+    assert!(
+        stderr.contains("old.recording.jsonl: not a directory"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn a_process_that_records_much_deletes_nothing_that_another_is_writing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().display().to_string();
+    let more = ["--record", &path, "--record-most", "1MiB"];
+    let start = || run("verdicts", &more).start();
+    let (mut quiet, mut loud) = (start(), start());
+    let handle = |running: &Running, word: &str, handled: usize| {
+        let body = format!("print:{word}");
+        let send = Program::new(["send", "local:default", &body]);
+        assert_eq!(send.sharing(running.data()).run().code, 0);
+        running.wait_for_lines(handled, printed);
+    };
+    handle(&quiet, "first", 1);
+    // Its file is the oldest from here on.
+    let large = "x".repeat(100_000);
+    for handled in 1..=20 {
+        handle(&loud, &large, handled);
+    }
+    handle(&quiet, "second", 2);
+    for running in [&mut quiet, &mut loud] {
+        running.signal(Signal::TERM);
+        assert_eq!(running.wait_exit(), 0);
+    }
+    let files = std::fs::read_dir(&folder).expect("a folder");
+    let texts: Vec<String> = files
+        .map(|entry| std::fs::read_to_string(entry.expect("an entry").path()).expect("a text"))
+        .collect();
+    assert!(texts.iter().map(String::len).sum::<usize>() <= 1 << 20);
+    assert!(
+        texts
+            .iter()
+            .any(|text| text.contains("print:first") && text.contains("print:second"))
+    );
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! One recorded message as it stands on one line of JSON, and back.
 
+use super::redact::BLOT;
 use crate::clock::{self, Timestamp};
-use crate::message::{Attribute, Message, Mishap, Receipt, Verdict};
+use crate::message::{Attribute, AttributeValue, Message, Mishap, Receipt, Verdict};
 use serde::{Deserialize, Serialize};
 use std::io::BufRead;
 use std::path::Path;
@@ -114,6 +115,24 @@ impl Answer {
         }
     }
 
+    /// Without what the guest or somebody downstream may have put into words: it may be of the
+    /// message.
+    pub fn without_words(mut self) -> Self {
+        match &mut self {
+            Self::Done
+            // These are numbers of ours.
+            | Self::Retry {
+                cause: Cause::TimedOut | Cause::OutOfMemory,
+                ..
+            } => {}
+            Self::Retry { why, .. }
+            | Self::Reject { why }
+            | Self::Busy { why, .. }
+            | Self::Closed { why } => BLOT.clone_into(why),
+        }
+        self
+    }
+
     /// Whether both have the same effect on a message: the same kind, for the same cause. Words and
     /// times to wait may differ.
     pub fn is_like(&self, other: &Self) -> bool {
@@ -175,6 +194,28 @@ impl Entry {
             answer: Answer::of(verdict),
         }
     }
+
+    /// About how many bytes it takes in memory.
+    pub(super) fn bytes(&self) -> usize {
+        let message = &self.message;
+        let why = match &self.answer {
+            Answer::Done => 0,
+            Answer::Retry { why, .. }
+            | Answer::Reject { why }
+            | Answer::Busy { why, .. }
+            | Answer::Closed { why } => why.len(),
+        };
+        let attributes = message.attributes.iter().map(|attribute| {
+            let value = match &attribute.value {
+                AttributeValue::Text(text) => text.len(),
+                AttributeValue::Binary(bytes) => bytes.len(),
+            };
+            attribute.name.len() + value
+        });
+        let system = message.system_attributes.iter();
+        let system = system.map(|(name, value)| name.len() + value.len());
+        size_of::<Self>() + message.body.len() + why + attributes.chain(system).sum::<usize>()
+    }
 }
 
 impl From<Kept> for Message {
@@ -228,80 +269,4 @@ pub fn read(file: &Path) -> Result<Vec<Entry>, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::message::AttributeValue;
-    use proptest::prelude::*;
-
-    fn verdicts() -> Vec<Verdict> {
-        let after = Some(Duration::from_secs(90));
-        let retry = |after, why| Verdict::Retry { after, why };
-        vec![
-            Verdict::Done,
-            retry(after, Mishap::Asked),
-            retry(None, Mishap::Trapped("unreachable".into())),
-            retry(None, Mishap::TimedOut(Duration::from_secs(1))),
-            Verdict::Reject("no".into()),
-            Verdict::Busy {
-                after,
-                why: "throttled".into(),
-            },
-            Verdict::Closed("gone".into()),
-        ]
-    }
-
-    #[test]
-    fn verdicts_read_well_in_both_forms() {
-        let answers: Vec<Answer> = verdicts().iter().map(Answer::of).collect();
-        assert_eq!(
-            answers[1].to_string(),
-            "retry after 1m 30s: the handler asked for a retry"
-        );
-        assert_eq!(answers[4].to_string(), "reject: no");
-        let json = |at: usize| serde_json::to_string(&answers[at]).expect("JSON");
-        assert_eq!(json(0), r#"{"verdict":"done"}"#);
-        assert_eq!(json(4), r#"{"verdict":"reject","why":"no"}"#);
-        assert!(json(1).starts_with(r#"{"verdict":"retry","after_ms":90000,"cause":"asked""#));
-        for (at, one) in answers.iter().enumerate() {
-            for (other, two) in answers.iter().enumerate() {
-                assert_eq!(one.is_like(two), at == other, "{one} {two}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_half_written_end_is_left_out_and_a_damaged_line_named() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("a.jsonl");
-        let entry = Entry::new("p", "1", Message::default(), &Verdict::Done, Duration::ZERO);
-        let line = serde_json::to_string(&entry).expect("JSON");
-        std::fs::write(&file, format!("{line}\n\n{line}\n{}", &line[..40])).expect("written");
-        assert_eq!(read(&file).expect("entries").len(), 2);
-        std::fs::write(&file, format!("{line}\nnonsense\n{line}\n")).expect("written");
-        let error = read(&file).expect_err("damaged");
-        assert!(error.contains("a.jsonl:2: no recorded message"), "{error}");
-    }
-
-    proptest! {
-        #[test]
-        fn a_message_comes_back_as_it_was(body: String, id: String, value: Vec<u8>, group: Option<String>) {
-            let message = Message {
-                id, body, group,
-                receive_count: 3,
-                attributes: vec![Attribute {
-                    name: "a".into(),
-                    data_type: "Binary".into(),
-                    value: AttributeValue::Binary(value),
-                }],
-                receipt: Receipt("recorded".into()),
-                ..Message::default()
-            };
-            let entry = Entry::new("p", "1", message.clone(), &Verdict::Done, Duration::ZERO);
-            let line = serde_json::to_string(&entry).expect("JSON");
-            prop_assert!(!line.contains('\n'));
-            let back: Entry = serde_json::from_str(&line).expect("an entry");
-            prop_assert_eq!(&back, &entry);
-            prop_assert_eq!(Message::from(back.message), message);
-        }
-    }
-}
+mod tests;

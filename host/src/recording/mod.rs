@@ -2,15 +2,16 @@
 //! blotted out, and how it gets there. Knows neither queues nor plugins.
 
 pub mod entry;
+mod pages;
 pub mod redact;
 mod writer;
 
 use crate::message::{Message, Verdict};
 use entry::Entry;
+pub use pages::ENDING;
 use redact::Rule;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-pub use writer::ENDING;
 use writer::Writer;
 
 /// What is recorded, and where.
@@ -33,12 +34,13 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Opens a file of its own in the folder.
+    /// Makes nothing: the folder and a file in it come with the first message.
     ///
     /// # Errors
-    /// One line that names the folder, if nothing can be written there.
+    /// One line that names the folder, if nothing could be written there.
     pub fn open(plugin: &str, terms: &Terms) -> Result<Self, String> {
         let named = |error: std::io::Error| format!("{}: {error}", terms.folder.display());
+        pages::may_write(&terms.folder).map_err(named)?;
         Ok(Self {
             plugin: plugin.to_owned(),
             redact: terms.redact.clone(),
@@ -56,7 +58,13 @@ impl Recorder {
     pub fn keep(&self, message: &Message, verdict: &Verdict, version: &str, took: Duration) {
         // What is blotted out never leaves this thread.
         let message = redact::message(&self.redact, message);
-        self.writer
-            .write(Entry::new(&self.plugin, version, message, verdict, took));
+        let mut entry = Entry::new(&self.plugin, version, message, verdict, took);
+        if !self.redact.is_empty() {
+            entry.answer = entry.answer.without_words();
+        }
+        self.writer.write(entry);
     }
 }
+
+#[cfg(test)]
+mod tests;

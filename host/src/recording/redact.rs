@@ -13,8 +13,10 @@ const ATTRIBUTE: &str = "attribute:";
 /// What is blotted out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rule {
-    /// A place in a body that is JSON, as steps from its top; `None` stands for any step. A body
-    /// that is no JSON is blotted out whole: nobody can say where the place is.
+    /// A place in a body that is JSON, as steps from its top; `None` stands for any step. Where
+    /// nobody can say where the place is, all that may hold it is blotted out: a body that is no
+    /// JSON, a text or a number that should have been an object, a list that should have had names.
+    /// A name that is not there says nothing.
     Body(Vec<Option<String>>),
     /// The value of the attribute of this name; `*` is all of them.
     Attribute(String),
@@ -23,7 +25,8 @@ pub enum Rule {
 impl FromStr for Rule {
     type Err = &'static str;
 
-    /// `/customer/email`, `/items/*/name`, `/` for the whole body, `attribute:token`.
+    /// `/customer/email`, `/items/*/name`, `/` for the whole body, `attribute:token`. A slash too
+    /// many would name something else than what is meant, so it is refused.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wanted =
             "a place in the body, such as /customer/email or /items/*/name, or attribute:NAME";
@@ -34,6 +37,9 @@ impl FromStr for Rule {
             };
         }
         let path = text.strip_prefix('/').ok_or(wanted)?;
+        if !path.is_empty() && path.split('/').any(str::is_empty) {
+            return Err(wanted);
+        }
         let step = |step: &str| match step {
             "*" => None,
             // As JSON pointers have it (RFC 6901).
@@ -90,41 +96,40 @@ fn body(rules: &[Rule], body: &str) -> String {
     let Ok(mut value) = serde_json::from_str::<Value>(body) else {
         return BLOT.to_owned();
     };
-    let mut blotted = blot(&mut value, first);
+    blot(&mut value, first);
     for steps in steps {
-        blotted |= blot(&mut value, steps);
+        blot(&mut value, steps);
     }
-    match blotted {
-        true => value.to_string(),
-        // Unaltered, to the last blank.
-        false => body.to_owned(),
-    }
+    // What was searched, and never the text: a name may stand twice in it.
+    value.to_string()
 }
 
-/// Whether there was anything at the place.
-fn blot(value: &mut Value, steps: &[Option<String>]) -> bool {
+fn blot(value: &mut Value, steps: &[Option<String>]) {
     let Some((step, rest)) = steps.split_first() else {
         *value = Value::String(BLOT.into());
-        return true;
+        return;
     };
-    match (value, step) {
+    match (&mut *value, step) {
         (Value::Object(fields), Some(name)) => {
-            let field = fields.get_mut(name);
-            field.is_some_and(|field| blot(field, rest))
+            if let Some(field) = fields.get_mut(name) {
+                blot(field, rest);
+            }
         }
-        (Value::Object(fields), None) => {
-            let fields = fields.values_mut();
-            fields.fold(false, |any, field| blot(field, rest) | any)
+        (Value::Object(fields), None) => fields.values_mut().for_each(|field| blot(field, rest)),
+        (Value::Array(items), None) => items.iter_mut().for_each(|item| blot(item, rest)),
+        (Value::Array(items), Some(index)) => match index.parse::<usize>() {
+            Ok(at) => {
+                if let Some(item) = items.get_mut(at) {
+                    blot(item, rest);
+                }
+            }
+            Err(_) => *value = Value::String(BLOT.into()),
+        },
+        // It holds nothing.
+        (Value::Null, _) => {}
+        (Value::Bool(_) | Value::Number(_) | Value::String(_), _) => {
+            *value = Value::String(BLOT.into());
         }
-        (Value::Array(items), Some(index)) => {
-            let item = index.parse::<usize>().ok().and_then(|at| items.get_mut(at));
-            item.is_some_and(|item| blot(item, rest))
-        }
-        (Value::Array(items), None) => {
-            let items = items.iter_mut();
-            items.fold(false, |any, item| blot(item, rest) | any)
-        }
-        _ => false,
     }
 }
 
@@ -167,6 +172,48 @@ mod tests {
     }
 
     #[test]
+    fn where_the_place_may_be_is_blotted_out_if_the_shape_is_another() {
+        for (rule, text, left) in [
+            // The first of two would be left if the text were kept.
+            (
+                "/customer/email",
+                r#"{"customer":{"email":"a@b"},"customer":{}}"#,
+                r#"{"customer":{}}"#,
+            ),
+            (
+                "/customer/email",
+                r#"{"customer":"{\"email\":\"a@b\"}","n":1}"#,
+                r#"{"customer":"[redacted]","n":1}"#,
+            ),
+            (
+                "/customer/email",
+                r#"{"customer":[{"email":"a@b"}],"n":1}"#,
+                r#"{"customer":"[redacted]","n":1}"#,
+            ),
+            ("/customer", r#"[{"customer":"a@b"}]"#, r#""[redacted]""#),
+            ("/customer", r#""{\"customer\":1}""#, r#""[redacted]""#),
+            (
+                "/card/number",
+                r#"{"card":4111}"#,
+                r#"{"card":"[redacted]"}"#,
+            ),
+            (
+                "/items/*/sku",
+                r#"{"items":[7,{}]}"#,
+                r#"{"items":["[redacted]",{}]}"#,
+            ),
+            ("/items/3", r#"{"items":[7]}"#, r#"{"items":[7]}"#),
+            (
+                "/customer/email",
+                r#"{"customer":null}"#,
+                r#"{"customer":null}"#,
+            ),
+        ] {
+            assert_eq!(body(&rules(&[rule]), text), left, "{rule} {text}");
+        }
+    }
+
+    #[test]
     fn a_body_that_is_no_json_is_blotted_out_whole() {
         assert_eq!(body(&rules(&["/a"]), "email=a@b"), BLOT);
         assert_eq!(body(&rules(&["attribute:a"]), "email=a@b"), "email=a@b");
@@ -203,7 +250,15 @@ mod tests {
 
     #[test]
     fn what_is_no_rule_is_refused() {
-        for text in ["", "customer/email", "attribute:", "$.a"] {
+        for text in [
+            "",
+            "customer/email",
+            "attribute:",
+            "$.a",
+            "/a/",
+            "//",
+            "/a//b",
+        ] {
             assert!(text.parse::<Rule>().is_err(), "{text}");
         }
     }

@@ -38,10 +38,10 @@ impl Share {
 
     /// Whether a message belongs to the part. The same delivery always does or does not, and the
     /// next delivery of a message may fall otherwise: what fails with one version is soon tried
-    /// with the other.
-    pub fn takes(self, message: &Message) -> bool {
+    /// with the other. What one `purpose` takes says nothing of what another does.
+    pub fn takes(self, message: &Message, purpose: &str) -> bool {
         let mut hasher = DefaultHasher::new();
-        (&message.id, message.receive_count).hash(&mut hasher);
+        (purpose, &message.id, message.receive_count).hash(&mut hasher);
         let high = u32::try_from(hasher.finish() >> 32).unwrap_or(u32::MAX);
         f64::from(high) < self.0 * f64::from(u32::MAX)
     }
@@ -237,12 +237,18 @@ mod tests {
     #[test]
     fn a_share_takes_its_part_and_the_next_delivery_may_fall_otherwise() {
         let share = Share::new(0.1).expect("a share");
-        let taken = (0..10_000).filter(|id| share.takes(&message(*id, 1)));
+        let taken = (0..10_000).filter(|id| share.takes(&message(*id, 1), "a"));
         let taken: Vec<u64> = taken.collect();
         assert!((900..1_100).contains(&taken.len()), "{}", taken.len());
-        let again = taken.iter().filter(|id| share.takes(&message(**id, 2)));
+        let again = taken
+            .iter()
+            .filter(|id| share.takes(&message(**id, 2), "a"));
         assert!(again.count() < taken.len() / 5);
-        assert!((0..1_000).all(|id| Share::ALL.takes(&message(id, 1))));
+        let other = taken
+            .iter()
+            .filter(|id| share.takes(&message(**id, 1), "b"));
+        assert!((1..taken.len() / 5).contains(&other.count()));
+        assert!((0..1_000).all(|id| Share::ALL.takes(&message(id, 1), "a")));
         assert!(Share::new(0.0).is_none() && Share::new(1.1).is_none());
         assert!(Share::new(f64::NAN).is_none());
     }

@@ -6,7 +6,7 @@ pub mod canary;
 pub mod shadow;
 
 use crate::clock::{self, Moment};
-use crate::message::Verdict;
+use crate::message::{Mishap, Verdict};
 use crate::plugin::{Attempt, Handler, Usage};
 use crate::recording::Recorder;
 use canary::{Race, Share};
@@ -75,7 +75,7 @@ impl Canary {
 
     fn takes(&self, attempt: &Attempt) -> bool {
         let first = attempt.messages.first();
-        !self.has_fallen() && first.is_some_and(|message| self.share.takes(message))
+        !self.has_fallen() && first.is_some_and(|message| self.share.takes(message, "canary"))
     }
 
     /// Counts, and says whether the canary has just lost.
@@ -185,13 +185,20 @@ impl Rollout {
         );
     }
 
-    fn record(&self, attempt: &Attempt, verdicts: &[Verdict], version: &Version, took: Duration) {
+    /// `version` is who answered the message at this place.
+    fn record<'a>(
+        &self,
+        attempt: &Attempt,
+        verdicts: &[Verdict],
+        version: impl Fn(usize) -> &'a Version,
+        took: Duration,
+    ) {
         let Some(Recording { recorder, share }) = &self.recording else {
             return;
         };
-        for (message, verdict) in attempt.messages.iter().zip(verdicts) {
-            if share.takes(message) {
-                recorder.keep(message, verdict, &version.digest, took);
+        for (at, (message, verdict)) in attempt.messages.iter().zip(verdicts).enumerate() {
+            if share.takes(message, "record") {
+                recorder.keep(message, verdict, &version(at).digest, took);
             }
         }
     }
@@ -203,28 +210,38 @@ impl Rollout {
             Some(canary) if own => &canary.version,
             _ => &stage.current,
         };
+        let began = clock::now();
         let mut watch = Watch {
             rollout: self,
+            attempt: &attempt,
+            version,
             canary,
             own,
-            deadline: attempt.deadline,
+            began,
+            answered: false,
         };
-        let began = clock::now();
         let mut verdicts = version.handler.handle(attempt.clone()).await;
-        let mut replaced = false;
+        let mut begun = Vec::new();
         if own {
-            replaced = stand_in(&stage.current, &attempt, &mut verdicts).await;
+            begun = stand_in(&stage.current, &attempt, &mut verdicts).await;
         }
-        if let Some(canary) = watch.canary.take()
-            && let Some(race) = canary.count(own, |tally| match replaced {
-                true => tally.count_failed(),
-                false => tally.count(&verdicts),
+        watch.answered = true;
+        if let Some(canary) = canary
+            && let Some(race) = canary.count(own, |tally| match begun[..] {
+                [] => tally.count(&verdicts),
+                _ => tally.count_failed(),
             })
         {
             self.fell(canary, race);
         }
-        let version = if replaced { &stage.current } else { version };
-        self.record(&attempt, &verdicts, version, clock::now().since(began));
+        let by = |at| {
+            if begun.contains(&at) {
+                &stage.current
+            } else {
+                version
+            }
+        };
+        self.record(&attempt, &verdicts, by, clock::now().since(began));
         if let Some(shadow) = &stage.shadow {
             shadow.offer(&attempt, &verdicts);
         }
@@ -232,23 +249,26 @@ impl Rollout {
     }
 }
 
-/// Counts an attempt that is given up because its time is over, as those are that wait for the
-/// network.
+/// Counts and records an attempt that is given up because its time is over, as those are that wait
+/// for the network.
 struct Watch<'a> {
     rollout: &'a Rollout,
+    attempt: &'a Attempt,
+    version: &'a Version,
     canary: Option<&'a Canary>,
     own: bool,
-    deadline: Moment,
+    began: Moment,
+    answered: bool,
 }
 
 /// The current version takes what the canary has not begun, since that may be for the canary's own
-/// sake: a function that it alone asks for and is not there would close the whole route. Says whether
-/// it began with something of it, which the canary therefore should have.
-async fn stand_in(current: &Version, attempt: &Attempt, verdicts: &mut [Verdict]) -> bool {
+/// sake: a function that it alone asks for and is not there would close the whole route. The places of
+/// the messages that it began with, and the canary therefore should have.
+async fn stand_in(current: &Version, attempt: &Attempt, verdicts: &mut [Verdict]) -> Vec<usize> {
     let left = |(at, verdict): (usize, &Verdict)| (!canary::is_begun(verdict)).then_some(at);
     let left: Vec<usize> = verdicts.iter().enumerate().filter_map(left).collect();
     if left.is_empty() {
-        return false;
+        return left;
     }
     let attempt = Attempt {
         messages: left
@@ -262,8 +282,11 @@ async fn stand_in(current: &Version, attempt: &Attempt, verdicts: &mut [Verdict]
         ..*attempt
     };
     let answers = current.handler.handle(Arc::new(attempt)).await;
-    let begun = answers.iter().any(canary::is_begun);
+    let mut begun = Vec::new();
     for (at, answer) in left.into_iter().zip(answers) {
+        if canary::is_begun(&answer) {
+            begun.push(at);
+        }
         verdicts[at] = answer;
     }
     begun
@@ -271,14 +294,28 @@ async fn stand_in(current: &Version, attempt: &Attempt, verdicts: &mut [Verdict]
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
-        let Some(canary) = self.canary else { return };
-        if clock::now() < self.deadline {
-            return; // a lost lease, or a stop
+        let (attempt, now) = (self.attempt, clock::now());
+        if self.answered || now < attempt.deadline {
+            return; // or a lost lease, or a stop
         }
-        if let Some(race) = canary.count(self.own, canary::Tally::count_failed) {
+        if let Some(canary) = self.canary
+            && let Some(race) = canary.count(self.own, canary::Tally::count_failed)
+        {
             self.rollout.fell(canary, race);
         }
+        let verdict = Verdict::Retry {
+            after: None,
+            why: Mishap::TimedOut(limit(attempt.deadline.since(self.began))),
+        };
+        let (verdicts, took) = (vec![verdict; attempt.messages.len()], now.since(self.began));
+        self.rollout
+            .record(attempt, &verdicts, |_| self.version, took);
     }
+}
+
+/// The time that an attempt had when it began, without what its way here took.
+fn limit(left: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(left.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX))
 }
 
 #[async_trait::async_trait]

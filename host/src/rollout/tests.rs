@@ -1,10 +1,10 @@
 //! Versions that answer at once, and what the rollout makes of them.
 
+mod recorded;
+
 use super::*;
 use crate::clock::Timestamp;
 use crate::message::{Message, Mishap};
-use crate::recording::Terms;
-use crate::recording::entry::{self, Answer};
 use shadow::Run;
 use tokio_util::sync::CancellationToken;
 
@@ -329,32 +329,4 @@ async fn a_shadow_is_compared_and_changes_nothing() {
         why: "throttled".into(),
     };
     assert_eq!(compared(done(), busy).await, [0; 4]);
-}
-
-#[tokio::test]
-async fn what_is_recorded_is_what_was_answered_without_what_is_blotted_out() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let terms = Terms {
-        folder: folder.path().to_owned(),
-        redact: vec!["/token".parse().expect("a rule")],
-        most: 1 << 30,
-    };
-    let recording = Recording {
-        recorder: Recorder::open("p", &terms).expect("a recorder"),
-        share: Share::ALL,
-    };
-    let (current, _) = version("digest", retry());
-    let rollout = Rollout::new("p", 1, alone(current), Some(recording));
-    for id in 0..3 {
-        rollout.handle(attempt(id)).await;
-    }
-    drop(rollout);
-    let file = std::fs::read_dir(folder.path()).expect("a folder").next();
-    let entries = entry::read(&file.expect("a file").expect("a file").path()).expect("entries");
-    assert_eq!(entries.len(), 3);
-    assert_eq!(entries[0].message.body, r#"{"token":"[redacted]"}"#);
-    assert_eq!(
-        (entries[0].version.as_str(), &entries[0].answer),
-        ("digest", &Answer::of(&retry()))
-    );
 }

@@ -1,0 +1,107 @@
+//! Entries as JSON and as words, and back.
+
+use super::*;
+use proptest::prelude::*;
+
+fn verdicts() -> Vec<Verdict> {
+    let after = Some(Duration::from_secs(90));
+    let retry = |after, why| Verdict::Retry { after, why };
+    vec![
+        Verdict::Done,
+        retry(after, Mishap::Asked),
+        retry(None, Mishap::Trapped("unreachable".into())),
+        retry(None, Mishap::TimedOut(Duration::from_secs(1))),
+        Verdict::Reject("no".into()),
+        Verdict::Busy {
+            after,
+            why: "throttled".into(),
+        },
+        Verdict::Closed("gone".into()),
+    ]
+}
+
+#[test]
+fn verdicts_read_well_in_both_forms() {
+    let answers: Vec<Answer> = verdicts().iter().map(Answer::of).collect();
+    assert_eq!(
+        answers[1].to_string(),
+        "retry after 1m 30s: the handler asked for a retry"
+    );
+    assert_eq!(answers[4].to_string(), "reject: no");
+    let json = |at: usize| serde_json::to_string(&answers[at]).expect("JSON");
+    assert_eq!(json(0), r#"{"verdict":"done"}"#);
+    assert_eq!(json(4), r#"{"verdict":"reject","why":"no"}"#);
+    assert!(json(1).starts_with(r#"{"verdict":"retry","after_ms":90000,"cause":"asked""#));
+    for (at, one) in answers.iter().enumerate() {
+        for (other, two) in answers.iter().enumerate() {
+            assert_eq!(one.is_like(two), at == other, "{one} {two}");
+        }
+    }
+}
+
+#[test]
+fn only_what_is_ours_is_said_of_an_answer_without_words() {
+    let secret = "4111-1111";
+    let retry = |why| Verdict::Retry { after: None, why };
+    for guests in [
+        retry(Mishap::AskedFor(secret.into())),
+        retry(Mishap::Failed(secret.into())),
+        retry(Mishap::Trapped(secret.into())),
+        retry(Mishap::Host(secret.into())),
+        Verdict::Reject(secret.into()),
+        Verdict::Busy {
+            after: Some(Duration::from_secs(1)),
+            why: secret.into(),
+        },
+        Verdict::Closed(secret.into()),
+    ] {
+        let whole = Answer::of(&guests);
+        let left = whole.clone().without_words();
+        assert!(!format!("{left:?}").contains(secret), "{left:?}");
+        assert!(left.to_string().contains(BLOT), "{left}");
+        assert!(left.is_like(&whole), "{left}");
+    }
+    for ours in [
+        Mishap::TimedOut(Duration::from_secs(1)),
+        Mishap::OutOfMemory(1),
+    ] {
+        let whole = Answer::of(&retry(ours));
+        assert_eq!(whole.clone().without_words(), whole);
+    }
+}
+
+#[test]
+fn a_half_written_end_is_left_out_and_a_damaged_line_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("a.jsonl");
+    let entry = Entry::new("p", "1", Message::default(), &Verdict::Done, Duration::ZERO);
+    let line = serde_json::to_string(&entry).expect("JSON");
+    std::fs::write(&file, format!("{line}\n\n{line}\n{}", &line[..40])).expect("written");
+    assert_eq!(read(&file).expect("entries").len(), 2);
+    std::fs::write(&file, format!("{line}\nnonsense\n{line}\n")).expect("written");
+    let error = read(&file).expect_err("damaged");
+    assert!(error.contains("a.jsonl:2: no recorded message"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn a_message_comes_back_as_it_was(body: String, id: String, value: Vec<u8>, group: Option<String>) {
+        let message = Message {
+            id, body, group,
+            receive_count: 3,
+            attributes: vec![Attribute {
+                name: "a".into(),
+                data_type: "Binary".into(),
+                value: AttributeValue::Binary(value),
+            }],
+            receipt: Receipt("recorded".into()),
+            ..Message::default()
+        };
+        let entry = Entry::new("p", "1", message.clone(), &Verdict::Done, Duration::ZERO);
+        let line = serde_json::to_string(&entry).expect("JSON");
+        prop_assert!(!line.contains('\n'));
+        let back: Entry = serde_json::from_str(&line).expect("an entry");
+        prop_assert_eq!(&back, &entry);
+        prop_assert_eq!(Message::from(back.message), message);
+    }
+}

@@ -1,0 +1,135 @@
+//! Disks that hang, are slow or fail.
+
+use super::super::entry;
+use super::*;
+use crate::message::{Message, Verdict};
+
+fn entry_of(bytes: usize) -> Entry {
+    let message = Message {
+        body: "x".repeat(bytes),
+        ..Message::default()
+    };
+    Entry::new("p", "1", message, &Verdict::Done, Duration::ZERO)
+}
+
+/// The entries of the only file in a folder.
+fn read(folder: &Path) -> Vec<Entry> {
+    let mut files = std::fs::read_dir(folder).expect("a folder");
+    let file = files.next().expect("a file").expect("an entry").path();
+    assert!(files.next().is_none(), "one recorder writes one file");
+    entry::read(&file).expect("entries")
+}
+
+#[test]
+fn what_is_written_can_be_read_once_it_ended() {
+    let parent = tempfile::tempdir().expect("a folder");
+    let folder = parent.path().join("recordings");
+    let writer = Writer::start(&folder, "a/b", 1 << 30).expect("a writer");
+    for _ in 0..100 {
+        writer.write(entry_of(10));
+    }
+    drop(writer);
+    assert_eq!(read(&folder).len(), 100);
+    let file = std::fs::read_dir(&folder).expect("a folder").next();
+    let file = file.expect("a file").expect("an entry").path();
+    for (place, wanted) in [(folder, 0o700), (file, 0o600)] {
+        let about = std::fs::metadata(place).expect("it is there");
+        let mode = std::os::unix::fs::PermissionsExt::mode(&about.permissions());
+        assert_eq!(mode & 0o777, wanted, "others may look");
+    }
+}
+
+/// A writer whose disk takes an entry for each word that is sent, and the words.
+fn slow(patience: Duration) -> (Writer, SyncSender<()>) {
+    let (word, words) = sync_channel::<()>(WAITING);
+    let write = move |_: &Entry| {
+        let _ = words.recv();
+    };
+    let writer = Writer::with(Path::new("slow"), patience, write);
+    (writer.expect("a writer"), word)
+}
+
+#[test]
+fn no_more_bytes_wait_than_may() {
+    let (writer, word) = slow(PATIENCE);
+    let large = 1 << 20;
+    let taken = (0..100).filter(|_| writer.offer(entry_of(large)).is_ok());
+    let taken = taken.count();
+    assert!((30..=32).contains(&taken), "{taken} of a MiB each");
+    assert_eq!(writer.offer(entry_of(large)), Err(Refused::Full));
+    let waiting = writer.waiting.clone();
+    drop(word);
+    drop(writer);
+    assert_eq!(waiting.load(Relaxed), 0, "what is written waits no longer");
+}
+
+#[test]
+fn one_that_alone_is_too_large_does_not_wait_for_ever() {
+    let (writer, word) = slow(PATIENCE);
+    assert_eq!(writer.offer(entry_of(2 * BYTES)), Ok(()));
+    assert_eq!(writer.offer(entry_of(1)), Err(Refused::Full));
+    drop(word);
+}
+
+#[test]
+fn no_more_entries_wait_than_may() {
+    let (writer, word) = slow(PATIENCE);
+    let taken = (0..2 * WAITING).filter(|_| writer.offer(entry_of(1)).is_ok());
+    let taken = taken.count();
+    // The one that is being written waits no longer.
+    assert!((WAITING..=WAITING + 1).contains(&taken), "{taken}");
+    drop(word);
+}
+
+#[test]
+fn an_end_does_not_wait_for_a_disk_that_hangs() {
+    let (writer, word) = slow(Duration::ZERO);
+    writer.offer(entry_of(1)).expect("there is room");
+    drop(writer);
+    // Only now does the disk go on.
+    drop(word);
+}
+
+#[test]
+fn a_thread_that_has_ended_is_no_full_queue() {
+    let (mut writer, word) = slow(PATIENCE);
+    let (sender, entries) = sync_channel(1);
+    drop(entries);
+    writer.entries = Some(sender);
+    assert_eq!(writer.offer(entry_of(1)), Err(Refused::Ended));
+    assert_eq!(writer.waiting.load(Relaxed), 0);
+    drop(word);
+}
+
+#[test]
+fn one_failed_write_ends_nothing_and_is_said_once_a_minute() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().join("recordings");
+    let mut scribe = Scribe {
+        pages: Pages::new(&place, "p", 1 << 30),
+        folder: place.clone(),
+        rest: None,
+        failed: Complaint::default(),
+    };
+    let at = |ms| Moment::from_boot(Duration::from_millis(ms));
+    std::fs::write(&place, "in the way").expect("written");
+    scribe.take(&entry_of(1), at(0));
+    assert!(scribe.rest.is_some(), "there is no folder");
+    std::fs::remove_file(&place).expect("it is there");
+    scribe.take(&entry_of(1), at(999));
+    assert!(!place.exists(), "it rests");
+    assert_eq!(scribe.failed.left_out, 2);
+    scribe.take(&entry_of(1), at(1_000));
+    scribe.take(&entry_of(1), at(1_001));
+    assert!(scribe.rest.is_none());
+    assert_eq!(read(&place).len(), 2);
+    assert_eq!(scribe.failed.left_out, 2);
+}
+
+#[test]
+fn what_is_left_out_is_said_at_once_and_then_once_a_minute() {
+    let at = |s| Moment::from_boot(Duration::from_secs(s));
+    let mut complaint = Complaint::default();
+    let said = [0, 1, 59, 60, 61, 121].map(|s| complaint.count(at(s)));
+    assert_eq!(said, [Some(1), None, None, Some(4), None, Some(6)]);
+}
