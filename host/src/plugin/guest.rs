@@ -5,8 +5,7 @@
 use super::capability::http::{self, Hook};
 use super::capability::lambda::Lent;
 use super::capability::refusals::Refusals;
-use super::capability::store::Stores;
-use super::capability::{folder, network, queues};
+use super::capability::{folder, network, queues, store};
 use super::limits::{HANDLES, HTTP_FIELDS, HTTP_HANDLES, Limits};
 use super::output::{Output, Stream, harmless};
 use super::scene::{Printed, Told};
@@ -49,7 +48,7 @@ pub(super) struct Settings {
     /// What it may read as its configuration.
     pub(super) settings: BTreeMap<String, String>,
     /// The buckets that it may open.
-    pub(super) stores: Stores,
+    pub(super) stores: Option<store::Lent>,
     /// The folder that it may read.
     pub(super) folder: Option<PathBuf>,
     /// What was refused to it.

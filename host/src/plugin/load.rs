@@ -7,7 +7,7 @@ use super::capability::http::{self, Outgoing};
 use super::capability::lambda::{Functions, Lent};
 use super::capability::queues::{self, Queues};
 use super::capability::refusals::{Count, Refusals};
-use super::capability::store::Stores;
+use super::capability::store::{self, Stores};
 use super::guest::{Guest, Settings};
 use super::idle::Idle;
 use super::runtime::{Inner, Runtime};
@@ -201,18 +201,21 @@ impl Runtime {
         };
         let refusals = Arc::new(Refusals::new(options.refused));
         let lent = http::Lent::new(&options.name, options.http, Arc::clone(&refusals));
+        let control = || self.inner.control.clone();
         let settings = Arc::new(Settings {
             name: options.name,
             env: options.env,
             is_command: way.is_command(),
             max_memory: options.max_memory,
             timeout: options.timeout,
-            lambda: options.lambda.map(Lent::new),
-            queues: options.queues.map(queues::Lent::new),
+            lambda: options.lambda.map(|lent| Lent::new(lent, control())),
+            queues: options
+                .queues
+                .map(|lent| queues::Lent::new(lent, control())),
             peers: options.peers,
             http: Some(Arc::new(lent)),
             settings: options.settings.into_iter().collect(),
-            stores: options.stores,
+            stores: Some(store::Lent::new(options.stores, control())),
             folder: options.folder,
             refusals,
             witness: options.witness,

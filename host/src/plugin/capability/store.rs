@@ -8,6 +8,7 @@ use crate::trouble::Failed;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use tokio::runtime::Handle;
 
 /// What a refusal is called.
 const REFUSED: (&str, &str) = ("open this store", "--store");
@@ -23,7 +24,19 @@ impl fmt::Debug for Stores {
     }
 }
 
-impl Stores {
+/// The buckets of one plugin, and where they are called.
+#[derive(Debug)]
+pub(in crate::plugin) struct Lent {
+    stores: Stores,
+    control: Handle,
+}
+
+impl Lent {
+    /// Buckets are called on `control`, whoever polls the guest.
+    pub(in crate::plugin) fn new(stores: Stores, control: Handle) -> Self {
+        Self { stores, control }
+    }
+
     /// The bucket of this name, or nothing, which is said.
     pub(in crate::plugin) fn open(
         &self,
@@ -31,17 +44,23 @@ impl Stores {
         refusals: &Refusals,
         name: &str,
     ) -> Option<Opened> {
-        let bucket = self.0.get(name).cloned();
+        let bucket = self.stores.0.get(name).cloned();
         if bucket.is_none() {
             refusals.refuse(plugin, REFUSED, name);
         }
-        bucket.map(Opened)
+        bucket.map(|bucket| Opened {
+            bucket,
+            control: self.control.clone(),
+        })
     }
 }
 
-/// A bucket that a guest holds. Its calls are made on the control runtime, whoever polls the guest.
+/// A bucket that a guest holds.
 #[derive(Clone)]
-pub struct Opened(Arc<dyn Bucket>);
+pub struct Opened {
+    bucket: Arc<dyn Bucket>,
+    control: Handle,
+}
 
 /// One line for the plugin's author.
 type Answer<T> = Result<T, String>;
@@ -49,14 +68,16 @@ type Answer<T> = Result<T, String>;
 impl Opened {
     pub(in crate::plugin) async fn get(&self, keys: Vec<String>) -> Answer<Vec<Option<Vec<u8>>>> {
         check_keys(&keys)?;
-        let bucket = Arc::clone(&self.0);
-        on_control(async move { bucket.get(&keys).await }).await
+        let bucket = Arc::clone(&self.bucket);
+        self.on_control(async move { bucket.get(&keys).await })
+            .await
     }
 
     pub(in crate::plugin) async fn exists(&self, key: String) -> Answer<bool> {
         check_key(&key)?;
-        let bucket = Arc::clone(&self.0);
-        on_control(async move { bucket.exists(&key).await }).await
+        let bucket = Arc::clone(&self.bucket);
+        self.on_control(async move { bucket.exists(&key).await })
+            .await
     }
 
     pub(in crate::plugin) async fn set(&self, pairs: Vec<(String, Vec<u8>)>) -> Answer<()> {
@@ -72,20 +93,32 @@ impl Opened {
                 "{bytes} bytes of values in one call; at most {CALL}"
             ));
         }
-        let bucket = Arc::clone(&self.0);
-        on_control(async move { bucket.set(&pairs).await }).await
+        let bucket = Arc::clone(&self.bucket);
+        self.on_control(async move { bucket.set(&pairs).await })
+            .await
     }
 
     pub(in crate::plugin) async fn delete(&self, keys: Vec<String>) -> Answer<()> {
         check_keys(&keys)?;
-        let bucket = Arc::clone(&self.0);
-        on_control(async move { bucket.delete(&keys).await }).await
+        let bucket = Arc::clone(&self.bucket);
+        self.on_control(async move { bucket.delete(&keys).await })
+            .await
     }
 
     pub(in crate::plugin) async fn increment(&self, key: String, by: i64) -> Answer<i64> {
         check_key(&key)?;
-        let bucket = Arc::clone(&self.0);
-        on_control(async move { bucket.increment(&key, by).await }).await
+        let bucket = Arc::clone(&self.bucket);
+        self.on_control(async move { bucket.increment(&key, by).await })
+            .await
+    }
+
+    /// Dropping it stops what has not begun. What has been handed to the store may be done.
+    async fn on_control<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = Result<T, Failed>> + Send + 'static,
+    ) -> Answer<T> {
+        let answer = tasks::spawn_on(&self.control, call).finished().await;
+        answer.map_err(|error| error.message)
     }
 
     /// What stands at a key now.
@@ -99,8 +132,9 @@ impl Opened {
     }
 
     pub(in crate::plugin) async fn keys(&self, from: Option<u64>) -> Answer<Page> {
-        let bucket = Arc::clone(&self.0);
-        on_control(async move { bucket.keys(from).await }).await
+        let bucket = Arc::clone(&self.bucket);
+        self.on_control(async move { bucket.keys(from).await })
+            .await
     }
 }
 
@@ -121,21 +155,13 @@ impl Stood {
             key,
             value: stood,
         } = self;
-        let (of, at) = (Arc::clone(&bucket.0), key.clone());
+        let (of, at) = (Arc::clone(&bucket.bucket), key.clone());
         let call = async move { of.swap(&at, stood.as_deref(), &value).await };
-        match on_control(call).await? {
+        match bucket.on_control(call).await? {
             true => Ok(None),
             false => bucket.stands(key).await.map(Some),
         }
     }
-}
-
-/// Dropping it stops what has not begun. What has been handed to the store may be done.
-async fn on_control<T: Send + 'static>(
-    call: impl Future<Output = Result<T, Failed>> + Send + 'static,
-) -> Answer<T> {
-    let answer = tasks::spawn(call).finished().await;
-    answer.map_err(|error| error.message)
 }
 
 fn check_keys(keys: &[String]) -> Answer<()> {

@@ -239,3 +239,29 @@ fn a_pipe_in_the_folder_holds_no_attempt_beyond_its_time() {
     // So that the thread that waits for a writer comes to its end.
     drop(std::fs::OpenOptions::new().write(true).open(&pipe));
 }
+
+#[test]
+fn files_that_never_open_take_no_thread_of_the_programs() {
+    let folder = folder();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let mut control = tokio::runtime::Builder::new_multi_thread();
+    let control = control.worker_threads(1).max_blocking_threads(1).build();
+    let control = control.unwrap();
+    let options = RuntimeOptions {
+        instances: 4,
+        max_memory: MAX_MEMORY,
+        cache: None,
+    };
+    let runtime = Runtime::start(options, control.handle().clone(), spawn()).unwrap();
+    let plugin = load(&runtime, "capable", reading(folder.path()));
+    let wait = || drive_until_it_waits(Box::pin(plugin.handle(attempt(&["read /pipe"], LONG))));
+    let waiting = [wait(), wait()];
+    let (free, is_free) = std::sync::mpsc::channel();
+    control.spawn_blocking(move || free.send(()));
+    let free = is_free.recv_timeout(Duration::from_secs(10));
+    drop(waiting);
+    drop(std::fs::OpenOptions::new().write(true).open(&pipe));
+    assert_eq!(free, Ok(()));
+}

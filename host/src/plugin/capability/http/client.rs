@@ -1,8 +1,8 @@
 //! Sends the requests of one plugin: looks names up, connects to what may be connected to and nothing
-//! else, keeps connections for later requests. All of it on the control runtime, whoever polls the
+//! else, keeps connections for later requests. All of it on the guests' own runtime, whoever polls the
 //! guest. Decides nothing about names.
 
-use super::failure::{Prohibited, failed};
+use super::failure::{NoAddress, Prohibited, failed};
 use super::{HttpHost, Target, may_connect};
 use crate::clock::{self, Moment};
 use crate::tasks;
@@ -12,11 +12,11 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
+use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -56,7 +56,7 @@ impl Sender {
     }
 
     /// Sends a request whose target is lent, and waits for the head of its answer. Neither that nor
-    /// the body is waited for beyond `end`. Needs the control runtime.
+    /// the body is waited for beyond `end`. Needs the guests' runtime.
     pub(super) async fn send(
         &self,
         mut request: Request<WasiBody>,
@@ -188,9 +188,8 @@ impl Service<Name> for Resolve {
             lookups,
         } = self.clone();
         Box::pin(async move {
-            let turn = lookups.acquire_owned().await;
-            let _turn = turn.expect("nobody closes it");
-            let found: Vec<SocketAddr> = GaiResolver::new().call(name).await?.collect();
+            let ask = move || (name.as_str(), 0).to_socket_addrs();
+            let found: Vec<SocketAddr> = look_up(lookups, ask).await.map_err(NoAddress)?.collect();
             let may = |address: &SocketAddr| may_connect(&hosts, &target, address.ip());
             let may: Vec<_> = found.iter().copied().filter(may).collect();
             match may.is_empty() && !found.is_empty() {
@@ -199,6 +198,20 @@ impl Service<Name> for Resolve {
             }
         })
     }
+}
+
+/// Asks the system, when it is one's turn. The turn is not over before the system has answered, which it
+/// does in its own time even where nobody waits any more.
+async fn look_up<T: Send + 'static>(
+    turns: Arc<Semaphore>,
+    ask: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let turn = turns.acquire_owned().await.expect("nobody closes it");
+    let asked = tasks::blocking(move || {
+        let _turn = turn;
+        ask()
+    });
+    asked.finished().await
 }
 
 /// The body of an answer, as the guest reads it: no further than it reads.
@@ -253,4 +266,27 @@ pub(super) fn holding<T: Send + 'static>(answer: Answer, held: T) -> WasiBody {
             frame
         })
         .boxed_unsync()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_lookup_that_is_given_up_keeps_its_turn_until_the_system_answers() {
+        let turns = Arc::new(Semaphore::new(1));
+        let (answer, answered) = std::sync::mpsc::channel::<()>();
+        let (begin, begun) = tokio::sync::oneshot::channel();
+        let ask = move || {
+            let _ = begin.send(());
+            let _ = answered.recv();
+        };
+        let lookup = tasks::spawn(look_up(Arc::clone(&turns), ask));
+        begun.await.expect("it began");
+        drop(lookup);
+        tokio::task::yield_now().await;
+        assert_eq!(turns.available_permits(), 0);
+        drop(answer);
+        drop(turns.acquire().await);
+    }
 }
