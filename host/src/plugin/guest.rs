@@ -92,7 +92,8 @@ pub(super) struct Room {
 }
 
 impl Room {
-    fn new(max_memory: usize) -> Self {
+    /// Of an instance that may have so much memory.
+    pub(super) fn new(max_memory: usize) -> Self {
         Self {
             held: Arc::default(),
             most: max_memory.saturating_mul(HELD),
@@ -218,6 +219,11 @@ impl Guest {
     /// What it may read as its configuration.
     pub(super) fn variables(&self) -> &BTreeMap<String, String> {
         &self.settings.settings
+    }
+
+    /// How much of ours it may take.
+    pub(super) fn room(&self) -> Room {
+        self.room.clone()
     }
 
     /// Room for one more invocation of so many bytes.

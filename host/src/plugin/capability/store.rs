@@ -2,6 +2,7 @@
 //! their limits. Knows neither the contract's spelling nor where a bucket lies.
 
 use super::refusals::Refusals;
+use crate::plugin::guest::{Held, Room};
 use crate::keyvalue::{Bucket, CALL, KEYS, LONGEST_KEY, LONGEST_VALUE, Page};
 use crate::tasks;
 use crate::trouble::Failed;
@@ -12,6 +13,10 @@ use tokio::runtime::Handle;
 
 /// What a refusal is called.
 const REFUSED: (&str, &str) = ("open this store", "--store");
+
+/// What a guest is told that holds too much of ours.
+const FULL: &str =
+    "no room to keep another value for compare-and-swap: drop those that are no longer needed";
 
 /// The buckets of one plugin by name.
 #[derive(Clone, Default)]
@@ -121,13 +126,18 @@ impl Opened {
         answer.map_err(|error| error.message)
     }
 
-    /// What stands at a key now.
-    pub(in crate::plugin) async fn stands(self, key: String) -> Answer<Stood> {
+    /// What stands at a key now, kept where the guest's `room` has any for it.
+    pub(in crate::plugin) async fn stands(self, key: String, room: Room) -> Answer<Stood> {
         let values = self.get(vec![key.clone()]).await?;
+        let value = values.into_iter().flatten().next();
+        let held = room.hold(value.as_ref().map_or(0, Vec::len));
+        let held = held.map_err(|_| FULL.to_owned())?;
         Ok(Stood {
             bucket: self,
             key,
-            value: values.into_iter().flatten().next(),
+            value,
+            room,
+            _held: held,
         })
     }
 
@@ -144,6 +154,9 @@ pub struct Stood {
     key: String,
     /// The value; none is one, too.
     pub(in crate::plugin) value: Option<Vec<u8>>,
+    room: Room,
+    /// The value is ours to keep as long as the guest holds this.
+    _held: Held,
 }
 
 impl Stood {
@@ -154,12 +167,14 @@ impl Stood {
             bucket,
             key,
             value: stood,
+            room,
+            ..
         } = self;
         let (of, at) = (Arc::clone(&bucket.bucket), key.clone());
         let call = async move { of.swap(&at, stood.as_deref(), &value).await };
         match bucket.on_control(call).await? {
             true => Ok(None),
-            false => bucket.stands(key).await.map(Some),
+            false => bucket.stands(key, room).await.map(Some),
         }
     }
 }
@@ -210,5 +225,62 @@ mod tests {
         let told = check_value("k", &vec![0; LONGEST_VALUE + 1]).expect_err("long");
         assert_eq!(told, "the value of `k` has 1048577 bytes; at most 1048576");
         assert!(check_count(KEYS).is_ok() && check_count(KEYS + 1).is_err());
+    }
+
+    /// A mebibyte stands at each key.
+    struct Heavy;
+
+    #[async_trait::async_trait]
+    impl Bucket for Heavy {
+        async fn get(&self, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, Failed> {
+            Ok(vec![Some(vec![0; LONGEST_VALUE]); keys.len()])
+        }
+
+        async fn exists(&self, _: &str) -> Result<bool, Failed> {
+            Ok(true)
+        }
+
+        async fn set(&self, _: &[(String, Vec<u8>)]) -> Result<(), Failed> {
+            Ok(())
+        }
+
+        async fn delete(&self, _: &[String]) -> Result<(), Failed> {
+            Ok(())
+        }
+
+        async fn increment(&self, _: &str, by: i64) -> Result<i64, Failed> {
+            Ok(by)
+        }
+
+        async fn swap(&self, _: &str, _: Option<&[u8]>, _: &[u8]) -> Result<bool, Failed> {
+            Ok(false)
+        }
+
+        async fn keys(&self, _: Option<u64>) -> Result<Page, Failed> {
+            Ok(Page::default())
+        }
+    }
+
+    #[tokio::test]
+    async fn what_stood_at_keys_takes_no_more_of_ours_than_there_is_room_for() {
+        let bucket = Opened {
+            bucket: Arc::new(Heavy),
+            control: Handle::current(),
+        };
+        let room = Room::new(LONGEST_VALUE);
+        let stands = || bucket.clone().stands("k".to_owned(), room.clone());
+        let mut kept = Vec::new();
+        while let Ok(stood) = stands().await {
+            kept.push(stood);
+            assert!(kept.len() < 100, "there is no end of room");
+        }
+        assert_eq!(kept.len(), 3);
+        assert_eq!(stands().await.err().as_deref(), Some(FULL));
+        // One that was not swapped takes the place of what it was, and is counted like it.
+        let stood = kept.pop().expect("there are three");
+        let now = stood.swap(Vec::new()).await.expect("there is room for it");
+        assert!(now.is_some() && stands().await.is_err());
+        drop(now);
+        assert!(stands().await.is_ok());
     }
 }

@@ -131,7 +131,8 @@ impl atomics::Host for Guest {
 
 impl atomics::HostCas for Guest {
     async fn new(&mut self, bucket: Resource<Opened>, key: String) -> Answer<Resource<Stood>> {
-        match self.opened(&bucket)?.stands(key).await {
+        let room = self.room();
+        match self.opened(&bucket)?.stands(key, room).await {
             Ok(stood) => Ok(Ok(self.table().push(stood)?)),
             Err(why) => told(Err(why)),
         }
