@@ -2,8 +2,8 @@
 //! their limits. Knows neither the contract's spelling nor where a bucket lies.
 
 use super::refusals::Refusals;
-use crate::plugin::guest::{Held, Room};
 use crate::keyvalue::{Bucket, CALL, KEYS, LONGEST_KEY, LONGEST_VALUE, Page};
+use crate::plugin::guest::{Held, Room};
 use crate::tasks;
 use crate::trouble::Failed;
 use std::collections::BTreeMap;
