@@ -200,7 +200,12 @@ impl Runtime {
             false => self.idle(way, size, &options),
         };
         let refusals = Arc::new(Refusals::new(options.refused));
-        let lent = http::Lent::new(&options.name, options.http, Arc::clone(&refusals));
+        let lent = http::Lent::new(
+            &options.name,
+            options.http,
+            Arc::clone(&refusals),
+            self.inner.connections.of_plugin(),
+        );
         let control = || self.inner.control.clone();
         let settings = Arc::new(Settings {
             name: options.name,
@@ -216,7 +221,7 @@ impl Runtime {
             http: Some(Arc::new(lent)),
             settings: options.settings.into_iter().collect(),
             stores: Some(store::Lent::new(options.stores, control())),
-            folder: options.folder,
+            folder: options.folder.map(folder::Lent::new),
             refusals,
             witness: options.witness,
             tally: options.tally,

@@ -16,6 +16,7 @@ mod limits;
 pub mod load;
 mod mishap;
 mod output;
+mod room;
 pub mod runtime;
 pub mod scene;
 mod shared;

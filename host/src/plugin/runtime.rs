@@ -2,6 +2,7 @@
 //! Knows no single plugin.
 
 use super::admission::{self, Admission, Permit};
+use super::capability::http::Connections;
 use super::epoch::Ticker;
 use super::guest::Guest;
 use super::io::GuestIo;
@@ -99,6 +100,8 @@ pub(super) struct Inner {
     /// Runs what drives shared instances.
     pub(super) spawn: Spawn,
     pub(super) max_memory: usize,
+    /// The connections of all plugins together.
+    pub(super) connections: Connections,
     /// Who may have an instance.
     pub(super) admission: Admission,
 }
@@ -148,6 +151,8 @@ impl Runtime {
                 control,
                 spawn,
                 max_memory: options.max_memory,
+                // As many files as the system lets us have: connections are files.
+                connections: Connections::of_process(files::raise_limit().1),
                 admission: Admission::new(options.instances.max(1)),
             }),
         })

@@ -3,7 +3,7 @@
 
 use super::refusals::Refusals;
 use crate::keyvalue::{Bucket, CALL, KEYS, LONGEST_KEY, LONGEST_VALUE, Page};
-use crate::plugin::guest::{Held, Room};
+use crate::plugin::room::{Held, Room};
 use crate::tasks;
 use crate::trouble::Failed;
 use std::collections::BTreeMap;
@@ -168,13 +168,17 @@ impl Stood {
             key,
             value: stood,
             room,
-            ..
+            _held: held,
         } = self;
         let (of, at) = (Arc::clone(&bucket.bucket), key.clone());
         let call = async move { of.swap(&at, stood.as_deref(), &value).await };
         match bucket.on_control(call).await? {
             true => Ok(None),
-            false => bucket.stands(key, room).await.map(Some),
+            false => {
+                // What stands now takes the place of what stood.
+                drop(held);
+                bucket.stands(key, room).await.map(Some)
+            }
         }
     }
 }

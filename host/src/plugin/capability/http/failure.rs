@@ -9,6 +9,16 @@ use wasmtime_wasi_http::Error;
 #[error("its addresses are not lent")]
 pub(super) struct Prohibited;
 
+/// The system has no certificates to tell by who answers.
+#[derive(Debug, thiserror::Error)]
+#[error("no HTTPS without certificates of authorities on this machine: {0}")]
+pub(super) struct NoCertificates(pub(super) String);
+
+/// As many connections are open as may be.
+#[derive(Debug, thiserror::Error)]
+#[error("too many connections")]
+pub(super) struct UsedUp;
+
 /// The system knows no address of the host, or did not say.
 #[derive(Debug, thiserror::Error)]
 #[error("dns error: {0}")]
@@ -40,6 +50,15 @@ pub(super) fn failed(error: &(dyn Cause + 'static)) -> Error {
 fn told(error: &(dyn Cause + 'static)) -> Option<Error> {
     if error.is::<Prohibited>() {
         return Some(Error::DestinationIpProhibited);
+    }
+    if error.is::<UsedUp>() {
+        return Some(Error::ConnectionLimitReached);
+    }
+    if error.is::<NoCertificates>() {
+        return Some(Error::TlsAlertReceived {
+            alert_id: None,
+            alert_message: Some(error.to_string()),
+        });
     }
     if error.is::<NoAddress>() {
         return Some(Error::DnsError {
