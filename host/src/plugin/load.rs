@@ -246,6 +246,9 @@ impl Runtime {
         });
         let shared = shared.transpose()?;
         let imports = inspect::imports(&component);
+        if is_shared {
+            note_waits(&settings.name, &imports);
+        }
         let pre =
             ExportsPre::new(way, pre).map_err(|error| vec![diagnosis::of_mismatch(&error)])?;
         let loaded = Arc::new(Loaded {
@@ -303,6 +306,18 @@ impl Runtime {
         let pre = self.inner.linker.instantiate_pre(component);
         pre.map(|pre| (way, pre))
             .map_err(|error| vec![diagnosis::of_mismatch(&error)])
+    }
+}
+
+/// Says what of its imports makes those that share an instance wait for each other.
+fn note_waits(plugin: &str, imports: &[String]) {
+    const HOLD: [&str; 2] = ["wasi:http/outgoing-handler", "wasi:keyvalue/"];
+    let holds = |import: &&String| HOLD.iter().any(|hold| import.starts_with(hold));
+    if let Some(import) = imports.iter().find(holds) {
+        tracing::info!(
+            plugin,
+            "a call of {import} holds the whole instance, with all messages that share it by `instance-concurrency`"
+        );
     }
 }
 
