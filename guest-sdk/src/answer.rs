@@ -178,6 +178,26 @@ mod tests {
     }
 
     #[test]
+    fn what_follows_a_malformed_one_in_its_group_is_not_run_before_it() {
+        let mut messages = batch(&["1", "one", "2", "3"]);
+        for message in &mut messages[..3] {
+            message.group = Some("g".into());
+        }
+        let mut seen = Vec::new();
+        let run = |numbers: Vec<Json<u8>>| seen.extend(numbers.iter().map(|number| number.value));
+        let failed = many(run, messages).unwrap();
+        assert_eq!(seen, [1, 3]);
+        assert_eq!(
+            failed[1],
+            Failed {
+                id: "m2".into(),
+                failure: Failure::retry(),
+            }
+        );
+        assert_eq!(failed.len(), 2);
+    }
+
+    #[test]
     fn nothing_is_run_where_everything_is_malformed() {
         let run = |_: Vec<Json<u8>>| -> () { panic!("it was run") };
         assert_eq!(many(run, batch(&["x"])).map(|failed| failed.len()), Ok(1));

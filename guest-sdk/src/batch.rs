@@ -26,6 +26,9 @@ impl Failed {
 /// Handles the messages of a batch one by one and lists those that failed. They may be messages or
 /// their bodies as a type.
 ///
+/// After one of a group has failed, the later ones of the group are not run: they are listed as failed,
+/// to be tried again, so that a group stays in its order.
+///
 /// ```
 /// use dispatcher_guest::{Failed, Failure, Json, batch_handler, each};
 ///
@@ -55,10 +58,35 @@ pub fn each<M: AsRef<Message>>(
     messages: Vec<M>,
     mut handle: impl FnMut(&M) -> Result<(), Failure>,
 ) -> Result<Vec<Failed>, Failure> {
-    Ok(messages
-        .iter()
-        .filter_map(|message| Some(Failed::new(message, handle(message).err()?)))
-        .collect())
+    let mut stopped = Stopped::default();
+    let run = |message: &M| {
+        let before = stopped.before(message.as_ref());
+        let failed = match before {
+            Some(failed) => failed,
+            None => Failed::new(message, handle(message).err()?),
+        };
+        stopped.after(message.as_ref().group.as_deref());
+        Some(failed)
+    };
+    Ok(messages.iter().filter_map(run).collect())
+}
+
+/// The groups of a batch of which a message has failed.
+#[derive(Default)]
+pub(crate) struct Stopped(Vec<String>);
+
+impl Stopped {
+    /// What befalls a message before which one of its group has failed.
+    pub(crate) fn before(&self, message: &Message) -> Option<Failed> {
+        let group = message.group.as_ref()?;
+        let is_stopped = self.0.contains(group);
+        is_stopped.then(|| Failed::new(message, Failure::retry()))
+    }
+
+    /// A message of this group has failed.
+    pub(crate) fn after(&mut self, group: Option<&str>) {
+        self.0.extend(group.map(str::to_owned));
+    }
 }
 
 impl From<Failed> for wire::Failed {
@@ -73,6 +101,38 @@ impl From<Failed> for wire::Failed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_leaves_a_group_where_it_failed() {
+        let message = |(id, group): (&str, Option<&str>)| Message {
+            id: id.into(),
+            group: group.map(str::to_owned),
+            ..Message::default()
+        };
+        let (g, h) = (Some("g"), Some("h"));
+        let batch = [
+            ("1", g),
+            ("2", g),
+            ("3", h),
+            ("4", g),
+            ("5", None),
+            ("6", None),
+        ];
+        let mut seen = Vec::new();
+        let failed = each(batch.map(message).into(), |message| {
+            seen.push(message.id.clone());
+            match message.id.as_str() {
+                "2" | "5" => Err(Failure::reject("bad")),
+                _ => Ok(()),
+            }
+        });
+        assert_eq!(seen, ["1", "2", "3", "5", "6"]);
+        let failed = failed.unwrap().into_iter().map(|it| (it.id, it.failure));
+        let bad = || Failure::reject("bad");
+        let expected = [("2", bad()), ("4", Failure::retry()), ("5", bad())];
+        let expected = expected.map(|(id, failure)| (id.to_owned(), failure));
+        assert_eq!(failed.collect::<Vec<_>>(), expected);
+    }
 
     #[test]
     fn each_lists_the_failed_by_id() {

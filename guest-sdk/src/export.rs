@@ -51,8 +51,9 @@ macro_rules! handler {
 /// counts all later ones of the group as failed with it.
 ///
 /// It may take a `Vec` of whatever is [`FromMessage`](crate::FromMessage), such as
-/// `Vec<Json<Order>>`. Messages of which that cannot be made are rejected, alone, and are not in it;
-/// where none is left the function is not called. What it may answer is
+/// `Vec<Json<Order>>`. Messages of which that cannot be made are rejected, alone, and are not in it, nor
+/// are those after them in their FIFO group, which come again; where none is left the function is not
+/// called. What it may answer is
 /// [`BatchAnswer`](crate::BatchAnswer); [`each`](crate::each) makes the answer from a function of one
 /// message.
 ///

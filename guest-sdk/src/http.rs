@@ -48,6 +48,9 @@ mod wire;
 /// fits into an instance's memory several times.
 pub const LIMIT: usize = 4 << 20;
 
+/// What is left of an attempt's time after a request was given up: a tenth of it, and at most so much.
+const MOST_SPARE: Duration = Duration::from_secs(10);
+
 /// One request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -60,7 +63,8 @@ pub struct Request {
     pub headers: Vec<(String, String)>,
     /// The body, empty unless it is set.
     pub body: Vec<u8>,
-    /// How long to wait until all of the answer is there. None is until the attempt at hand ends.
+    /// How long to wait until all of the answer is there. None is until shortly before the attempt at
+    /// hand ends.
     pub timeout: Option<Duration>,
     /// The most bytes of the answer's body.
     pub limit: usize,
@@ -85,12 +89,14 @@ pub struct Response {
 #[non_exhaustive]
 pub enum Error {
     /// The configuration does not lend this host to this plugin, or its name leads to an address that
-    /// is not lent: the route closes until somebody acts.
+    /// is not lent. A retry by policy: the URL may be the message's own, and no message may stop the
+    /// others of its route.
     Refused(String),
     /// This is no request: a URL that cannot be read, a header that may not be. The message is
     /// rejected, as this will not get better.
     Invalid(String),
-    /// So many requests are under way that there is no room: busy, and no receive is spent.
+    /// So many requests are under way that there is no room: busy, and no receive is spent. Who has done
+    /// something for the message before says [`Failure::retry`] instead.
     Busy(String),
     /// Nobody has the request: no such name, no connection, no agreement on TLS. A retry by policy.
     Unreachable(String),
@@ -122,10 +128,13 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let said = error.to_string();
         match error {
-            Error::Refused(_) => Self::closed(said),
             Error::Invalid(_) => Self::reject(said),
             Error::Busy(_) => Self::busy(said),
-            Error::Unreachable(_) | Error::TimedOut(_) | Error::Broken(_) | Error::TooLarge(_) => {
+            Error::Refused(_)
+            | Error::Unreachable(_)
+            | Error::TimedOut(_)
+            | Error::Broken(_)
+            | Error::TooLarge(_) => {
                 eprintln!("{said}");
                 Self::retry()
             }
@@ -205,11 +214,13 @@ impl Request {
         self
     }
 
-    /// How long to wait: what was said, or what the attempt at hand has left, whichever is shorter.
-    /// None where there is no end.
+    /// How long to wait: what was said, or nine tenths of what the attempt at hand has left (all but
+    /// 10 s where that is more), whichever is shorter. None where there is no end.
     #[must_use]
     pub fn patience(&self) -> Option<Duration> {
         let left = attempt::end_ms().map(attempt::left);
+        // The handler has to hear of it while it still runs.
+        let left = left.map(|left| left - (left / 10).min(MOST_SPARE));
         match (self.timeout, left) {
             (Some(timeout), Some(left)) => Some(timeout.min(left)),
             (timeout, left) => timeout.or(left),
@@ -285,16 +296,19 @@ impl Response {
     /// The answer, where its status is 2xx.
     ///
     /// # Errors
-    /// For 408, 425, 429 and 5xx [`Failure::Retry`], after the seconds of `retry-after` where the
-    /// answer has them, with the status on stderr; for any other status, redirects included,
-    /// [`Failure::Reject`] with the status and the beginning of the body.
+    /// For 401, 403, 408, 425, 429 and 5xx [`Failure::Retry`], after the seconds of `retry-after` where
+    /// the answer has them and they are not 0, with the status on stderr: a credential that has expired
+    /// is not the message's fault. For any other status, redirects included, [`Failure::Reject`] with
+    /// the status and the beginning of the body.
     pub fn succeeded(self) -> Result<Self, Failure> {
         match self.status {
             200..=299 => Ok(self),
-            408 | 425 | 429 | 500..=599 => {
+            401 | 403 | 408 | 425 | 429 | 500..=599 => {
                 eprintln!("the answer: {}", self.beginning());
                 let after = self.header("retry-after");
                 let after_s = after.and_then(|text| text.trim().parse().ok());
+                // Without a pause all tries would be used up at once.
+                let after_s = after_s.filter(|after_s| *after_s > 0);
                 Err(Failure::Retry(after_s.map(Duration::from_secs)))
             }
             _ => Err(Failure::reject(format!("the answer: {}", self.beginning()))),

@@ -1,6 +1,7 @@
 //! What a handler may take: the message, its body as a type, or many of either. Knows nothing of what
 //! a handler answers.
 
+use crate::batch::Stopped;
 use crate::{Failed, Failure, Message};
 use serde::de::DeserializeOwned;
 use std::ops::{Deref, DerefMut};
@@ -144,10 +145,24 @@ impl Message {
     }
 }
 
-/// Sorts a batch into what the handler takes, and those that it shall not see.
+/// Sorts a batch into what the handler takes, and those that it shall not see: of which nothing can be
+/// made, and those after such a one in its group.
 pub(crate) fn sort<I: FromMessage>(messages: Vec<Message>) -> (Vec<I>, Vec<Failed>) {
-    let mut failed = Vec::new();
-    let made = messages.into_iter().map(I::from_message);
-    let made = made.filter_map(|made| made.map_err(|why| failed.push(why)).ok());
-    (made.collect(), failed)
+    let (mut made, mut failed) = (Vec::new(), Vec::new());
+    let mut stopped = Stopped::default();
+    for message in messages {
+        if let Some(not_run) = stopped.before(&message) {
+            failed.push(not_run);
+            continue;
+        }
+        let group = message.group.clone();
+        match I::from_message(message) {
+            Ok(input) => made.push(input),
+            Err(why) => {
+                stopped.after(group.as_deref());
+                failed.push(why);
+            }
+        }
+    }
+    (made, failed)
 }

@@ -71,15 +71,15 @@ impl From<wire::queues_types::SendError> for SendError {
 }
 
 impl Failure {
-    /// What it means for the message at hand that another could not be sent. A queue that is not lent
-    /// closes the route until somebody acts; what the queue refuses for good is rejected; a queue that
-    /// could not be reached is a retry by policy, with the reason on stderr.
+    /// What it means for the message at hand that another could not be sent. What the queue refuses for
+    /// good is rejected; a queue that could not be reached or is not lent is a retry by policy, with the
+    /// reason on stderr: the queue's name may be the message's own, and no message may stop the others
+    /// of its route.
     #[must_use]
     pub fn of_sending(error: SendError) -> Self {
         match error {
-            SendError::Forbidden(why) => Self::Closed(why),
             SendError::Refused(why) => Self::Reject(why),
-            SendError::Unavailable(_) => {
+            SendError::Forbidden(_) | SendError::Unavailable(_) => {
                 eprintln!("{error}");
                 Self::retry()
             }
@@ -232,10 +232,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_lent_closes_and_what_is_away_is_tried_again() {
+    fn what_is_refused_for_good_is_rejected_and_anything_else_tried_again() {
         let of = |error| Failure::from(error);
         let why = || "why".to_owned();
-        assert_eq!(of(SendError::Forbidden(why())), Failure::closed("why"));
+        assert_eq!(of(SendError::Forbidden(why())), Failure::retry());
         assert_eq!(of(SendError::Refused(why())), Failure::reject("why"));
         assert_eq!(of(SendError::Unavailable(why())), Failure::retry());
     }

@@ -31,9 +31,9 @@ use std::fmt;
 
 /// What did not work.
 ///
-/// `?` makes a [`Failure`] of it: a store that is not lent closes the route until somebody acts;
-/// anything else is a retry by policy, with the reason on stderr. For that it is no
-/// [`std::error::Error`].
+/// `?` makes a [`Failure`] of it: a retry by policy, with the reason on stderr. So is a store that is
+/// not lent: its name may be the message's own, and no message may stop the others of its route. It is
+/// no [`std::error::Error`], as the errors of all that is lent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -55,9 +55,6 @@ impl fmt::Display for Error {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        if let Error::NotLent(_) = error {
-            return Self::closed(error.to_string());
-        }
         eprintln!("{error}");
         Self::retry()
     }
@@ -323,11 +320,11 @@ mod tests {
     }
 
     #[test]
-    fn another_store_is_not_lent_and_closes_the_route() {
+    fn another_store_is_not_lent_and_stops_nobody_else() {
         let _lent = testing::lend().store("s");
         let error = open("t").unwrap_err();
         assert_eq!(error, Error::NotLent("t".into()));
-        assert!(matches!(Failure::from(error), Failure::Closed(_)));
+        assert_eq!(Failure::from(error), Failure::retry());
         assert_eq!(Failure::from(Error::Failed("x".into())), Failure::retry());
     }
 }

@@ -1,6 +1,7 @@
-//! The only spawn onto the control runtime. Every task has an owner: dropping the owner ends it.
+//! The only spawn onto tokio's runtimes. Every task has an owner: dropping the owner ends it.
 
 use std::future::Future;
+use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -11,6 +12,14 @@ pub struct Task<T>(JoinHandle<T>);
 /// Starts `future` on the present runtime.
 pub fn spawn<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> Task<T> {
     Task(tokio::spawn(future))
+}
+
+/// Starts `future` on that runtime, wherever the caller is.
+pub fn spawn_on<T: Send + 'static>(
+    home: &Handle,
+    future: impl Future<Output = T> + Send + 'static,
+) -> Task<T> {
+    Task(home.spawn(future))
 }
 
 /// Starts `work`, which blocks, on a thread of its own. It runs to its end even if dropped.
@@ -33,9 +42,7 @@ impl<T> Drop for Task<T> {
 
 /// How many tasks of the present runtime have not ended, those of libraries included.
 pub fn alive() -> usize {
-    tokio::runtime::Handle::current()
-        .metrics()
-        .num_alive_tasks()
+    Handle::current().metrics().num_alive_tasks()
 }
 
 /// Sets `broken` if `future` ends by a panic, so that nobody works on without it. Who drops it has

@@ -10,7 +10,7 @@ fn an_answer_means_what_its_status_says() {
     for status in [200, 204, 299] {
         assert_eq!(of(status).map(|answer| answer.status), Ok(status));
     }
-    for status in [408, 425, 429, 500, 503] {
+    for status in [401, 403, 408, 425, 429, 500, 503] {
         assert_eq!(of(status), Err(Failure::retry()));
     }
     for status in [302, 400, 404, 410, 422] {
@@ -27,16 +27,22 @@ fn a_server_says_when() {
     };
     let later = Failure::retry_after(Duration::from_secs(120));
     assert_eq!(of(" 120"), Err(later));
+    assert_eq!(of("0"), Err(Failure::retry()));
     assert_eq!(of("Wed, 21 Oct 2026 07:28:00 GMT"), Err(Failure::retry()));
 }
 
 #[test]
 fn an_error_means_what_it_proves() {
     let of = |error: fn(String) -> Error| Failure::from(error("why".into()));
-    assert!(matches!(of(Error::Refused), Failure::Closed(_)));
     assert!(matches!(of(Error::Invalid), Failure::Reject(_)));
     assert!(matches!(of(Error::Busy), Failure::Busy { .. }));
-    for error in [Error::Unreachable, Error::TimedOut, Error::Broken] {
+    // No message stops its route by the host that it names.
+    for error in [
+        Error::Refused,
+        Error::Unreachable,
+        Error::TimedOut,
+        Error::Broken,
+    ] {
         assert_eq!(of(error), Failure::retry());
     }
     assert_eq!(Failure::from(Error::TooLarge(1)), Failure::retry());
@@ -50,6 +56,11 @@ fn nobody_waits_longer_than_the_attempt() {
     assert_eq!(request.clone().timeout(minute).patience(), Some(minute));
     let past = attempt::until(1, || request.timeout(minute).patience());
     assert_eq!(past, Some(Duration::ZERO));
+    let date = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let end_ms = (date.unwrap() + minute).as_millis().try_into().unwrap();
+    let whole = attempt::until(end_ms, || Request::get("http://a/").patience());
+    // Less than the attempt has, so that the handler hears of it.
+    assert!(whole <= Some(minute * 9 / 10), "{whole:?}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::executor::pool::{Close, Pool};
 use crate::tasks::{self, Group};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 /// Exit codes of a forced stop: 128 and the signal's number, as shells count.
@@ -59,6 +60,9 @@ async fn received(signal: &mut Option<Signal>) {
 /// How much longer than the grace a stop waits for polls under way: as long as SQS may hold one.
 const LAST_POLLS: Duration = Duration::from_secs(25);
 
+/// How long the guest threads may take to end in any case.
+const CLOSING: Duration = Duration::from_secs(5);
+
 /// Waits for the first signal and stops everything in order. What goes on `until_stop` is dropped first.
 pub(crate) async fn until_stopped(
     mut signals: Signals,
@@ -74,15 +78,35 @@ pub(crate) async fn until_stopped(
     }
     drop((signals, until_stop));
     let _force = tasks::spawn(force());
+    let grace_ends = clock::now() + grace;
     drain(shared, routes, grace).await?;
     // An instance that takes many attempts waits in the pool for more as long as its plugin is there.
     shared.plugins.forget();
-    // Nothing is left in the pool; its threads end without being waited for by this one.
-    tasks::blocking(move || pool.close(Close::Finish))
-        .finished()
-        .await;
+    close(pool, grace_ends.max(clock::now() + CLOSING)).await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Ends the guest threads, which have nothing left to do. Waits on a thread of its own, since those of
+/// the runtime may be held by a disk that hangs, and no longer than until then.
+async fn close(pool: Pool, latest: Moment) {
+    let (closed, ended) = oneshot::channel();
+    let work = move || {
+        pool.close(Close::Finish);
+        // Whoever no longer waits need not know.
+        let _ = closed.send(());
+    };
+    let thread = std::thread::Builder::new().name("closing".into());
+    if let Err(error) = thread.spawn(work) {
+        tracing::warn!("no thread to close the guest threads with: {error}");
+    }
+    tokio::select! {
+        biased;
+        _ = ended => {}
+        () = clock::sleep_until(Some(latest)) => {
+            tracing::warn!("the guest threads do not end; nothing of theirs counts any more");
+        }
+    }
 }
 
 /// Stops everything in order: returns when nothing runs any more and nothing is ours that the

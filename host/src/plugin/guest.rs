@@ -2,13 +2,14 @@
 //! sandboxed WASI. Everything is shut but the clocks, chance, stdout, stderr and what is lent: variables,
 //! connections.
 
+use super::capability::folder::NotOpened;
 use super::capability::http::{self, Hook};
 use super::capability::lambda::Lent;
 use super::capability::refusals::Refusals;
-use super::capability::store::Stores;
-use super::capability::{folder, network, queues};
+use super::capability::{folder, network, queues, store};
 use super::limits::{HANDLES, HTTP_FIELDS, HTTP_HANDLES, Limits};
 use super::output::{Output, Stream, harmless};
+use super::room::{Full, Held, Room};
 use super::scene::{Printed, Told};
 use super::shared::underway::{Job, Underway};
 use super::tally::Tally;
@@ -16,9 +17,7 @@ use super::world::command::Environment;
 use super::{Attempt, Peer};
 use crate::clock::Moment;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
@@ -49,9 +48,9 @@ pub(super) struct Settings {
     /// What it may read as its configuration.
     pub(super) settings: BTreeMap<String, String>,
     /// The buckets that it may open.
-    pub(super) stores: Stores,
+    pub(super) stores: Option<store::Lent>,
     /// The folder that it may read.
-    pub(super) folder: Option<PathBuf>,
+    pub(super) folder: Option<folder::Lent>,
     /// What was refused to it.
     pub(super) refusals: Arc<Refusals>,
     /// Who is told of its attempts.
@@ -76,70 +75,11 @@ pub(super) struct Guest {
     pub(super) limits: Limits,
     settings: Arc<Settings>,
     room: Room,
+    /// What its WASI is made of, where that was opened before.
+    opened: Option<Box<WasiCtxBuilder>>,
     /// Made when the guest first calls WASI: many never do, and it costs more than they do.
     wasi: Option<Box<Wasi>>,
 }
-
-/// What one invocation under way costs us beside its payload, in bytes, generously.
-const INVOCATION: usize = 64 << 10;
-/// So many times the memory that an instance may have, its invocations under way may take of ours.
-const HELD: usize = 4;
-
-/// How much of ours an instance may take by what it has under way: invocations, messages, requests.
-#[derive(Clone)]
-pub(super) struct Room {
-    held: Arc<AtomicUsize>,
-    most: usize,
-}
-
-impl Room {
-    fn new(max_memory: usize) -> Self {
-        Self {
-            held: Arc::default(),
-            most: max_memory.saturating_mul(HELD),
-        }
-    }
-
-    /// Leaves no room, until it is opened.
-    fn shut(&self) {
-        self.held.fetch_add(self.most, Ordering::Relaxed);
-    }
-
-    /// What is under way since before it was shut still counts.
-    fn open(&self) {
-        self.held.fetch_sub(self.most, Ordering::Relaxed);
-    }
-
-    /// Room for one more invocation of so many bytes. It may have given the same bytes to many, so
-    /// its own memory is no limit to ours.
-    pub(super) fn hold(&self, bytes: usize) -> Result<Held, Full> {
-        let bytes = bytes.saturating_add(INVOCATION);
-        let sum = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= self.most);
-        let taken = self
-            .held
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
-        taken.map_err(|_| Full)?;
-        Ok(Held {
-            of: Arc::clone(&self.held),
-            bytes,
-        })
-    }
-}
-
-/// The room of one invocation; given back when dropped.
-pub(super) struct Held {
-    of: Arc<AtomicUsize>,
-    bytes: usize,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-/// There is no room for another invocation.
-pub(super) struct Full;
 
 struct Wasi {
     context: WasiCtx,
@@ -176,8 +116,18 @@ impl Guest {
             limits: Limits::new(settings.max_memory, Arc::clone(&settings.tally)),
             room: Room::new(settings.max_memory),
             settings,
+            opened: None,
             wasi: None,
         }
+    }
+
+    /// Opens what is lent and may take time to. To be called before it runs.
+    pub(super) async fn open(&mut self) -> Result<(), NotOpened> {
+        let settings = Arc::clone(&self.settings);
+        if let Some(folder) = &settings.folder {
+            self.opened = Some(folder.open().await?);
+        }
+        Ok(())
     }
 
     /// Gives a guest that has answered, or was made ahead, an attempt.
@@ -219,6 +169,11 @@ impl Guest {
     /// What it may read as its configuration.
     pub(super) fn variables(&self) -> &BTreeMap<String, String> {
         &self.settings.settings
+    }
+
+    /// How much of ours it may take.
+    pub(super) fn room(&self) -> Room {
+        self.room.clone()
     }
 
     /// Room for one more invocation of so many bytes.
@@ -274,11 +229,15 @@ impl Guest {
 impl Guest {
     fn wasi(&mut self) -> &mut Wasi {
         let (work, settings, room) = (&self.work, &self.settings, &self.room);
+        let opened = &mut self.opened;
         self.wasi.get_or_insert_with(|| {
+            let context = opened
+                .take()
+                .map_or_else(WasiCtx::builder, |opened| *opened);
             Box::new(match work {
-                Work::One(attempt) => Wasi::of(settings, room, Some(attempt)),
+                Work::One(attempt) => Wasi::of(context, settings, room, Some(attempt)),
                 // Which of them it prints for is not known, or there is none.
-                Work::Many(_) | Work::Ahead(_) => Wasi::of(settings, room, None),
+                Work::Many(_) | Work::Ahead(_) => Wasi::of(context, settings, room, None),
             })
         })
     }
@@ -315,9 +274,13 @@ impl WasiHttpView for Guest {
 
 impl Wasi {
     /// For an instance that works on this attempt, or on none or many at once.
-    fn of(settings: &Settings, room: &Room, attempt: Option<&Attempt>) -> Self {
+    fn of(
+        mut context: WasiCtxBuilder,
+        settings: &Settings,
+        room: &Room,
+        attempt: Option<&Attempt>,
+    ) -> Self {
         let output = Output::new(&settings.name, attempt.map(label));
-        let mut context = WasiCtx::builder();
         match attempt.filter(|_| settings.is_command) {
             Some(attempt) => give(&mut context, settings, attempt),
             None => drop(context.envs(&settings.env)),
@@ -331,9 +294,6 @@ impl Wasi {
             &settings.refusals,
             &settings.peers,
         );
-        if let Some(folder) = &settings.folder {
-            folder::lend(&mut context, &settings.name, folder);
-        }
         let mut table = ResourceTable::new();
         table.set_max_capacity(HANDLES);
         let mut http = WasiHttpCtx::new();

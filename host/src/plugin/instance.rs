@@ -48,12 +48,18 @@ impl Live {
         guest: impl Fn() -> Guest,
     ) -> Result<Self, Box<Stillborn>> {
         loop {
-            let mut store = Store::new(pre.engine(), guest());
+            let mut guest = guest();
+            let opened = guest.open().await;
+            let mut store = Store::new(pre.engine(), guest);
             store.limiter(|guest| &mut guest.limits);
             limits::apply(&mut store);
             store.epoch_deadline_callback(at_tick);
             store.set_epoch_deadline(1);
-            let error = match pre.instantiate(&mut store).await {
+            let made = match opened {
+                Ok(()) => pre.instantiate(&mut store).await,
+                Err(error) => Err(error.into()),
+            };
+            let error = match made {
                 Ok(exports) => {
                     return Ok(Self {
                         store,

@@ -7,7 +7,7 @@ use super::capability::http::{self, Outgoing};
 use super::capability::lambda::{Functions, Lent};
 use super::capability::queues::{self, Queues};
 use super::capability::refusals::{Count, Refusals};
-use super::capability::store::Stores;
+use super::capability::store::{self, Stores};
 use super::guest::{Guest, Settings};
 use super::idle::Idle;
 use super::runtime::{Inner, Runtime};
@@ -200,20 +200,28 @@ impl Runtime {
             false => self.idle(way, size, &options),
         };
         let refusals = Arc::new(Refusals::new(options.refused));
-        let lent = http::Lent::new(&options.name, options.http, Arc::clone(&refusals));
+        let lent = http::Lent::new(
+            &options.name,
+            options.http,
+            Arc::clone(&refusals),
+            self.inner.connections.of_plugin(),
+        );
+        let control = || self.inner.control.clone();
         let settings = Arc::new(Settings {
             name: options.name,
             env: options.env,
             is_command: way.is_command(),
             max_memory: options.max_memory,
             timeout: options.timeout,
-            lambda: options.lambda.map(Lent::new),
-            queues: options.queues.map(queues::Lent::new),
+            lambda: options.lambda.map(|lent| Lent::new(lent, control())),
+            queues: options
+                .queues
+                .map(|lent| queues::Lent::new(lent, control())),
             peers: options.peers,
             http: Some(Arc::new(lent)),
             settings: options.settings.into_iter().collect(),
-            stores: options.stores,
-            folder: options.folder,
+            stores: Some(store::Lent::new(options.stores, control())),
+            folder: options.folder.map(folder::Lent::new),
             refusals,
             witness: options.witness,
             tally: options.tally,
@@ -238,6 +246,9 @@ impl Runtime {
         });
         let shared = shared.transpose()?;
         let imports = inspect::imports(&component);
+        if is_shared {
+            note_waits(&settings.name, &imports);
+        }
         let pre =
             ExportsPre::new(way, pre).map_err(|error| vec![diagnosis::of_mismatch(&error)])?;
         let loaded = Arc::new(Loaded {
@@ -295,6 +306,18 @@ impl Runtime {
         let pre = self.inner.linker.instantiate_pre(component);
         pre.map(|pre| (way, pre))
             .map_err(|error| vec![diagnosis::of_mismatch(&error)])
+    }
+}
+
+/// Says what of its imports makes those that share an instance wait for each other.
+fn note_waits(plugin: &str, imports: &[String]) {
+    const HOLD: [&str; 2] = ["wasi:http/outgoing-handler", "wasi:keyvalue/"];
+    let holds = |import: &&String| HOLD.iter().any(|hold| import.starts_with(hold));
+    if let Some(import) = imports.iter().find(holds) {
+        tracing::info!(
+            plugin,
+            "a call of {import} holds the whole instance, with all messages that share it by `instance-concurrency`"
+        );
     }
 }
 

@@ -2,14 +2,17 @@
 //! Knows no single plugin.
 
 use super::admission::{self, Admission, Permit};
+use super::capability::http::Connections;
 use super::epoch::Ticker;
 use super::guest::Guest;
+use super::io::GuestIo;
 use super::{Attempt, limits, mishap, scene, world};
 use crate::{clock, files};
 use std::future::poll_fn;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use tokio::runtime::Handle;
 use wasmtime::WasmBacktraceDetails;
 use wasmtime::component::Linker;
 use wasmtime::{Cache, CacheConfig, Config, Enabled, Engine, OptLevel, PoolingAllocationConfig};
@@ -76,7 +79,7 @@ pub enum StartError {
         allowed: usize,
     },
     /// No thread.
-    #[error("no thread for the epoch: {0}")]
+    #[error("no thread for guests: {0}")]
     Thread(std::io::Error),
 }
 
@@ -90,32 +93,37 @@ pub(super) struct Inner {
     pub(super) engine: Engine,
     pub(super) linker: Linker<Guest>,
     pub(super) ticker: Ticker,
-    /// Whose timers a guest sleeps on: attempts are polled outside tokio.
-    pub(super) timers: tokio::runtime::Handle,
+    /// Where a guest sleeps and awaits files and connections: attempts are polled outside tokio.
+    pub(super) io: GuestIo,
+    /// Where what is lent to guests is done that is none of WASI's: queues, functions, buckets.
+    pub(super) control: Handle,
     /// Runs what drives shared instances.
     pub(super) spawn: Spawn,
     pub(super) max_memory: usize,
+    /// The connections of all plugins together.
+    pub(super) connections: Connections,
     /// Who may have an instance.
     pub(super) admission: Admission,
 }
 
 impl Runtime {
     /// Reserves room for the instances (address space, not memory) and starts the ticker.
-    /// `timers` is the tokio runtime, with its drivers on, that wakes guests that sleep or await
-    /// the network. `spawn` runs the instances that take many attempts at once.
+    /// `control` is the tokio runtime, with its drivers on, that sends, invokes and stores for guests;
+    /// what they do by themselves they do on one of their own, which ends with this. `spawn` runs the
+    /// instances that take many attempts at once.
     pub fn start(
         options: RuntimeOptions,
-        timers: tokio::runtime::Handle,
+        control: Handle,
         spawn: Spawn,
     ) -> Result<Self, StartError> {
-        Self::start_with(Insight::Names, options, timers, spawn)
+        Self::start_with(Insight::Names, options, control, spawn)
     }
 
     /// The same, with so much insight into guests.
     pub fn start_with(
         insight: Insight,
         options: RuntimeOptions,
-        timers: tokio::runtime::Handle,
+        control: Handle,
         spawn: Spawn,
     ) -> Result<Self, StartError> {
         let refused = |error: wasmtime::Error| StartError::Engine {
@@ -133,14 +141,18 @@ impl Runtime {
         let linker = linker(&engine).map_err(refused)?;
         let ticked = engine.clone();
         let ticker = Ticker::start(move || ticked.increment_epoch()).map_err(StartError::Thread)?;
+        let io = GuestIo::start().map_err(StartError::Thread)?;
         Ok(Self {
             inner: Arc::new(Inner {
                 engine,
                 linker,
                 ticker,
-                timers,
+                io,
+                control,
                 spawn,
                 max_memory: options.max_memory,
+                // As many files as the system lets us have: connections are files.
+                connections: Connections::of_process(files::raise_limit().1),
                 admission: Admission::new(options.instances.max(1)),
             }),
         })
@@ -159,7 +171,7 @@ impl Inner {
         let mut work = pin!(work);
         poll_fn(|context| {
             let _awake = self.ticker.awake();
-            let _timers = self.timers.enter();
+            let _io = self.io.handle().enter();
             work.as_mut().poll(context)
         })
         .await
@@ -175,7 +187,7 @@ impl Inner {
     }
 
     async fn wait(&self, attempt: &Attempt) -> Option<Permit> {
-        let late = clock::sleep_on(&self.timers, admission::patience(attempt));
+        let late = clock::sleep_on(self.io.handle(), admission::patience(attempt));
         tokio::select! {
             biased;
             permit = self.admission.enter() => Some(permit),

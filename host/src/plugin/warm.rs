@@ -137,7 +137,7 @@ async fn make(loaded: &Loaded) -> Result<Option<Live>, Mishap> {
     let made = tokio::select! {
         biased;
         made = Live::make(&loaded.pre, permit, until, guest) => made,
-        () = clock::sleep_on(&loaded.runtime.timers, until) => {
+        () = clock::sleep_on(loaded.runtime.io.handle(), until) => {
             return Err(Mishap::TimedOut(patience));
         }
     };

@@ -9,7 +9,6 @@ use crate::queue::name::{Backend, QueueName};
 use crate::queue::{ItemError, Queue};
 use crate::schedule::decide::{AHEAD, Reach};
 use crate::schedule::mover::{NotSent, Outlet};
-use crate::tasks;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,14 +88,11 @@ impl Outlet for Queues {
 
 #[async_trait::async_trait]
 impl Deliver for Queues {
-    /// On the control runtime, whoever polls the guest.
     async fn deliver(&self, queue: &str, message: Outgoing) -> Result<String, NotDelivered> {
         let refused = NotDelivered::Refused;
         let name: QueueName = queue.parse().map_err(refused)?;
         let due = in_time(message.delay).map_err(refused)?;
-        let schedules = self.0.clone();
-        let add = async move { schedules.send(&name, message, due).await };
-        match tasks::spawn(add).finished().await {
+        match self.0.send(&name, message, due).await {
             Ok(added) => Ok(added.id),
             Err(LaterError {
                 passing: true,

@@ -1,7 +1,10 @@
 //! Lends a folder to read, and nothing of it to write. Knows no version of the contract: files are
 //! WASI's own.
 
-use std::path::Path;
+use crate::tasks;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
 use wasmtime_wasi::{FsPerms, WasiCtxBuilder};
 
 /// Where the guest sees it.
@@ -16,10 +19,49 @@ pub(in crate::plugin) fn check(folder: &Path) -> Result<(), String> {
     }
 }
 
-/// Lends it. WASI sees to it that neither `..` nor a link leads out of it.
-pub(in crate::plugin) fn lend(context: &mut WasiCtxBuilder, plugin: &str, folder: &Path) {
-    if let Err(error) = context.preopened_dir(folder, SEEN_AS, FsPerms::ReadOnly) {
-        let folder = folder.display();
-        tracing::warn!(plugin, %folder, "the folder cannot be lent now: {error}");
+/// So many openings of one folder at once: each takes a thread for as long as the system likes.
+const OPENINGS: usize = 16;
+
+/// The folder that a plugin may read.
+pub(in crate::plugin) struct Lent {
+    folder: PathBuf,
+    turns: Arc<Semaphore>,
+}
+
+/// A folder that was there at the load and cannot be opened now. Without it no guest runs, since it
+/// would judge its message by files that are only missed.
+#[derive(Debug, thiserror::Error)]
+#[error("the folder `{}` cannot be lent now: {why}", folder.display())]
+pub(in crate::plugin) struct NotOpened {
+    folder: PathBuf,
+    why: String,
+}
+
+impl Lent {
+    pub(in crate::plugin) fn new(folder: PathBuf) -> Self {
+        let turns = Arc::new(Semaphore::new(OPENINGS));
+        Self { folder, turns }
+    }
+
+    /// A context in which it is lent, and nothing else yet. WASI sees to it that neither `..` nor a link
+    /// leads out of it. Waits for as long as the disk does; needs the guests' runtime.
+    pub(in crate::plugin) async fn open(&self) -> Result<Box<WasiCtxBuilder>, NotOpened> {
+        let turn = Arc::clone(&self.turns).acquire_owned().await;
+        let turn = turn.expect("nobody closes it");
+        let folder = self.folder.clone();
+        let opening = tasks::blocking(move || {
+            // Not given back before the disk answers, even if nobody waits any more.
+            let _turn = turn;
+            let mut context = WasiCtxBuilder::new();
+            let lent = context.preopened_dir(&folder, SEEN_AS, FsPerms::ReadOnly);
+            match lent.map(drop) {
+                Ok(()) => Ok(Box::new(context)),
+                Err(error) => Err(NotOpened {
+                    why: error.to_string(),
+                    folder,
+                }),
+            }
+        });
+        opening.finished().await
     }
 }

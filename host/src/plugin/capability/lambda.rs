@@ -4,9 +4,11 @@
 use super::refusals::{Count, Refusals};
 use crate::aws::lambda::{Invocation, Invoke, InvokeError, Request, Response};
 use crate::clock::{self, Moment};
+use crate::tasks;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Handle;
 
 /// What is left of an attempt's time to the plugin after an invocation was given up: a tenth of
 /// it, and at most so much.
@@ -83,15 +85,18 @@ pub(in crate::plugin) enum Denied {
 pub(in crate::plugin) struct Lent {
     functions: Functions,
     refusals: Refusals,
+    control: Handle,
 }
 
 impl Lent {
-    pub(in crate::plugin) fn new(functions: Functions) -> Self {
+    /// Invocations are made on `control`, whoever polls the guest.
+    pub(in crate::plugin) fn new(functions: Functions, control: Handle) -> Self {
         let refused = Arc::clone(&functions.refused);
         let refusals = Refusals::new(Count::by(move || refused()));
         Self {
             functions,
             refusals,
+            control,
         }
     }
 
@@ -120,7 +125,10 @@ impl Lent {
             log_tail: wanted.log_tail,
             patience,
         };
-        invoker.invoke(request).await.map_err(Denied::Failed)
+        let invoker = Arc::clone(invoker);
+        let invocation =
+            tasks::spawn_on(&self.control, async move { invoker.invoke(request).await });
+        invocation.finished().await.map_err(Denied::Failed)
     }
 }
 
@@ -207,9 +215,9 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_refused_name_is_cut_before_it_is_kept() {
-        let lent = Lent::new(functions(1, None));
+    #[tokio::test]
+    async fn a_refused_name_is_cut_before_it_is_kept() {
+        let lent = Lent::new(functions(1, None), Handle::current());
         let mut invocation = std::pin::pin!(lent.invoke(
             "tested",
             Wanted {

@@ -3,8 +3,10 @@
 
 use super::refusals::{Count, Refusals};
 use crate::message::Outgoing;
+use crate::tasks;
 use std::fmt;
 use std::sync::Arc;
+use tokio::runtime::Handle;
 
 /// What a refusal is called.
 const REFUSED: (&str, &str) = ("send to this queue", "--allow-send");
@@ -55,13 +57,19 @@ pub(in crate::plugin) enum Denied {
 pub(in crate::plugin) struct Lent {
     queues: Queues,
     refusals: Refusals,
+    control: Handle,
 }
 
 impl Lent {
-    pub(in crate::plugin) fn new(queues: Queues) -> Self {
+    /// Messages are sent on `control`, whoever polls the guest.
+    pub(in crate::plugin) fn new(queues: Queues, control: Handle) -> Self {
         let refused = Arc::clone(&queues.refused);
         let refusals = Refusals::new(Count::by(move || refused()));
-        Self { queues, refusals }
+        Self {
+            queues,
+            refusals,
+            control,
+        }
     }
 
     /// Sends a message, if the queue is lent. `plugin` is the name in the log.
@@ -77,8 +85,11 @@ impl Lent {
             let why = format!("the configuration does not let this plugin send to {queue}");
             return Err(Denied::Forbidden(why));
         }
-        let sent = self.queues.deliver.deliver(&queue, message).await;
-        sent.map_err(Denied::Failed)
+        let deliver = Arc::clone(&self.queues.deliver);
+        let sending = tasks::spawn_on(&self.control, async move {
+            deliver.deliver(&queue, message).await
+        });
+        sending.finished().await.map_err(Denied::Failed)
     }
 }
 
@@ -102,13 +113,14 @@ mod tests {
     async fn a_queue_that_is_not_lent_is_forbidden_and_counted() {
         let counted = Arc::new(AtomicUsize::new(0));
         let count = counted.clone();
-        let lent = Lent::new(Queues {
+        let queues = Queues {
             deliver: Arc::new(Named),
             allowed: vec!["local:invoices".into()],
             refused: Arc::new(move || {
                 count.fetch_add(1, Ordering::Relaxed);
             }),
-        });
+        };
+        let lent = Lent::new(queues, Handle::current());
         let send = async |queue: &str| {
             let message = Outgoing {
                 body: "x".into(),

@@ -170,13 +170,17 @@ async fn try_to_make(
     attempt: &Arc<Attempt>,
 ) -> (Store<Guest>, wasmtime::Result<Many>) {
     let underway = Underway::born_for(Arc::clone(attempt));
-    let guest = Guest::shared(Arc::clone(&recipe.settings), underway);
+    let mut guest = Guest::shared(Arc::clone(&recipe.settings), underway);
+    let opened = guest.open().await;
     let mut store = Store::new(recipe.pre.engine(), guest);
     store.limiter(|guest| &mut guest.limits);
     limits::apply(&mut store);
     store.epoch_deadline_callback(underway::at_tick);
     store.set_epoch_deadline(1);
-    let made = recipe.pre.instantiate(&mut store).await;
+    let made = match opened {
+        Ok(()) => recipe.pre.instantiate(&mut store).await,
+        Err(error) => Err(error.into()),
+    };
     (store, made)
 }
 

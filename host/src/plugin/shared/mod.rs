@@ -168,7 +168,7 @@ impl Shared {
     fn late(&self, id: u64, attempt: &Attempt) -> Option<Pin<Box<clock::Sleep>>> {
         self.state().queue.get(&id)?;
         let late = admission::patience(attempt);
-        let sleep = clock::sleep_on(&self.recipe.runtime.timers, late);
+        let sleep = clock::sleep_on(self.recipe.runtime.io.handle(), late);
         Some(Box::pin(sleep))
     }
 

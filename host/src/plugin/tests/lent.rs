@@ -231,11 +231,82 @@ fn a_pipe_in_the_folder_holds_no_attempt_beyond_its_time() {
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
     assert!(made.unwrap().success());
     let plugin = capable(reading(folder.path()));
-    // Nobody writes to it: whoever opens it to read waits.
-    let waiting = attempt(&["read /pipe"], LONG);
-    let future = drive_until_it_waits(Box::pin(plugin.handle(waiting)));
+    let held = held(&plugin, &pipe);
     assert_eq!(rejection(&plugin, "read /menu.txt"), "got soup");
-    drop(future);
-    // So that the thread that waits for a writer comes to its end.
-    drop(std::fs::OpenOptions::new().write(true).open(&pipe));
+    // It is given up, whatever its thread still waits for.
+    drop(held.end);
+    held.attempt.join().unwrap();
+}
+
+/// An attempt that reads from a pipe.
+struct Reading {
+    /// Stops it from outside.
+    end: tokio::sync::oneshot::Sender<()>,
+    attempt: std::thread::JoinHandle<()>,
+    /// Nothing comes from it as long as this is there.
+    _pipe: std::fs::File,
+}
+
+/// Begins one and returns when its thread waits for the pipe.
+fn held(plugin: &Plugin, pipe: &std::path::Path) -> Reading {
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    let plugin = plugin.clone();
+    let attempt = std::thread::spawn(move || {
+        drive(async {
+            tokio::select! {
+                _ = ended => {}
+                _ = plugin.handle(attempt(&["read /pipe"], LONG)) => panic!("nothing was written"),
+            }
+        });
+    });
+    // Opens when there is a reader.
+    let pipe = std::fs::OpenOptions::new().write(true).open(pipe);
+    Reading {
+        end,
+        attempt,
+        _pipe: pipe.unwrap(),
+    }
+}
+
+#[test]
+fn files_that_never_open_take_no_thread_of_the_programs() {
+    let folder = folder();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let mut control = tokio::runtime::Builder::new_multi_thread();
+    let control = control.worker_threads(1).max_blocking_threads(1).build();
+    let control = control.unwrap();
+    let options = RuntimeOptions {
+        instances: 4,
+        max_memory: MAX_MEMORY,
+        cache: None,
+    };
+    let runtime = Runtime::start(options, control.handle().clone(), spawn()).unwrap();
+    let plugin = load(&runtime, "capable", reading(folder.path()));
+    let held = held(&plugin, &pipe);
+    let (free, is_free) = std::sync::mpsc::channel();
+    control.spawn_blocking(move || free.send(()));
+    let free = is_free.recv_timeout(Duration::from_secs(10));
+    drop(held);
+    assert_eq!(free, Ok(()));
+}
+
+#[test]
+fn a_folder_that_is_gone_is_the_hosts_failure_and_no_verdict() {
+    let folder = tempfile::tempdir().unwrap();
+    let lent = folder.path().join("lent");
+    let fill = || {
+        std::fs::create_dir(&lent).unwrap();
+        std::fs::write(lent.join("menu.txt"), "soup").unwrap();
+    };
+    fill();
+    let plugin = capable(reading(&lent));
+    std::fs::remove_dir_all(&lent).unwrap();
+    let Mishap::Host(why) = mishap(one(&plugin, "read /menu.txt")) else {
+        panic!("it is not the guest's fault");
+    };
+    assert!(why.contains("cannot be lent now: No such file"), "{why}");
+    fill();
+    assert_eq!(rejection(&plugin, "read /menu.txt"), "got soup");
 }

@@ -60,8 +60,10 @@ impl Guest {
 impl store::Host for Guest {
     async fn open(&mut self, name: String) -> Answer<Resource<Opened>> {
         let settings = self.settings();
-        let stores = &settings.stores;
-        match stores.open(&settings.name, &settings.refusals, &name) {
+        let stores = settings.stores.as_ref();
+        let opened =
+            stores.and_then(|stores| stores.open(&settings.name, &settings.refusals, &name));
+        match opened {
             Some(bucket) => Ok(Ok(self.table().push(bucket)?)),
             None => Ok(Err(Error::AccessDenied)),
         }
@@ -129,7 +131,8 @@ impl atomics::Host for Guest {
 
 impl atomics::HostCas for Guest {
     async fn new(&mut self, bucket: Resource<Opened>, key: String) -> Answer<Resource<Stood>> {
-        match self.opened(&bucket)?.stands(key).await {
+        let room = self.room();
+        match self.opened(&bucket)?.stands(key, room).await {
             Ok(stood) => Ok(Ok(self.table().push(stood)?)),
             Err(why) => told(Err(why)),
         }

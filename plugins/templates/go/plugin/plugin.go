@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -71,7 +72,8 @@ func Answer(message Message) wit.Result[wit.Unit, types.Failure] {
 	if err == nil {
 		return wit.Ok[wit.Unit, types.Failure](wit.Unit{})
 	}
-	if failure, ok := err.(*Failure); ok {
+	var failure *Failure
+	if errors.As(err, &failure) {
 		return wit.Err[wit.Unit](failure.wire)
 	}
 	fmt.Fprintln(os.Stderr, err)

@@ -1,30 +1,21 @@
-//! Sends the requests of one plugin: looks names up, connects to what may be connected to and nothing
-//! else, keeps connections for later requests. All of it on the control runtime, whoever polls the
-//! guest. Decides nothing about names.
+//! Sends the requests of one plugin, and keeps connections for later ones. All of it on the guests' own
+//! runtime, whoever polls the guest. Decides nothing about hosts.
 
-use super::failure::{Prohibited, failed};
-use super::{HttpHost, Target, may_connect};
+use super::connect::Connector;
+use super::failure::failed;
 use crate::clock::{self, Moment};
-use crate::tasks;
 use bytes::Bytes;
-use http::{Request, Response, Uri};
+use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
-use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use std::io;
-use std::net::SocketAddr;
+use hyper_util::client::legacy::connect::capture_connection;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::runtime::Handle;
-use tokio::sync::{OnceCell, Semaphore};
-use tower_service::Service;
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody};
 
 /// How long a connection may take to be made where the guest says nothing.
@@ -34,36 +25,33 @@ const IDLE: Duration = Duration::from_secs(60);
 const IDLE_CONNECTIONS: usize = 32;
 /// The most bytes of an answer's head, and of its body that are read ahead.
 const READ: usize = 64 << 10;
-/// Lookups at once: each takes a thread for as long as the system likes.
-const LOOKUPS: usize = 16;
-
-type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// The connections of one plugin. Nothing is made before the first request.
+/// The connections of one plugin.
 pub(super) struct Sender {
-    hosts: Arc<[HttpHost]>,
-    client: OnceCell<Client<HttpsConnector<Connect>, WasiBody>>,
+    connector: Connector,
+    /// With the connections that are kept for later requests.
+    client: Mutex<HttpClient>,
 }
 
+type HttpClient = Client<Connector, WasiBody>;
+
 impl Sender {
-    /// To these hosts and no others.
-    pub(super) fn new(hosts: &[HttpHost]) -> Self {
+    /// Connects by this and keeps what it connects. Connects nothing before the first request.
+    pub(super) fn new(connector: Connector) -> Self {
         Self {
-            hosts: hosts.into(),
-            client: OnceCell::new(),
+            client: Mutex::new(client(connector.clone())),
+            connector,
         }
     }
 
     /// Sends a request whose target is lent, and waits for the head of its answer. Neither that nor
-    /// the body is waited for beyond `end`. Needs the control runtime.
+    /// the body is waited for beyond `end`. Needs the guests' runtime.
     pub(super) async fn send(
         &self,
         mut request: Request<WasiBody>,
         options: RequestOptions,
         end: Moment,
     ) -> Result<Response<Answer>, Error> {
-        let client = self.client().await?;
+        let client = self.client();
         let within = |time: Option<Duration>| match time {
             Some(time) => end.min(clock::now() + time),
             None => end,
@@ -98,107 +86,23 @@ impl Sender {
         }))
     }
 
-    async fn client(&self) -> Result<&Client<HttpsConnector<Connect>, WasiBody>, Error> {
-        let hosts = Arc::clone(&self.hosts);
-        let made = self.client.get_or_try_init(|| async {
-            // The system's certificates are read from files.
-            tasks::blocking(move || client(hosts)).finished().await
-        });
-        made.await.map_err(|error| {
-            let why = format!("the system's certificates cannot be read: {error}");
-            Error::InternalError(Some(why))
-        })
+    fn client(&self) -> HttpClient {
+        let mut kept = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.connector.room.is_used_up() {
+            // What nobody uses now stands in the way of what somebody needs.
+            *kept = client(self.connector.clone());
+        }
+        kept.clone()
     }
 }
 
-fn client(hosts: Arc<[HttpHost]>) -> io::Result<Client<HttpsConnector<Connect>, WasiBody>> {
-    let lookups = Arc::new(Semaphore::new(LOOKUPS));
-    let connector = HttpsConnectorBuilder::new()
-        .with_native_roots()?
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(Connect { hosts, lookups });
-    Ok(Client::builder(TokioExecutor::new())
+fn client(connector: Connector) -> HttpClient {
+    Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE)
         .pool_max_idle_per_host(IDLE_CONNECTIONS)
         .http1_max_buf_size(READ)
-        .build(connector))
-}
-
-/// Makes connections to what is lent.
-#[derive(Clone)]
-struct Connect {
-    hosts: Arc<[HttpHost]>,
-    lookups: Arc<Semaphore>,
-}
-
-impl Service<Uri> for Connect {
-    type Response = TokioIo<TcpStream>;
-    type Error = BoxError;
-    type Future = Boxed<Result<Self::Response, BoxError>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let Self { hosts, lookups } = self.clone();
-        Box::pin(async move {
-            let target = Target::of(&uri).ok_or(Prohibited)?;
-            // The connector asks nobody about an address that is written as one.
-            if let Some(address) = target.address()
-                && !may_connect(&hosts, &target, address)
-            {
-                return Err(Prohibited.into());
-            }
-            let mut connector = HttpConnector::new_with_resolver(Resolve {
-                hosts,
-                target,
-                lookups,
-            });
-            connector.enforce_http(false);
-            connector.set_nodelay(true);
-            Ok(connector.call(uri).await?)
-        })
-    }
-}
-
-/// Looks up the name of one connection. What it answers is what is connected to.
-#[derive(Clone)]
-struct Resolve {
-    hosts: Arc<[HttpHost]>,
-    target: Target,
-    lookups: Arc<Semaphore>,
-}
-
-impl Service<Name> for Resolve {
-    type Response = std::vec::IntoIter<SocketAddr>;
-    type Error = BoxError;
-    type Future = Boxed<Result<Self::Response, BoxError>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, name: Name) -> Self::Future {
-        let Self {
-            hosts,
-            target,
-            lookups,
-        } = self.clone();
-        Box::pin(async move {
-            let turn = lookups.acquire_owned().await;
-            let _turn = turn.expect("nobody closes it");
-            let found: Vec<SocketAddr> = GaiResolver::new().call(name).await?.collect();
-            let may = |address: &SocketAddr| may_connect(&hosts, &target, address.ip());
-            let may: Vec<_> = found.iter().copied().filter(may).collect();
-            match may.is_empty() && !found.is_empty() {
-                true => Err(Prohibited.into()),
-                false => Ok(may.into_iter()),
-            }
-        })
-    }
+        .build(connector)
 }
 
 /// The body of an answer, as the guest reads it: no further than it reads.

@@ -9,6 +9,21 @@ use wasmtime_wasi_http::Error;
 #[error("its addresses are not lent")]
 pub(super) struct Prohibited;
 
+/// The system has no certificates to tell by who answers.
+#[derive(Debug, thiserror::Error)]
+#[error("no HTTPS without certificates of authorities on this machine: {0}")]
+pub(super) struct NoCertificates(pub(super) String);
+
+/// As many connections are open as may be.
+#[derive(Debug, thiserror::Error)]
+#[error("too many connections")]
+pub(super) struct UsedUp;
+
+/// The system knows no address of the host, or did not say.
+#[derive(Debug, thiserror::Error)]
+#[error("dns error: {0}")]
+pub(super) struct NoAddress(pub(super) io::Error);
+
 /// What a guest is told of an error of the client, its causes looked through from the outside.
 pub(super) fn failed(error: &(dyn Cause + 'static)) -> Error {
     let mut texts = Vec::new();
@@ -21,12 +36,6 @@ pub(super) fn failed(error: &(dyn Cause + 'static)) -> Error {
         next = error.source();
     }
     let text = texts.join(": ");
-    if text.contains("dns error") || text.contains("failed to lookup") {
-        return Error::DnsError {
-            rcode: Some("address not available".to_owned()),
-            info_code: None,
-        };
-    }
     // The library for TLS is not ours to name here, and its errors are texts to everybody else.
     if text.contains("certificate") {
         return Error::TlsCertificateError;
@@ -41,6 +50,21 @@ pub(super) fn failed(error: &(dyn Cause + 'static)) -> Error {
 fn told(error: &(dyn Cause + 'static)) -> Option<Error> {
     if error.is::<Prohibited>() {
         return Some(Error::DestinationIpProhibited);
+    }
+    if error.is::<UsedUp>() {
+        return Some(Error::ConnectionLimitReached);
+    }
+    if error.is::<NoCertificates>() {
+        return Some(Error::TlsAlertReceived {
+            alert_id: None,
+            alert_message: Some(error.to_string()),
+        });
+    }
+    if error.is::<NoAddress>() {
+        return Some(Error::DnsError {
+            rcode: Some("address not available".to_owned()),
+            info_code: None,
+        });
     }
     if let Some(error) = error.downcast_ref::<io::Error>() {
         return match error.kind() {
@@ -105,7 +129,8 @@ mod tests {
         }
         let bad = io::Error::other("invalid peer certificate: UnknownIssuer");
         assert_eq!(said(bad), "TlsCertificateError");
-        assert!(said("dns error").starts_with("DnsError"));
+        let unknown = NoAddress(io::Error::from(io::ErrorKind::TimedOut));
+        assert!(said(unknown).starts_with("DnsError"));
         assert_eq!(
             said("whatever"),
             "InternalError(Some(\"client error (Connect): whatever\"))"

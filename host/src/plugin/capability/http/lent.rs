@@ -1,11 +1,12 @@
 //! One plugin's grant, and what an instance is given of it: the hook that `wasi:http` calls.
 
 use super::client::{Sender, holding};
-use super::{HttpHost, Target, is_lent};
+use super::connect::Connector;
+use super::{Connections, HttpHost, Target, is_lent};
 use crate::clock::{self, Moment};
 use crate::plugin::capability::refusals::Refusals;
-use crate::plugin::guest::Room;
 use crate::plugin::limits::HTTP_CHUNK;
+use crate::plugin::room::Room;
 use http::{Method, Request, Response};
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +31,8 @@ pub(in crate::plugin) struct Lent {
     name: String,
     outgoing: Outgoing,
     refusals: Arc<Refusals>,
-    sender: Sender,
+    /// None where no host is lent.
+    sender: Option<Sender>,
 }
 
 impl fmt::Debug for Lent {
@@ -41,10 +43,28 @@ impl fmt::Debug for Lent {
 
 impl Lent {
     /// `name` is the plugin's in the log.
-    pub(in crate::plugin) fn new(name: &str, outgoing: Outgoing, refusals: Arc<Refusals>) -> Self {
+    pub(in crate::plugin) fn new(
+        name: &str,
+        outgoing: Outgoing,
+        refusals: Arc<Refusals>,
+        connections: Connections,
+    ) -> Self {
+        // Reading the certificates costs more than most plugins need.
+        let sender = (!outgoing.hosts.is_empty()).then(|| {
+            let connector = Connector::new(&outgoing.hosts, connections);
+            if let Some(why) = connector.lacks_certificates()
+                && outgoing.hosts.iter().any(HttpHost::may_be_https)
+            {
+                tracing::warn!(
+                    plugin = name,
+                    "no HTTPS for what `allow-http` lends: there are no certificates of authorities on this machine ({why})"
+                );
+            }
+            Sender::new(connector)
+        });
         Self {
             name: name.to_owned(),
-            sender: Sender::new(&outgoing.hosts),
+            sender,
             outgoing,
             refusals,
         }
@@ -118,7 +138,8 @@ impl WasiHttpHooks for Hook {
         let end = end.unwrap_or_else(|| clock::now() + lent.outgoing.longest);
         Box::new(async move {
             let options = options.unwrap_or_default();
-            let answer = lent.sender.send(request, options, end).await;
+            let sender = lent.sender.as_ref().ok_or(Error::HttpRequestDenied)?;
+            let answer = sender.send(request, options, end).await;
             let answer = answer.inspect_err(|error| {
                 if matches!(error, Error::DestinationIpProhibited) {
                     lent.refuse(&target.to_string());

@@ -3,6 +3,8 @@
 
 mod address;
 mod client;
+mod connect;
+mod connection;
 mod failure;
 mod lent;
 
@@ -11,6 +13,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+pub(in crate::plugin) use connection::Room as Connections;
 pub use lent::Outgoing;
 pub(in crate::plugin) use lent::{Hook, Lent};
 
@@ -198,6 +201,11 @@ impl HttpHost {
             (None, None) => [Scheme::Http.port(), Scheme::Https.port()].contains(&target.port),
         };
         port && self.scheme.is_none_or(|scheme| scheme == target.scheme)
+    }
+
+    /// Whether it lends anything by HTTPS.
+    fn may_be_https(&self) -> bool {
+        self.scheme != Some(Scheme::Http)
     }
 
     fn names(&self, target: &Target) -> bool {

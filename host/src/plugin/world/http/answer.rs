@@ -114,8 +114,13 @@ impl Answer {
     }
 }
 
-/// How long `Retry-After` says to wait: seconds, or a date. None if it is neither.
+/// How long `Retry-After` says to wait: seconds, or a date. None if it is neither, and if it is no time at
+/// all: a clock that is a little ahead must not use all tries up at once, so the back-off counts.
 fn wait(text: &str, today: Timestamp) -> Option<Duration> {
+    asked(text, today).filter(|after| !after.is_zero())
+}
+
+fn asked(text: &str, today: Timestamp) -> Option<Duration> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         // Milliseconds are what the contract counts in; no wish is longer than what it can say.

@@ -1,0 +1,67 @@
+//! How much of the host's own memory an instance may take by what it has under way or is kept for it.
+//! Knows neither guests nor what is kept.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What one invocation under way costs us beside its payload, in bytes, generously.
+const INVOCATION: usize = 64 << 10;
+/// So many times the memory that an instance may have, its invocations under way may take of ours.
+const HELD: usize = 4;
+
+/// How much of ours an instance may take by what it has under way: invocations, messages, requests.
+#[derive(Clone)]
+pub(super) struct Room {
+    held: Arc<AtomicUsize>,
+    most: usize,
+}
+
+impl Room {
+    /// Of an instance that may have so much memory.
+    pub(super) fn new(max_memory: usize) -> Self {
+        Self {
+            held: Arc::default(),
+            most: max_memory.saturating_mul(HELD),
+        }
+    }
+
+    /// Leaves no room, until it is opened.
+    pub(super) fn shut(&self) {
+        self.held.fetch_add(self.most, Ordering::Relaxed);
+    }
+
+    /// What is under way since before it was shut still counts.
+    pub(super) fn open(&self) {
+        self.held.fetch_sub(self.most, Ordering::Relaxed);
+    }
+
+    /// Room for one more invocation of so many bytes. It may have given the same bytes to many, so
+    /// its own memory is no limit to ours.
+    pub(super) fn hold(&self, bytes: usize) -> Result<Held, Full> {
+        let bytes = bytes.saturating_add(INVOCATION);
+        let sum = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= self.most);
+        let taken = self
+            .held
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
+        taken.map_err(|_| Full)?;
+        Ok(Held {
+            of: Arc::clone(&self.held),
+            bytes,
+        })
+    }
+}
+
+/// The room of one invocation; given back when dropped.
+pub(super) struct Held {
+    of: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// There is no room for another invocation.
+pub(super) struct Full;
