@@ -93,7 +93,7 @@ fn sections(module: &[u8]) -> Vec<Section<'_>> {
         let Some((_, content)) = payload.as_section() else {
             continue;
         };
-        let end = usize::try_from(content.end).expect("it lies in memory");
+        let end = content.end;
         let custom = match payload {
             Payload::CustomSection(section) => Some(section.name()),
             _ => None,

@@ -47,10 +47,7 @@ pub(super) fn with_code(module: &[u8]) -> Result<Cow<'_, [u8]>, String> {
             }
             led.section(&section);
         } else if let Some((id, range)) = payload.as_section() {
-            let range = usize::try_from(range.start)
-                .ok()
-                .zip(usize::try_from(range.end).ok());
-            let data = range.and_then(|(start, end)| module.get(start..end));
+            let data = module.get(range);
             let data = data.ok_or("a section that reaches beyond its end")?;
             led.section(&RawSection { id, data });
         }
