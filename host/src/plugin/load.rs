@@ -231,20 +231,8 @@ impl Runtime {
             instances: options.shared_instances,
             reuse: options.reuse,
         });
-        let shared = sharing.map(|sharing| -> Result<_, Vec<Problem>> {
-            let many = ManyPre::new(pre.clone());
-            let recipe = Recipe {
-                runtime: Arc::clone(&self.inner),
-                settings: Arc::clone(&settings),
-                pre: many.ok_or_else(|| vec![diagnosis::of_taking_turns(sharing.concurrency)])?,
-            };
-            let spawn = Arc::clone(&self.inner.spawn);
-            let shared = Shared::new(sharing, options.max_memory, recipe, spawn);
-            let spare: Weak<Shared> = Arc::downgrade(&shared);
-            self.inner.admission.watch(spare);
-            Ok(shared)
-        });
-        let shared = shared.transpose()?;
+        let share = |sharing| self.share(sharing, options.max_memory, &settings, &pre);
+        let shared = sharing.map(share).transpose()?;
         let imports = inspect::imports(&component);
         if is_shared {
             note_waits(&settings.name, &imports);
@@ -262,6 +250,27 @@ impl Runtime {
         });
         warm::refill(&loaded);
         Ok(Plugin { loaded })
+    }
+
+    /// Instances that take many attempts at once.
+    fn share(
+        &self,
+        sharing: Sharing,
+        max_memory: usize,
+        settings: &Arc<Settings>,
+        pre: &InstancePre<Guest>,
+    ) -> Result<Arc<Shared>, Vec<Problem>> {
+        let many = ManyPre::new(pre.clone());
+        let recipe = Recipe {
+            runtime: Arc::clone(&self.inner),
+            settings: Arc::clone(settings),
+            pre: many.ok_or_else(|| vec![diagnosis::of_taking_turns(sharing.concurrency)])?,
+        };
+        let spawn = Arc::clone(&self.inner.spawn);
+        let shared = Shared::new(sharing, max_memory, recipe, spawn);
+        let spare: Weak<Shared> = Arc::downgrade(&shared);
+        self.inner.admission.watch(spare);
+        Ok(shared)
     }
 
     /// Where instances wait that are used again or made ahead, if any are.

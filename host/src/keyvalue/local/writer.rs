@@ -41,6 +41,11 @@ impl Writer {
         while let Ok(first) = self.jobs.recv() {
             let mut jobs = vec![first];
             jobs.extend(self.jobs.try_iter().take(GROUP - 1));
+            // What nobody waits for any more is not begun.
+            jobs.retain(|job| !job.reply.is_closed());
+            if jobs.is_empty() {
+                continue;
+            }
             let answers = match self.write(&jobs) {
                 Ok(answers) => answers,
                 Err(error) => {

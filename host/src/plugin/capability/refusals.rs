@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// So many refused names are remembered; a plugin that invents more is told about anew.
+/// So many refused names are remembered. Of a plugin that invents more, as many again are said once a
+/// minute, and the others only counted.
 const NAMES: usize = 100;
 /// The most characters of a refused name.
 const SHOWN: usize = 200;
@@ -33,7 +34,15 @@ impl fmt::Debug for Count {
 #[derive(Default)]
 pub(in crate::plugin) struct Refusals {
     count: Count,
-    said: Mutex<HashMap<(&'static str, String), Said>>,
+    said: Mutex<Names>,
+}
+
+/// What was said.
+#[derive(Default)]
+struct Names {
+    said: HashMap<(&'static str, String), Said>,
+    /// When all of it was forgotten.
+    forgotten: Said,
 }
 
 impl Refusals {
@@ -56,12 +65,16 @@ impl Refusals {
             count();
         }
         let name: String = name.escape_debug().take(SHOWN).collect();
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (what, name.clone());
+        let mut names = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let Names { said, forgotten } = &mut *names;
+        let (key, now) = ((what, name.clone()), clock::now());
         if said.len() >= NAMES && !said.contains_key(&key) {
+            if !forgotten.again(now) {
+                return name;
+            }
             said.clear();
         }
-        if said.entry(key).or_default().again(clock::now()) {
+        if said.entry(key).or_default().again(now) {
             tracing::warn!(plugin, name, "the plugin may not {what}; {flag} opens it");
         }
         name
@@ -92,10 +105,14 @@ mod tests {
             let said = refusals.refuse("tested", what, &"\n".repeat(1_000_000));
             assert_eq!(said.len(), SHOWN);
         }
-        for number in 0..NAMES * 2 {
+        for number in 0..NAMES * 5 {
             refusals.refuse("tested", what, &number.to_string());
         }
-        assert_eq!(counted.load(Ordering::Relaxed), 3 + NAMES * 2);
-        assert!(refusals.said.lock().unwrap().len() <= NAMES);
+        assert_eq!(counted.load(Ordering::Relaxed), 3 + NAMES * 5);
+        let names = refusals.said.lock().unwrap();
+        assert_eq!(names.said.len(), NAMES);
+        // The last of them were counted, and not said.
+        let last = (what.0, (NAMES * 5 - 1).to_string());
+        assert!(!names.said.contains_key(&last));
     }
 }

@@ -230,42 +230,30 @@ fn a_pipe_in_the_folder_holds_no_attempt_beyond_its_time() {
     let pipe = folder.path().join("pipe");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
     assert!(made.unwrap().success());
-    let plugin = capable(reading(folder.path()));
-    let held = held(&plugin, &pipe);
+    let plugin = capable(PluginOptions {
+        folder: Some(folder.path().to_owned()),
+        ..reusing(10)
+    });
+    let held = held(&plugin);
     assert_eq!(rejection(&plugin, "read /menu.txt"), "got soup");
     // It is given up, whatever its thread still waits for.
-    drop(held.end);
-    held.attempt.join().unwrap();
+    drop(held);
+    release(&pipe);
 }
 
-/// An attempt that reads from a pipe.
-struct Reading {
-    /// Stops it from outside.
-    end: tokio::sync::oneshot::Sender<()>,
-    attempt: std::thread::JoinHandle<()>,
-    /// Nothing comes from it as long as this is there.
-    _pipe: std::fs::File,
-}
-
-/// Begins one and returns when its thread waits for the pipe.
-fn held(plugin: &Plugin, pipe: &std::path::Path) -> Reading {
-    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+/// Begins an attempt that reads the pipe in the folder, to which nobody writes: whoever opens it waits.
+fn held(plugin: &Plugin) -> impl Sized {
+    // From then on there is an instance whose folder is open, so that the pipe is all that is waited for.
+    assert_eq!(rejection(plugin, "read /menu.txt"), "got soup");
     let plugin = plugin.clone();
-    let attempt = std::thread::spawn(move || {
-        drive(async {
-            tokio::select! {
-                _ = ended => {}
-                _ = plugin.handle(attempt(&["read /pipe"], LONG)) => panic!("nothing was written"),
-            }
-        });
-    });
-    // Opens when there is a reader.
-    let pipe = std::fs::OpenOptions::new().write(true).open(pipe);
-    Reading {
-        end,
-        attempt,
-        _pipe: pipe.unwrap(),
-    }
+    let reads = async move { plugin.handle(attempt(&["read /pipe"], LONG)).await };
+    drive_until_it_waits(Box::pin(reads))
+}
+
+/// So that the thread that waits for a writer comes to its end.
+fn release(pipe: &std::path::Path) {
+    let mut both = std::fs::OpenOptions::new();
+    drop(both.read(true).write(true).open(pipe));
 }
 
 #[test]
@@ -283,12 +271,17 @@ fn files_that_never_open_take_no_thread_of_the_programs() {
         cache: None,
     };
     let runtime = Runtime::start(options, control.handle().clone(), spawn()).unwrap();
-    let plugin = load(&runtime, "capable", reading(folder.path()));
-    let held = held(&plugin, &pipe);
+    let options = PluginOptions {
+        folder: Some(folder.path().to_owned()),
+        ..reusing(10)
+    };
+    let plugin = load(&runtime, "capable", options);
+    let held = held(&plugin);
     let (free, is_free) = std::sync::mpsc::channel();
     control.spawn_blocking(move || free.send(()));
     let free = is_free.recv_timeout(Duration::from_secs(10));
     drop(held);
+    release(&pipe);
     assert_eq!(free, Ok(()));
 }
 
