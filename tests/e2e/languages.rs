@@ -15,6 +15,9 @@ use tempfile::TempDir;
 const SOUND: &str = r#"{"id": "o-1", "amount": 250}"#;
 const MALFORMED: &str = r#"{"id": "o-2", "amount": "much"}"#;
 const NOT_READY: &str = r#"{"id": "o-3", "amount": 1, "ready": false, "ready_in_ms": 3600000}"#;
+/// Messages for one instance, and bytes of each beside its order.
+const MANY: usize = 600;
+const LARGE: usize = 60_000;
 const NAME: &str = "my-orders";
 
 /// A project in a folder of its own, which is the program's data folder besides.
@@ -100,6 +103,28 @@ impl Project {
         assert_eq!(running.wait_exit(), 0);
         let why = self.reason().await;
         assert_eq!(why, "`amount`: wanted a whole number of cents");
+        self.lasts().await;
+    }
+
+    /// One instance runs many messages, large ones, whose garbage is collected.
+    async fn lasts(&self) {
+        let run = ["run", "--log-format", "json", "--reuse", "100000"];
+        let run = run.into_iter().chain(["--plugin", &self.component]);
+        let more = ["--concurrency", "1", "--queues", "local:large"];
+        let mut running = Program::new(run.chain(more)).sharing(&self.data).start();
+        let note = "x".repeat(LARGE);
+        let body = |n| format!(r#"{{"id": "o-{n}", "amount": 250, "note": "{note}"}}"#);
+        for hundred in 0..MANY / 100 {
+            let bodies = (0..100).map(|n| body(hundred * 100 + n));
+            send(self.data.path(), "large", bodies).await;
+        }
+        let sound = |line: &str| printed(line) && line.contains(": 250 cents");
+        let done = running.wait_for_lines(MANY, sound);
+        assert_eq!(done.len(), MANY, "each once");
+        running.signal(Signal::TERM);
+        assert_eq!(running.wait_exit(), 0);
+        let warned = running.lines(|line| line.contains("\"level\":\"WARN\""));
+        assert!(warned.is_empty(), "{warned:?}");
     }
 
     /// Why the only dead letter is one.

@@ -53,8 +53,8 @@ fn what_is_no_order_is_rejected_before_anybody_is_asked() {
 }
 
 #[test]
-fn what_is_not_lent_closes_the_route() {
-    let _lent = testing::lend();
+fn without_its_settings_no_message_fares_better() {
+    let _lent = testing::lend().store("names");
     let answer = testing::run_async(enrich, order());
     assert!(matches!(answer, Err(Failure::Closed(_))), "{answer:?}");
 }

@@ -3,6 +3,8 @@ package runtime
 
 import (
 	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
 	"unsafe"
 )
 
@@ -24,8 +26,37 @@ var arguments runtime.Pinner
 // Unpin gives the arguments to the garbage collector: from here on Go's own references keep them.
 func Unpin() { arguments.Unpin() }
 
-// Tells WASI's adapter to answer with the last time it knew. The collector asks for the time when
-// it runs, and calls of the host are forbidden while it hands arguments in.
+// The garbage collector asks for the time whenever it runs, and nothing may be asked of the host
+// while it hands arguments in. So it does not run by itself, but where Collect is called, and within
+// a call only if that needs so much.
+const (
+	garbage = 8 << 20
+	most    = 32 << 20
+)
+
+var heap = []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+
+// What was in use after the last collection.
+var live uint64
+
+func inUse() uint64 {
+	metrics.Read(heap)
+	return heap[0].Value.Uint64()
+}
+
+// Collect frees what is no longer used, if that may be much. To be called where the host may be
+// asked for the time: within a handler, and not while it is called.
+func Collect() {
+	if inUse() < live+garbage {
+		return
+	}
+	runtime.GC()
+	live = inUse()
+	debug.SetMemoryLimit(int64(max(most, 2*live)))
+}
+
+// Tells WASI's adapter to answer with the last time it knew, which is all that allocating asks for
+// while nothing is collected.
 //
 //go:wasmimport wasi_snapshot_preview1 adapter_monotonic_clock_set_paused
 func pauseClock(paused bool)
@@ -40,7 +71,11 @@ var early struct {
 // Whether Go's runtime is there.
 var begun bool
 
-func init() { begun = true }
+func init() {
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(most)
+	begun = true
+}
 
 // Must call nothing of Go's runtime.
 func allocateEarly(size, align uintptr) unsafe.Pointer {
