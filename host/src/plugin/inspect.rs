@@ -4,7 +4,7 @@
 use super::diagnosis;
 use super::load::Problem;
 use super::world::Way;
-use sha2::{Digest, Sha256};
+use crate::files;
 use std::path::Path;
 use wasmtime::component::Component;
 
@@ -76,7 +76,7 @@ pub fn bytes(bytes: &[u8]) -> Inspection {
         imports: Vec::new(),
         exports: Vec::new(),
         size: bytes.len(),
-        digest: digest(bytes),
+        digest: files::digest(bytes),
         problems: Vec::new(),
     };
     let is_module = diagnosis::is_core_module(bytes);
@@ -145,10 +145,4 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Problem> {
         }
         _ => Problem::new(format!("cannot be read: {error}")),
     })
-}
-
-/// SHA-256 in hexadecimal.
-pub(super) fn digest(bytes: &[u8]) -> String {
-    let digest = Sha256::digest(bytes);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
