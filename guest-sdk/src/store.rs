@@ -19,7 +19,8 @@
 //! # }
 //! ```
 //!
-//! The configuration lends a store by `--store NAME=WHERE`; the name is what the plugin opens. Each
+//! The configuration lends a store by `--store NAME=WHERE`; the name is what the plugin opens. A key
+//! has 1 to 1,024 bytes, a value at most 1 MiB. Each
 //! call waits, and holds the instance: in an `async` handler, too, since the interface has no
 //! asynchronous twin.
 
@@ -99,7 +100,7 @@ impl Store {
         #[cfg(target_family = "wasm")]
         return self.told(self.bucket.get(key));
         #[cfg(not(target_family = "wasm"))]
-        return self.values(|values| Ok(values.get(key).cloned()));
+        return self.at(key, |values| Ok(values.get(key).cloned()));
     }
 
     /// The value of this key, read as JSON.
@@ -125,8 +126,11 @@ impl Store {
         #[cfg(target_family = "wasm")]
         return self.told(self.bucket.set(key, value));
         #[cfg(not(target_family = "wasm"))]
-        return self.values(|values| {
-            values.insert(key.into(), value.into());
+        return self.at(key, |values| {
+            match value.len() {
+                ..=LONGEST_VALUE => values.insert(key.into(), value.into()),
+                bytes => return Err(Error::Failed(format!("a value of {bytes} bytes"))),
+            };
             Ok(())
         });
     }
@@ -153,7 +157,7 @@ impl Store {
         #[cfg(target_family = "wasm")]
         return self.told(self.bucket.delete(key));
         #[cfg(not(target_family = "wasm"))]
-        return self.values(|values| {
+        return self.at(key, |values| {
             values.remove(key);
             Ok(())
         });
@@ -168,7 +172,7 @@ impl Store {
         #[cfg(target_family = "wasm")]
         return self.told(self.bucket.exists(key));
         #[cfg(not(target_family = "wasm"))]
-        return self.values(|values| Ok(values.contains_key(key)));
+        return self.at(key, |values| Ok(values.contains_key(key)));
     }
 
     /// Adds to the number in digits that this key has, 0 where there is none, and returns the sum. Of
@@ -185,14 +189,12 @@ impl Store {
             by,
         ));
         #[cfg(not(target_family = "wasm"))]
-        return self.values(|values| {
+        return self.at(key, |values| {
             let sum = match values.get(key) {
-                Some(value) => std::str::from_utf8(value)
-                    .ok()
-                    .and_then(|it| it.parse().ok()),
+                Some(value) => number(value),
                 None => Some(0),
             };
-            let sum = sum.and_then(|sum: i64| sum.checked_add(by));
+            let sum = sum.and_then(|sum| sum.checked_add(by));
             let sum =
                 sum.ok_or_else(|| Error::Failed(format!("`{key}` is no number to add to")))?;
             values.insert(key.into(), sum.to_string().into_bytes());
@@ -237,6 +239,19 @@ impl Store {
         answer.map_err(|error| wire::of(error, &self.name))
     }
 
+    /// Refuses the keys that the host refuses.
+    #[cfg(not(target_family = "wasm"))]
+    fn at<T>(
+        &self,
+        key: &str,
+        run: impl FnOnce(&mut crate::testing::fakes::Values) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        match key.len() {
+            1..=LONGEST_KEY => self.values(run),
+            bytes => Err(Error::Failed(format!("a key of {bytes} bytes"))),
+        }
+    }
+
     #[cfg(not(target_family = "wasm"))]
     fn values<T>(
         &self,
@@ -244,6 +259,20 @@ impl Store {
     ) -> Result<T, Error> {
         crate::testing::fakes::values(&self.name, run)
     }
+}
+
+/// The host's bounds, which a test is to meet too.
+#[cfg(not(target_family = "wasm"))]
+const LONGEST_KEY: usize = 1 << 10;
+#[cfg(not(target_family = "wasm"))]
+const LONGEST_VALUE: usize = 1 << 20;
+
+/// As the host reads it: no `+`, no leading zero.
+#[cfg(not(target_family = "wasm"))]
+fn number(value: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(value).ok()?;
+    let number: i64 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
 }
 
 #[cfg(target_family = "wasm")]
@@ -317,6 +346,28 @@ mod tests {
             (store.exists("j"), store.exists("k")),
             (Ok(false), Ok(true))
         );
+    }
+
+    #[test]
+    fn what_the_host_refuses_is_refused_in_a_test_too() {
+        let lent = testing::lend().store("s");
+        let store = open("s").unwrap();
+        let long = "k".repeat(LONGEST_KEY + 1);
+        for key in ["", &long] {
+            assert!(matches!(store.get(key), Err(Error::Failed(_))));
+            assert!(matches!(store.set(key, "1"), Err(Error::Failed(_))));
+            assert!(matches!(store.increment(key, 1), Err(Error::Failed(_))));
+        }
+        assert_eq!(store.set(&long[1..], vec![0; LONGEST_VALUE]), Ok(()));
+        let more = vec![0; LONGEST_VALUE + 1];
+        assert!(matches!(store.set("k", more), Err(Error::Failed(_))));
+        let _lent = lent
+            .value("s", "plus", "+5")
+            .value("s", "zeros", "007")
+            .value("s", "minus", "-7");
+        assert!(store.increment("plus", 1).is_err());
+        assert!(store.increment("zeros", 1).is_err());
+        assert_eq!(store.increment("minus", 1), Ok(-6));
     }
 
     #[test]

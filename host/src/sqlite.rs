@@ -1,6 +1,7 @@
 //! How every database file of the program is opened: by one process at a time, kept durable, its
 //! owner and version checked; and what SQLite's failures mean. Knows no table.
 
+use crate::files;
 use crate::trouble::{Failed, Trouble};
 use rusqlite::{Connection, ErrorCode};
 use std::fs::{File, OpenOptions};
@@ -33,18 +34,16 @@ pub fn patience<const MILLISECONDS: u64>(attempts: i32) -> bool {
     NAP.saturating_mul(attempts.unsigned_abs()) < Duration::from_millis(MILLISECONDS)
 }
 
-/// Opens, and makes if need be, a file to lock: beside the database, since locks on that are
-/// SQLite's own.
-///
-/// # Errors
-/// As the system has them.
-pub fn lock_file(path: &Path) -> io::Result<File> {
+/// Makes the folder and in it the file to lock, where they are missing: a file beside the database,
+/// since locks on that are SQLite's own.
+fn lock_file(path: &Path) -> io::Result<File> {
+    path.parent().map_or(Ok(()), files::make_folder)?;
     let mut options = OpenOptions::new();
     options.create(true).truncate(false).write(true).open(path)
 }
 
 /// What a failure of the file system says about trying again.
-pub fn judge_io(error: &io::Error) -> Trouble {
+fn judge_io(error: &io::Error) -> Trouble {
     match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Trouble::Denied,
         io::ErrorKind::StorageFull | io::ErrorKind::Interrupted => Trouble::Passing,
@@ -74,23 +73,26 @@ pub fn judge(error: &rusqlite::Error) -> Trouble {
 }
 
 impl Schema {
-    /// Opens a database, made or brought up to date if need be, so often as `N` says. `lock` is
-    /// held meanwhile: switching a file to WAL and creating tables are the two steps that SQLite
-    /// does not let two processes take at once.
+    /// Opens a database, made or brought up to date if need be, so often as `N` says. The file
+    /// `lock`, which is given open, is locked meanwhile: switching a file to WAL and creating tables
+    /// are the two steps that SQLite does not let two processes take at once. Makes what is missing,
+    /// the folder too.
     ///
     /// # Errors
     /// Without the name of the file, which the caller knows how to say.
     pub fn open<const N: usize>(
         &self,
         path: &Path,
-        lock: &File,
-    ) -> Result<[Connection; N], Failed> {
+        lock: &Path,
+    ) -> Result<([Connection; N], File), Failed> {
         let plain = |error: io::Error| failed(judge_io(&error), error);
+        let lock = lock_file(lock).map_err(plain)?;
         lock.lock().map_err(plain)?;
         let opened: Result<Vec<_>, _> = (0..N).map(|_| self.connect(path)).collect();
         lock.unlock().map_err(plain)?;
         let opened: Result<[Connection; N], _> = opened?.try_into();
-        Ok(opened.unwrap_or_else(|_| unreachable!("N were opened")))
+        let opened = opened.unwrap_or_else(|_| unreachable!("N were opened"));
+        Ok((opened, lock))
     }
 
     fn connect(&self, path: &Path) -> Result<Connection, Failed> {
@@ -194,10 +196,8 @@ mod tests {
     };
 
     fn open(folder: &Path) -> Result<Connection, Failed> {
-        let lock = lock_file(&folder.join("lock")).expect("a lock");
-        SCHEMA
-            .open::<1>(&folder.join("db"), &lock)
-            .map(|[opened]| opened)
+        let opened = SCHEMA.open::<1>(&folder.join("db"), &folder.join("lock"));
+        opened.map(|([opened], _)| opened)
     }
 
     fn tables(connection: &Connection) -> i32 {

@@ -44,10 +44,8 @@ const LAYERS: &[(&[&str], bool)] = &[
     (&["message"], false),
     (&["telemetry"], false),
     (&["http"], false),
-    (
-        &["clock", "tasks", "backoff", "files", "aws", "sqlite"],
-        false,
-    ),
+    (&["sqlite"], false),
+    (&["clock", "tasks", "backoff", "files", "aws"], false),
     (&["trouble"], false),
     // Only in tests: what fuzz targets beside the code stand on.
     (&["fuzz"], false),

@@ -101,6 +101,43 @@ fn every_call_to_the_host_is_shown_with_what_was_asked_and_answered() {
 }
 
 #[test]
+fn what_wasi_is_not_asked_for_is_a_call_as_well() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("menu"), "soup").expect("written");
+    let read = ["--trace", "--allow-read", &folder.path().to_string_lossy()];
+    let rows = [
+        (
+            "capable",
+            "read /menu",
+            &read[..],
+            r#"wasi:filesystem/types descriptor.open-at("menu") → Ok(#"#,
+        ),
+        (
+            "capable",
+            "remove /menu",
+            &read[..],
+            r#"wasi:filesystem/types descriptor.unlink-file-at("menu") → Err(ErrorCode"#,
+        ),
+        (
+            "verdicts",
+            "connect:127.0.0.1:9",
+            &read[..1],
+            "wasi:sockets/tcp-create-socket create-tcp-socket() → Err(ErrorCode",
+        ),
+        (
+            "async-command",
+            "resolve:localhost",
+            &read[..1],
+            "wasi:sockets/ip-name-lookup resolve-addresses(localhost) → Err(",
+        ),
+    ];
+    for (name, body, more, call) in rows {
+        let told = invoke(name, &[&[body], more].concat());
+        assert!(told.stderr.contains(call), "{call} in {told:?}");
+    }
+}
+
+#[test]
 fn a_call_is_bounded_and_sending_and_clocks_are_calls_as_well() {
     let body = "x".repeat(1_000);
     let send =

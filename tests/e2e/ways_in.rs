@@ -124,7 +124,12 @@ async fn a_command_that_asks_for_it_is_run_again() {
 async fn a_command_gets_bodies_of_any_size_and_need_not_read_them() {
     let body = "é\n".repeat(340_000);
     let sum: u64 = body.bytes().map(u64::from).sum();
-    for name in ["command", "async-command", "http-handler"] {
+    for name in [
+        "command",
+        "async-command",
+        "http-handler",
+        "async-http-handler",
+    ] {
         let mut running = run(name, &[]).start();
         send(running.data().path(), "default", [body.clone()]).await;
         let said = format!("read {} bytes, the sum is {sum}", body.len());
@@ -165,7 +170,13 @@ async fn a_command_that_never_ends_or_prints_for_ever_is_stopped() {
 
 #[tokio::test]
 async fn an_http_handler_serves_a_queue() {
-    let mut running = run("http-handler", &["--max-attempts", "1"]).start();
+    for name in ["http-handler", "async-http-handler"] {
+        serves_a_queue(name).await;
+    }
+}
+
+async fn serves_a_queue(name: &str) {
+    let mut running = run(name, &["--max-attempts", "1"]).start();
     let bodies = [
         "204",
         "print:served",
@@ -237,7 +248,11 @@ fn check_says_what_each_is() {
         (file, "a WASI command (p1 module)"),
         (guest("command"), "a WASI command (p2 component)"),
         (guest("async-command"), "a WASI command (p3 component)"),
-        (guest("http-handler"), "a wasi:http handler"),
+        (guest("http-handler"), "a wasi:http handler (p2 component)"),
+        (
+            guest("async-http-handler"),
+            "a wasi:http handler (p3 component)",
+        ),
     ];
     for (file, kind) in kinds {
         let checked = Program::new(["plugin", "check", &file]).run();

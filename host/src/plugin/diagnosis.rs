@@ -65,6 +65,8 @@ pub(super) const WASI_3: [&str; 20] = [
 ];
 /// Those of `wasi:http` 0.2.
 pub(super) const HTTP: [&str; 2] = ["wasi:http/outgoing-handler", "wasi:http/types"];
+/// Those of `wasi:http` 0.3.
+pub(super) const HTTP_3: [&str; 2] = ["wasi:http/client", "wasi:http/types"];
 
 /// Settings.
 pub(super) const CONFIG: &str = "wasi:config/store@0.2.0-rc.1";
@@ -193,7 +195,7 @@ pub(super) fn of_options(way: Way, options: &PluginOptions) -> Option<Problem> {
             "a command runs anew for each message: leave warm, reuse and instance-concurrency out";
         return Some(Problem::new(what).hint(hint));
     }
-    if way == Way::Http && many {
+    if way.is_http() && many {
         let what = format!(
             "{} attempts at once in an instance of an HTTP handler",
             options.instance_concurrency
@@ -247,6 +249,12 @@ fn of_exports(exports: &[&str]) -> Problem {
         ))
         .hint("build it against the WIT of this version");
     }
+    let of_http = ["wasi:http/handler", "wasi:http/incoming-handler"];
+    if let Some(other) = exports.iter().find(|name| of_http.contains(&split(name).0)) {
+        let [old, new] = [Way::Http, Way::AsyncHttp].map(Way::export);
+        return Problem::new(format!("exports {other}; this host runs {old} and {new}"))
+            .hint("build it as an HTTP handler of one of them");
+    }
     let found = match exports {
         [] => "nothing".to_owned(),
         some if some.len() <= SHOWN => some.join(", "),
@@ -283,12 +291,10 @@ fn of_import(name: &str, lent: Lent) -> Option<Problem> {
                 refused("unknown to this version of the contract")
             }
         }
-        "wasi:http" if HTTP.contains(&interface) => {
-            if same_track(version, "0.2.0") {
-                None
-            } else {
-                refused("this host lends wasi:http 0.2")
-            }
+        "wasi:http" if HTTP.contains(&interface) && same_track(version, "0.2.0") => None,
+        "wasi:http" if HTTP_3.contains(&interface) && same_track(version, "0.3.0") => None,
+        "wasi:http" if HTTP.contains(&interface) || HTTP_3.contains(&interface) => {
+            refused("this host lends wasi:http 0.2 and 0.3")
         }
         "wasi:http" => refused("not lent in this version"),
         "wasi:config" => match name == CONFIG {

@@ -32,8 +32,10 @@ pub enum Kind {
     Handler,
     /// A plugin that handles messages in batches.
     BatchHandler,
-    /// An HTTP handler: messages are requests.
+    /// An HTTP handler of WASI 0.2: messages are requests.
     HttpHandler,
+    /// An HTTP handler of WASI 0.3.
+    AsyncHttpHandler,
     /// A program as a core module of WASI 0.1: messages are runs.
     CommandModule,
     /// A program as a component of WASI 0.2.
@@ -53,7 +55,8 @@ impl std::fmt::Display for Kind {
         out.write_str(match self {
             Self::Handler => "a plugin of single messages",
             Self::BatchHandler => "a plugin of batches",
-            Self::HttpHandler => "a wasi:http handler",
+            Self::HttpHandler => "a wasi:http handler (p2 component)",
+            Self::AsyncHttpHandler => "a wasi:http handler (p3 component)",
             Self::CommandModule => "a WASI command (p1 module)",
             Self::Command => "a WASI command (p2 component)",
             Self::AsyncCommand => "a WASI command (p3 component)",
@@ -115,6 +118,7 @@ fn describe(component: &Component, inspection: &mut Inspection) {
         Some(Way::Handler) => Kind::Handler,
         Some(Way::BatchHandler) => Kind::BatchHandler,
         Some(Way::Http) => Kind::HttpHandler,
+        Some(Way::AsyncHttp) => Kind::AsyncHttpHandler,
         Some(Way::Command) => Kind::Command,
         Some(Way::AsyncCommand) => Kind::AsyncCommand,
         None => Kind::Component,

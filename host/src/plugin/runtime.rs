@@ -219,9 +219,9 @@ fn check_mappings(instances: usize) -> Result<(), StartError> {
 /// What this host lends to any plugin.
 fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
     let mut linker = Linker::new(engine);
-    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
-    wasmtime_wasi::p3::add_to_linker(&mut linker)?;
+    world::wasi::lend(&mut linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
+    wasmtime_wasi_http::p3::add_to_linker(&mut linker)?;
     world::config::lend(&mut linker)?;
     world::keyvalue::lend(&mut linker)?;
     world::v0_1::lend(&mut linker)?;

@@ -11,7 +11,7 @@ use crate::config::{Code, Forward, Plugin as PluginSettings, Route, Settings};
 use crate::plugin::Handler;
 use crate::plugin::capability::lambda::Functions;
 use crate::plugin::capability::queues;
-use crate::plugin::load::{LoadError, PluginOptions};
+use crate::plugin::load::{self, LoadError, PluginOptions};
 use crate::plugin::runtime::{Runtime, RuntimeOptions, Spawn};
 use crate::plugin::tally::Tally;
 use crate::plugin::warm::Warm;
@@ -326,13 +326,22 @@ fn variables(forward: &Forward) -> [(String, String); 3] {
 }
 
 pub(super) fn of_load(at: &str, error: &LoadError) -> Vec<Problem> {
-    let lines = error.problems.iter();
-    lines
-        .map(|line| Problem {
-            hint: line.hint.clone(),
-            ..Problem::new(at, format!("{}: {}", error.file.display(), line.what), "")
-        })
-        .collect()
+    let mut problems = of_file(error);
+    for problem in &mut problems {
+        problem.found = format!("{}: {}", problem.at, problem.found);
+        problem.at = at.to_owned();
+    }
+    problems
+}
+
+/// Why a file is no plugin, where the file is all that was named.
+pub fn of_file(error: &LoadError) -> Vec<Problem> {
+    let at = error.file.display().to_string();
+    let of_line = |line: &load::Problem| Problem {
+        hint: line.hint.clone(),
+        ..Problem::new(&at, &line.what, "")
+    };
+    error.problems.iter().map(of_line).collect()
 }
 
 pub(super) fn needs_batches(route: &Route) -> Problem {

@@ -12,7 +12,6 @@ use crate::config::{Code, Plugin, Settings};
 use crate::error::{Exit, Failure};
 use crate::plugin::capability::asked::Asked;
 use crate::plugin::inspect::{self, Inspection};
-use crate::plugin::load::LoadError;
 use crate::plugin::runtime::{Runtime, RuntimeOptions, StartError};
 use clap::builder::FalseyValueParser;
 use serde_json::{Value, json};
@@ -66,7 +65,7 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         let bytes = match read {
             Ok(bytes) => bytes,
             Err(error) => {
-                let found = unread(file, &error);
+                let found = unread(&error);
                 let lines: Vec<_> = found.iter().map(ToString::to_string).collect();
                 rows.push(json!({ "file": file, "problems": lines }));
                 problems.extend(found);
@@ -111,27 +110,16 @@ fn load(
         loaded.map_err(|error: StartError| Failure::new(Exit::Failed, error.to_string()))?;
     Ok(match loaded {
         Ok(_) => Vec::new(),
-        Err(error) => refused(file, &error),
+        Err(error) => plugins::of_file(&error),
     })
 }
 
 /// Why there is nothing to look at.
-fn unread(file: &Path, error: &ReadError) -> Vec<Problem> {
+fn unread(error: &ReadError) -> Vec<Problem> {
     match error {
-        ReadError::File(error) => refused(file, error),
+        ReadError::File(error) => plugins::of_file(error),
         ReadError::Image(error) => vec![versions::of_fetch("FILE", error)],
     }
-}
-
-fn refused(file: &Path, error: &LoadError) -> Vec<Problem> {
-    let lines = error.problems.iter().map(|line| {
-        let problem = Problem::new(file.display().to_string(), &line.what, "");
-        match &line.hint {
-            Some(hint) => problem.hint(hint),
-            None => problem,
-        }
-    });
-    lines.collect()
 }
 
 fn describe(file: &Path, inspection: &Inspection, plugin: &Plugin) -> String {

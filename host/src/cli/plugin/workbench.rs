@@ -6,11 +6,10 @@ use crate::app::build::grants::Buckets;
 use crate::app::build::versions::{self, ReadError};
 use crate::app::{self, build::plugins};
 use crate::clock;
-use crate::config::problem::Problem;
 use crate::config::{Code, Plugin, Settings};
 use crate::error::{Exit, Failure};
 use crate::message::{Message, Mishap, Verdict};
-use crate::plugin::load::{self, LoadError, PluginOptions};
+use crate::plugin::load::{self, PluginOptions};
 use crate::plugin::runtime::{Insight, Runtime, RuntimeOptions};
 use crate::plugin::scene::{Scene, Witness};
 use crate::plugin::{Attempt, Handler, Reuse};
@@ -90,7 +89,7 @@ impl Workbench {
         };
         let bytes = versions::read(source, &settings.stores.data).await;
         let bytes = bytes.map_err(|error| match error {
-            ReadError::File(error) => refused(&error),
+            ReadError::File(error) => Failure::from(plugins::of_file(&error)),
             ReadError::Image(error) => Failure::from(versions::of_fetch("FILE", &error)),
         })?;
         let usual = match insight {
@@ -139,7 +138,7 @@ impl Workbench {
         };
         let plugin = runtime.load_bytes(&self.name, &self.bytes, options);
         Ok(Loaded {
-            plugin: plugin.map_err(|error| refused(&error))?,
+            plugin: plugin.map_err(|error| Failure::from(plugins::of_file(&error)))?,
             timeout: self.timeout,
             seen: Arc::clone(&self.seen),
         })
@@ -177,13 +176,6 @@ impl Loaded {
             took,
         })
     }
-}
-
-fn refused(error: &LoadError) -> Failure {
-    let at = error.file.display().to_string();
-    let problems = error.problems.iter();
-    let problems = problems.map(|why| Problem::new(&at, why.to_string(), ""));
-    Failure::from(problems.collect::<Vec<_>>())
 }
 
 /// Shows a person where an attempt broke off, one function a line.

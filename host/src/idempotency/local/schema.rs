@@ -1,7 +1,6 @@
 //! The file: where it lies, how it is opened, its tables, and what its errors say. Knows nothing of
 //! what is remembered when.
 
-use crate::files;
 use crate::idempotency::RecordsError;
 use crate::sqlite::{self, Schema};
 use rusqlite::Connection;
@@ -42,9 +41,7 @@ pub fn failed(folder: &Path, cause: impl std::fmt::Display) -> RecordsError {
 
 /// Creates what is missing and opens the file twice: to write, and to read beside that.
 pub fn open(folder: &Path) -> Result<[Connection; 2], RecordsError> {
-    let plain = |error: std::io::Error| failed(folder, error);
-    files::make_folder(folder).map_err(plain)?;
-    let lock = sqlite::lock_file(&folder.join("idempotency.lock")).map_err(plain)?;
-    let opened = SCHEMA.open(&path(folder), &lock);
+    let opened = SCHEMA.open(&path(folder), &folder.join("idempotency.lock"));
+    let opened = opened.map(|(connections, _)| connections);
     opened.map_err(|error| failed(folder, error))
 }

@@ -11,18 +11,21 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-use super::{Bucket, Page};
+use super::{Bucket, CALL, Page};
 use crate::trouble::{Failed, Trouble};
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use steps::{Read, Write};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use writer::{Job, Writer};
 
 /// So many calls may wait for a thread. More is only asked for if the disk hangs.
 const WAITING: usize = 4_096;
+/// And so many bytes that are to be written; whoever comes with more waits before that thread. Also
+/// those of callers who have gone count, which a disk that hangs would pile up.
+const WAITING_BYTES: usize = 8 * CALL;
 
 /// The file of one data folder. Its threads end with the last clone and bucket.
 #[derive(Clone)]
@@ -31,6 +34,7 @@ pub struct Local(Arc<Threads>);
 struct Threads {
     place: schema::Place,
     writes: SyncSender<Job>,
+    room: Arc<Semaphore>,
     reads: SyncSender<Look>,
 }
 
@@ -61,6 +65,7 @@ impl Local {
         Ok(Self(Arc::new(Threads {
             place,
             writes,
+            room: Arc::new(Semaphore::new(WAITING_BYTES)),
             reads,
         })))
     }
@@ -101,10 +106,20 @@ impl LocalBucket {
     }
 
     async fn write(&self, change: steps::Change) -> Result<i64, Failed> {
+        let bytes = u32::try_from(change.bytes().min(WAITING_BYTES)).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.threads.room).acquire_many_owned(bytes);
+        let room = room.await.map_err(|_| self.ended())?;
         let (reply, answer) = oneshot::channel();
         let bucket = self.name.clone();
         let write = Write { bucket, change };
-        self.hand(&self.threads.writes, Job { write, reply })?;
+        self.hand(
+            &self.threads.writes,
+            Job {
+                write,
+                _room: room,
+                reply,
+            },
+        )?;
         answer.await.map_err(|_| self.ended())?
     }
 

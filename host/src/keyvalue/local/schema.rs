@@ -1,7 +1,6 @@
 //! The file: where it lies, how it is opened, its tables, and what its errors say. Knows nothing of
 //! what is kept in it.
 
-use crate::files;
 use crate::sqlite::{self, Schema};
 use crate::trouble::{Failed, Trouble};
 use rusqlite::Connection;
@@ -47,10 +46,8 @@ impl Place {
 
     /// Creates what is missing and opens the file twice: to write, and to read beside that.
     pub fn open(&self) -> Result<[Connection; 2], Failed> {
-        let plain = |error: std::io::Error| self.failed(sqlite::judge_io(&error), error);
-        files::make_folder(&self.0).map_err(plain)?;
-        let lock = sqlite::lock_file(&self.0.join("keyvalue.lock")).map_err(plain)?;
-        let opened = SCHEMA.open(&self.file(), &lock);
+        let opened = SCHEMA.open(&self.file(), &self.0.join("keyvalue.lock"));
+        let opened = opened.map(|(connections, _)| connections);
         opened.map_err(|error| self.failed(error.kind, error))
     }
 

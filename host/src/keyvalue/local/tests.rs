@@ -74,6 +74,25 @@ fn too_many_bytes_at_once_are_refused() {
     assert_eq!(refused.kind, Trouble::Refused);
 }
 
+#[tokio::test]
+async fn writes_wait_while_as_many_bytes_wait_for_the_disk_as_may() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bucket = Local::open(folder.path()).expect("opened").bucket("b");
+    let all = u32::try_from(WAITING_BYTES).expect("they fit");
+    let room = Arc::clone(&bucket.threads.room);
+    let held = room.acquire_many(all).await.expect("room");
+    let pairs = [pair("a", "1")];
+    let mut set = bucket.set(&pairs);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(set.as_mut().poll(&mut context).is_pending());
+    let keys = ["a".to_owned()];
+    assert_eq!(bucket.get(&keys).await, Ok(vec![None]));
+    drop(held);
+    set.await.expect("written");
+    // What is written holds no room.
+    drop(room.acquire_many(all).await.expect("room"));
+}
+
 #[test]
 fn an_increment_that_cannot_be_done_fails_no_other_call() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -6,7 +6,7 @@ use super::steps::{self, Write};
 use crate::trouble::Failed;
 use rusqlite::{Connection, TransactionBehavior};
 use std::sync::mpsc::Receiver;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// The most jobs of one transaction: bounds how long the first waits for the last.
 const GROUP: usize = 256;
@@ -15,6 +15,8 @@ const GROUP: usize = 256;
 pub struct Job {
     /// What is written.
     pub write: Write,
+    /// Its bytes among those that may wait.
+    pub _room: OwnedSemaphorePermit,
     /// What `steps::write` answers.
     pub reply: oneshot::Sender<Result<i64, Failed>>,
 }

@@ -27,7 +27,11 @@ static INCREMENT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "#!lua\n\
          local sum = redis.pcall('HINCRBY', KEYS[1], ARGV[1], ARGV[2])\n\
-         if type(sum) == 'table' then return false end\n\
+         if type(sum) == 'table' then\n\
+           local why = sum.err or ''\n\
+           if why:find('not an integer') or why:find('overflow') then return false end\n\
+           return sum\n\
+         end\n\
          redis.call('SADD', KEYS[2], ARGV[1])\n\
          return redis.call('HGET', KEYS[1], ARGV[1])",
     )

@@ -49,7 +49,7 @@ const ALL: [(Asked, &[&str], &str, &str, &str); 8] = [
     ),
     (
         Asked::Http,
-        &["wasi:http/outgoing-handler@"],
+        &["wasi:http/outgoing-handler@", "wasi:http/client@"],
         "outgoing HTTP",
         "allow-http",
         "HOST",
@@ -145,7 +145,7 @@ mod tests {
         let imports = [
             "wasi:cli/environment@0.2.3",
             "wasi:http/types@0.2.0",
-            "wasi:http/outgoing-handler@0.2.12",
+            "wasi:http/client@0.3.0",
             "wasi:sockets/types@0.3.0",
             "dispatcher:plugin/queues-types@0.1.0",
             "wasi:keyvalue/store@0.2.0-draft2",

@@ -232,6 +232,48 @@ fn a_command_is_as_shut_in_as_a_handler() {
 }
 
 #[test]
+fn what_wasi_0_3_refuses_is_counted_too() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("menu"), "soup").unwrap();
+    let (refused, count) = counting();
+    let plugin = |peers: &[&str]| {
+        let lent = PluginOptions {
+            folder: Some(folder.path().to_owned()),
+            peers: peers.iter().map(|peer| peer.parse().unwrap()).collect(),
+            refused: count.clone(),
+            ..options()
+        };
+        load(&runtime(2), "async-command", lent)
+    };
+    let shut = plugin(&[]);
+    let told = |plugin: &Plugin, body: &str| prints(plugin, message("m0", body)).concat();
+    assert_eq!(told(&shut, "read:menu"), "Ok(())");
+    assert_eq!(refused.load(Ordering::SeqCst), 0);
+    let tries = [
+        "socket:tcp",
+        "socket:udp",
+        "resolve:localhost",
+        "write:new",
+        "make:new",
+        "remove:menu",
+        "drop:menu",
+        "link:new",
+        "rename:menu",
+    ];
+    for (number, body) in tries.into_iter().enumerate() {
+        let says = told(&shut, body);
+        assert!(says.starts_with("Err("), "{body}: {says}");
+        assert_eq!(refused.load(Ordering::SeqCst), number + 1, "{body}");
+    }
+    let left: Vec<_> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .flatten()
+        .collect();
+    assert_eq!((left.len(), left[0].file_name()), (1, "menu".into()));
+    assert!(told(&plugin(&["192.0.2.7:7000"]), "socket:tcp").starts_with("Ok("));
+}
+
+#[test]
 fn a_command_runs_anew_for_every_message() {
     let many = PluginOptions {
         instance_concurrency: 2,

@@ -5,11 +5,19 @@ use super::output::printed;
 use super::*;
 use crate::message::{Attribute, AttributeValue};
 
-/// The fixture that answers as the body says. Compiled once.
+/// The fixtures that answer as the body says, of WASI 0.2 and 0.3. Compiled once.
+fn handlers() -> [Plugin; 2] {
+    static PLUGINS: OnceLock<[Plugin; 2]> = OnceLock::new();
+    let load = || NAMES.map(|name| load(&runtime(16), name, options()));
+    PLUGINS.get_or_init(load).clone()
+}
+
+const NAMES: [&str; 2] = ["http-handler", "async-http-handler"];
+
+/// The one of WASI 0.2.
 fn handler() -> Plugin {
-    static PLUGIN: OnceLock<Plugin> = OnceLock::new();
-    let load = || load(&runtime(16), "http-handler", options());
-    PLUGIN.get_or_init(load).clone()
+    let [handler, _] = handlers();
+    handler
 }
 
 fn failed(why: &str) -> Verdict {
@@ -48,16 +56,22 @@ fn the_status_is_the_verdict() {
         ("429:slowly", asked(None, "429 Too Many Requests: slowly")),
         ("503", asked(None, "503 Service Unavailable")),
     ];
-    let plugin = handler();
-    for (body, verdict) in rows {
-        assert_eq!(one(&plugin, body), verdict, "{body}");
+    for plugin in handlers() {
+        for (body, verdict) in &rows {
+            assert_eq!(one(&plugin, body), *verdict, "{body}");
+        }
     }
 }
 
 #[test]
 fn a_time_to_come_again_is_kept() {
-    let plugin = handler();
-    let after = |body: &str| match one(&plugin, &format!("after:{body}")) {
+    for plugin in handlers() {
+        times_to_come_again(&plugin);
+    }
+}
+
+fn times_to_come_again(plugin: &Plugin) {
+    let after = |body: &str| match one(plugin, &format!("after:{body}")) {
         Verdict::Retry { after, .. } => after,
         other => panic!("{other:?}"),
     };
@@ -76,11 +90,16 @@ fn a_time_to_come_again_is_kept() {
 
 #[test]
 fn a_message_is_a_post_with_headers() {
-    let plugin = handler();
-    assert_eq!(
-        rejection(&plugin, "line"),
-        r#"400 Bad Request: Method::Post Some(Scheme::Http) Some("localhost") Some("/")"#
-    );
+    for plugin in handlers() {
+        assert_eq!(
+            rejection(&plugin, "line"),
+            r#"400 Bad Request: Method::Post Some(Scheme::Http) Some("localhost") Some("/")"#
+        );
+        has_headers(&plugin);
+    }
+}
+
+fn has_headers(plugin: &Plugin) {
     let mut whole = message("an id", "headers");
     whole.attributes = vec![
         Attribute::text("Content-Type", "application/json"),
@@ -94,7 +113,7 @@ fn a_message_is_a_post_with_headers() {
             value: AttributeValue::Binary(b"left out".to_vec()),
         },
     ];
-    let lines = printed(|| drop(given(&plugin, whole)));
+    let lines = printed(|| drop(given(plugin, whole)));
     let lines: Vec<_> = lines.into_iter().map(|(_, _, _, text)| text).collect();
     assert_eq!(
         lines,
@@ -112,7 +131,7 @@ fn a_message_is_a_post_with_headers() {
             "dispatcher-sent-at-ms: 1000",
         ]
     );
-    let bare = printed(|| drop(one(&plugin, "headers")));
+    let bare = printed(|| drop(one(plugin, "headers")));
     assert!(
         bare.iter()
             .any(|line| line.3 == "content-type: application/octet-stream")
@@ -123,19 +142,22 @@ fn a_message_is_a_post_with_headers() {
 fn a_body_comes_whole() {
     let body = format!("\0\r\n{}\u{feff}é", "\u{ff}".repeat(512 << 10));
     let sum: u64 = body.bytes().map(u64::from).sum();
-    let lines = printed(|| assert_eq!(one(&handler(), &body), Verdict::Done));
     let wanted = format!("read {} bytes, the sum is {sum}", body.len());
-    assert_eq!(lines[0].3, wanted);
+    for plugin in handlers() {
+        let lines = printed(|| assert_eq!(one(&plugin, &body), Verdict::Done));
+        assert_eq!(lines[0].3, wanted);
+    }
 }
 
 #[test]
 fn of_a_long_answer_the_beginning_is_told() {
-    let plugin = handler();
-    let told = format!("it answered 500 Internal Server Error: {}", "x".repeat(200));
-    assert_eq!(one(&plugin, "bytes:10000000"), failed(&told));
-    // Nothing that steers a terminal, nothing that is no text.
-    let told = "it answered 500 Internal Server Error: \\u{1b}[2J\u{fffd}";
-    assert_eq!(one(&plugin, "odd"), failed(told));
+    let long = format!("it answered 500 Internal Server Error: {}", "x".repeat(200));
+    for plugin in handlers() {
+        assert_eq!(one(&plugin, "bytes:10000000"), failed(&long));
+        // Nothing that steers a terminal, nothing that is no text.
+        let told = "it answered 500 Internal Server Error: \\u{1b}[2J\u{fffd}";
+        assert_eq!(one(&plugin, "odd"), failed(told));
+    }
 }
 
 #[test]
@@ -144,15 +166,17 @@ fn no_answer_is_a_failure() {
     let nothing = failed("it returned without an answer");
     assert_eq!(one(&plugin, "silent"), nothing);
     assert_eq!(one(&plugin, "keep"), nothing);
-    let Mishap::Failed(why) = mishap(one(&plugin, "error:out of order")) else {
-        panic!();
-    };
-    assert!(
-        why.starts_with("it answered with an error") && why.contains("out of order"),
-        "{why}"
-    );
-    assert!(trap(one(&plugin, "panic:no")).contains("unreachable"));
-    assert!(trap(one(&plugin, "exit:3")).contains("exit"));
+    for plugin in handlers() {
+        let Mishap::Failed(why) = mishap(one(&plugin, "error:out of order")) else {
+            panic!();
+        };
+        assert!(
+            why.starts_with("it answered with an error") && why.contains("out of order"),
+            "{why}"
+        );
+        assert!(trap(one(&plugin, "panic:no")).contains("unreachable"));
+        assert!(trap(one(&plugin, "exit:3")).contains("exit"));
+    }
 }
 
 #[test]
@@ -170,37 +194,75 @@ fn the_attempt_ends_when_the_handler_returns() {
     assert!(matches!(mishap(verdict), Mishap::TimedOut(_)));
 }
 
+/// One of WASI 0.3 has returned before its answer's body is written.
 #[test]
-fn a_handler_is_used_again_if_wished_and_never_by_many_at_once() {
-    let runtime = runtime(2);
-    let plugin = load(&runtime, "http-handler", reusing(3));
-    let counts: Vec<_> = (0..4).map(|_| rejection(&plugin, "count")).collect();
-    let wanted = ["1", "2", "3", "1"].map(|count| format!("400 Bad Request: {count}"));
-    assert_eq!(counts, wanted);
-    let many = PluginOptions {
-        instance_concurrency: 2,
-        ..options()
-    };
-    let error = runtime.load(&prebuilt("http-handler"), many).unwrap_err();
-    let told = error.to_string();
-    assert!(told.contains("one at a time"), "{told}");
+fn the_attempt_of_an_async_handler_ends_with_its_answer() {
+    let [_, plugin] = handlers();
+    let lines = printed(|| assert_eq!(one(&plugin, "print-later:done"), Verdict::Done));
+    assert_eq!(lines[0].3, "done");
+    assert!(trap(one(&plugin, "panic-later:no")).contains("unreachable"));
+    assert_eq!(one(&plugin, "sleep:1"), Verdict::Done);
+    // Whoever waits for it gives it up when its time is over.
+    for endless in ["open:200", "sleep:60000"] {
+        drop(drive_until_it_waits(Box::pin(
+            plugin.handle(attempt(&[endless], LONG)),
+        )));
+    }
+    let soon = attempt(&["loop"], Duration::from_millis(20));
+    let why = mishap(drive(plugin.handle(soon)).remove(0));
+    assert!(matches!(why, Mishap::TimedOut(_)), "{why}");
 }
 
 #[test]
-fn a_handler_of_requests_sends_none() {
-    let told = rejection(&handler(), "fetch:127.0.0.1:1");
-    assert!(told.contains("HttpRequestDenied"), "{told}");
+fn a_handler_is_used_again_if_wished_and_never_by_many_at_once() {
+    let runtime = runtime(2);
+    for name in NAMES {
+        let plugin = load(&runtime, name, reusing(3));
+        let counts: Vec<_> = (0..4).map(|_| rejection(&plugin, "count")).collect();
+        let wanted = ["1", "2", "3", "1"].map(|count| format!("400 Bad Request: {count}"));
+        assert_eq!(counts, wanted);
+        drop(plugin);
+        let many = PluginOptions {
+            instance_concurrency: 2,
+            ..options()
+        };
+        let error = runtime.load(&prebuilt(name), many).unwrap_err();
+        let told = error.to_string();
+        assert!(told.contains("one at a time"), "{told}");
+    }
+}
+
+#[test]
+fn a_handler_of_requests_sends_none_and_is_counted() {
+    for name in NAMES {
+        let (refused, count) = counting();
+        let counted = PluginOptions {
+            refused: count,
+            ..options()
+        };
+        let told = rejection(&load(&runtime(1), name, counted), "fetch:127.0.0.1:1");
+        assert!(told.contains("HttpRequestDenied"), "{told}");
+        assert_eq!(refused.load(Ordering::SeqCst), 1);
+    }
 }
 
 #[test]
 fn handles_of_http_are_few() {
-    let why = trap(one(&handler(), "hoard"));
-    assert!(why.contains("resource table"), "{why}");
+    for plugin in handlers() {
+        let why = trap(one(&plugin, "hoard"));
+        assert!(why.contains("resource table"), "{why}");
+    }
 }
 
 #[test]
 fn a_handler_is_known_by_its_export() {
-    let seen = inspect::file(&prebuilt("http-handler")).unwrap();
-    assert_eq!((seen.kind, seen.problems), (Kind::HttpHandler, Vec::new()));
-    assert_eq!(seen.kind.to_string(), "a wasi:http handler");
+    let kinds = [
+        (Kind::HttpHandler, "a wasi:http handler (p2 component)"),
+        (Kind::AsyncHttpHandler, "a wasi:http handler (p3 component)"),
+    ];
+    for (name, (kind, told)) in NAMES.into_iter().zip(kinds) {
+        let seen = inspect::file(&prebuilt(name)).unwrap();
+        assert_eq!((seen.kind, seen.problems), (kind, Vec::new()));
+        assert_eq!(seen.kind.to_string(), told);
+    }
 }

@@ -1,11 +1,9 @@
 //! Settings, stores and a folder: shut until they are lent, and then no more than was named.
 
-use super::super::capability::refusals::Count;
 use super::super::capability::store::Stores;
 use super::*;
 use crate::keyvalue::{Bucket, Page};
 use crate::trouble::{Failed, Trouble};
-use std::sync::atomic::AtomicUsize;
 
 fn capable(options: PluginOptions) -> Plugin {
     load(&runtime(4), "capable", options)
@@ -70,14 +68,11 @@ impl Bucket for Away {
 
 #[test]
 fn a_store_opens_by_the_name_it_is_lent_by_and_failures_are_told() {
-    let refused = Arc::new(AtomicUsize::new(0));
-    let count = refused.clone();
+    let (refused, count) = counting();
     let bucket: Arc<dyn Bucket> = Arc::new(Away);
     let plugin = capable(PluginOptions {
         stores: Stores([("mine".to_owned(), bucket)].into()),
-        refused: Count::by(move || {
-            count.fetch_add(1, Ordering::SeqCst);
-        }),
+        refused: count,
         ..options()
     });
     assert_eq!(rejection(&plugin, "open mine"), "got it");
@@ -152,7 +147,11 @@ fn without_a_folder_there_are_no_files() {
 #[test]
 fn a_folder_is_read_and_not_written() {
     let folder = folder();
-    let plugin = capable(reading(folder.path()));
+    let (refused, count) = counting();
+    let plugin = capable(PluginOptions {
+        refused: count,
+        ..reading(folder.path())
+    });
     assert_eq!(rejection(&plugin, "read /menu.txt"), "got soup");
     assert_eq!(rejection(&plugin, "read menu.txt"), "got soup");
     assert_eq!(
@@ -160,14 +159,18 @@ fn a_folder_is_read_and_not_written() {
         "got salt"
     );
     assert_eq!(rejection(&plugin, "list /"), "got inner,menu.txt");
-    for body in [
+    assert!(!rejection(&plugin, "read /none.txt").starts_with("got"));
+    assert_eq!(refused.load(Ordering::SeqCst), 0);
+    let changes = [
         "write /menu.txt",
         "write /new.txt",
         "make /new",
         "remove /menu.txt",
         "rename /menu.txt /other.txt",
-    ] {
+    ];
+    for (number, body) in changes.into_iter().enumerate() {
         let says = rejection(&plugin, body);
+        assert_eq!(refused.load(Ordering::SeqCst), number + 1, "{body}");
         assert!(
             says.contains("not permitted") || says.contains("Read-only") || says.contains("denied"),
             "{body}: {says}"

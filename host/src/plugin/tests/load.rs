@@ -1,6 +1,6 @@
 //! Every reason why a file is no plugin, and that all of them are told at once.
 
-use super::super::diagnosis::{HTTP, WASI, WASI_3};
+use super::super::diagnosis::{HTTP, HTTP_3, WASI, WASI_3};
 use super::super::inspect::{self, Kind};
 use super::*;
 
@@ -71,6 +71,14 @@ fn a_component_of_another_world_or_version() {
         ],
     );
     tells(&problems_of_text("(component)"), &["but nothing"]);
+    let told = problems_of_text(
+        r#"(component (instance $http) (export "wasi:http/handler@0.4.0" (instance $http)))"#,
+    );
+    tells(&told, &["exports wasi:http/handler@0.4.0"]);
+    tells(
+        &told,
+        &["wasi:http/incoming-handler@0.2.0 and wasi:http/handler@0.3.0"],
+    );
 }
 
 #[test]
@@ -101,7 +109,7 @@ fn every_problem_at_once() {
     tells(
         &told,
         &[
-            "wasi:http/types@0.9.0 (this host lends wasi:http 0.2)",
+            "wasi:http/types@0.9.0 (this host lends wasi:http 0.2 and 0.3)",
             "wasi:http/handler@0.3.0 (not lent in this version)",
             "wasi:cli/stdout@0.1.0 (this host lends WASI 0.2",
             "dispatcher:plugin/queues@0.1.0 (lend it the queues",
@@ -172,10 +180,11 @@ fn wasi_as_listed_is_wasi_as_linked() {
     for name in WASI.iter().chain(&HTTP) {
         assert!(is_linked(&format!("{name}@0.2.12")), "{name}");
     }
-    for name in WASI_3 {
+    for name in WASI_3.iter().chain(&HTTP_3) {
         assert!(is_linked(&format!("{name}@0.3.0")), "{name}");
     }
     assert!(!is_linked("wasi:http/incoming-handler@0.2.12"));
+    assert!(!is_linked("wasi:http/handler@0.3.0"));
 }
 
 #[test]

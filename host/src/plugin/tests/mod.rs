@@ -23,6 +23,7 @@ mod verdicts;
 mod warm;
 
 use super::Reuse;
+use super::capability::refusals::Count;
 use super::load::{LoadError, Plugin, PluginOptions};
 use super::runtime::{Runtime, RuntimeOptions, Spawn};
 use super::{Attempt, Handler};
@@ -30,7 +31,7 @@ use crate::clock::{self, Timestamp};
 use crate::message::{Message, Mishap, Receipt, Verdict};
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -80,6 +81,16 @@ fn options() -> PluginOptions {
         reuse: None,
         ..PluginOptions::default()
     }
+}
+
+/// Counts refusals where the first can be read.
+fn counting() -> (Arc<AtomicUsize>, Count) {
+    let refused = Arc::new(AtomicUsize::new(0));
+    let count = refused.clone();
+    let count = Count::by(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    (refused, count)
 }
 
 fn reusing(count: u64) -> PluginOptions {

@@ -1,7 +1,6 @@
 //! Outgoing HTTP: what is lent, what is refused, how long is waited, and what breaks on the way.
 
 use super::super::capability::http::Outgoing;
-use super::super::capability::refusals::Count;
 use super::*;
 use axum::Router;
 use axum::body::Body;
@@ -85,16 +84,13 @@ fn scene(hosts: &[String]) -> Scene {
 
 /// Where an instance may have so much memory.
 fn scene_within(max_memory: usize, hosts: &[String]) -> Scene {
-    let refused = Arc::new(AtomicUsize::new(0));
-    let count = refused.clone();
+    let (refused, count) = counting();
     let options = PluginOptions {
         http: Outgoing {
             hosts: hosts.iter().map(|host| host.parse().unwrap()).collect(),
             longest: LONG,
         },
-        refused: Count::by(move || {
-            count.fetch_add(1, Ordering::SeqCst);
-        }),
+        refused: count,
         max_memory,
         ..options()
     };

@@ -100,11 +100,11 @@ const ROOM: usize = 32 << 10;
 const EACH: usize = 32;
 
 /// The variables that a program sees: those of the plugin, and the message in the others. Also the
-/// names of the attributes that no variable can hold.
+/// names of what no variable can hold: of attributes, or our own of what else the message has.
 pub(in crate::plugin) struct Environment<'a> {
     /// Names are unique.
     pub(in crate::plugin) variables: Vec<(String, String)>,
-    /// In the message's order.
+    /// Attributes last, in the message's order.
     pub(in crate::plugin) left_out: Vec<&'a str>,
     room: usize,
 }
@@ -134,8 +134,11 @@ impl<'a> Environment<'a> {
             ("DISPATCHER_GROUP", message.group.clone()),
         ];
         for (name, text) in texts {
-            if let Some(text) = text {
-                environment.push(name.into(), text);
+            let is_own = own.iter().any(|(own, _)| own == name);
+            if let Some(text) = text.filter(|_| !is_own)
+                && !environment.push(name.into(), text)
+            {
+                environment.left_out.push(name);
             }
         }
         for attribute in &message.attributes {
@@ -214,8 +217,21 @@ mod tests {
             }
             prop_assert!(all.iter().map(|(name, text)| bytes(name, text)).sum::<usize>() <= ROOM);
             let lent = of_message.iter().filter(|(name, _)| name.starts_with("DISPATCHER_ATTRIBUTE_"));
-            prop_assert_eq!(lent.count() + environment.left_out.len(), message.attributes.len());
+            let left_out = environment.left_out.iter().filter(|name| !name.starts_with("DISPATCHER_"));
+            prop_assert_eq!(lent.count() + left_out.count(), message.attributes.len());
         }
+    }
+
+    #[test]
+    fn what_finds_no_room_is_told() {
+        let message = samples::message("m");
+        let own = [("FULL".to_owned(), "x".repeat(ROOM - 100))];
+        let environment = Environment::of(&message, &attempt(), &own);
+        let count = environment.variables.len() - own.len() + environment.left_out.len();
+        assert!(environment.left_out.contains(&"DISPATCHER_DEADLINE_MS"));
+        let nothing = Environment::of(&message, &attempt(), &[]);
+        assert_eq!(count, nothing.variables.len());
+        assert_eq!(nothing.left_out, [""; 0]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub(super) mod config;
 pub(super) mod http;
 pub(super) mod keyvalue;
 pub(super) mod v0_1;
+pub(super) mod wasi;
 
 use super::Attempt;
 use super::guest::Guest;
@@ -25,6 +26,8 @@ pub(super) enum Way {
     BatchHandler,
     /// An HTTP server without its socket: every message is a request.
     Http,
+    /// The same of WASI 0.3.
+    AsyncHttp,
     /// A program of WASI 0.2: every message is a run.
     Command,
     /// The same of WASI 0.3.
@@ -33,10 +36,11 @@ pub(super) enum Way {
 
 impl Way {
     /// In the order in which they are looked for.
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Handler,
         Self::BatchHandler,
         Self::Http,
+        Self::AsyncHttp,
         Self::Command,
         Self::AsyncCommand,
     ];
@@ -47,6 +51,7 @@ impl Way {
             Self::Handler => v0_1::HANDLER,
             Self::BatchHandler => v0_1::BATCH_HANDLER,
             Self::Http => http::HANDLER,
+            Self::AsyncHttp => http::ASYNC_HANDLER,
             Self::Command => command::RUN,
             Self::AsyncCommand => command::ASYNC_RUN,
         }
@@ -56,6 +61,11 @@ impl Way {
     pub(super) fn of(component: &Component) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
         all.find(|way| component.get_export_index(None, way.export()).is_some())
+    }
+
+    /// Whether it serves HTTP.
+    pub(super) fn is_http(self) -> bool {
+        matches!(self, Self::Http | Self::AsyncHttp)
     }
 
     /// Whether every message has a program of its own, which reads it from stdin.
@@ -84,6 +94,7 @@ impl ExportsPre {
         Ok(match way {
             Way::Handler | Way::BatchHandler => Self::Contract(v0_1::ExportsPre::new(pre)?),
             Way::Http => Self::Http(http::HandlerPre::new(pre)?),
+            Way::AsyncHttp => Self::Http(http::HandlerPre::new_async(pre)?),
             Way::Command => Self::Command(command::CommandPre::new(pre)?),
             Way::AsyncCommand => Self::Command(command::CommandPre::new_async(pre)?),
         })

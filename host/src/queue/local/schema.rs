@@ -1,7 +1,6 @@
 //! The file: where it lies, how it is opened, its tables, and what its errors mean to the port.
 //! Knows nothing of receiving or settling.
 
-use crate::files;
 use crate::queue::{ItemError, QueueError, Trouble};
 use crate::sqlite::{self, Schema};
 use rusqlite::Connection;
@@ -153,11 +152,8 @@ pub fn open(folder: &Path) -> Result<(Place, Connection, File), QueueError> {
     let place = Place {
         folder: folder.to_owned(),
     };
-    let bell = files::make_folder(folder)
-        .and_then(|()| sqlite::lock_file(&place.bell()))
-        .map_err(|error| place.failed(sqlite::judge_io(&error), error))?;
-    match SCHEMA.open(&place.database(), &bell) {
-        Ok([connection]) => Ok((place, connection, bell)),
+    match SCHEMA.open(&place.database(), &place.bell()) {
+        Ok(([connection], bell)) => Ok((place, connection, bell)),
         Err(error) => Err(place.failed(error.kind, format_args!("local.db: {error}"))),
     }
 }

@@ -1,6 +1,5 @@
 //! The file: where it lies, how it is opened, its table, and what its errors mean to the schedule.
 
-use crate::files;
 use crate::schedule::{StoreError, Trouble};
 use crate::sqlite::{self, Schema};
 use rusqlite::Connection;
@@ -52,11 +51,8 @@ pub fn trouble(folder: &Path, error: &rusqlite::Error) -> StoreError {
 
 /// Creates what is missing and opens the file.
 pub fn open(folder: &Path) -> Result<Connection, StoreError> {
-    let io = |error: std::io::Error| failed(folder, sqlite::judge_io(&error), error);
-    files::make_folder(folder).map_err(io)?;
-    let lock = sqlite::lock_file(&folder.join("schedule.lock")).map_err(io)?;
-    match SCHEMA.open(&path(folder), &lock) {
-        Ok([opened]) => Ok(opened),
+    match SCHEMA.open(&path(folder), &folder.join("schedule.lock")) {
+        Ok(([opened], _)) => Ok(opened),
         Err(error) => Err(failed(folder, error.kind, error)),
     }
 }

@@ -154,4 +154,8 @@ impl WasiHttpHooks for Hook {
     fn p2_outgoing_body_chunk_size(&mut self) -> usize {
         HTTP_CHUNK
     }
+
+    fn p3_outgoing_body_chunk_size(&mut self) -> usize {
+        HTTP_CHUNK
+    }
 }

@@ -3,13 +3,12 @@
 use crate::clock::Timestamp;
 use crate::message::{Mishap, Verdict};
 use crate::plugin::output::harmless;
+use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{Response, StatusCode};
 use http_body_util::BodyExt;
+use std::fmt::Debug;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::oneshot;
-use wasmtime_wasi_http::p2::bindings::http::types::ErrorCode;
-use wasmtime_wasi_http::p2::body::HyperOutgoingBody;
 
 /// The most characters of an answer's body that are told to people.
 const TOLD: usize = 200;
@@ -35,17 +34,17 @@ pub(super) struct Answer {
     body: Vec<u8>,
 }
 
-type Given = Result<Response<HyperOutgoingBody>, ErrorCode>;
-
 /// Takes what is answered as it comes. Ends with the answer, which may be never.
-pub(super) async fn listen(receiver: oneshot::Receiver<Given>, heard: &mut Heard) {
-    let response = match receiver.await {
-        Ok(Ok(response)) => response,
-        Ok(Err(error)) => {
+pub(super) async fn listen<B>(given: Result<Response<B>, impl Debug>, heard: &mut Heard)
+where
+    B: BodyExt<Data = Bytes> + Unpin,
+{
+    let response = match given {
+        Ok(response) => response,
+        Err(error) => {
             *heard = Heard::Error(format!("{error:?}"));
             return;
         }
-        Err(_) => return,
     };
     let (head, mut body) = response.into_parts();
     let retry_after = head.headers.get(RETRY_AFTER);

@@ -1,0 +1,40 @@
+//! WASI's own interfaces. What they would refuse without a word to us is refused here, so that it is
+//! counted: sockets and names, and whatever changes a folder that is lent to be read.
+
+mod files;
+mod shown;
+mod sockets;
+
+use crate::plugin::guest::Guest;
+use std::fmt::Debug;
+use wasmtime::component::Linker;
+use wasmtime_wasi::{p2, p3};
+
+/// The version that the library links, which has to be met to stand in its place.
+const V2: &str = "0.2.12";
+/// Of WASI 0.3, likewise.
+const V3: &str = "0.3.0";
+
+/// What a refusal is called, and what opens it.
+type Refused = (&'static str, &'static str);
+
+/// Adds them to a linker. What is lent is the guest's to know.
+pub(in crate::plugin) fn lend(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+    p2::add_to_linker_async(linker)?;
+    p3::add_to_linker(linker)?;
+    linker.allow_shadowing(true);
+    sockets::lend(linker)?;
+    files::lend(linker)?;
+    linker.allow_shadowing(false);
+    Ok(())
+}
+
+impl Guest {
+    /// Counts a refusal of `name`, and gives what the guest is told.
+    fn refuse<E: Debug>(&self, what: Refused, name: &str, told: E, call: shown::Call) -> E {
+        let settings = self.settings();
+        settings.refusals.refuse(&settings.name, what, name);
+        call.answered(&Err::<(), _>(&told));
+        told
+    }
+}

@@ -1,0 +1,67 @@
+//! Shows a call as the bindings would, for `plugin invoke --trace`: a span, with an event for what was
+//! asked and one for the answer.
+
+use std::fmt::{Arguments, Debug};
+use tracing::{Span, trace, trace_span};
+
+/// A call under way.
+pub(super) struct Call {
+    span: Span,
+    package: Package,
+}
+
+/// Whose the interface is.
+#[derive(Clone, Copy)]
+pub(super) enum Package {
+    Files,
+    Sockets,
+}
+
+/// Where the bindings of an interface of this package would lie: the package is read from it.
+macro_rules! at {
+    (Files) => {
+        "wasi::filesystem::shown"
+    };
+    (Sockets) => {
+        "wasi::sockets::shown"
+    };
+}
+
+macro_rules! begin {
+    ($package:ident, $interface:expr, $function:expr, $asked:expr) => {{
+        let span = trace_span!(target: at!($package), "wit-bindgen import", module = $interface, function = $function);
+        trace!(target: at!($package), parent: &span, self_ = %$asked, "call");
+        span
+    }};
+}
+
+impl Call {
+    /// Of this function with these arguments.
+    pub(super) fn of(
+        package: Package,
+        interface: &str,
+        function: &str,
+        asked: Arguments<'_>,
+    ) -> Self {
+        let span = match package {
+            Package::Files => begin!(Files, interface, function, asked),
+            Package::Sockets => begin!(Sockets, interface, function, asked),
+        };
+        Self { span, package }
+    }
+
+    /// What the guest gets.
+    pub(super) fn answered(self, result: &impl Debug) {
+        // As where the host may trap.
+        let result = Ok::<_, ()>(result);
+        let span = &self.span;
+        match self.package {
+            Package::Files => {
+                trace!(target: at!(Files), parent: span, ?result, "return");
+            }
+            Package::Sockets => {
+                trace!(target: at!(Sockets), parent: span, ?result, "return");
+            }
+        }
+    }
+}
