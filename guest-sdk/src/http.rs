@@ -92,7 +92,7 @@ pub enum Error {
     /// is not lent. A retry by policy: the URL may be the message's own, and no message may stop the
     /// others of its route.
     Refused(String),
-    /// This is no request: a URL that cannot be read, a header that may not be. The message is
+    /// This is no request: a URL that cannot be read or is longer than 8 KiB, a header that may not be. The message is
     /// rejected, as this will not get better.
     Invalid(String),
     /// So many requests are under way that there is no room: busy, and no receive is spent. Who has done

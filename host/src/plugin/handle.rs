@@ -92,7 +92,9 @@ impl Plugin {
         match answer {
             Ok(verdicts) => {
                 scene::ended(guest, attempt, &verdicts);
-                if let Some(idle) = &loaded.idle {
+                if let Some(idle) = &loaded.idle
+                    && (!loaded.is_async || live.is_quiet().await)
+                {
                     idle.give(live, &loaded.runtime.admission);
                 }
                 verdicts

@@ -8,7 +8,9 @@ use super::world::{Exports, ExportsPre};
 use super::{Attempt, limits, runtime::Inner};
 use crate::clock::{self, Moment};
 use crate::message::Verdict;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use wasmtime::{PoolConcurrencyLimitError, Store, StoreContextMut, UpdateDeadline};
 
 /// An instance that has not trapped.
@@ -87,6 +89,15 @@ impl Live {
     pub(super) async fn call(&mut self, attempt: &Attempt) -> wasmtime::Result<Vec<Verdict>> {
         self.attempts += 1;
         self.exports.call(&mut self.store, attempt).await
+    }
+
+    /// Whether nothing of what it began goes on. It would go on in the next attempt, under that one's
+    /// name.
+    pub(super) async fn is_quiet(&mut self) -> bool {
+        let quiet = self.store.run_concurrent(async |accessor| {
+            poll_fn(|context| Poll::Ready(accessor.poll_no_interesting_tasks(context))).await
+        });
+        quiet.await.is_ok_and(|quiet| quiet.is_ready())
     }
 
     /// Gives it an attempt that it was not made for.

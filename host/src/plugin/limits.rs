@@ -20,6 +20,9 @@ pub(super) const HANDLES: usize = 20_000;
 pub(super) const HTTP_HANDLES: usize = 1_000;
 /// The most bytes of one list of headers, with what we need to keep it.
 pub(super) const HTTP_FIELDS: usize = 32 << 10;
+/// The most bytes of a request's method, scheme, authority, or path with its query: so long as most
+/// servers take.
+pub(super) const HTTP_WORD: usize = 8 << 10;
 /// The most bytes of a body that a guest writes at a time; two such pieces may wait to be sent.
 pub(super) const HTTP_CHUNK: usize = 64 << 10;
 /// The most bytes that one call copies out of an instance, in all its strings and lists. They may

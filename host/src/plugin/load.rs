@@ -88,6 +88,8 @@ pub(super) struct Loaded {
     pub(super) runtime: Arc<Inner>,
     pub(super) settings: Arc<Settings>,
     pub(super) pre: ExportsPre,
+    /// Whether a guest can go on after its answer.
+    pub(super) is_async: bool,
     pub(super) imports: Vec<String>,
     /// Where any wait for an attempt.
     pub(super) idle: Option<Arc<Idle>>,
@@ -237,12 +239,14 @@ impl Runtime {
         if is_shared {
             note_waits(&settings.name, &imports);
         }
+        let is_async = ManyPre::new(pre.clone()).is_some();
         let pre =
             ExportsPre::new(way, pre).map_err(|error| vec![diagnosis::of_mismatch(&error)])?;
         let loaded = Arc::new(Loaded {
             runtime: Arc::clone(&self.inner),
             settings,
             pre,
+            is_async,
             imports,
             idle,
             patience: options.warm.patience,

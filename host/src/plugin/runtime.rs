@@ -220,8 +220,6 @@ fn check_mappings(instances: usize) -> Result<(), StartError> {
 fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
     let mut linker = Linker::new(engine);
     world::wasi::lend(&mut linker)?;
-    wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
-    wasmtime_wasi_http::p3::add_to_linker(&mut linker)?;
     world::config::lend(&mut linker)?;
     world::keyvalue::lend(&mut linker)?;
     world::v0_1::lend(&mut linker)?;

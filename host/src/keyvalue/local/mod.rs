@@ -17,7 +17,7 @@ use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use steps::{Read, Write};
+use steps::{Change, Read, Write};
 use tokio::sync::{Semaphore, oneshot};
 use writer::{Job, Writer};
 
@@ -105,12 +105,14 @@ impl LocalBucket {
         seen.map_err(|error| self.threads.place.trouble(&error))
     }
 
-    async fn write(&self, change: steps::Change) -> Result<i64, Failed> {
-        let bytes = u32::try_from(change.bytes().min(WAITING_BYTES)).unwrap_or(u32::MAX);
+    /// `change` copies so many bytes of what the caller has, once there is room for them.
+    async fn write(&self, bytes: usize, change: impl FnOnce() -> Change) -> Result<i64, Failed> {
+        let bytes = u32::try_from(bytes.min(WAITING_BYTES)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.threads.room).acquire_many_owned(bytes);
         let room = room.await.map_err(|_| self.ended())?;
         let (reply, answer) = oneshot::channel();
         let bucket = self.name.clone();
+        let change = change();
         let write = Write { bucket, change };
         self.hand(
             &self.threads.writes,
@@ -155,27 +157,30 @@ impl Bucket for LocalBucket {
     }
 
     async fn set(&self, pairs: &[(String, Vec<u8>)]) -> Result<(), Failed> {
-        let change = steps::Change::Set(pairs.to_vec());
-        self.write(change).await.map(drop)
+        let bytes = pairs.iter().map(|(key, value)| key.len() + value.len());
+        let change = || Change::Set(pairs.to_vec());
+        self.write(bytes.sum(), change).await.map(drop)
     }
 
     async fn delete(&self, keys: &[String]) -> Result<(), Failed> {
-        let change = steps::Change::Delete(keys.to_vec());
-        self.write(change).await.map(drop)
+        let bytes = keys.iter().map(String::len).sum();
+        let change = || Change::Delete(keys.to_vec());
+        self.write(bytes, change).await.map(drop)
     }
 
     async fn increment(&self, key: &str, by: i64) -> Result<i64, Failed> {
-        let key = key.to_owned();
-        self.write(steps::Change::Increment(key, by)).await
+        let change = || Change::Increment(key.to_owned(), by);
+        self.write(key.len(), change).await
     }
 
     async fn swap(&self, key: &str, stands: Option<&[u8]>, value: &[u8]) -> Result<bool, Failed> {
-        let change = steps::Change::Swap {
+        let bytes = key.len() + stands.map_or(0, <[u8]>::len) + value.len();
+        let change = || Change::Swap {
             key: key.to_owned(),
             stands: stands.map(<[u8]>::to_vec),
             value: value.to_vec(),
         };
-        Ok(self.write(change).await? == steps::DONE)
+        Ok(self.write(bytes, change).await? == steps::DONE)
     }
 
     async fn keys(&self, from: Option<u64>) -> Result<Page, Failed> {

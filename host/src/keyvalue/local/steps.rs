@@ -72,23 +72,6 @@ pub enum Change {
     },
 }
 
-impl Change {
-    /// What it holds of the memory while it waits, in bytes.
-    pub fn bytes(&self) -> usize {
-        match self {
-            Self::Set(pairs) => pairs
-                .iter()
-                .map(|(key, value)| key.len() + value.len())
-                .sum(),
-            Self::Delete(keys) => keys.iter().map(String::len).sum(),
-            Self::Increment(key, _) => key.len(),
-            Self::Swap { key, stands, value } => {
-                key.len() + stands.as_ref().map_or(0, Vec::len) + value.len()
-            }
-        }
-    }
-}
-
 /// Reads.
 pub fn read(connection: &Connection, read: &Read) -> rusqlite::Result<Seen> {
     let mut seen = Seen::default();

@@ -85,8 +85,23 @@ async fn writes_wait_while_as_many_bytes_wait_for_the_disk_as_may() {
     let mut set = bucket.set(&pairs);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(set.as_mut().poll(&mut context).is_pending());
-    let keys = ["a".to_owned()];
-    assert_eq!(bucket.get(&keys).await, Ok(vec![None]));
+    // The thread takes what it is handed in order, so this one would come after the first.
+    let (reply, written) = oneshot::channel();
+    let job = Job {
+        write: Write {
+            bucket: "b".into(),
+            change: Change::Set(vec![pair("b", "2")]),
+        },
+        _room: Arc::new(Semaphore::new(1))
+            .acquire_owned()
+            .await
+            .expect("room"),
+        reply,
+    };
+    bucket.hand(&bucket.threads.writes, job).expect("handed");
+    written.await.expect("answered").expect("written");
+    let keys = ["a".to_owned(), "b".to_owned()];
+    assert_eq!(bucket.get(&keys).await, Ok(vec![None, Some(b"2".to_vec())]));
     drop(held);
     set.await.expect("written");
     // What is written holds no room.

@@ -45,8 +45,7 @@ impl Peer {
     }
 }
 
-/// Lends connections to `peers`, and nothing else of the network. Where none is lent no socket is made
-/// at all; that is WASI's own refusal, which nobody counts.
+/// Lends connections to `peers`, and nothing else of the network.
 pub(in crate::plugin) fn lend(
     context: &mut WasiCtxBuilder,
     plugin: &str,

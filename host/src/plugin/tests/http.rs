@@ -194,6 +194,31 @@ fn the_attempt_ends_when_the_handler_returns() {
     assert!(matches!(mishap(verdict), Mishap::TimedOut(_)));
 }
 
+#[test]
+fn a_body_that_breaks_off_is_no_success() {
+    for plugin in handlers() {
+        let Mishap::Failed(why) = mishap(one(&plugin, "break:no more")) else {
+            panic!();
+        };
+        let start = "it answered 200 OK, and broke off: ";
+        assert!(why.starts_with(start), "{why}");
+    }
+    let [_, plugin] = handlers();
+    let why = mishap(one(&plugin, "break:no more")).to_string();
+    assert!(why.contains("no more"), "{why}");
+}
+
+/// As long as their handles live they are in our memory.
+#[test]
+fn no_part_of_a_request_is_longer_than_servers_take() {
+    for plugin in handlers() {
+        let set = |letters: usize| rejection(&plugin, &format!("words:{letters}"));
+        // A scheme has an end of its own.
+        assert_eq!(set(8192), "400 Bad Request: [true, false, true, true]");
+        assert_eq!(set(8193), "400 Bad Request: [false, false, false, false]");
+    }
+}
+
 /// One of WASI 0.3 has returned before its answer's body is written.
 #[test]
 fn the_attempt_of_an_async_handler_ends_with_its_answer() {
@@ -202,6 +227,10 @@ fn the_attempt_of_an_async_handler_ends_with_its_answer() {
     assert_eq!(lines[0].3, "done");
     assert!(trap(one(&plugin, "panic-later:no")).contains("unreachable"));
     assert_eq!(one(&plugin, "sleep:1"), Verdict::Done);
+    // What goes on after its answer is waited for, and counts.
+    let lines = printed(|| assert_eq!(one(&plugin, "go-on:after all"), Verdict::Done));
+    assert_eq!(lines[0].3, "after all");
+    assert!(trap(one(&plugin, "go-on:panic")).contains("unreachable"));
     // Whoever waits for it gives it up when its time is over.
     for endless in ["open:200", "sleep:60000"] {
         drop(drive_until_it_waits(Box::pin(

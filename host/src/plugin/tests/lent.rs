@@ -176,6 +176,8 @@ fn a_folder_is_read_and_not_written() {
             "{body}: {says}"
         );
     }
+    assert!(!rejection(&plugin, "read /../secret").starts_with("got"));
+    assert_eq!(refused.load(Ordering::SeqCst), changes.len() + 1);
     assert_eq!(rejection(&plugin, "list /"), "got inner,menu.txt");
     assert_eq!(
         std::fs::read_to_string(folder.path().join("menu.txt")).unwrap(),

@@ -79,11 +79,11 @@ struct Scene {
 }
 
 fn scene(hosts: &[String]) -> Scene {
-    scene_within(MAX_MEMORY, hosts)
+    scene_of("capable", MAX_MEMORY, hosts)
 }
 
-/// Where an instance may have so much memory.
-fn scene_within(max_memory: usize, hosts: &[String]) -> Scene {
+/// Of this guest, where an instance may have so much memory.
+fn scene_of(guest: &str, max_memory: usize, hosts: &[String]) -> Scene {
     let (refused, count) = counting();
     let options = PluginOptions {
         http: Outgoing {
@@ -101,7 +101,7 @@ fn scene_within(max_memory: usize, hosts: &[String]) -> Scene {
     };
     let runtime = Runtime::start(runtime, control(), spawn()).unwrap();
     Scene {
-        plugin: load(&runtime, "capable", options),
+        plugin: load(&runtime, guest, options),
         refused,
     }
 }
@@ -168,6 +168,27 @@ fn a_named_host_is_reached_and_no_other() {
     assert_eq!(says(&user), "ErrorCode::HttpRequestUriInvalid");
     let tunnel = format!("http CONNECT http://{lent}/ok");
     assert_eq!(says(&tunnel), "ErrorCode::HttpRequestMethodInvalid");
+}
+
+#[test]
+fn what_is_lent_to_wasi_0_3_is_the_same() {
+    let (lent, other) = (server(), server());
+    let (port, name) = (lent.port(), "0x7f000001");
+    let scene = |host: String| scene_of("async-http-handler", MAX_MEMORY, &[host]);
+    let (named, by_name) = (scene(lent.to_string()), scene(format!("{name}:{port}")));
+    let says = |place: &str| named.says(&format!("fetch:http://{place}"));
+    let told = |answer: &str| format!("400 Bad Request: {answer}");
+    assert_eq!(says(&format!("{lent}/ok")), told("got 200 5"));
+    assert_eq!(says(&format!("{lent}/big")), told("got 200 8388608"));
+    assert_eq!(says(&format!("{lent}/moved")), told("got 303 0"));
+    assert_eq!(named.refused(), 0);
+    let denied = told("ErrorCode::HttpRequestDenied");
+    assert_eq!(says(&format!("{other}/ok")), denied);
+    assert_eq!(says(&format!("localhost:{port}/ok")), denied);
+    assert_eq!(named.refused(), 2);
+    let says = by_name.says(&format!("fetch:http://{name}:{port}/ok"));
+    assert_eq!(says, told("ErrorCode::DestinationIpProhibited"));
+    assert_eq!(by_name.refused(), 1);
 }
 
 #[test]
@@ -320,7 +341,7 @@ fn nothing_is_waited_for_beyond_the_end_of_the_attempt() {
 fn requests_under_way_are_bounded() {
     let lent = server();
     // Four times 2 MiB for what is under way, 64 KiB each.
-    let scene = scene_within(2 << 20, &[lent.to_string()]);
+    let scene = scene_of("capable", 2 << 20, &[lent.to_string()]);
     let says = scene.says(&format!("http-many 150 http://{lent}/ok"));
     assert_eq!(
         says,

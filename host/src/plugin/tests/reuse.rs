@@ -46,6 +46,14 @@ fn an_instance_that_failed_is_not_used_again() {
     assert_eq!(one(&plugin, "done"), Verdict::Done);
 }
 
+/// What goes on would print, call and trap under the name of the next message.
+#[test]
+fn an_instance_in_which_something_goes_on_is_not_used_again() {
+    let plugin = load(&runtime(1), "lingers", reusing(100));
+    let counts = ["a", "b", "stay", "c", "d"].map(|body| rejection(&plugin, body));
+    assert_eq!(counts, ["1", "2", "3", "1", "2"]);
+}
+
 #[test]
 fn a_reused_instance_has_the_present_deadline() {
     let plugin = load(&runtime(1), "verdicts", reusing(100));

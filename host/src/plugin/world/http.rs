@@ -131,7 +131,7 @@ async fn ask(
     Ok(heard)
 }
 
-/// It returns before it has written its answer's body, so its end is that of the body.
+/// It returns before it has written its answer's body, so its end is that of all that it began.
 async fn ask_async(
     handler: &Service,
     store: &mut Store<Guest>,
@@ -150,6 +150,7 @@ async fn ask_async(
         };
         let mut heard = Heard::Nothing;
         answer::listen(given, &mut heard).await;
+        poll_fn(|context| accessor.poll_no_interesting_tasks(context)).await;
         wasmtime::Result::Ok(heard)
     });
     answered.await?

@@ -1,14 +1,15 @@
-//! WASI's own interfaces. What they would refuse without a word to us is refused here, so that it is
-//! counted: sockets and names, and whatever changes a folder that is lent to be read.
+//! WASI's own interfaces, and where we stand in their place: what they would refuse without a word to
+//! us is refused here, so that it is counted; what they would keep for a guest without a bound has one.
 
 mod files;
+mod requests;
 mod shown;
 mod sockets;
 
 use crate::plugin::guest::Guest;
 use std::fmt::Debug;
 use wasmtime::component::Linker;
-use wasmtime_wasi::{p2, p3};
+use wasmtime_wasi_http as http;
 
 /// The version that the library links, which has to be met to stand in its place.
 const V2: &str = "0.2.12";
@@ -20,11 +21,14 @@ type Refused = (&'static str, &'static str);
 
 /// Adds them to a linker. What is lent is the guest's to know.
 pub(in crate::plugin) fn lend(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
-    p2::add_to_linker_async(linker)?;
-    p3::add_to_linker(linker)?;
+    wasmtime_wasi::p2::add_to_linker_async(linker)?;
+    wasmtime_wasi::p3::add_to_linker(linker)?;
+    http::p2::add_only_http_to_linker_async(linker)?;
+    http::p3::add_to_linker(linker)?;
     linker.allow_shadowing(true);
     sockets::lend(linker)?;
     files::lend(linker)?;
+    requests::lend(linker)?;
     linker.allow_shadowing(false);
     Ok(())
 }

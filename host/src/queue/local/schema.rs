@@ -154,7 +154,7 @@ pub fn open(folder: &Path) -> Result<(Place, Connection, File), QueueError> {
     };
     match SCHEMA.open(&place.database(), &place.bell()) {
         Ok(([connection], bell)) => Ok((place, connection, bell)),
-        Err(error) => Err(place.failed(error.kind, format_args!("local.db: {error}"))),
+        Err(error) => Err(place.failed(error.kind, error)),
     }
 }
 

@@ -32,12 +32,14 @@ pub(super) struct Answer {
     retry_after: Option<String>,
     /// The first bytes of its body.
     body: Vec<u8>,
+    /// Why its body broke off, where the handler said so itself.
+    broke: Option<String>,
 }
 
 /// Takes what is answered as it comes. Ends with the answer, which may be never.
 pub(super) async fn listen<B>(given: Result<Response<B>, impl Debug>, heard: &mut Heard)
 where
-    B: BodyExt<Data = Bytes> + Unpin,
+    B: BodyExt<Data = Bytes, Error: Debug> + Unpin,
 {
     let response = match given {
         Ok(response) => response,
@@ -53,10 +55,17 @@ where
         status: head.status,
         retry_after: retry_after.map(str::to_owned),
         body: Vec::new(),
+        broke: None,
     });
     let Heard::Answer(answer) = heard else { return };
-    // An answer that breaks off is as good as its status.
-    while let Some(Ok(frame)) = body.frame().await {
+    while let Some(frame) = body.frame().await {
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => {
+                answer.broke = Some(format!("{error:?}"));
+                return;
+            }
+        };
         if let Some(bytes) = frame.data_ref() {
             let room = KEPT - answer.body.len();
             answer.body.extend(bytes.iter().take(room));
@@ -73,10 +82,7 @@ impl Heard {
         };
         match self {
             Self::Nothing => failed("it returned without an answer".into()),
-            Self::Error(error) => {
-                let error: String = error.chars().take(TOLD).collect();
-                failed(format!("it answered with an error: {}", harmless(&error)))
-            }
+            Self::Error(error) => failed(format!("it answered with an error: {}", cut(&error))),
             Self::Answer(answer) => answer.verdict(today),
         }
     }
@@ -90,7 +96,10 @@ impl Answer {
             why: Mishap::Failed(format!("it answered {told}")),
         };
         match self.status {
-            status if status.is_success() => Verdict::Done,
+            status if status.is_success() => match self.broke {
+                None => Verdict::Done,
+                Some(why) => failed(format!("{}, and broke off: {}", self.status, cut(&why))),
+            },
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Verdict::Retry {
                 after: self.retry_after.and_then(|text| wait(&text, today)),
                 why: Mishap::AskedFor(told),
@@ -111,6 +120,11 @@ impl Answer {
             false => format!("{}: {}", self.status, harmless(&body)),
         }
     }
+}
+
+fn cut(error: &str) -> String {
+    let error: String = error.chars().take(TOLD).collect();
+    harmless(&error)
 }
 
 /// How long `Retry-After` says to wait: seconds, or a date. None if it is neither, and if it is no time at

@@ -9,11 +9,14 @@ use wasmtime_wasi::filesystem::{Descriptor, WasiFilesystem, WasiFilesystemView};
 use wasmtime_wasi::{p2, p3};
 
 const CHANGE: Refused = ("change what it reads", "no option");
+const LEAVE: Refused = ("leave the folder that it reads", "no option");
 
 type Types<'a> = LinkerInstance<'a, Guest>;
 type One = (Resource<Descriptor>, String);
 type Two = (Resource<Descriptor>, String, String);
 type Moved = (Resource<Descriptor>, String, Resource<Descriptor>, String);
+/// What is opened, and with what flags of each version.
+type Open<P, O, D> = (Resource<Descriptor>, P, String, O, D);
 
 const BY_PATH: [&str; 3] = [
     "[method]descriptor.create-directory-at",
@@ -21,6 +24,7 @@ const BY_PATH: [&str; 3] = [
     "[method]descriptor.unlink-file-at",
 ];
 const LINK: &str = "[method]descriptor.symlink-at";
+const HARD_LINK: &str = "[method]descriptor.link-at";
 const MOVE: &str = "[method]descriptor.rename-at";
 /// With some flags alone.
 const OPEN: &str = "[method]descriptor.open-at";
@@ -38,14 +42,22 @@ fn of_2(types: &mut Types<'_>) -> wasmtime::Result<()> {
     use p2::bindings::filesystem::types::{
         DescriptorFlags, ErrorCode, HostDescriptor, OpenFlags, PathFlags,
     };
-    type Open = (
+    type Linked = (
         Resource<Descriptor>,
         PathFlags,
         String,
-        OpenFlags,
-        DescriptorFlags,
+        Resource<Descriptor>,
+        String,
     );
-
+    /// Of all reasons for it these are for changes; the other is a way out.
+    fn what(how: OpenFlags, flags: DescriptorFlags) -> Refused {
+        let makes = OpenFlags::CREATE | OpenFlags::EXCLUSIVE | OpenFlags::TRUNCATE;
+        let writes = DescriptorFlags::WRITE | DescriptorFlags::MUTATE_DIRECTORY;
+        match how.intersects(makes) || flags.intersects(writes) {
+            true => CHANGE,
+            false => LEAVE,
+        }
+    }
     fn refuse<P: ComponentNamedList + Lift + 'static>(
         types: &mut Types<'_>,
         name: &'static str,
@@ -63,9 +75,11 @@ fn of_2(types: &mut Types<'_>) -> wasmtime::Result<()> {
     }
     refuse::<Two>(types, LINK, |(_, _, path)| path)?;
     refuse::<Moved>(types, MOVE, |(_, path, _, _)| path)?;
+    refuse::<Linked>(types, HARD_LINK, |(_, _, path, _, _)| path)?;
     types.func_wrap_async(
         OPEN,
-        |mut store: StoreContextMut<'_, Guest>, (folder, links, path, how, flags): Open| {
+        |mut store: StoreContextMut<'_, Guest>,
+         (folder, links, path, how, flags): Open<PathFlags, OpenFlags, DescriptorFlags>| {
             Box::new(async move {
                 let call = call(OPEN, &path);
                 let mut files = store.data_mut().filesystem();
@@ -73,7 +87,7 @@ fn of_2(types: &mut Types<'_>) -> wasmtime::Result<()> {
                 let opened = opened.map(Ok).or_else(|error| error.downcast().map(Err))?;
                 match opened {
                     Err(denied @ ErrorCode::NotPermitted) => {
-                        store.data().refuse(CHANGE, &path, denied, call);
+                        store.data().refuse(what(how, flags), &path, denied, call);
                     }
                     _ => call.answered(&opened),
                 }
@@ -87,14 +101,22 @@ fn of_3(types: &mut Types<'_>) -> wasmtime::Result<()> {
     use p3::bindings::filesystem::types::{
         DescriptorFlags, ErrorCode, HostDescriptorWithStore, OpenFlags, PathFlags,
     };
-    type Open = (
+    type Linked = (
         Resource<Descriptor>,
         PathFlags,
         String,
-        OpenFlags,
-        DescriptorFlags,
+        Resource<Descriptor>,
+        String,
     );
-
+    /// Of all reasons for it these are for changes; the other is a way out.
+    fn what(how: OpenFlags, flags: DescriptorFlags) -> Refused {
+        let makes = OpenFlags::CREATE | OpenFlags::EXCLUSIVE | OpenFlags::TRUNCATE;
+        let writes = DescriptorFlags::WRITE | DescriptorFlags::MUTATE_DIRECTORY;
+        match how.intersects(makes) || flags.intersects(writes) {
+            true => CHANGE,
+            false => LEAVE,
+        }
+    }
     fn refuse<P: ComponentNamedList + Lift + Send + Sync + 'static>(
         types: &mut Types<'_>,
         name: &'static str,
@@ -113,9 +135,11 @@ fn of_3(types: &mut Types<'_>) -> wasmtime::Result<()> {
     }
     refuse::<Two>(types, LINK, |(_, _, path)| path)?;
     refuse::<Moved>(types, MOVE, |(_, path, _, _)| path)?;
+    refuse::<Linked>(types, HARD_LINK, |(_, _, path, _, _)| path)?;
     types.func_wrap_concurrent(
         OPEN,
-        |accessor: &Accessor<Guest>, (folder, links, path, how, flags): Open| {
+        |accessor: &Accessor<Guest>,
+         (folder, links, path, how, flags): Open<PathFlags, OpenFlags, DescriptorFlags>| {
             Box::pin(async move {
                 let call = call(OPEN, &path);
                 let files = accessor.with_getter::<WasiFilesystem>(Guest::filesystem);
@@ -126,7 +150,9 @@ fn of_3(types: &mut Types<'_>) -> wasmtime::Result<()> {
                     Err(ErrorCode::NotPermitted) => {
                         let denied = ErrorCode::NotPermitted;
                         accessor.with(|mut access| {
-                            access.data_mut().refuse(CHANGE, &path, denied, call)
+                            access
+                                .data_mut()
+                                .refuse(what(how, flags), &path, denied, call)
                         });
                     }
                     _ => call.answered(&opened),

@@ -14,6 +14,7 @@ pub(super) struct Call {
 #[derive(Clone, Copy)]
 pub(super) enum Package {
     Files,
+    Requests,
     Sockets,
 }
 
@@ -21,6 +22,9 @@ pub(super) enum Package {
 macro_rules! at {
     (Files) => {
         "wasi::filesystem::shown"
+    };
+    (Requests) => {
+        "wasi::http::shown"
     };
     (Sockets) => {
         "wasi::sockets::shown"
@@ -45,6 +49,7 @@ impl Call {
     ) -> Self {
         let span = match package {
             Package::Files => begin!(Files, interface, function, asked),
+            Package::Requests => begin!(Requests, interface, function, asked),
             Package::Sockets => begin!(Sockets, interface, function, asked),
         };
         Self { span, package }
@@ -58,6 +63,9 @@ impl Call {
         match self.package {
             Package::Files => {
                 trace!(target: at!(Files), parent: span, ?result, "return");
+            }
+            Package::Requests => {
+                trace!(target: at!(Requests), parent: span, ?result, "return");
             }
             Package::Sockets => {
                 trace!(target: at!(Sockets), parent: span, ?result, "return");
