@@ -94,7 +94,10 @@ async fn a_canary_that_fails_falls_back_and_a_changed_one_begins_anew() {
 
 #[tokio::test]
 async fn a_shadow_is_compared_and_nothing_of_it_gets_out() {
+    let folder = tempfile::tempdir().expect("a folder");
     let more = [
+        "--record",
+        &folder.path().display().to_string(),
         "--shadow",
         &guest("reminder"),
         "--allow-send",
@@ -111,6 +114,13 @@ async fn a_shadow_is_compared_and_nothing_of_it_gets_out() {
         (&shown["shadow"]["different"], &shown["shadow"]["same"]),
         (&0.into(), &0.into())
     );
+    until_plugin(&running, |shown| shown["recorded"]["kept"] == 3);
+    let page = http::get(&format!("{}/metrics", admin(&running))).body;
+    let kept = |line: &str| {
+        let family = line.starts_with("dispatcher_plugin_recorded_total");
+        family && line.ends_with("result=\"kept\"} 3")
+    };
+    assert!(page.lines().any(kept), "{page}");
     empty(&data).await;
     let sent = until_depth(&data, "reminders", |_| true).await;
     assert_eq!(sent.delayed, 3, "one for each, and none of the shadow's");

@@ -48,6 +48,11 @@ impl Recorder {
         })
     }
 
+    /// How many messages were written since it was opened, and how many left out.
+    pub fn counts(&self) -> (u64, u64) {
+        self.writer.counts()
+    }
+
     /// Where it writes.
     pub fn folder(&self) -> &Path {
         self.writer.folder()

@@ -5,7 +5,7 @@ use super::entry::Entry;
 use super::pages::Pages;
 use crate::clock::{self, Moment};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{
     Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel,
 };
@@ -31,10 +31,18 @@ pub(super) struct Writer {
     entries: Option<SyncSender<Entry>>,
     /// How many bytes wait.
     waiting: Arc<AtomicUsize>,
+    counts: Arc<Counts>,
     refused: Mutex<Complaint>,
     /// Hangs up when the thread ends.
     ended: Mutex<Receiver<()>>,
     patience: Duration,
+}
+
+/// What became of entries.
+#[derive(Debug, Default)]
+struct Counts {
+    kept: AtomicU64,
+    left_out: AtomicU64,
 }
 
 /// Why an entry is not written.
@@ -49,15 +57,18 @@ enum Refused {
 impl Writer {
     /// Writes to files in the folder, from the first entry on.
     pub(super) fn start(folder: &Path, plugin: &str, most: u64) -> std::io::Result<Self> {
+        let counts = Arc::<Counts>::default();
         let mut scribe = Scribe {
+            counts: counts.clone(),
             pages: Pages::new(folder, plugin, most),
             folder: folder.to_owned(),
             rest: None,
             failed: Complaint::default(),
         };
-        Self::with(folder, PATIENCE, move |entry| {
-            scribe.take(entry, clock::now());
-        })
+        let write = move |entry: &Entry| scribe.take(entry, clock::now());
+        let mut writer = Self::with(folder, PATIENCE, write)?;
+        writer.counts = counts;
+        Ok(writer)
     }
 
     /// Hands entries to `write` on a thread of its own.
@@ -83,6 +94,7 @@ impl Writer {
             folder: folder.to_owned(),
             entries: Some(sender),
             waiting,
+            counts: Arc::default(),
             refused: Mutex::default(),
             ended: Mutex::new(ended),
             patience,
@@ -93,8 +105,15 @@ impl Writer {
         &self.folder
     }
 
+    /// How many entries were written, and how many left out.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        let Counts { kept, left_out } = &*self.counts;
+        (kept.load(Relaxed), left_out.load(Relaxed))
+    }
+
     pub(super) fn write(&self, entry: Entry) {
         let Err(why) = self.offer(entry) else { return };
+        self.counts.left_out.fetch_add(1, Relaxed);
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(left_out) = refused.count(clock::now()) {
             let folder = self.folder.display();
@@ -135,6 +154,7 @@ impl Drop for Writer {
 
 /// Writes, and rests where it cannot.
 struct Scribe {
+    counts: Arc<Counts>,
     pages: Pages,
     folder: PathBuf,
     /// Until when, and why.
@@ -148,7 +168,11 @@ impl Scribe {
             let error = self.pages.write(entry).err();
             self.rest = error.map(|error| (now + REST, error.to_string()));
         }
-        let Some((_, why)) = &self.rest else { return };
+        let Some((_, why)) = &self.rest else {
+            self.counts.kept.fetch_add(1, Relaxed);
+            return;
+        };
+        self.counts.left_out.fetch_add(1, Relaxed);
         if let Some(left_out) = self.failed.count(now) {
             let folder = self.folder.display();
             tracing::error!(left_out, "{folder}: messages are not recorded: {why}");

@@ -173,6 +173,12 @@ impl Rollout {
         (self.replaced.load(Relaxed), self.refused.load(Relaxed))
     }
 
+    /// How many messages were recorded, and how many left out. None where none are recorded.
+    pub fn recorded(&self) -> Option<(u64, u64)> {
+        let recording = self.recording.as_ref();
+        recording.map(|recording| recording.recorder.counts())
+    }
+
     fn fell(&self, canary: &Canary, race: Race) {
         tracing::error!(
             plugin = self.plugin,

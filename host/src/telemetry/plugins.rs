@@ -25,6 +25,18 @@ pub struct Figures {
     /// The version that is compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow: Option<Shadow>,
+    /// What became of the messages that are to be recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<Recorded>,
+}
+
+/// What became of the messages that are to be recorded, since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Recorded {
+    /// They are written.
+    pub kept: u64,
+    /// The disk was too slow, or failed.
+    pub left_out: u64,
 }
 
 /// What the instances of a plugin take.
@@ -135,7 +147,7 @@ impl Plugins {
 type Rows = fn(&Figures) -> Vec<(String, f64)>;
 
 /// Name, kind, help and rows of each.
-const FAMILIES: [(&str, &str, &str, Rows); 7] = [
+const FAMILIES: [(&str, &str, &str, Rows); 8] = [
     ("info", "gauge", "The version at work.", |figures| {
         let sha256 = &figures.current.sha256;
         vec![(format!(",sha256=\"{sha256}\""), 1.0)]
@@ -203,6 +215,18 @@ const FAMILIES: [(&str, &str, &str, Rows); 7] = [
             figures.shadow.as_ref().map(rows).unwrap_or_default()
         },
     ),
+    (
+        "recorded_total",
+        "counter",
+        "Messages that were to be recorded.",
+        |figures| {
+            let rows = |Recorded { kept, left_out }| {
+                let results = [("kept", kept as f64), ("left-out", left_out as f64)];
+                by("result", results)
+            };
+            figures.recorded.map(rows).unwrap_or_default()
+        },
+    ),
 ];
 
 /// One row for each value of a label.
@@ -238,6 +262,10 @@ mod tests {
                 different: 2,
                 ..Shadow::default()
             }),
+            recorded: Some(Recorded {
+                kept: 5,
+                left_out: 1,
+            }),
             ..figures.clone()
         };
         plugins.add("a", move || figures.clone());
@@ -258,12 +286,17 @@ mod tests {
             assert!(text.contains(line), "{text}");
         }
         assert!(
-            !text.contains("shadow") && !text.contains("canary"),
+            !["shadow", "canary", "recorded"]
+                .iter()
+                .any(|name| text.contains(name)),
             "{text}"
         );
         plugins.add("b", move || shadowed.clone());
-        let line =
-            r#"dispatcher_plugin_shadow_total{route="b",plugin="or\"ders",result="different"} 2"#;
-        assert!(plugins.text().contains(line), "{}", plugins.text());
+        for line in [
+            r#"dispatcher_plugin_shadow_total{route="b",plugin="or\"ders",result="different"} 2"#,
+            r#"dispatcher_plugin_recorded_total{route="b",plugin="or\"ders",result="left-out"} 1"#,
+        ] {
+            assert!(plugins.text().contains(line), "{}", plugins.text());
+        }
     }
 }

@@ -260,5 +260,8 @@ pub(crate) fn figures(rollout: &Rollout) -> Figures {
             closed: shadow.compared.closed.load(Relaxed),
             skipped: shadow.compared.skipped.load(Relaxed),
         }),
+        recorded: rollout
+            .recorded()
+            .map(|(kept, left_out)| plugins::Recorded { kept, left_out }),
     }
 }

@@ -28,8 +28,10 @@ fn what_is_written_can_be_read_once_it_ended() {
     for _ in 0..100 {
         writer.write(entry_of(10));
     }
+    let counts = writer.counts.clone();
     drop(writer);
     assert_eq!(read(&folder).len(), 100);
+    assert_eq!(counts.kept.load(Relaxed), 100);
     let file = std::fs::read_dir(&folder).expect("a folder").next();
     let file = file.expect("a file").expect("an entry").path();
     for (place, wanted) in [(folder, 0o700), (file, 0o600)] {
@@ -57,6 +59,9 @@ fn no_more_bytes_wait_than_may() {
     let taken = taken.count();
     assert!((30..=32).contains(&taken), "{taken} of a MiB each");
     assert_eq!(writer.offer(entry_of(large)), Err(Refused::Full));
+    assert_eq!(writer.counts(), (0, 0));
+    writer.write(entry_of(large));
+    assert_eq!(writer.counts(), (0, 1));
     let waiting = writer.waiting.clone();
     drop(word);
     drop(writer);
@@ -106,6 +111,7 @@ fn one_failed_write_ends_nothing_and_is_said_once_a_minute() {
     let folder = tempfile::tempdir().expect("a folder");
     let place = folder.path().join("recordings");
     let mut scribe = Scribe {
+        counts: Arc::default(),
         pages: Pages::new(&place, "p", 1 << 30),
         folder: place.clone(),
         rest: None,
@@ -124,6 +130,8 @@ fn one_failed_write_ends_nothing_and_is_said_once_a_minute() {
     assert!(scribe.rest.is_none());
     assert_eq!(read(&place).len(), 2);
     assert_eq!(scribe.failed.left_out, 2);
+    let Counts { kept, left_out } = &*scribe.counts;
+    assert_eq!((kept.load(Relaxed), left_out.load(Relaxed)), (2, 2));
 }
 
 #[test]
