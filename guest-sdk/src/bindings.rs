@@ -23,6 +23,8 @@ pub fn batch_answer(
 
 #[cfg(target_family = "wasm")]
 pub(crate) mod wasi;
+#[cfg(target_family = "wasm")]
+pub(crate) mod wasi_http;
 
 /// Everything that a plugin may import, and the types of the contract.
 pub mod imports {

@@ -29,9 +29,8 @@
 //! The configuration lends hosts by `--allow-http`. Any other, and a private address that is not
 //! named, is [`Error::Refused`]. No redirect is followed.
 //!
-//! Sending holds the instance until there is an answer, in an `async` handler, too: the other
-//! messages of the instance wait meanwhile. There is no asynchronous twin, since the host lends
-//! `wasi:http` as WASI 0.2 has it, without one.
+//! [`Request::send`] holds the instance until there is an answer, in an `async` handler, too: the other
+//! messages of the instance wait meanwhile. With [`Request::send_async`] they go on.
 
 use crate::lambda::written;
 use crate::{Failure, attempt};
@@ -235,6 +234,19 @@ impl Request {
     pub fn send(&self) -> Result<Response, Error> {
         #[cfg(target_family = "wasm")]
         return wire::send(self);
+        #[cfg(not(target_family = "wasm"))]
+        return crate::testing::fakes::http(self);
+    }
+
+    /// The same for `async` callers: an instance that awaits it can handle other messages meanwhile.
+    /// It makes the component import `wasi:http` of WASI 0.3.
+    ///
+    /// # Errors
+    /// As with [`send`](Self::send).
+    #[cfg_attr(not(target_family = "wasm"), allow(clippy::unused_async))]
+    pub async fn send_async(&self) -> Result<Response, Error> {
+        #[cfg(target_family = "wasm")]
+        return wire::send_async(self).await;
         #[cfg(not(target_family = "wasm"))]
         return crate::testing::fakes::http(self);
     }

@@ -86,15 +86,23 @@ fn answer(request: &str) -> String {
     )
 }
 
-fn http(url: &str, limit: usize, timeout_ms: Option<u64>) -> Value {
+fn http(url: &str, limit: usize, timeout_ms: Option<u64>, waits: bool) -> Value {
     json!({
         "do": "http", "method": "POST", "url": url, "body": "b".repeat(10_000), "limit": limit,
-        "timeout_ms": timeout_ms,
+        "timeout_ms": timeout_ms, "waits": waits,
     })
 }
 
 #[test]
 fn the_sdk_sends_http_and_takes_answers_for_what_they_mean() {
+    for waits in [false, true] {
+        sends_http(waits);
+    }
+}
+
+/// Holding the instance, or awaiting the answer.
+fn sends_http(waits: bool) {
+    let http = |url: &str, limit, timeout_ms| http(url, limit, timeout_ms, waits);
     let server = server();
     let lent = ["--allow-http", server.as_str()];
     let url = |path: &str| format!("http://{server}{path}");

@@ -1,6 +1,7 @@
 //! Outgoing HTTP: what is lent, what is refused, how long is waited, and what breaks on the way.
 
 use super::super::capability::http::Outgoing;
+use super::shared::begin;
 use super::*;
 use axum::Router;
 use axum::body::Body;
@@ -189,6 +190,39 @@ fn what_is_lent_to_wasi_0_3_is_the_same() {
     let says = by_name.says(&format!("fetch:http://{name}:{port}/ok"));
     assert_eq!(says, told("ErrorCode::DestinationIpProhibited"));
     assert_eq!(by_name.refused(), 1);
+}
+
+/// By `wasi:http` of WASI 0.2 it would.
+#[test]
+fn a_request_that_is_awaited_holds_up_no_other_message_of_its_instance() {
+    let lent = server();
+    let runtime = RuntimeOptions {
+        instances: 2,
+        max_memory: MAX_MEMORY,
+        cache: None,
+    };
+    let runtime = Runtime::start(runtime, control(), spawn()).unwrap();
+    let options = PluginOptions {
+        http: Outgoing {
+            hosts: vec![lent.to_string().parse().unwrap()],
+            longest: LONG,
+        },
+        instance_concurrency: 2,
+        shared_instances: 1,
+        ..options()
+    };
+    let plugin = load(&runtime, "lent", options);
+    let get = |path: &str| {
+        format!(
+            r#"{{"do": "http", "method": "GET", "url": "http://{lent}{path}", "body": "",
+                "limit": 100, "waits": true}}"#
+        )
+    };
+    let never = begin(&plugin, "first", &get("/never"));
+    let answered = rejection(&plugin, &get("/ok"));
+    assert_eq!(answered, r#"got [200,null,"hello"]"#);
+    assert_eq!(runtime.instances(), 1);
+    drop(never);
 }
 
 #[test]
