@@ -15,6 +15,13 @@ type Types<'a> = LinkerInstance<'a, Guest>;
 type One = (Resource<Descriptor>, String);
 type Two = (Resource<Descriptor>, String, String);
 type Moved = (Resource<Descriptor>, String, Resource<Descriptor>, String);
+type Linked<P> = (
+    Resource<Descriptor>,
+    P,
+    String,
+    Resource<Descriptor>,
+    String,
+);
 /// What is opened, and with what flags of each version.
 type Open<P, O, D> = (Resource<Descriptor>, P, String, O, D);
 
@@ -38,26 +45,27 @@ fn call(function: &str, path: &str) -> Call {
     Call::of(Package::Files, "types", function, format_args!("{path:?}"))
 }
 
+/// The same names in each version's own types.
+macro_rules! of_flags {
+    ($open:ident, $descriptor:ident) => {
+        /// Of all reasons for it these are for changes; the other is a way out.
+        fn what(how: $open, flags: $descriptor) -> Refused {
+            let makes = $open::CREATE | $open::EXCLUSIVE | $open::TRUNCATE;
+            let writes = $descriptor::WRITE | $descriptor::MUTATE_DIRECTORY;
+            match how.intersects(makes) || flags.intersects(writes) {
+                true => CHANGE,
+                false => LEAVE,
+            }
+        }
+    };
+}
+
 fn of_2(types: &mut Types<'_>) -> wasmtime::Result<()> {
     use p2::bindings::filesystem::types::{
         DescriptorFlags, ErrorCode, HostDescriptor, OpenFlags, PathFlags,
     };
-    type Linked = (
-        Resource<Descriptor>,
-        PathFlags,
-        String,
-        Resource<Descriptor>,
-        String,
-    );
-    /// Of all reasons for it these are for changes; the other is a way out.
-    fn what(how: OpenFlags, flags: DescriptorFlags) -> Refused {
-        let makes = OpenFlags::CREATE | OpenFlags::EXCLUSIVE | OpenFlags::TRUNCATE;
-        let writes = DescriptorFlags::WRITE | DescriptorFlags::MUTATE_DIRECTORY;
-        match how.intersects(makes) || flags.intersects(writes) {
-            true => CHANGE,
-            false => LEAVE,
-        }
-    }
+    of_flags!(OpenFlags, DescriptorFlags);
+
     fn refuse<P: ComponentNamedList + Lift + 'static>(
         types: &mut Types<'_>,
         name: &'static str,
@@ -75,7 +83,7 @@ fn of_2(types: &mut Types<'_>) -> wasmtime::Result<()> {
     }
     refuse::<Two>(types, LINK, |(_, _, path)| path)?;
     refuse::<Moved>(types, MOVE, |(_, path, _, _)| path)?;
-    refuse::<Linked>(types, HARD_LINK, |(_, _, path, _, _)| path)?;
+    refuse::<Linked<PathFlags>>(types, HARD_LINK, |(_, _, path, _, _)| path)?;
     types.func_wrap_async(
         OPEN,
         |mut store: StoreContextMut<'_, Guest>,
@@ -101,22 +109,8 @@ fn of_3(types: &mut Types<'_>) -> wasmtime::Result<()> {
     use p3::bindings::filesystem::types::{
         DescriptorFlags, ErrorCode, HostDescriptorWithStore, OpenFlags, PathFlags,
     };
-    type Linked = (
-        Resource<Descriptor>,
-        PathFlags,
-        String,
-        Resource<Descriptor>,
-        String,
-    );
-    /// Of all reasons for it these are for changes; the other is a way out.
-    fn what(how: OpenFlags, flags: DescriptorFlags) -> Refused {
-        let makes = OpenFlags::CREATE | OpenFlags::EXCLUSIVE | OpenFlags::TRUNCATE;
-        let writes = DescriptorFlags::WRITE | DescriptorFlags::MUTATE_DIRECTORY;
-        match how.intersects(makes) || flags.intersects(writes) {
-            true => CHANGE,
-            false => LEAVE,
-        }
-    }
+    of_flags!(OpenFlags, DescriptorFlags);
+
     fn refuse<P: ComponentNamedList + Lift + Send + Sync + 'static>(
         types: &mut Types<'_>,
         name: &'static str,
@@ -135,7 +129,7 @@ fn of_3(types: &mut Types<'_>) -> wasmtime::Result<()> {
     }
     refuse::<Two>(types, LINK, |(_, _, path)| path)?;
     refuse::<Moved>(types, MOVE, |(_, path, _, _)| path)?;
-    refuse::<Linked>(types, HARD_LINK, |(_, _, path, _, _)| path)?;
+    refuse::<Linked<PathFlags>>(types, HARD_LINK, |(_, _, path, _, _)| path)?;
     types.func_wrap_concurrent(
         OPEN,
         |accessor: &Accessor<Guest>,
