@@ -80,6 +80,18 @@ async fn the_last_of_the_attempts_is_the_last() {
 }
 
 #[tokio::test]
+async fn no_reason_writes_a_line_of_its_own_into_the_log() {
+    let mut running = run("verdicts", &[]).start();
+    let body = "reject:a\n13:00:00.000Z  INFO forged: \u{1b}[31mred".to_owned();
+    send(running.data().path(), "default", [body]).await;
+    let line = running.wait_for_line(|line| line.contains("forged"));
+    assert!(line.contains("dead-lettered: a"), "{line}");
+    assert!(!line.contains('\u{1b}'), "{line}");
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+}
+
+#[tokio::test]
 async fn a_batch_plugin_answers_for_each_message() {
     let mut running = run(
         "batch-verdicts",

@@ -2,6 +2,7 @@
 //! character through.
 
 use super::scene::Printed;
+pub(super) use crate::telemetry::harmless::harmless;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -210,24 +211,6 @@ impl Partial {
         self.bytes.clear();
         text
     }
-}
-
-/// The text with every character that steers a terminal or turns the direction of writing spelt
-/// out.
-pub(super) fn harmless(text: &str) -> String {
-    let steers = |letter: char| {
-        (letter.is_control() && letter != '\t')
-            || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if steers(letter) {
-            out.extend(letter.escape_default());
-        } else {
-            out.push(letter);
-        }
-    }
-    out
 }
 
 /// One stream, as the guest holds it.

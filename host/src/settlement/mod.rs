@@ -19,6 +19,7 @@ use crate::queue::{ItemError, Queue};
 use crate::scheduler::room::Room;
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
+use crate::telemetry::harmless::harmless;
 use crate::telemetry::metrics::meter::Meter;
 use batch::Batcher;
 use call::{Answer, Item, in_time, settle};
@@ -270,23 +271,16 @@ impl Settlement {
                 );
             }
             Ending::Verdict(Verdict::Retry { why, .. }) => {
+                let why = harmless(&why.to_string());
                 tracing::warn!(queue, message_id = id, receive_count, "{why}");
             }
-            Ending::Verdict(Verdict::Reject(why)) if self.policy.dead_letters => {
-                tracing::warn!(
-                    queue,
-                    message_id = id,
-                    receive_count,
-                    "dead-lettered: {why}"
-                );
-            }
             Ending::Verdict(Verdict::Reject(why)) => {
-                tracing::warn!(
-                    queue,
-                    message_id = id,
-                    receive_count,
-                    "rejected, and released since there is no dead-letter queue: {why}"
-                );
+                let what = match self.policy.dead_letters {
+                    true => "dead-lettered",
+                    false => "rejected, and released since there is no dead-letter queue",
+                };
+                let why = harmless(why);
+                tracing::warn!(queue, message_id = id, receive_count, "{what}: {why}");
             }
             Ending::Lost => {
                 self.counters.lost.one();

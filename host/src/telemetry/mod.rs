@@ -3,6 +3,7 @@
 
 mod calls;
 pub mod counters;
+pub mod harmless;
 pub mod log;
 pub mod metrics;
 pub mod plugins;
