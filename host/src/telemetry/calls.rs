@@ -1,6 +1,7 @@
 //! Shows each call of a guest to the host: what was asked, what was answered, and how long it took.
 //! Reads the events that generated bindings emit; knows no interface.
 
+use super::harmless::steers;
 use super::log::Screen;
 use crate::clock::{self, Moment};
 use std::fmt::{self, Write};
@@ -204,9 +205,7 @@ impl Write for Bounded {
                 return Err(fmt::Error);
             }
             self.taken += 1;
-            let steers = letter.is_control()
-                || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-            match steers {
+            match steers(letter) {
                 true => self.text.extend(letter.escape_default()),
                 false => self.text.push(letter),
             }

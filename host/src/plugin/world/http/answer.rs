@@ -113,18 +113,18 @@ impl Answer {
 
     /// Status and beginning of the body, for people.
     fn told(&self) -> String {
-        let body = String::from_utf8_lossy(&self.body);
-        let body: String = body.trim().chars().take(TOLD).collect();
+        let body = cut(String::from_utf8_lossy(&self.body).trim());
         match body.is_empty() {
             true => self.status.to_string(),
-            false => format!("{}: {}", self.status, harmless(&body)),
+            false => format!("{}: {body}", self.status),
         }
     }
 }
 
-fn cut(error: &str) -> String {
-    let error: String = error.chars().take(TOLD).collect();
-    harmless(&error)
+/// The beginning of a text, for people.
+fn cut(text: &str) -> String {
+    let text: String = text.chars().take(TOLD).collect();
+    harmless(&text)
 }
 
 /// How long `Retry-After` says to wait: seconds, or a date. None if it is neither, and if it is no time at

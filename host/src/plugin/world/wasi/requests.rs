@@ -47,72 +47,50 @@ fn text(text: &Option<String>) -> usize {
     text.as_ref().map_or(0, String::len)
 }
 
-fn of_2(types: &mut LinkerInstance<'_, Guest>) -> wasmtime::Result<()> {
-    use p2::bindings::http::types::{HostOutgoingRequest, Method, OutgoingRequest, Scheme};
+/// The same methods in each version's own types.
+macro_rules! of_version {
+    ($name:ident, $version:ident, $host:ident, $request:ident, $resource:literal) => {
+        fn $name(types: &mut LinkerInstance<'_, Guest>) -> wasmtime::Result<()> {
+            use $version::bindings::http::types::{Method, Scheme, $host, $request};
 
-    bounded::<OutgoingRequest, Method>(
-        types,
-        "[method]outgoing-request.set-method",
-        |method| match method {
-            Method::Other(other) => other.len(),
-            _ => 0,
-        },
-        |guest, request, method| guest.http().set_method(request, method),
-    )?;
-    bounded::<OutgoingRequest, Option<Scheme>>(
-        types,
-        "[method]outgoing-request.set-scheme",
-        |scheme| match scheme {
-            Some(Scheme::Other(other)) => other.len(),
-            _ => 0,
-        },
-        |guest, request, scheme| guest.http().set_scheme(request, scheme),
-    )?;
-    bounded::<OutgoingRequest, _>(
-        types,
-        "[method]outgoing-request.set-authority",
-        text,
-        |guest, request, authority| guest.http().set_authority(request, authority),
-    )?;
-    bounded::<OutgoingRequest, _>(
-        types,
-        "[method]outgoing-request.set-path-with-query",
-        text,
-        |guest, request, path| guest.http().set_path_with_query(request, path),
-    )
+            bounded::<$request, Method>(
+                types,
+                concat!("[method]", $resource, ".set-method"),
+                |method| match method {
+                    Method::Other(other) => other.len(),
+                    _ => 0,
+                },
+                |guest, request, method| guest.http().set_method(request, method),
+            )?;
+            bounded::<$request, Option<Scheme>>(
+                types,
+                concat!("[method]", $resource, ".set-scheme"),
+                |scheme| match scheme {
+                    Some(Scheme::Other(other)) => other.len(),
+                    _ => 0,
+                },
+                |guest, request, scheme| guest.http().set_scheme(request, scheme),
+            )?;
+            bounded::<$request, _>(
+                types,
+                concat!("[method]", $resource, ".set-authority"),
+                text,
+                |guest, request, authority| guest.http().set_authority(request, authority),
+            )?;
+            bounded::<$request, _>(
+                types,
+                concat!("[method]", $resource, ".set-path-with-query"),
+                text,
+                |guest, request, path| guest.http().set_path_with_query(request, path),
+            )
+        }
+    };
 }
-
-fn of_3(types: &mut LinkerInstance<'_, Guest>) -> wasmtime::Result<()> {
-    use p3::bindings::http::types::{HostRequest, Method, Request, Scheme};
-
-    bounded::<Request, Method>(
-        types,
-        "[method]request.set-method",
-        |method| match method {
-            Method::Other(other) => other.len(),
-            _ => 0,
-        },
-        |guest, request, method| guest.http().set_method(request, method),
-    )?;
-    bounded::<Request, Option<Scheme>>(
-        types,
-        "[method]request.set-scheme",
-        |scheme| match scheme {
-            Some(Scheme::Other(other)) => other.len(),
-            _ => 0,
-        },
-        |guest, request, scheme| guest.http().set_scheme(request, scheme),
-    )?;
-    bounded::<Request, _>(
-        types,
-        "[method]request.set-authority",
-        text,
-        |guest, request, authority| guest.http().set_authority(request, authority),
-    )?;
-    bounded::<Request, _>(
-        types,
-        "[method]request.set-path-with-query",
-        text,
-        |guest, request, path| guest.http().set_path_with_query(request, path),
-    )
-}
+of_version!(
+    of_2,
+    p2,
+    HostOutgoingRequest,
+    OutgoingRequest,
+    "outgoing-request"
+);
+of_version!(of_3, p3, HostRequest, Request, "request");
