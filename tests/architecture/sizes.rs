@@ -4,8 +4,9 @@ use crate::tree::{nothing_wrong, sources};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-const LONGEST_FILE: usize = 400;
-const LONGEST_FUNCTION: usize = 70;
+/// A habit, not a goal: a type and what it does stay in one file, even a long one.
+const LONGEST_FILE: usize = 800;
+const LONGEST_FUNCTION: usize = 80;
 const LONGEST_EXAMPLE: usize = 60;
 const FOLDERS: [&str; 4] = ["host", "guest-sdk", "plugins", "tests"];
 

@@ -355,12 +355,13 @@ fn shell_code(status: ExitStatus) -> i32 {
         .expect("a process ends by itself or by a signal")
 }
 
-/// The program, built from this very tree in the profile of this test. Cargo builds it for its own
-/// package's suite, and not for this one, so the first test to ask builds it: in the very words of
-/// `cargo test --workspace`, after which nothing is left to do. Fewer words would choose other
-/// features of the dependencies, and compile them all again.
+/// The program: the file that `DISPATCHER_BINARY` names, else one built from this tree in the profile
+/// of this test. Cargo builds it for its own package's suite, and not for this one, so the first test
+/// to ask builds it: in the very words of `cargo test --workspace`, after which nothing is left to do.
+/// Fewer words would choose other features of the dependencies, and compile them all again.
 pub fn binary() -> PathBuf {
-    static BUILT: LazyLock<PathBuf> = LazyLock::new(build);
+    static BUILT: LazyLock<PathBuf> =
+        LazyLock::new(|| std::env::var_os("DISPATCHER_BINARY").map_or_else(build, PathBuf::from));
     BUILT.clone()
 }
 
