@@ -25,13 +25,11 @@ pub struct Args {
 
 /// Prints all problems, or what is in order.
 pub fn run(typed: Typed) -> Result<(), Failure> {
-    let (flags, notice) = flags::with_classic(&typed.matches);
+    let flags = flags::with_classic(&typed.matches);
     let (settings, mut problems) = config::settings(&flags);
     problems.splice(0..0, typed.unknown);
     log::start(settings.log_format, &settings.log_level);
-    if let Some(notice) = notice {
-        tracing::warn!("{notice}");
-    }
+    flags::log_notices(&flags);
     problems.extend(block_on(app::check(&settings))?);
     if !problems.is_empty() {
         return Err(problems.into());

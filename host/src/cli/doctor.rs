@@ -28,11 +28,11 @@ With --json: one array of {\"level\",\"about\",\"says\"}.";
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Print the IAM policy that this run needs, and look at nothing
-    #[arg(long, env = "DISPATCHER_IAM", hide_env_values = true)]
+    #[arg(long)]
     #[arg(value_parser = FalseyValueParser::new())]
     pub iam: bool,
     /// Print JSON
-    #[arg(long, env = "DISPATCHER_JSON", hide_env_values = true)]
+    #[arg(long)]
     #[arg(value_parser = FalseyValueParser::new())]
     pub json: bool,
     #[command(flatten)]
@@ -41,13 +41,11 @@ pub struct Args {
 
 /// Prints what was found, or the policy.
 pub fn run(args: &Args, typed: Typed) -> Result<(), Failure> {
-    let (flags, notice) = flags::with_classic(&typed.matches);
+    let flags = flags::with_classic(&typed.matches);
     let (settings, mut problems) = config::settings(&flags);
     problems.splice(0..0, typed.unknown);
     log::start(settings.log_format, &settings.log_level);
-    if let Some(notice) = notice {
-        tracing::warn!("{notice}");
-    }
+    flags::log_notices(&flags);
     if !problems.is_empty() {
         if !args.iam {
             problems.extend(block_on(app::check(&settings))?);

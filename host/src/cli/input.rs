@@ -15,20 +15,10 @@ pub struct MessageArgs {
     #[arg(conflicts_with = "file")]
     pub body: Option<String>,
     /// Take the body from a file
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "DISPATCHER_FILE",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// An attribute of the message; may be repeated
-    #[arg(
-        long,
-        value_name = "K=V",
-        env = "DISPATCHER_ATTRIBUTE",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "K=V")]
     pub attribute: Vec<String>,
 }
 

@@ -25,13 +25,7 @@ Signatures are not checked: who reaches the address may do everything.";
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The address to listen on; port 0 is any that is free
-    #[arg(
-        long,
-        value_name = "ADDR",
-        env = "DISPATCHER_LISTEN",
-        hide_env_values = true,
-        default_value = "127.0.0.1:9324"
-    )]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9324")]
     pub listen: String,
     #[command(flatten)]
     pub places: flags::PlaceArgs,

@@ -36,9 +36,9 @@ Examples:
 
 A queue is a name (SQS), an SQS URL or ARN, local:NAME (a file on this machine), redis:NAME, or
 dynamodb:TABLE (the newest first).
-Every flag may also be given as an environment variable: --poll-for as DISPATCHER_POLL_FOR.
-Flags win over the environment, and both over the file that --config names. No file is read
-unless --config names it.
+Every setting is also an environment variable: --poll-for is DISPATCHER_POLL_FOR. Arguments of one
+command, such as --delay or --json, are not. Flags win over the environment, and both over the file
+that --config names. No file is read unless --config names it.
 
 Exit codes:
   0    a clean end
@@ -107,15 +107,20 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
         Command::Local(args) => local::run(&args, &typed),
         Command::Schedule(command) => schedule::run(command, &typed),
         Command::Plugin(command) => plugin::run(command, &typed),
-        Command::Completions(args) => completions::run(&args, &mut Cli::command()),
+        Command::Completions(args) => completions::run(&args, &mut command()),
     }
+}
+
+/// The command line with the variables of its settings.
+fn command() -> clap::Command {
+    flags::with_variables(Cli::command())
 }
 
 /// `None` if help or the version was asked for, and printed.
 fn parse(mut words: Vec<OsString>) -> Result<Option<(Cli, Typed)>, Failure> {
     let mut unknown = Vec::new();
     loop {
-        let error = match Cli::command().try_get_matches_from(&words) {
+        let error = match command().try_get_matches_from(&words) {
             Ok(matches) => match Cli::from_arg_matches(&matches) {
                 Ok(cli) => {
                     let matches = innermost(matches);

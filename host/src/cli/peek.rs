@@ -28,11 +28,10 @@ pub struct Args {
     pub queue: String,
     /// The most messages to show
     #[arg(short = 'n', long, value_name = "N", default_value = "10")]
-    #[arg(env = "DISPATCHER_LIMIT", hide_env_values = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
     /// Print JSON: one array of messages
-    #[arg(long, env = "DISPATCHER_JSON", hide_env_values = true)]
+    #[arg(long)]
     #[arg(value_parser = FalseyValueParser::new())]
     pub json: bool,
     #[command(flatten)]

@@ -42,13 +42,11 @@ pub struct Args {
 
 /// Checks everything first, and begins only if nothing is wrong.
 pub fn run(typed: Typed) -> Result<(), Failure> {
-    let (flags, notice) = flags::with_classic(&typed.matches);
+    let flags = flags::with_classic(&typed.matches);
     let (settings, mut problems) = config::settings(&flags);
     problems.splice(0..0, typed.unknown);
     let screen = log::start(settings.log_format, &settings.log_level);
-    if let Some(notice) = notice {
-        tracing::warn!("{notice}");
-    }
+    flags::log_notices(&flags);
     if !problems.is_empty() {
         problems.extend(block_on(app::check(&settings))?);
         return Err(problems.into());

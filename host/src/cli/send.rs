@@ -35,29 +35,14 @@ pub struct Args {
     #[command(flatten)]
     pub message: MessageArgs,
     /// Send so many copies
-    #[arg(
-        long,
-        value_name = "N",
-        env = "DISPATCHER_COUNT",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
     /// How long before the message may be received, as in 90s or 36h
-    #[arg(
-        long,
-        value_name = "TIME",
-        env = "DISPATCHER_DELAY",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "TIME")]
     pub delay: Option<String>,
     /// The group, whose messages are handled in order
-    #[arg(
-        long,
-        value_name = "GROUP",
-        env = "DISPATCHER_GROUP",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "GROUP")]
     pub group: Option<String>,
     #[command(flatten)]
     pub table: flags::TableArgs,

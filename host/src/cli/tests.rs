@@ -1,11 +1,11 @@
-//! The command line as a whole: every command has its help and examples, every flag its variable,
+//! The command line as a whole: every command has its help and examples, every setting its variable,
 //! and all unknown flags are told at once.
 
 use super::*;
-use crate::cli::flags::variable;
+use crate::config::flags::variable;
 
 fn commands() -> Vec<clap::Command> {
-    let mut all = vec![Cli::command()];
+    let mut all = vec![command()];
     let mut at = 0;
     while at < all.len() {
         let inner: Vec<_> = all[at].get_subcommands().cloned().collect();
@@ -21,7 +21,7 @@ fn typed(line: &str) -> Result<Option<(Cli, Typed)>, Failure> {
 
 #[test]
 fn the_definition_holds_together() {
-    Cli::command().debug_assert();
+    command().debug_assert();
 }
 
 #[test]
@@ -47,14 +47,14 @@ fn exit_codes_are_documented() {
 }
 
 #[test]
-fn every_flag_is_a_variable_and_has_help() {
+fn finding_25_settings_have_variables_and_arguments_of_a_command_have_none() {
     for command in commands() {
         for arg in command.get_arguments() {
             let name = format!("{} {}", command.get_name(), arg.get_id());
             assert!(arg.get_help().is_some(), "{name}");
             let Some(long) = arg.get_long() else { continue };
             let found = arg.get_env().map(|env| env.to_string_lossy().into_owned());
-            assert_eq!(found, Some(variable(long)), "{name}");
+            assert_eq!(found.as_deref(), variable(long), "{name}");
             assert_eq!(long, arg.get_id().as_str().replace('_', "-"), "{name}");
         }
     }

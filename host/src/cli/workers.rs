@@ -24,7 +24,7 @@ pub struct Args {
     #[arg(value_name = "BACKEND", value_parser = ["redis:"])]
     pub backend: String,
     /// Print JSON
-    #[arg(long, env = "DISPATCHER_JSON", hide_env_values = true)]
+    #[arg(long)]
     #[arg(value_parser = FalseyValueParser::new())]
     pub json: bool,
     #[command(flatten)]

@@ -4,6 +4,7 @@
 use super::problem::Problem;
 use super::section::{Given, Section};
 use super::value;
+use std::sync::LazyLock;
 
 /// Flags by what they speak about; the values are still texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub struct Flags {
     pub plugin: Section,
     /// What could not even be sorted.
     pub problems: Vec<Problem>,
+    /// Lines for the log about where settings came from, and about variables that set nothing.
+    pub notices: Vec<String>,
 }
 
 #[derive(Clone, Copy)]
@@ -95,6 +98,7 @@ impl Default for Flags {
             route: Section::new("--queues"),
             plugin: Section::new("--plugin"),
             problems: Vec::new(),
+            notices: Vec::new(),
         }
     }
 }
@@ -184,6 +188,79 @@ impl Flags {
     }
 }
 
+/// The environment variable of a setting, whose flag is named without its dashes. `None` for flags
+/// that are arguments of one command: only settings have variables.
+pub fn variable(flag: &str) -> Option<&'static str> {
+    static NAMES: LazyLock<Vec<(&str, String)>> = LazyLock::new(|| {
+        let flags = FLAGS.iter().map(|(flag, _, _)| *flag);
+        flags
+            .chain(["config", "listen"])
+            .map(|flag| (flag, variable_name(flag)))
+            .collect()
+    });
+    let named = NAMES.iter().find(|(name, _)| *name == flag)?;
+    Some(&named.1)
+}
+
+fn variable_name(flag: &str) -> String {
+    format!("DISPATCHER_{}", flag.replace('-', "_").to_uppercase())
+}
+
+/// Variables of this program's developers, which set nothing of a run.
+const DEVELOPERS: [&str; 2] = ["DISPATCHER_BINARY", "DISPATCHER_TOOLS"];
+
+/// Looks for variables that begin with `DISPATCHER_` and set nothing. One that is a setting's name
+/// with a slip of the pen is a problem; any other is a notice, since it may belong to somebody else.
+/// What Kubernetes sets in every pod beside a service called `dispatcher` is neither.
+pub fn unknown_variables(names: impl IntoIterator<Item = String>) -> (Vec<Problem>, Vec<String>) {
+    let (mut problems, mut notices) = (Vec::new(), Vec::new());
+    let settings: Vec<_> = FLAGS
+        .iter()
+        .map(|(flag, _, _)| *flag)
+        .chain(["config", "listen"])
+        .filter_map(variable)
+        .collect();
+    for name in names {
+        let known = settings.contains(&name.as_str()) || DEVELOPERS.contains(&name.as_str());
+        if known || !name.starts_with("DISPATCHER_") || is_service_link(&name) {
+            continue;
+        }
+        let upper = name.to_uppercase();
+        let likely = settings
+            .iter()
+            .map(|setting| (strsim::damerau_levenshtein(&upper, setting), setting))
+            .filter(|(slips, _)| *slips <= 2)
+            .min_by_key(|(slips, _)| *slips);
+        match likely {
+            Some((_, setting)) => problems.push(
+                Problem::new(&name, "unknown environment variable", "")
+                    .hint(format!("did you mean `{setting}`?")),
+            ),
+            None => notices.push(format!(
+                "environment variable ignored: `{name}` is no setting; `dispatcher run --help` \
+                 lists the settings"
+            )),
+        }
+    }
+    (problems, notices)
+}
+
+/// `DISPATCHER_SERVICE_HOST`, `DISPATCHER_PORT_9090_TCP_ADDR` and the like; a service called
+/// `dispatcher-web` gives `DISPATCHER_WEB_SERVICE_HOST`.
+fn is_service_link(name: &str) -> bool {
+    let is_port = |part: &str| {
+        part.split('_')
+            .next()
+            .is_some_and(|word| word.parse::<u16>().is_ok())
+    };
+    name.contains("_SERVICE_HOST")
+        || name.contains("_SERVICE_PORT")
+        || name.ends_with("_PORT")
+        || name
+            .split_once("_PORT_")
+            .is_some_and(|(_, rest)| is_port(rest))
+}
+
 /// The section and key that a flag speaks about.
 fn home(flag: &str) -> Option<(Part, &'static str)> {
     let (_, part, key) = FLAGS.iter().find(|(name, _, _)| *name == flag)?;
@@ -211,6 +288,47 @@ fn once(section: &mut Section, key: &str, given: Given, problems: &mut Vec<Probl
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn finding_25_a_misspelt_variable_is_a_problem_and_a_foreign_one_a_notice() {
+        let names = [
+            "DISPATCHER_CONCURENCY",
+            "DISPATCHER_CONCURRENCY",
+            "DISPATCHER_poll_for",
+            "DISPATCHER_RELEASE_CHANNEL",
+            "DISPATCHER_DELAY",
+            "DISPATCHER_SERVICE_HOST",
+            "DISPATCHER_SERVICE_PORT_ADMIN",
+            "DISPATCHER_PORT",
+            "DISPATCHER_PORT_9090_TCP_ADDR",
+            "DISPATCHER_WEB_SERVICE_PORT",
+            "PATH",
+        ];
+        let (problems, notices) = unknown_variables(names.map(str::to_owned));
+        let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            problems,
+            [
+                "DISPATCHER_CONCURENCY: unknown environment variable; did you mean \
+                 `DISPATCHER_CONCURRENCY`?",
+                "DISPATCHER_poll_for: unknown environment variable; did you mean \
+                 `DISPATCHER_POLL_FOR`?",
+            ]
+        );
+        assert_eq!(notices.len(), 2, "{notices:?}");
+        assert!(
+            notices[0].contains("`DISPATCHER_RELEASE_CHANNEL`"),
+            "{notices:?}"
+        );
+        assert!(notices[1].contains("`DISPATCHER_DELAY`"), "{notices:?}");
+    }
+
+    #[test]
+    fn only_settings_have_variables() {
+        assert_eq!(variable("poll-for"), Some("DISPATCHER_POLL_FOR"));
+        assert_eq!(variable("config"), Some("DISPATCHER_CONFIG"));
+        assert_eq!(variable("delay"), None);
+    }
 
     #[test]
     fn every_flag_lands_in_its_section() {

@@ -39,7 +39,7 @@ pub struct Args {
     pub files: Vec<PathBuf>,
     /// Print JSON: [{"file","kind","bytes","sha256","imports","exports",
     /// "asks":[{"for","granted","flag"}],"problems"}]
-    #[arg(long, env = "DISPATCHER_JSON", hide_env_values = true)]
+    #[arg(long)]
     #[arg(value_parser = FalseyValueParser::new())]
     pub json: bool,
     #[command(flatten)]

@@ -39,35 +39,29 @@ pub struct Args {
     #[command(flatten)]
     pub message: MessageArgs,
     /// Take the message from a recording, as `run --record` writes it
-    #[arg(long, env = "DISPATCHER_RECORDED", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     #[arg(conflicts_with_all = ["body", "file", "attribute"])]
     pub recorded: Option<PathBuf>,
     /// Which message of the recording, counted from 1 [default: 1]
-    #[arg(long, env = "DISPATCHER_NTH", value_name = "N", requires = "recorded")]
+    #[arg(long, value_name = "N", requires = "recorded")]
     pub nth: Option<usize>,
     /// The recording's message of this id
-    #[arg(
-        long,
-        env = "DISPATCHER_ID",
-        value_name = "ID",
-        requires = "recorded",
-        conflicts_with = "nth"
-    )]
+    #[arg(long, value_name = "ID", requires = "recorded", conflicts_with = "nth")]
     pub id: Option<String>,
     /// Run it so many times, one after the other [default: 1; 500 with --bench]
-    #[arg(long, env = "DISPATCHER_COUNT", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub count: Option<u32>,
     /// Measure: compiling, loading, fresh and reused instances, memory; what it prints is not shown
-    #[arg(long, env = "DISPATCHER_BENCH", hide_env_values = true)]
+    #[arg(long)]
     #[arg(value_parser = FalseyValueParser::new())]
     pub bench: bool,
     /// Show every call of the plugin to the host on stderr: what was asked, answered, and how fast
-    #[arg(long, env = "DISPATCHER_TRACE", hide_env_values = true)]
+    #[arg(long)]
     #[arg(value_parser = FalseyValueParser::new(), conflicts_with = "bench")]
     pub trace: bool,
     /// Print JSON: {"verdict","after_ms","cause","why"}, and "trace" and "printed" where it broke
     /// off
-    #[arg(long, env = "DISPATCHER_JSON", hide_env_values = true)]
+    #[arg(long)]
     #[arg(value_parser = FalseyValueParser::new())]
     pub json: bool,
     #[command(flatten)]

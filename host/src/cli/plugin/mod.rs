@@ -80,6 +80,7 @@ fn settings_and_log(typed: &Typed, file: &Path, shown: Shown) -> Set {
         Shown::Printed => telemetry::log::start(format, level),
         Shown::Nothing => telemetry::log::start(format, &format!("guest=off,{level}")),
     };
+    super::flags::log_notices(&flags);
     let plugin = settings.routes.first().map(|route| route.plugin.clone());
     (settings, plugin, problems)
 }

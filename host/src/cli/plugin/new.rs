@@ -22,7 +22,7 @@ pub struct Args {
     #[arg(value_name = "NAME")]
     pub folder: PathBuf,
     /// The language
-    #[arg(long, value_enum, env = "DISPATCHER_LANG", hide_env_values = true)]
+    #[arg(long, value_enum)]
     pub lang: Language,
 }
 

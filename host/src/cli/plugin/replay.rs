@@ -39,14 +39,14 @@ pub struct Args {
     #[arg(value_name = "RECORDING", required = true)]
     pub recordings: Vec<PathBuf>,
     /// Only the message of this id; may be repeated
-    #[arg(long, env = "DISPATCHER_ONLY", value_name = "ID")]
+    #[arg(long, value_name = "ID")]
     pub only: Vec<String>,
     /// Wait for a debugger before the first message
-    #[arg(long, env = "DISPATCHER_DEBUG", hide_env_values = true)]
+    #[arg(long)]
     #[arg(value_parser = FalseyValueParser::new())]
     pub debug: bool,
     /// Print every message as one line of JSON: {"id","was","is","alike"}
-    #[arg(long, env = "DISPATCHER_JSON", hide_env_values = true)]
+    #[arg(long)]
     #[arg(value_parser = FalseyValueParser::new())]
     pub json: bool,
     #[command(flatten)]

@@ -33,38 +33,30 @@ pub struct Args {
     pub queue: String,
     /// How long from now, as in 90s or 36h
     #[arg(id = "in", long = "in", value_name = "TIME")]
-    #[arg(env = "DISPATCHER_IN", hide_env_values = true)]
     #[arg(conflicts_with_all = ["at", "cron"])]
     pub within: Option<String>,
     /// When, as a date with its offset: 2026-12-24T18:00:00+01:00
     #[arg(long, value_name = "DATE")]
-    #[arg(env = "DISPATCHER_AT", hide_env_values = true)]
     #[arg(conflicts_with = "cron")]
     pub at: Option<String>,
     /// Again and again, by a pattern such as '0 9 * * MON-FRI' or @daily
     #[arg(long, value_name = "PATTERN")]
-    #[arg(env = "DISPATCHER_CRON", hide_env_values = true)]
     pub cron: Option<String>,
     /// The time zone of --cron [default: UTC]
     #[arg(long, value_name = "ZONE")]
-    #[arg(env = "DISPATCHER_TZ", hide_env_values = true)]
     pub tz: Option<String>,
     /// The body; `-` reads all of stdin as one body
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
-    #[arg(env = "DISPATCHER_BODY", hide_env_values = true)]
     #[arg(allow_hyphen_values = true)]
     pub body: Option<String>,
     /// Take the body from a file
     #[arg(long, value_name = "FILE")]
-    #[arg(env = "DISPATCHER_FILE", hide_env_values = true)]
     pub file: Option<PathBuf>,
     /// An attribute of the message; may be repeated
     #[arg(long, value_name = "K=V")]
-    #[arg(env = "DISPATCHER_ATTRIBUTE", hide_env_values = true)]
     pub attribute: Vec<String>,
     /// The group, whose messages are handled in order
     #[arg(long, value_name = "GROUP")]
-    #[arg(env = "DISPATCHER_GROUP", hide_env_values = true)]
     pub group: Option<String>,
     #[command(flatten)]
     pub table: flags::TableArgs,

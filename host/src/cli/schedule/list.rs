@@ -30,7 +30,7 @@ pub struct Args {
     /// The queue [default: every embedded queue, and every queue of --schedule-table]
     pub queue: Option<String>,
     /// Print JSON
-    #[arg(long, env = "DISPATCHER_JSON", hide_env_values = true)]
+    #[arg(long)]
     #[arg(value_parser = FalseyValueParser::new())]
     pub json: bool,
     #[command(flatten)]

@@ -35,7 +35,7 @@ pub struct Args {
     #[arg(value_name = "DIR", default_value = ".")]
     pub folder: PathBuf,
     /// The language, where the files are of several
-    #[arg(long, value_enum, env = "DISPATCHER_LANG", hide_env_values = true)]
+    #[arg(long, value_enum)]
     pub lang: Option<Language>,
 }
 
