@@ -284,9 +284,9 @@ fn a_grant_that_nobody_asked_for_is_a_note_and_no_problem() {
     let ended = Program::new(lent).run();
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(
-        ended
-            .stderr
-            .contains("`allow-http` lends it outgoing HTTP, for which it does not ask"),
+        ended.stderr.contains(
+            "granted but not imported by the component plugin=\"verdicts\" grants=\"allow-http\""
+        ),
         "{ended:?}"
     );
 }

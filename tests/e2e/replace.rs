@@ -266,7 +266,7 @@ async fn settings_that_are_read_again_swap_the_plugin_and_what_it_may_use() {
     let text = std::fs::read_to_string(&config).expect("it is there");
     std::fs::write(&config, format!("# a comment\n{text}")).expect("written");
     running.signal(Signal::HUP);
-    running.wait_for_lines(4, |line| line.contains("the limits of the settings hold"));
+    running.wait_for_lines(4, |line| line.contains("settings reloaded"));
     stop(&mut running);
     assert_eq!(running.lines(replaced).len(), 3);
 }

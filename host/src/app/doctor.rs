@@ -3,12 +3,13 @@
 
 use super::build::{Backends, records};
 use crate::aws::lambda::{Function, Lambda, LookError};
+use crate::config::iam::QueueKey;
 use crate::config::problem::{Fault, Problem};
 use crate::config::{Code, Forward, Route, Settings};
 use crate::queue::Identity;
 use crate::queue::name::{Backend, QueueName};
 use crate::{aws, files};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A lease shorter than this is lost by a pause that any machine may make.
@@ -102,6 +103,26 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
     }
     findings.extend(of_files(settings, files::raise_limit().1));
     findings
+}
+
+/// The keys of the settings' encrypted queues, for their policy. Where SQS cannot be asked, since the
+/// role may not exist yet, the log says what is missing from the policy then.
+pub async fn keys(settings: &Settings) -> Vec<QueueKey> {
+    let mut names = BTreeSet::new();
+    for route in &settings.routes {
+        names.extend(route.queues.iter().map(|queue| &queue.name));
+        names.extend(&route.dead_letter);
+        names.extend(&route.plugin.allow_send);
+    }
+    let (keys, errors) = Backends::new(settings.stores.clone()).keys(names).await;
+    if let Some(reason) = errors.first() {
+        tracing::warn!(
+            %reason,
+            "encryption unknown: if a queue is encrypted with a key of AWS KMS, add \
+             kms:Decrypt and kms:GenerateDataKey for it"
+        );
+    }
+    keys
 }
 
 fn of_queue(route: &Route, name: &QueueName, seen: &Identity) -> Vec<Finding> {

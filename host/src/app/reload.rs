@@ -26,12 +26,12 @@ pub(crate) async fn watch(
             for problem in &problems {
                 tracing::error!("{problem}");
             }
-            tracing::error!("SIGHUP: the settings have problems, so nothing is changed");
+            tracing::error!("settings not reloaded: they have problems, so nothing changes");
             continue;
         }
         let changes = changes(&started, &settings);
         for line in &changes.needs_restart {
-            tracing::warn!("SIGHUP: {line}");
+            tracing::warn!("setting not applied until the next start: {line}");
         }
         for limits in &changes.routes {
             let named = routes.iter().find(|route| route.name == limits.route);
@@ -43,7 +43,7 @@ pub(crate) async fn watch(
         let routes = changes.routes.len();
         tracing::info!(
             routes,
-            "SIGHUP: the limits of the settings hold from now on"
+            "settings reloaded: limits and plugins apply from now on"
         );
     }
 }

@@ -17,7 +17,7 @@ use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
 use aws_config::timeout::TimeoutConfig;
 pub use aws_config::{BehaviorVersion, Region, SdkConfig};
 use std::time::Duration;
-pub use words::one_line;
+pub use words::{hide_userinfo, one_line};
 
 /// How often the SDK tries a call, the first time included. Two: enough for a pooled connection
 /// that the server has just closed, few enough that a failure is reported while a lease can still
@@ -129,7 +129,7 @@ pub fn place(config: &SdkConfig, service: &str) -> String {
         .filter(|_| loaded && !config.get_origin("endpoint_url").is_client_config());
     let region = config.region().map(AsRef::as_ref);
     match (own.as_deref().or(config.endpoint_url()), region) {
-        (Some(url), _) => url.to_owned(),
+        (Some(url), _) => hide_userinfo(url),
         (None, Some(region)) => format!("{service} in {region}"),
         (None, None) => service.to_owned(),
     }

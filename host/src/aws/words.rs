@@ -15,7 +15,7 @@ const EMPTY: [&str; 5] = [
 pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut said: Vec<String> = Vec::new();
     for link in links(error) {
-        let text = link.to_string();
+        let text = without_absent_providers(&link.to_string());
         if !EMPTY.contains(&&*text) && !said.iter().any(|known| known.contains(&text)) {
             said.push(text);
         }
@@ -34,6 +34,38 @@ pub(super) fn links<'a>(
             None => error.source(),
         }
     })
+}
+
+/// The SDK lists every provider of credentials, one a line, with why it has none. Those that are
+/// simply not set up say nothing that a person can use, and take 500 characters to say it.
+fn without_absent_providers(text: &str) -> String {
+    let Some((_, attempted)) = text.split_once("no credentials found in chain. Attempted:") else {
+        return text.to_owned();
+    };
+    let mut failed = attempted
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.contains("was not enabled"))
+        .peekable();
+    match failed.peek() {
+        None => "none in the environment, a profile, a web identity, a container or an instance \
+                 role"
+            .to_owned(),
+        Some(_) => failed.collect::<Vec<_>>().join("; "),
+    }
+}
+
+/// An address without the user name and password in it.
+pub fn hide_userinfo(address: &str) -> String {
+    let (scheme, rest) = match address.split_once("://") {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None => (String::new(), address),
+    };
+    // Whoever mistypes an address may have written a password with a slash in it.
+    match rest.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}***@{host}"),
+        None => address.to_owned(),
+    }
 }
 
 /// The same words without line breaks.
@@ -66,6 +98,38 @@ mod tests {
         let outer = io::Error::other(inner);
         assert_eq!(chain(&outer), "the line is cut");
         assert_eq!(links(&outer).count(), 3);
+    }
+
+    #[test]
+    fn finding_27_providers_that_are_not_set_up_are_left_out() {
+        let chain = "no credentials found in chain. Attempted:\n  Environment: the credential \
+                     provider was not enabled: environment variable not set\n  Profile: the \
+                     credential provider was not enabled";
+        assert_eq!(
+            without_absent_providers(chain),
+            "none in the environment, a profile, a web identity, a container or an instance role"
+        );
+        let failed = format!("{chain}\n  Sso: the token has expired");
+        assert_eq!(
+            without_absent_providers(&failed),
+            "Sso: the token has expired"
+        );
+        assert_eq!(
+            without_absent_providers("connection reset"),
+            "connection reset"
+        );
+    }
+
+    #[test]
+    fn finding_21_an_address_is_shown_without_its_password() {
+        for (address, shown) in [
+            ("http://user:secret@127.0.0.1:1", "http://***@127.0.0.1:1"),
+            ("http://user:se/cr@et@h", "http://***@h"),
+            ("user:secret@h", "***@h"),
+            ("http://127.0.0.1:1", "http://127.0.0.1:1"),
+        ] {
+            assert_eq!(hide_userinfo(address), shown);
+        }
     }
 
     #[test]

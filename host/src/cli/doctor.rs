@@ -19,7 +19,8 @@ Examples:
 
 One line for everything that was looked at: ok, warn (it will hurt one day) or bad (it will not
 work). Receives no message and invokes no function. Exits as `check` does: with 0 unless something
-is bad. With --iam nothing is called at all: the policy follows from the settings.
+is bad. With --iam the policy follows from the settings; SQS is only asked which of the queues are
+encrypted with a key of AWS KMS, and where it cannot be asked, stderr says so.
 
 With --json: one array of {\"level\",\"about\",\"says\"}.";
 
@@ -27,7 +28,7 @@ With --json: one array of {\"level\",\"about\",\"says\"}.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Print the IAM policy that this run needs, and look at nothing
+    /// Print the IAM policy that this run needs
     #[arg(long)]
     #[arg(value_parser = FalseyValueParser::new())]
     pub iam: bool,
@@ -53,7 +54,8 @@ pub fn run(args: &Args, typed: Typed) -> Result<(), Failure> {
         return Err(problems.into());
     }
     if args.iam {
-        return output::line(iam::policy(&settings));
+        let keys = block_on(doctor::keys(&settings))?;
+        return output::line(iam::policy(&settings, &keys));
     }
     let findings = block_on(doctor::look(&settings))?;
     match args.json {

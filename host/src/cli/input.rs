@@ -5,7 +5,7 @@ use crate::config::section::Given;
 use crate::config::value;
 use crate::message::Attribute;
 use clap::Args;
-use std::io::{IsTerminal, Read};
+use std::io::Read;
 use std::path::PathBuf;
 
 /// A message as it is typed.
@@ -40,12 +40,8 @@ impl MessageArgs {
                 text(&at, bytes)
             }
             (None, None) => {
-                let wanted = "BODY, --file FILE, or - for stdin";
-                let problem = Problem::new("BODY", "there is none", wanted);
-                Err(match std::io::stdin().is_terminal() {
-                    true => problem,
-                    false => problem.hint("did you mean `-`?"),
-                })
+                let wanted = "a body: BODY, --file FILE, or - to read it from stdin";
+                Err(Problem::new("BODY", "there is none", wanted))
             }
         }
     }
@@ -103,7 +99,7 @@ mod tests {
         assert_eq!(args(Some("hello"), &[]).body(), Ok("hello".into()));
         let problem = args(None, &[]).body().expect_err("none").to_string();
         assert!(
-            problem.starts_with("BODY: there is none; wanted BODY, --file"),
+            problem.starts_with("BODY: there is none; wanted a body: BODY, --file"),
             "{problem}"
         );
         let problem = text("f", vec![b'a', 0xff]).expect_err("binary").to_string();

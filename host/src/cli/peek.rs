@@ -6,7 +6,9 @@ use crate::clock;
 use crate::config::Places;
 use crate::error::Failure;
 use crate::message::{AttributeValue, Message};
+use crate::queue::DEAD_LETTER_REASON;
 use crate::queue::name::QueueName;
+use crate::telemetry::harmless::harmless;
 use clap::builder::FalseyValueParser;
 use std::time::Duration;
 
@@ -95,17 +97,18 @@ fn text(message: &Message) -> String {
     if body.len() < message.body.len() {
         body.push('…');
     }
-    // One line each, and nothing that moves the cursor.
-    let body: String = body
-        .chars()
-        .flat_map(|c| match c.is_control() {
-            true => c.escape_default().collect::<Vec<_>>(),
-            false => vec![c],
-        })
-        .collect();
+    let body = harmless(&body);
     let age = age.unwrap_or_default();
+    let reason = message.attributes.iter().find_map(|attribute| {
+        let AttributeValue::Text(text) = &attribute.value else {
+            return None;
+        };
+        (attribute.name == DEAD_LETTER_REASON).then(|| format!("  reason: {}", harmless(text)))
+    });
     format!(
-        "{}  received {}×  {age}  {body}",
-        message.id, message.receive_count
+        "{}  received {}×  {age}  {body}{}",
+        message.id,
+        message.receive_count,
+        reason.unwrap_or_default()
     )
 }

@@ -40,6 +40,18 @@ const LOOK: &[&str] = &[
     "lambda:GetFunctionConfiguration",
 ];
 const PUBLISH: &[&str] = &["cloudwatch:PutMetricData"];
+/// Receiving from an encrypted queue decrypts, sending to it makes a data key as well ("Configuring KMS
+/// permissions for Amazon SQS" in its developer guide).
+const USE_KEY: &[&str] = &["kms:Decrypt", "kms:GenerateDataKey"];
+
+/// The key of a queue that is encrypted with AWS KMS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueKey {
+    /// A key id, `alias/NAME`, or the ARN of either.
+    pub key: String,
+    /// The queue's ARN, which says where a key without an ARN is.
+    pub queue: String,
+}
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -59,11 +71,11 @@ struct Statement {
     condition: Option<Condition>,
 }
 
-type Condition = BTreeMap<&'static str, BTreeMap<&'static str, String>>;
+type Condition = BTreeMap<&'static str, BTreeMap<&'static str, serde_json::Value>>;
 
 /// The policy as indented JSON; the same settings give the same text. It has no statement for what
-/// the settings do not use.
-pub fn policy(settings: &Settings) -> String {
+/// the settings do not use. `keys` are those of the settings' encrypted queues.
+pub fn policy(settings: &Settings, keys: &[QueueKey]) -> String {
     let partition = partition(settings);
     let mut read = BTreeSet::new();
     let mut bury = BTreeSet::new();
@@ -103,6 +115,7 @@ pub fn policy(settings: &Settings) -> String {
         statement("InvokeFunctions", INVOKE, invoke),
         statement("LookAtFunctions", LOOK, look),
     ];
+    statement.extend(use_keys(keys));
     statement.extend(publish(settings));
     statement.retain(|statement| !statement.resource.is_empty());
     let policy = Policy {
@@ -126,12 +139,43 @@ fn statement(
     }
 }
 
+/// A statement for the keys that are known by their ids, and one for those known by an alias, which
+/// is no resource of a policy and stands in a condition.
+fn use_keys(keys: &[QueueKey]) -> impl Iterator<Item = Statement> {
+    let (mut ids, mut places, mut aliases) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for QueueKey { key, queue } in keys {
+        let arn = if key.starts_with("arn:") { key } else { queue };
+        let mut parts = arn.split(':').skip(1);
+        let partition = parts.next().unwrap_or(PARTITION);
+        let mut place = parts
+            .skip(1)
+            .map(|part| if part.is_empty() { "*" } else { part });
+        let (region, account) = (place.next().unwrap_or("*"), place.next().unwrap_or("*"));
+        let all = format!("arn:{partition}:kms:{region}:{account}:key/");
+        let name = key.rsplit(':').next().unwrap_or(key);
+        if name.starts_with("alias/") {
+            places.insert(format!("{all}*"));
+            aliases.insert(name.to_owned());
+        } else {
+            let id = name.trim_start_matches("key/");
+            ids.insert(format!("{all}{id}"));
+        }
+    }
+    let aliases = BTreeMap::from([("kms:ResourceAliases", serde_json::json!(aliases))]);
+    let by_alias = Statement {
+        condition: Some(BTreeMap::from([("ForAnyValue:StringEquals", aliases)])),
+        ..statement("UseKeysByAlias", USE_KEY, places)
+    };
+    [statement("UseKeys", USE_KEY, ids), by_alias].into_iter()
+}
+
 /// `PutMetricData` knows no resources; the namespace is what narrows it.
 fn publish(settings: &Settings) -> Option<Statement> {
     let name = settings.name.as_ref()?;
     let sink = settings.metrics?.sink;
     (sink == MetricsSink::CloudWatch).then(|| {
-        let namespace = BTreeMap::from([("cloudwatch:namespace", format!("Dispatcher-{name}"))]);
+        let namespace = format!("Dispatcher-{name}");
+        let namespace = BTreeMap::from([("cloudwatch:namespace", namespace.into())]);
         Statement {
             condition: Some(BTreeMap::from([("StringEquals", namespace)])),
             ..statement("PublishMetrics", PUBLISH, BTreeSet::from(["*".to_owned()]))

@@ -315,6 +315,16 @@ pub enum Code {
     Forward(Forward),
 }
 
+impl Code {
+    /// Where the component comes from, if one was named.
+    pub fn source(&self) -> Option<&Source> {
+        match self {
+            Self::Component(source) => Some(source),
+            Self::Missing | Self::Forward(_) => None,
+        }
+    }
+}
+
 impl std::fmt::Display for Code {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -14,7 +14,7 @@ pub struct Changes {
     pub routes: Vec<RouteLimits>,
     /// The plugins of the same routes as they are to be run from now on: components only.
     pub plugins: Vec<(String, Plugin)>,
-    /// A line for every other setting that is different, naming it.
+    /// A clause for every other setting that is different, naming it: it waits for the next start.
     pub needs_restart: Vec<String>,
 }
 
@@ -98,7 +98,7 @@ fn program(old: &Settings, new: &Settings) -> Vec<String> {
         ("schedule-table", schedule.table != new.schedule.table),
     ];
     named(&different)
-        .map(|key| format!("`{key}` of [dispatcher]"))
+        .map(|key| format!("`{key}` of [dispatcher] has changed"))
         .collect()
 }
 
@@ -151,14 +151,15 @@ fn route(was: &Route, now: &Route, lines: &mut Vec<String>) -> RouteLimits {
         ("retry.attempts", *attempts != now.retry.attempts),
         ("dead-letter", *dead_letter != now.dead_letter),
     ];
-    lines.extend(named(&different).map(|key| format!("`{key}` of route `{name}`")));
+    lines.extend(named(&different).map(|key| format!("`{key}` of route `{name}` has changed")));
     lines.extend(
-        plugin(of, &now.plugin).map(|key| format!("`{key}` of the plugin of route `{name}`")),
+        plugin(of, &now.plugin)
+            .map(|key| format!("`{key}` of the plugin of route `{name}` has changed")),
     );
     if now.concurrency > *concurrency {
         lines.push(format!(
-            "`concurrency` of route `{name}` beyond the {concurrency} that room was made for at \
-             the start: {} is wanted",
+            "`concurrency` of route `{name}` is now {}, and stays at {concurrency}, its value at \
+             the start",
             now.concurrency
         ));
     }

@@ -2,6 +2,7 @@
 
 use super::problem::{Problem, nearest};
 use super::section::Given;
+use crate::aws::hide_userinfo;
 use bytesize::ByteSize;
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -126,11 +127,14 @@ pub fn url(given: &Given) -> Result<String, Problem> {
     let good = host.is_some_and(|rest| {
         rest.starts_with(|c: char| c.is_alphanumeric() || c == '[')
             && !rest.contains(char::is_whitespace)
+            && !rest.contains('@')
     });
     match good {
         true => Ok(text.to_owned()),
         false => {
-            let found = format!("`{text}` is not the address of a service");
+            // AWS clients sign requests; a user name and a password in the address do nothing.
+            let shown = hide_userinfo(text);
+            let found = format!("`{shown}` is not the address of a service");
             let wanted = "http:// or https:// and a host";
             Err(Problem::new(&given.at, found, wanted).hint("written like http://127.0.0.1:9324"))
         }

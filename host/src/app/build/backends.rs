@@ -1,6 +1,7 @@
 //! The backends, each connected to when its first queue is opened.
 
 use crate::aws;
+use crate::config::iam::QueueKey;
 use crate::config::problem::Problem;
 use crate::config::redis_place::RedisPlace;
 use crate::config::{DynamoDb, Stores};
@@ -8,7 +9,7 @@ use crate::queue::dynamodb::{Dynamo, Options};
 use crate::queue::local::{Delayed, Store};
 use crate::queue::name::{Backend, QueueName};
 use crate::queue::redis::{Cancelled, Known, Redis};
-use crate::queue::sqs::Sqs;
+use crate::queue::sqs::{Encryption, Sqs};
 use crate::queue::{Queue, QueueError, Trouble};
 use std::sync::Arc;
 use tokio::sync::OnceCell;
@@ -177,14 +178,50 @@ impl Backends {
         self.local().await?.cancel(queue, id).await
     }
 
+    /// Whether there is an embedded queue of this name. Makes no file.
+    async fn is_local(&self, name: &str) -> bool {
+        if !self.stores.data.join("local.db").exists() {
+            return false;
+        }
+        let names = self.local().await.and_then(Store::names);
+        names.is_ok_and(|names| names.iter().any(|known| known == name))
+    }
+
+    /// The keys of the encrypted queues of SQS among these, and why some could not be looked at.
+    pub async fn keys<'a>(
+        &self,
+        names: impl IntoIterator<Item = &'a QueueName>,
+    ) -> (Vec<QueueKey>, Vec<QueueError>) {
+        let (mut keys, mut errors) = (Vec::new(), Vec::new());
+        for name in names
+            .into_iter()
+            .filter(|name| name.backend == Backend::Sqs)
+        {
+            match self.sqs().await.encryption(&name.name).await {
+                Ok(key) => {
+                    keys.extend(key.map(|Encryption { key, queue }| QueueKey { key, queue }))
+                }
+                // Whoever cannot be asked about one queue cannot be asked about the next.
+                Err(error) if matches!(error.kind, Trouble::Denied | Trouble::Unreachable) => {
+                    errors.push(error);
+                    break;
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        (keys, errors)
+    }
+
     /// What is wrong, in words that name the queues there are.
     pub async fn problem(&self, at: &str, name: &QueueName, error: &QueueError) -> Problem {
         let problem = Problem::new(at, format!("queue `{name}`: {error}"), "");
-        // Who has no account and writes `default` means the queue in a file.
+        // Who writes `default` without an account means the queue in a file. Nobody else does,
+        // unless there is such a queue.
         let plain = name.backend == Backend::Sqs && !name.name.contains([':', '/']);
-        let problem = match plain {
-            true => problem.hint(format!("the embedded queue of that name is local:{name}")),
-            false => problem,
+        let problem = if plain && (name.name == "default" || self.is_local(&name.name).await) {
+            problem.hint(format!("the embedded queue of that name is local:{name}"))
+        } else {
+            problem
         };
         match error.kind {
             Trouble::Missing => {

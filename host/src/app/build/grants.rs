@@ -74,18 +74,16 @@ pub fn granted(plugin: &PluginSettings, asked: Asked) -> Vec<String> {
     }
 }
 
-/// Says in the log what is granted to a component that does not ask for it: a grant that somebody
+/// Logs, in one line, what is granted to a component that does not import it: a grant that somebody
 /// forgot to take back, or a component that is not the one that was meant.
 pub fn note_unused(plugin: &PluginSettings, imports: &[String]) {
     let asked = Asked::of(imports);
-    for unused in Asked::all().filter(|one| !asked.contains(one)) {
-        if !granted(plugin, unused).is_empty() {
-            let (plugin, key) = (plugin.name.as_str(), unused.key());
-            tracing::warn!(
-                plugin,
-                "`{key}` lends it {unused}, for which it does not ask"
-            );
-        }
+    let unused =
+        Asked::all().filter(|one| !asked.contains(one) && !granted(plugin, *one).is_empty());
+    let grants: Vec<_> = unused.map(Asked::key).collect();
+    if !grants.is_empty() {
+        let (plugin, grants) = (plugin.name.as_str(), grants.join(", "));
+        tracing::warn!(plugin, grants, "granted but not imported by the component");
     }
 }
 

@@ -12,8 +12,9 @@ pub mod versions;
 
 pub use backends::Backends;
 
+use crate::aws;
 use crate::config::problem::Problem;
-use crate::config::{Route, Settings, Shed};
+use crate::config::{MetricsSink, Route, Settings, Shed};
 use crate::idempotency::Records;
 use crate::plugin::runtime::Spawn;
 use crate::queue::Queue;
@@ -72,6 +73,7 @@ pub async fn parts(
     problems.extend(endless.map(|(route, _)| needs_dead_letters(route)));
     let routes = settings.routes.iter().zip(&opened);
     problems.extend(routes.flat_map(|(route, queues)| buries_nowhere(route, queues)));
+    problems.extend(has_no_region_for_metrics(settings).await);
     let Some(loader) = loader.filter(|_| problems.is_empty()) else {
         return Err(problems);
     };
@@ -87,6 +89,21 @@ pub async fn parts(
         })
         .collect();
     Ok(Parts { routes, loader })
+}
+
+/// Metrics that are to go to CloudWatch and could reach none: every publication would fail.
+async fn has_no_region_for_metrics(settings: &Settings) -> Option<Problem> {
+    let metrics = settings.metrics.filter(|_| settings.name.is_some())?;
+    if metrics.sink != MetricsSink::CloudWatch {
+        return None;
+    }
+    let config = aws::configuration(settings.stores.endpoint_url.as_deref()).await;
+    if config.region().is_some() {
+        return None;
+    }
+    let found = "metrics go to CloudWatch, and no AWS region is configured";
+    let problem = Problem::new("--name", found, "AWS_REGION or a region in the profile");
+    Some(problem.hint("or --metrics emf, or --metrics none"))
 }
 
 async fn open_queues(

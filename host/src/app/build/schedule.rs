@@ -250,7 +250,12 @@ impl Schedules {
                 Some(table) => format!("--schedule-table {table}"),
                 None => name.to_string(),
             };
-            told.message += &format!("; `dispatcher schedule init {which}` makes it");
+            told.message = format!(
+                "{}; SQS delays a message by 15 minutes at most, and one for a FIFO queue not at \
+                 all, so longer delays wait in this table; `dispatcher schedule init {which}` \
+                 makes it",
+                told.message
+            );
         }
         told
     }

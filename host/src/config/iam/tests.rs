@@ -1,7 +1,7 @@
 //! Whole policies, as people will paste them.
 
 use crate::config::flags::Flags;
-use crate::config::iam::policy;
+use crate::config::iam::{QueueKey, policy};
 use crate::config::section::Given;
 
 fn of(list: &[(&str, &str)]) -> String {
@@ -11,7 +11,7 @@ fn of(list: &[(&str, &str)]) -> String {
     }
     let (settings, problems) = crate::config::settings(&flags);
     assert_eq!(problems, []);
-    policy(&settings)
+    policy(&settings, &[])
 }
 
 fn resources(list: &[(&str, &str)]) -> Vec<String> {
@@ -181,5 +181,49 @@ fn what_is_known_of_region_account_and_partition_is_kept() {
             "arn:aws:lambda:*:*:function:y",
             "arn:aws:lambda:*:123456789012:function:x",
         ]
+    );
+}
+
+#[test]
+fn the_keys_of_encrypted_queues_may_be_used() {
+    let mut flags = Flags::default();
+    flags.take("queues", Given::new("--queues", "payments"));
+    flags.take("function", Given::new("--function", "f"));
+    let (settings, _) = crate::config::settings(&flags);
+    let key = |key: &str| QueueKey {
+        key: key.into(),
+        queue: "arn:aws:sqs:eu-west-1:123456789012:payments".into(),
+    };
+    let keys = [
+        key("1234abcd-12ab-34cd-56ef-1234567890ab"),
+        key("arn:aws:kms:us-east-1:210987654321:key/mrk-1"),
+        key("alias/orders"),
+    ];
+    let policy: serde_json::Value = serde_json::from_str(&policy(&settings, &keys)).expect("JSON");
+    let find = |sid: &str| {
+        let all = policy["Statement"].as_array().expect("a list");
+        let found = all.iter().find(|statement| statement["Sid"] == sid);
+        found.expect(sid).clone()
+    };
+    let by_id = find("UseKeys");
+    assert_eq!(
+        by_id["Action"],
+        serde_json::json!(["kms:Decrypt", "kms:GenerateDataKey"])
+    );
+    assert_eq!(
+        by_id["Resource"],
+        serde_json::json!([
+            "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab",
+            "arn:aws:kms:us-east-1:210987654321:key/mrk-1",
+        ])
+    );
+    let by_alias = find("UseKeysByAlias");
+    assert_eq!(
+        by_alias["Resource"],
+        serde_json::json!(["arn:aws:kms:eu-west-1:123456789012:key/*"])
+    );
+    assert_eq!(
+        by_alias["Condition"],
+        serde_json::json!({"ForAnyValue:StringEquals": {"kms:ResourceAliases": ["alias/orders"]}})
     );
 }

@@ -73,10 +73,7 @@ fn more_than_there_is_room_for_is_cut_and_told() {
     assert_eq!(new.routes[0].limits.attempts, 50);
     assert_eq!(
         new.needs_restart,
-        [
-            "`concurrency` of route `r` beyond the 50 that room was made for at the start: \
-          80 is wanted"
-        ]
+        ["`concurrency` of route `r` is now 80, and stays at 50, its value at the start"]
     );
 }
 
@@ -101,16 +98,16 @@ fn all_else_is_named_and_waits() {
     assert_eq!(
         new.needs_restart,
         [
-            "`log-level` of [dispatcher]",
-            "`workers` of [dispatcher]",
-            "`metrics-interval` of [dispatcher]",
-            "`queues` of route `r`",
-            "`batch-size` of route `r`",
-            "`poll-for` of route `r`",
-            "`retry.first` of route `r`",
-            "`max-memory` of the plugin of route `r`",
-            "`function` of the plugin of route `r`",
-            "`invocation` of the plugin of route `r`",
+            "`log-level` of [dispatcher] has changed",
+            "`workers` of [dispatcher] has changed",
+            "`metrics-interval` of [dispatcher] has changed",
+            "`queues` of route `r` has changed",
+            "`batch-size` of route `r` has changed",
+            "`poll-for` of route `r` has changed",
+            "`retry.first` of route `r` has changed",
+            "`max-memory` of the plugin of route `r` has changed",
+            "`function` of the plugin of route `r` has changed",
+            "`invocation` of the plugin of route `r` has changed",
             "route `s` is gone",
             "route `t` is new",
         ]
@@ -135,9 +132,9 @@ fn another_kind_of_plugin_is_another_file() {
     assert_eq!(
         lines,
         [
-            "`file` of the plugin of route `r`",
-            "`instance-concurrency` of the plugin of route `r`",
-            "`max-memory` of the plugin of route `r`",
+            "`file` of the plugin of route `r` has changed",
+            "`instance-concurrency` of the plugin of route `r` has changed",
+            "`max-memory` of the plugin of route `r` has changed",
         ]
     );
 }

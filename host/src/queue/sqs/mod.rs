@@ -12,7 +12,7 @@ mod send;
 mod settle;
 mod trouble;
 
-pub use open::Sqs;
+pub use open::{Encryption, Sqs};
 
 use crate::aws::failure::{About, Call};
 use crate::aws::{self, SdkConfig};

@@ -68,8 +68,21 @@ impl Sqs {
         Ok(names)
     }
 
-    /// Finds one queue and what kind it is.
-    pub(super) async fn find(&self, name: &str) -> Result<Found, QueueError> {
+    /// The key of a queue that is encrypted with AWS KMS. `None` where SQS's own keys do it, which
+    /// need no permission: `alias/aws/sqs`, and SSE-SQS.
+    pub async fn encryption(&self, name: &str) -> Result<Option<Encryption>, QueueError> {
+        let (url, clients) = self.resolve(name).await?;
+        let mut attributes = attributes(&clients, name, &url).await?;
+        let key = attributes.remove(&QueueAttributeName::KmsMasterKeyId);
+        let key = key.filter(|key| !key.is_empty() && !key.ends_with("alias/aws/sqs"));
+        let queue = attributes.remove(&QueueAttributeName::QueueArn);
+        Ok(key.map(|key| Encryption {
+            key,
+            queue: queue.unwrap_or_default(),
+        }))
+    }
+
+    async fn resolve(&self, name: &str) -> Result<(String, Arc<Clients>), QueueError> {
         let address = Address::of(name);
         let clients = match &address {
             Address::Name(_) => self.reach(None, None),
@@ -79,6 +92,12 @@ impl Sqs {
             } => self.reach(*region, *endpoint),
         };
         let url = queue_url(&clients, name, &address).await?;
+        Ok((url, clients))
+    }
+
+    /// Finds one queue and what kind it is.
+    pub(super) async fn find(&self, name: &str) -> Result<Found, QueueError> {
+        let (url, clients) = self.resolve(name).await?;
         let attributes = attributes(&clients, name, &url).await?;
         let text = |key: &QueueAttributeName| attributes.get(key).map(String::as_str);
         let flag = |key| text(&key) == Some("true");
@@ -123,6 +142,15 @@ impl Sqs {
         });
         Arc::clone(clients)
     }
+}
+
+/// How a queue is encrypted with AWS KMS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encryption {
+    /// As the queue has it: a key id, an alias (`alias/NAME`), or the ARN of either.
+    pub key: String,
+    /// The queue's ARN.
+    pub queue: String,
 }
 
 /// A queue that exists.
