@@ -96,3 +96,26 @@ fn the_check_sees_a_path() {
     assert_eq!(paths(text), ["host/src/nowhere.rs"]);
     assert_eq!(links(text), ["b.md"]);
 }
+
+/// A tag can be moved to other code; a digest cannot.
+#[test]
+fn finding_21_workflows_pin_their_actions_by_digest() {
+    let mut complaints = Vec::new();
+    let workflows = files(".github", |name| name.ends_with(".yml"));
+    assert!(!workflows.is_empty());
+    for (name, path) in workflows {
+        for line in read(&path).lines() {
+            let Some((_, action)) = line.split_once("uses:") else {
+                continue;
+            };
+            let digest = action.trim().split(['@', ' ']).nth(1).unwrap_or_default();
+            if digest.len() != 40 || !digest.chars().all(|c| c.is_ascii_hexdigit()) {
+                complaints.push(format!(
+                    "{name}: `{}` is not pinned by a digest",
+                    action.trim()
+                ));
+            }
+        }
+    }
+    nothing_wrong(&complaints);
+}

@@ -6,6 +6,7 @@ use dispatcher::queue::local::Store;
 use dispatcher::queue::redis::Redis;
 use dispatcher::queue::sqs::Sqs;
 use dispatcher::queue::{Ask, Queue, Received};
+use dispatcher_tests::account::Account;
 use dispatcher_tests::child::Program;
 use dispatcher_tests::dynamodb::{Dates, Tables};
 use dispatcher_tests::guests::run;
@@ -45,6 +46,11 @@ pub enum Backend {
         folder: tempfile::TempDir,
     },
     Redis(&'static RedisServer),
+    /// The queues of an AWS account, or its tables.
+    Account {
+        account: &'static Account,
+        tables: Option<Options>,
+    },
 }
 
 /// What a check needs.
@@ -123,6 +129,14 @@ impl Backend {
                 dates,
                 options,
             } => open_dynamodb(&server.url(), *dates, options, wanted).await,
+            Self::Account {
+                account,
+                tables: None,
+            } => open_queue_of(account, wanted).await,
+            Self::Account {
+                account,
+                tables: Some(options),
+            } => open_table_of(account, options, wanted).await,
         }
     }
 
@@ -132,6 +146,7 @@ impl Backend {
             Self::Local { .. } | Self::Redis(_) | Self::DynamoDb { .. } => true,
             // Its protocol has no word for it.
             Self::Sqs(_) | Self::Served(_) => false,
+            Self::Account { tables, .. } => tables.is_some(),
         }
     }
 
@@ -144,6 +159,10 @@ impl Backend {
             Self::Local { .. } => "local",
             Self::Redis(_) => "redis",
             Self::DynamoDb { .. } => "dynamodb",
+            Self::Account { tables: None, .. } => "sqs",
+            Self::Account {
+                tables: Some(_), ..
+            } => "dynamodb",
         };
         let queue = format!("{backend}:{}", queue.name);
         let common = ["--queues", &*queue, "--visibility", &*visibility];
@@ -157,6 +176,17 @@ impl Backend {
                 server, options, ..
             } => with(&[])
                 .aws(&server.url())
+                .file("dispatcher.toml", &tables(options))
+                .env("DISPATCHER_CONFIG", "dispatcher.toml"),
+            Self::Account {
+                account,
+                tables: None,
+            } => account.program(with(&[])),
+            Self::Account {
+                account,
+                tables: Some(options),
+            } => account
+                .program(with(&[]))
                 .file("dispatcher.toml", &tables(options))
                 .env("DISPATCHER_CONFIG", "dispatcher.toml"),
         }
@@ -194,6 +224,48 @@ async fn open_sqs(url: &str, wanted: Wanted) -> Opened {
         grave_name = Some(name);
     }
     let queue = sqs.open(&name, grave_name.as_deref()).await;
+    Opened {
+        queue: Arc::new(queue.expect("it was just made")),
+        grave,
+        name,
+    }
+}
+
+async fn open_queue_of(account: &Account, wanted: Wanted) -> Opened {
+    let kind: &[(&str, &str)] = match wanted.ordered {
+        true => &[("FifoQueue", "true")],
+        false => &[],
+    };
+    let sqs = Sqs::connect(account.config());
+    let mut grave = None;
+    let mut grave_name = None;
+    if wanted.grave {
+        let name = account.create_queue("dead", kind).await;
+        let queue = sqs.open(&name, None).await.expect("it was just made");
+        grave = Some(Arc::new(queue) as Arc<dyn Queue>);
+        grave_name = Some(name);
+    }
+    let name = account.create_queue("conformance", kind).await;
+    let queue = sqs.open(&name, grave_name.as_deref()).await;
+    Opened {
+        queue: Arc::new(queue.expect("it was just made")),
+        grave,
+        name,
+    }
+}
+
+async fn open_table_of(account: &Account, options: &Options, wanted: Wanted) -> Opened {
+    let dynamodb = Dynamo::connect(account.config(), options.clone());
+    let mut grave = None;
+    let mut grave_name = None;
+    if wanted.grave {
+        let name = account.create_table("dead", Dates::Number).await;
+        let queue = dynamodb.open(&name, None).await.expect("it was just made");
+        grave = Some(Arc::new(queue) as Arc<dyn Queue>);
+        grave_name = Some(name);
+    }
+    let name = account.create_table("conformance", Dates::Number).await;
+    let queue = dynamodb.open(&name, grave_name.as_deref()).await;
     Opened {
         queue: Arc::new(queue.expect("it was just made")),
         grave,

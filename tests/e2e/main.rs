@@ -35,6 +35,7 @@ mod priority;
 mod priority_many;
 mod quickstart;
 mod readme;
+mod real_aws;
 mod redis;
 mod redis_scene;
 mod redis_tasks;

@@ -56,6 +56,12 @@ impl Tables {
     /// template.
     pub async fn create(&self, hint: &str, dates: Dates) -> String {
         let name = format!("{hint}-{}", uuid::Uuid::new_v4().simple());
+        self.create_named(&name, dates).await;
+        name
+    }
+
+    /// A new table of this name in the same layout.
+    pub async fn create_named(&self, name: &str, dates: Dates) {
         let created = match dates {
             Dates::Number => ScalarAttributeType::N,
             Dates::Text => ScalarAttributeType::S,
@@ -73,7 +79,7 @@ impl Tables {
             .expect("name and keys are set");
         self.client
             .create_table()
-            .table_name(&name)
+            .table_name(name)
             .attribute_definitions(attribute("taskId", ScalarAttributeType::S))
             .attribute_definitions(attribute("taskStatus", ScalarAttributeType::S))
             .attribute_definitions(attribute("taskCreated", created))
@@ -83,7 +89,6 @@ impl Tables {
             .send()
             .await
             .unwrap_or_else(|error| panic!("cannot create {name}: {error:?}"));
-        name
     }
 
     /// What `CreateTasksFunction` writes: five columns, the time to live in milliseconds. With more

@@ -98,7 +98,7 @@ impl Function {
     pub async fn create_again(&self) {
         let path = self.record.path().display().to_string();
         let environment = Environment::builder().variables("RECORD", path).build();
-        let code = FunctionCode::builder().zip_file(Blob::new(archive()));
+        let code = FunctionCode::builder().zip_file(Blob::new(archive(HANDLER)));
         self.client
             .create_function()
             .function_name(&self.name)
@@ -183,15 +183,15 @@ impl Function {
     }
 }
 
-/// The function's code as Lambda wants it.
-fn archive() -> Vec<u8> {
+/// A handler's code as Lambda wants it: a zip with `handler.py`.
+pub(crate) fn archive(code: &str) -> Vec<u8> {
     let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
     let options = SimpleFileOptions::default()
         .compression_method(zip::CompressionMethod::Stored)
         .unix_permissions(0o644);
     archive
         .start_file("handler.py", options)
-        .and_then(|()| Ok(archive.write_all(HANDLER.as_bytes())?))
+        .and_then(|()| Ok(archive.write_all(code.as_bytes())?))
         .and_then(|()| archive.finish())
         .expect("memory takes what is written")
         .into_inner()

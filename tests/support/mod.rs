@@ -1,6 +1,7 @@
 //! What the test suites stand on: real servers, the real program as a child, a client that is not
 //! the program's own, and a proxy that breaks things. Knows no single test.
 
+pub mod account;
 pub mod bodies;
 pub mod chaos;
 pub mod child;

@@ -105,8 +105,8 @@ pub struct LimitArgs {
     /// payments=5; may be repeated or hold both, as in 50,payments=5 [default: 50]
     #[arg(long, value_name = "N|QUEUE=N")]
     pub concurrency: Vec<String>,
-    /// The most messages of one queue that are started in a second, a minute or an hour, as in
-    /// payments=100/s; may be repeated or hold several with commas
+    /// The most messages of one queue that are started in a second, a minute or an hour by
+    /// this process, as in payments=100/s; may be repeated or hold several with commas
     #[arg(long, value_name = "QUEUE=N/s")]
     pub rate: Vec<String>,
     /// The most messages of one attempt, 1 to 10000 [default: 1]

@@ -1,0 +1,69 @@
+//! Classic mode against a real function: what becomes of messages when it succeeds, fails, fails for
+//! some, and is throttled. The function itself complains of an event that is not as Lambda makes it.
+
+use dispatcher_tests::account::Account;
+use dispatcher_tests::child::{Program, Running, Signal};
+use dispatcher_tests::sqs::Server;
+
+/// The checks.
+pub const NAMES: [&str; 4] = [
+    "what_the_function_handles_is_deleted",
+    "what_the_function_raises_on_comes_again",
+    "of_a_batch_only_what_failed_comes_again",
+    "what_always_fails_is_dead_lettered",
+];
+
+/// Runs one of them.
+pub async fn check(account: &Account, role: &str, name: &str) {
+    let (bodies, flags, dead): (&[&str], &[&str], usize) = match name {
+        "what_the_function_handles_is_deleted" => (&["done", "done too"], &[], 0),
+        "what_the_function_raises_on_comes_again" => (&["raise-until:2"], &[], 0),
+        "of_a_batch_only_what_failed_comes_again" => (
+            &["done", "fail-until:2", "done"],
+            &[
+                "--batch-size",
+                "10",
+                "--batch-window",
+                "1",
+                "--partial-failures",
+            ],
+            0,
+        ),
+        "what_always_fails_is_dead_lettered" => (&["reject-always"], &["--max-attempts", "2"], 1),
+        other => panic!("no such check: {other}"),
+    };
+    let function = account.create_function("function", role).await;
+    let queue = account
+        .create_queue("classic", &[("VisibilityTimeout", "60")])
+        .await;
+    let grave = account.create_queue("classic-dead", &[]).await;
+    let sqs = account.sqs();
+    let url = url(&sqs, &queue).await;
+    sqs.send_many(&url, bodies.iter().map(|body| (*body).to_owned()))
+        .await;
+    let mut running = start(account, &function, &queue, &grave, flags);
+    sqs.wait_until_empty(&url).await;
+    stop(&mut running);
+    let grave = self::url(&sqs, &grave).await;
+    assert_eq!(sqs.drain(&grave).await.len(), dead, "dead letters");
+}
+
+fn start(account: &Account, function: &str, queue: &str, grave: &str, flags: &[&str]) -> Running {
+    let mut arguments = vec!["run", "--log-format", "json", "--function", function];
+    arguments.extend(["--queues", queue, "--dead-letter", grave, "--poll-for", "1"]);
+    arguments.extend(flags);
+    let running = account.program(Program::new(arguments)).start();
+    running.wait_for_line(|line| line.contains("\"running\""));
+    running
+}
+
+fn stop(running: &mut Running) {
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+}
+
+async fn url(sqs: &Server, name: &str) -> String {
+    let call = sqs.client.get_queue_url().queue_name(name).send();
+    let answer = call.await.expect("it was just made");
+    answer.queue_url.expect("a queue has a URL")
+}
