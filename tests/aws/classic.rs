@@ -14,7 +14,7 @@ pub const NAMES: [&str; 4] = [
 ];
 
 /// Runs one of them.
-pub async fn check(account: &Account, role: &str, name: &str) {
+pub async fn check(account: &Account, role: String, name: &str) {
     let (bodies, flags, dead): (&[&str], &[&str], usize) = match name {
         "what_the_function_handles_is_deleted" => (&["done", "done too"], &[], 0),
         "what_the_function_raises_on_comes_again" => (&["raise-until:2"], &[], 0),
@@ -32,7 +32,7 @@ pub async fn check(account: &Account, role: &str, name: &str) {
         "what_always_fails_is_dead_lettered" => (&["reject-always"], &["--max-attempts", "2"], 1),
         other => panic!("no such check: {other}"),
     };
-    let function = account.create_function("function", role).await;
+    let function = account.create_function("function", &role).await;
     let queue = account
         .create_queue("classic", &[("VisibilityTimeout", "60")])
         .await;

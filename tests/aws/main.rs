@@ -223,7 +223,7 @@ async fn check_all(account: &'static Account, run: &Run) -> usize {
             for name in classic::NAMES {
                 let full = format!("classic {name}");
                 if wanted(&full) {
-                    let check = Box::pin(classic::check(account, role, name));
+                    let check = Box::pin(classic::check(account, role.clone(), name));
                     differences += usize::from(!told(account, &full, check).await);
                 }
             }
