@@ -38,7 +38,11 @@ pub(super) struct World {
 impl World {
     pub(super) fn of(project: &Project) -> Result<Self, Failure> {
         let folder = project.folder.join("wit");
-        Self::parse(&folder).map_err(|why| Failure::new(Exit::Failed, why))
+        Self::parse(&folder).map_err(|why| {
+            // It lists the packages that there are, one a line.
+            let words: Vec<_> = why.split_whitespace().collect();
+            Failure::new(Exit::Failed, words.join(" "))
+        })
     }
 
     fn parse(folder: &Path) -> Result<Self, String> {
