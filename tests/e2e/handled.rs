@@ -331,64 +331,133 @@ async fn finding_01_python_says_done_only_of_what_was_handled() {
     project.answers(&component, &OF_PYTHON).await;
 }
 
+const CLASS: &str = "from wit_world import exports\nclass Handler(exports.Handler):\n    ";
+const PLAIN: &str = "def handle(self, message):\n        pass\n";
+
 #[test]
 fn finding_01_python_that_cannot_handle_is_not_built() {
     if !toolchains::has(&["python3"], "the handler in Python") {
         return;
     }
     let project = Project::new("python");
-    let refused = |text: &str, words: &[&str]| project.write("app.py", text).refused(words);
-    let class = "from wit_world import exports\nclass Handler(exports.Handler):\n    ";
-    let plain = "def handle(self, message):\n        pass\n";
-    refused(
-        "raise ValueError('at import')\n",
-        &["ValueError: at import"],
-    );
-    refused(
-        "def handle(message): pass\n",
-        &["app.py has no class Handler"],
-    );
-    refused(&format!("{class}pass\n"), &["Handler has no method handle"]);
-    refused(
-        &format!("{class}async {plain}"),
-        &["Handler.handle is async"],
-    );
-    refused(
-        &format!("{class}def handle(self, message):\n        yield\n"),
-        &["is a generator"],
-    );
-    refused(
-        &format!("{class}def handle(self): pass\n"),
-        &["cannot be called with one argument"],
-    );
-    let two = format!("{class}def handle(self, event, context): pass\n");
-    refused(&two, &["cannot be called with one argument"]);
-    // Finding 24: the language's own line, and what to do.
-    let inside = format!("{class}def handle(self, message):\n        import decimal\n");
-    refused(
-        &inside,
-        &[
-            "app.py:4: import decimal",
-            "move the import to the top of its file",
-        ],
-    );
-    let client = format!("import urllib.request\n{class}{plain}");
-    refused(
-        &client,
-        &["app.py:1: import urllib.request", "cannot call HTTP yet"],
-    );
-    let tls = format!("import ssl\n{class}{plain}");
-    refused(&tls, &["No module named '_ssl'", "cannot call HTTP yet"]);
-    refused(
-        &format!("import yaml\n{class}{plain}"),
-        &["'yaml'", "requirements.txt"],
-    );
-    // What is guarded, or taken in already, may stay where it is.
-    let guarded = "def handle(self, message):\n        import json\n        try:\n            \
-                   import decimal\n        except ImportError:\n            pass\n";
+    // One build takes ten seconds and more; the checks themselves are looked at below.
+    let coroutine = format!("{CLASS}async {PLAIN}");
     project
-        .write("app.py", &format!("import json\n{class}{guarded}"))
-        .build();
+        .write("app.py", &coroutine)
+        .refused(&["Handler.handle is async"]);
+    // Finding 24: the language's own line, and what to do.
+    let inside = format!("{CLASS}def handle(self, message):\n        import decimal\n");
+    let hint = "move the import to the top of its file";
+    project
+        .write("app.py", &inside)
+        .refused(&["app.py:4: import decimal", hint]);
+    let tls = format!("import ssl\n{CLASS}{PLAIN}");
+    let words = ["No module named '_ssl'", "cannot call HTTP yet"];
+    project.write("app.py", &tls).refused(&words);
+}
+
+#[test]
+fn finding_24_what_cannot_work_in_python_is_found_before_it_is_built() {
+    if !toolchains::has(&["python3"], "the adapter in Python") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let here = env!("CARGO_MANIFEST_DIR");
+    let adapter = format!("{here}/../host/src/cli/plugin/build/adapter");
+    let path = [
+        folder.path().display().to_string(),
+        adapter,
+        format!("{here}/e2e/handled/stubs"),
+    ];
+    let load = |text: &str| {
+        std::fs::write(folder.path().join("app.py"), text).expect("the folder is ours");
+        let mut python = std::process::Command::new("python3");
+        // Two versions of a module in one second would be one to its cache.
+        python.args(["-B", "-c", "import dispatcher_entry"]);
+        let ended = python.env("PYTHONPATH", path.join(":")).output();
+        let ended = ended.expect("python3 starts");
+        (
+            ended.status.success(),
+            String::from_utf8_lossy(&ended.stderr).into_owned(),
+        )
+    };
+    let class = |body: &str| format!("{CLASS}{body}");
+    let inside = |lines: &str| class(&format!("def handle(self, message):\n{lines}"));
+    for (text, words) in [
+        (
+            "raise ValueError('at import')\n".into(),
+            "ValueError: at import",
+        ),
+        (
+            "def handle(message): pass\n".into(),
+            "app.py has no class Handler",
+        ),
+        (class("pass\n"), "Handler has no method handle"),
+        (
+            class("def run(self, message): pass\n"),
+            "Handler has no method handle",
+        ),
+        (class(&format!("async {PLAIN}")), "Handler.handle is async"),
+        (
+            class("async def handle(self, message):\n        yield\n"),
+            "Handler.handle is async",
+        ),
+        (inside("        yield\n"), "is a generator"),
+        (
+            class("def handle(self): pass\n"),
+            "cannot be called with one argument",
+        ),
+        (
+            class("def handle(self, event, context): pass\n"),
+            "cannot be called with one argument",
+        ),
+        (
+            inside("        import colorsys\n"),
+            "app.py:4: import colorsys",
+        ),
+        (
+            inside("        from email import charset\n"),
+            "app.py:4: from email import charset",
+        ),
+        (
+            inside("        def deep():\n            import colorsys\n"),
+            "app.py:5: import colorsys",
+        ),
+        (
+            format!("import urllib.request\n{CLASS}{PLAIN}"),
+            "app.py:1: import urllib.request",
+        ),
+        (
+            format!("from urllib import request\n{CLASS}{PLAIN}"),
+            "cannot call out",
+        ),
+        (
+            format!("import http.client as c\n{CLASS}{PLAIN}"),
+            "cannot call out",
+        ),
+    ] {
+        let (is_loaded, told) = load(&text);
+        assert!(!is_loaded, "{text}");
+        assert!(told.contains(words), "{text}: {told}");
+    }
+    for sound in [
+        class(PLAIN),
+        class("def handle(self, message, more=None): pass\n"),
+        class("@staticmethod\n    def handle(message): pass\n"),
+        // Taken in already, or expected to fail.
+        format!(
+            "import colorsys, email.charset\n{}",
+            inside("        import colorsys\n        from email import charset\n")
+        ),
+        inside(
+            "        try:\n            import colorsys\n        except ImportError:\n            pass\n",
+        ),
+        format!("try:\n    import ssl\nexcept ImportError:\n    pass\n{CLASS}{PLAIN}"),
+        format!("import urllib.parse\n{CLASS}{PLAIN}"),
+    ] {
+        let (is_loaded, told) = load(&sound);
+        assert!(is_loaded, "{sound}: {told}");
+    }
 }
 
 const OF_GO: Cases = Cases {
