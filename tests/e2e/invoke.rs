@@ -182,6 +182,16 @@ fn a_recorded_message_is_run_by_its_place_or_its_id() {
         let arguments = [&["--recorded", file.as_str()], more].concat();
         invoke("order-check", &arguments)
     };
+    // Finding 29: what `replay` takes.
+    let folder = invoke(
+        "order-check",
+        &["--recorded", &recorded.path(), "--nth", "2"],
+    );
+    assert_eq!(folder.stdout, of(&["--nth", "2"]).stdout, "{folder:?}");
+    let empty = tempfile::tempdir().expect("a folder");
+    let empty = empty.path().display().to_string();
+    let none = invoke("order-check", &["--recorded", &empty]);
+    assert!(none.stderr.contains("--nth: 1; wanted 1 to 0"), "{none:?}");
     assert_eq!(of(&[]).stdout, "done\n");
     let rejected = "reject: `amount`: wanted more than nothing\n";
     assert_eq!(of(&["--nth", "2"]).stdout, rejected);
@@ -194,5 +204,45 @@ fn a_recorded_message_is_run_by_its_place_or_its_id() {
         let ended = of(&wrong);
         assert_eq!(ended.code, 2);
         assert!(ended.stderr.contains(said), "{ended:?}");
+    }
+}
+
+#[test]
+fn finding_29_no_control_characters_are_printed_as_they_are() {
+    let why = "\u{1b}[2J\u{9b}31m\r\u{202e}\u{7f}end";
+    let body = format!("reject:{why}");
+    let steers = |letter: char| {
+        letter.is_control() && letter != '\n' || ('\u{202a}'..='\u{202e}').contains(&letter)
+    };
+    let told = invoke("verdicts", &[&body]);
+    assert!(told.stdout.ends_with("end\n"), "{told:?}");
+    assert_eq!(told.stdout.find(steers), None, "{told:?}");
+    let told = invoke("verdicts", &[&body, "--json"]);
+    assert_eq!(told.stdout.find(steers), None, "{told:?}");
+    let answer: Value = serde_json::from_str(&told.stdout).expect("JSON");
+    assert_eq!(answer["why"].as_str(), Some(why));
+
+    // A recording names what it likes.
+    let folder = tempfile::tempdir().expect("a folder");
+    let entry = json!({
+        "at": 0, "plugin": "p", "version": "v", "took_us": 1,
+        "message": {"id": format!("7{why}"), "queue": why, "body": body},
+        "answer": {"verdict": "reject", "why": why},
+    });
+    let trapped = json!({
+        "at": 0, "plugin": "p", "version": "v", "took_us": 1,
+        "message": {"id": format!("8{why}"), "queue": why, "body": "trap"},
+        "answer": {"verdict": "reject", "why": why},
+    });
+    let file = folder.path().join("made.recording.jsonl");
+    std::fs::write(file, format!("{entry}\n{trapped}\n")).expect("it is ours");
+    let (guest, path) = (guest("verdicts"), folder.path().display().to_string());
+    for more in [&[][..], &["--json"]] {
+        let replay = ["plugin", "replay", &guest, &path];
+        let told = Program::new(replay.iter().chain(more)).run();
+        assert_eq!(told.code, 1, "one of them traps: {told:?}");
+        assert!(told.stdout.contains('8'), "{told:?}");
+        assert_eq!(told.stdout.find(steers), None, "{told:?}");
+        assert_eq!(told.stderr.find(steers), None, "{told:?}");
     }
 }

@@ -18,7 +18,7 @@ const NOT_READY: &str = r#"{"id": "o-3", "amount": 1, "ready": false, "ready_in_
 /// Messages for one instance, and bytes of each beside its order.
 const MANY: usize = 600;
 const LARGE: usize = 60_000;
-const NAME: &str = "my-orders";
+pub(crate) const NAME: &str = "my-orders";
 
 /// A project in a folder of its own, which is the program's data folder besides.
 struct Project {
@@ -28,7 +28,7 @@ struct Project {
 
 /// Calls the program where the project's folder is, with every tool at hand. What it builds may
 /// say nothing for minutes, so this waits for as long as it takes.
-fn call(data: &Arc<TempDir>, arguments: &[&str]) -> Output {
+pub(crate) fn call(data: &Arc<TempDir>, arguments: &[&str]) -> Output {
     let (mut command, _) = Program::new(arguments).sharing(data).into_command();
     command.envs(toolchains::environment());
     command.output().expect("the program starts")
@@ -36,7 +36,7 @@ fn call(data: &Arc<TempDir>, arguments: &[&str]) -> Output {
 
 /// The same, which must end well; what it printed to stdout and to stderr.
 #[track_caller]
-fn calls(data: &Arc<TempDir>, arguments: &[&str]) -> (String, String) {
+pub(crate) fn calls(data: &Arc<TempDir>, arguments: &[&str]) -> (String, String) {
     let output = call(data, arguments);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, err) = (text(&output.stdout), text(&output.stderr));

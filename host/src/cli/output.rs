@@ -1,6 +1,7 @@
 //! Data to stdout, words to stderr. A reader who has gone ends the command without a word.
 
 use crate::error::{Exit, Failure};
+use crate::telemetry::harmless::harmless_json;
 use std::io::{ErrorKind, Write};
 
 /// Prints one line.
@@ -8,9 +9,9 @@ pub fn line(text: impl AsRef<str>) -> Result<(), Failure> {
     bytes(format!("{}\n", text.as_ref()).as_bytes())
 }
 
-/// Prints a value as one line of JSON.
+/// Prints a value as one line of JSON that steers no terminal.
 pub fn json(value: &serde_json::Value) -> Result<(), Failure> {
-    line(value.to_string())
+    line(harmless_json(&value.to_string()))
 }
 
 /// Prints bytes as they are.

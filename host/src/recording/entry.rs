@@ -1,11 +1,13 @@
 //! One recorded message as it stands on one line of JSON, and back.
 
+use super::ENDING;
 use super::redact::BLOT;
 use crate::clock::{self, Timestamp};
 use crate::message::{Attribute, AttributeValue, Message, Mishap, Receipt, Verdict};
+use crate::telemetry::harmless::harmless;
 use serde::{Deserialize, Serialize};
 use std::io::BufRead;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// One line: a message and what became of it.
@@ -143,6 +145,7 @@ impl Answer {
     }
 }
 
+/// For a terminal: control characters in the plugin's words are spelt out.
 impl std::fmt::Display for Answer {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let after = |ms: &u64| humantime::format_duration(Duration::from_millis(*ms));
@@ -152,15 +155,15 @@ impl std::fmt::Display for Answer {
                 after_ms: Some(ms),
                 why,
                 ..
-            } => write!(out, "retry after {}: {why}", after(ms)),
-            Self::Retry { why, .. } => write!(out, "retry: {why}"),
-            Self::Reject { why } => write!(out, "reject: {why}"),
+            } => write!(out, "retry after {}: {}", after(ms), harmless(why)),
+            Self::Retry { why, .. } => write!(out, "retry: {}", harmless(why)),
+            Self::Reject { why } => write!(out, "reject: {}", harmless(why)),
             Self::Busy {
                 after_ms: Some(ms),
                 why,
-            } => write!(out, "busy for {}: {why}", after(ms)),
-            Self::Busy { why, .. } => write!(out, "busy: {why}"),
-            Self::Closed { why } => write!(out, "closed: {why}"),
+            } => write!(out, "busy for {}: {}", after(ms), harmless(why)),
+            Self::Busy { why, .. } => write!(out, "busy: {}", harmless(why)),
+            Self::Closed { why } => write!(out, "closed: {}", harmless(why)),
         }
     }
 }
@@ -236,6 +239,35 @@ impl From<Kept> for Message {
             attributes_md5: None,
         }
     }
+}
+
+/// The entries of a recording: of a file, or of all recordings in a folder by the order of their
+/// names.
+///
+/// # Errors
+/// One line that names what cannot be read, or the line of a file that is no entry.
+pub fn read_all(recording: &Path) -> Result<Vec<Entry>, String> {
+    let files = files(recording).map_err(|error| format!("{}: {error}", recording.display()))?;
+    let mut entries = Vec::new();
+    for file in files {
+        entries.extend(read(&file)?);
+    }
+    Ok(entries)
+}
+
+fn files(recording: &Path) -> std::io::Result<Vec<PathBuf>> {
+    if !recording.is_dir() {
+        return Ok(vec![recording.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(recording)? {
+        let path = entry?.path();
+        if path.to_string_lossy().ends_with(ENDING) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// The entries of a file, in its order. What a killed process left half written at the end is left

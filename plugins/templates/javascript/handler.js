@@ -4,7 +4,8 @@
 import "./runtime.js";
 import { check } from "./order.js";
 
-// To return is done. To throw one of these is a failure of the contract:
+// To return without a value is done; `handle` may be async. To throw one of these is a failure of the
+// contract:
 //   { tag: "retry", val: 2000 }      again after so many milliseconds; null: by the route's policy
 //   { tag: "reject", val: "why" }    never again: the message goes to the dead-letter queue
 // Any other exception goes to the log, and the message comes again by the route's policy.

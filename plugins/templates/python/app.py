@@ -10,8 +10,8 @@ import order
 
 class Handler(exports.Handler):
     def handle(self, message: Message) -> None:
-        """To return is done. `Err` with a failure of the contract is that failure; any other
-        exception goes to the log, and the message comes again by the route's policy."""
+        """To return without a value is done. `Err` with a failure of the contract is that failure; any
+        other exception goes to the log, and the message comes again by the route's policy."""
         try:
             found = order.check(message.body)
         except order.Malformed as why:

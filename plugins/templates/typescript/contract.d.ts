@@ -56,8 +56,24 @@ declare module "dispatcher:plugin/types@0.1.0" {
 
   /** What a plugin exports as `handler`. */
   export interface Handler {
-    /** Called once per attempt. To return is done; to throw is the failure. */
-    handle(message: Message): void;
+    /**
+     * Called once per attempt. To return without a value is done; to throw is the failure. May be
+     * `async`: what it returns is awaited. A value that is returned, and a promise that is rejected
+     * while nobody awaits it, fail the attempt.
+     */
+    handle(message: Message): void | Promise<void>;
+  }
+
+  /** One message of a batch that is not done. */
+  export interface Failed {
+    id: string;
+    failure: Failure;
+  }
+
+  /** What a plugin of batches exports as `batchHandler`. */
+  export interface BatchHandler {
+    /** The messages that failed; the others are done. */
+    handle(messages: Message[]): Failed[] | Promise<Failed[]>;
   }
 }
 

@@ -39,8 +39,8 @@ function check(body: string): Order {
   return { id, amount };
 }
 
-// To return is done. To throw a `Failure` is one; any other exception goes to the log, and the
-// message comes again by the route's policy.
+// To return without a value is done; `handle` may be async. To throw a `Failure` is one; any other
+// exception goes to the log, and the message comes again by the route's policy.
 export const handler: Handler = {
   handle(message) {
     const order = check(message.body);

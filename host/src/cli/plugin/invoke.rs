@@ -23,7 +23,7 @@ Examples:
   echo hello | dispatcher plugin invoke handler.wasm - --json
   dispatcher plugin invoke handler.wasm 'hello' --trace
   dispatcher plugin invoke handler.wasm 'hello' --bench --count 1000
-  dispatcher plugin invoke handler.wasm --recorded orders-….recording.jsonl --nth 3
+  dispatcher plugin invoke handler.wasm --recorded recordings/ --nth 3
 
 Prints the verdict: done, retry or reject. What the plugin prints is logged to stderr. Where it does
 not answer (a trap, a time-out, too much memory), stderr says where it was and what it printed last.
@@ -38,11 +38,12 @@ pub struct Args {
     pub plugin_file: PathBuf,
     #[command(flatten)]
     pub message: MessageArgs,
-    /// Take the message from a recording, as `run --record` writes it
-    #[arg(long, value_name = "FILE")]
+    /// Take the message from a recording, as `run --record` writes it: a file, or a folder of them
+    #[arg(long, value_name = "RECORDING")]
     #[arg(conflicts_with_all = ["body", "file", "attribute"])]
     pub recorded: Option<PathBuf>,
-    /// Which message of the recording, counted from 1 [default: 1]
+    /// Which message of the recording, counted from 1; in a folder through its files by name
+    /// [default: 1]
     #[arg(long, value_name = "N", requires = "recorded")]
     pub nth: Option<usize>,
     /// The recording's message of this id
@@ -134,8 +135,8 @@ fn as_json(answer: &Answer, ran: &Ran) -> Value {
 }
 
 fn message(args: &Args, problems: &mut Vec<Problem>) -> Message {
-    if let Some(file) = &args.recorded {
-        return recorded(file, args.nth.unwrap_or(1), args.id.as_deref())
+    if let Some(recording) = &args.recorded {
+        return recorded(recording, args.nth.unwrap_or(1), args.id.as_deref())
             .map_err(|problem| problems.push(problem))
             .unwrap_or_default();
     }
@@ -159,8 +160,8 @@ fn message(args: &Args, problems: &mut Vec<Problem>) -> Message {
 }
 
 /// A message of a recording, by its id or its place.
-fn recorded(file: &Path, nth: usize, id: Option<&str>) -> Result<Message, Problem> {
-    let entries = entry::read(file)
+fn recorded(recording: &Path, nth: usize, id: Option<&str>) -> Result<Message, Problem> {
+    let entries = entry::read_all(recording)
         .map_err(|why| Problem::new("--recorded", why, "what `run --record` wrote"))?;
     let found = entries.len();
     let mut entries = entries.into_iter();

@@ -7,16 +7,19 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Language {
     /// cargo and dispatcher-guest
+    #[value(alias = "rs")]
     Rust,
     /// npm and componentize-qjs
-    #[value(name = "javascript")]
+    #[value(name = "javascript", alias = "js")]
     JavaScript,
     /// the same, after the TypeScript compiler
-    #[value(name = "typescript")]
+    #[value(name = "typescript", alias = "ts")]
     TypeScript,
     /// pip and componentize-py
+    #[value(alias = "py")]
     Python,
     /// the go command
+    #[value(alias = "golang")]
     Go,
     /// zig, or clang with wasi-libc
     C,
@@ -137,6 +140,20 @@ mod tests {
         let both = of("Cargo.toml package.json").unwrap_err();
         let told = both.contains("Rust and JavaScript") && both.contains("--lang");
         assert!(told, "{both}");
+    }
+
+    #[test]
+    fn finding_29_a_language_may_be_named_as_its_files_are() {
+        use clap::ValueEnum;
+        for (alias, language) in [
+            ("js", Language::JavaScript),
+            ("ts", Language::TypeScript),
+            ("py", Language::Python),
+            ("rs", Language::Rust),
+            ("golang", Language::Go),
+        ] {
+            assert_eq!(Language::from_str(alias, false), Ok(language));
+        }
     }
 
     #[test]

@@ -9,10 +9,11 @@ use crate::config::problem::Problem;
 use crate::error::{Exit, Failure};
 use crate::plugin::runtime::Insight;
 use crate::recording::entry::{self, Answer, Entry};
+use crate::telemetry::harmless::harmless;
 use clap::builder::FalseyValueParser;
 use serde_json::json;
 use std::io::BufRead;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -108,7 +109,10 @@ fn print(args: &Args, entry: &Entry, is: &Answer, alike: bool) -> Result<(), Fai
     match (args.json, alike) {
         (true, _) => output::json(&json!({ "id": id, "was": was, "is": is, "alike": alike })),
         (false, true) => Ok(()),
-        (false, false) => output::line(format!("{id}\n  was: {was}\n  is:  {is}")),
+        (false, false) => {
+            let id = harmless(id);
+            output::line(format!("{id}\n  was: {was}\n  is:  {is}"))
+        }
     }
 }
 
@@ -116,19 +120,9 @@ fn print(args: &Args, entry: &Entry, is: &Answer, alike: bool) -> Result<(), Fai
 fn entries(args: &Args, problems: &mut Vec<Problem>) -> Vec<Entry> {
     let mut entries = Vec::new();
     for recording in &args.recordings {
-        let files = match files(recording) {
-            Ok(files) => files,
-            Err(error) => {
-                let at = recording.display().to_string();
-                problems.push(Problem::new(at, error.to_string(), "a recording"));
-                continue;
-            }
-        };
-        for file in files {
-            match entry::read(&file) {
-                Ok(read) => entries.extend(read),
-                Err(why) => problems.push(Problem::new("RECORDING", why, "what --record wrote")),
-            }
+        match entry::read_all(recording) {
+            Ok(read) => entries.extend(read),
+            Err(why) => problems.push(Problem::new("RECORDING", why, "what --record wrote")),
         }
     }
     if !args.only.is_empty() {
@@ -139,21 +133,6 @@ fn entries(args: &Args, problems: &mut Vec<Problem>) -> Vec<Entry> {
         problems.push(Problem::new("RECORDING", "nothing to run", wanted));
     }
     entries
-}
-
-fn files(recording: &Path) -> std::io::Result<Vec<PathBuf>> {
-    if !recording.is_dir() {
-        return Ok(vec![recording.to_owned()]);
-    }
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(recording)? {
-        let path = entry?.path();
-        if path.to_string_lossy().ends_with(crate::recording::ENDING) {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 fn wait_for_debugger() -> Result<(), Failure> {

@@ -13,6 +13,7 @@ use crate::plugin::load::{self, PluginOptions};
 use crate::plugin::runtime::{Insight, Runtime, RuntimeOptions};
 use crate::plugin::scene::{Scene, Witness};
 use crate::plugin::{Attempt, Handler, Reuse};
+use crate::telemetry::harmless::harmless;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -184,9 +185,12 @@ pub fn show(scene: &Scene) {
 }
 
 fn shown(scene: &Scene) -> String {
+    // A recording may name anything, and a component call its functions so.
     let mut text = format!(
         "{}\n  message {}, queue {}",
-        scene.why, scene.message_id, scene.queue
+        harmless(&scene.why),
+        harmless(&scene.message_id),
+        harmless(&scene.queue)
     );
     if scene.waited {
         text += "\n  it was waiting for a call to the host";
@@ -194,7 +198,7 @@ fn shown(scene: &Scene) -> String {
     if !scene.trace.is_empty() {
         text += "\n  where it was, the innermost first:";
         for (at, frame) in scene.trace.iter().enumerate() {
-            text += &format!("\n    {at}: {frame}");
+            text += &format!("\n    {at}: {}", harmless(&frame.to_string()));
         }
         if scene.outer > 0 {
             text += &format!("\n    and {} more", scene.outer);
@@ -203,7 +207,7 @@ fn shown(scene: &Scene) -> String {
     if !scene.printed.is_empty() {
         text += "\n  what it printed last:";
         for line in &scene.printed {
-            text += &format!("\n    {line}");
+            text += &format!("\n    {}", harmless(&line.to_string()));
         }
     }
     text
@@ -213,6 +217,31 @@ fn shown(scene: &Scene) -> String {
 mod tests {
     use super::*;
     use crate::plugin::scene::{Frame, Printed};
+
+    #[test]
+    fn finding_29_a_scene_steers_no_terminal() {
+        let scene = Scene {
+            plugin: "orders".into(),
+            queue: "local:\u{9b}2J".into(),
+            message_id: "\u{1b}[31m7".into(),
+            why: "it said\r\u{7}".into(),
+            waited: false,
+            trace: vec![Frame {
+                name: "a\u{1b}b".into(),
+                at: None,
+                times: 1,
+            }],
+            outer: 0,
+            printed: Vec::new(),
+        };
+        let shown = shown(&scene);
+        let steering = |letter: &char| letter.is_control() && *letter != '\n';
+        assert_eq!(shown.chars().find(steering), None, "{shown:?}");
+        assert!(
+            shown.contains("[31m7") && shown.contains("it said"),
+            "{shown:?}"
+        );
+    }
 
     #[test]
     fn a_scene_reads_well() {

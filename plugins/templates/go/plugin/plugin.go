@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"time"
 
 	types "handlers/order-check/bindings/dispatcher_plugin_types"
@@ -64,11 +65,31 @@ func milliseconds(after time.Duration) wit.Option[uint64] {
 var handler func(Message) error
 
 // Handle makes this function the plugin's handler. To be called once, by an `init`.
-func Handle(function func(Message) error) { handler = function }
+func Handle(function func(Message) error) {
+	if handler != nil {
+		panic("plugin.Handle was called twice")
+	}
+	handler = function
+}
 
-// Answer calls the handler and puts what it says into the contract's words.
+// How often other goroutines are let run after the handler has returned.
+const patience = 1000
+
+// Answer calls the handler and puts what it returns into the contract's words. A goroutine that the
+// handler has left behind runs only while another message is handled, or never: it is let run to its
+// end here, and if it does not end the message is not done.
 func Answer(message Message) wit.Result[wit.Unit, types.Failure] {
+	if handler == nil {
+		panic("no handler: call plugin.Handle in an init")
+	}
+	before := runtime.NumGoroutine()
 	err := handler(message)
+	for i := 0; runtime.NumGoroutine() > before && i < patience; i++ {
+		runtime.Gosched()
+	}
+	if left := runtime.NumGoroutine() - before; err == nil && left > 0 {
+		err = fmt.Errorf("the handler returned and left %d goroutines that do not end: wait for them", left)
+	}
 	if err == nil {
 		return wit.Ok[wit.Unit, types.Failure](wit.Unit{})
 	}

@@ -12,6 +12,14 @@ use std::process::Command;
 const INSTALL: &str = "python3 -m pip install ziglang (or the WASI SDK, with WASI_SDK_PATH)";
 /// Where Debian's wasi-libc lies.
 const DEBIAN: &str = "/usr/include/wasm32-wasi";
+/// What is no warning here: a handler that ends without `return` would answer by accident, and may
+/// say that a message is done; one that is not what the bindings declare is never called.
+const ERRORS: [&str; 4] = [
+    "-Werror=return-type",
+    "-Werror=implicit-function-declaration",
+    "-Werror=int-conversion",
+    "-Werror=incompatible-pointer-types",
+];
 /// Where a project may have sources, and the bindings their object.
 const FOLDERS: [&str; 3] = ["", "src", "bindings"];
 
@@ -21,8 +29,8 @@ pub(super) fn build(project: &Project) -> Result<PathBuf, Failure> {
         let mut command = Command::new(&compiler[0]);
         command.args(&compiler[1..]).current_dir(&project.folder);
         // A library rather than a program: its functions are called again and again.
-        command.args(["-mexec-model=reactor", "-O2", "-Wall", "-I.", "-o"]);
-        command.arg(core);
+        command.args(["-mexec-model=reactor", "-O2", "-Wall", "-I."]);
+        command.args(ERRORS).arg("-o").arg(core);
         for folder in FOLDERS {
             command.args(sources(folder, &project.names(folder)));
         }

@@ -1,6 +1,7 @@
 //! `dispatcher plugin build`: calls the tools of a project's own language until there is a
 //! component, and looks at it. One file per language; knows none of the tools itself.
 
+mod adapter;
 mod c;
 mod go;
 mod node;

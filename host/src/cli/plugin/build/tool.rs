@@ -5,9 +5,13 @@ use crate::cli::output;
 use crate::clock;
 use crate::error::{Exit, Failure};
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+
+/// The most bytes of what a tool prints that are searched for what it means.
+const HEARD: usize = 256 * 1024;
 
 /// Where a program is, by the folders of `PATH`.
 pub(super) fn find(name: &str) -> Option<PathBuf> {
@@ -47,34 +51,84 @@ pub(super) fn works(command: &mut Command) -> bool {
 
 /// Runs a tool. Whatever it prints goes to stderr.
 pub(super) fn run(command: &mut Command) -> Result<(), Failure> {
-    let stderr = std::io::stderr();
-    let stderr = stderr.as_fd().try_clone_to_owned();
-    let words = stderr.map_err(|error| Failure::new(Exit::Failed, format!("stderr: {error}")))?;
-    command.stdout(words);
+    print_to_stderr(command)?;
     timed(command).map(drop)
 }
 
-/// The same, and returns what it prints to stdout.
+/// The same. Where the tool fails, `hint` may explain what it printed to stderr.
+pub(super) fn run_or_hint(
+    command: &mut Command,
+    hint: impl FnOnce(&str) -> Option<String>,
+) -> Result<(), Failure> {
+    print_to_stderr(command)?;
+    let mut heard = String::new();
+    let failed = measured(command, |command| {
+        let mut child = command.stderr(Stdio::piped()).spawn()?;
+        for line in child
+            .stderr
+            .take()
+            .map(BufReader::new)
+            .into_iter()
+            .flat_map(|all| all.split(b'\n'))
+        {
+            let line = line?;
+            let line = String::from_utf8_lossy(&line);
+            output::note(&line);
+            if heard.len() < HEARD {
+                heard.push_str(&line);
+                heard.push('\n');
+            }
+        }
+        Ok((child.wait()?, ()))
+    });
+    failed.map_err(|mut failure| {
+        if let (Some(why), Some(line)) = (hint(&heard), failure.lines.last_mut()) {
+            *line = format!("{line}; {why}");
+        }
+        failure
+    })
+}
+
+/// Runs a tool and returns what it prints to stdout.
 pub(super) fn read(command: &mut Command) -> Result<Vec<u8>, Failure> {
     command.stdout(Stdio::piped());
     timed(command)
 }
 
+fn print_to_stderr(command: &mut Command) -> Result<(), Failure> {
+    let stderr = std::io::stderr().as_fd().try_clone_to_owned();
+    let words = stderr.map_err(|error| Failure::new(Exit::Failed, format!("stderr: {error}")))?;
+    command.stdout(words);
+    Ok(())
+}
+
 fn timed(command: &mut Command) -> Result<Vec<u8>, Failure> {
+    measured(command, |command| {
+        let child = command.stderr(Stdio::inherit()).spawn()?;
+        let ended = child.wait_with_output()?;
+        Ok((ended.status, ended.stdout))
+    })
+}
+
+/// Shows the command, runs it, and shows how long it took. An error if it did not end well.
+fn measured<T>(
+    command: &mut Command,
+    run: impl FnOnce(&mut Command) -> std::io::Result<(ExitStatus, T)>,
+) -> Result<T, Failure> {
     let text = text(command);
     let name = text.split(' ').next().unwrap_or_default().to_owned();
     output::note(format!("{text} ..."));
     let begun = clock::now();
-    let child = command.stdin(Stdio::null()).stderr(Stdio::inherit());
-    let ended = child.spawn().and_then(|child| child.wait_with_output());
+    let ended = run(command.stdin(Stdio::null()));
     let took = clock::now().since(begun).as_secs_f64();
     let ended = ended.map_err(|error| Failure::new(Exit::Failed, format!("{name}: {error}")))?;
-    if !ended.status.success() {
-        let what = format!("{name} failed after {took:.1} s: {}", ended.status);
+    let (status, value) = ended;
+    if !status.success() {
+        let what = format!("{name} failed after {took:.1} s: {status}");
         return Err(Failure::new(Exit::Failed, what));
     }
     output::note(format!("{name}: {took:.1} s"));
-    Ok(ended.stdout)
+    Ok(value)
 }
 
 /// A command as a person would type it, as near as one line can.
@@ -122,6 +176,23 @@ mod tests {
         assert!(failed.lines[0].contains('7'), "{failed:?}");
         let read = read(Command::new("sh").args(["-c", "echo data"])).unwrap();
         assert_eq!(read, b"data\n");
+    }
+
+    #[test]
+    fn finding_24_a_failure_is_explained_by_what_the_tool_printed() {
+        let fails = |words: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", "echo \"$0\" >&2; exit 3", words]);
+            let hint = |heard: &str| heard.contains("known").then(|| "do this".to_owned());
+            run_or_hint(&mut command, hint).unwrap_err().lines
+        };
+        let known = fails("a known failure");
+        assert!(known[0].ends_with("exit status: 3; do this"), "{known:?}");
+        let other = fails("another one");
+        assert!(other[0].ends_with("exit status: 3"), "{other:?}");
+        let mut good = Command::new("sh");
+        good.args(["-c", "echo known >&2"]);
+        run_or_hint(&mut good, |_| Some("never".into())).unwrap();
     }
 
     #[test]

@@ -1,0 +1,597 @@
+//! Finding 01: no language acknowledges a message that its handler did not handle. Each language's
+//! template is built as its users would, with a handler that does what the body names; the wrong
+//! ways that a build can see are refused by it. Finding 24: what it refuses it explains.
+
+use crate::languages::{NAME, call, calls};
+use crate::scene::{send, until_depth};
+use dispatcher::queue::Queue;
+use dispatcher::queue::local::Store;
+use dispatcher_tests::child::{Program, Signal};
+use dispatcher_tests::toolchains;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+const JAVASCRIPT: &str = include_str!("handled/cases.js");
+const PYTHON: &str = include_str!("handled/cases.py");
+const GO: &str = include_str!("handled/cases.go");
+const C: &str = include_str!("handled/cases.c");
+
+/// A new project of a language.
+struct Project {
+    data: Arc<TempDir>,
+}
+
+impl Project {
+    fn new(language: &str) -> Self {
+        let data = Arc::new(tempfile::tempdir().expect("a temporary folder"));
+        calls(&data, &["plugin", "new", "--lang", language, NAME]);
+        Self { data }
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.data.path().join(NAME).join(file)
+    }
+
+    fn write(&self, file: &str, text: &str) -> &Self {
+        std::fs::write(self.path(file), text).expect("the project is ours");
+        self
+    }
+
+    fn read(&self, file: &str) -> String {
+        std::fs::read_to_string(self.path(file)).expect("the project is ours")
+    }
+
+    /// Builds it, which must end well.
+    #[track_caller]
+    fn build(&self) -> String {
+        calls(&self.data, &["plugin", "build", NAME])
+            .0
+            .trim()
+            .to_owned()
+    }
+
+    /// Builds it, which must be refused with exit code 1 and these words.
+    #[track_caller]
+    fn refused(&self, words: &[&str]) {
+        let ended = call(&self.data, &["plugin", "build", NAME]);
+        let told = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{told}");
+        for word in words {
+            assert!(told.contains(word), "{word:?} is not in: {told}");
+        }
+    }
+
+    /// The verdict of `plugin invoke` on a body, and what it logged.
+    #[track_caller]
+    fn invoke(&self, component: &str, body: &str) -> (String, String) {
+        let ended = call(&self.data, &["plugin", "invoke", component, body, "--json"]);
+        let log = String::from_utf8_lossy(&ended.stderr).into_owned();
+        let answer: serde_json::Value = serde_json::from_slice(&ended.stdout)
+            .unwrap_or_else(|why| panic!("{body}: {why}: {log}"));
+        let verdict = answer["verdict"].as_str().expect("it has one").to_owned();
+        // A failure is told by the exit code, too.
+        let cause = answer["cause"].as_str();
+        let is_failed = cause.is_some_and(|cause| cause != "asked");
+        assert_eq!(ended.status.success(), !is_failed, "{body}: {answer}");
+        (verdict, log)
+    }
+
+    /// Each case by `plugin invoke`, and all of them from a queue.
+    async fn answers(&self, component: &str, cases: &Cases) {
+        for (body, words) in cases.done {
+            let (verdict, log) = self.invoke(component, body);
+            assert_eq!(verdict, "done", "{body}: {log}");
+            assert!(log.contains(words), "{body}: {log}");
+        }
+        let asked = cases.retry.iter().map(|body| (body, "retry", ""));
+        let asked = asked.chain(cases.reject.iter().map(|body| (body, "reject", "")));
+        let failed = cases
+            .failed
+            .iter()
+            .map(|(body, words)| (body, "retry", *words));
+        for (body, wanted, words) in asked.chain(failed) {
+            let (verdict, log) = self.invoke(component, body);
+            assert_eq!(verdict, wanted, "{body}: {log}");
+            assert!(log.contains(words), "{body}: {log}");
+        }
+        self.runs(component, cases).await;
+    }
+
+    /// Of all cases on a queue, with one attempt each, those that are not done are dead-lettered.
+    async fn runs(&self, component: &str, cases: &Cases) {
+        let run = ["run", "--plugin", component, "--queues", "local:cases"];
+        let once = ["--max-attempts", "1", "--log-format", "json"];
+        let run = Program::new(run.into_iter().chain(once)).sharing(&self.data);
+        let mut running = run.start();
+        let failed = cases.failed.iter().map(|(body, _)| *body);
+        let not_done = failed.chain(cases.retry.iter().chain(cases.reject).copied());
+        let not_done: BTreeSet<_> = not_done.map(str::to_owned).collect();
+        let done = cases.done.iter().map(|(body, _)| (*body).to_owned());
+        let all = not_done.iter().cloned().chain(done);
+        send(self.data.path(), "cases", all).await;
+        let is_over = |depth: dispatcher::queue::Depth| {
+            (depth.waiting, depth.in_flight, depth.delayed) == (0, 0, 0)
+        };
+        until_depth(self.data.path(), "cases", is_over).await;
+        running.signal(Signal::TERM);
+        assert_eq!(running.wait_exit(), 0);
+        let store = Store::open(self.data.path()).expect("opens");
+        let dead = store.queue("cases.dead", None).expect("opens");
+        let letters = dead.peek(100).await.expect("looks");
+        let letters: BTreeSet<_> = letters.into_iter().map(|one| one.body).collect();
+        assert_eq!(letters, not_done);
+    }
+}
+
+/// Bodies by what must become of them, some with words that the log has.
+struct Cases {
+    done: &'static [(&'static str, &'static str)],
+    retry: &'static [&'static str],
+    reject: &'static [&'static str],
+    failed: &'static [(&'static str, &'static str)],
+}
+
+const OF_JAVASCRIPT: Cases = Cases {
+    done: &[
+        ("done", ""),
+        ("doneLater", "worked later"),
+        ("doneByPromise", ""),
+        ("doneCaught", ""),
+        ("doneCaughtLate", ""),
+        ("doneAll", ""),
+        ("doneUnawaited", "worked unawaited"),
+    ],
+    retry: &["retryLater", "retryRounded", "retryByPolicy"],
+    reject: &["rejectLater"],
+    failed: &[
+        ("asyncThrows", "uncaught Error: boom"),
+        ("rejected", "uncaught Error: rejected"),
+        ("allThrow", "uncaught Error: boom"),
+        ("unawaited", "nobody awaits was rejected: Error: boom"),
+        (
+            "unawaitedInAsync",
+            "nobody awaits was rejected: Error: boom",
+        ),
+        ("unawaitedChain", "nobody awaits was rejected: Error: boom"),
+        ("unawaitedNever", "left something behind"),
+        ("never", "the handler does not end"),
+        ("throwsString", "the handler threw \"text\""),
+        ("throwsNumber", "the handler threw 7"),
+        ("throwsUndefined", "the handler threw undefined"),
+        ("throwsNull", "the handler threw null"),
+        ("throwsObject", "the handler threw {\"code\":1}"),
+        ("throwsError", "uncaught TypeError: wrong"),
+        ("throwsBadRetry", "wanted an Error or a failure"),
+        ("throwsNegativeRetry", "wanted an Error or a failure"),
+        ("throwsBadReject", "wanted an Error or a failure"),
+        ("throwsPayload", "wanted an Error or a failure"),
+        ("returnsFailure", "the handler returned {\"tag\""),
+        ("returnsString", "the handler returned \"ok\""),
+        ("returnsFalse", "the handler returned false"),
+        ("returnsNull", "the handler returned null"),
+        ("returnsLater", "the handler returned \"ok\""),
+        ("generator", "the handler returned {}"),
+        ("asyncGenerator", "the handler returned {}"),
+        ("thenable", "uncaught Error: thenable"),
+        ("thenableNever", "the handler does not end"),
+        ("noSuchCase", "uncaught TypeError"),
+    ],
+};
+
+const BY_BODY: &str = r#"import "./runtime.js";
+import { cases } from "./cases.js";
+export const handler = { handle: (message) => cases[message.body]() };
+"#;
+
+#[tokio::test]
+async fn finding_01_javascript_says_done_only_of_what_was_handled() {
+    if !toolchains::has(&["node", "npm"], "the handler in JavaScript") {
+        return;
+    }
+    let project = Project::new("js");
+    project
+        .write("cases.js", JAVASCRIPT)
+        .write("handler.js", BY_BODY);
+    let component = project.build();
+    project.answers(&component, &OF_JAVASCRIPT).await;
+}
+
+#[test]
+fn finding_01_javascript_that_cannot_handle_is_not_built() {
+    if !toolchains::has(&["node", "npm"], "the handler in JavaScript") {
+        return;
+    }
+    let project = Project::new("js");
+    let refused = |text: &str, words: &[&str]| project.write("handler.js", text).refused(words);
+    refused("throw new Error('at import');", &["at import"]);
+    refused(
+        "export function handle() {}",
+        &["no export handler: it exports handle"],
+    );
+    refused(
+        "export const handlers = {};",
+        &["no export handler: it exports handlers"],
+    );
+    refused(
+        "export const handler = { handler() {} };",
+        &["no function handle"],
+    );
+    refused("export const handler = () => {};", &["no function handle"]);
+    refused(
+        "export const handler = { handle(event, context, callback) { callback(); } };",
+        &["takes 3 parameters", "no callback"],
+    );
+    // What cannot work is explained beside the tool's own line.
+    refused(
+        "import fs from 'node:fs';\nexport const handler = { handle() { fs.open(); } };",
+        &[
+            "Could not resolve \"node:fs\"",
+            "QuickJS, without the modules of Node.js",
+        ],
+    );
+    refused(
+        "await null;\nexport const handler = { handle() {} };",
+        &["Top-level await", "into `handle`"],
+    );
+}
+
+#[test]
+fn finding_24_javascript_that_wants_http_is_told_what_to_do() {
+    if !toolchains::has(&["node", "npm"], "the handler in JavaScript") {
+        return;
+    }
+    let project = Project::new("javascript");
+    let world = project.read("wit/world.wit");
+    let with = "import wasi:http/types@0.2.0;\n    import dispatcher:plugin/context@0.1.0;";
+    let world = world.replace("import dispatcher:plugin/context@0.1.0;", with);
+    project.write("wit/world.wit", &world);
+    let hint = "cannot call HTTP yet";
+    project.refused(&["package 'wasi:http@0.2.0' not found", hint]);
+    std::fs::create_dir_all(project.path("wit/deps/wasi-http")).expect("the project is ours");
+    // As much of the interface as makes it one of wasi:http that holds a stream.
+    let http = "package wasi:http@0.2.0;\ninterface types {\n    use wasi:io/streams@0.2.0.{output-stream};\n    \
+                resource outgoing-body { write: func() -> result<output-stream>; }\n}\n";
+    project.write("wit/deps/wasi-http/http.wit", http);
+    project.refused(&[
+        "mismatched resource types",
+        hint,
+        "write the handler in Rust",
+    ]);
+}
+
+#[tokio::test]
+async fn finding_01_typescript_says_done_only_of_what_was_handled() {
+    if !toolchains::has(&["node", "npm"], "the handler in TypeScript") {
+        return;
+    }
+    let project = Project::new("ts");
+    let handler = |body: &str| {
+        format!(
+            "import \"./runtime.js\";\nimport {{ cases }} from \"./cases.js\";\nimport type {{ Handler }} \
+             from \"dispatcher:plugin/types@0.1.0\";\nconst all: Record<string, () => any> = cases;\n\
+             export const handler: Handler = {{ {body} }};\n"
+        )
+    };
+    project.write("cases.js", JAVASCRIPT);
+    for wrong in [
+        "handle: () => 'ok'",
+        "handle: () => ({ tag: 'reject', val: 'no' })",
+        "handle: async () => 'ok'",
+        "handle: (message, context) => {}",
+        "handle: function* () {}",
+    ] {
+        project
+            .write("handler.ts", &handler(wrong))
+            .refused(&["tsc failed"]);
+    }
+    let late = "async handle(message) { const run = all[message.body]; if (!run) throw new TypeError(); return run(); }";
+    project.write("handler.ts", &handler(late));
+    let component = project.build();
+    project.answers(&component, &OF_JAVASCRIPT).await;
+}
+
+const OF_PYTHON: Cases = Cases {
+    done: &[("done", "worked")],
+    retry: &["retry"],
+    reject: &["reject"],
+    failed: &[
+        ("coroutine", "returned a coroutine"),
+        ("unawaited", "coroutine 'work' was never awaited"),
+        ("async_generator", "handle returned <async_generator"),
+        ("generator", "handle returned <generator"),
+        ("returns_err", "handle returned Err("),
+        ("returns_failure", "handle returned Failure_Reject("),
+        ("returns_text", "handle returned 'ok'"),
+        ("returns_false", "handle returned False"),
+        ("raises_text", "raised Err('text')"),
+        ("raises_nothing", "raised Err(None)"),
+        ("raises_class", "raised Err("),
+        ("raises_bad_retry", "raised Err("),
+        ("raises_negative_retry", "raised Err("),
+        ("raises_bad_reject", "raised Err("),
+        ("raises_failure", "TypeError"),
+        ("exits", "exit(0)"),
+        ("exits_at_once", "exit(0)"),
+        ("stops", "StopIteration"),
+        ("error", "ValueError: wrong"),
+        ("no_such_case", "AttributeError"),
+    ],
+};
+
+#[tokio::test]
+async fn finding_01_python_says_done_only_of_what_was_handled() {
+    if !toolchains::has(&["python3"], "the handler in Python") {
+        return;
+    }
+    let project = Project::new("py");
+    project.write("app.py", PYTHON);
+    let component = project.build();
+    project.answers(&component, &OF_PYTHON).await;
+}
+
+const CLASS: &str = "from wit_world import exports\nclass Handler(exports.Handler):\n    ";
+const PLAIN: &str = "def handle(self, message):\n        pass\n";
+
+#[test]
+fn finding_01_python_that_cannot_handle_is_not_built() {
+    if !toolchains::has(&["python3"], "the handler in Python") {
+        return;
+    }
+    let project = Project::new("python");
+    // One build takes ten seconds and more; the checks themselves are looked at below.
+    let coroutine = format!("{CLASS}async {PLAIN}");
+    project
+        .write("app.py", &coroutine)
+        .refused(&["Handler.handle is async"]);
+    // Finding 24: the language's own line, and what to do.
+    let inside = format!("{CLASS}def handle(self, message):\n        import decimal\n");
+    let hint = "move the import to the top of its file";
+    project
+        .write("app.py", &inside)
+        .refused(&["app.py:4: import decimal", hint]);
+    let tls = format!("import ssl\n{CLASS}{PLAIN}");
+    let words = ["No module named '_ssl'", "cannot call HTTP yet"];
+    project.write("app.py", &tls).refused(&words);
+}
+
+#[test]
+fn finding_24_what_cannot_work_in_python_is_found_before_it_is_built() {
+    if !toolchains::has(&["python3"], "the adapter in Python") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let here = env!("CARGO_MANIFEST_DIR");
+    let adapter = format!("{here}/../host/src/cli/plugin/build/adapter");
+    let path = [
+        folder.path().display().to_string(),
+        adapter,
+        format!("{here}/e2e/handled/stubs"),
+    ];
+    let load = |text: &str| {
+        std::fs::write(folder.path().join("app.py"), text).expect("the folder is ours");
+        let mut python = std::process::Command::new("python3");
+        // Two versions of a module in one second would be one to its cache.
+        python.args(["-B", "-c", "import dispatcher_entry"]);
+        let ended = python.env("PYTHONPATH", path.join(":")).output();
+        let ended = ended.expect("python3 starts");
+        (
+            ended.status.success(),
+            String::from_utf8_lossy(&ended.stderr).into_owned(),
+        )
+    };
+    let class = |body: &str| format!("{CLASS}{body}");
+    let inside = |lines: &str| class(&format!("def handle(self, message):\n{lines}"));
+    for (text, words) in [
+        (
+            "raise ValueError('at import')\n".into(),
+            "ValueError: at import",
+        ),
+        (
+            "def handle(message): pass\n".into(),
+            "app.py has no class Handler",
+        ),
+        (class("pass\n"), "Handler has no method handle"),
+        (
+            class("def run(self, message): pass\n"),
+            "Handler has no method handle",
+        ),
+        (class(&format!("async {PLAIN}")), "Handler.handle is async"),
+        (
+            class("async def handle(self, message):\n        yield\n"),
+            "Handler.handle is async",
+        ),
+        (inside("        yield\n"), "is a generator"),
+        (
+            class("def handle(self): pass\n"),
+            "cannot be called with one argument",
+        ),
+        (
+            class("def handle(self, event, context): pass\n"),
+            "cannot be called with one argument",
+        ),
+        (
+            inside("        import colorsys\n"),
+            "app.py:4: import colorsys",
+        ),
+        (
+            inside("        from email import charset\n"),
+            "app.py:4: from email import charset",
+        ),
+        (
+            inside("        def deep():\n            import colorsys\n"),
+            "app.py:5: import colorsys",
+        ),
+        (
+            format!("import urllib.request\n{CLASS}{PLAIN}"),
+            "app.py:1: import urllib.request",
+        ),
+        (
+            format!("from urllib import request\n{CLASS}{PLAIN}"),
+            "cannot call out",
+        ),
+        (
+            format!("import http.client as c\n{CLASS}{PLAIN}"),
+            "cannot call out",
+        ),
+    ] {
+        let (is_loaded, told) = load(&text);
+        assert!(!is_loaded, "{text}");
+        assert!(told.contains(words), "{text}: {told}");
+    }
+    for sound in [
+        class(PLAIN),
+        class("def handle(self, message, more=None): pass\n"),
+        class("@staticmethod\n    def handle(message): pass\n"),
+        // Taken in already, or expected to fail.
+        format!(
+            "import colorsys, email.charset\n{}",
+            inside("        import colorsys\n        from email import charset\n")
+        ),
+        inside(
+            "        try:\n            import colorsys\n        except ImportError:\n            pass\n",
+        ),
+        format!("try:\n    import ssl\nexcept ImportError:\n    pass\n{CLASS}{PLAIN}"),
+        format!("import urllib.parse\n{CLASS}{PLAIN}"),
+    ] {
+        let (is_loaded, told) = load(&sound);
+        assert!(is_loaded, "{sound}: {told}");
+    }
+}
+
+const OF_GO: Cases = Cases {
+    done: &[("done", "worked"), ("done-beside", "worked beside")],
+    retry: &["retry", "error", "nil-of-a-type", "waits-beside"],
+    reject: &["reject"],
+    failed: &[
+        ("nil-failure", "nil pointer"),
+        ("panics", "panic: wrong"),
+        ("panics-with-error", "panic"),
+        ("panics-beside", "panic: wrong beside"),
+        ("waits", ""),
+        ("ends-goroutine", ""),
+        ("exits", "exit(0)"),
+    ],
+};
+
+#[tokio::test]
+async fn finding_01_go_says_done_only_of_what_was_handled() {
+    if !toolchains::has(&["python3"], "the handler in Go") {
+        return;
+    }
+    let project = Project::new("golang");
+    let sound = project.read("main.go");
+    let wrong = sound.replace(
+        "func handle(message plugin.Message) error {",
+        "func handle() error {",
+    );
+    assert_ne!(wrong, sound);
+    project.write("main.go", &wrong).refused(&["go failed"]);
+    project.write("main.go", GO);
+    let component = project.build();
+    project.answers(&component, &OF_GO).await;
+    let none = sound.replace("plugin.Handle(handle)", "_ = handle");
+    assert_ne!(none, sound);
+    let component = project.write("main.go", &none).build();
+    let (verdict, log) = project.invoke(&component, "any");
+    assert_eq!(verdict, "retry", "{log}");
+    assert!(log.contains("call plugin.Handle in an init"), "{log}");
+}
+
+const OF_C: Cases = Cases {
+    done: &[("done", "")],
+    retry: &[],
+    reject: &["reject"],
+    failed: &[("aborts", ""), ("exits", "exit(0)"), ("traps", "")],
+};
+
+#[tokio::test]
+async fn finding_01_c_says_done_only_of_what_was_handled() {
+    if !toolchains::has(&["python3"], "the handler in C") {
+        return;
+    }
+    let project = Project::new("c");
+    project.write("handler.c", C);
+    let component = project.build();
+    project.answers(&component, &OF_C).await;
+    // A failure that was not filled in is whatever lay there, and never done.
+    for body in ["no-failure", "bad-tag", "no such case"] {
+        let (verdict, log) = project.invoke(&component, body);
+        assert_ne!(verdict, "done", "{body}: {log}");
+    }
+    let header = "#include \"bindings/plugin.h\"\n";
+    let name = "bool exports_dispatcher_plugin_handler_handle";
+    let message = "exports_dispatcher_plugin_handler_message_t *message";
+    let failure = "exports_dispatcher_plugin_handler_failure_t *failure";
+    let refused = |text: &str| project.write("handler.c", text).refused(&[]);
+    // No return: whatever lies in a register would be the answer.
+    refused(&format!("{header}{name}({message}, {failure}) {{}}\n"));
+    refused(&format!("{header}{name}({message}) {{ return true; }}\n"));
+    refused(&format!(
+        "{header}bool handle({message}, {failure}) {{ return true; }}\n"
+    ));
+    // Without the header the linker alone can tell, and what it makes of that is a trap.
+    let component = project
+        .write(
+            "handler.c",
+            "_Bool exports_dispatcher_plugin_handler_handle(void) { return 1; }\n",
+        )
+        .build();
+    let (verdict, log) = project.invoke(&component, "any");
+    assert_eq!(verdict, "retry", "{log}");
+}
+
+#[test]
+fn finding_01_rust_that_does_not_await_does_not_compile() {
+    let project = Project::new("rs");
+    // Natively: the macro checks the function's type wherever it is compiled.
+    let check = || {
+        let mut command = std::process::Command::new("cargo");
+        command.envs(toolchains::environment());
+        let command = command
+            .args(["check", "--quiet"])
+            .current_dir(project.path(""));
+        let ended = command.output().expect("cargo starts");
+        (
+            ended.status.success(),
+            String::from_utf8_lossy(&ended.stderr).into_owned(),
+        )
+    };
+    let with = |code: &str| {
+        let text = format!(
+            "use dispatcher_guest::{{Failure, Message, handler}};\n{code}\nhandler!(handle);\n"
+        );
+        project.write("src/lib.rs", &text);
+        check()
+    };
+    for (code, words) in [
+        (
+            "async fn handle(_: Message) -> Result<(), Failure> { Ok(()) }",
+            "a handler cannot answer",
+        ),
+        (
+            "fn handle(_: Message) -> Result<bool, Failure> { Ok(true) }",
+            "a handler cannot answer",
+        ),
+        (
+            "fn handle(_: Message) -> bool { true }",
+            "a handler cannot answer",
+        ),
+        ("fn handle(_: Message, _: u8) {}", "function"),
+        (
+            "async fn work() {}\nfn handle(_: Message) { work(); }",
+            "unused implementer of `Future` that must be used",
+        ),
+        (
+            "fn work() -> Result<(), Failure> { Err(Failure::retry()) }\nfn handle(_: Message) { work(); }",
+            "unused `Result` that must be used",
+        ),
+    ] {
+        let (is_good, told) = with(code);
+        assert!(!is_good, "{code}");
+        assert!(told.contains(words), "{code}: {told}");
+    }
+    let (is_good, told) = with("fn handle(_: Message) -> Result<(), Failure> { Ok(()) }");
+    assert!(is_good, "{told}");
+}
