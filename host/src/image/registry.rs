@@ -2,6 +2,8 @@
 //! against its digest whenever it is read. Knows no WebAssembly.
 
 use super::ImageName;
+use crate::files::bounded::{self, Limits};
+use crate::files::owner;
 use crate::{clock, files, tasks};
 use docker_credential::{CredentialRetrievalError, DockerCredential};
 use oci_client::client::{ClientConfig, ClientProtocol};
@@ -11,7 +13,9 @@ use oci_client::manifest::{
 };
 use oci_client::secrets::RegistryAuth;
 use oci_client::{Client, Reference};
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -58,10 +62,22 @@ impl std::fmt::Display for FetchError {
 pub async fn fetch(name: &ImageName, folder: &Path) -> Result<Vec<u8>, FetchError> {
     let kept = Arc::new(Kept::of(name, folder));
     let (looked, of) = (kept.clone(), name.clone());
+    let place = folder.to_owned();
     // To read and to hash it takes a while, and may wait for a disk.
-    let found = tasks::blocking(move || looked.read(&of)).finished().await;
-    if let Some(component) = found {
-        return Ok(component);
+    let found = tasks::blocking(move || {
+        owner::check(&place)?;
+        Ok(looked.read(&of))
+    });
+    let found: Result<_, owner::Untrusted> = found.finished().await;
+    let is_ours = found.is_ok();
+    match found {
+        Ok(Some(component)) => return Ok(component),
+        Ok(None) => {}
+        Err(untrusted) => tracing::warn!(
+            path = %folder.display(),
+            reason = %untrusted,
+            "image cache refused: components are fetched at every start and nothing is written there"
+        ),
     }
     let (manifest, component) = tokio::select! {
         pulled = pull(name) => pulled?,
@@ -70,7 +86,7 @@ pub async fn fetch(name: &ImageName, folder: &Path) -> Result<Vec<u8>, FetchErro
             return Err(FetchError::Unreachable(why));
         }
     };
-    if let Err(error) = kept.write(&manifest, &component) {
+    if is_ours && let Err(error) = kept.write(&manifest, &component) {
         let folder = folder.display();
         tracing::warn!("{folder}: {name} is not kept, so the next start fetches it again: {error}");
     }
@@ -254,12 +270,12 @@ impl Kept {
     }
 
     fn read(&self, name: &ImageName) -> Option<Vec<u8>> {
-        let manifest = std::fs::read(&self.manifest).ok()?;
+        let manifest = bounded::read(&self.manifest, Limits::SMALL).ok()?;
         if files::digest(&manifest) != name.digest {
             return None;
         }
         let layer = layer(&manifest).ok()?;
-        let component = std::fs::read(&self.component).ok()?;
+        let component = bounded::read(&self.component, Limits::COMPONENT).ok()?;
         is_of(&layer, &component).then_some(component)
     }
 
@@ -270,11 +286,25 @@ impl Kept {
         for (path, bytes) in [(&self.component, component), (&self.manifest, manifest)] {
             // By way of a rename: another process may be reading, or writing the same.
             let beside = path.with_extension(format!("{}.part", std::process::id()));
-            std::fs::write(&beside, bytes)?;
+            write_new(&beside, bytes)?;
             std::fs::rename(&beside, path)?;
         }
         Ok(())
     }
+}
+
+/// A file that our user alone reads and writes, in the place of one that a process of the same number
+/// left there.
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let create = || {
+        let mut new = OpenOptions::new();
+        new.write(true).create_new(true).mode(0o600).open(path)
+    };
+    let made = create().or_else(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => std::fs::remove_file(path).and_then(|()| create()),
+        _ => Err(error),
+    });
+    made?.write_all(bytes)
 }
 
 fn is_of(layer: &OciDescriptor, bytes: &[u8]) -> bool {

@@ -99,7 +99,7 @@ struct Replacer {
 
 impl Replacer {
     async fn run(mut self, mut wishes: UnboundedReceiver<Wish>) {
-        self.watch.on(self.files());
+        self.watch.on(self.files()).await;
         // What was replaced since it was loaded has been told to nobody.
         self.look().await;
         // Where nobody can wish, files may still change.
@@ -114,7 +114,7 @@ impl Replacer {
                     Some(Wish::Settings(plugins)) => {
                         self.want(plugins);
                         // Before they are looked at: so what changes meanwhile is told.
-                        self.watch.on(self.files());
+                        self.watch.on(self.files()).await;
                         self.look().await;
                     }
                     None => open = false,
@@ -155,37 +155,42 @@ impl Replacer {
         files.map(std::path::Path::to_owned).collect()
     }
 
-    /// Looks at every plugin, those that are wanted otherwise in their new way.
+    /// Looks at every plugin, those that are wanted otherwise in their new way. Each on its own: a file
+    /// that is slow to come delays no other plugin.
     async fn look(&mut self) -> Vec<Report> {
-        let mut reports = Vec::new();
-        for replaceable in &mut self.routes {
-            let Replaceable {
-                route,
-                wanted,
-                rollout,
-            } = replaceable;
-            let old = rollout.stage();
-            let mut next = route.clone();
-            if let Some(wanted) = wanted {
-                next.plugin = wanted.clone();
-            }
-            let mut looked = self.loader.look_again(&next, &old, wanted.is_some()).await;
-            // Other settings are taken whole or not at all, and wanted until they are.
-            let taken = wanted.is_none() || looked.problems.is_empty();
-            match taken {
-                true => {
-                    *route = next;
-                    *wanted = None;
-                }
-                false => looked.changed.clear(),
-            }
-            let report = say(&route.name, rollout, &looked);
-            if taken && (!report.replaced.is_empty() || is_less(&old, &looked.stage)) {
-                rollout.set(looked.stage);
-            }
-            reports.push(report);
+        let loader = &self.loader;
+        let routes = self.routes.iter_mut();
+        tasks::all(routes.map(|one| one.look(loader)).collect()).await
+    }
+}
+
+impl Replaceable {
+    async fn look(&mut self, loader: &Loader) -> Report {
+        let Self {
+            route,
+            wanted,
+            rollout,
+        } = self;
+        let old = rollout.stage();
+        let mut next = route.clone();
+        if let Some(wanted) = wanted {
+            next.plugin = wanted.clone();
         }
-        reports
+        let mut looked = loader.look_again(&next, &old, wanted.is_some()).await;
+        // Other settings are taken whole or not at all, and wanted until they are.
+        let taken = wanted.is_none() || looked.problems.is_empty();
+        match taken {
+            true => {
+                *route = next;
+                *wanted = None;
+            }
+            false => looked.changed.clear(),
+        }
+        let report = say(&route.name, rollout, &looked);
+        if taken && (!report.replaced.is_empty() || is_less(&old, &looked.stage)) {
+            rollout.set(looked.stage);
+        }
+        report
     }
 }
 
