@@ -61,6 +61,7 @@ mod terminal;
 mod traps;
 mod trials;
 mod unread;
+mod untrusted_files;
 mod verdicts;
 mod warm;
 mod ways_in;

@@ -12,7 +12,7 @@ pub(super) enum Layout {
     Wide,
     /// A slot of the largest memory that is allowed: compiled code checks bounds.
     Narrow,
-    /// Nothing in advance: each instance maps what it needs, which makes it some ten times as costly.
+    /// Nothing in advance: each instance maps what it needs and unmaps it when it ends.
     OnDemand,
 }
 

@@ -69,9 +69,9 @@ impl Watch {
         }
     }
 
-    /// Returns when one of the files is not what it was, and has been left alone for a moment. Safe
+    /// Returns the files that are not what they were, once they have been left alone for a moment. Safe
     /// to drop and ask again.
-    pub(super) async fn changed(&mut self) {
+    pub(super) async fn changed(&mut self) -> Vec<PathBuf> {
         while !self.is_other().await {
             let now = clock::now();
             tokio::select! {
@@ -83,9 +83,14 @@ impl Watch {
         self.quiet().await;
         // What changes while it is read is told again.
         let now = self.look().await;
-        for ((_, seen), now) in self.files.iter_mut().zip(now) {
-            *seen = now;
+        let mut changed = Vec::new();
+        for ((file, seen), now) in self.files.iter_mut().zip(now) {
+            if *seen != now {
+                *seen = now;
+                changed.push(file.clone());
+            }
         }
+        changed
     }
 
     async fn look(&self) -> Vec<Seen> {
@@ -177,12 +182,12 @@ mod tests {
         let mut watch = Watch::new();
         watch.on(vec![path("a"), path("b")]).await;
         std::fs::write(path("a"), "22").expect("written");
-        watch.changed().await;
+        assert_eq!(watch.changed().await, [path("a")]);
         std::fs::write(path("new"), "3").expect("written");
         std::fs::rename(path("new"), path("a")).expect("renamed");
-        watch.changed().await;
+        assert_eq!(watch.changed().await, [path("a")]);
         std::fs::write(path("b"), "4").expect("written");
-        watch.changed().await;
+        assert_eq!(watch.changed().await, [path("b")]);
         assert!(!watch.is_other().await);
         std::fs::write(path("stranger"), "5").expect("written");
         assert!(!watch.is_other().await);
@@ -204,7 +209,7 @@ mod tests {
         watch.on(vec![path("a")]).await;
         symlink("2", path("..next")).expect("linked");
         std::fs::rename(path("..next"), path("..data")).expect("renamed");
-        watch.changed().await;
+        assert_eq!(watch.changed().await, [path("a")]);
         assert!(!watch.is_other().await);
     }
 }
