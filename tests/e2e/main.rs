@@ -15,6 +15,7 @@ mod fifo;
 mod group_by;
 mod groups_scene;
 mod guests;
+mod host_memory;
 mod idempotency;
 mod image;
 mod invoke;

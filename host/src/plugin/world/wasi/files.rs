@@ -46,8 +46,12 @@ const HASH: &str = "[method]descriptor.metadata-hash-at";
 const READ_LINK: &str = "[method]descriptor.readlink-at";
 
 pub(super) fn lend(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
-    of_2(&mut linker.instance(&format!("wasi:filesystem/types@{V2}"))?)?;
-    of_3(&mut linker.instance(&format!("wasi:filesystem/types@{V3}"))?)
+    let mut types = linker.instance(&format!("wasi:filesystem/types@{V2}"))?;
+    of_2(&mut types)?;
+    kept_of_2(&mut types)?;
+    let mut types = linker.instance(&format!("wasi:filesystem/types@{V3}"))?;
+    of_3(&mut types)?;
+    by_path_3(&mut types)
 }
 
 fn call(function: &str, path: &str) -> Call {
@@ -116,11 +120,17 @@ fn of_2(types: &mut Types<'_>) -> wasmtime::Result<()> {
                 Ok((opened,))
             })
         },
-    )?;
+    )
+}
+
+/// What a guest keeps with us of the folder: listings, and what streams have read.
+fn kept_of_2(types: &mut Types<'_>) -> wasmtime::Result<()> {
+    use p2::bindings::filesystem::types::{ErrorCode, HostDescriptor};
+
     types.func_wrap(
         READ,
         |mut store: StoreContextMut<'_, Guest>, (file, from): (Resource<Descriptor>, u64)| {
-            let call = call(READ, "");
+            let call = Call::of(Package::Files, "types", READ, format_args!("{from}"));
             let guest = store.data_mut();
             let read = match guest.holds::<DynInputStream>() < guest.budget().buffers {
                 true => {
@@ -137,7 +147,7 @@ fn of_2(types: &mut Types<'_>) -> wasmtime::Result<()> {
         LIST,
         |mut store: StoreContextMut<'_, Guest>, (folder,): (Resource<Descriptor>,)| {
             Box::new(async move {
-                let call = call(LIST, "");
+                let call = Call::of(Package::Files, "types", LIST, format_args!(""));
                 let guest = store.data_mut();
                 let listed = match guest.holds::<ReaddirIterator>() < LISTINGS {
                     true => {
@@ -197,7 +207,9 @@ fn of_3(types: &mut Types<'_>) -> wasmtime::Result<()> {
                 };
                 // Only now: many may have been opened beside each other.
                 let opened = match opened {
-                    Ok(file) => accessor.with(|mut access| keep(access.data_mut(), file))?,
+                    Ok(file) => accessor.with(|mut access| {
+                        keep(access.data_mut(), file, ErrorCode::InsufficientMemory)
+                    })?,
                     refused => refused,
                 };
                 match &opened {
@@ -214,20 +226,27 @@ fn of_3(types: &mut Types<'_>) -> wasmtime::Result<()> {
                 Ok((opened,))
             })
         },
-    )?;
-    /// Keeps a file that was opened, unless there are too many.
-    fn keep(
-        guest: &mut Guest,
-        file: Resource<Descriptor>,
-    ) -> wasmtime::Result<Result<Resource<Descriptor>, ErrorCode>> {
-        // It is counted already.
-        if guest.holds_too_many_files() {
-            guest.table().delete(file)?;
-            return Ok(Err(ErrorCode::InsufficientMemory));
-        }
-        Ok(Ok(file))
+    )
+}
+
+/// Keeps a file that was opened, unless there are too many.
+fn keep<E>(
+    guest: &mut Guest,
+    file: Resource<Descriptor>,
+    full: E,
+) -> wasmtime::Result<Result<Resource<Descriptor>, E>> {
+    // It is counted already.
+    if guest.holds_too_many_files() {
+        guest.table().delete(file)?;
+        return Ok(Err(full));
     }
-    // Any number of these may be under way at once, each with its path.
+    Ok(Ok(file))
+}
+
+/// Any number of these may be under way at once, each with its path.
+fn by_path_3(types: &mut Types<'_>) -> wasmtime::Result<()> {
+    use p3::bindings::filesystem::types::{ErrorCode, HostDescriptorWithStore, PathFlags};
+
     macro_rules! by_path {
         ($name:ident, $params:ty, |$files:ident, $($param:ident),+| $path:ident, $asked:expr) => {
             types.func_wrap_concurrent($name, |accessor: &Accessor<Guest>, params: $params| {
