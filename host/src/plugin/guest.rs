@@ -294,7 +294,7 @@ impl WasiView for Guest {
 impl WasiHttpView for Guest {
     fn http(&mut self) -> WasiHttpCtxView<'_> {
         let deadline = self.deadline();
-        let handles = self.budget().buffers;
+        let handles = self.budget().http_handles;
         let wasi = self.wasi();
         wasi.outgoing.deadline = deadline;
         wasi.table.set_max_capacity(handles);

@@ -42,8 +42,10 @@ pub(super) struct HostBudget {
     /// The most handles of WASI that it holds: streams, pollables, descriptors. Each costs some hundred
     /// bytes to some KiB. As many of the component model's own: tasks, streams, futures. 1,000 to 20,000.
     pub(super) handles: usize,
-    /// The most handles of an instance that has called HTTP, and the most streams that it reads from in
-    /// any: each may be a list of headers, or keep what it has read or is about to send. 64 to 1,000.
+    /// The most handles of an instance that has called HTTP: a request takes several, of which some may be
+    /// lists of headers or keep what is about to be sent. 64 to 1,000.
+    pub(super) http_handles: usize,
+    /// The most streams that it reads from: each may keep what it has read. 64 to 1,000.
     pub(super) buffers: usize,
 }
 
@@ -55,6 +57,7 @@ impl HostBudget {
         Self {
             call: max_memory.clamp(1 << 20, 32 << 20),
             handles: (handles / (4 << 10)).clamp(1_000, 20_000),
+            http_handles: (handles / (8 << 10)).clamp(64, 1_000),
             buffers: (handles / (64 << 10)).clamp(64, 1_000),
         }
     }
@@ -193,6 +196,7 @@ mod tests {
         let least = HostBudget {
             call: 1 << 20,
             handles: 1_024,
+            http_handles: 512,
             buffers: 64,
         };
         assert_eq!(small, least);
@@ -201,6 +205,7 @@ mod tests {
         let usual = HostBudget {
             call: 32 << 20,
             handles: 20_000,
+            http_handles: 1_000,
             buffers: 1_000,
         };
         assert_eq!(HostBudget::of(64 << 20), usual);
