@@ -1,5 +1,10 @@
-//! Of the system's files: how many the process may hold open at once, a connection being one, for
-//! whom the folders are that it makes, and what tells contents apart. Knows nothing else.
+//! Of the system's files: how many the process may hold open at once, a connection being one, how much
+//! it may map, for
+//! whom the folders are that it makes, what tells contents apart; `bounded` reads what others named,
+//! `owner` tells whose a folder is. Knows nothing else.
+
+pub mod bounded;
+pub mod owner;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sha2::{Digest, Sha256};
@@ -17,6 +22,11 @@ pub fn raise_limit() -> (u64, u64) {
     let number = |limit: Option<u64>| limit.unwrap_or(u64::MAX);
     let now = if raised { had.maximum } else { had.current };
     (number(had.current), number(now))
+}
+
+/// The most bytes of address space that the process may map (`ulimit -v`); none is no limit.
+pub fn address_space() -> Option<u64> {
+    getrlimit(Resource::As).current
 }
 
 /// Makes a folder that is not there, and those above it, for our user alone. One that is there keeps

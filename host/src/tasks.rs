@@ -1,6 +1,8 @@
 //! The only spawn onto tokio's runtimes. Every task has an owner: dropping the owner ends it.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -38,6 +40,37 @@ impl<T> Drop for Task<T> {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// What all of some futures come to, in their order. They wait beside each other, on the task of
+/// whoever waits for them.
+pub async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    enum Step<F: Future> {
+        Waiting(Pin<Box<F>>),
+        Done(Option<F::Output>),
+    }
+    let steps = futures.into_iter().map(|one| Step::Waiting(Box::pin(one)));
+    let mut steps: Vec<Step<F>> = steps.collect();
+    poll_fn(|context| {
+        let mut is_done = true;
+        for step in &mut steps {
+            if let Step::Waiting(future) = step {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(value) => *step = Step::Done(Some(value)),
+                    Poll::Pending => is_done = false,
+                }
+            }
+        }
+        if !is_done {
+            return Poll::Pending;
+        }
+        let values = steps.iter_mut().filter_map(|step| match step {
+            Step::Done(value) => value.take(),
+            Step::Waiting(_) => None,
+        });
+        Poll::Ready(values.collect())
+    })
+    .await
 }
 
 /// How many tasks of the present runtime have not ended, those of libraries included.
@@ -131,6 +164,20 @@ mod tests {
         assert!(!broken.is_cancelled());
         let _panics = spawn(watched(&broken, async { panic!("as a test wants") }));
         broken.cancelled().await;
+    }
+
+    #[tokio::test]
+    async fn futures_wait_beside_each_other_and_answer_in_their_order() {
+        let (end, ended) = tokio::sync::oneshot::channel();
+        type Waits = Pin<Box<dyn Future<Output = u8>>>;
+        // The second lets the first end.
+        let first: Waits = Box::pin(async { ended.await.expect("sent") });
+        let second: Waits = Box::pin(async {
+            end.send(1).expect("awaited");
+            2
+        });
+        assert_eq!(all(vec![first, second]).await, [1, 2]);
+        assert!(all(Vec::<Waits>::new()).await.is_empty());
     }
 
     #[tokio::test]

@@ -45,6 +45,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("jiff", &["schedule/cron.rs", "schedule/when.rs"]),
     ("notify::", &["queue/local/", "app/replace/watch.rs"]),
     ("oci_client", &["image/registry.rs"]),
+    ("reqwest", &["image/registry.rs"]),
     ("docker_credential", &["image/registry.rs"]),
     (
         "redis::",

@@ -5,6 +5,7 @@ use super::route::Adjustable;
 use crate::config::flags::Flags;
 use crate::config::reload::changes;
 use crate::config::{self, Settings};
+use crate::tasks;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// From now on the signal does not end the process.
@@ -21,7 +22,10 @@ pub(crate) async fn watch(
     plugins: Wishes,
 ) {
     while signal.recv().await.is_some() {
-        let (settings, problems) = config::settings(&flags);
+        let named = flags.clone();
+        // The file may lie where nobody answers.
+        let read = tasks::blocking(move || config::settings(&named));
+        let (settings, problems) = read.finished().await;
         if !problems.is_empty() {
             for problem in &problems {
                 tracing::error!("{problem}");

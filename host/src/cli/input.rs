@@ -3,6 +3,7 @@
 use crate::config::problem::Problem;
 use crate::config::section::Given;
 use crate::config::value;
+use crate::files::bounded::{self, Limits};
 use crate::message::Attribute;
 use clap::Args;
 use std::io::Read;
@@ -30,12 +31,8 @@ impl MessageArgs {
             (Some(body), _) => Ok(body.to_owned()),
             (None, Some(path)) => {
                 let at = path.display().to_string();
-                let bytes = std::fs::read(path).map_err(|error| {
-                    Problem::new(
-                        &at,
-                        format!("cannot be read: {error}"),
-                        "a file with the body",
-                    )
+                let bytes = bounded::read(path, Limits::BODY).map_err(|error| {
+                    Problem::new(&at, error.to_string(), "a file with the body")
                 })?;
                 text(&at, bytes)
             }
@@ -65,9 +62,16 @@ impl MessageArgs {
 
 fn stdin() -> Result<String, Problem> {
     let mut bytes = Vec::new();
+    let most = Limits::BODY.bytes;
+    // One byte more shows that there is too much.
     std::io::stdin()
+        .take(most + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| Problem::new("stdin", format!("cannot be read: {error}"), "the body"))?;
+    if bytes.len() as u64 > most {
+        let found = format!("more than {most} bytes");
+        return Err(Problem::new("stdin", found, "the body of one message"));
+    }
     text("stdin", bytes)
 }
 

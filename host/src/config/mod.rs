@@ -16,6 +16,7 @@ pub mod reload;
 pub mod section;
 pub mod value;
 
+use crate::files::bounded::{Limits as FileLimits, read_text};
 pub use crate::image::ImageName;
 use crate::intake::group::GroupBy;
 pub use crate::keyvalue::Place;
@@ -380,7 +381,7 @@ pub fn places(flags: &Flags) -> (Places, Vec<Problem>) {
 fn load(flags: &Flags) -> (file::File, Vec<Problem>) {
     let (file, mut problems) = match &flags.file {
         None => (file::File::default(), Vec::new()),
-        Some(given) => match std::fs::read_to_string(&given.text) {
+        Some(given) => match read_text(Path::new(&given.text), FileLimits::CONFIGURATION) {
             Ok(text) => file::read(Path::new(&given.text), &text),
             Err(error) => {
                 let found = format!("cannot read `{}`: {error}", given.text);

@@ -301,7 +301,7 @@ fn a_file_that_is_not_there() {
         (only.len(), &settings.routes[0].plugin.code),
         (1, &Code::Missing)
     );
-    assert!(problems[0].starts_with("--config: cannot read `/nowhere/d.toml`: No such file"));
+    assert!(problems[0].starts_with("--config: cannot read `/nowhere/d.toml`: no such file"));
 }
 
 #[test]

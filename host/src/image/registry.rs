@@ -2,6 +2,8 @@
 //! against its digest whenever it is read. Knows no WebAssembly.
 
 use super::ImageName;
+use crate::files::bounded::{self, Limits};
+use crate::files::owner;
 use crate::{clock, files, tasks};
 use docker_credential::{CredentialRetrievalError, DockerCredential};
 use oci_client::client::{ClientConfig, ClientProtocol};
@@ -10,8 +12,11 @@ use oci_client::manifest::{
     IMAGE_MANIFEST_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciDescriptor, OciImageManifest,
 };
 use oci_client::secrets::RegistryAuth;
-use oci_client::{Client, Reference};
-use std::io;
+use oci_client::{Client, Reference, RegistryOperation};
+use reqwest::StatusCode;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,6 +37,8 @@ const READ: Duration = Duration::from_secs(60);
 const WHOLE: Duration = Duration::from_secs(600);
 /// The largest component, in bytes.
 const MOST: usize = 512 << 20;
+/// The largest manifest, in bytes: as large as registries take.
+const MANIFEST: usize = 4 << 20;
 
 /// Why there is no component.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,10 +65,22 @@ impl std::fmt::Display for FetchError {
 pub async fn fetch(name: &ImageName, folder: &Path) -> Result<Vec<u8>, FetchError> {
     let kept = Arc::new(Kept::of(name, folder));
     let (looked, of) = (kept.clone(), name.clone());
+    let place = folder.to_owned();
     // To read and to hash it takes a while, and may wait for a disk.
-    let found = tasks::blocking(move || looked.read(&of)).finished().await;
-    if let Some(component) = found {
-        return Ok(component);
+    let found = tasks::blocking(move || {
+        owner::check(&place)?;
+        Ok(looked.read(&of))
+    });
+    let found: Result<_, owner::Untrusted> = found.finished().await;
+    let is_ours = found.is_ok();
+    match found {
+        Ok(Some(component)) => return Ok(component),
+        Ok(None) => {}
+        Err(untrusted) => tracing::warn!(
+            path = %folder.display(),
+            reason = %untrusted,
+            "image cache refused: components are fetched at every start and nothing is written there"
+        ),
     }
     let (manifest, component) = tokio::select! {
         pulled = pull(name) => pulled?,
@@ -70,7 +89,7 @@ pub async fn fetch(name: &ImageName, folder: &Path) -> Result<Vec<u8>, FetchErro
             return Err(FetchError::Unreachable(why));
         }
     };
-    if let Err(error) = kept.write(&manifest, &component) {
+    if is_ours && let Err(error) = kept.write(&manifest, &component) {
         let folder = folder.display();
         tracing::warn!("{folder}: {name} is not kept, so the next start fetches it again: {error}");
     }
@@ -97,11 +116,11 @@ async fn pull(name: &ImageName) -> Result<(Vec<u8>, Vec<u8>), FetchError> {
     // It may run a program.
     let credentials = tasks::blocking(move || credentials(&host)).finished().await;
     let credentials = credentials.map_err(refused)?;
-    let types = [OCI_IMAGE_MEDIA_TYPE, IMAGE_MANIFEST_MEDIA_TYPE];
-    let answer = client
-        .pull_manifest_raw(&reference, &credentials, &types)
+    let token = client
+        .auth(&reference, &credentials, RegistryOperation::Pull)
         .await;
-    let (manifest, _) = answer.map_err(failed)?;
+    let token = token.map_err(failed)?;
+    let manifest = manifest(name, &reference, &credentials, token).await?;
     if files::digest(&manifest) != name.digest {
         let found = files::digest(&manifest);
         return Err(refused(format!(
@@ -125,11 +144,73 @@ async fn pull(name: &ImageName) -> Result<(Vec<u8>, Vec<u8>), FetchError> {
     }
     pulled.map_err(failed)?;
     match is_of(&layer, &component.0) {
-        true => Ok((manifest.to_vec(), component.0)),
+        true => Ok((manifest, component.0)),
         false => Err(refused(
             "the registry gave other bytes than the manifest names".into(),
         )),
     }
+}
+
+/// The manifest's bytes. Read here, since the library reads as many as it is given. `token` is what the
+/// registry gave for the credentials, where it gave any.
+async fn manifest(
+    name: &ImageName,
+    reference: &Reference,
+    credentials: &RegistryAuth,
+    token: Option<String>,
+) -> Result<Vec<u8>, FetchError> {
+    let refused = |why: &str| FetchError::Refused(format!("{name}: {why}"));
+    let away = |why: &str| FetchError::Unreachable(format!("{name}: {why}"));
+    let lost = |error: reqwest::Error| away(&told(&error));
+    let scheme = if is_here(&name.host) { "http" } else { "https" };
+    let (registry, repository) = (reference.resolve_registry(), reference.repository());
+    let url = format!(
+        "{scheme}://{registry}/v2/{repository}/manifests/sha256:{}",
+        name.digest
+    );
+    let client = reqwest::Client::builder()
+        .connect_timeout(CONNECT)
+        .read_timeout(READ)
+        .build();
+    let types = [OCI_IMAGE_MEDIA_TYPE, IMAGE_MANIFEST_MEDIA_TYPE];
+    let request = client.map_err(lost)?.get(url);
+    let request = request.header(http::header::ACCEPT, types.join(", "));
+    let request = match (token, credentials) {
+        (Some(token), _) => request.bearer_auth(token),
+        (None, RegistryAuth::Bearer(token)) => request.bearer_auth(token),
+        (None, RegistryAuth::Basic(user, password)) => request.basic_auth(user, Some(password)),
+        (None, RegistryAuth::Anonymous) => request,
+    };
+    let mut answer = request.send().await.map_err(lost)?;
+    match answer.status() {
+        StatusCode::OK => {}
+        StatusCode::NOT_FOUND => return Err(refused(NONE)),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => return Err(refused(&closed(name))),
+        status if status.is_server_error() => {
+            return Err(away(&format!("the registry answered {status}")));
+        }
+        status => return Err(refused(&format!("the registry answered {status}"))),
+    }
+    let mut manifest = Vec::new();
+    while let Some(piece) = answer.chunk().await.map_err(lost)? {
+        if manifest.len() + piece.len() > MANIFEST {
+            let why = format!("its manifest has more than {MANIFEST} bytes");
+            return Err(refused(&why));
+        }
+        manifest.extend_from_slice(&piece);
+    }
+    Ok(manifest)
+}
+
+/// What a registry says by 404.
+const NONE: &str = "the registry has none of this name and digest";
+
+/// What a registry says by 401.
+fn closed(name: &ImageName) -> String {
+    format!(
+        "the registry does not let us in; it knows who did `docker login {}`",
+        name.host
+    )
 }
 
 /// Takes so many bytes, and no piece after those that were too many.
@@ -174,11 +255,7 @@ fn layer(manifest: &[u8]) -> Result<OciDescriptor, String> {
 
 fn of_client(name: &ImageName, error: &OciDistributionError) -> FetchError {
     let refused = |why: &str| FetchError::Refused(format!("{name}: {why}"));
-    let none = "the registry has none of this name and digest";
-    let shut = format!(
-        "the registry does not let us in; it knows who did `docker login {}`",
-        name.host
-    );
+    let shut = closed(name);
     match error {
         OciDistributionError::RequestError(_) | OciDistributionError::IoError(_) => {
             FetchError::Unreachable(format!("{name}: {}", told(error)))
@@ -186,14 +263,14 @@ fn of_client(name: &ImageName, error: &OciDistributionError) -> FetchError {
         OciDistributionError::ServerError { code, .. } if *code >= 500 => {
             FetchError::Unreachable(format!("{name}: {error}"))
         }
-        OciDistributionError::ImageManifestNotFoundError(_) => refused(none),
+        OciDistributionError::ImageManifestNotFoundError(_) => refused(NONE),
         OciDistributionError::UnauthorizedError { .. }
         | OciDistributionError::AuthenticationFailure(_) => refused(&shut),
         OciDistributionError::RegistryError { envelope, .. } => {
             let told = |code| envelope.errors.iter().any(|error| error.code == code);
             match () {
-                () if told(OciErrorCode::ManifestUnknown) => refused(none),
-                () if told(OciErrorCode::NameUnknown) => refused(none),
+                () if told(OciErrorCode::ManifestUnknown) => refused(NONE),
+                () if told(OciErrorCode::NameUnknown) => refused(NONE),
                 () if told(OciErrorCode::Unauthorized) => refused(&shut),
                 () if told(OciErrorCode::Denied) => refused(&shut),
                 () => refused(&error.to_string()),
@@ -254,12 +331,12 @@ impl Kept {
     }
 
     fn read(&self, name: &ImageName) -> Option<Vec<u8>> {
-        let manifest = std::fs::read(&self.manifest).ok()?;
+        let manifest = bounded::read(&self.manifest, Limits::regular(MANIFEST as u64)).ok()?;
         if files::digest(&manifest) != name.digest {
             return None;
         }
         let layer = layer(&manifest).ok()?;
-        let component = std::fs::read(&self.component).ok()?;
+        let component = bounded::read(&self.component, Limits::COMPONENT).ok()?;
         is_of(&layer, &component).then_some(component)
     }
 
@@ -270,11 +347,25 @@ impl Kept {
         for (path, bytes) in [(&self.component, component), (&self.manifest, manifest)] {
             // By way of a rename: another process may be reading, or writing the same.
             let beside = path.with_extension(format!("{}.part", std::process::id()));
-            std::fs::write(&beside, bytes)?;
+            write_new(&beside, bytes)?;
             std::fs::rename(&beside, path)?;
         }
         Ok(())
     }
+}
+
+/// A file that our user alone reads and writes, in the place of one that a process of the same number
+/// left there.
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let create = || {
+        let mut new = OpenOptions::new();
+        new.write(true).create_new(true).mode(0o600).open(path)
+    };
+    let made = create().or_else(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => std::fs::remove_file(path).and_then(|()| create()),
+        _ => Err(error),
+    });
+    made?.write_all(bytes)
 }
 
 fn is_of(layer: &OciDescriptor, bytes: &[u8]) -> bool {

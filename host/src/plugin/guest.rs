@@ -7,7 +7,7 @@ use super::capability::http::{self, Hook};
 use super::capability::lambda::Lent;
 use super::capability::refusals::Refusals;
 use super::capability::{folder, network, queues, store};
-use super::limits::{HANDLES, HTTP_FIELDS, HTTP_HANDLES, Limits};
+use super::limits::{HTTP_FIELDS, HostBudget, Limits};
 use super::output::{Output, Stream, harmless};
 use super::room::{Full, Held, Room};
 use super::scene::{Printed, Told};
@@ -16,11 +16,14 @@ use super::tally::Tally;
 use super::world::command::Environment;
 use super::{Attempt, Peer};
 use crate::clock::Moment;
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use wasmtime::component::ResourceTable;
-use wasmtime_wasi::p2::pipe::MemoryInputPipe;
+use wasmtime_wasi::filesystem::Descriptor;
+use wasmtime_wasi::p2::{self, pipe::MemoryInputPipe};
+use wasmtime_wasi::sockets::TcpSocket;
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
@@ -35,6 +38,8 @@ pub(super) struct Settings {
     pub(super) is_command: bool,
     /// The most memory of one instance, in bytes.
     pub(super) max_memory: usize,
+    /// The most files, folders and sockets that one instance holds open.
+    pub(super) max_open: usize,
     /// The longest that an attempt may take, where it is known.
     pub(super) timeout: Option<Duration>,
     /// The functions that it may invoke.
@@ -246,6 +251,34 @@ impl Guest {
     pub(super) fn table(&mut self) -> &mut ResourceTable {
         &mut self.wasi().table
     }
+
+    /// How much of the host's memory it may take.
+    pub(super) fn budget(&self) -> HostBudget {
+        HostBudget::of(self.settings.max_memory)
+    }
+
+    /// How many handles of this kind it holds.
+    pub(super) fn holds<T: 'static>(&mut self) -> usize {
+        let entries = self.table().iter_mut();
+        entries.filter(|entry| entry.is::<T>()).count()
+    }
+
+    /// Whether it may open another file, folder or socket.
+    pub(super) fn may_open(&mut self) -> bool {
+        self.open_files() < self.settings.max_open
+    }
+
+    /// Whether more are open than it may open.
+    pub(super) fn holds_too_many_files(&mut self) -> bool {
+        self.open_files() > self.settings.max_open
+    }
+
+    fn open_files(&mut self) -> usize {
+        let is_open = |entry: &&mut (dyn Any + Send)| {
+            entry.is::<Descriptor>() || entry.is::<p2::TcpSocket>() || entry.is::<TcpSocket>()
+        };
+        self.table().iter_mut().filter(is_open).count()
+    }
 }
 
 impl WasiView for Guest {
@@ -261,9 +294,10 @@ impl WasiView for Guest {
 impl WasiHttpView for Guest {
     fn http(&mut self) -> WasiHttpCtxView<'_> {
         let deadline = self.deadline();
+        let handles = self.budget().http_handles;
         let wasi = self.wasi();
         wasi.outgoing.deadline = deadline;
-        wasi.table.set_max_capacity(HTTP_HANDLES);
+        wasi.table.set_max_capacity(handles);
         WasiHttpCtxView {
             hooks: &mut wasi.outgoing,
             table: &mut wasi.table,
@@ -281,6 +315,7 @@ impl Wasi {
         attempt: Option<&Attempt>,
     ) -> Self {
         let output = Output::new(&settings.name, attempt.map(label));
+        let budget = HostBudget::of(settings.max_memory);
         match attempt.filter(|_| settings.is_command) {
             Some(attempt) => give(&mut context, settings, attempt),
             None => drop(context.envs(&settings.env)),
@@ -288,6 +323,7 @@ impl Wasi {
         context
             .stdout(output.pipe(Stream::Stdout))
             .stderr(output.pipe(Stream::Stderr));
+        context.max_random_size(budget.call as u64);
         network::lend(
             &mut context,
             &settings.name,
@@ -295,7 +331,7 @@ impl Wasi {
             &settings.peers,
         );
         let mut table = ResourceTable::new();
-        table.set_max_capacity(HANDLES);
+        table.set_max_capacity(budget.handles);
         let mut http = WasiHttpCtx::new();
         http.set_field_size_limit(HTTP_FIELDS);
         Self {

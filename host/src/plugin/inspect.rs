@@ -5,6 +5,7 @@ use super::diagnosis;
 use super::load::Problem;
 use super::world::Way;
 use crate::files;
+use crate::files::bounded::{self, Limits, ReadError};
 use std::path::Path;
 use wasmtime::component::Component;
 
@@ -138,15 +139,18 @@ pub(super) fn imports(component: &Component) -> Vec<String> {
     imports.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// The bytes of a file, or why there are none.
+/// The bytes of a file, or why there are none. Whatever lies at the path, no more is read than the
+/// largest component has, and nobody waits long for a file system that does not answer.
 pub fn read(path: &Path) -> Result<Vec<u8>, Problem> {
-    std::fs::read(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            Problem::new("no such file").hint("a plugin is a .wasm component; build it first")
-        }
-        std::io::ErrorKind::IsADirectory => {
-            Problem::new("a folder where a file is wanted").hint("name the .wasm file in it")
-        }
-        _ => Problem::new(format!("cannot be read: {error}")),
+    bounded::read(path, Limits::COMPONENT).map_err(|error| {
+        let hint = match &error {
+            ReadError::NotFound => "a plugin is a .wasm component; build it first",
+            ReadError::Kind { found, .. } if *found == "a folder" => "name the .wasm file in it",
+            ReadError::Kind { .. } => "a plugin is a .wasm component in a regular file",
+            ReadError::Changed => "write it beside and rename it into place",
+            ReadError::Io(error) => return Problem::new(format!("cannot be read: {error}")),
+            _ => return Problem::new(error.to_string()),
+        };
+        Problem::new(error.to_string()).hint(hint)
     })
 }

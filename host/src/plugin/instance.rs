@@ -51,10 +51,11 @@ impl Live {
     ) -> Result<Self, Box<Stillborn>> {
         loop {
             let mut guest = guest();
+            let max_memory = guest.settings().max_memory;
             let opened = guest.open().await;
             let mut store = Store::new(pre.engine(), guest);
             store.limiter(|guest| &mut guest.limits);
-            limits::apply(&mut store);
+            limits::apply(&mut store, max_memory);
             store.epoch_deadline_callback(at_tick);
             store.set_epoch_deadline(1);
             let made = match opened {

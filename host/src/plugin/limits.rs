@@ -13,11 +13,6 @@ pub(super) const MEMORIES: u32 = 4;
 pub(super) const TABLES: u32 = 10;
 /// The most core instances of one component instance; Python needs 38.
 pub(super) const CORE_INSTANCES: u32 = 64;
-/// The most handles of WASI that one instance holds: streams, pollables, descriptors. Each costs us
-/// some hundred bytes that are not in its memory.
-pub(super) const HANDLES: usize = 20_000;
-/// The same of an instance that has called HTTP: each may be a list of headers or a body.
-pub(super) const HTTP_HANDLES: usize = 1_000;
 /// The most bytes of one list of headers, with what we need to keep it.
 pub(super) const HTTP_FIELDS: usize = 32 << 10;
 /// The most bytes of a request's method, scheme, authority, or path with its query: so long as most
@@ -25,15 +20,65 @@ pub(super) const HTTP_FIELDS: usize = 32 << 10;
 pub(super) const HTTP_WORD: usize = 8 << 10;
 /// The most bytes of a body that a guest writes at a time; two such pieces may wait to be sent.
 pub(super) const HTTP_CHUNK: usize = 64 << 10;
-/// The most bytes that one call copies out of an instance, in all its strings and lists. They may
-/// lie upon each other in there, so its memory is no limit. Lambda takes 6 MiB.
-pub(super) const COPIED: usize = 32 << 20;
+/// The most bytes of a path that a guest names; Linux takes no longer ones.
+pub(super) const PATH: usize = 4 << 10;
+/// The most listings of folders that one instance holds. Each is kept whole, however large the folder.
+pub(super) const LISTINGS: usize = 8;
+/// The most files, folders and sockets that one instance holds open, where the process may hold enough.
+const OPEN: usize = 1_000;
+/// And so many in any case: its folder, and what a request for one file takes.
+const OPEN_AT_LEAST: usize = 16;
+/// One of so many files that the process may hold open may be held by guests.
+const SHARE_OF_FILES: u64 = 4;
+
+/// How much of the host's own memory an instance may take beside its own, by how much that may be.
+/// Whoever has little to compute with is given little to keep with us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HostBudget {
+    /// The most bytes that one call copies out of the instance, in all its strings and lists, or makes
+    /// for it, such as random bytes. Strings may lie upon each other in there, so its memory alone is no
+    /// limit. 1 to 32 MiB; Lambda takes 6.
+    pub(super) call: usize,
+    /// The most handles of WASI that it holds: streams, pollables, descriptors. Each costs some hundred
+    /// bytes to some KiB. As many of the component model's own: tasks, streams, futures. 1,000 to 20,000.
+    pub(super) handles: usize,
+    /// The most handles of an instance that has called HTTP: a request takes several, of which some may be
+    /// lists of headers or keep what is about to be sent. 64 to 1,000.
+    pub(super) http_handles: usize,
+    /// The most streams that it reads from: each may keep what it has read. 64 to 1,000.
+    pub(super) buffers: usize,
+}
+
+impl HostBudget {
+    /// Of an instance that may have so much memory. Handles of any kind take at most some four times
+    /// that.
+    pub(super) fn of(max_memory: usize) -> Self {
+        let handles = max_memory.saturating_mul(4);
+        Self {
+            call: max_memory.clamp(1 << 20, 32 << 20),
+            handles: (handles / (4 << 10)).clamp(1_000, 20_000),
+            http_handles: (handles / (8 << 10)).clamp(64, 1_000),
+            buffers: (handles / (64 << 10)).clamp(64, 1_000),
+        }
+    }
+}
+
+/// The most files, folders and sockets that one of so many instances holds open, in a process that may
+/// hold so many: what all plugins open together leaves the process enough for queues.
+pub(super) fn open_each(files: u64, instances: usize) -> usize {
+    let each = files / SHARE_OF_FILES / instances.max(1) as u64;
+    usize::try_from(each)
+        .unwrap_or(OPEN)
+        .clamp(OPEN_AT_LEAST, OPEN)
+}
 /// The longest reason of an answer, in bytes; the rest of it is dropped.
 pub(super) const REASON: usize = 8 * 1024;
 
 /// Sets what the store itself keeps to.
-pub(super) fn apply<T>(store: &mut Store<T>) {
-    store.set_hostcall_fuel(COPIED);
+pub(super) fn apply<T>(store: &mut Store<T>, max_memory: usize) {
+    let budget = HostBudget::of(max_memory);
+    store.set_hostcall_fuel(budget.call);
+    store.set_max_component_handles(budget.handles);
 }
 
 /// A guest's words about its answer, which go into logs and attributes, and to each message of a
@@ -144,6 +189,37 @@ impl ResourceLimiter for Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn finding_16_what_a_guest_may_take_of_ours_follows_its_memory() {
+        let small = HostBudget::of(1 << 20);
+        let least = HostBudget {
+            call: 1 << 20,
+            handles: 1_024,
+            http_handles: 512,
+            buffers: 64,
+        };
+        assert_eq!(small, least);
+        assert_eq!(HostBudget::of(0).call, 1 << 20);
+        // By default.
+        let usual = HostBudget {
+            call: 32 << 20,
+            handles: 20_000,
+            http_handles: 1_000,
+            buffers: 1_000,
+        };
+        assert_eq!(HostBudget::of(64 << 20), usual);
+        assert_eq!(HostBudget::of(usize::MAX), usual);
+    }
+
+    #[test]
+    fn what_guests_hold_open_leaves_files_to_the_process() {
+        assert_eq!(open_each(u64::MAX, 54), OPEN);
+        assert_eq!(open_each(1 << 20, 54), OPEN);
+        assert_eq!(open_each(16_384, 50), 81);
+        assert_eq!(open_each(1_024, 1_000), OPEN_AT_LEAST);
+        assert_eq!(open_each(1_024, 0), 256);
+    }
 
     #[test]
     fn memories_are_summed_and_a_refusal_is_remembered() {

@@ -18,6 +18,7 @@ use super::warm::{self, Warm};
 use super::world::v0_1::many::ManyPre;
 use super::world::{ExportsPre, Way};
 use super::{diagnosis, inspect};
+use crate::files::owner;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -192,6 +193,13 @@ impl Runtime {
         size: usize,
         options: PluginOptions,
     ) -> Result<Plugin, Vec<Problem>> {
+        if let Some(cache) = &self.inner.cache {
+            // What lies in it is run, and it may have changed hands since the start.
+            owner::check(cache).map_err(|why| {
+                let what = format!("the compiled-plugin cache cannot be trusted any more: {why}");
+                vec![Problem::new(what).hint("remove that folder and restart")]
+            })?;
+        }
         let component = Component::from_binary(&self.inner.engine, bytes).map_err(|error| {
             diagnosis::of_refusal(bytes, options.max_memory, options.lent(), &error)
         })?;
@@ -214,6 +222,7 @@ impl Runtime {
             env: options.env,
             is_command: way.is_command(),
             max_memory: options.max_memory,
+            max_open: self.inner.max_open,
             timeout: options.timeout,
             lambda: options.lambda.map(|lent| Lent::new(lent, control())),
             queues: options

@@ -12,6 +12,7 @@ mod idle;
 pub mod inspect;
 mod instance;
 mod io;
+mod layout;
 mod limits;
 pub mod load;
 mod mishap;

@@ -6,16 +6,18 @@ use super::capability::http::Connections;
 use super::epoch::Ticker;
 use super::guest::Guest;
 use super::io::GuestIo;
+use super::layout::Layout;
 use super::{Attempt, limits, mishap, scene, world};
+use crate::files::owner;
 use crate::{clock, files};
 use std::future::poll_fn;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use wasmtime::WasmBacktraceDetails;
 use wasmtime::component::Linker;
-use wasmtime::{Cache, CacheConfig, Config, Enabled, Engine, OptLevel, PoolingAllocationConfig};
+use wasmtime::{Cache, CacheConfig, Config, Engine, OptLevel};
 
 /// What the runtime needs to know before the first plugin is loaded.
 #[derive(Debug, Clone)]
@@ -57,12 +59,17 @@ pub enum StartError {
         why: String,
     },
     /// The machine does not give us what so many instances need.
-    #[error("no WebAssembly engine for {instances} instances of {max_memory} bytes: {why}")]
+    #[error(
+        "no WebAssembly engine for {instances} instances of {max_memory} bytes: {why}; lower `concurrency` or `max-memory`, or raise the limit of address space (`ulimit -v`, now {})",
+        limit_text(*.address_space)
+    )]
     Engine {
         /// As asked for.
         instances: usize,
         /// As asked for.
         max_memory: usize,
+        /// The most bytes that the process may map; none is no limit.
+        address_space: Option<u64>,
         /// The engine's words.
         why: String,
     },
@@ -83,6 +90,10 @@ pub enum StartError {
     Thread(std::io::Error),
 }
 
+fn limit_text(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "unlimited".into(), |bytes| format!("{bytes} bytes"))
+}
+
 /// The engine. Cloned by reference; ends with its last clone and the last plugin loaded on it.
 #[derive(Clone)]
 pub struct Runtime {
@@ -100,6 +111,10 @@ pub(super) struct Inner {
     /// Runs what drives shared instances.
     pub(super) spawn: Spawn,
     pub(super) max_memory: usize,
+    /// The most files, folders and sockets that one instance holds open.
+    pub(super) max_open: usize,
+    /// Where compiled components are kept, if they are.
+    pub(super) cache: Option<PathBuf>,
     /// The connections of all plugins together.
     pub(super) connections: Connections,
     /// Who may have an instance.
@@ -126,22 +141,23 @@ impl Runtime {
         control: Handle,
         spawn: Spawn,
     ) -> Result<Self, StartError> {
+        let address_space = files::address_space();
         let refused = |error: wasmtime::Error| StartError::Engine {
             instances: options.instances,
             max_memory: options.max_memory,
+            address_space,
             why: format!("{error:#}"),
         };
         check_mappings(options.instances)?;
-        let mut config = config(&options);
-        look_into(insight, &mut config);
-        if let Some(path) = &options.cache {
-            config.cache(Some(cache(path)?));
-        }
-        let engine = Engine::new(&config).map_err(refused)?;
+        let cache = options.cache.as_deref().map(cache).transpose()?.flatten();
+        let cached = cache.is_some();
+        let engine = engine(insight, &options, cache, address_space).map_err(refused)?;
         let linker = linker(&engine).map_err(refused)?;
         let ticked = engine.clone();
         let ticker = Ticker::start(move || ticked.increment_epoch()).map_err(StartError::Thread)?;
         let io = GuestIo::start().map_err(StartError::Thread)?;
+        // As many files as the system lets us have: connections are files.
+        let most_files = files::raise_limit().1;
         Ok(Self {
             inner: Arc::new(Inner {
                 engine,
@@ -151,8 +167,9 @@ impl Runtime {
                 control,
                 spawn,
                 max_memory: options.max_memory,
-                // As many files as the system lets us have: connections are files.
-                connections: Connections::of_process(files::raise_limit().1),
+                max_open: limits::open_each(most_files, options.instances),
+                cache: options.cache.filter(|_| cached),
+                connections: Connections::of_process(most_files),
                 admission: Admission::new(options.instances.max(1)),
             }),
         })
@@ -226,35 +243,51 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
     Ok(linker)
 }
 
-fn cache(path: &std::path::Path) -> Result<Cache, StartError> {
+/// The cache in a folder, or none where others could have put something there: what lies in it is run.
+fn cache(path: &Path) -> Result<Option<Cache>, StartError> {
     let refused = |why: String| StartError::Cache {
         path: path.display().to_string(),
         why,
     };
-    // What lies in it is run.
+    if let Err(untrusted) = owner::check(path) {
+        tracing::warn!(
+            path = %path.display(),
+            reason = %untrusted,
+            "compiled-plugin cache refused: plugins are compiled at every start and nothing is written there"
+        );
+        return Ok(None);
+    }
     files::make_folder(path).map_err(|error| refused(error.to_string()))?;
     let mut config = CacheConfig::new();
     config.with_directory(path);
-    Cache::new(config).map_err(|error| refused(format!("{error:#}")))
+    let cache = Cache::new(config).map_err(|error| refused(format!("{error:#}")))?;
+    Ok(Some(cache))
 }
 
-/// Address space that memories may reserve in all: half of what Linux gives a process on x86-64.
-const ADDRESS_SPACE: u64 = 64 << 40;
-/// With so much reserved for a memory, compiled code needs no bounds checks.
-const FREE_OF_CHECKS: u64 = 4 << 30;
+/// The engine in the layout that the address space allows, or the next one that the system grants.
+fn engine(
+    insight: Insight,
+    options: &RuntimeOptions,
+    cache: Option<Cache>,
+    address_space: Option<u64>,
+) -> wasmtime::Result<Engine> {
+    let mut layout = Layout::within(options, address_space);
+    loop {
+        let mut config = config(options, layout);
+        look_into(insight, &mut config);
+        config.cache(cache.clone());
+        let made = Engine::new(&config);
+        let Some(tighter) = layout.tighter().filter(|_| made.is_err()) else {
+            if made.is_ok() && (address_space.is_some() || layout == Layout::OnDemand) {
+                layout.note(options, address_space);
+            }
+            return made;
+        };
+        layout = tighter;
+    }
+}
 
-/// Slots given back to the kernel in one call; 8 to 64 cost the same, 1 costs a third more.
-const DECOMMITS: usize = 16;
-/// Bytes of a table that stay resident in an unused slot.
-const KEPT_OF_TABLES: usize = 64 << 10;
-/// Bytes of a memory that stay resident in an unused slot, if the guest touched them.
-const KEPT_OF_MEMORIES: usize = 256 << 10;
-/// The same for all slots together.
-const KEPT_IN_ALL: usize = 256 << 20;
-
-fn config(options: &RuntimeOptions) -> Config {
-    let instances = u32::try_from(options.instances.max(1)).unwrap_or(u32::MAX);
-    let memories = instances.saturating_mul(limits::MEMORIES);
+fn config(options: &RuntimeOptions, layout: Layout) -> Config {
     let mut config = Config::new();
     config
         .epoch_interruption(true)
@@ -262,13 +295,7 @@ fn config(options: &RuntimeOptions) -> Config {
         .wasm_backtrace_max_frames(Some(scene::CAPTURED))
         .max_wasm_stack(mishap::STACK)
         .concurrency_support(true);
-    if u64::from(memories) * FREE_OF_CHECKS > ADDRESS_SPACE {
-        let needed = (options.max_memory as u64).next_multiple_of(64 << 10);
-        config
-            .memory_reservation(needed)
-            .memory_guard_size(64 << 10);
-    }
-    config.allocation_strategy(pool(options, instances, memories));
+    layout.apply(options, &mut config);
     config
 }
 
@@ -279,30 +306,4 @@ fn look_into(insight: Insight, config: &mut Config) {
     if insight == Insight::Debugger {
         config.debug_info(true).cranelift_opt_level(OptLevel::None);
     }
-}
-
-fn pool(options: &RuntimeOptions, instances: u32, memories: u32) -> PoolingAllocationConfig {
-    let mut pool = PoolingAllocationConfig::new();
-    pool.total_component_instances(instances)
-        .total_core_instances(instances.saturating_mul(limits::CORE_INSTANCES))
-        .total_memories(memories)
-        .total_tables(instances.saturating_mul(limits::TABLES))
-        .total_stacks(instances)
-        .max_core_instances_per_component(limits::CORE_INSTANCES)
-        .max_memories_per_component(limits::MEMORIES)
-        .max_tables_per_component(limits::TABLES)
-        .max_tables_per_module(limits::TABLES)
-        .max_memories_per_module(limits::MEMORIES)
-        .table_elements(limits::TABLE_ELEMENTS)
-        .max_memory_size(options.max_memory)
-        .decommit_batch_size(DECOMMITS)
-        .table_keep_resident(KEPT_OF_TABLES);
-    // Where the kernel (Linux 6.7 and later) tells which pages a guest has touched, writing those
-    // anew costs half of what giving them back does. Where it does not, keeping any costs more.
-    if PoolingAllocationConfig::is_pagemap_scan_available() {
-        let kept = (KEPT_IN_ALL / options.instances.max(1)).min(KEPT_OF_MEMORIES);
-        pool.pagemap_scan(Enabled::Yes)
-            .linear_memory_keep_resident(kept);
-    }
-    pool
 }

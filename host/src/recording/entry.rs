@@ -3,10 +3,10 @@
 use super::ENDING;
 use super::redact::BLOT;
 use crate::clock::{self, Timestamp};
+use crate::files::bounded::{self, Limits};
 use crate::message::{Attribute, AttributeValue, Message, Mishap, Receipt, Verdict};
 use crate::telemetry::harmless::harmless;
 use serde::{Deserialize, Serialize};
-use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -276,19 +276,16 @@ fn files(recording: &Path) -> std::io::Result<Vec<PathBuf>> {
 /// # Errors
 /// One line that names the file and the line of it that is no entry.
 pub fn read(file: &Path) -> Result<Vec<Entry>, String> {
-    let named = |error: std::io::Error| format!("{}: {error}", file.display());
-    let open = std::fs::File::open(file).map_err(named)?;
-    let mut lines = std::io::BufReader::new(open)
-        .split(b'\n')
-        .enumerate()
-        .peekable();
+    let contents = bounded::read(file, Limits::RECORDING);
+    let contents = contents.map_err(|error| format!("{}: {error}", file.display()))?;
+    let lines = contents.strip_suffix(b"\n").unwrap_or(&contents);
+    let mut lines = lines.split(|byte| *byte == b'\n').enumerate().peekable();
     let mut entries = Vec::new();
     while let Some((number, line)) = lines.next() {
-        let line = line.map_err(named)?;
         if line.trim_ascii().is_empty() {
             continue;
         }
-        match serde_json::from_slice(&line) {
+        match serde_json::from_slice(line) {
             Ok(entry) => entries.push(entry),
             Err(error) if error.is_eof() && lines.peek().is_none() => {}
             Err(error) => {

@@ -50,6 +50,8 @@ pub struct Loader {
     pub(super) buckets: Buckets,
     /// Of each route's plugin.
     tallies: Mutex<BTreeMap<String, Arc<Tally>>>,
+    /// Held by whoever compiles a component.
+    pub(super) compiling: tokio::sync::Mutex<()>,
 }
 
 /// A handler, and how long one attempt of it may take.
@@ -92,6 +94,7 @@ impl Loader {
             lambda: OnceCell::new(),
             buckets: Buckets::default(),
             tallies: Mutex::default(),
+            compiling: tokio::sync::Mutex::default(),
         })
     }
 

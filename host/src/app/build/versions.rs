@@ -206,6 +206,9 @@ impl Loader {
         }
         let (runtime, name) = (self.runtime.clone(), source.to_string());
         let load = move || runtime.load_bytes(&name, &bytes, options);
+        // Files are read beside each other, and compiled one after the other: that takes all cores
+        // and much memory.
+        let _turn = self.compiling.lock().await;
         // It computes for milliseconds to many seconds; messages and leases go on meanwhile.
         let loaded = tasks::blocking(load).finished().await;
         let loaded = loaded.map_err(|error| of_load(at, &error))?;

@@ -13,6 +13,7 @@ use crate::tasks::{self, Task};
 use crate::telemetry::plugins::{self, Figures};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -99,28 +100,28 @@ struct Replacer {
 
 impl Replacer {
     async fn run(mut self, mut wishes: UnboundedReceiver<Wish>) {
-        self.watch.on(self.files());
+        self.watch.on(self.files()).await;
         // What was replaced since it was loaded has been told to nobody.
-        self.look().await;
+        self.look(None).await;
         // Where nobody can wish, files may still change.
         let mut open = true;
         loop {
             tokio::select! {
                 wish = wishes.recv(), if open => match wish {
                     Some(Wish::Look(answer)) => {
-                        let reports = self.look().await;
+                        let reports = self.look(None).await;
                         let _ = answer.send(reports);
                     }
                     Some(Wish::Settings(plugins)) => {
                         self.want(plugins);
                         // Before they are looked at: so what changes meanwhile is told.
-                        self.watch.on(self.files());
-                        self.look().await;
+                        self.watch.on(self.files()).await;
+                        self.look(None).await;
                     }
                     None => open = false,
                 },
-                () = self.watch.changed() => {
-                    self.look().await;
+                changed = self.watch.changed() => {
+                    self.look(Some(&changed)).await;
                 }
             }
         }
@@ -138,11 +139,27 @@ impl Replacer {
         }
     }
 
-    /// The files that make up the plugins, whether or not they are there.
-    fn files(&self) -> Vec<std::path::PathBuf> {
-        let plugins = self.routes.iter().flat_map(|replaceable| {
-            std::iter::once(&replaceable.route.plugin).chain(&replaceable.wanted)
-        });
+    /// The files of all plugins.
+    fn files(&self) -> Vec<PathBuf> {
+        self.routes.iter().flat_map(Replaceable::files).collect()
+    }
+
+    /// Looks at every plugin, or at those of some files alone; those that are wanted otherwise in their
+    /// new way. Each on its own: a file that is slow to come delays no other plugin.
+    async fn look(&mut self, of: Option<&[PathBuf]>) -> Vec<Report> {
+        let loader = &self.loader;
+        let is_of = |one: &&mut Replaceable| {
+            of.is_none_or(|changed| one.files().iter().any(|file| changed.contains(file)))
+        };
+        let routes = self.routes.iter_mut().filter(is_of);
+        tasks::all(routes.map(|one| one.look(loader)).collect()).await
+    }
+}
+
+impl Replaceable {
+    /// The files that make up the plugin, whether or not they are there.
+    fn files(&self) -> Vec<PathBuf> {
+        let plugins = std::iter::once(&self.route.plugin).chain(&self.wanted);
         let files = plugins.flat_map(|plugin| {
             let current = match &plugin.code {
                 crate::config::Code::Component(source) => Some(source),
@@ -155,37 +172,32 @@ impl Replacer {
         files.map(std::path::Path::to_owned).collect()
     }
 
-    /// Looks at every plugin, those that are wanted otherwise in their new way.
-    async fn look(&mut self) -> Vec<Report> {
-        let mut reports = Vec::new();
-        for replaceable in &mut self.routes {
-            let Replaceable {
-                route,
-                wanted,
-                rollout,
-            } = replaceable;
-            let old = rollout.stage();
-            let mut next = route.clone();
-            if let Some(wanted) = wanted {
-                next.plugin = wanted.clone();
-            }
-            let mut looked = self.loader.look_again(&next, &old, wanted.is_some()).await;
-            // Other settings are taken whole or not at all, and wanted until they are.
-            let taken = wanted.is_none() || looked.problems.is_empty();
-            match taken {
-                true => {
-                    *route = next;
-                    *wanted = None;
-                }
-                false => looked.changed.clear(),
-            }
-            let report = say(&route.name, rollout, &looked);
-            if taken && (!report.replaced.is_empty() || is_less(&old, &looked.stage)) {
-                rollout.set(looked.stage);
-            }
-            reports.push(report);
+    async fn look(&mut self, loader: &Loader) -> Report {
+        let Self {
+            route,
+            wanted,
+            rollout,
+        } = self;
+        let old = rollout.stage();
+        let mut next = route.clone();
+        if let Some(wanted) = wanted {
+            next.plugin = wanted.clone();
         }
-        reports
+        let mut looked = loader.look_again(&next, &old, wanted.is_some()).await;
+        // Other settings are taken whole or not at all, and wanted until they are.
+        let taken = wanted.is_none() || looked.problems.is_empty();
+        match taken {
+            true => {
+                *route = next;
+                *wanted = None;
+            }
+            false => looked.changed.clear(),
+        }
+        let report = say(&route.name, rollout, &looked);
+        if taken && (!report.replaced.is_empty() || is_less(&old, &looked.stage)) {
+            rollout.set(looked.stage);
+        }
+        report
     }
 }
 

@@ -6,6 +6,7 @@ mod commands;
 mod functions;
 mod hostile;
 mod hostile_files;
+mod hostile_host_memory;
 mod hostile_resources;
 mod http;
 mod lent;

@@ -5,6 +5,7 @@ use super::adapter::{self, World};
 use super::{Project, tool};
 use crate::cli::plugin::language::Language;
 use crate::error::{Exit, Failure};
+use crate::files::bounded::{self, Limits};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -140,7 +141,7 @@ fn entry(project: &Project) -> Result<String, Failure> {
     let unusable = |why: &dyn std::fmt::Display| {
         Failure::new(Exit::Usage, format!("{}: {why}", list.display()))
     };
-    let bytes = std::fs::read(&list).map_err(|error| unusable(&error))?;
+    let bytes = bounded::read(&list, Limits::SMALL).map_err(|error| unusable(&error))?;
     entry_of(&bytes).map_err(|error| unusable(&error))
 }
 

@@ -62,7 +62,7 @@ impl Guest {
     ) -> impl Future<Output = Result<Response, InvokeError>> + Send + use<> {
         let settings = self.settings();
         let own = self.deadline();
-        let held = self.hold(request.payload.len());
+        let held = self.hold(request.payload.len().saturating_add(request.function.len()));
         async move {
             let Some(lent) = &settings.lambda else {
                 let why = "the configuration lends no functions to this plugin";

@@ -62,7 +62,7 @@ impl Guest {
         message: Outgoing,
     ) -> impl Future<Output = Result<String, SendError>> + Send + use<> {
         let settings = self.settings();
-        let held = self.hold(bytes(&message));
+        let held = self.hold(bytes(&message).saturating_add(queue.len()));
         async move {
             let Some(lent) = &settings.queues else {
                 let why = "the configuration does not let this plugin send to any queue";
@@ -78,15 +78,18 @@ impl Guest {
     }
 }
 
+/// What a message takes of ours, however short its parts are.
 fn bytes(message: &Outgoing) -> usize {
     let attributes = message.attributes.iter().map(|one| {
         let value = match &one.value {
             types::AttributeValue::Text(text) => text.len(),
             types::AttributeValue::Binary(bytes) => bytes.len(),
         };
-        one.name.len() + one.data_type.len() + value
+        // Twice: the contract's and ours.
+        2 * size_of_val(one) + one.name.len() + one.data_type.len() + value
     });
-    attributes.sum::<usize>() + message.body.len()
+    let group = message.group.as_ref().map_or(0, String::len);
+    attributes.sum::<usize>() + message.body.len() + group
 }
 
 fn outgoing(message: Outgoing) -> message::Outgoing {

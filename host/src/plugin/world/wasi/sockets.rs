@@ -47,8 +47,13 @@ fn of_2(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
                 let denied = ErrorCode::AccessDenied;
                 return Ok((Err(guest.refuse(TCP, "a socket", denied, call)),));
             }
-            let made = guest.sockets().create_tcp_socket(family);
-            let made = made.map(Ok).or_else(|error| error.downcast().map(Err))?;
+            let made = match guest.may_open() {
+                false => Err(ErrorCode::NewSocketLimit),
+                true => {
+                    let made = guest.sockets().create_tcp_socket(family);
+                    made.map(Ok).or_else(|error| error.downcast().map(Err))?
+                }
+            };
             call.answered(&made);
             Ok((made,))
         },
@@ -92,8 +97,13 @@ fn of_3(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
                 let denied = ErrorCode::AccessDenied;
                 return Ok((Err(guest.refuse(TCP, "a socket", denied, call)),));
             }
-            let made = HostTcpSocket::create(&mut guest.sockets(), family);
-            let made = made.map(Ok).or_else(|error| error.downcast().map(Err))?;
+            let made = match guest.may_open() {
+                false => Err(ErrorCode::OutOfMemory),
+                true => {
+                    let made = HostTcpSocket::create(&mut guest.sockets(), family);
+                    made.map(Ok).or_else(|error| error.downcast().map(Err))?
+                }
+            };
             call.answered(&made);
             Ok((made,))
         },
