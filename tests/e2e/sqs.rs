@@ -1,6 +1,6 @@
 //! The same on SQS, spoken to through its SDK.
 
-use crate::scene::{printed, prints, run};
+use crate::scene::{field, printed, prints, run};
 use dispatcher_tests::child::{Program, Running, Signal, Stream};
 use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::servers::MiniStack;
@@ -62,6 +62,52 @@ async fn lesson_01_a_message_that_a_poll_brings_after_the_stop_is_not_stranded()
         given_back + prints(&running).len(),
         1,
         "the poll brought it after the stop"
+    );
+}
+
+#[tokio::test]
+async fn finding_14_an_idle_stop_logs_at_once_what_it_waits_for() {
+    let (_, name, _) = queue("idle", &[]).await;
+    let proxy = Proxy::before(MiniStack::shared().address());
+    // Everything as it is by default.
+    let mut running = run("verdicts", &["--queues", &name])
+        .aws(&proxy.url())
+        .start();
+    // One proves that the queue is empty, one waits for messages when the signal comes.
+    proxy.wait_until_seen(2, "ReceiveMessage");
+    running.signal(Signal::TERM);
+    let waits = running.wait_for_line(|line| line.contains("waiting for outstanding receives"));
+    let polls = proxy.requests("ReceiveMessage", "");
+    let answered = polls.iter().filter(|(_, answered)| *answered).count();
+    assert_eq!(
+        (polls.len(), answered),
+        (2, 1),
+        "it is logged before the answer"
+    );
+    assert_eq!(field(&waits, "queues"), name);
+    let at_most: f64 = field(&waits, "at_most_s").parse().expect("a number");
+    assert!(at_most > 0.0 && at_most <= 20.0, "{waits}");
+    assert_eq!(running.wait_exit(), 0);
+    let events = running.lines(|line| line.contains("\"message\":"));
+    let order = [
+        "stopping;",
+        "waiting for outstanding",
+        "outstanding receives answered",
+        "stopped",
+    ];
+    let places = order.map(|event| {
+        let at = events
+            .iter()
+            .position(|line| field(line, "message").starts_with(event));
+        at.unwrap_or_else(|| panic!("no {event}: {events:?}"))
+    });
+    assert!(places.is_sorted(), "{events:?}");
+    let planned: f64 = field(&events[places[0]], "at_most_s")
+        .parse()
+        .expect("a number");
+    assert!(
+        planned <= 28.0,
+        "{planned}: Kubernetes and ECS kill after 30 s"
     );
 }
 

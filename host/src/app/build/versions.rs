@@ -204,10 +204,7 @@ impl Loader {
         {
             return Ok(known);
         }
-        let (runtime, name) = (self.runtime.clone(), source.to_string());
-        let load = move || runtime.load_bytes(&name, &bytes, options);
-        // It computes for milliseconds to many seconds; messages and leases go on meanwhile.
-        let loaded = tasks::blocking(load).finished().await;
+        let loaded = self.compile(source.to_string(), bytes, options).await;
         let loaded = loaded.map_err(|error| of_load(at, &error))?;
         grants::note_unused(&route.plugin, &loaded.imports());
         if route.batch_size > loaded.batch() {

@@ -220,7 +220,8 @@ pub struct LimitArgs {
         hide_env_values = true
     )]
     pub prefetch: Option<String>,
-    /// How long running attempts may go on after SIGTERM or SIGINT [default: 30s]
+    /// How long running attempts may go on after SIGTERM or SIGINT; a stop may take 5 s longer
+    /// [default: 20s]
     #[arg(
         long,
         value_name = "TIME",
@@ -381,8 +382,8 @@ pub struct MetricsArgs {
     )]
     #[arg(allow_negative_numbers = true)]
     pub metrics_interval: Option<String>,
-    /// Serve /healthz, /readyz and /metrics (Prometheus) at this address, as in 127.0.0.1:9090
-    /// [default: nowhere]
+    /// Serve /healthz, /readyz, /metrics (Prometheus) and /plugins at this address, as in
+    /// 127.0.0.1:9090 [default: nowhere]
     #[arg(
         long,
         value_name = "ADDR",
@@ -390,4 +391,22 @@ pub struct MetricsArgs {
         hide_env_values = true
     )]
     pub admin: Option<String>,
+    /// The file that holds the token for the admin address: needed for actions, and for addresses
+    /// that other machines reach. Read again at SIGHUP
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "DISPATCHER_ADMIN_TOKEN_FILE",
+        hide_env_values = true
+    )]
+    pub admin_token_file: Option<String>,
+    /// A host name that the admin address answers to, besides IP addresses and localhost; may be
+    /// repeated
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "DISPATCHER_ADMIN_HOST",
+        hide_env_values = true
+    )]
+    pub admin_host: Vec<String>,
 }
