@@ -4,6 +4,7 @@
 
 use super::Shared;
 use super::route::Running;
+use super::schedule::Scheduling;
 use super::stop::StopPlan;
 use crate::clock::{self, Moment};
 use crate::config::problem::Problem;
@@ -68,6 +69,7 @@ pub(crate) async fn until_stopped(
     shared: &Shared,
     routes: Vec<Running>,
     until_stop: impl Sized,
+    scheduling: Scheduling,
     pool: Pool,
     plan: StopPlan,
 ) -> Result<(), Vec<Problem>> {
@@ -80,6 +82,11 @@ pub(crate) async fn until_stopped(
     let _force = tasks::spawn(force());
     let grace_ends = clock::now() + plan.attempts();
     drain(shared, routes, plan).await?;
+    // What is claimed and not sent then is sent by others.
+    tokio::select! {
+        () = scheduling.finish() => {}
+        () = clock::sleep_until(Some(grace_ends)) => {}
+    }
     // An instance that takes many attempts waits in the pool for more as long as its plugin is there.
     shared.plugins.forget();
     close(pool, grace_ends.max(clock::now() + CLOSING)).await;

@@ -131,8 +131,9 @@ pub async fn run(
     };
     let reloading = hangup.map(|signal| tasks::spawn(reload::watch(signal, reload)));
     let until_stop = (reloading, replacing);
-    let drained = drain::until_stopped(signals, &shared, routes, until_stop, pool, plan).await;
-    scheduling.finish().await;
+    let stopped =
+        drain::until_stopped(signals, &shared, routes, until_stop, scheduling, pool, plan);
+    let drained = stopped.await;
     watching.finish().await;
     drained
 }
