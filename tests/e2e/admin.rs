@@ -10,9 +10,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
-/// More than the connections that are served at once and those that wait in the kernel for as long
-/// as a silent one is borne.
-const SILENT: usize = 600;
+/// Three times the connections that are served at once.
+const SILENT: usize = 200;
 
 fn start(more: &[&str]) -> (Running, SocketAddr) {
     let running = run("hello", &[&["--admin", "127.0.0.1:0"], more].concat()).start();

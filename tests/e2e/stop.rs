@@ -1,7 +1,7 @@
 //! A stop strands nothing, loses nothing, and can be forced.
 
 use crate::lambda_scene::admin;
-use crate::scene::{depth, field, prints, run, send, until_depth};
+use crate::scene::{depth, field, guest, prints, run, send, until_depth};
 use dispatcher_tests::child::{Program, Running, Signal, Stream};
 use dispatcher_tests::http;
 use dispatcher_tests::slow_module::slow_module;
@@ -151,6 +151,37 @@ async fn finding_14_a_stopping_program_is_alive_and_not_ready() {
     running.wait_for_line(|line| line.contains("forces the exit from now on"));
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 143);
+}
+
+#[test]
+fn finding_14_check_and_doctor_say_where_the_platform_kills_before_a_stop_is_over() {
+    let pod = ("KUBERNETES_SERVICE_HOST", "10.0.0.1");
+    let call = |command: &str, grace: &str, (name, value): (&str, &str)| {
+        let words = [
+            command,
+            "--plugin",
+            &guest("hello"),
+            "--shutdown-grace",
+            grace,
+        ];
+        let ended = Program::new(words).env(name, value).run();
+        assert_eq!(ended.code, 0, "{ended:?}");
+        ended.stdout + &ended.stderr
+    };
+    for command in ["check", "doctor"] {
+        let long = call(command, "60s", pod);
+        let advice = "terminationGracePeriodSeconds is longer: set that to 64 at least";
+        assert!(long.contains(advice), "{long}");
+        for (grace, platform) in [("20s", pod), ("60s", ("OTHER", "x"))] {
+            let said = call(command, grace, platform);
+            assert!(!said.contains("terminationGracePeriodSeconds"), "{said}");
+        }
+    }
+    let told = call("doctor", "60s", ("OTHER", "x"));
+    assert!(
+        told.contains("ok    stop: over within 1m 4s of SIGTERM"),
+        "{told}"
+    );
 }
 
 /// A run of a component that takes seconds to compile.

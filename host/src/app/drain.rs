@@ -130,7 +130,7 @@ pub async fn drain(
         running,
         held = shared.ledger.held(),
         grace = ?plan.attempts(),
-        at_most_s = plan.total().as_secs_f64().ceil(),
+        at_most_s = clock::whole_seconds(plan.total()),
         "stopping; a second signal forces the exit"
     );
     shared.stop.cancel();

@@ -1,5 +1,6 @@
 //! How the time of a stop is spent, and whether whatever stops the program gives it as much. Pure.
 
+use crate::clock::whole_seconds;
 use crate::config::Route;
 use crate::queue::Queue;
 use std::sync::Arc;
@@ -89,7 +90,7 @@ pub fn advice(plan: StopPlan, platform: Option<Platform>) -> Option<String> {
              set that to {} at least, or lower --shutdown-grace",
             humantime::format_duration(total),
             humantime::format_duration(USUAL),
-            total.as_secs() + u64::from(total.subsec_nanos() > 0),
+            whole_seconds(total),
         )
     })
 }

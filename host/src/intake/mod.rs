@@ -132,7 +132,7 @@ impl Intake {
         tracing::info!(
             route = self.route,
             queues = queues.collect::<Vec<_>>().join(","),
-            at_most_s = latest.since(clock::now()).as_secs_f64().ceil(),
+            at_most_s = clock::whole_seconds(latest.since(clock::now())),
             "waiting for outstanding receives: cut off, they would hide the messages that they bring"
         );
         true
