@@ -10,12 +10,12 @@ pub mod records;
 pub mod schedule;
 pub mod versions;
 
+pub use crate::plugin::runtime::Spawn;
 pub use backends::Backends;
 
 use crate::config::problem::Problem;
 use crate::config::{Route, Settings, Shed};
 use crate::idempotency::Records;
-use crate::plugin::runtime::Spawn;
 use crate::queue::Queue;
 use crate::telemetry::counters::Counters;
 use plugins::{Loaded, Loader};
