@@ -165,7 +165,8 @@ impl Connections {
     /// Whether one more can be admitted.
     fn has_place(&self) -> bool {
         let open = self.lock();
-        open.by_id.len() < self.most || open.gives_way().is_some()
+        let idle = |entry: &Entry| entry.idle_since.is_some();
+        open.by_id.len() < self.most || open.by_id.values().any(idle)
     }
 
     /// Admits a connection, in the place of another if all are taken.
