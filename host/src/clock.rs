@@ -64,6 +64,12 @@ impl std::ops::Add<Duration> for Timestamp {
     }
 }
 
+/// A time in seconds, rounded up, for people.
+pub fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs()
+        .saturating_add(u64::from(time.subsec_nanos() > 0))
+}
+
 /// The clock that goes on while the machine sleeps.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
@@ -141,6 +147,13 @@ mod tests {
         assert_eq!(Moment::default().since(far), Duration::ZERO);
         assert_eq!(Timestamp(5).since(Timestamp(9)), Duration::ZERO);
         assert_eq!(Timestamp(u64::MAX) + Duration::MAX, Timestamp(u64::MAX));
+    }
+
+    #[test]
+    fn a_part_of_a_second_counts_as_one() {
+        let seconds = |ms| whole_seconds(Duration::from_millis(ms));
+        assert_eq!([0, 1, 1_000, 1_001].map(seconds), [0, 1, 1, 2]);
+        assert_eq!(whole_seconds(Duration::MAX), u64::MAX);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The program as people start it: one file per promise.
 
+mod admin;
 mod bad_input;
 mod bodies;
 mod capabilities;

@@ -203,6 +203,7 @@ fn the_example_of_a_configuration_is_accepted_also_without_its_comment_signs() {
     let data = folder.path().join("elsewhere").display().to_string();
     let opened = example()
         .replace("# [backend.", "[backend.")
+        .replace("# admin-", "admin-")
         .replace(
             "# data = \"/var/lib/dispatcher\"",
             &format!("data = \"{data}\""),
@@ -214,6 +215,7 @@ fn the_example_of_a_configuration_is_accepted_also_without_its_comment_signs() {
         .replace("# worqr-prefix", "worqr-prefix");
     let closed = opened.lines().find(|line| line.starts_with('#'));
     assert_eq!(closed, None, "this line is not tried out");
+    std::fs::write(folder.path().join("admin-token"), "secret").expect("written");
     for text in [example(), opened] {
         std::fs::write(folder.path().join("dispatcher.toml"), text).expect("written");
         let arguments = ["check", "--config", "dispatcher.toml"].map(str::to_owned);

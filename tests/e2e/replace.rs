@@ -177,11 +177,18 @@ fn stop_at_once(running: &mut Running) {
 
 #[tokio::test]
 async fn what_is_no_plugin_is_refused_and_who_asks_is_told() {
-    let (_folder, file) = place(&version(1));
-    let mut running = started(&file, &["--admin", "127.0.0.1:0"]);
+    let (folder, file) = place(&version(1));
+    let secret = folder.path().join("token");
+    std::fs::write(&secret, "secret").expect("written");
+    let secret = secret.display().to_string();
+    let more = ["--admin", "127.0.0.1:0", "--admin-token-file", &secret];
+    let mut running = started(&file, &more);
     let data = running.data().path().to_owned();
     let url = format!("{}/plugins", admin(&running));
-    let show = || -> Value { serde_json::from_str(&http::get(&url).body).expect("it is JSON") };
+    let bearer = [("Authorization", "Bearer secret")];
+    let show = || -> Value {
+        serde_json::from_str(&http::get_with(&url, &bearer).body).expect("it is JSON")
+    };
     let before = show()["plugins"][0]["current"]["sha256"].clone();
     for (bad, why) in [
         (b"nonsense".to_vec(), "not WebAssembly"),
@@ -190,12 +197,12 @@ async fn what_is_no_plugin_is_refused_and_who_asks_is_told() {
         (version(2)[..500].to_vec(), "not a valid component"),
     ] {
         replace(&file, &bad);
-        let told = http::post(&url, &[], "");
+        let told = http::post(&url, &bearer, "");
         assert_eq!(told.status, 422, "{told:?}");
         assert!(told.body.contains(why), "{why}: {told:?}");
     }
     std::fs::remove_file(&file).expect("removed");
-    let told = http::post(&url, &[], "");
+    let told = http::post(&url, &bearer, "");
     assert!(
         told.status == 422 && told.body.contains("no such file"),
         "{told:?}"
@@ -204,13 +211,13 @@ async fn what_is_no_plugin_is_refused_and_who_asks_is_told() {
     send(&data, "default", ["still".to_owned()]).await;
     running.wait_for_line(|line| line.contains("version-000001 still"));
     replace(&file, &version(3));
-    let told = http::post(&url, &[], "");
+    let told = http::post(&url, &bearer, "");
     // Who watches the file may have been faster.
     assert_eq!(told.status, 200, "{told:?}");
     assert_ne!(show()["plugins"][0]["current"]["sha256"], before);
     send(&data, "default", ["now".to_owned()]).await;
     running.wait_for_line(|line| line.contains("version-000003 now"));
-    let told = http::post(&url, &[], "");
+    let told = http::post(&url, &bearer, "");
     assert_eq!(
         told.body,
         r#"{"plugins":[{"refused":[],"replaced":[],"route":"plugin"}]}"#

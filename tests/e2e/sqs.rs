@@ -1,10 +1,11 @@
 //! The same on SQS, spoken to through its SDK.
 
-use crate::scene::{printed, prints, run};
+use crate::lambda_scene::queue_with_redrive;
+use crate::scene::{field, printed, prints, run};
 use dispatcher_tests::child::{Program, Running, Signal, Stream};
 use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::servers::MiniStack;
-use dispatcher_tests::sqs::Server;
+use dispatcher_tests::sqs::{Counts, Server};
 
 /// A queue of its own on the shared server: the server, the queue's name and its URL.
 async fn queue(hint: &str, attributes: &[(&str, &str)]) -> (Server, String, String) {
@@ -63,6 +64,91 @@ async fn lesson_01_a_message_that_a_poll_brings_after_the_stop_is_not_stranded()
         1,
         "the poll brought it after the stop"
     );
+}
+
+#[tokio::test]
+async fn finding_14_an_idle_stop_logs_at_once_what_it_waits_for() {
+    let (_, name, _) = queue("idle", &[]).await;
+    let proxy = Proxy::before(MiniStack::shared().address());
+    // Everything as it is by default.
+    let mut running = run("verdicts", &["--queues", &name])
+        .aws(&proxy.url())
+        .start();
+    // One proves that the queue is empty, one waits for messages when the signal comes.
+    proxy.wait_until_seen(2, "ReceiveMessage");
+    running.signal(Signal::TERM);
+    let waits = running.wait_for_line(|line| line.contains("waiting for outstanding receives"));
+    let polls = proxy.requests("ReceiveMessage", "");
+    let answered = polls.iter().filter(|(_, answered)| *answered).count();
+    assert_eq!(
+        (polls.len(), answered),
+        (2, 1),
+        "it is logged before the answer"
+    );
+    assert_eq!(field(&waits, "queues"), name);
+    let at_most: f64 = field(&waits, "at_most_s").parse().expect("a number");
+    assert!(at_most > 0.0 && at_most <= 20.0, "{waits}");
+    assert_eq!(running.wait_exit(), 0);
+    let events = running.lines(|line| line.contains("\"message\":"));
+    let order = [
+        "stopping;",
+        "waiting for outstanding",
+        "outstanding receives answered",
+        "stopped",
+    ];
+    let places = order.map(|event| {
+        let at = events
+            .iter()
+            .position(|line| field(line, "message").starts_with(event));
+        at.unwrap_or_else(|| panic!("no {event}: {events:?}"))
+    });
+    assert!(places.is_sorted(), "{events:?}");
+    let planned: f64 = field(&events[places[0]], "at_most_s")
+        .parse()
+        .expect("a number");
+    assert!(
+        planned <= 28.0,
+        "{planned}: Kubernetes and ECS kill after 30 s"
+    );
+}
+
+#[tokio::test]
+async fn finding_14_the_end_of_the_grace_gives_back_also_while_a_receive_is_outstanding() {
+    // Given back, the second message would be dead-lettered by its queue: it is kept for an attempt
+    // as long as there may be one.
+    let ((server, busy, busy_url), _) = queue_with_redrive("busy", 1, "600").await;
+    let ((_, last, last_url), _) = queue_with_redrive("last", 1, "600").await;
+    let (_, idle, idle_url) = queue("idle", &[]).await;
+    let queues = [busy, last, idle].join(",");
+    let limits = [
+        "--concurrency",
+        "1",
+        "--timeout",
+        "1h",
+        "--shutdown-grace",
+        "1s",
+    ];
+    let arguments = [&["--queues", &queues, "--log-level", "debug"], &limits[..]].concat();
+    let proxy = Proxy::before(MiniStack::shared().address());
+    let mut running = run("verdicts", &arguments).aws(&proxy.url()).start();
+    server.send_many(&busy_url, ["sleep:3600000".into()]).await;
+    running.wait_for_line(|line| line.contains("an attempt begins"));
+    server.send_many(&last_url, ["print:last".into()]).await;
+    let is_held = |counts: Counts| counts.in_flight == 1;
+    server.wait_until(&last_url, is_held).await;
+    // A fresh receive at the idle queue, which outlasts the grace.
+    let of_idle = idle_url.rsplit('/').next().expect("a name").to_owned();
+    let begun = proxy.requests("ReceiveMessage", &of_idle).len();
+    proxy.wait_until_seen_with("ReceiveMessage", &of_idle, begun + 1);
+    running.signal(Signal::TERM);
+    running.wait_for_line(|line| line.contains("waiting for outstanding receives"));
+    running.wait_for_line(|line| line.contains("given back although the next receive"));
+    let answered = running.lines(|line| line.contains("outstanding receives answered"));
+    assert_eq!(answered, [""; 0], "it waited for the receive");
+    assert_eq!(running.wait_exit(), 0);
+    for url in [busy_url, last_url] {
+        assert_eq!(server.counts(&url).await.in_flight, 0);
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,10 @@
 //! A stop strands nothing, loses nothing, and can be forced.
 
-use crate::scene::{depth, prints, run, send, until_depth};
-use dispatcher_tests::child::Signal;
+use crate::lambda_scene::admin;
+use crate::scene::{depth, field, guest, prints, run, send, until_depth};
+use dispatcher_tests::child::{Program, Running, Signal, Stream};
+use dispatcher_tests::http;
+use dispatcher_tests::slow_module::slow_module;
 
 #[tokio::test]
 async fn a_running_attempt_finishes_within_the_grace() {
@@ -121,4 +124,109 @@ async fn an_instance_that_waits_for_more_attempts_holds_up_no_stop() {
     .await;
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
+}
+
+#[tokio::test]
+async fn finding_14_a_stopping_program_is_alive_and_not_ready() {
+    let more = [
+        "--shutdown-grace",
+        "1h",
+        "--timeout",
+        "1h",
+        "--admin",
+        "127.0.0.1:0",
+    ];
+    let arguments = [&more[..], &["--log-level", "debug"]].concat();
+    let mut running = run("verdicts", &arguments).start();
+    let url = admin(&running);
+    send(running.data().path(), "default", ["sleep:3600000".into()]).await;
+    running.wait_for_line(|line| line.contains("an attempt begins"));
+    assert_eq!(http::get(&format!("{url}/readyz")).status, 200);
+    running.signal(Signal::TERM);
+    running.wait_for_line(|line| line.contains("stopping; a second signal"));
+    let ready = http::get(&format!("{url}/readyz"));
+    assert_eq!(ready.status, 503, "{ready:?}");
+    assert!(ready.body.contains("it is stopping"), "{ready:?}");
+    assert_eq!(http::get(&format!("{url}/healthz")).status, 200);
+    running.wait_for_line(|line| line.contains("forces the exit from now on"));
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 143);
+}
+
+#[test]
+fn finding_14_check_and_doctor_say_where_the_platform_kills_before_a_stop_is_over() {
+    let pod = ("KUBERNETES_SERVICE_HOST", "10.0.0.1");
+    let call = |command: &str, grace: &str, (name, value): (&str, &str)| {
+        let words = [
+            command,
+            "--plugin",
+            &guest("hello"),
+            "--shutdown-grace",
+            grace,
+        ];
+        let ended = Program::new(words).env(name, value).run();
+        assert_eq!(ended.code, 0, "{ended:?}");
+        ended.stdout + &ended.stderr
+    };
+    for command in ["check", "doctor"] {
+        let long = call(command, "60s", pod);
+        let advice = "terminationGracePeriodSeconds is longer: set that to 64 at least";
+        assert!(long.contains(advice), "{long}");
+        for (grace, platform) in [("20s", pod), ("60s", ("OTHER", "x"))] {
+            let said = call(command, grace, platform);
+            assert!(!said.contains("terminationGracePeriodSeconds"), "{said}");
+        }
+    }
+    let told = call("doctor", "60s", ("OTHER", "x"));
+    assert!(
+        told.contains("ok    stop: over within 1m 4s of SIGTERM"),
+        "{told}"
+    );
+}
+
+/// A run of a component that takes seconds to compile.
+fn compiling(functions: usize, more: &[&str]) -> (Running, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("slow.wasm");
+    std::fs::write(&file, slow_module(functions)).expect("written");
+    let file = file.display().to_string();
+    let arguments = [&["run", "--log-format", "json", "--plugin", &file], more].concat();
+    let running = Program::new(arguments).start();
+    running.wait_for_line(|line| line.contains("compiling plugin"));
+    (running, folder)
+}
+
+#[test]
+fn finding_29_a_signal_ends_a_compilation() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let (mut running, _folder) = compiling(8_000, &[]);
+        running.signal(signal);
+        assert_eq!(running.wait_exit(), 0, "{signal:?}");
+        let text = running.text(Stream::Err);
+        assert!(text.contains("stopped before the first receive"), "{text}");
+        for never in ["plugin compiled", "\"message\":\"running\""] {
+            assert!(!text.contains(never), "{text}");
+        }
+    }
+}
+
+#[test]
+fn finding_29_a_compilation_that_takes_time_is_logged() {
+    let (mut running, _folder) = compiling(1_500, &["--queues", "local:a"]);
+    running.wait_for_line(|line| line.contains("\"message\":\"running\""));
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+    let lines = running.lines(|line| line.contains("\"message\":"));
+    let at = |message: &str| {
+        let wanted = |line: &String| field(line, "message") == message;
+        let found = lines.iter().position(wanted);
+        found.unwrap_or_else(|| panic!("no {message}: {lines:?}"))
+    };
+    let (begins, ends) = (at("compiling plugin"), at("plugin compiled"));
+    assert!(begins < ends && ends < at("running"), "{lines:?}");
+    assert_eq!(field(&lines[begins], "plugin"), "slow");
+    let size = slow_module(1_500).len().to_string();
+    assert_eq!(field(&lines[begins], "size"), size);
+    let seconds: f64 = field(&lines[ends], "seconds").parse().expect("a number");
+    assert!(seconds > 0.0);
 }

@@ -10,6 +10,7 @@ use dispatcher::app::build::Built;
 use dispatcher::app::build::plugins::Loaded;
 use dispatcher::app::drain::drain;
 use dispatcher::app::route::{self, Running};
+use dispatcher::app::stop::StopPlan;
 use dispatcher::clock;
 use dispatcher::config::{Code, Plugin, Retry, Route, Shed, Shedding, WeightedQueue};
 use dispatcher::executor::Workers;
@@ -28,9 +29,6 @@ use tokio_util::sync::CancellationToken;
 /// How much longer than its grace a stop may take: the polls and calls under way, and what they
 /// are tried again for.
 const STOPS_WITHIN: Duration = Duration::from_secs(25 + 60 + 60);
-
-/// So much longer than its grace a stop waits for polls under way.
-const LAST_POLLS: Duration = Duration::from_secs(25);
 
 /// Waits for `time`, in which the machine does not stand still.
 async fn too_long(sim: &Sim, time: Duration) {
@@ -59,6 +57,8 @@ struct At {
     shared: Shared,
     keeper: Task<()>,
     routes: Vec<Running>,
+    route: Route,
+    queues: Vec<Arc<dyn Queue>>,
 }
 
 impl Process {
@@ -77,9 +77,10 @@ impl Process {
         let shared = Shared::new(&queues, Arc::default());
         let keeper = shared.keep(&queues);
         let workers: Arc<Mutex<JoinSet<()>>> = Arc::default();
+        let route = settings(&scenario);
         let built = Built {
-            route: settings(&scenario),
-            queues,
+            route: route.clone(),
+            queues: queues.clone(),
             loaded: Loaded {
                 rollout: None,
                 handler: Arc::new(Actor {
@@ -100,6 +101,8 @@ impl Process {
                 shared,
                 keeper,
                 routes: vec![running],
+                route,
+                queues,
             }),
             stopping: None,
             workers,
@@ -138,10 +141,11 @@ impl Process {
             return;
         };
         let life = self.life;
+        let plan = StopPlan::new(grace, [(&at.route, &*at.queues)]);
         {
             let mut world = sim.lock();
             world.lives[life].stopping = true;
-            world.lives[life].patient_until = clock::now() + grace + LAST_POLLS;
+            world.lives[life].patient_until = clock::now() + plan.receives();
             world.note("is asked to stop", life, NONE, vec![]);
         }
         let sim = sim.clone();
@@ -150,10 +154,11 @@ impl Process {
                 shared,
                 keeper,
                 routes,
+                ..
             } = at;
             let ended = tokio::select! {
                 biased;
-                ended = drain(&shared, routes, grace) => Some(ended),
+                ended = drain(&shared, routes, plan) => Some(ended),
                 () = too_long(&sim, grace + STOPS_WITHIN) => None,
             };
             drop(keeper);

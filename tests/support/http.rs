@@ -34,6 +34,15 @@ pub fn get(url: &str) -> Answer {
     answer(url, agent().get(url).call())
 }
 
+/// Gets with these headers.
+pub fn get_with(url: &str, headers: &[(&str, &str)]) -> Answer {
+    let add = |request: ureq::RequestBuilder<_>, (name, value): &(&str, &str)| {
+        request.header(*name, *value)
+    };
+    let request = headers.iter().fold(agent().get(url), add);
+    answer(url, request.call())
+}
+
 type Request = ureq::RequestBuilder<ureq::typestate::WithBody>;
 
 fn with(request: Request, headers: &[(&str, &str)]) -> Request {

@@ -23,6 +23,7 @@ pub mod registry;
 pub mod relay;
 pub mod served;
 pub mod servers;
+pub mod slow_module;
 pub mod sqs;
 pub mod tied;
 pub mod toolchains;

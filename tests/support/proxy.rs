@@ -170,6 +170,14 @@ impl Proxy {
         });
     }
 
+    /// The same for so many such requests.
+    pub fn wait_until_seen_with(&self, target: &str, body: &str, times: usize) {
+        self.shared.wait(|state| {
+            let seen = state.seen.iter().filter(|seen| seen.is(target, body));
+            (seen.count() >= times).then_some(())
+        });
+    }
+
     /// Waits until so many requests with such a target have come since the start.
     pub fn wait_until_seen(&self, times: usize, target: &str) {
         self.shared

@@ -115,17 +115,22 @@ impl Server {
         }
     }
 
-    /// Returns once the queue holds nothing, in flight or not; asks again and again, since SQS tells
-    /// nobody.
+    /// Returns once the queue holds nothing, in flight or not.
     pub async fn wait_until_empty(&self, url: &str) {
+        self.wait_until(url, |counts| counts == Counts::default())
+            .await;
+    }
+
+    /// Returns once the queue holds what is wanted; asks again and again, since SQS tells nobody.
+    pub async fn wait_until(&self, url: &str, is_wanted: impl Fn(Counts) -> bool) {
         let asking = async {
-            while self.counts(url).await != Counts::default() {
+            while !is_wanted(self.counts(url).await) {
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             }
         };
         tokio::time::timeout(crate::PATIENCE, asking)
             .await
-            .expect("the queue becomes empty");
+            .expect("the queue comes to hold what is wanted");
     }
 
     /// Receives and deletes until a long poll brings nothing; the bodies in the order they came.

@@ -32,7 +32,7 @@ async fn start() -> Running {
 
 async fn get(at: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(at).await.expect("it listens");
-    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream
         .write_all(request.as_bytes())
         .await
@@ -96,6 +96,27 @@ async fn it_stops_also_under_a_client_that_says_nothing() {
     get(running.at, "/healthz").await;
     running.stop.cancel();
     running.task.finished().await;
+}
+
+/// Silent connections that are never closed for their silence, many more than may be open.
+#[tokio::test]
+async fn finding_18_silent_clients_keep_no_probe_out() {
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let (listener, at) = http::listen(any).await.expect("a free port");
+    let limits = Limits {
+        connections: 8,
+        patience: Duration::from_secs(3_600),
+    };
+    let (state, stop) = (State::default(), CancellationToken::new());
+    let _served = tasks::spawn(serve_within(limits, listener, state, stop));
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.push(TcpStream::connect(at).await.expect("it listens"));
+    }
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        let answer = get(at, path).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{path}: {answer}");
+    }
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //! receives nothing, invokes nothing. What is seen is judged by pure functions.
 
 use super::build::{Backends, records};
+use super::stop::{self, Platform, StopPlan};
 use crate::aws::lambda::{Function, Lambda, LookError};
 use crate::config::iam::QueueKey;
 use crate::config::problem::{Fault, Problem};
@@ -66,11 +67,10 @@ impl From<Problem> for Finding {
 
 /// Looks at everything that settings without problems name. What `check` would refuse is bad.
 pub async fn look(settings: &Settings) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = super::check(settings)
-        .await
-        .into_iter()
-        .map(Finding::from)
-        .collect();
+    let mut findings: Vec<Finding> = match super::examine(settings).await {
+        Ok(plan) => vec![of_stop(plan, super::platform())],
+        Err(problems) => problems.into_iter().map(Finding::from).collect(),
+    };
     let backends = Backends::new(settings.stores.clone());
     for route in &settings.routes {
         for queue in &route.queues {
@@ -165,6 +165,19 @@ fn of_queue(route: &Route, name: &QueueName, seen: &Identity) -> Vec<Finding> {
         findings.push(Finding::new(Level::Ok, &about, says));
     }
     findings
+}
+
+fn of_stop(plan: StopPlan, platform: Option<Platform>) -> Finding {
+    let about = "stop";
+    match stop::advice(plan, platform) {
+        Some(says) => Finding::new(Level::Warn, about, says),
+        None => {
+            let time = humantime::format_duration(plan.total());
+            let says =
+                format!("over within {time} of SIGTERM; what sends it must not kill earlier");
+            Finding::new(Level::Ok, about, says)
+        }
+    }
 }
 
 fn of_eviction(policy: &str) -> Finding {

@@ -4,10 +4,13 @@
 
 use super::Shared;
 use super::route::Running;
+use super::schedule::Scheduling;
+use super::stop::StopPlan;
 use crate::clock::{self, Moment};
 use crate::config::problem::Problem;
 use crate::executor::pool::{Close, Pool};
 use crate::tasks::{self, Group};
+use std::pin::pin;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -57,11 +60,8 @@ async fn received(signal: &mut Option<Signal>) {
     }
 }
 
-/// How much longer than the grace a stop waits for polls under way: as long as SQS may hold one.
-const LAST_POLLS: Duration = Duration::from_secs(25);
-
 /// How long the guest threads may take to end in any case.
-const CLOSING: Duration = Duration::from_secs(5);
+const CLOSING: Duration = Duration::from_secs(2);
 
 /// Waits for the first signal and stops everything in order. What goes on `until_stop` is dropped first.
 pub(crate) async fn until_stopped(
@@ -69,17 +69,24 @@ pub(crate) async fn until_stopped(
     shared: &Shared,
     routes: Vec<Running>,
     until_stop: impl Sized,
+    scheduling: Scheduling,
     pool: Pool,
-    grace: Duration,
+    plan: StopPlan,
 ) -> Result<(), Vec<Problem>> {
     tokio::select! {
         _ = signals.next() => {}
         () = shared.broken.cancelled() => return Err(vec![broken()]),
     }
+    shared.readiness.set("dispatcher", "it is stopping");
     drop((signals, until_stop));
     let _force = tasks::spawn(force());
-    let grace_ends = clock::now() + grace;
-    drain(shared, routes, grace).await?;
+    let grace_ends = clock::now() + plan.attempts();
+    drain(shared, routes, plan).await?;
+    // What is claimed and not sent then is sent by others.
+    tokio::select! {
+        () = scheduling.finish() => {}
+        () = clock::sleep_until(Some(grace_ends)) => {}
+    }
     // An instance that takes many attempts waits in the pool for more as long as its plugin is there.
     shared.plugins.forget();
     close(pool, grace_ends.max(clock::now() + CLOSING)).await;
@@ -114,14 +121,16 @@ async fn close(pool: Pool, latest: Moment) {
 pub async fn drain(
     shared: &Shared,
     routes: Vec<Running>,
-    grace: Duration,
+    plan: StopPlan,
 ) -> Result<(), Vec<Problem>> {
-    let grace_ends = clock::now() + grace;
+    let began = clock::now();
+    let grace_ends = began + plan.attempts();
     let running = shared.counters.running.get();
     tracing::info!(
         running,
         held = shared.ledger.held(),
-        ?grace,
+        grace = ?plan.attempts(),
+        at_most_s = clock::whole_seconds(plan.total()),
         "stopping; a second signal forces the exit"
     );
     shared.stop.cancel();
@@ -135,7 +144,7 @@ pub async fn drain(
     });
     let mut finishing = Group::new();
     for route in routes {
-        finishing.spawn(finish(route, shared.halt.clone(), grace_ends + LAST_POLLS));
+        finishing.spawn(finish(route, shared.halt.clone(), began + plan.receives()));
     }
     while !finishing.is_empty() {
         tokio::select! {
@@ -163,23 +172,27 @@ fn broken() -> Problem {
     Problem::new("the program", what, "").hint(hint).failed()
 }
 
-/// Ends the stages in the order in which messages pass them. A poll that is not answered even
-/// until `latest` is given up.
+/// Ends the stages in the order in which messages pass them. A receive that is not answered even
+/// until `latest` is given up; attempts and what waits for one do not wait for it.
 async fn finish(route: Running, halt: CancellationToken, latest: Moment) {
     let Running {
         board,
         intake,
         mut settlements,
         executor,
-        ..
+        name,
     } = route;
-    tokio::select! {
-        biased; // for simulations
-        () = intake.finished() => {}
-        () = clock::sleep_until(Some(latest)) => {
-            tracing::error!("a poll was not answered; what it may have brought comes back when its visibility runs out");
+    let received = async {
+        tokio::select! {
+            biased; // for simulations
+            () = intake.finished() => {}
+            () = clock::sleep_until(Some(latest)) => {
+                tracing::error!(route = name, "a receive was not answered; what it may have brought comes back when its visibility runs out");
+            }
         }
-    }
+    };
+    let mut received = pin!(received);
+    let mut receiving = true;
     loop {
         let retired = board.retired.notified();
         if halt.is_cancelled() {
@@ -188,13 +201,14 @@ async fn finish(route: Running, halt: CancellationToken, latest: Moment) {
             executor.hire();
         }
         // What was given back may have been all there was; then nobody retires any more.
-        if board.lock().is_at_rest() {
+        if !receiving && board.lock().is_at_rest() {
             break;
         }
         let now = clock::now();
         let attention = board.lock().next_attention(now);
         tokio::select! {
             biased; // for simulations; every round looks at everything
+            () = &mut received, if receiving => receiving = false,
             () = retired => {}
             () = clock::sleep_until(attention) => {}
             () = halt.cancelled(), if !halt.is_cancelled() => {}

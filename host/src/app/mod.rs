@@ -9,7 +9,9 @@ mod reload;
 mod replace;
 pub mod route;
 mod schedule;
+pub mod stop;
 
+use crate::admin::access::Access;
 use crate::config::Settings;
 use crate::config::flags::Flags;
 use crate::config::problem::Problem;
@@ -24,12 +26,14 @@ use crate::telemetry::metrics::meter::Meter;
 use crate::telemetry::plugins::Plugins;
 use crate::telemetry::readiness::Readiness;
 use crate::telemetry::routes::Routes;
-use build::Built;
+use build::{Built, Spawn};
 use drain::Signals;
 use replace::Replaceable;
 use route::Running;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use stop::{Platform, StopPlan};
 use tokio_util::sync::CancellationToken;
 
 /// How long an attempt may take that nobody has said more about.
@@ -65,21 +69,36 @@ pub async fn run(
     counters: Arc<Counters>,
 ) -> Result<(), Vec<Problem>> {
     let system = |what: &str, error: &std::io::Error| vec![system_problem(what, error)];
-    let rereads = flags.file.is_some();
+    let rereads = flags.file.is_some() || token_file(&settings).is_some();
     let hangup = rereads.then(reload::listen).transpose();
     let hangup = hangup.map_err(|error| system("signal handlers", &error))?;
+    // Before anything that takes time.
+    let mut signals =
+        Signals::listen(!rereads).map_err(|error| system("signal handlers", &error))?;
     let pool = Pool::start(settings.workers, "guest")
         .map_err(|error| system("the guest threads", &error))?;
     let spawner = pool.spawner();
     // A future that a closed pool refuses is dropped, which is what its owner is told.
     let spawn = Arc::new(move |future| drop(spawner.spawn(future)));
     let over = CancellationToken::new();
-    let parts = build::parts(&settings, counters.clone(), spawn, over.clone()).await?;
-    let build::Parts {
-        routes: built,
-        loader,
-    } = parts;
-    let signals = Signals::listen(!rereads).map_err(|error| system("signal handlers", &error))?;
+    let making = parts(&settings, counters.clone(), spawn, over.clone());
+    let made = tokio::select! {
+        biased; // a signal beside problems is obeyed
+        _ = signals.next() => {
+            tracing::info!("stopped before the first receive");
+            return Ok(());
+        }
+        made = making => made?,
+    };
+    let Made {
+        access,
+        parts: build::Parts {
+            routes: built,
+            loader,
+        },
+    } = made;
+    let plan = stop_plan(&settings, &built);
+    warn_of_stop(plan);
     let queues: Vec<Arc<dyn Queue>> = built
         .iter()
         .flat_map(|route| route.queues.iter().cloned())
@@ -87,7 +106,7 @@ pub async fn run(
     let shared = Shared::new(&queues, counters);
     let replaceable = replaceable(&built, &shared.plugins);
     let (replacing, wishes) = replace::start(loader, replaceable, over);
-    let watching = observe::start(&settings, &shared, wishes.clone())
+    let watching = observe::start(&settings, &shared, wishes.clone(), &access)
         .await
         .map_err(|problem| vec![problem])?;
     let _keeper = shared.keep(&queues);
@@ -102,22 +121,86 @@ pub async fn run(
         place += queues;
     }
     let adjustable = routes.iter().map(Running::adjustable).collect();
-    let grace = settings.shutdown_grace;
-    let reloading = hangup
-        .map(|signal| tasks::spawn(reload::watch(signal, settings, flags, adjustable, wishes)));
+    let reload = reload::Reloaded {
+        started: settings,
+        flags,
+        routes: adjustable,
+        plugins: wishes,
+        access,
+    };
+    let reloading = hangup.map(|signal| tasks::spawn(reload::watch(signal, reload)));
     let until_stop = (reloading, replacing);
-    let drained = drain::until_stopped(signals, &shared, routes, until_stop, pool, grace).await;
-    scheduling.finish().await;
+    let stopped =
+        drain::until_stopped(signals, &shared, routes, until_stop, scheduling, pool, plan);
+    let drained = stopped.await;
     watching.finish().await;
     drained
 }
 
 /// Opens and loads everything and receives nothing. Answers with all that is wrong.
 pub async fn check(settings: &Settings) -> Vec<Problem> {
+    match examine(settings).await {
+        Ok(plan) => {
+            warn_of_stop(plan);
+            Vec::new()
+        }
+        Err(problems) => problems,
+    }
+}
+
+/// The same, with how a stop is planned where nothing is wrong.
+async fn examine(settings: &Settings) -> Result<StopPlan, Vec<Problem>> {
     // Nothing is attempted, so nothing needs to be run.
     let over = CancellationToken::new();
-    let parts = build::parts(settings, Arc::default(), Arc::new(drop), over).await;
-    parts.err().unwrap_or_default()
+    let made = parts(settings, Arc::default(), Arc::new(drop), over).await?;
+    Ok(stop_plan(settings, &made.parts.routes))
+}
+
+/// What a run is made of.
+struct Made {
+    access: Arc<Access>,
+    parts: build::Parts,
+}
+
+/// Makes it, or says all that is wrong.
+async fn parts(
+    settings: &Settings,
+    counters: Arc<Counters>,
+    spawn: Spawn,
+    over: CancellationToken,
+) -> Result<Made, Vec<Problem>> {
+    let access = settings.admin.as_ref().map(Access::open).transpose();
+    let parts = build::parts(settings, counters, spawn, over).await;
+    match (access, parts) {
+        (Ok(access), Ok(parts)) => Ok(Made {
+            access: Arc::new(access.unwrap_or_default()),
+            parts,
+        }),
+        (access, parts) => {
+            let mut problems = parts.err().unwrap_or_default();
+            problems.extend(access.err());
+            Err(problems)
+        }
+    }
+}
+
+fn token_file(settings: &Settings) -> Option<&Path> {
+    settings.admin.as_ref()?.token_file.as_deref()
+}
+
+fn stop_plan(settings: &Settings, built: &[Built]) -> StopPlan {
+    let routes = built.iter().map(|built| (&built.route, &*built.queues));
+    StopPlan::new(settings.shutdown_grace, routes)
+}
+
+fn platform() -> Option<Platform> {
+    Platform::of(|name| std::env::var_os(name).is_some())
+}
+
+fn warn_of_stop(plan: StopPlan) {
+    if let Some(advice) = stop::advice(plan, platform()) {
+        tracing::warn!("{advice}");
+    }
 }
 
 impl Shared {

@@ -2,6 +2,7 @@
 
 use super::Shared;
 use super::replace::Wishes;
+use crate::admin::access::Access;
 use crate::admin::{self, Reload};
 use crate::aws::cloudwatch::CloudWatch;
 use crate::config::problem::Problem;
@@ -24,12 +25,13 @@ pub(crate) async fn start(
     settings: &Settings,
     shared: &Shared,
     wishes: Wishes,
+    access: &Arc<Access>,
 ) -> Result<Watching, Problem> {
     let over = CancellationToken::new();
-    let serving = match settings.admin {
+    let serving = match &settings.admin {
         None => None,
-        Some(address) => {
-            let listener = admin::listen(address)
+        Some(served) => {
+            let listener = admin::listen(served.address)
                 .await
                 .map_err(|why| Problem::new("--admin", why, "an address that is free"))?;
             let state = admin::State {
@@ -39,6 +41,7 @@ pub(crate) async fn start(
                 plugins: shared.plugins.clone(),
                 readiness: shared.readiness.clone(),
                 reload: Some(reload(wishes)),
+                access: Arc::clone(access),
             };
             Some(tasks::spawn(admin::serve(listener, state, over.clone())))
         }

@@ -1,11 +1,14 @@
-//! SIGHUP: reads the settings again and applies the limits that may change while a run goes on.
+//! SIGHUP: reads the admin token and the settings again, and applies the limits that may change while
+//! a run goes on.
 
 use super::replace::Wishes;
 use super::route::Adjustable;
+use crate::admin::access::Access;
 use crate::config::flags::Flags;
 use crate::config::reload::changes;
 use crate::config::{self, Settings};
 use crate::tasks;
+use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// From now on the signal does not end the process.
@@ -13,15 +16,31 @@ pub(crate) fn listen() -> std::io::Result<Signal> {
     signal(SignalKind::hangup())
 }
 
-/// Applies new settings at every signal, until dropped. `started` is what the run began with.
-pub(crate) async fn watch(
-    mut signal: Signal,
-    started: Settings,
-    flags: Flags,
-    routes: Vec<Adjustable>,
-    plugins: Wishes,
-) {
+/// What is read again, and who is told of it.
+pub(crate) struct Reloaded {
+    /// What the run began with.
+    pub started: Settings,
+    /// What that was made from.
+    pub flags: Flags,
+    /// The routes at work.
+    pub routes: Vec<Adjustable>,
+    /// Replaces their plugins.
+    pub plugins: Wishes,
+    /// Who may use the admin address.
+    pub access: Arc<Access>,
+}
+
+/// Applies what is new at every signal, until dropped.
+pub(crate) async fn watch(mut signal: Signal, reloaded: Reloaded) {
+    let Reloaded {
+        started,
+        flags,
+        routes,
+        plugins,
+        access,
+    } = reloaded;
     while signal.recv().await.is_some() {
+        access.reload();
         let named = flags.clone();
         // The file may lie where nobody answers.
         let read = tasks::blocking(move || config::settings(&named));

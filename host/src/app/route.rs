@@ -36,7 +36,8 @@ pub struct Running {
     pub settlements: Group<()>,
     /// Held until nothing runs any more: its end lets the settlements end.
     pub executor: Arc<Executor>,
-    name: String,
+    /// The route's name.
+    pub name: String,
 }
 
 impl Running {
@@ -117,6 +118,7 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
         group_by: route.group_by.clone(),
     };
     let intake = Intake {
+        route: name.clone(),
         board: board.clone(),
         sources: queues.iter().enumerate().map(source).collect(),
         ledger: shared.ledger.clone(),
@@ -177,7 +179,11 @@ impl Arrivals for Next {
     }
 
     fn arrived(&self) {
-        self.executor.hire();
+        // Once attempts must end, nothing begins any more: what a late receive brings is given back.
+        match self.executor.halt.is_cancelled() {
+            true => self.executor.give_back(),
+            false => self.executor.hire(),
+        }
     }
 }
 

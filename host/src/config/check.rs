@@ -1,6 +1,7 @@
 //! Sections into settings: file < environment < flags, defaults, and what must hold between
 //! values. Every problem is collected; nothing is opened.
 
+mod admin;
 mod dynamodb;
 mod limits;
 mod order;
@@ -24,7 +25,9 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-const GRACE: Duration = Duration::from_secs(30);
+/// With what a stop needs besides it fits into the 30 s after which Kubernetes and ECS kill, see
+/// `app/stop.rs`.
+const GRACE: Duration = Duration::from_secs(20);
 const CONCURRENCY: usize = 50;
 const MOST_CONCURRENCY: usize = 100_000;
 const LONGEST_POLL: Duration = Duration::from_secs(20);
@@ -137,7 +140,7 @@ impl Check {
             shutdown_grace: grace.unwrap_or(GRACE),
             name,
             metrics,
-            admin: self.read(program.one("admin"), value::socket),
+            admin: self.admin(program),
             workers: workers.and_then(NonZeroUsize::new).unwrap_or(processors),
             schedule: self.schedule(program, places.schedule_table),
             routes: self.routes(flags, file),

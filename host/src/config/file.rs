@@ -30,6 +30,8 @@ type Key = (&'static str, Shape);
 
 const DISPATCHER: &[Key] = &[
     ("admin", Shape::Scalar),
+    ("admin-host", Shape::List),
+    ("admin-token-file", Shape::Scalar),
     ("concurrency", Shape::Scalar),
     ("data", Shape::Scalar),
     ("endpoint-url", Shape::Scalar),
@@ -161,6 +163,7 @@ pub fn read(path: &Path, text: &str) -> (File, Vec<Problem>) {
     let mut file = reader.file(table.get_ref());
     let mut problems = reader.problems;
     let folder = path.parent().unwrap_or(Path::new(""));
+    file.program.root_at("admin-token-file", folder);
     file.program.root_at("data", folder);
     for plugin in file.plugins.values_mut() {
         PLACES.iter().for_each(|at| plugin.root_at(at, folder));

@@ -33,6 +33,8 @@ enum Part {
 /// Each flag, the section it overrides, and the key there.
 const FLAGS: &[(&str, Part, &str)] = &[
     ("admin", Part::Program, "admin"),
+    ("admin-host", Part::Program, "admin-host"),
+    ("admin-token-file", Part::Program, "admin-token-file"),
     ("allow-lambda", Part::Plugin, "allow-lambda"),
     ("allow-send", Part::Plugin, "allow-send"),
     ("allow-connect", Part::Plugin, "allow-connect"),
@@ -134,7 +136,8 @@ impl Flags {
         let problems = &mut self.problems;
         match key {
             // One a line: an environment variable holds many.
-            "allow-connect" | "allow-http" | "allow-lambda" | "allow-send" | "record.redact" => {
+            "admin-host" | "allow-connect" | "allow-http" | "allow-lambda" | "allow-send"
+            | "record.redact" => {
                 for line in given.text.lines() {
                     section.push(key, Given::new(&given.at, line));
                 }

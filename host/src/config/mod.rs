@@ -55,8 +55,8 @@ pub struct Settings {
     pub name: Option<String>,
     /// Where metrics go; nowhere without.
     pub metrics: Option<Metrics>,
-    /// Where `/healthz` and `/readyz` are served; nowhere without.
-    pub admin: Option<SocketAddr>,
+    /// Where `/healthz`, `/readyz`, `/metrics` and more are served; nowhere without.
+    pub admin: Option<Admin>,
     /// How scheduled messages are looked for.
     pub schedule: Schedule,
     /// At least one, with different names and without a queue in common.
@@ -96,6 +96,18 @@ pub struct Schedule {
     pub interval: Duration,
     /// The table of DynamoDB for all queues; without it each queue has one of its own name.
     pub table: Option<String>,
+}
+
+/// The admin address and who may use it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admin {
+    /// Where it is; off loopback only with a token.
+    pub address: SocketAddr,
+    /// The file that holds the token; a relative path is relative to the working directory. Without
+    /// it nobody may act.
+    pub token_file: Option<PathBuf>,
+    /// Host names that it answers to besides IP addresses and `localhost`, in lower case.
+    pub hosts: Vec<String>,
 }
 
 /// How metrics are published.

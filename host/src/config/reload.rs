@@ -1,7 +1,7 @@
 //! What of new settings can be applied to a run that goes on, and what needs another start. Pure;
 //! whoever holds the running parts applies it.
 
-use super::{Code, Plugin, Retry, Route, Settings, Shedding, Stores, Trials, WeightedQueue};
+use super::{Admin, Code, Plugin, Retry, Route, Settings, Shedding, Stores, Trials, WeightedQueue};
 use crate::queue::name::QueueName;
 use crate::scheduler::Limits;
 use std::num::NonZeroU32;
@@ -78,6 +78,10 @@ fn program(old: &Settings, new: &Settings) -> Vec<String> {
     let interval = |settings: &Settings| settings.metrics.map(|metrics| metrics.interval);
     let sink = |settings: &Settings| settings.metrics.map(|metrics| metrics.sink);
     let apart = metrics.is_some() && new.metrics.is_some();
+    let address = |admin: &Option<Admin>| admin.as_ref().map(|admin| admin.address);
+    let hosts = |admin: &Option<Admin>| admin.as_ref().map(|admin| admin.hosts.clone());
+    let token_file = |admin: &Option<Admin>| admin.as_ref()?.token_file.clone();
+    let serves = admin.is_some() && new.admin.is_some();
     let different = [
         ("data", *data != new.stores.data),
         ("endpoint-url", *endpoint_url != new.stores.endpoint_url),
@@ -90,7 +94,12 @@ fn program(old: &Settings, new: &Settings) -> Vec<String> {
         ("name", *name != new.name),
         ("metrics", sink(old) != sink(new)),
         ("metrics-interval", apart && interval(old) != interval(new)),
-        ("admin", *admin != new.admin),
+        ("admin", address(admin) != address(&new.admin)),
+        ("admin-host", serves && hosts(admin) != hosts(&new.admin)),
+        (
+            "admin-token-file",
+            serves && token_file(admin) != token_file(&new.admin),
+        ),
         (
             "schedule-interval",
             schedule.interval != new.schedule.interval,

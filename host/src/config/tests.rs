@@ -62,7 +62,7 @@ fn a_plugin_is_enough() {
     assert_eq!((plugin.timeout, plugin.max_memory), (None, 64 << 20));
     assert_eq!((plugin.at.as_str(), plugin.reuse), ("--plugin", None));
     assert_eq!(settings.stores.data, PathBuf::from("/d"));
-    assert_eq!(settings.shutdown_grace, Duration::from_secs(30));
+    assert_eq!(settings.shutdown_grace, Duration::from_secs(20));
 }
 
 #[test]

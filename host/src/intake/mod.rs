@@ -54,6 +54,8 @@ pub trait Arrivals: Send + Sync {
 
 /// The intake of one route.
 pub struct Intake {
+    /// The route's name.
+    pub route: String,
     /// The route's scheduler.
     pub board: Arc<Board<Job>>,
     /// The route's queues, in the order of its lanes.
@@ -89,7 +91,7 @@ impl Intake {
         let mut polls: Group<Answer> = Group::new();
         let mut troubles: Vec<Trouble> = self.sources.iter().map(|_| Trouble::default()).collect();
         let room = self.board.lock().room().clone();
-        let mut stopping = false;
+        let (mut stopping, mut awaited) = (false, false);
         while !stopping || !polls.is_empty() {
             let now = clock::now();
             let (plan, next) = {
@@ -104,6 +106,7 @@ impl Intake {
                 () = self.stop.cancelled(), if !stopping => {
                     stopping = true;
                     self.release_waiting();
+                    awaited = self.report_outstanding();
                 }
                 answer = polls.next() => self.take(answer, &mut troubles),
                 () = clock::sleep_until(next) => self.arrivals.arrived(),
@@ -111,6 +114,28 @@ impl Intake {
                 () = self.board.replan.notified() => self.arrivals.arrived(),
             }
         }
+        if awaited {
+            tracing::info!(route = self.route, "outstanding receives answered");
+        }
+    }
+
+    /// Logs which receives a stop must wait for, and how long at most. Whether there are any.
+    fn report_outstanding(&self) -> bool {
+        let mut outstanding = self.board.lock().outstanding();
+        outstanding.retain(|(lane, _)| !self.sources[*lane].queue.ends_waits());
+        let latest = outstanding.iter().map(|(_, answered_by)| *answered_by);
+        let Some(latest) = latest.max() else {
+            return false;
+        };
+        let queues = outstanding.iter();
+        let queues = queues.map(|(lane, _)| self.sources[*lane].queue.identity().name.as_str());
+        tracing::info!(
+            route = self.route,
+            queues = queues.collect::<Vec<_>>().join(","),
+            at_most_s = clock::whole_seconds(latest.since(clock::now())),
+            "waiting for outstanding receives: cut off, they would hide the messages that they bring"
+        );
+        true
     }
 
     fn receive(&self, poll: Poll) -> impl Future<Output = Answer> + Send + 'static {

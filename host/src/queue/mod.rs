@@ -111,6 +111,11 @@ pub trait Queue: Send + Sync + 'static {
         Duration::ZERO
     }
 
+    /// Whether a `receive` that waits for messages ends soon once its `hurry` is set. Cheap.
+    fn ends_waits(&self) -> bool {
+        true
+    }
+
     /// Takes up to `ask.max` messages and makes them invisible for `ask.visibility`. Waits up to `ask.wait` for the first; not any longer once
     /// `hurry` is set, where the backend can end a wait without losing what it might bring. No
     /// messages is not an error.

@@ -75,6 +75,8 @@ pub(super) struct Lane<J> {
     pub knowledge: Knowledge,
     /// Under way.
     pub polls: usize,
+    /// When the last of them is answered at the latest, but for the time that its answer is under way.
+    pub answered_by: Moment,
     /// How many may be, as far as the answers tell.
     abreast: usize,
     /// What they asked for with room reserved.
@@ -102,6 +104,7 @@ impl<J: Waiting> Lane<J> {
             rules,
             knowledge: Knowledge::Unknown,
             polls: 0,
+            answered_by: Moment::default(),
             abreast: 1,
             reserved: 0,
             rest_until: Moment::default(),

@@ -9,6 +9,25 @@ use std::time::Duration;
 impl<J: Waiting> Scheduler<J> {
     /// The polls to be started now.
     pub fn plan(&mut self, now: Moment) -> Vec<Poll> {
+        let polls = self.wanted(now);
+        for poll in &polls {
+            let lane = &mut self.lanes[poll.lane];
+            lane.answered_by = lane.answered_by.max(now + poll.wait);
+        }
+        polls
+    }
+
+    /// The queues whose polls are under way, each with when the last of them is answered at the
+    /// latest.
+    pub fn outstanding(&self) -> Vec<(usize, Moment)> {
+        let lanes = self.lanes.iter().enumerate();
+        let asked = lanes.filter(|(_, lane)| lane.polls > 0);
+        asked
+            .map(|(index, lane)| (index, lane.answered_by))
+            .collect()
+    }
+
+    fn wanted(&mut self, now: Moment) -> Vec<Poll> {
         let mut polls = Vec::new();
         if self.stopped {
             return polls;

@@ -396,3 +396,18 @@ proptest! {
         prop_assert!(world.running.is_empty());
     }
 }
+
+#[test]
+fn finding_14_it_tells_which_polls_are_under_way_and_until_when_they_wait() {
+    let mut world = World::new(2, None, 1, 1);
+    assert!(world.scheduler.outstanding().is_empty());
+    world.plan();
+    let proven = world.now + Duration::from_secs(1);
+    assert_eq!(world.scheduler.outstanding(), [(0, proven), (1, proven)]);
+    world.now = proven;
+    world.answer();
+    assert!(world.scheduler.outstanding().is_empty());
+    world.plan();
+    let waits = proven + Duration::from_secs(20);
+    assert_eq!(world.scheduler.outstanding(), [(0, waits), (1, waits)]);
+}

@@ -245,6 +245,10 @@ impl Queue for Port {
         &self.identity
     }
 
+    fn ends_waits(&self) -> bool {
+        self.sim.lock().flavour(self.queue).is_exact()
+    }
+
     async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
         let passage = self
             .begin("asks", vec![ask.max, usize::from(!ask.wait.is_zero())])

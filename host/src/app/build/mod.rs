@@ -10,13 +10,13 @@ pub mod records;
 pub mod schedule;
 pub mod versions;
 
+pub use crate::plugin::runtime::Spawn;
 pub use backends::Backends;
 
 use crate::aws;
 use crate::config::problem::Problem;
 use crate::config::{MetricsSink, Route, Settings, Shed};
 use crate::idempotency::Records;
-use crate::plugin::runtime::Spawn;
 use crate::queue::Queue;
 use crate::telemetry::counters::Counters;
 use plugins::{Loaded, Loader};

@@ -11,15 +11,16 @@ use crate::config::{Code, Forward, Plugin as PluginSettings, Route, Settings};
 use crate::plugin::Handler;
 use crate::plugin::capability::lambda::Functions;
 use crate::plugin::capability::queues;
-use crate::plugin::load::{self, LoadError, PluginOptions};
+use crate::plugin::load::{self, LoadError, Plugin, PluginOptions};
 use crate::plugin::runtime::{Runtime, RuntimeOptions, Spawn};
 use crate::plugin::tally::Tally;
 use crate::plugin::warm::Warm;
 use crate::rollout::{Rollout, shadow};
 use crate::telemetry::counters::Counters;
-use crate::{aws, files};
+use crate::{aws, clock, files, tasks};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -37,6 +38,9 @@ const LONGER: Duration = Duration::from_secs(30);
 /// What is left of an attempt's time to the component after an invocation was given up: a tenth of
 /// it, and at most so much.
 const MOST_SPARE: Duration = Duration::from_secs(10);
+
+/// A component that is in the cache is loaded sooner, also on a busy machine.
+const NOTICEABLE: Duration = Duration::from_millis(300);
 
 /// Loads handlers, one after the other; connects to Lambda when the first needs it.
 pub struct Loader {
@@ -114,10 +118,8 @@ impl Loader {
                 let timeout = forward_timeout(plugin, forward, runs);
                 let longest = (!forward.asynchronous).then_some(runs + MOST_SPARE);
                 let options = self.options(route, timeout, longest).await;
-                let loaded = self
-                    .runtime
-                    .load_bytes("lambda-forward", FORWARDER, options);
-                (loaded, timeout)
+                let loaded = self.compile("lambda-forward".into(), FORWARDER.into(), options);
+                (loaded.await, timeout)
             }
         };
         match loaded {
@@ -136,6 +138,31 @@ impl Loader {
                 None
             }
         }
+    }
+
+    /// Compiles a component, or takes it from the cache. Messages, leases and signals go on meanwhile:
+    /// it computes for milliseconds to many seconds. What takes noticeably long is logged.
+    pub(super) async fn compile(
+        &self,
+        file: String,
+        bytes: Vec<u8>,
+        options: PluginOptions,
+    ) -> Result<Plugin, LoadError> {
+        let (plugin, size) = (options.name.clone(), bytes.len());
+        let began = clock::now();
+        let (runtime, name) = (self.runtime.clone(), file.clone());
+        let load = move || runtime.load_bytes(&name, &bytes, options);
+        let mut loading = pin!(tasks::blocking(load).finished());
+        tokio::select! {
+            biased;
+            loaded = &mut loading => return loaded,
+            () = clock::sleep_until(Some(began + NOTICEABLE)) => {}
+        }
+        tracing::info!(plugin, file, size, "compiling plugin");
+        let loaded = loading.await?;
+        let seconds = clock::now().since(began).as_secs_f64();
+        tracing::info!(plugin, file, seconds, "plugin compiled");
+        Ok(loaded)
     }
 
     /// For attempts of `timeout` whose invocations may need `longest`.

@@ -204,13 +204,10 @@ impl Loader {
         {
             return Ok(known);
         }
-        let (runtime, name) = (self.runtime.clone(), source.to_string());
-        let load = move || runtime.load_bytes(&name, &bytes, options);
         // Files are read beside each other, and compiled one after the other: that takes all cores
         // and much memory.
         let _turn = self.compiling.lock().await;
-        // It computes for milliseconds to many seconds; messages and leases go on meanwhile.
-        let loaded = tasks::blocking(load).finished().await;
+        let loaded = self.compile(source.to_string(), bytes, options).await;
         let loaded = loaded.map_err(|error| of_load(at, &error))?;
         // Another version that is tried beside it may use more or less; the grants are the plugin's.
         if Some(source) == route.plugin.code.source() {

@@ -120,8 +120,12 @@ pub struct LimitArgs {
     /// [default: 0]
     #[arg(long, value_name = "N")]
     pub prefetch: Option<String>,
-    /// How long running attempts may go on after SIGTERM or SIGINT [default: 30s]
-    #[arg(long, value_name = "TIME")]
+    /// How long running attempts may go on after SIGTERM or SIGINT; a stop may take 5 s longer
+    /// [default: 20s]
+    #[arg(
+        long,
+        value_name = "TIME",
+    )]
     pub shutdown_grace: Option<String>,
     /// Threads that run plugins [default: one per processor]
     #[arg(long, value_name = "N")]
@@ -201,8 +205,25 @@ pub struct MetricsArgs {
     #[arg(long, value_name = "S")]
     #[arg(allow_negative_numbers = true)]
     pub metrics_interval: Option<String>,
-    /// Serve /healthz, /readyz and /metrics (Prometheus) at this address, as in 127.0.0.1:9090
-    /// [default: nowhere]
-    #[arg(long, value_name = "ADDR")]
+    /// Serve /healthz, /readyz, /metrics (Prometheus) and /plugins at this address, as in
+    /// 127.0.0.1:9090 [default: nowhere]
+    #[arg(
+        long,
+        value_name = "ADDR",
+    )]
     pub admin: Option<String>,
+    /// The file that holds the token for the admin address: needed for actions, and for addresses
+    /// that other machines reach. Read again at SIGHUP
+    #[arg(
+        long,
+        value_name = "FILE",
+    )]
+    pub admin_token_file: Option<String>,
+    /// A host name that the admin address answers to, besides IP addresses and localhost; may be
+    /// repeated
+    #[arg(
+        long,
+        value_name = "NAME",
+    )]
+    pub admin_host: Vec<String>,
 }

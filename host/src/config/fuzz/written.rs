@@ -34,7 +34,13 @@ pub fn file(settings: &Settings) -> String {
     if let Some(metrics) = settings.metrics {
         out.time("metrics-interval", metrics.interval);
     }
-    out.option("admin", settings.admin.as_ref());
+    if let Some(admin) = &settings.admin {
+        out.text("admin", &admin.address.to_string());
+        out.list("admin-host", admin.hosts.iter().cloned());
+        if let Some(file) = &admin.token_file {
+            out.text("admin-token-file", &file.to_string_lossy());
+        }
+    }
     out.time("schedule-interval", settings.schedule.interval);
     out.option("schedule-table", settings.schedule.table.as_ref());
     out.line("[backend.redis]");

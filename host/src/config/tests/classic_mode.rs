@@ -71,7 +71,10 @@ fn a_file_may_say_it_all() {
         interval: Duration::from_secs(10),
     };
     assert_eq!(settings.metrics, Some(metrics));
-    assert_eq!(settings.admin, "127.0.0.1:9090".parse().ok());
+    assert_eq!(
+        settings.admin.map(|admin| admin.address),
+        "127.0.0.1:9090".parse().ok()
+    );
 
     // Flags win key by key, a component over a function too.
     let (settings, problems) = from_file(

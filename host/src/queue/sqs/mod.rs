@@ -147,6 +147,11 @@ impl Queue for SqsQueue {
         }
     }
 
+    /// SQS does not hear of a poll that was cut.
+    fn ends_waits(&self) -> bool {
+        false
+    }
+
     /// A long poll asks every server of SQS and a short one only some, so only a long poll that
     /// brought fewer than asked is taken as proof that there was no more. There is no hurry here:
     /// SQS does not hear of a poll that was cut, and would hand its messages to nobody.
