@@ -36,6 +36,7 @@ mod priority_many;
 mod quickstart;
 mod readme;
 mod redis;
+mod redis_content;
 mod redis_scene;
 mod redis_tasks;
 mod redis_worqr;

@@ -24,7 +24,7 @@ use crate::telemetry::metrics::meter::Meter;
 use crate::telemetry::plugins::Plugins;
 use crate::telemetry::readiness::Readiness;
 use crate::telemetry::routes::Routes;
-use build::Built;
+use build::{Built, Eviction};
 use drain::Signals;
 use replace::Replaceable;
 use route::Running;
@@ -87,6 +87,7 @@ pub async fn run(
     let shared = Shared::new(&queues, counters);
     let replaceable = replaceable(&built, &shared.plugins);
     let (replacing, wishes) = replace::start(loader, replaceable, over);
+    warn_of_eviction(&settings).await;
     let watching = observe::start(&settings, &shared, wishes.clone())
         .await
         .map_err(|problem| vec![problem])?;
@@ -112,8 +113,35 @@ pub async fn run(
     drained
 }
 
-/// Opens and loads everything and receives nothing. Answers with all that is wrong.
+/// Warns of a Redis server that throws messages away when its memory ends.
+async fn warn_of_eviction(settings: &Settings) {
+    match doctor::eviction(settings).await {
+        Some(Eviction::By(policy)) => tracing::warn!(
+            policy,
+            "Redis evicts messages when its memory ends; set maxmemory-policy to noeviction"
+        ),
+        Some(Eviction::Unknown(reason)) => tracing::info!(
+            reason,
+            "Redis does not show its maxmemory-policy; make sure that it is noeviction"
+        ),
+        Some(Eviction::Never) | None => {}
+    }
+}
+
+/// Opens and loads everything and receives nothing. Answers with all that is wrong. Opens nothing
+/// where an address could not be read: a default would be another server.
 pub async fn check(settings: &Settings) -> Vec<Problem> {
+    let problems = problems(settings).await;
+    if !settings.stores.refused {
+        warn_of_eviction(settings).await;
+    }
+    problems
+}
+
+async fn problems(settings: &Settings) -> Vec<Problem> {
+    if settings.stores.refused {
+        return Vec::new();
+    }
     // Nothing is attempted, so nothing needs to be run.
     let over = CancellationToken::new();
     let parts = build::parts(settings, Arc::default(), Arc::new(drop), over).await;

@@ -10,7 +10,7 @@ pub mod records;
 pub mod schedule;
 pub mod versions;
 
-pub use backends::Backends;
+pub use backends::{Backends, Eviction};
 
 use crate::config::problem::Problem;
 use crate::config::{Route, Settings, Shed};
