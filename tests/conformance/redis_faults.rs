@@ -92,10 +92,7 @@ async fn a_group_waits_until_its_cancelled_head_has_ended() {
         assert_eq!(head.body, body);
         let cancelled = server.cancel("q", &head.id).await.expect("it answers");
         assert_eq!((cancelled.waiting, cancelled.running), (0, 1));
-        assert_eq!(
-            opened.lost().await,
-            [Loss::cancelled(head.receipt.clone())]
-        );
+        assert_eq!(opened.lost().await, [Loss::cancelled(head.receipt.clone())]);
         let again = server.cancel("q", &head.id).await.expect("it answers");
         assert_eq!(again, Default::default());
         queue.expect_nothing().await;

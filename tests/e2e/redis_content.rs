@@ -53,7 +53,9 @@ async fn finding_03_a_message_without_its_body_is_dead_lettered_and_never_handle
     scene.until_depth(|depth| depth == Default::default()).await;
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
-    assert_eq!(prints(&running), ["print:a", "print:c"]);
+    let mut handled = prints(&running);
+    handled.sort();
+    assert_eq!(handled, ["a", "c"]);
     let [(id, reason)] = &scene.dead().await[..] else {
         panic!("one dead letter");
     };
@@ -88,7 +90,7 @@ async fn finding_03_an_evicted_key_costs_each_message_its_content_and_none_is_ha
     scene.until_depth(|depth| depth == Default::default()).await;
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
-    assert_eq!(prints(&running), ["print:plain"]);
+    assert_eq!(prints(&running), ["plain"]);
     let dead = scene.dead().await;
     let dead: Vec<&str> = dead.iter().map(|(id, _)| id.as_str()).collect();
     assert_eq!(dead, [&ids[0], &ids[1]]);
@@ -112,7 +114,7 @@ async fn finding_03_a_grouped_message_without_its_body_lets_its_group_go_on() {
     scene.until_depth(|depth| depth == Default::default()).await;
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
-    assert_eq!(prints(&running), ["print:b"]);
+    assert_eq!(prints(&running), ["b"]);
     let dead = scene.dead().await;
     assert_eq!(dead.len(), 1);
     assert_eq!(dead[0].0, first);

@@ -158,9 +158,9 @@ fn of_eviction(eviction: &Eviction) -> Option<Finding> {
             "its maxmemory-policy is {policy}: when its memory ends it throws messages away; \
              `CONFIG SET maxmemory-policy noeviction` makes it refuse new ones instead"
         ),
-        Eviction::Unknown(why) => format!(
-            "its maxmemory-policy cannot be read, make sure that it is noeviction: {why}"
-        ),
+        Eviction::Unknown(why) => {
+            format!("its maxmemory-policy cannot be read, make sure that it is noeviction: {why}")
+        }
     };
     Some(Finding::new(Level::Warn, "the Redis server", says))
 }

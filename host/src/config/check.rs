@@ -14,12 +14,12 @@ use super::flags::Flags;
 use super::problem::Problem;
 use super::queues;
 use super::redis_place::{self, RedisPlace};
-use crate::redis::dial::TlsFiles;
 use super::section::{Given, Layers, Section};
 use super::value::{self, Bare};
 use super::{LogFormat, Places, Plugin, Retry, Route, Settings, Stores};
 use crate::queue::VISIBILITY_CEILING;
 use crate::queue::name::{Backend, QueueName};
+use crate::redis::dial::TlsFiles;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -118,10 +118,23 @@ impl Check {
             }
         }
         let ca = self.read(program.one("redis-ca-file"), redis_place::file);
-        let (cert, key) = (program.one("redis-cert-file"), program.one("redis-key-file"));
+        let (cert, key) = (
+            program.one("redis-cert-file"),
+            program.one("redis-key-file"),
+        );
         if let (Some(given), None) | (None, Some(given)) = (&cert, &key) {
             let found = "a client certificate or its key alone";
             let wanted = "both, cert-file and key-file";
+            self.problems.push(Problem::new(&given.at, found, wanted));
+        }
+        let files = [program.one("redis-ca-file"), cert, key];
+        let plain = match &url {
+            Some(url) => !url.starts_with("rediss"),
+            None => program.one("redis-url").is_none(),
+        };
+        if let Some(given) = files.into_iter().flatten().next().filter(|_| plain) {
+            let found = "a file for TLS, and an address without TLS";
+            let wanted = "an address that begins with rediss";
             self.problems.push(Problem::new(&given.at, found, wanted));
         }
         let cert = self.read(cert, redis_place::file);

@@ -150,7 +150,11 @@ impl Book {
             self.change(id, |entry| entry.lose_to(cancelled));
         }
         for (receipt, cancelled) in losses {
-            if self.early.insert(receipt.clone(), (queue, cancelled)).is_none() {
+            if self
+                .early
+                .insert(receipt.clone(), (queue, cancelled))
+                .is_none()
+            {
                 self.order.push_back(receipt.clone());
             }
             if self.order.len() > MOST_EARLY
@@ -163,7 +167,9 @@ impl Book {
 
     /// Whether the message of this lease was cancelled.
     pub fn is_cancelled(&self, id: LeaseId) -> bool {
-        self.entries.get(&id).is_some_and(|entry| entry.is_cancelled)
+        self.entries
+            .get(&id)
+            .is_some_and(|entry| entry.is_cancelled)
     }
 
     /// When an entry ends, unless it is extended again.

@@ -34,7 +34,9 @@ fn what_is_taken_away_before_it_is_entered_is_lost_from_the_start() {
     let (_, told) = enter(&mut book, 1, "a");
     assert!(!told.is_cancelled());
     // What is remembered is bounded, the newest first.
-    let many: Vec<Loss> = (0..20_000).map(|n| Loss::taken(Receipt(n.to_string()))).collect();
+    let many: Vec<Loss> = (0..20_000)
+        .map(|n| Loss::taken(Receipt(n.to_string())))
+        .collect();
     for loss in &many {
         book.lose(0, std::slice::from_ref(loss));
     }
@@ -97,7 +99,13 @@ fn finding_06_a_lease_knows_that_its_message_was_cancelled() {
     // The notice of a cancel may be lost: then the extension is refused.
     assert_eq!(book.due(at(15.0), ten).len(), 1);
     let answer = Err(ItemError::Cancelled);
-    book.extended(refused, at(15.0), Duration::from_secs(30), &answer, at(15.1));
+    book.extended(
+        refused,
+        at(15.0),
+        Duration::from_secs(30),
+        &answer,
+        at(15.1),
+    );
     for id in [told, refused, early] {
         assert!(book.is_cancelled(id), "{id:?}");
         assert_eq!(book.settle(id, at(16.0)), None);

@@ -37,7 +37,10 @@ impl Host {
             Some(rest) => {
                 let (name, after) = rest.split_once(']')?;
                 name.parse::<std::net::Ipv6Addr>().ok()?;
-                (name, after.strip_prefix(':').or(after.is_empty().then_some(""))?)
+                (
+                    name,
+                    after.strip_prefix(':').or(after.is_empty().then_some(""))?,
+                )
             }
             None => text.split_once(':').unwrap_or((text, "")),
         };
@@ -202,7 +205,10 @@ mod tests {
     #[test]
     fn finding_10_addresses_are_read() {
         let plain = read("redis://127.0.0.1");
-        assert_eq!((plain.to_string(), plain.tls), ("127.0.0.1:6379".into(), false));
+        assert_eq!(
+            (plain.to_string(), plain.tls),
+            ("127.0.0.1:6379".into(), false)
+        );
         assert_eq!(who(&plain.login), (None, None, 0));
         let acl = read("rediss://app:p%40ss%2F@h:7/3");
         assert_eq!((acl.to_string(), acl.tls), ("h:7".into(), true));

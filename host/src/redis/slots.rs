@@ -8,7 +8,9 @@ const SLOTS: u16 = 16_384;
 
 /// The slot of a key: what stands between its first `{` and the next `}` decides, if anything does.
 pub fn slot(key: &str) -> u16 {
-    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+    let tag = key
+        .split_once('{')
+        .and_then(|(_, rest)| rest.split_once('}'));
     let hashed = match tag {
         Some((tag, _)) if !tag.is_empty() => tag,
         _ => key,
@@ -51,7 +53,9 @@ impl Slots {
             let port = number(master.get(1)?)?;
             // A node that does not know its own address leaves it out: it is where it was asked.
             let name = match master.first()? {
-                Value::BulkString(name) if !name.is_empty() => String::from_utf8(name.clone()).ok()?,
+                Value::BulkString(name) if !name.is_empty() => {
+                    String::from_utf8(name.clone()).ok()?
+                }
                 Value::SimpleString(name) if !name.is_empty() => name.clone(),
                 Value::BulkString(_) | Value::SimpleString(_) | Value::Nil => asked.name.clone(),
                 _ => return None,
@@ -101,7 +105,10 @@ mod tests {
     fn slots_are_those_of_the_specification() {
         // Its appendix A, and what `CLUSTER KEYSLOT` of Redis 7.0 answers.
         assert_eq!(crc16(b"123456789"), 0x31c3);
-        assert_eq!((slot("foo"), slot("{user1000}.following")), (12_182, slot("user1000")));
+        assert_eq!(
+            (slot("foo"), slot("{user1000}.following")),
+            (12_182, slot("user1000"))
+        );
         assert_eq!(slot("foo{}{bar}"), crc16(b"foo{}{bar}") % SLOTS);
         assert_eq!(slot("foo{{bar}}zap"), slot("{bar"));
     }
@@ -133,6 +140,9 @@ mod tests {
         assert_eq!(slots.master(6), Some(&host("a", 1)));
         assert_eq!(slots.masters().len(), 3);
         assert_eq!(Slots::read(&Value::Nil, &asked), None);
-        assert_eq!(Slots::read(&Value::Array(vec![Value::Int(1)]), &asked), None);
+        assert_eq!(
+            Slots::read(&Value::Array(vec![Value::Int(1)]), &asked),
+            None
+        );
     }
 }

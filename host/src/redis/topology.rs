@@ -83,14 +83,14 @@ impl Servers {
         config: AsyncConnectionConfig,
         bells: Arc<Bells>,
     ) -> Result<Self, Failed> {
-        let refused = |why: String, wanted: &str| Failed {
+        let refused = |message: String| Failed {
             kind: Trouble::Refused,
-            message: format!("the address of Redis: {why}{wanted}"),
+            message,
         };
         let address = Address::parse(&place.url)
-            .map_err(|why| refused(why, &format!("; wanted {WANTED}")))?;
+            .map_err(|why| refused(format!("the address of Redis: {why}; wanted {WANTED}")))?;
         let tls = address.tls.then(|| tls(&place.tls)).transpose();
-        let tls = tls.map_err(|why| refused(why, ""))?;
+        let tls = tls.map_err(|why| refused(format!("TLS to Redis: {why}")))?;
         let known = match address.sentinels {
             Some(_) => Known::One,
             None => Known::Nothing,

@@ -8,8 +8,9 @@ use super::input::Receive;
 use super::sending::{fifo_id, sequence};
 use crate::clock;
 use crate::message::{Attribute, AttributeValue, Message, Outcome};
-use crate::queue::{Ask, Queue};
 use crate::queue::local::Known;
+use crate::tasks;
+use crate::queue::{Ask, Queue};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -70,7 +71,11 @@ impl Desk {
 
     /// Moves messages whose content is missing or cannot be read to the dead-letter queue, and
     /// answers with the others: a client would take them for empty ones.
-    async fn set_aside(&self, queue: &Known, messages: Vec<Message>) -> Result<Vec<Message>, Fault> {
+    async fn set_aside(
+        &self,
+        queue: &Known,
+        messages: Vec<Message>,
+    ) -> Result<Vec<Message>, Fault> {
         let (bad, good): (Vec<_>, Vec<_>) = messages
             .into_iter()
             .partition(|message| message.unreadable.is_some());
@@ -91,7 +96,9 @@ impl Desk {
                 (message, Outcome::DeadLetter(reason))
             })
             .collect();
-        let opened = self.store.queue(&queue.name, None)?;
+        let (store, name) = (self.store.clone(), queue.name.clone());
+        let opening = tasks::blocking(move || store.queue(&name, None));
+        let opened = opening.finished().await?;
         for answer in opened.settle(&ends).await {
             if let Err(error) = answer {
                 tracing::error!(queue = queue.name, %error, "message not dead-lettered");

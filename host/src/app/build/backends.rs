@@ -2,7 +2,6 @@
 
 use crate::aws;
 use crate::config::problem::Problem;
-use crate::config::redis_place::RedisPlace;
 use crate::config::{DynamoDb, Stores};
 use crate::queue::dynamodb::{Dynamo, Options};
 use crate::queue::local::{Delayed, Store};

@@ -76,6 +76,9 @@ fn text<'a>(row: &'a Row<'_>, at: usize) -> rusqlite::Result<Result<Option<&'a s
             Ok(text) => Ok(Some(text)),
             Err(error) => Err(error.to_string()),
         },
-        other => Err(format!("found {} where text was written", other.data_type())),
+        other => Err(format!(
+            "found {} where text was written",
+            other.data_type()
+        )),
     })
 }

@@ -295,7 +295,8 @@ impl Queue for NativeQueue {
         }
         let answers = self.each(&self.lines.urgent, &call, answers).await;
         let over = items.iter().zip(&answers);
-        let over = over.filter(|(_, answer)| matches!(answer, Err(ItemError::Gone(_) | ItemError::Cancelled)));
+        let over = over
+            .filter(|(_, answer)| matches!(answer, Err(ItemError::Gone(_) | ItemError::Cancelled)));
         self.worker
             .ended(&self.base, over.map(|((receipt, _), _)| receipt));
         answers

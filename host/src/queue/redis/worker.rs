@@ -4,7 +4,7 @@
 use super::bell::Bell;
 use super::keys::{self, Keys};
 use super::link::{Lines, Link};
-use super::{script, trouble};
+use super::script;
 use crate::clock::{self, Moment};
 use crate::message::{Loss, Receipt};
 use crate::queue::{QueueError, Trouble};

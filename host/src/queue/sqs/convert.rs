@@ -25,9 +25,12 @@ const SYSTEM_ORDER: [&str; 9] = [
 /// neither told apart nor settled.
 pub(super) fn message(delivery: sdk::Message, queue: &str, source: &str) -> Option<Message> {
     let system = system_attributes(delivery.attributes.unwrap_or_default());
-    let mut unreadable = delivery.body.is_none().then(|| "no body in SQS's answer".to_owned());
-    let attributes = attributes(delivery.message_attributes.unwrap_or_default())
-        .unwrap_or_else(|why| {
+    let mut unreadable = delivery
+        .body
+        .is_none()
+        .then(|| "no body in SQS's answer".to_owned());
+    let attributes =
+        attributes(delivery.message_attributes.unwrap_or_default()).unwrap_or_else(|why| {
             unreadable.get_or_insert(why);
             Vec::new()
         });
