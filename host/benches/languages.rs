@@ -193,6 +193,7 @@ fn attempt() -> Arc<Attempt> {
         attributes: Vec::new(),
         body_md5: None,
         attributes_md5: None,
+        unreadable: None,
     };
     Arc::new(Attempt {
         messages: vec![message],

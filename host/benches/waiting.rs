@@ -160,6 +160,7 @@ fn message(number: usize) -> Message {
         attributes: Vec::new(),
         body_md5: None,
         attributes_md5: None,
+        unreadable: None,
     }
 }
 

@@ -33,11 +33,41 @@ pub struct Message {
     pub body_md5: Option<String>,
     /// MD5 of the sender's attributes in hexadecimal, where the backend tells.
     pub attributes_md5: Option<String>,
+    /// Why its content is missing or cannot be read. Such a message is dead-lettered without an
+    /// attempt; `body` and `attributes` hold what could be read of it.
+    pub unreadable: Option<String>,
 }
 
 /// The token of one delivery. Opaque to all but its own backend.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Receipt(pub String);
+
+/// A delivery that the backend has ended before its time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loss {
+    /// Which delivery.
+    pub receipt: Receipt,
+    /// Whether the message was cancelled, and so is not delivered again.
+    pub cancelled: bool,
+}
+
+impl Loss {
+    /// Given to others, or about to be.
+    pub fn taken(receipt: Receipt) -> Self {
+        Self {
+            receipt,
+            cancelled: false,
+        }
+    }
+
+    /// Its message was cancelled.
+    pub fn cancelled(receipt: Receipt) -> Self {
+        Self {
+            receipt,
+            cancelled: true,
+        }
+    }
+}
 
 /// One attribute of the sender's.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -203,6 +233,7 @@ pub mod samples {
             attributes: Vec::new(),
             body_md5: None,
             attributes_md5: None,
+            unreadable: None,
         }
     }
 }

@@ -2,7 +2,7 @@
 //! worker that lives and does not know of it.
 
 use crate::backend::{Handy, LONG, PATIENT, SHORT, bodies, plain};
-use dispatcher::message::{Message, Outcome};
+use dispatcher::message::{Loss, Message, Outcome};
 use dispatcher::queue::redis::{Redis, WorqrQueue};
 use dispatcher::queue::{Ask, Queue, Trouble};
 use dispatcher_tests::PATIENCE;
@@ -58,7 +58,7 @@ async fn a_task_that_nobody_keeps_comes_again() {
     let extended = queue.extend(&[(kept.receipt.clone(), LONG)]).await;
     assert_eq!(extended, [Ok(())]);
     let lost = tokio::time::timeout(PATIENT, queue.lost()).await;
-    assert_eq!(lost.expect("it is told"), [dropped.receipt]);
+    assert_eq!(lost.expect("it is told"), [Loss::taken(dropped.receipt)]);
     let again = handy.next(LONG).await;
     assert_eq!((&*again.body, again.receive_count), ("dropped", 2));
     for message in [kept, again] {

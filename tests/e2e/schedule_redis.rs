@@ -247,6 +247,7 @@ async fn what_a_plugin_sends_later_is_delayed_by_the_queue_itself() {
             ..RedisPlace::default()
         },
         dynamodb: DynamoDb::default(),
+        refused: false,
     };
     let queues = Queues(Arc::new(Schedules::new(stores, None)));
     let message = |group: Option<&str>| Outgoing {

@@ -8,6 +8,7 @@ use crate::tied::Tied;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -45,26 +46,11 @@ impl RedisServer {
         SHARED.get_or_init(|| Self::start(&[]))
     }
 
-    /// The one that all tests of this binary share whose keys lie in slots, as in a cluster, all of
-    /// them its own: it refuses what would touch two slots at once.
+    /// A node of the cluster that all tests of this binary share: each of its three masters has a
+    /// third of the slots, and refuses what would touch two at once.
     pub fn cluster() -> &'static Self {
-        static SHARED: OnceLock<RedisServer> = OnceLock::new();
-        SHARED.get_or_init(|| {
-            let bus = free_port().to_string();
-            let server = Self::start(&["--cluster-enabled", "yes", "--cluster-port", &bus]);
-            let mut plain = server.connect();
-            let added = plain.ask(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
-            assert_eq!(added.expect("an answer"), Answer::Text("OK".into()));
-            let deadline = Instant::now() + PATIENCE;
-            loop {
-                let info = plain.ask(&["CLUSTER", "INFO"]).expect("an answer").text();
-                if info.contains("cluster_state:ok") {
-                    return server;
-                }
-                assert!(Instant::now() < deadline, "{info}");
-                std::thread::sleep(Duration::from_millis(10));
-            }
-        })
+        static SHARED: OnceLock<RedisCluster> = OnceLock::new();
+        &SHARED.get_or_init(|| RedisCluster::start(3, 0)).nodes[0]
     }
 
     /// One of the test's own that writes everything to disk before it answers.
@@ -95,6 +81,34 @@ impl RedisServer {
         };
         started.wait_until_it_answers();
         started
+    }
+
+    /// A Sentinel with the settings of this file, in a folder of its own, which it writes to.
+    pub fn sentinel(settings: &Path, port: u16) -> Self {
+        let mut command = PROGRAM.command();
+        command.arg(settings).args(["--sentinel", "--logfile", ""]);
+        let mut started = Self {
+            server: Tied::start(&command),
+            port,
+            more: Vec::new(),
+            folder: tempfile::tempdir().expect("a temporary folder"),
+        };
+        started.wait_until_it_answers();
+        started
+    }
+
+    /// Asks until the answer, its texts in one line, is as wanted.
+    pub fn wait_for(&self, words: &[&str], wanted: impl Fn(&str) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.connect().ask(words).expect("an answer");
+            let answer = answer.texts().join(" ");
+            if wanted(&answer) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{words:?}: {answer}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Kills it as a crash does.
@@ -155,6 +169,91 @@ impl RedisServer {
             );
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+}
+
+/// A running cluster. Ends when dropped.
+#[derive(Debug)]
+pub struct RedisCluster {
+    /// The masters, then the replicas of the first ones.
+    pub nodes: Vec<RedisServer>,
+}
+
+impl RedisCluster {
+    /// So many masters with an equal share of the slots, and so many replicas of the first masters.
+    /// Returns once all nodes know all others.
+    pub fn start(masters: usize, replicas: usize) -> Self {
+        let buses: Vec<u16> = (0..masters + replicas).map(|_| free_port()).collect();
+        let start = |bus: &u16| {
+            let bus = bus.to_string();
+            let quick = ["--cluster-node-timeout", "2000"];
+            let node = ["--cluster-enabled", "yes", "--cluster-port", &bus];
+            RedisServer::start(&[&node[..], &quick[..]].concat())
+        };
+        let cluster = Self {
+            nodes: buses.iter().map(start).collect(),
+        };
+        let slots = |node: usize| 16_384 * node / masters;
+        for (at, node) in cluster.nodes.iter().enumerate() {
+            let mut plain = node.connect();
+            let done = |answer: std::io::Result<Answer>| {
+                assert_eq!(answer.expect("an answer"), Answer::Text("OK".into()));
+            };
+            if at < masters {
+                let (first, last) = (slots(at).to_string(), (slots(at + 1) - 1).to_string());
+                done(plain.ask(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]));
+                let epoch = (at + 1).to_string();
+                done(plain.ask(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]));
+            }
+            if at > 0 {
+                let (port, bus) = (cluster.nodes[0].port.to_string(), buses[0].to_string());
+                done(plain.ask(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]));
+            }
+        }
+        let known = format!("cluster_known_nodes:{}\r\n", masters + replicas);
+        cluster.wait(|info| info.contains(&known) && info.contains("cluster_state:ok"));
+        for (at, node) in cluster.nodes.iter().skip(masters).enumerate() {
+            let master = cluster.nodes[at].connect().ask(&["CLUSTER", "MYID"]);
+            let master = master.expect("an answer").text();
+            let told = node.connect().ask(&["CLUSTER", "REPLICATE", &master]);
+            assert_eq!(told.expect("an answer"), Answer::Text("OK".into()));
+            let deadline = Instant::now() + PATIENCE;
+            loop {
+                let info = node.connect().ask(&["INFO", "replication"]);
+                let info = info.expect("an answer").text();
+                if info.contains("master_link_status:up") {
+                    break;
+                }
+                assert!(Instant::now() < deadline, "{info}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        cluster
+    }
+
+    fn wait(&self, wanted: impl Fn(&str) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        for node in &self.nodes {
+            loop {
+                let info = node.connect().ask(&["CLUSTER", "INFO"]);
+                let info = info.expect("an answer").text();
+                if wanted(&info) {
+                    break;
+                }
+                assert!(Instant::now() < deadline, "{info}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+
+    /// The place of the node that is the master of a key's slot.
+    pub fn master_of(&self, key: &str) -> usize {
+        let owns = |node: &RedisServer| {
+            let mine = node.connect().ask(&["EXISTS", key]);
+            matches!(mine, Ok(Answer::Number(_)))
+        };
+        let found = self.nodes.iter().position(owns);
+        found.expect("a node has the slot")
     }
 }
 

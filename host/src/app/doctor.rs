@@ -1,7 +1,7 @@
 //! What will hurt a run one day, found by looking at its real queues and functions: opens and asks,
 //! receives nothing, invokes nothing. What is seen is judged by pure functions.
 
-use super::build::{Backends, records};
+use super::build::{Backends, Eviction, records};
 use super::stop::{self, Platform, StopPlan};
 use crate::aws::lambda::{Function, Lambda, LookError};
 use crate::config::iam::QueueKey;
@@ -85,13 +85,7 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
             Finding::new(Level::Ok, &about, says)
         }));
     }
-    let mut queues = settings.routes.iter().flat_map(|route| &route.queues);
-    // A server that cannot be asked is among the problems of `check`, or denies the question alone.
-    if queues.any(|queue| queue.name.backend == Backend::Redis)
-        && let Ok(Some(policy)) = backends.redis_evicts().await
-    {
-        findings.push(of_eviction(&policy));
-    }
+    findings.extend(eviction(settings).await.as_ref().and_then(of_eviction));
     let functions = functions(settings);
     if !functions.is_empty() {
         let lambda =
@@ -180,12 +174,29 @@ fn of_stop(plan: StopPlan, platform: Option<Platform>) -> Finding {
     }
 }
 
-fn of_eviction(policy: &str) -> Finding {
-    let says = format!(
-        "its maxmemory-policy is {policy}: when its memory ends it throws messages away; \
-         `CONFIG SET maxmemory-policy noeviction` makes it refuse new ones instead"
-    );
-    Finding::new(Level::Warn, "the Redis server", says)
+/// Whether the Redis server of the routes' queues throws messages away; `None` where there is no
+/// such queue, or the server cannot be reached, which is among the problems of `check`.
+pub async fn eviction(settings: &Settings) -> Option<Eviction> {
+    let mut queues = settings.routes.iter().flat_map(|route| &route.queues);
+    if !queues.any(|queue| queue.name.backend == Backend::Redis) {
+        return None;
+    }
+    let backends = Backends::new(settings.stores.clone());
+    backends.redis_eviction().await.ok().flatten()
+}
+
+fn of_eviction(eviction: &Eviction) -> Option<Finding> {
+    let says = match eviction {
+        Eviction::Never => return None,
+        Eviction::By(policy) => format!(
+            "its maxmemory-policy is {policy}: when its memory ends it throws messages away; \
+             `CONFIG SET maxmemory-policy noeviction` makes it refuse new ones instead"
+        ),
+        Eviction::Unknown(why) => {
+            format!("its maxmemory-policy cannot be read, make sure that it is noeviction: {why}")
+        }
+    };
+    Some(Finding::new(Level::Warn, "the Redis server", says))
 }
 
 /// The routes that forward to each function.

@@ -26,7 +26,7 @@ use crate::telemetry::metrics::meter::Meter;
 use crate::telemetry::plugins::Plugins;
 use crate::telemetry::readiness::Readiness;
 use crate::telemetry::routes::Routes;
-use build::{Built, Spawn};
+use build::{Built, Eviction, Spawn};
 use drain::Signals;
 use replace::Replaceable;
 use route::Running;
@@ -106,6 +106,7 @@ pub async fn run(
     let shared = Shared::new(&queues, counters);
     let replaceable = replaceable(&built, &shared.plugins);
     let (replacing, wishes) = replace::start(loader, replaceable, over);
+    warn_of_eviction(&settings).await;
     let watching = observe::start(&settings, &shared, wishes.clone(), &access)
         .await
         .map_err(|problem| vec![problem])?;
@@ -137,9 +138,30 @@ pub async fn run(
     drained
 }
 
-/// Opens and loads everything and receives nothing. Answers with all that is wrong.
+/// Warns of a Redis server that throws messages away when its memory ends.
+async fn warn_of_eviction(settings: &Settings) {
+    match doctor::eviction(settings).await {
+        Some(Eviction::By(policy)) => tracing::warn!(
+            policy,
+            "Redis evicts messages when its memory ends; set maxmemory-policy to noeviction"
+        ),
+        Some(Eviction::Unknown(reason)) => tracing::info!(
+            reason,
+            "Redis does not show its maxmemory-policy; make sure that it is noeviction"
+        ),
+        Some(Eviction::Never) | None => {}
+    }
+}
+
+/// Opens and loads everything and receives nothing. Answers with all that is wrong. Opens nothing
+/// where an address could not be read: a default would be another server.
 pub async fn check(settings: &Settings) -> Vec<Problem> {
-    match examine(settings).await {
+    if settings.stores.refused {
+        return Vec::new();
+    }
+    let examined = examine(settings).await;
+    warn_of_eviction(settings).await;
+    match examined {
         Ok(plan) => {
             warn_of_stop(plan);
             Vec::new()

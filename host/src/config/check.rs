@@ -20,6 +20,7 @@ use super::value::{self, Bare};
 use super::{LogFormat, Places, Plugin, Retry, Route, Settings, Stores};
 use crate::queue::VISIBILITY_CEILING;
 use crate::queue::name::{Backend, QueueName};
+use crate::redis::dial::TlsFiles;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -83,12 +84,19 @@ impl Check {
                 Err(Problem::new(&given.at, found, wanted))
             }
         };
+        let problems = self.problems.len();
+        let endpoint_url = self.read(program.one("endpoint-url"), value::url);
+        let redis = self.redis(program);
+        let dynamodb = self.dynamodb(program);
+        // What stands in for an address that cannot be read is another server.
+        let refused = self.problems.len() > problems;
         Places {
             stores: Stores {
                 data: data.unwrap_or_default(),
-                endpoint_url: self.read(program.one("endpoint-url"), value::url),
-                redis: self.redis(program),
-                dynamodb: self.dynamodb(program),
+                endpoint_url,
+                redis,
+                dynamodb,
+                refused,
             },
             log_format: self
                 .read(program.one("log-format"), format)
@@ -112,8 +120,34 @@ impl Check {
                 worqr.insert(queue.to_owned());
             }
         }
+        let ca = self.read(program.one("redis-ca-file"), redis_place::file);
+        let (cert, key) = (
+            program.one("redis-cert-file"),
+            program.one("redis-key-file"),
+        );
+        if let (Some(given), None) | (None, Some(given)) = (&cert, &key) {
+            let found = "a client certificate or its key alone";
+            let wanted = "both, cert-file and key-file";
+            self.problems.push(Problem::new(&given.at, found, wanted));
+        }
+        let files = [program.one("redis-ca-file"), cert, key];
+        let plain = match &url {
+            Some(url) => !url.starts_with("rediss"),
+            None => program.one("redis-url").is_none(),
+        };
+        if let Some(given) = files.into_iter().flatten().next().filter(|_| plain) {
+            let found = "a file for TLS, and an address without TLS";
+            let wanted = "an address that begins with rediss";
+            self.problems.push(Problem::new(&given.at, found, wanted));
+        }
+        let cert = self.read(cert, redis_place::file);
+        let key = self.read(key, redis_place::file);
         RedisPlace {
             url: url.unwrap_or(default.url),
+            tls: TlsFiles {
+                ca,
+                client: cert.zip(key),
+            },
             prefix: prefix.unwrap_or(default.prefix),
             worqr,
             worqr_prefix: worqr_prefix.unwrap_or(default.worqr_prefix),

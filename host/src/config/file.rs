@@ -59,7 +59,10 @@ const DYNAMODB: &[Key] = &[
     ("time-to-live", Shape::Scalar),
 ];
 const REDIS: &[Key] = &[
+    ("ca-file", Shape::Scalar),
+    ("cert-file", Shape::Scalar),
     ("format", Shape::Map),
+    ("key-file", Shape::Scalar),
     ("prefix", Shape::Scalar),
     ("url", Shape::Scalar),
     ("worqr-prefix", Shape::Scalar),

@@ -74,6 +74,8 @@ pub struct Stores {
     pub redis: RedisPlace,
     /// How tables of DynamoDB are used as queues.
     pub dynamodb: DynamoDb,
+    /// Some of this could not be read, and a default is in its place: nothing may be opened.
+    pub refused: bool,
 }
 
 /// How tables of DynamoDB are used as queues; what is `None` is as the backend has it.

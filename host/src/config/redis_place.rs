@@ -4,7 +4,11 @@
 use super::problem::Problem;
 use super::section::Given;
 use super::value;
+use crate::redis::address::{Address, WANTED};
+use crate::redis::dial::TlsFiles;
+use crate::redis::link::Place;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 /// The address without which nothing else is said.
 const URL: &str = "redis://127.0.0.1:6379";
@@ -17,8 +21,10 @@ const WORQR_PREFIX: &str = "worqr";
 /// The Redis server and our names there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisPlace {
-    /// `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`.
+    /// See `redis::address`.
     pub url: String,
+    /// The files of TLS, for addresses that begin with `rediss`.
+    pub tls: TlsFiles,
     /// A word without `{`, `}` and `:`.
     pub prefix: String,
     /// The bare names of the queues that are npm `worqr`'s.
@@ -31,6 +37,7 @@ impl Default for RedisPlace {
     fn default() -> Self {
         Self {
             url: URL.to_owned(),
+            tls: TlsFiles::default(),
             prefix: PREFIX.to_owned(),
             worqr: BTreeSet::new(),
             worqr_prefix: WORQR_PREFIX.to_owned(),
@@ -38,21 +45,33 @@ impl Default for RedisPlace {
     }
 }
 
+impl RedisPlace {
+    /// Where the server is and how it is spoken to.
+    pub fn at(&self) -> Place {
+        Place {
+            url: self.url.clone(),
+            tls: self.tls.clone(),
+        }
+    }
+}
+
 /// Reads the address. The problem does not quote it: it may hold a password.
 pub(super) fn url(given: &Given) -> Result<String, Problem> {
     let text = given.text.trim();
-    let host = text.strip_prefix("redis://");
-    let good = host.is_some_and(|rest| !rest.is_empty() && !rest.contains(char::is_whitespace));
-    match good {
-        true => Ok(text.to_owned()),
-        false => {
-            let found = match text.starts_with("rediss://") {
-                true => "TLS to Redis, which this version does not speak",
-                false => "not the address of a Redis server",
-            };
-            let wanted = "redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]";
-            Err(Problem::new(&given.at, found, wanted).hint(format!("written like {URL}")))
+    match Address::parse(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(found) => {
+            let problem = Problem::new(&given.at, found, WANTED);
+            Err(problem.hint(format!("written like {URL}")))
         }
+    }
+}
+
+/// The name of a file.
+pub(super) fn file(given: &Given) -> Result<PathBuf, Problem> {
+    match given.text.trim() {
+        "" => Err(Problem::new(&given.at, "no name", "the name of a file")),
+        name => Ok(PathBuf::from(name)),
     }
 }
 
@@ -100,17 +119,30 @@ mod tests {
     #[test]
     fn addresses_and_prefixes() {
         let at = |text: &str| Given::new("--redis-url", text);
-        for text in [URL, "redis://u:p@h:1/2", "redis://[::1]:6379"] {
+        let good = [
+            URL,
+            "redis://u:p@h:1/2",
+            "redis://[::1]:6379",
+            "rediss://u:p@h",
+            "redis://a:1,b:2",
+            "redis+sentinel://a,b/main",
+        ];
+        for text in good {
             assert_eq!(url(&at(text)).as_deref(), Ok(text));
         }
-        for text in ["", "redis://", "http://h", "redis://a b", "127.0.0.1:6379"] {
+        let bad = [
+            "",
+            "redis://",
+            "http://h",
+            "redis://a b",
+            "127.0.0.1:6379",
+            "rediss://u:secret@h/x",
+        ];
+        for text in bad {
             let problem = url(&at(text)).expect_err(text).to_string();
             assert!(problem.contains("wanted redis://"), "{problem}");
+            assert!(!problem.contains("secret"), "{problem}");
         }
-        let problem = url(&at("rediss://u:secret@h"))
-            .expect_err("TLS")
-            .to_string();
-        assert!(problem.contains("TLS") && !problem.contains("secret"));
         assert_eq!(prefix(&at("team-7")).as_deref(), Ok("team-7"));
         for text in ["", "a{b", "a:b", "a b"] {
             assert!(prefix(&at(text)).is_err(), "{text}");

@@ -74,6 +74,7 @@ fn program(old: &Settings, new: &Settings) -> Vec<String> {
         endpoint_url,
         redis,
         dynamodb,
+        refused: _,
     } = stores;
     let interval = |settings: &Settings| settings.metrics.map(|metrics| metrics.interval);
     let sink = |settings: &Settings| settings.metrics.map(|metrics| metrics.sink);

@@ -3,9 +3,9 @@
 
 use super::hidden::Hidden;
 use crate::clock::Moment;
-use crate::message::Receipt;
+use crate::message::{Loss, Receipt};
 use crate::queue::{ItemError, VISIBILITY_CEILING};
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -58,6 +58,8 @@ struct Entry {
     state: State,
     hidden: Hidden,
     cancelled: CancellationToken,
+    /// The message was cancelled, and so is not delivered again.
+    is_cancelled: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,9 +83,9 @@ pub struct Book {
     /// When each entry needs attention: an extension is due or its deadline has come.
     agenda: BTreeSet<(Moment, LeaseId)>,
     opened: u64,
-    /// Deliveries that were taken away before they were entered here, and their queues: between the
-    /// answer to a receive and `open` much may happen.
-    early: HashMap<Receipt, usize>,
+    /// Deliveries that were taken away before they were entered here, their queues, and whether
+    /// their messages were cancelled: between the answer to a receive and `open` much may happen.
+    early: HashMap<Receipt, (usize, bool)>,
     /// The same, the oldest first. Most are of leases that were closed before, and never asked for.
     order: VecDeque<Receipt>,
 }
@@ -101,14 +103,16 @@ impl Book {
             state: State::Kept,
             hidden: Hidden::since(terms.answered, terms.visibility),
             cancelled: cancelled.clone(),
+            is_cancelled: false,
             terms,
         };
         let queue = entry.terms.queue;
-        let is_lost = self.early.get(&entry.terms.receipt) == Some(&queue);
+        let lost = self.early.get(&entry.terms.receipt).copied();
+        let lost = lost.filter(|(of, _)| *of == queue);
         self.agenda.insert((entry.attention(), id));
         self.entries.insert(id, entry);
-        if is_lost {
-            self.change(id, Entry::lose);
+        if let Some((_, cancelled)) = lost {
+            self.change(id, |entry| entry.lose_to(cancelled));
         }
         (id, cancelled)
     }
@@ -131,19 +135,26 @@ impl Book {
 
     /// Loses the leases on these deliveries of a queue, whatever their time, also those that are
     /// entered later.
-    pub fn lose(&mut self, queue: usize, receipts: &[Receipt]) {
-        let mut receipts: HashSet<&Receipt> = receipts.iter().collect();
+    pub fn lose(&mut self, queue: usize, losses: &[Loss]) {
+        let losses = losses.iter().map(|loss| (&loss.receipt, loss.cancelled));
+        let mut losses: HashMap<&Receipt, bool> = losses.collect();
         let mut ids = Vec::new();
         for (id, entry) in &self.entries {
-            if entry.terms.queue == queue && receipts.remove(&entry.terms.receipt) {
-                ids.push(*id);
+            if entry.terms.queue == queue
+                && let Some(cancelled) = losses.remove(&entry.terms.receipt)
+            {
+                ids.push((*id, cancelled));
             }
         }
-        for id in ids {
-            self.change(id, Entry::lose);
+        for (id, cancelled) in ids {
+            self.change(id, |entry| entry.lose_to(cancelled));
         }
-        for receipt in receipts {
-            if self.early.insert(receipt.clone(), queue).is_none() {
+        for (receipt, cancelled) in losses {
+            if self
+                .early
+                .insert(receipt.clone(), (queue, cancelled))
+                .is_none()
+            {
                 self.order.push_back(receipt.clone());
             }
             if self.order.len() > MOST_EARLY
@@ -152,6 +163,13 @@ impl Book {
                 self.early.remove(&oldest);
             }
         }
+    }
+
+    /// Whether the message of this lease was cancelled.
+    pub fn is_cancelled(&self, id: LeaseId) -> bool {
+        self.entries
+            .get(&id)
+            .is_some_and(|entry| entry.is_cancelled)
     }
 
     /// When an entry ends, unless it is extended again.
@@ -313,6 +331,7 @@ impl Book {
                 }
                 Err(ItemError::Refused(_)) => entry.state = State::Ending,
                 Err(ItemError::Gone(_)) => entry.lose(),
+                Err(ItemError::Cancelled) => entry.lose_to(true),
             }
             if entry.deadline <= now {
                 entry.lose();
@@ -364,7 +383,12 @@ impl Entry {
     }
 
     fn lose(&mut self) {
+        self.lose_to(false);
+    }
+
+    fn lose_to(&mut self, cancelled: bool) {
         self.state = State::Lost;
+        self.is_cancelled |= cancelled;
         self.cancelled.cancel();
     }
 }

@@ -26,7 +26,7 @@ fn ten(_: usize) -> usize {
 fn what_is_taken_away_before_it_is_entered_is_lost_from_the_start() {
     let mut book = Book::default();
     let enter = |book: &mut Book, queue, name: &str| book.open(terms(queue, name, at(0.0), 30));
-    book.lose(0, &[Receipt("a".into())]);
+    book.lose(0, &[Loss::taken(Receipt("a".into()))]);
     let (lost, told) = enter(&mut book, 0, "a");
     assert!(told.is_cancelled());
     assert_eq!(book.settle(lost, at(1.0)), None);
@@ -34,9 +34,11 @@ fn what_is_taken_away_before_it_is_entered_is_lost_from_the_start() {
     let (_, told) = enter(&mut book, 1, "a");
     assert!(!told.is_cancelled());
     // What is remembered is bounded, the newest first.
-    let many: Vec<Receipt> = (0..20_000).map(|n| Receipt(n.to_string())).collect();
-    for receipt in &many {
-        book.lose(0, std::slice::from_ref(receipt));
+    let many: Vec<Loss> = (0..20_000)
+        .map(|n| Loss::taken(Receipt(n.to_string())))
+        .collect();
+    for loss in &many {
+        book.lose(0, std::slice::from_ref(loss));
     }
     let (_, oldest) = enter(&mut book, 0, "0");
     let (_, newest) = enter(&mut book, 0, "19999");
@@ -71,11 +73,44 @@ fn what_a_backend_takes_away_is_lost_before_its_time_and_nothing_else_is() {
     let (id, lost) = book.open(terms(0, "taken", at(0.0), 30));
     let (kept, kept_lost) = book.open(terms(0, "kept", at(0.0), 30));
     let (_, elsewhere) = book.open(terms(1, "taken", at(0.0), 30));
-    let receipts = ["taken", "of a stranger"].map(|name| Receipt(name.into()));
-    book.lose(0, &receipts);
+    let losses = ["taken", "of a stranger"].map(|name| Loss::taken(Receipt(name.into())));
+    book.lose(0, &losses);
     assert!(lost.is_cancelled() && !kept_lost.is_cancelled() && !elsewhere.is_cancelled());
     assert_eq!(book.settle(id, at(1.0)), None, "its verdict is fenced");
     assert_eq!(book.settle(kept, at(1.0)), Some(at(30.0)));
+}
+
+#[test]
+fn finding_06_a_lease_knows_that_its_message_was_cancelled() {
+    let mut book = Book::default();
+    let receipt = |name: &str| Receipt(name.into());
+    let (told, _) = book.open(terms(0, "told", at(0.0), 30));
+    let (refused, _) = book.open(terms(0, "refused", at(0.0), 30));
+    let (taken, _) = book.open(terms(0, "taken", at(0.0), 30));
+    book.lose(
+        0,
+        &[
+            Loss::cancelled(receipt("told")),
+            Loss::taken(receipt("taken")),
+            Loss::cancelled(receipt("early")),
+        ],
+    );
+    let (early, _) = book.open(terms(0, "early", at(0.0), 30));
+    // The notice of a cancel may be lost: then the extension is refused.
+    assert_eq!(book.due(at(15.0), ten).len(), 1);
+    let answer = Err(ItemError::Cancelled);
+    book.extended(
+        refused,
+        at(15.0),
+        Duration::from_secs(30),
+        &answer,
+        at(15.1),
+    );
+    for id in [told, refused, early] {
+        assert!(book.is_cancelled(id), "{id:?}");
+        assert_eq!(book.settle(id, at(16.0)), None);
+    }
+    assert!(!book.is_cancelled(taken));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use super::Ledger;
 use super::book::Call;
 use crate::clock::{self, Moment};
-use crate::message::Receipt;
+use crate::message::{Loss, Receipt};
 use crate::queue::{ItemError, Queue};
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
@@ -48,7 +48,7 @@ pub async fn keep(
                 report(&queues[answer.call.queue].0, &answer, said, &counters);
                 note(&ledger, &answer);
             }
-            (queue, receipts) = losses.next() => ledger.lock().lose(queue, &receipts),
+            (queue, losses) = losses.next() => ledger.lock().lose(queue, &losses),
             () = changed => {}
             () = clock::sleep_until(soon(next)) => {}
         }
@@ -58,7 +58,7 @@ pub async fn keep(
 /// What backends take away, asked of all queues at once.
 struct Losses {
     queues: Vec<Arc<dyn Queue>>,
-    waits: Vec<Pin<Box<dyn Future<Output = Vec<Receipt>> + Send>>>,
+    waits: Vec<Pin<Box<dyn Future<Output = Vec<Loss>> + Send>>>,
 }
 
 impl Losses {
@@ -70,17 +70,17 @@ impl Losses {
         }
     }
 
-    fn wait(queue: Arc<dyn Queue>) -> Pin<Box<dyn Future<Output = Vec<Receipt>> + Send>> {
+    fn wait(queue: Arc<dyn Queue>) -> Pin<Box<dyn Future<Output = Vec<Loss>> + Send>> {
         Box::pin(async move { queue.lost().await })
     }
 
     /// The next loss and its queue's place. Safe to drop and ask again.
-    async fn next(&mut self) -> (usize, Vec<Receipt>) {
+    async fn next(&mut self) -> (usize, Vec<Loss>) {
         poll_fn(|cx| {
             for (place, wait) in self.waits.iter_mut().enumerate() {
-                if let Poll::Ready(receipts) = wait.as_mut().poll(cx) {
+                if let Poll::Ready(losses) = wait.as_mut().poll(cx) {
                     *wait = Self::wait(self.queues[place].clone());
-                    return Poll::Ready((place, receipts));
+                    return Poll::Ready((place, losses));
                 }
             }
             Poll::Pending

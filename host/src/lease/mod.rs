@@ -71,6 +71,11 @@ impl Lease {
         &self.cancelled
     }
 
+    /// Whether the lease was lost because its message was cancelled: it is not delivered again.
+    pub fn is_cancelled(&self) -> bool {
+        self.ledger.lock().is_cancelled(self.id)
+    }
+
     /// Loses the lease if its time is over: after a pause of the whole process nobody else has
     /// noticed yet.
     pub fn check(&self, now: Moment) {

@@ -84,6 +84,7 @@ fn attempt() -> Arc<Attempt> {
             attributes: Vec::new(),
             body_md5: None,
             attributes_md5: None,
+            unreadable: None,
         }],
         cancelled: vec![CancellationToken::new()],
         deadline: clock::now() + Duration::from_millis(20),

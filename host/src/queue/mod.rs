@@ -8,7 +8,7 @@ pub mod redis;
 pub mod sqs;
 
 use crate::clock::Moment;
-use crate::message::{Message, Outcome, Outgoing, Receipt};
+use crate::message::{Loss, Message, Outcome, Outgoing, Receipt};
 pub use crate::trouble::{Failed as QueueError, Trouble};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -91,6 +91,9 @@ pub enum ItemError {
     /// The receipt is not ours any more: it ran out, or the message is gone.
     #[error("the receipt is no longer valid: {0}")]
     Gone(String),
+    /// The message was cancelled: it is not delivered again.
+    #[error("the message was cancelled")]
+    Cancelled,
     /// May pass; the same item may be tried again.
     #[error("{0}")]
     Passing(String),
@@ -148,7 +151,7 @@ pub trait Queue: Send + Sync + 'static {
     /// The next deliveries that the backend has taken away before their time, or may have: cancelled,
     /// or given to others since this process was not heard of. May name what is ours no more. Never
     /// ready where a backend does no such thing; safe to drop.
-    async fn lost(&self) -> Vec<Receipt> {
+    async fn lost(&self) -> Vec<Loss> {
         std::future::pending().await
     }
 }

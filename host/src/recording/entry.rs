@@ -29,26 +29,30 @@ pub struct Entry {
 
 /// What is kept of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
 #[expect(
     missing_docs,
     reason = "each is the field of the same name of `Message`"
 )]
 pub struct Kept {
+    #[serde(default)]
     pub id: String,
+    #[serde(default)]
     pub queue: String,
+    /// Has no default: a line without it must not be replayed as an empty message.
     pub body: String,
+    #[serde(default)]
     pub source: String,
+    #[serde(default)]
     pub receive_count: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_received_at: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<Attribute>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub system_attributes: Vec<(String, String)>,
 }
 
@@ -237,6 +241,7 @@ impl From<Kept> for Message {
             attributes: kept.attributes,
             body_md5: None,
             attributes_md5: None,
+            unreadable: None,
         }
     }
 }

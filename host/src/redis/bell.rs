@@ -2,7 +2,7 @@
 //! connection is gone. Only hints, save for the cancelled: receivers look by themselves, later, and
 //! an extension of a lost lease is refused.
 
-use crate::message::Receipt;
+use crate::message::{Loss, Receipt};
 use redis::{PushInfo, PushKind, Value};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,14 +13,14 @@ use tokio::sync::{mpsc, watch};
 pub struct Bell {
     /// Changes whenever it rings.
     pub rings: watch::Sender<u64>,
-    lost: mpsc::UnboundedSender<Vec<Receipt>>,
+    lost: mpsc::UnboundedSender<Vec<Loss>>,
     /// Whatever is said is a task that was cancelled, and passed on in place of a receipt.
     of_tasks: bool,
 }
 
 impl Bell {
     /// A bell, and where deliveries are told that were lost before their time.
-    pub fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Vec<Receipt>>) {
+    pub fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Vec<Loss>>) {
         let (lost, losses) = mpsc::unbounded_channel();
         let rings = watch::Sender::new(0);
         let of_tasks = false;
@@ -35,7 +35,7 @@ impl Bell {
     }
 
     /// One that hears the payloads of cancelled tasks, which come as receipts do.
-    pub fn of_tasks() -> (Arc<Self>, mpsc::UnboundedReceiver<Vec<Receipt>>) {
+    pub fn of_tasks() -> (Arc<Self>, mpsc::UnboundedReceiver<Vec<Loss>>) {
         let (lost, losses) = mpsc::unbounded_channel();
         let bell = Self {
             rings: watch::Sender::new(0),
@@ -52,10 +52,10 @@ impl Bell {
     }
 
     /// Tells of lost deliveries.
-    pub fn lose(&self, receipts: Vec<Receipt>) {
-        if !receipts.is_empty() {
+    pub fn lose(&self, losses: Vec<Loss>) {
+        if !losses.is_empty() {
             // A queue that is closed has no deliveries.
-            let _ = self.lost.send(receipts);
+            let _ = self.lost.send(losses);
         }
     }
 
@@ -65,7 +65,7 @@ impl Bell {
             None => self.ring(),
             Some(receipt) => {
                 let receipt = String::from_utf8_lossy(receipt).into_owned();
-                self.lose(vec![Receipt(receipt)]);
+                self.lose(vec![Loss::cancelled(Receipt(receipt))]);
             }
         }
     }
@@ -165,7 +165,8 @@ mod tests {
         at_one.mark_unchanged();
         bells.hear(&message("one", "cancel id.3"));
         assert!(!at_one.has_changed().expect("it hangs"));
-        assert_eq!(losses.try_recv().expect("told"), [Receipt("id.3".into())]);
+        let told = losses.try_recv().expect("told");
+        assert_eq!(told, [Loss::cancelled(Receipt("id.3".into()))]);
         let end = PushInfo {
             kind: PushKind::Disconnection,
             data: Vec::new(),

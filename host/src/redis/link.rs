@@ -1,45 +1,54 @@
-//! The connections to a server: each made when it is first needed and again whenever it is lost. Retries nothing: whoever
-//! asked knows whether that is safe.
+//! The connections to a server, or to the nodes of a cluster: each made when it is first needed and
+//! again whenever it is lost. Retries nothing that may have been carried out: whoever asked knows
+//! whether that is safe. `topology` decides which node a call goes to.
 
 use super::bell::{Bell, Bells};
+use super::dial::TlsFiles;
+use super::slots;
+use super::topology::{ANSWER, Servers};
 use super::trouble;
-use crate::clock::{self, Moment};
 use crate::trouble::{Failed, Trouble};
-use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, FromRedisValue, IntoConnectionInfo, Pipeline, ProtocolVersion,
-    PushInfo, RedisError, ScriptInvocation,
-};
+use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, PushInfo, ScriptInvocation};
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// How long a connection may take to be made.
-const CONNECT: Duration = Duration::from_secs(3);
-/// How long an answer may take before the connection counts as lost: longer than any script of ours
-/// holds the server up.
-const ANSWER: Duration = Duration::from_secs(5);
 /// How many calls may carry much at once: so many of `LONGEST` bytes a line of 100 Mbit/s carries in
 /// the time of an answer.
 const LONG: usize = 2;
-/// Calls that come so soon after a failed attempt to connect share its answer.
-const AGAIN: Duration = Duration::from_millis(100);
+/// So often a call follows a queue to its new node before it is left to the caller.
+const MOVES: usize = 5;
 
-/// One connection to one server, for commands and for what the server tells.
-pub struct Link {
-    client: Client,
-    config: AsyncConnectionConfig,
-    place: String,
-    bells: Arc<Bells>,
-    state: Mutex<State>,
+/// Where a server is and how it is spoken to.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Place {
+    /// See `address`.
+    pub url: String,
+    /// For `rediss://`.
+    pub tls: TlsFiles,
 }
 
-#[derive(Default)]
-struct State {
-    /// Grows with every connection.
-    number: u64,
-    connection: Option<MultiplexedConnection>,
-    failed: Option<(Moment, Failed)>,
+impl From<&str> for Place {
+    fn from(url: &str) -> Self {
+        Self {
+            url: url.to_owned(),
+            tls: TlsFiles::default(),
+        }
+    }
+}
+
+impl From<&String> for Place {
+    fn from(url: &String) -> Self {
+        Self::from(url.as_str())
+    }
+}
+
+/// One connection to a server, or to each node of a cluster that it calls, for commands and for what
+/// servers tell. Clones share it.
+#[derive(Clone)]
+pub struct Link {
+    servers: Arc<Servers>,
+    /// The slot that its calls are about; without one, any node will do.
+    slot: Option<u16>,
 }
 
 /// The connections of a process to a server. Answers come in the order of the calls, so what keeps
@@ -47,21 +56,33 @@ struct State {
 #[derive(Clone)]
 pub struct Lines {
     /// For whatever takes its time, and for what the server tells.
-    pub link: Arc<Link>,
+    pub link: Link,
     /// For what is short and must be in time.
-    pub urgent: Arc<Link>,
+    pub urgent: Link,
     long: Arc<Semaphore>,
 }
 
 impl Lines {
     /// To the server of this address; see `Link::new`.
-    pub fn new(url: &str) -> Result<Self, Failed> {
-        let link = Link::new(url)?;
+    pub fn new(place: &Place) -> Result<Self, Failed> {
+        let link = Link::new(place)?;
         Ok(Self {
-            urgent: Arc::new(link.beside()),
-            link: Arc::new(link),
+            urgent: Link {
+                servers: Arc::new(link.servers.beside(answers())),
+                slot: None,
+            },
+            link,
             long: Arc::new(Semaphore::new(LONG)),
         })
+    }
+
+    /// The same for calls about `key`, and keys in its slot.
+    pub fn of(&self, key: &str) -> Self {
+        Self {
+            link: self.link.of(key),
+            urgent: self.urgent.of(key),
+            long: self.long.clone(),
+        }
     }
 
     /// Waits for the turn of a call on `link` that carries much, or may bring it: its time runs from
@@ -72,139 +93,96 @@ impl Lines {
     }
 }
 
+fn answers() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER))
+}
+
 impl Link {
-    /// Reads the address, `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`; connects to nothing.
-    pub fn new(url: &str) -> Result<Self, Failed> {
-        let refused = |error: &RedisError| Failed {
-            kind: Trouble::Refused,
-            message: format!(
-                "the address of Redis: {error}; wanted redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]"
-            ),
-        };
-        let info = url
-            .into_connection_info()
-            .map_err(|error| refused(&error))?;
-        let place = info.addr().to_string();
-        let settings = info
-            .redis_settings()
-            .clone()
-            .set_protocol(ProtocolVersion::RESP3);
-        let client = Client::open(info.set_redis_settings(settings));
+    /// Reads the address and the files of TLS; connects to nothing. No error quotes the address.
+    pub fn new(place: &Place) -> Result<Self, Failed> {
         let bells = Arc::new(Bells::default());
         let ears = bells.clone();
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT))
-            .set_response_timeout(Some(ANSWER))
-            .set_push_sender(move |said: PushInfo| {
-                ears.hear(&said);
-                Ok::<(), redis::aio::SendError>(())
-            });
+        let config = answers().set_push_sender(move |said: PushInfo| {
+            ears.hear(&said);
+            Ok::<(), redis::aio::SendError>(())
+        });
         Ok(Self {
-            client: client.map_err(|error| refused(&error))?,
-            config,
-            place,
-            bells,
-            state: Mutex::default(),
+            servers: Arc::new(Servers::new(place, config, bells)?),
+            slot: None,
         })
     }
 
-    /// Another connection to the same server. Nothing can be listened to on it.
-    fn beside(&self) -> Self {
+    /// The same for calls about `key`, and keys in its slot.
+    pub fn of(&self, key: &str) -> Self {
         Self {
-            client: self.client.clone(),
-            config: AsyncConnectionConfig::new()
-                .set_connection_timeout(Some(CONNECT))
-                .set_response_timeout(Some(ANSWER)),
-            place: self.place.clone(),
-            bells: Arc::default(),
-            state: Mutex::default(),
+            servers: self.servers.clone(),
+            slot: Some(slots::slot(key)),
         }
     }
 
-    /// `HOST:PORT`, for messages.
+    /// Hosts and ports, for messages.
     pub fn place(&self) -> &str {
-        &self.place
+        self.servers.place()
     }
 
-    /// Runs a script.
+    /// Whether the server is one of a cluster.
+    pub async fn is_cluster(&self) -> Result<bool, Failed> {
+        self.servers.node_of(self.slot).await?;
+        Ok(self.servers.is_cluster())
+    }
+
+    /// Runs a script. Follows its key to another node of a cluster: a node that says that the key is
+    /// elsewhere has done nothing.
     pub async fn run<T: FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> Result<T, Failed> {
-        let (number, mut connection) = self.connection().await?;
-        let answer = script.invoke_async(&mut connection).await;
-        self.heard(number, answer).await
+        for _ in 0..MOVES {
+            let node = self.servers.node_of(self.slot).await?;
+            let (number, mut live) = self.servers.connection(&node).await?;
+            let answer = script.invoke_async(&mut live.connection).await;
+            if let Some(answer) = self.servers.heard(&node, number, answer).await {
+                return answer;
+            }
+        }
+        Err(self.lost())
     }
 
-    /// Runs commands.
+    /// Runs commands, which are atomic or only read; see `run`.
     pub async fn pipe<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, Failed> {
-        let (number, mut connection) = self.connection().await?;
-        let answer = pipeline.query_async(&mut connection).await;
-        self.heard(number, answer).await
+        for _ in 0..MOVES {
+            let node = self.servers.node_of(self.slot).await?;
+            let (number, mut live) = self.servers.connection(&node).await?;
+            let answer = pipeline.query_async(&mut live.connection).await;
+            if let Some(answer) = self.servers.heard(&node, number, answer).await {
+                return answer;
+            }
+        }
+        Err(self.lost())
+    }
+
+    /// Runs commands on the server, or on every master of a cluster.
+    pub async fn pipe_everywhere<T: FromRedisValue>(
+        &self,
+        pipeline: &Pipeline,
+    ) -> Result<Vec<Result<T, Failed>>, Failed> {
+        self.servers.node_of(self.slot).await?;
+        let mut answers = Vec::new();
+        for node in self.servers.masters() {
+            let (number, mut live) = self.servers.connection(&node).await?;
+            let answer = pipeline.query_async(&mut live.connection).await;
+            answers.extend(self.servers.heard(&node, number, answer).await);
+        }
+        Ok(answers)
     }
 
     /// Passes on to the bell what is said on the channel, from now on and after every reconnection.
+    /// Ask again now and then: in a cluster that finds another node if the one that told is gone.
     pub async fn listen(&self, channel: &str, bell: &Arc<Bell>) -> Result<(), Failed> {
-        if !self.bells.hang(channel, bell) {
-            return Ok(());
-        }
-        let subscribed = async {
-            let (number, mut connection) = self.connection().await?;
-            let answer = connection.subscribe(channel).await;
-            self.heard(number, answer).await
-        };
-        subscribed
-            .await
-            .inspect_err(|_| self.bells.take_down(channel))
+        self.servers.listen(self.slot, channel, bell).await
     }
 
-    async fn heard<T>(&self, number: u64, answer: Result<T, RedisError>) -> Result<T, Failed> {
-        let error = match answer {
-            Ok(answer) => return Ok(answer),
-            Err(error) => error,
-        };
-        if trouble::is_over(&error) {
-            let mut state = self.state.lock().await;
-            if state.number == number {
-                state.connection = None;
-            }
+    fn lost(&self) -> Failed {
+        Failed {
+            kind: Trouble::Passing,
+            message: trouble::named(self.place(), "the queue moves from node to node"),
         }
-        Err(trouble::failed(&self.place, &error))
-    }
-
-    /// The connection and its number; made if there is none.
-    async fn connection(&self) -> Result<(u64, MultiplexedConnection), Failed> {
-        let mut state = self.state.lock().await;
-        if let Some(connection) = &state.connection {
-            return Ok((state.number, connection.clone()));
-        }
-        let now = clock::now();
-        if let Some((at, error)) = &state.failed
-            && now.since(*at) < AGAIN
-        {
-            return Err(error.clone());
-        }
-        match self.connect().await {
-            Ok(connection) => {
-                state.number += 1;
-                state.connection = Some(connection.clone());
-                state.failed = None;
-                Ok((state.number, connection))
-            }
-            Err(error) => {
-                let error = trouble::failed(&self.place, &error);
-                state.failed = Some((clock::now(), error.clone()));
-                Err(error)
-            }
-        }
-    }
-
-    async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
-        let mut connection = self
-            .client
-            .get_multiplexed_async_connection_with_config(&self.config)
-            .await?;
-        let channels = self.bells.channels();
-        if !channels.is_empty() {
-            connection.subscribe(&channels).await?;
-        }
-        Ok(connection)
     }
 }

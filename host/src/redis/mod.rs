@@ -1,9 +1,17 @@
-//! A Redis server, for all that keep something there: `link` is a connection, `bell` what the server
-//! tells by itself, `trouble` what its errors mean. Knows no queue and no schedule, and no script.
+//! A Redis server, for all that keep something there: `address` is where it is, `dial` how a
+//! connection is made, `topology` which server a call goes to (`slots` of a cluster), `link` what is
+//! called, `bell` what the server tells by itself, `trouble` what its errors mean. Knows no queue
+//! and no schedule, and no script.
 
+pub mod address;
 pub mod bell;
+pub mod dial;
 pub mod link;
+mod slots;
+mod topology;
 pub mod trouble;
+
+pub use slots::slot;
 
 /// The most bytes of one message, attributes included: half of what a line of 100 Mbit/s carries
 /// in the five seconds that a call may take.

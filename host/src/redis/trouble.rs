@@ -61,22 +61,28 @@ pub fn failed(place: &str, error: &RedisError) -> Failed {
         ErrorKind::RESP3NotSupported => "; wanted Redis 7.0 or later",
         // Earlier ones do not know what our scripts begin with.
         _ if words.contains("compiling script") => "; wanted Redis 7.0 or later",
-        ErrorKind::Server(Server::Moved | Server::CrossSlot) => {
-            "; the address must be that of the node which holds the queue"
-        }
+        ErrorKind::Server(Server::CrossSlot) => "; in a cluster all keys of a call share a slot",
         _ => "",
     };
     Failed {
         kind,
-        message: format!("Redis at {place}: {words}{hint}"),
+        message: named(place, &format!("{words}{hint}")),
     }
+}
+
+/// What is wrong, with the server that it is about.
+pub fn named(place: &str, what: &str) -> String {
+    format!("Redis at {place}: {what}")
 }
 
 /// An answer that no script of ours gives.
 pub fn strange(place: &str, what: &str) -> Failed {
     Failed {
         kind: Trouble::Refused,
-        message: format!("Redis at {place}: {what} was answered in a form that is not ours"),
+        message: named(
+            place,
+            &format!("{what} was answered in a form that is not ours"),
+        ),
     }
 }
 

@@ -141,7 +141,9 @@ impl From<ItemError> for Fault {
     fn from(error: ItemError) -> Self {
         let kind = match error {
             ItemError::Passing(_) => Kind::Unavailable,
-            ItemError::Gone(_) | ItemError::Refused(_) => Kind::InternalError,
+            ItemError::Gone(_) | ItemError::Cancelled | ItemError::Refused(_) => {
+                Kind::InternalError
+            }
         };
         Self::new(kind, error.to_string())
     }

@@ -7,9 +7,10 @@ use super::fault::{Fault, Kind};
 use super::input::Receive;
 use super::sending::{fifo_id, sequence};
 use crate::clock;
-use crate::message::{Attribute, AttributeValue, Message};
-use crate::queue::Ask;
+use crate::message::{Attribute, AttributeValue, Message, Outcome};
 use crate::queue::local::Known;
+use crate::tasks;
+use crate::queue::{Ask, Queue};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -57,6 +58,7 @@ impl Desk {
                 received.await?.messages
             }
         };
+        let messages = self.set_aside(&queue, messages).await?;
         let mut fields = Map::new();
         if !messages.is_empty() {
             let shown = messages
@@ -65,6 +67,44 @@ impl Desk {
             fields.insert("Messages".into(), shown.collect());
         }
         Ok(Value::Object(fields))
+    }
+
+    /// Moves messages whose content is missing or cannot be read to the dead-letter queue, and
+    /// answers with the others: a client would take them for empty ones.
+    async fn set_aside(
+        &self,
+        queue: &Known,
+        messages: Vec<Message>,
+    ) -> Result<Vec<Message>, Fault> {
+        let (bad, good): (Vec<_>, Vec<_>) = messages
+            .into_iter()
+            .partition(|message| message.unreadable.is_some());
+        if bad.is_empty() {
+            return Ok(good);
+        }
+        let ends: Vec<(Message, Outcome)> = bad
+            .into_iter()
+            .map(|message| {
+                let why = message.unreadable.as_deref().unwrap_or_default();
+                let reason = format!("content missing or unreadable: {why}");
+                tracing::error!(
+                    queue = queue.name,
+                    message_id = message.id,
+                    reason,
+                    "message dead-lettered"
+                );
+                (message, Outcome::DeadLetter(reason))
+            })
+            .collect();
+        let (store, name) = (self.store.clone(), queue.name.clone());
+        let opening = tasks::blocking(move || store.queue(&name, None));
+        let opened = opening.finished().await?;
+        for answer in opened.settle(&ends).await {
+            if let Err(error) = answer {
+                tracing::error!(queue = queue.name, %error, "message not dead-lettered");
+            }
+        }
+        Ok(good)
     }
 
     /// The same messages to the same attempt, as long as they are as they were.

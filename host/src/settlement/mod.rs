@@ -96,6 +96,10 @@ impl Settlement {
         if memory.is_done(&message.id) {
             return Some(Ending::AlreadyDone);
         }
+        if let Some(why) = &message.unreadable {
+            let why = format!("content missing or unreadable: {why}");
+            return Some(Ending::Verdict(Verdict::Reject(why)));
+        }
         self.policy.on_arrival(memory.attempts(message))
     }
 
@@ -163,6 +167,11 @@ impl Settlement {
             permit,
             ending,
         } = finished;
+        if lease.is_cancelled() {
+            self.comes_again(&message.id, lease.hidden().latest());
+            self.cancelled(&message);
+            return;
+        }
         let crowded = calls.len() >= MOST_CALLS;
         let attempts = self.remember(&message, &ending);
         let unrecorded = self.guard.is_some() && ending == Ending::Verdict(Verdict::Done);
@@ -312,6 +321,13 @@ impl Settlement {
         }
     }
 
+    /// Reports a message that was cancelled while it was held here. Its queue has removed it.
+    fn cancelled(&self, message: &Message) {
+        self.counters.cancelled.one();
+        let Message { queue, id, .. } = message;
+        tracing::info!(queue, message_id = id, "message cancelled");
+    }
+
     /// Says now and then how many messages were too old.
     fn report_sheds(&self, queue: &str) {
         let mut sheds = self.sheds.lock().unwrap_or_else(PoisonError::into_inner);
@@ -347,6 +363,10 @@ impl Settlement {
                     }
                 }
                 Err(ItemError::Passing(why)) => self.again(item, &why, now, batch),
+                Err(ItemError::Cancelled) => {
+                    self.cancelled(&item.message);
+                    self.comes_again(&item.message.id, item.latest(now));
+                }
                 Err(error) => {
                     let Message { queue, id, .. } = &item.message;
                     tracing::warn!(queue, message_id = id, outcome = ?item.outcome, %error, "not settled; the queue delivers the message again");

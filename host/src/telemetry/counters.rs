@@ -66,6 +66,8 @@ pub struct Counters {
     pub shed: Counter,
     /// Leases that ran out under a running attempt.
     pub lost: Counter,
+    /// Messages that were cancelled while they were held here.
+    pub cancelled: Counter,
     /// Messages released unhandled because the program stops.
     pub returned: Counter,
     /// Messages held since their downstream was busy; each time counts.
@@ -105,6 +107,7 @@ pub struct Snapshot {
     pub dead: u64,
     pub shed: u64,
     pub lost: u64,
+    pub cancelled: u64,
     pub returned: u64,
     pub held: u64,
     pub recognised: u64,
@@ -129,6 +132,7 @@ impl Counters {
             dead: self.dead.get(),
             shed: self.shed.get(),
             lost: self.lost.get(),
+            cancelled: self.cancelled.get(),
             returned: self.returned.get(),
             held: self.held.get(),
             recognised: self.recognised.get(),

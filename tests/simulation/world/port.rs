@@ -137,6 +137,7 @@ impl Port {
             attributes: tag.into_iter().collect(),
             body_md5: None,
             attributes_md5: None,
+            unreadable: None,
         }
     }
 

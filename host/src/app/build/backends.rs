@@ -3,11 +3,11 @@
 use crate::aws;
 use crate::config::iam::QueueKey;
 use crate::config::problem::Problem;
-use crate::config::redis_place::RedisPlace;
 use crate::config::{DynamoDb, Stores};
 use crate::queue::dynamodb::{Dynamo, Options};
 use crate::queue::local::{Delayed, Store};
 use crate::queue::name::{Backend, QueueName};
+pub use crate::queue::redis::Eviction;
 use crate::queue::redis::{Cancelled, Known, Redis};
 use crate::queue::sqs::{Encryption, Sqs};
 use crate::queue::{Queue, QueueError, Trouble};
@@ -39,9 +39,9 @@ impl Backends {
     }
 
     async fn redis_server(&self) -> Result<&Redis, QueueError> {
-        let RedisPlace { url, prefix, .. } = &self.stores.redis;
+        let place = &self.stores.redis;
         self.redis
-            .get_or_try_init(|| async { Redis::new(url, prefix) })
+            .get_or_try_init(|| async { Redis::new(place.at(), &place.prefix) })
             .await
     }
 
@@ -77,9 +77,11 @@ impl Backends {
         self.redis_server().await?.workers().await
     }
 
-    /// The policy by which the Redis server throws messages away when its memory ends.
-    pub async fn redis_evicts(&self) -> Result<Option<String>, QueueError> {
-        self.redis_server().await?.evicts().await
+    /// Whether the Redis server throws messages away when its memory ends.
+    /// `None` where it cannot be reached.
+    pub async fn redis_eviction(&self) -> Result<Option<Eviction>, QueueError> {
+        let server = self.redis_server().await?;
+        Ok(server.eviction().await)
     }
 
     async fn dynamodb(&self) -> &Dynamo {

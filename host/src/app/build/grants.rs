@@ -130,7 +130,7 @@ impl Buckets {
             }
             Backend::Redis => {
                 let place_of = &stores.redis;
-                let open = || async { Redis::new(&place_of.url, &place_of.prefix) };
+                let open = || async { Redis::new(place_of.at(), &place_of.prefix) };
                 let store = self.redis.get_or_try_init(open).await?;
                 Arc::new(store.bucket(&place.bucket))
             }

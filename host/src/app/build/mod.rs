@@ -11,7 +11,7 @@ pub mod schedule;
 pub mod versions;
 
 pub use crate::plugin::runtime::Spawn;
-pub use backends::Backends;
+pub use backends::{Backends, Eviction};
 
 use crate::aws;
 use crate::config::problem::Problem;

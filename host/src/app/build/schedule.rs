@@ -121,8 +121,8 @@ impl Schedules {
 
     /// The store of a queue on Redis.
     pub async fn redis(&self, name: &QueueName) -> Result<Arc<dyn Store>, StoreError> {
-        let RedisPlace { url, prefix, .. } = &self.redis_place;
-        let connect = || async { Redis::new(url, prefix) };
+        let place = &self.redis_place;
+        let connect = || async { Redis::new(place.at(), &place.prefix) };
         let server = self.redis.get_or_try_init(connect).await?;
         Ok(Arc::new(server.schedule(&name.name)))
     }
@@ -297,6 +297,7 @@ mod tests {
             },
             endpoint_url: None,
             dynamodb: crate::config::DynamoDb::default(),
+            refused: false,
         };
         let schedules = Schedules::new(stores, None);
         let names = ["redis:silent", "local:near"];

@@ -45,6 +45,12 @@ pub fn file(settings: &Settings) -> String {
     out.option("schedule-table", settings.schedule.table.as_ref());
     out.line("[backend.redis]");
     out.text("url", &settings.stores.redis.url);
+    let tls = &settings.stores.redis.tls;
+    let path = |path: &std::path::PathBuf| path.display().to_string();
+    out.option("ca-file", tls.ca.as_ref().map(path).as_ref());
+    let client = tls.client.as_ref();
+    out.option("cert-file", client.map(|(cert, _)| path(cert)).as_ref());
+    out.option("key-file", client.map(|(_, key)| path(key)).as_ref());
     out.text("prefix", &settings.stores.redis.prefix);
     out.text("worqr-prefix", &settings.stores.redis.worqr_prefix);
     for queue in &settings.stores.redis.worqr {

@@ -2,11 +2,11 @@
 //! paging through a hash would read the values as well. Knows nothing of queues.
 
 use super::{Bucket, CALL, Page, not_a_number, too_long};
-use crate::redis::link::Link;
+use crate::redis::link::{Link, Place};
 use crate::redis::trouble::strange;
 use crate::trouble::Failed;
 use redis::{Script, Value, pipe};
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 /// How many keys a page has about.
 const PAGE: usize = 1_000;
@@ -53,19 +53,18 @@ static SWAP: LazyLock<Script> = LazyLock::new(|| {
 
 /// One server, and our names there.
 pub struct Redis {
-    link: Arc<Link>,
+    link: Link,
     prefix: String,
 }
 
 impl Redis {
-    /// Reads the address, `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`; the connection is made
-    /// when it is first needed. All keys begin with `{prefix:kv:`.
+    /// Reads the address; the connection is made when it is first needed. All keys begin with `{prefix:kv:`.
     ///
     /// # Errors
     /// Where the address cannot be read.
-    pub fn new(url: &str, prefix: &str) -> Result<Self, Failed> {
+    pub fn new(place: impl Into<Place>, prefix: &str) -> Result<Self, Failed> {
         Ok(Self {
-            link: Arc::new(Link::new(url)?),
+            link: Link::new(&place.into())?,
             prefix: prefix.to_owned(),
         })
     }
@@ -74,7 +73,7 @@ impl Redis {
     pub fn bucket(&self, name: &str) -> RedisBucket {
         let base = format!("{{{}:kv:{name}}}", self.prefix);
         RedisBucket {
-            link: Arc::clone(&self.link),
+            link: self.link.of(&base),
             values: format!("{base}:values"),
             names: format!("{base}:names"),
         }
@@ -83,7 +82,7 @@ impl Redis {
 
 /// One bucket of the server. Both its keys lie in one slot of a cluster.
 pub struct RedisBucket {
-    link: Arc<Link>,
+    link: Link,
     values: String,
     names: String,
 }

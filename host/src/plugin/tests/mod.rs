@@ -138,6 +138,7 @@ fn message(id: &str, body: &str) -> Message {
         attributes: Vec::new(),
         body_md5: None,
         attributes_md5: None,
+        unreadable: None,
     }
 }
 

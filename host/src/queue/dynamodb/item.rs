@@ -156,8 +156,14 @@ pub(super) struct Reading {
 impl Reading {
     /// A task as the program knows it; `delivery` where it was received. `None` without an id.
     pub fn message(&self, item: &Item, delivery: Option<&Delivery>) -> Option<Message> {
-        let attributes = string(item, ATTRIBUTES);
-        let attributes = attributes.and_then(|text| serde_json::from_str(text).ok());
+        let (body, mut unreadable) = match self.body(item) {
+            Ok(body) => (body, None),
+            Err(why) => (String::new(), Some(why)),
+        };
+        let attributes = attributes(item).unwrap_or_else(|why| {
+            unreadable.get_or_insert(why);
+            Vec::new()
+        });
         let ttl = item.get(EXPIRES).or_else(|| item.get(TTL));
         let system = [CREATED, UPDATED].map(|name| (name, item.get(name)));
         let system = system.into_iter().chain([(TTL, ttl)]);
@@ -166,7 +172,7 @@ impl Reading {
         Some(Message {
             id: string(item, TASK_ID)?.to_owned(),
             queue: self.queue.clone(),
-            body: self.body(item),
+            body,
             source: self.source.clone(),
             receipt: delivery
                 .map_or_else(|| crate::message::Receipt(String::new()), Delivery::receipt),
@@ -175,22 +181,27 @@ impl Reading {
             first_received_at: whole(item, FIRST).map(Timestamp),
             group: None,
             system_attributes: system.collect(),
-            attributes: attributes.unwrap_or_default(),
+            attributes,
             body_md5: None,
             attributes_md5: None,
+            unreadable,
         })
     }
 
-    fn body(&self, item: &Item) -> String {
+    /// The error is why there is none.
+    fn body(&self, item: &Item) -> Result<String, String> {
         if let Some(value) = self.body.as_ref().and_then(|name| item.get(name)) {
-            return match value.as_s() {
+            return Ok(match value.as_s() {
                 Ok(text) => text.clone(),
                 Err(other) => body::of_value(other),
-            };
+            });
         }
-        match string(item, BODY) {
-            Some(text) => text.to_owned(),
-            None => body::of_columns(item),
+        match (item.get(BODY), &self.body) {
+            (Some(value), _) => value.as_s().cloned().map_err(|other| {
+                format!("its body cannot be read: `{BODY}` is no string but {other:?}")
+            }),
+            (None, Some(name)) => Err(format!("no body: the item has no attribute `{name}`")),
+            (None, None) => Ok(body::of_columns(item)),
         }
     }
 
@@ -208,6 +219,18 @@ impl Reading {
         }
         Ok(item)
     }
+}
+
+/// The sender's attributes. The error is why they cannot be read.
+fn attributes(item: &Item) -> Result<Vec<Attribute>, String> {
+    let Some(value) = item.get(ATTRIBUTES) else {
+        return Ok(Vec::new());
+    };
+    let unreadable = |why: String| format!("its attributes cannot be read: {why}");
+    let text = value
+        .as_s()
+        .map_err(|_| unreadable(format!("`{ATTRIBUTES}` is no string")))?;
+    serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))
 }
 
 fn plain(value: &AttributeValue) -> Option<String> {

@@ -68,8 +68,30 @@ fn the_body_is_the_column_that_is_named_or_all_of_them() {
     assert_eq!(body(None), r#"{"ip":"10.0.0.1","port":8080}"#);
     assert_eq!(body(Some("ip")), "10.0.0.1");
     assert_eq!(body(Some("port")), "8080");
-    // One that lacks the column is handed out whole.
-    assert_eq!(body(Some("other")), r#"{"ip":"10.0.0.1","port":8080}"#);
+}
+
+#[test]
+fn finding_03_an_item_without_its_body_or_with_strange_attributes_is_unreadable() {
+    let mut item = sample();
+    item.insert("ip".into(), text("10.0.0.1"));
+    let unreadable = |item: &Item, named| {
+        let message = reading(named).message(item, None).expect("an id");
+        message.unreadable.unwrap_or_default()
+    };
+    assert_eq!(unreadable(&item, None), "");
+    assert_eq!(
+        unreadable(&item, Some("other")),
+        "no body: the item has no attribute `other`"
+    );
+    for strange in [text("{"), number(7_u64)] {
+        item.insert(ATTRIBUTES.into(), strange.clone());
+        let why = unreadable(&item, None);
+        assert!(why.starts_with("its attributes cannot be read"), "{why}");
+        item.remove(ATTRIBUTES);
+    }
+    item.insert(BODY.into(), number(7_u64));
+    let why = unreadable(&item, None);
+    assert!(why.starts_with("its body cannot be read"), "{why}");
 }
 
 proptest! {

@@ -1,7 +1,8 @@
 //! Taking a message from one queue of the file to another: a dead letter, one that is given up,
 //! one that is moved back. Pure steps on a connection that are told `now`.
 
-use super::deliver::{NewEntry, decode, decode_system, encode, encode_system, insert};
+use super::content::content;
+use super::deliver::{NewEntry, encode, encode_system, insert};
 use super::look::{known_id, queue_id};
 use super::settings::{self, Redrive, arn};
 use super::settle::remove;
@@ -66,15 +67,15 @@ pub fn unpack(turn: &Turn<'_>, seq: i64) -> rusqlite::Result<Parcel> {
     turn.connection
         .prepare_cached(
             "SELECT p.id, p.body, p.attributes, p.system, e.sent_at, e.message_group
-             FROM entries e JOIN payloads p ON p.seq = e.seq WHERE e.seq = ?1",
+             FROM entries e LEFT JOIN payloads p ON p.seq = e.seq WHERE e.seq = ?1",
         )?
         .query_row(params![seq], |row| {
-            let texts: (Option<String>, Option<String>) = (row.get(2)?, row.get(3)?);
+            let content = content(row, seq, [0, 1, 2, 3])?;
             Ok(Parcel {
-                id: row.get(0)?,
-                body: row.get(1)?,
-                attributes: decode(texts.0.as_deref(), 2)?,
-                system: decode_system(texts.1.as_deref(), 3)?,
+                id: content.id,
+                body: content.body,
+                attributes: content.attributes,
+                system: content.system,
                 sent_at: row.get(4)?,
                 group: row.get(5)?,
             })

@@ -2,6 +2,7 @@
 //! `now`. Knows no threads and no transactions.
 
 use super::carry::give_up;
+use super::content::content;
 use super::schema;
 use super::settings::redrive;
 use super::time::StoreTime;
@@ -21,7 +22,7 @@ const MOST_GIVEN_UP: usize = 100;
 /// Waiting messages in the order of becoming visible, then of sending.
 pub const READ: &str = "SELECT e.seq, p.id, p.body, p.attributes, e.receive_count, e.sent_at,
             e.first_received_at, e.message_group, p.system
-     FROM entries e CROSS JOIN payloads p ON p.seq = e.seq
+     FROM entries e LEFT JOIN payloads p ON p.seq = e.seq
      WHERE e.queue = ?1 AND e.head = ?2 AND e.visible_at <= ?3
      ORDER BY e.visible_at, e.seq LIMIT ?4";
 /// The same, what was sent last first. Walks past what is newer and cannot be received: what is
@@ -29,13 +30,13 @@ pub const READ: &str = "SELECT e.seq, p.id, p.body, p.attributes, e.receive_coun
 pub const READ_NEWEST: &str =
     "SELECT e.seq, p.id, p.body, p.attributes, e.receive_count, e.sent_at,
             e.first_received_at, e.message_group, p.system
-     FROM entries e INDEXED BY newest CROSS JOIN payloads p ON p.seq = e.seq
+     FROM entries e INDEXED BY newest LEFT JOIN payloads p ON p.seq = e.seq
      WHERE e.queue = ?1 AND e.head = ?2 AND e.visible_at <= ?3
      ORDER BY e.sent_at DESC, e.seq DESC LIMIT ?4";
 /// One message.
 const READ_ONE: &str = "SELECT e.seq, p.id, p.body, p.attributes, e.receive_count, e.sent_at,
             e.first_received_at, e.message_group, p.system
-     FROM entries e CROSS JOIN payloads p ON p.seq = e.seq WHERE e.seq = ?1";
+     FROM entries e LEFT JOIN payloads p ON p.seq = e.seq WHERE e.seq = ?1";
 /// When the first of them becomes visible.
 pub const NEXT_DUE: &str =
     "SELECT visible_at FROM entries WHERE queue = ?1 AND head = 1 ORDER BY visible_at LIMIT 1";
@@ -240,23 +241,25 @@ fn read_by(
 }
 
 fn message(turn: &Turn<'_>, row: &Row<'_>, name: &str) -> rusqlite::Result<(i64, Message)> {
-    let (attributes, system): (Option<String>, Option<String>) = (row.get(3)?, row.get(8)?);
+    let seq = row.get(0)?;
+    let content = content(row, seq, [1, 2, 3, 8])?;
     Ok((
-        row.get(0)?,
+        seq,
         Message {
-            id: row.get(1)?,
+            id: content.id,
             queue: name.to_owned(),
-            body: row.get(2)?,
+            body: content.body,
             source: name.to_owned(),
             receipt: Receipt(String::new()),
             receive_count: u32::try_from(row.get::<_, i64>(4)?).unwrap_or(u32::MAX),
             sent_at: Some(turn.date(row.get(5)?)),
             first_received_at: row.get::<_, Option<_>>(6)?.map(|at| turn.date(at)),
             group: row.get(7)?,
-            system_attributes: decode_system(system.as_deref(), 8)?,
-            attributes: decode(attributes.as_deref(), 3)?,
+            system_attributes: content.system,
+            attributes: content.attributes,
             body_md5: None,
             attributes_md5: None,
+            unreadable: content.unreadable,
         },
     ))
 }

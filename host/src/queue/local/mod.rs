@@ -10,6 +10,7 @@
 
 mod bell;
 mod carry;
+mod content;
 mod delayed;
 mod deliver;
 mod holding;

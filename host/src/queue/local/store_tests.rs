@@ -307,3 +307,54 @@ async fn calls_beyond_the_contract_are_refused() {
     let graves = store.queue("graves", None).unwrap();
     assert_eq!(graves.peek(5).await.unwrap()[0].attributes.len(), 3);
 }
+
+#[tokio::test]
+async fn finding_03_a_row_that_cannot_be_read_spoils_its_own_message_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let queue = open(&folder);
+    let good = Outgoing {
+        attributes: vec![Attribute::text("tenant", "7")],
+        ..text("good")
+    };
+    let sent = [good, text("text"), text("blob"), text("json"), text("row")];
+    queue.send(&sent).await;
+    let beside = Connection::open(folder.path().join("local.db")).unwrap();
+    for spoil in [
+        "UPDATE payloads SET body = CAST(X'61ff' AS TEXT) WHERE body = 'text'",
+        "UPDATE payloads SET body = X'61' WHERE body = 'blob'",
+        "UPDATE payloads SET attributes = '{' WHERE body = 'json'",
+        "DELETE FROM payloads WHERE body = 'row'",
+    ] {
+        assert_eq!(beside.execute(spoil, []).unwrap(), 1, "{spoil}");
+    }
+    let received = queue
+        .receive(ask(10, Duration::ZERO), &CancellationToken::new())
+        .await
+        .unwrap();
+    let read = |message: &crate::message::Message| message.unreadable.clone().unwrap_or_default();
+    let whys: Vec<String> = received.messages.iter().map(read).collect();
+    let [first, rest @ ..] = &whys[..] else {
+        panic!("five messages");
+    };
+    assert_eq!(first, "");
+    for (why, says) in rest.iter().zip([
+        "its body cannot be read",
+        "its body cannot be read",
+        "its attributes cannot be read",
+        "no body in the file",
+    ]) {
+        assert!(why.starts_with(says), "{why}");
+    }
+    let ends: Vec<_> = received
+        .messages
+        .into_iter()
+        .skip(1)
+        .map(|message| (message, Outcome::DeadLetter("why".into())))
+        .collect();
+    assert_eq!(queue.settle(&ends).await, [const { Ok(()) }; 4]);
+    let store = Store::open(folder.path()).unwrap();
+    let dead = store.queue("q.dead", None).unwrap().peek(10).await.unwrap();
+    let bodies: Vec<&str> = dead.iter().map(|letter| letter.body.as_str()).collect();
+    assert_eq!(bodies, ["", "", "json", ""]);
+    assert!(dead.iter().all(|letter| letter.unreadable.is_none()));
+}

@@ -19,14 +19,16 @@ mod worker;
 mod worqr;
 
 pub use native::NativeQueue;
+pub use server::Eviction;
 pub use worker::Known;
 pub use worqr::WorqrQueue;
 
 use crate::queue::{Identity, QueueError, Trouble};
-use crate::redis::{bell, link};
+use crate::redis::{bell, link, slot};
 use keys::{DEAD, Keys};
-use link::Lines;
+use link::{Lines, Place};
 use native::Grave;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use worker::Worker;
@@ -54,10 +56,9 @@ pub struct Cancelled {
 }
 
 impl Redis {
-    /// Reads the address, `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`; all keys begin with
-    /// `{prefix`. The connection is made when it is first needed. Errors say what is wrong with the
+    /// Reads the address and the files of TLS; all keys begin with `{prefix`. The connection is made when it is first needed. Errors say what is wrong with the
     /// address or the prefix.
-    pub fn new(url: &str, prefix: &str) -> Result<Self, QueueError> {
+    pub fn new(place: impl Into<Place>, prefix: &str) -> Result<Self, QueueError> {
         if prefix.is_empty() || prefix.contains(['{', '}', ':']) {
             return Err(QueueError {
                 kind: Trouble::Refused,
@@ -66,8 +67,8 @@ impl Redis {
                 ),
             });
         }
-        let lines = Lines::new(url)?;
         let keys = Keys::new(prefix);
+        let lines = Lines::new(&place.into())?.of(&keys.registry());
         let worker = Worker::new(lines.clone(), keys.clone());
         Ok(Self {
             lines,
@@ -85,15 +86,26 @@ impl Redis {
     ) -> Result<NativeQueue, QueueError> {
         let dead_letter = grave(name, dead_letter)?;
         self.reach().await?;
+        let base = self.keys.queue(name);
+        if let Some(dead_letter) = &dead_letter
+            && slot(&self.keys.queue(dead_letter)) != slot(&base)
+            && self.lines.link.is_cluster().await?
+        {
+            return Err(self.refused(&format!(
+                "in a cluster the dead letters of `{name}` lie beside it, in `{name}{DEAD}`, and \
+                 not in `{dead_letter}`; leave the dead-letter queue out"
+            )));
+        }
         let identity = identity(name, true, dead_letter.is_some());
+        let lines = self.lines.of(&base);
         let grave = dead_letter.map(|name| Grave {
             base: self.keys.queue(&name),
             name,
         });
         Ok(NativeQueue::new(
-            (identity, name.to_owned(), self.keys.queue(name)),
+            (identity, name.to_owned(), base),
             grave,
-            (self.lines.clone(), self.worker.clone()),
+            (lines, self.worker.clone()),
             self.keys.registry(),
         ))
     }
@@ -108,6 +120,11 @@ impl Redis {
     ) -> Result<WorqrQueue, QueueError> {
         let dead_letter = grave(name, dead_letter)?;
         self.reach().await?;
+        if self.lines.link.is_cluster().await? {
+            return Err(self.refused(
+                "the keys of npm worqr do not share a slot, so its queues cannot lie in a cluster",
+            ));
+        }
         let identity = identity(name, false, dead_letter.is_some());
         let lines = self.lines.clone();
         Ok(WorqrQueue::new(
@@ -138,13 +155,41 @@ impl Redis {
         self.lines.link.pipe::<()>(&pipe).await
     }
 
-    /// The policy by which the server throws messages away when its memory ends; `None` where it
-    /// does not. Asks `INFO`, which a user may be denied.
-    pub async fn evicts(&self) -> Result<Option<String>, QueueError> {
-        let mut pipe = redis::pipe();
-        pipe.cmd("INFO").arg("memory");
-        let (info,): (String,) = self.lines.link.pipe(&pipe).await?;
-        Ok(server::evicts(&info))
+    fn refused(&self, why: &str) -> QueueError {
+        QueueError {
+            kind: Trouble::Refused,
+            message: crate::redis::trouble::named(self.lines.link.place(), why),
+        }
+    }
+
+    /// Whether the server, or a master of the cluster, throws messages away when its memory ends.
+    /// `None` where it does not answer. Asks `INFO`, then `CONFIG`: a user may be denied either, and
+    /// some services have only one.
+    pub async fn eviction(&self) -> Option<Eviction> {
+        let link = &self.lines.link;
+        let unknown = |error: QueueError| Eviction::Unknown(error.message);
+        let mut info = redis::pipe();
+        info.cmd("INFO").arg("memory");
+        let told = match link.pipe_everywhere::<(String,)>(&info).await {
+            Ok(told) => told.into_iter().map(|one| match one {
+                Ok((text,)) => server::of_info(&text),
+                Err(error) => unknown(error),
+            }),
+            Err(_) => return None,
+        };
+        match server::worst(told) {
+            Eviction::Unknown(_) => {}
+            known => return Some(known),
+        }
+        let mut config = redis::pipe();
+        let names = ["maxmemory", "maxmemory-policy"];
+        config.cmd("CONFIG").arg("GET").arg(&names);
+        type Settings = (HashMap<String, String>,);
+        let told = link.pipe_everywhere::<Settings>(&config).await.ok()?;
+        Some(server::worst(told.into_iter().map(|one| match one {
+            Ok((settings,)) => server::of_settings(&settings),
+            Err(error) => unknown(error),
+        })))
     }
 
     /// The bare names of all queues that were received from or sent to, sorted.
@@ -165,11 +210,12 @@ impl Redis {
     /// none, every message with that payload, for which the whole queue is looked through.
     pub async fn cancel(&self, name: &str, task: &str) -> Result<Cancelled, QueueError> {
         let base = self.keys.queue(name);
+        let link = self.lines.link.of(&base);
         let mut cancelled = Cancelled::default();
         let mut step = async |kind: &str, cursor: &str| {
             let mut call = script::CANCEL.key(&base);
             call.arg(kind).arg(task).arg(cursor);
-            let (next, waiting, running): (String, u64, u64) = self.lines.link.run(&call).await?;
+            let (next, waiting, running): (String, u64, u64) = link.run(&call).await?;
             cancelled.waiting += waiting;
             cancelled.running += running;
             Ok::<_, QueueError>((next, waiting + running))

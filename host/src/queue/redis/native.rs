@@ -10,7 +10,7 @@ use super::wire::{self, Claimed};
 use super::worker::Worker;
 use super::{keys, script, trouble};
 use crate::clock::{self, Moment};
-use crate::message::{Message, Outcome, Outgoing, Receipt};
+use crate::message::{Loss, Message, Outcome, Outgoing, Receipt};
 use crate::queue::{
     Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble, VISIBILITY_CEILING,
 };
@@ -42,7 +42,7 @@ pub struct NativeQueue {
     worker: Arc<Worker>,
     registry: String,
     bell: Arc<Bell>,
-    losses: tokio::sync::Mutex<mpsc::UnboundedReceiver<Vec<Receipt>>>,
+    losses: tokio::sync::Mutex<mpsc::UnboundedReceiver<Vec<Loss>>>,
     doubts: Doubts,
     turns: Turns,
     sent: AtomicBool,
@@ -117,7 +117,8 @@ impl NativeQueue {
             return Ok(());
         }
         let mut call = script::ENTER.key(&self.registry);
-        self.lines.link.run::<()>(call.arg(name)).await?;
+        let link = self.lines.link.of(&self.registry);
+        link.run::<()>(call.arg(name)).await?;
         entered.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -294,7 +295,8 @@ impl Queue for NativeQueue {
         }
         let answers = self.each(&self.lines.urgent, &call, answers).await;
         let over = items.iter().zip(&answers);
-        let over = over.filter(|(_, answer)| matches!(answer, Err(ItemError::Gone(_))));
+        let over = over
+            .filter(|(_, answer)| matches!(answer, Err(ItemError::Gone(_) | ItemError::Cancelled)));
         self.worker
             .ended(&self.base, over.map(|((receipt, _), _)| receipt));
         answers
@@ -386,11 +388,12 @@ impl Queue for NativeQueue {
         }
     }
 
-    async fn lost(&self) -> Vec<Receipt> {
+    async fn lost(&self) -> Vec<Loss> {
         match self.losses.lock().await.recv().await {
-            Some(receipts) => {
-                self.worker.ended(&self.base, receipts.iter());
-                receipts
+            Some(losses) => {
+                let receipts = losses.iter().map(|loss| &loss.receipt);
+                self.worker.ended(&self.base, receipts);
+                losses
             }
             None => std::future::pending().await,
         }

@@ -1,16 +1,53 @@
-//! What a server says of itself. Pure.
+//! What a server reports of its settings. Pure.
 
-/// The policy by which a server throws keys away when its memory ends; `None` where it does not.
-/// `info` is its answer to `INFO memory`.
-pub fn evicts(info: &str) -> Option<String> {
+use std::collections::HashMap;
+
+/// Whether a server throws keys away when its memory ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Eviction {
+    /// It refuses new messages instead, or has no limit.
+    Never,
+    /// By this policy.
+    By(String),
+    /// It does not say; why.
+    Unknown(String),
+}
+
+/// Reads an answer to `INFO memory`.
+pub(super) fn of_info(info: &str) -> Eviction {
     let of = |name: &str| {
         let mut lines = info.lines();
         let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
         Some(value.trim())
     };
-    let limited = of("maxmemory").is_some_and(|bytes| bytes != "0");
-    let policy = of("maxmemory_policy").filter(|policy| *policy != "noeviction");
-    policy.filter(|_| limited).map(str::to_owned)
+    of_policy("INFO", of("maxmemory"), of("maxmemory_policy"))
+}
+
+/// Reads an answer to `CONFIG GET maxmemory maxmemory-policy`.
+pub(super) fn of_settings(settings: &HashMap<String, String>) -> Eviction {
+    let of = |name: &str| settings.get(name).map(String::as_str);
+    of_policy("CONFIG", of("maxmemory"), of("maxmemory-policy"))
+}
+
+fn of_policy(command: &str, limit: Option<&str>, policy: Option<&str>) -> Eviction {
+    match (limit, policy) {
+        (_, Some("noeviction")) | (Some("0"), _) => Eviction::Never,
+        (_, Some(policy)) => Eviction::By(policy.to_owned()),
+        (_, None) => Eviction::Unknown(format!("{command} does not show maxmemory-policy")),
+    }
+}
+
+/// What is to be feared of several servers.
+pub(super) fn worst(of: impl IntoIterator<Item = Eviction>) -> Eviction {
+    let mut worst = Eviction::Never;
+    for one in of {
+        match (&worst, one) {
+            (Eviction::By(_), _) | (_, Eviction::Never) => {}
+            (Eviction::Unknown(_), Eviction::Unknown(_)) => {}
+            (_, one) => worst = one,
+        }
+    }
+    worst
 }
 
 #[cfg(test)]
@@ -18,16 +55,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_server_with_a_limit_and_a_policy_throws_away() {
+    fn only_a_server_with_a_limit_and_a_policy_evicts() {
         let info = |limit: u32, policy: &str| {
-            format!(
+            of_info(&format!(
                 "# Memory\r\nmaxmemory:{limit}\r\nmaxmemory_human:1M\r\nmaxmemory_policy:{policy}\r\n"
-            )
+            ))
         };
-        let lru = "allkeys-lru";
-        assert_eq!(evicts(&info(1, lru)).as_deref(), Some(lru));
-        assert_eq!(evicts(&info(0, lru)), None);
-        assert_eq!(evicts(&info(1, "noeviction")), None);
-        assert_eq!(evicts(""), None);
+        let by = |policy: &str| Eviction::By(policy.to_owned());
+        assert_eq!(info(1, "allkeys-lru"), by("allkeys-lru"));
+        assert_eq!(info(0, "allkeys-lru"), Eviction::Never);
+        assert_eq!(info(1, "noeviction"), Eviction::Never);
+        let silent = of_info("# Memory\r\nused_memory:1\r\n");
+        assert!(matches!(silent, Eviction::Unknown(_)), "{silent:?}");
+        let settings = [("maxmemory", "7"), ("maxmemory-policy", "volatile-ttl")];
+        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(of_settings(&HashMap::from(settings)), by("volatile-ttl"));
+        let many = [Eviction::Never, silent.clone(), by("a"), Eviction::Never];
+        assert_eq!(worst(many), by("a"));
+        assert_eq!(worst([silent.clone(), Eviction::Never]), silent);
+        assert_eq!(worst([]), Eviction::Never);
     }
 }

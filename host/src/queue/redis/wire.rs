@@ -64,15 +64,27 @@ fn message(fields: &[Value], queue: &str) -> Option<Message> {
         _ => None,
     };
     let (id, count) = (text(0)?, text(4)?);
-    let attributes = match text(2)?.as_str() {
+    let mut unreadable = None;
+    let mut content = |at: usize, what: &str| match content(fields.get(at)?, what) {
+        Ok(text) => Some(text.to_owned()),
+        Err(why) => {
+            unreadable.get_or_insert(why);
+            Some(String::new())
+        }
+    };
+    let (body, attributes) = (content(1, "body")?, content(2, "attributes")?);
+    let attributes = match attributes.as_str() {
         "" => Vec::new(),
-        json => serde_json::from_str(json).ok()?,
+        json => serde_json::from_str(json).unwrap_or_else(|error| {
+            unreadable.get_or_insert(format!("its attributes cannot be read: {error}"));
+            Vec::new()
+        }),
     };
     Some(Message {
         receipt: Receipt(format!("{id}.{count}")),
         queue: queue.to_owned(),
         source: queue.to_owned(),
-        body: text(1)?,
+        body,
         receive_count: count.parse().unwrap_or(u32::MAX),
         sent_at: sent_at(&id),
         first_received_at: text(5)?.parse().ok().map(Timestamp),
@@ -81,8 +93,21 @@ fn message(fields: &[Value], queue: &str) -> Option<Message> {
         attributes,
         body_md5: None,
         attributes_md5: None,
+        unreadable,
         id,
     })
+}
+
+/// A part of a message's content as text. The error is why it cannot be had.
+pub fn content<'a>(value: &'a Value, what: &str) -> Result<&'a str, String> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes)
+            .map_err(|error| format!("its {what} cannot be read: {error}")),
+        Value::Nil => Err(format!(
+            "no {what} on the Redis server: evicted, or deleted by somebody else"
+        )),
+        other => Err(format!("its {what} cannot be read: found {other:?}")),
+    }
 }
 
 /// An id begins with the microsecond of its sending.
@@ -176,6 +201,7 @@ pub fn answer(number: i64) -> Result<(), ItemError> {
         1 => gone("the message has been settled or cancelled and is gone"),
         2 => gone("the message has been received again since"),
         3 => gone("the message has been given back"),
+        5 => Err(ItemError::Cancelled),
         _ => Err(ItemError::Refused(format!(
             "that would keep the message invisible beyond {} h after its receive",
             VISIBILITY_CEILING.as_secs() / 3600
@@ -250,6 +276,30 @@ mod tests {
         item.attributes = vec![Attribute::text("a", "bc")];
         let refused = sendable(&item).expect_err("too long").to_string();
         assert!(refused.contains("32000004 bytes"), "{refused}");
+    }
+
+    #[test]
+    fn finding_03_content_that_is_missing_or_unreadable_spoils_its_own_message_alone() {
+        let good = ["1763764000123456-0123abcd", "body", "", "", "1", "1"].map(text);
+        let not_utf8 = Value::BulkString(vec![b'a', 0xff]);
+        for (at, bad, says) in [
+            (1, Value::Nil, "no body"),
+            (1, not_utf8.clone(), "its body cannot be read"),
+            (2, Value::Nil, "no attributes"),
+            (2, not_utf8, "its attributes cannot be read"),
+            (2, text("{"), "its attributes cannot be read"),
+        ] {
+            let mut fields = good.clone();
+            fields[at] = bad;
+            let answer = [&[Value::Int(0)], &good[..], &fields[..]].concat();
+            let read = claimed(&answer, "redis:q").expect("messages");
+            let [first, second] = read.messages() else {
+                panic!("{read:?}");
+            };
+            assert_eq!((first.body.as_str(), &first.unreadable), ("body", &None));
+            let why = second.unreadable.as_deref().unwrap_or_default();
+            assert!(why.starts_with(says), "{why}");
+        }
     }
 
     proptest! {

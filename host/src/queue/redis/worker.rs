@@ -4,9 +4,9 @@
 use super::bell::Bell;
 use super::keys::{self, Keys};
 use super::link::{Lines, Link};
-use super::{script, trouble};
+use super::script;
 use crate::clock::{self, Moment};
-use crate::message::Receipt;
+use crate::message::{Loss, Receipt};
 use crate::queue::{QueueError, Trouble};
 use crate::tasks::{self, Group, Task};
 use std::collections::{HashMap, HashSet};
@@ -87,7 +87,8 @@ impl Worker {
         let mut enter = script::ENTER.key(self.keys.registry());
         let mut joined: bool = urgent.run(enter.arg(queue).arg(&*id)).await?;
         if joined {
-            joined = urgent.run(script::JOIN.key(base).arg(&*id)).await?;
+            let of_queue = urgent.of(base);
+            joined = of_queue.run(script::JOIN.key(base).arg(&*id)).await?;
         }
         if !joined {
             self.lose(&id);
@@ -159,7 +160,7 @@ impl Worker {
         for served in state.queues.values_mut() {
             served.joined = false;
             messages += served.in_flight.len();
-            let lost: Vec<Receipt> = served.in_flight.drain().collect();
+            let lost: Vec<Loss> = served.in_flight.drain().map(Loss::taken).collect();
             for bell in served.bells.iter().filter_map(Weak::upgrade) {
                 bell.lose(lost.clone());
                 bell.ring();
@@ -230,8 +231,9 @@ impl Worker {
 
     async fn bury_one(&self, worker: &str, queues: &[String]) -> Result<(), QueueError> {
         for queue in queues {
-            let mut call = script::RECLAIM.key(self.keys.queue(queue));
-            let messages: u64 = self.lines.link.run(call.arg(worker)).await?;
+            let base = self.keys.queue(queue);
+            let link = self.lines.link.of(&base);
+            let messages: u64 = link.run(script::RECLAIM.key(&base).arg(worker)).await?;
             if messages > 0 {
                 tracing::warn!(
                     worker,
@@ -324,19 +326,19 @@ pub async fn all(link: &Link, keys: &Keys) -> Result<Vec<Known>, QueueError> {
         let (label, mut queues): (Option<String>, Vec<String>) = link.pipe(&pipe).await?;
         let Some(label) = label else { continue };
         queues.sort();
-        let mut pipe = redis::pipe();
-        for queue in &queues {
-            pipe.scard(keys::in_process(&keys.queue(queue), &id));
+        let mut counted = Vec::with_capacity(queues.len());
+        for queue in queues {
+            let base = keys.queue(&queue);
+            let mut pipe = redis::pipe();
+            pipe.scard(keys::in_process(&base, &id));
+            let (count,): (u64,) = link.of(&base).pipe(&pipe).await?;
+            counted.push((queue, count));
         }
-        let counts: Vec<u64> = match queues.is_empty() {
-            true => Vec::new(),
-            false => link.pipe(&pipe).await?,
-        };
-        if counts.len() != queues.len() {
-            return Err(trouble::strange(link.place(), "SCARD"));
-        }
-        let queues = queues.into_iter().zip(counts).collect();
-        known.push(Known { id, label, queues });
+        known.push(Known {
+            id,
+            label,
+            queues: counted,
+        });
     }
     known.sort_by(|a, b| (&a.label, &a.id).cmp(&(&b.label, &b.id)));
     Ok(known)

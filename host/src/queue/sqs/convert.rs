@@ -25,6 +25,15 @@ const SYSTEM_ORDER: [&str; 9] = [
 /// neither told apart nor settled.
 pub(super) fn message(delivery: sdk::Message, queue: &str, source: &str) -> Option<Message> {
     let system = system_attributes(delivery.attributes.unwrap_or_default());
+    let mut unreadable = delivery
+        .body
+        .is_none()
+        .then(|| "no body in SQS's answer".to_owned());
+    let attributes =
+        attributes(delivery.message_attributes.unwrap_or_default()).unwrap_or_else(|why| {
+            unreadable.get_or_insert(why);
+            Vec::new()
+        });
     let text = |name: &str| find(&system, name);
     let number = |name: &str| text(name).and_then(|value| value.parse::<u64>().ok());
     Some(Message {
@@ -40,9 +49,10 @@ pub(super) fn message(delivery: sdk::Message, queue: &str, source: &str) -> Opti
         sent_at: number("SentTimestamp").map(Timestamp),
         first_received_at: number("ApproximateFirstReceiveTimestamp").map(Timestamp),
         group: text("MessageGroupId").map(str::to_owned),
-        attributes: attributes(delivery.message_attributes.unwrap_or_default()),
+        attributes,
         body_md5: delivery.md5_of_body,
         attributes_md5: delivery.md5_of_message_attributes,
+        unreadable,
         system_attributes: system,
     })
 }
@@ -68,20 +78,23 @@ fn system_attributes(
     list
 }
 
-fn attributes(map: HashMap<String, MessageAttributeValue>) -> Vec<Attribute> {
-    let mut list: Vec<Attribute> = map
-        .into_iter()
-        .map(|(name, value)| Attribute {
+/// The sender's attributes by name. The error names one that has no value.
+fn attributes(map: HashMap<String, MessageAttributeValue>) -> Result<Vec<Attribute>, String> {
+    let attribute = |(name, value): (String, MessageAttributeValue)| {
+        let value_of = match (value.binary_value, value.string_value) {
+            (Some(bytes), _) => AttributeValue::Binary(bytes.into_inner()),
+            (None, Some(text)) => AttributeValue::Text(text),
+            (None, None) => return Err(format!("its attribute `{name}` has no value")),
+        };
+        Ok(Attribute {
             name,
             data_type: value.data_type,
-            value: match value.binary_value {
-                Some(bytes) => AttributeValue::Binary(bytes.into_inner()),
-                None => AttributeValue::Text(value.string_value.unwrap_or_default()),
-            },
+            value: value_of,
         })
-        .collect();
+    };
+    let mut list: Vec<Attribute> = map.into_iter().map(attribute).collect::<Result<_, _>>()?;
     list.sort_by(|a, b| a.name.cmp(&b.name));
-    list
+    Ok(list)
 }
 
 /// An attribute as SQS wants it.

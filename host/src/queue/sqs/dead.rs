@@ -53,8 +53,13 @@ pub(super) fn parcel(
     reason: &str,
     target: &Target,
 ) -> (Parcel, Vec<&'static str>) {
+    // SQS refuses an empty body, which no message has but one whose content could not be read.
+    let body = match message.body.as_str() {
+        "" => legible(reason),
+        body => body.to_owned(),
+    };
     let mut parcel = Parcel {
-        body: message.body.clone(),
+        body,
         // What an earlier death has left would only mislead.
         attributes: message
             .attributes

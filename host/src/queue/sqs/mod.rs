@@ -192,10 +192,19 @@ impl Queue for SqsQueue {
         let news = attempt.is_none_or(|attempt| attempt.is_news());
         let drained = news && wait > 0 && deliveries.len() < max;
         let Identity { name, source, .. } = &self.identity;
-        let messages = deliveries
+        let count = deliveries.len();
+        let messages: Vec<Message> = deliveries
             .into_iter()
             .filter_map(|delivery| convert::message(delivery, name, source))
             .collect();
+        if messages.len() < count {
+            let messages = count - messages.len();
+            tracing::error!(
+                queue = name,
+                messages,
+                "messages without id or receipt handle ignored; SQS delivers them again"
+            );
+        }
         Ok(Received {
             messages,
             drained,

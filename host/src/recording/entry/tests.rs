@@ -105,3 +105,19 @@ proptest! {
         prop_assert_eq!(Message::from(back.message), message);
     }
 }
+
+#[test]
+fn finding_03_a_recorded_message_without_its_body_is_refused() {
+    let line = |message: &str| {
+        format!(
+            r#"{{"at":1,"plugin":"p","version":"v","took_us":1,"message":{message},"answer":{{"verdict":"done"}}}}"#
+        )
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("recorded.jsonl");
+    std::fs::write(&file, line(r#"{"id":"m","body":""}"#)).expect("written");
+    assert_eq!(read(&file).expect("an entry").len(), 1);
+    std::fs::write(&file, line(r#"{"id":"m"}"#)).expect("written");
+    let why = read(&file).expect_err("no body");
+    assert!(why.contains("missing field `body`"), "{why}");
+}

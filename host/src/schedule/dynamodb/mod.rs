@@ -96,7 +96,10 @@ impl At {
             Err(why) => {
                 let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
                 if said.again(crate::clock::now()) {
-                    tracing::error!(table = self.table, "an item is no job and is left: {why}");
+                    tracing::error!(
+                        table = self.table,
+                        "scheduled message is missing or unreadable and is not sent: {why}"
+                    );
                 }
                 None
             }

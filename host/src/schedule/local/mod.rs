@@ -12,6 +12,7 @@ use super::{Cancelled, Claim, Ending, Job, Page, Store, StoreError, Trouble};
 use crate::clock::Timestamp;
 use crate::message::Outgoing;
 use crate::tasks;
+use crate::telemetry::said::Said;
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +26,7 @@ const PAGE: usize = 500;
 pub struct File {
     folder: PathBuf,
     connection: Arc<Mutex<Option<Connection>>>,
+    said: Arc<Mutex<Said>>,
 }
 
 impl File {
@@ -33,6 +35,7 @@ impl File {
         Self {
             folder: folder.to_owned(),
             connection: Arc::default(),
+            said: Arc::default(),
         }
     }
 
@@ -42,7 +45,9 @@ impl File {
         T: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
-        let Self { folder, connection } = self.clone();
+        let Self {
+            folder, connection, ..
+        } = self.clone();
         let work = move || {
             let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
             if connection.is_none() {
@@ -105,11 +110,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Job> {
     })
 }
 
-/// The key of the last job of a page, and back.
-fn place(job: &Job) -> String {
-    format!("{} {}", job.due.0, job.id)
-}
-
+/// The due time and id of the last job of a page, as `due` writes them.
 fn after(place: Option<&str>) -> Option<(i64, String)> {
     let (due, id) = place?.split_once(' ')?;
     Some((due.parse().ok()?, id.to_owned()))
@@ -164,14 +165,38 @@ impl Store for File {
                  FROM jobs WHERE due <= ?1 AND (due, id) > (?2, ?3) ORDER BY due, id LIMIT ?4",
             )?;
             let most = i64::try_from(PAGE).unwrap_or(i64::MAX);
-            let rows = find.query_map(params![signed(until), due, id, most], read)?;
-            let jobs: Vec<Job> = rows.collect::<rusqlite::Result<_>>()?;
-            let next = jobs.last().filter(|_| jobs.len() == PAGE).map(place);
-            Ok(Page { jobs, next })
+            let mut rows = find.query(params![signed(until), due, id, most])?;
+            let (mut jobs, mut bad, mut last) = (Vec::new(), None, None);
+            let mut count = 0;
+            while let Some(row) = rows.next()? {
+                count += 1;
+                let at = (row.get::<_, i64>(2)?, row.get::<_, String>(0)?);
+                match read(row) {
+                    Ok(job) => jobs.push(job),
+                    Err(why) => bad = Some((at.1.clone(), why.to_string())),
+                }
+                last = Some(at);
+            }
+            let next = last
+                .filter(|_| count == PAGE)
+                .map(|(due, id)| format!("{due} {id}"));
+            Ok((Page { jobs, next }, bad))
         };
         match self.run(false, step).await {
             Err(error) if error.kind == Trouble::Missing => Ok(Page::default()),
-            outcome => outcome,
+            outcome => {
+                let (page, bad) = outcome?;
+                if let Some((job, why)) = bad {
+                    let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+                    if said.again(crate::clock::now()) {
+                        tracing::error!(
+                            job,
+                            "scheduled message is missing or unreadable and is not sent: {why}"
+                        );
+                    }
+                }
+                Ok(page)
+            }
         }
     }
 

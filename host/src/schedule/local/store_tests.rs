@@ -95,3 +95,18 @@ fn files_that_are_not_ours_are_refused() {
     let error = schema::open(folder.path()).map(drop).unwrap_err();
     assert!(error.message.contains("another program"), "{error}");
 }
+
+#[tokio::test]
+async fn finding_03_a_job_that_cannot_be_read_stops_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = File::of(folder.path());
+    for (id, due) in [("a", 5), ("b", 6), ("c", 7)] {
+        file.add(&job(id, Timestamp(due))).await.unwrap();
+    }
+    let beside = Connection::open(schema::path(folder.path())).unwrap();
+    let spoil = "UPDATE jobs SET attributes = '{' WHERE id = 'b'";
+    assert_eq!(beside.execute(spoil, []).unwrap(), 1);
+    let due = file.due(Timestamp(9), None).await.unwrap();
+    let ids: Vec<&str> = due.jobs.iter().map(|job| job.id.as_str()).collect();
+    assert_eq!(ids, ["a", "c"]);
+}

@@ -6,7 +6,7 @@ mod wire;
 
 use super::{Cancelled, Claim, Ending, Job, Page, Store, StoreError, Trouble};
 use crate::clock::Timestamp;
-use crate::redis::link::Link;
+use crate::redis::link::{Link, Place};
 use crate::redis::trouble::{is_doubtful, strange};
 use crate::redis::{CALL, LONGEST};
 use crate::telemetry::said::Said;
@@ -38,25 +38,25 @@ static CANCEL: LazyLock<Script> = script!("#!lua flags=allow-oom\n", "cancel");
 
 /// One server, and our names there.
 pub struct Redis {
-    link: Arc<Link>,
+    link: Link,
     prefix: String,
 }
 
 impl Redis {
-    /// Reads the address, `redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]`; the connection is made
-    /// when it is first needed. All keys begin with `{prefix:`.
-    pub fn new(url: &str, prefix: &str) -> Result<Self, StoreError> {
+    /// Reads the address; the connection is made when it is first needed. All keys begin with `{prefix:`.
+    pub fn new(place: impl Into<Place>, prefix: &str) -> Result<Self, StoreError> {
         Ok(Self {
-            link: Arc::new(Link::new(url)?),
+            link: Link::new(&place.into())?,
             prefix: prefix.to_owned(),
         })
     }
 
     /// The schedule of the queue of this bare name.
     pub fn schedule(&self, name: &str) -> Schedule {
+        let base = format!("{{{}:{name}}}:schedule", self.prefix);
         Schedule {
-            link: self.link.clone(),
-            base: format!("{{{}:{name}}}:schedule", self.prefix),
+            link: self.link.of(&base),
+            base,
             queue: format!("redis:{name}"),
             said: Arc::default(),
         }
@@ -66,7 +66,7 @@ impl Redis {
 /// What waits for one queue.
 #[derive(Clone)]
 pub struct Schedule {
-    link: Arc<Link>,
+    link: Link,
     base: String,
     queue: String,
     said: Arc<Mutex<Said>>,
@@ -131,7 +131,11 @@ impl Store for Schedule {
             let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
             if said.again(crate::clock::now()) {
                 let queue = &self.queue;
-                tracing::error!(queue, place, "what stands there is no job and is left");
+                tracing::error!(
+                    queue,
+                    place,
+                    "scheduled message is missing or unreadable and is not sent"
+                );
             }
         }
         Ok(page)

@@ -186,6 +186,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn finding_03_a_job_whose_message_is_missing_is_reported() {
+        let answer = [
+            Value::Int(0),
+            text("000000000000006 b"),
+            Value::Nil,
+            text(""),
+        ];
+        let (page, bad) = page(&answer, "q").expect("a page");
+        assert!(page.jobs.is_empty());
+        assert_eq!(bad, ["000000000000006 b"]);
+    }
+
     proptest! {
         #[test]
         fn what_is_written_is_read(jobs in proptest::collection::vec(any_job(), 0..4)) {

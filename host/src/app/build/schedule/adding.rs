@@ -131,6 +131,7 @@ mod tests {
             endpoint_url: None,
             redis: RedisPlace::default(),
             dynamodb: DynamoDb::default(),
+            refused: false,
         };
         let schedules = Schedules::new(stores, None);
         let name: QueueName = "local:jobs.fifo".parse().expect("a name");

@@ -11,9 +11,12 @@ local function remove(id)
     running = running + 1
     if d.group ~= '' then
       for _, key in ipairs({ q.body, q.attributes }) do call('HDEL', key, id) end
+      d.claim = '0'
+      call('HSET', q.delivery, id, write_delivery(d))
       return
     end
     call('SREM', in_process(q, d.worker), id)
+    call('SET', tombstone(q, id), '', 'EX', 43200)
   else
     waiting = waiting + 1
   end

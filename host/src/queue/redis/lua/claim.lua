@@ -3,7 +3,7 @@
 -- followed by a comma, and how many bytes the messages may have. Answers with: ms until something
 -- can be received, -1 for never, where there is nothing now, -2 if the worker was given up; or 0,
 -- 1 if only the bytes kept more away, and per message id, body, attributes, group, count, first
--- received.
+-- received. A body or attributes that should be there and are not are answered as nil.
 local worker, claim = ARGV[1], ARGV[2]
 if call('SISMEMBER', q.workers, worker) == 0 then
   return { -2 }
@@ -64,8 +64,8 @@ for at, id in ipairs(ids) do
   leases[#leases + 1] = deadline
   leases[#leases + 1] = id
   answer[#answer + 1] = id
-  answer[#answer + 1] = bodies[at] or ''
-  answer[#answer + 1] = attributes[at] or ''
+  answer[#answer + 1] = bodies[at]
+  answer[#answer + 1] = attributes_of(ids[at], attributes[at])
   answer[#answer + 1] = group
   answer[#answer + 1] = count
   answer[#answer + 1] = first

@@ -1,6 +1,6 @@
 -- Keeps deliveries. ARGV: for each the id, the count, and for how long from now in ms; the first of
 -- all is the longest that a message may be kept from its receive, in ms. Answers with a number
--- each: as `settle`, or 4 where that would be longer.
+-- each: as `settle`, or 4 where that would be longer, or 5 where the message was cancelled.
 local now = to_ms(time_us())
 local ceiling = tonumber(ARGV[1])
 local ids = {}
@@ -10,7 +10,9 @@ local answers, stirred = {}, false
 for at, id in ipairs(ids) do
   local count, more = ARGV[at * 3], tonumber(ARGV[at * 3 + 1])
   local d = read_delivery(records[at])
-  if not d or is_cancelled(q, id, d) then
+  if was_cancelled(q, id, d) then
+    answers[at] = 5
+  elseif not d then
     answers[at] = 1
   elseif d.count ~= count then
     answers[at] = 2

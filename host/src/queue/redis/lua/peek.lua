@@ -19,10 +19,10 @@ for at = 1, fit(q, ids, tonumber(ARGV[2])) do
   local id = ids[at]
   local d = read_delivery(call('HGET', q.delivery, id))
   local body = call('HGET', q.body, id)
-  if body then
+  if not (d and is_cancelled(d)) then
     answer[#answer + 1] = id
     answer[#answer + 1] = body
-    answer[#answer + 1] = call('HGET', q.attributes, id) or ''
+    answer[#answer + 1] = attributes_of(id, call('HGET', q.attributes, id))
     answer[#answer + 1] = call('HGET', q.group, id) or ''
     answer[#answer + 1] = d and d.count or '0'
     answer[#answer + 1] = d and d.first or ''

@@ -14,8 +14,12 @@
 --          set, its claims whose answers were lost by when that was told, in ms, and `w:ID:gone`
 --          once it was given up: both against calls that come late, for an hour
 --
--- The head of a group that is cancelled while it runs loses its payload alone: its delivery holds
--- the group back until it ends.
+-- The head of a group that is cancelled while it runs loses its payload, and the claim of its
+-- delivery becomes 0: the delivery holds the group back until it ends. A message that has no
+-- payload and was not cancelled has lost it: the server evicted it, or somebody deleted it.
+--
+-- An id is 16 digits, the microsecond of sending; `a` if the message was sent with attributes, else
+-- `-`; and 8 hexadecimal digits of the queue.
 local call = redis.call
 
 local function keys_of(base)
@@ -56,6 +60,7 @@ local function read_delivery(record)
   if not record then return nil end
   local count, first, received, claim, worker, group =
     string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%S*) (.*)$')
+  if not count then return nil end
   return {
     count = count, first = first, received = received, claim = claim, worker = worker, group = group,
   }
@@ -63,6 +68,24 @@ end
 
 local function write_delivery(d)
   return d.count .. ' ' .. d.first .. ' ' .. d.received .. ' ' .. d.claim .. ' ' .. d.worker .. ' ' .. d.group
+end
+
+local function is_cancelled(d) return d.claim == '0' end
+
+-- What is left for half a day of a message that was cancelled while it ran, for its holder.
+local function tombstone(keys, id) return keys.base .. ':cancelled:' .. id end
+
+local function was_cancelled(keys, id, d)
+  if d then return is_cancelled(d) end
+  return call('EXISTS', tombstone(keys, id)) == 1
+end
+
+-- The attributes of a message as they are stored, '' for none, and false where it was sent with some
+-- that are gone.
+local function attributes_of(id, stored)
+  if stored then return stored end
+  if string.sub(id, 17, 17) == 'a' then return false end
+  return ''
 end
 
 -- How many of these, one at least, have no more bytes together.
@@ -123,9 +146,6 @@ local function advance(keys, group, now)
   return true
 end
 
-local function is_cancelled(keys, id, d)
-  return d.group ~= '' and call('HEXISTS', keys.body, id) == 0
-end
 
 -- Ends the delivery of a cancelled head. Says whether another comes forward.
 local function forget(keys, id, d, now)
@@ -139,7 +159,7 @@ end
 -- Takes a delivery's message back into its old place.
 local function give_back(keys, id, record, now)
   local d = read_delivery(record)
-  if d and is_cancelled(keys, id, d) then
+  if d and is_cancelled(d) then
     forget(keys, id, d, now)
     return
   end

@@ -7,9 +7,9 @@ local seq = math.max(us, tonumber(call('GET', q.seq) or '0') + 1) - 1
 local ids, bodies, waiting = {}, {}, {}
 for at = 2, #ARGV, 4 do
   seq = seq + 1
-  local id = string.format('%016.0f', seq) .. '-' .. ARGV[1]
-  ids[#ids + 1] = id
   local body, attributes, delay, group = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
+  local id = string.format('%016.0f', seq) .. (attributes == '' and '-' or 'a') .. ARGV[1]
+  ids[#ids + 1] = id
   if attributes == '' and delay == 0 and group == '' then
     bodies[#bodies + 1] = id
     bodies[#bodies + 1] = body

@@ -1,7 +1,7 @@
 -- Ends deliveries. KEYS[2] is where dead letters go, if anywhere. ARGV: for each the id, the count,
 -- what to do (d: delete, r: release, b: bury), and with it the delay in ms or the dead letter's
 -- attributes. Answers with a number each: 0 done, 1 the message is gone, 2 it has been received
--- again since, 3 it has been given back.
+-- again since, 3 it has been given back, 5 it has been cancelled.
 local now = to_ms(time_us())
 local grave = KEYS[2] and keys_of(KEYS[2])
 local ids = {}
@@ -17,6 +17,7 @@ local function stale(id, what)
 end
 
 local function bury(id, d, attributes)
+  -- A payload that is gone is why the message is buried; its reason says so.
   local body = call('HGET', q.body, id) or ''
   local there = id
   -- Two queues with one grave: ids of both in one microsecond, and alike beyond it.
@@ -57,16 +58,18 @@ for at, id in ipairs(ids) do
     answers[at] = what == 'r' and 0 or 3
   elseif seen[id] then
     answers[at] = (what == seen[id] or what == 'd') and 0 or 1
+  elseif not d and what ~= 'd' and was_cancelled(q, id, d) then
+    answers[at] = 5
   elseif not d then
     answers[at] = stale(id, what)
   elseif d.count ~= count then
     answers[at] = 2
   elseif d.worker == '' then
     answers[at] = what == 'r' and 0 or 3
-  elseif is_cancelled(q, id, d) then
+  elseif is_cancelled(d) then
     seen[id] = 'd'
     stirred = forget(q, id, d, now) or stirred
-    answers[at] = what == 'd' and 0 or 1
+    answers[at] = what == 'd' and 0 or 5
   else
     seen[id] = what
     finish(id, d, what, with)

@@ -9,7 +9,7 @@ use super::link::Lines;
 use super::turns::{self, Turns};
 use super::{script, trouble};
 use crate::clock;
-use crate::message::{Message, Outcome, Outgoing, Receipt};
+use crate::message::{Loss, Message, Outcome, Outgoing, Receipt};
 use crate::queue::{
     Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble, VISIBILITY_CEILING,
 };
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// One open queue, and this process as a worker of it.
 pub struct WorqrQueue {
     inner: Arc<Inner>,
-    losses: tokio::sync::Mutex<mpsc::UnboundedReceiver<Vec<Receipt>>>,
+    losses: tokio::sync::Mutex<mpsc::UnboundedReceiver<Vec<Loss>>>,
     joining: tokio::sync::Mutex<()>,
     beating: OnceLock<Task<()>>,
     turns: Turns,
@@ -303,16 +303,16 @@ impl Queue for WorqrQueue {
         let mut pipe = redis::pipe();
         pipe.lrange(format!("{}:queues:{}", inner.prefix, inner.name), -last, -1);
         let _turn = inner.lines.turn().await;
-        let (tasks,): (Vec<String>,) = inner.lines.link.pipe(&pipe).await?;
-        let tasks = tasks.into_iter().rev();
+        let (tasks,): (Vec<redis::Value>,) = inner.lines.link.pipe(&pipe).await?;
+        let tasks = tasks.iter().rev();
         Ok(tasks
             .map(|task| wire::message(String::new(), task, 0, &inner.identity.name))
             .collect())
     }
 
-    async fn lost(&self) -> Vec<Receipt> {
+    async fn lost(&self) -> Vec<Loss> {
         match self.losses.lock().await.recv().await {
-            Some(receipts) => receipts,
+            Some(losses) => losses,
             None => std::future::pending().await,
         }
     }

@@ -1,5 +1,6 @@
 //! Tasks as the scripts of the worqr format give them, and what they cannot carry. Pure.
 
+use super::super::wire::content;
 use crate::message::{Message, Outgoing, Receipt};
 use crate::queue::ItemError;
 use md5::{Digest, Md5};
@@ -51,7 +52,7 @@ pub fn taken(answer: &[Value], queue: &str) -> Option<Taken> {
     let messages = rest.chunks(3).map(|fields| match fields {
         [id, task, count] => {
             let count = text(count)?.parse().unwrap_or(u32::MAX);
-            Some(message(text(id)?, text(task)?, count, queue))
+            Some(message(text(id)?, task, count, queue))
         }
         _ => None,
     });
@@ -86,13 +87,15 @@ pub fn beat(answer: &[String]) -> Option<Beat<'_>> {
 }
 
 /// A task as a message: its process is its id and its receipt.
-pub fn message(id: String, task: String, count: u32, queue: &str) -> Message {
+pub fn message(id: String, task: &Value, count: u32, queue: &str) -> Message {
+    let task = content(task, "body");
     Message {
         receipt: Receipt(id.clone()),
         id,
         queue: queue.to_owned(),
         source: queue.to_owned(),
-        body: task,
+        unreadable: task.as_ref().err().cloned(),
+        body: task.unwrap_or_default().to_owned(),
         receive_count: count,
         sent_at: None,
         first_received_at: None,

@@ -5,7 +5,7 @@ use super::super::link::Lines;
 use super::super::script;
 use super::wire;
 use crate::clock::{self, Moment};
-use crate::message::Receipt;
+use crate::message::{Loss, Receipt};
 use crate::queue::Identity;
 use crate::tasks::Group;
 use std::collections::{HashMap, HashSet};
@@ -98,7 +98,8 @@ impl Inner {
             return;
         }
         state.id = None;
-        let lost: Vec<Receipt> = state.held.drain().map(|(id, _)| Receipt(id)).collect();
+        let held = state.held.drain();
+        let lost: Vec<Loss> = held.map(|(id, _)| Loss::taken(Receipt(id))).collect();
         drop(state);
         tracing::warn!(
             worker = &**worker,
@@ -152,11 +153,11 @@ impl Inner {
             .gone
             .iter()
             .filter(|id| state.held.remove(*id).is_some());
-        let mut lost: Vec<Receipt> = gone.cloned().map(Receipt).collect();
+        let mut lost: Vec<Loss> = gone.cloned().map(Receipt).map(Loss::taken).collect();
         state.held.retain(|id, held| {
             let kept = held.until > now;
             if !kept {
-                lost.push(Receipt(id.clone()));
+                lost.push(Loss::taken(Receipt(id.clone())));
             }
             kept
         });
@@ -198,7 +199,8 @@ impl Inner {
         if ids.is_empty() {
             return;
         }
-        self.bell.lose(ids.iter().cloned().map(Receipt).collect());
+        let cancelled = ids.iter().cloned().map(Receipt).map(Loss::cancelled);
+        self.bell.lose(cancelled.collect());
         let mut call = self.finish(&worker);
         for id in &ids {
             call.arg(id).arg("d").arg(0).arg(wire::md5(task));
@@ -224,7 +226,7 @@ impl Inner {
 pub async fn live(
     inner: Weak<Inner>,
     _ear: Arc<Bell>,
-    mut cancelled: mpsc::UnboundedReceiver<Vec<Receipt>>,
+    mut cancelled: mpsc::UnboundedReceiver<Vec<Loss>>,
 ) {
     let mut next = clock::now();
     let mut returns = Group::new();
@@ -244,7 +246,7 @@ pub async fn live(
             Some(tasks) = cancelled.recv() => {
                 let Some(inner) = inner.upgrade() else { return };
                 for task in tasks {
-                    inner.cancel(&task.0).await;
+                    inner.cancel(&task.receipt.0).await;
                 }
             }
         }

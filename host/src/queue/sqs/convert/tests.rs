@@ -99,7 +99,7 @@ proptest! {
             })
             .collect();
         let there = list.iter().map(|a| (a.name.clone(), attribute(a))).collect();
-        prop_assert_eq!(attributes(there), list);
+        prop_assert_eq!(attributes(there), Ok(list));
     }
 
     #[test]
@@ -118,4 +118,21 @@ fn seconds_saturate() {
     assert_eq!(seconds(Duration::MAX, 43_200), 43_200);
     assert_eq!(seconds(Duration::ZERO, 20), 0);
     assert_eq!(seconds(Duration::from_nanos(1), 20), 1);
+}
+
+#[test]
+fn finding_03_a_delivery_without_its_content_is_unreadable() {
+    let bare = sdk::Message::builder().message_id("m").receipt_handle("r");
+    let without = message(bare.clone().build(), "orders", "arn:q").expect("it has id and receipt");
+    assert_eq!(
+        without.unreadable.as_deref(),
+        Some("no body in SQS's answer")
+    );
+    let empty = MessageAttributeValue::builder().data_type("String").build();
+    let strange = bare
+        .body("b")
+        .message_attributes("tenant", empty.expect("it has a type"));
+    let strange = message(strange.build(), "orders", "arn:q").expect("it has id and receipt");
+    let why = strange.unreadable.as_deref();
+    assert_eq!(why, Some("its attribute `tenant` has no value"));
 }

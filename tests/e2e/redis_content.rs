@@ -1,0 +1,182 @@
+//! Messages on Redis whose content is missing, unreadable or cancelled: none is handled as something
+//! else, and the log says what became of each.
+
+use crate::redis_scene::{RedisScene, begins};
+use crate::scene::{field, guest, printed, prints};
+use dispatcher::message::{Attribute, AttributeValue, Outgoing};
+use dispatcher::queue::Queue;
+use dispatcher::queue::redis::Redis;
+use dispatcher_tests::child::Signal;
+use dispatcher_tests::redis::{Plain, RedisServer};
+
+impl RedisScene {
+    /// A key of the queue on the server.
+    fn key(&self, what: &str) -> String {
+        format!("{{dispatcher:{}}}:{what}", self.name)
+    }
+
+    /// The ids and reasons of its dead letters.
+    async fn dead(&self) -> Vec<(String, String)> {
+        let server = Redis::new(&self.server.url(), "dispatcher").expect("an address");
+        let name = format!("{}.dead", self.name);
+        let queue = server.queue(&name, None).await.expect("it is there");
+        let letters = queue.peek(100).await.expect("it looks");
+        let reason = |attributes: &[Attribute]| {
+            let of = |attribute: &Attribute| match &attribute.value {
+                AttributeValue::Text(text) => text.clone(),
+                AttributeValue::Binary(_) => String::new(),
+            };
+            let mut named = attributes.iter();
+            named
+                .find(|attribute| attribute.name == "dispatcher-dead-letter-reason")
+                .map(of)
+        };
+        letters
+            .into_iter()
+            .map(|letter| (letter.id, reason(&letter.attributes).unwrap_or_default()))
+            .collect()
+    }
+}
+
+fn ask(server: &mut Plain, words: &[&str]) -> i64 {
+    server.ask(words).expect("an answer").number()
+}
+
+#[tokio::test]
+async fn finding_03_a_message_without_its_body_is_dead_lettered_and_never_handled() {
+    let scene = RedisScene::plain();
+    let bodies = ["print:a", "print:b", "print:c"].map(String::from);
+    let ids = scene.send(bodies).await;
+    let mut server = scene.server.connect();
+    assert_eq!(ask(&mut server, &["HDEL", &scene.key("body"), &ids[1]]), 1);
+    let mut running = scene.run("verdicts", &[]).start();
+    scene.until_depth(|depth| depth == Default::default()).await;
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+    let mut handled = prints(&running);
+    handled.sort();
+    assert_eq!(handled, ["a", "c"]);
+    let [(id, reason)] = &scene.dead().await[..] else {
+        panic!("one dead letter");
+    };
+    assert_eq!(id, &ids[1]);
+    assert!(reason.contains("missing or unreadable"), "{reason}");
+    let said = running.lines(|line| line.contains("missing or unreadable"));
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!(field(&said[0], "message_id"), ids[1]);
+}
+
+#[tokio::test]
+async fn finding_03_an_evicted_key_costs_each_message_its_content_and_none_is_handled_without() {
+    let scene = RedisScene::plain();
+    let queue = scene.queue().await;
+    let with = |body: &str, group: Option<&str>| Outgoing {
+        body: body.to_owned(),
+        attributes: vec![Attribute::text("tenant", "7")],
+        group: group.map(str::to_owned),
+        ..Outgoing::default()
+    };
+    let plain = Outgoing {
+        body: "print:plain".to_owned(),
+        ..Outgoing::default()
+    };
+    let items = [with("print:a", None), with("print:b", Some("g")), plain];
+    let sent = queue.send(&items).await;
+    let ids: Vec<String> = sent.into_iter().map(|sent| sent.expect("sent")).collect();
+    // As an eviction does: the whole key, and the delivery of a group's head stays.
+    let mut server = scene.server.connect();
+    assert_eq!(ask(&mut server, &["DEL", &scene.key("attributes")]), 1);
+    let mut running = scene.run("verdicts", &[]).start();
+    scene.until_depth(|depth| depth == Default::default()).await;
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+    assert_eq!(prints(&running), ["plain"]);
+    let dead = scene.dead().await;
+    let dead: Vec<&str> = dead.iter().map(|(id, _)| id.as_str()).collect();
+    assert_eq!(dead, [&ids[0], &ids[1]]);
+}
+
+#[tokio::test]
+async fn finding_03_a_grouped_message_without_its_body_lets_its_group_go_on() {
+    let scene = RedisScene::plain();
+    let queue = scene.queue().await;
+    let grouped = |body: &str| Outgoing {
+        body: body.to_owned(),
+        group: Some("g".to_owned()),
+        ..Outgoing::default()
+    };
+    let sent = queue.send(&[grouped("print:a"), grouped("print:b")]).await;
+    let first = sent[0].clone().expect("sent");
+    let mut server = scene.server.connect();
+    assert_eq!(ask(&mut server, &["HDEL", &scene.key("body"), &first]), 1);
+    let mut running = scene.run("verdicts", &[]).start();
+    running.wait_for_line(printed);
+    scene.until_depth(|depth| depth == Default::default()).await;
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+    assert_eq!(prints(&running), ["b"]);
+    let dead = scene.dead().await;
+    assert_eq!(dead.len(), 1);
+    assert_eq!(dead[0].0, first);
+}
+
+#[tokio::test]
+async fn finding_03_a_body_that_is_no_text_is_dead_lettered_as_it_is() {
+    let scene = RedisScene::plain();
+    let ids = scene.send(["print:a".to_owned()]).await;
+    let mut server = scene.server.connect();
+    // A script writes bytes that the test's own client cannot.
+    let write = "return redis.call('HSET', KEYS[1], ARGV[1], 'print:\\255')";
+    let wrote = ["EVAL", write, "1", &scene.key("body"), &ids[0]];
+    assert_eq!(ask(&mut server, &wrote), 0);
+    let mut running = scene.run("verdicts", &[]).start();
+    running.wait_for_line(|line| line.contains("missing or unreadable"));
+    scene.until_depth(|depth| depth == Default::default()).await;
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+    assert_eq!(prints(&running), Vec::<String>::new());
+    let same = "return redis.call('HGET', KEYS[1], ARGV[1]) == 'print:\\255' and 1 or 0";
+    let dead = format!("{{dispatcher:{}}}.dead:body", scene.name);
+    assert_eq!(ask(&mut server, &["EVAL", same, "1", &dead, &ids[0]]), 1);
+}
+
+#[tokio::test]
+async fn finding_06_a_cancel_is_one_event_that_promises_no_second_delivery() {
+    let scene = RedisScene::plain();
+    let options = ["--timeout", "1h", "--log-level", "debug"];
+    let mut running = scene.run("verdicts", &options).start();
+    let ids = scene.send(["sleep:3600000".to_owned()]).await;
+    running.wait_for_line(begins);
+    let ended = scene.command(&["cancel", &scene.full(), &ids[0]]);
+    assert_eq!(ended.stdout, "0 waiting removed, 1 running stopped\n");
+    scene.send(["print:next".to_owned()]).await;
+    running.wait_for_line(printed);
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+    let said = running.lines(|line| line.contains("message cancelled"));
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("\"INFO\""), "{}", said[0]);
+    assert_eq!(field(&said[0], "message_id"), ids[0]);
+    assert_eq!(field(&said[0], "queue"), scene.full());
+    let wrong = running.lines(|line| line.contains("delivers"));
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn finding_03_run_warns_of_a_server_that_evicts_keys() {
+    let warned = |policy: &str| {
+        let server = ["--maxmemory", "64mb", "--maxmemory-policy", policy];
+        let scene = RedisScene::new(RedisServer::start(&server));
+        let mut running = scene.run("hello", &[]).start();
+        running.wait_for_line(|line| line.contains("\"running\""));
+        running.signal(Signal::TERM);
+        assert_eq!(running.wait_exit(), 0);
+        let check = ["check", "--plugin", &guest("hello"), "--queues"];
+        let checked = scene.command(&[&check[..], &[&scene.full()]].concat());
+        assert_eq!(checked.code, 0, "{}", checked.stderr);
+        let of_run = running.lines(|line| line.contains("noeviction")).len();
+        (of_run, checked.stderr.contains("noeviction"))
+    };
+    assert_eq!(warned("allkeys-lru"), (1, true));
+    assert_eq!(warned("noeviction"), (0, false));
+}
