@@ -270,7 +270,7 @@ impl Kept {
         for (path, bytes) in [(&self.component, component), (&self.manifest, manifest)] {
             // By way of a rename: another process may be reading, or writing the same.
             let beside = path.with_extension(format!("{}.part", std::process::id()));
-            std::fs::write(&beside, bytes)?;
+            files::write_private(&beside, bytes)?;
             std::fs::rename(&beside, path)?;
         }
         Ok(())
