@@ -107,7 +107,10 @@ fn lock_error(error: &rusqlite::Error) -> bool {
 /// A failure of SQLite in one line; who holds a lock is not known, but which file is locked.
 pub fn explain(error: &rusqlite::Error, path: &Path) -> String {
     match lock_error(error) {
-        true => format!("the file `{}` is locked by another process", path.display()),
+        true => {
+            let name = path.file_name().unwrap_or(path.as_os_str());
+            format!("`{}` is locked by another process", name.display())
+        }
         false => error.to_string(),
     }
 }
@@ -324,7 +327,9 @@ fn check_mark(
         }
     }
     let why = format!(
-        "it ends at entry {reached_now}, and entry {acknowledged} was acknowledged: entries were lost; put the database and its log back, or remove `{}` to go on without them",
+        "the database ends at entry {reached_now}, and entry {acknowledged} was acknowledged: entries were lost; put `{}` and `{}` back, or remove `{}` to go on without them",
+        path.display(),
+        beside(path, "-wal").display(),
         beside(path, "-acknowledged").display()
     );
     Err(failed(Trouble::Refused, why))

@@ -87,10 +87,9 @@ impl Writer {
             self.sweep_at = now + LATER;
             return lost(&self.folder, damage);
         }
-        self.write(jobs, now, clock::today()).map_err(|error| {
-            self.connection.note_failure(&error);
-            schema::trouble(&self.folder, &error)
-        })?;
+        // A lock is waited for so shortly that one failure says little: the guard counts them.
+        let written = self.write(jobs, now, clock::today());
+        written.map_err(|error| schema::trouble(&self.folder, &error))?;
         if let Err(damage) = self.connection.check() {
             return lost(&self.folder, damage);
         }

@@ -22,6 +22,9 @@ pub struct Job {
     pub reply: oneshot::Sender<Result<i64, Failed>>,
 }
 
+/// One for each job, in their order.
+type Answers = Vec<Result<i64, Failed>>;
+
 /// The state of the thread.
 pub struct Writer {
     place: Place,
@@ -75,7 +78,7 @@ impl Writer {
     }
 
     /// One transaction, of which nobody is told unless the file is still there.
-    fn write(&mut self, jobs: &[Job]) -> Result<Vec<Result<i64, Failed>>, Failed> {
+    fn write(&mut self, jobs: &[Job]) -> Result<Answers, Failed> {
         let damaged = |place: &Place| {
             let place = place.clone();
             move |damage| place.damaged(&damage)
@@ -90,20 +93,14 @@ impl Writer {
         Ok(answers)
     }
 
-    #[expect(
-        clippy::type_complexity,
-        reason = "the answers of the jobs and the number that is acknowledged with them"
-    )]
-    fn commit(
-        &mut self,
-        jobs: &[Job],
-    ) -> rusqlite::Result<(Vec<Result<i64, Failed>>, Option<i64>)> {
+    /// The answers, and the number that is acknowledged with them.
+    fn commit(&mut self, jobs: &[Job]) -> rusqlite::Result<(Answers, Option<i64>)> {
         let transaction =
             rusqlite::Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
         let written = jobs
             .iter()
             .map(|job| steps::write(&transaction, &job.write));
-        let answers = written.collect::<rusqlite::Result<Vec<_>>>()?;
+        let answers = written.collect::<rusqlite::Result<Answers>>()?;
         let number = self.connection.counter()?;
         transaction.commit()?;
         Ok((answers, number))

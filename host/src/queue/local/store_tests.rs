@@ -438,7 +438,8 @@ async fn finding_07_a_log_that_is_cut_short_while_it_is_in_use_fails_the_next_se
                 .message
                 .contains("truncated")
         );
-        let waiting = queue.receive(ask(1, 20 * SECOND), &CancellationToken::new());
+        let patience = CancellationToken::new();
+        let waiting = queue.receive(ask(1, 20 * SECOND), &patience);
         assert!(waiting.await.unwrap_err().message.contains("truncated"));
     }
 }
