@@ -194,7 +194,7 @@ impl Schema {
             made => made.map_err(plain)?,
         }
         let before = identity(path).map_err(plain)?;
-        let opened: Result<Vec<_>, _> = (0..N).map(|_| self.connect(path)).collect();
+        let opened: Result<Vec<_>, _> = (0..N).map(|_| self.connect(path, mark.as_ref())).collect();
         let opened = opened?;
         if let Some(first) = opened.first() {
             let reached = || self.count(first);
@@ -227,7 +227,7 @@ impl Schema {
         row.map_or(Ok(0), |row| row.get(0).map_err(plain))
     }
 
-    fn connect(&self, path: &Path) -> Result<Connection, Failed> {
+    fn connect(&self, path: &Path, mark: Option<&Mark>) -> Result<Connection, Failed> {
         let plain = |error: rusqlite::Error| failed(judge(&error), explain(&error, path));
         let mut connection = Connection::open(path).map_err(plain)?;
         if connection.is_readonly("main").map_err(plain)? {
@@ -245,7 +245,10 @@ impl Schema {
         } = *self;
         if application != self.application {
             return match number("SELECT count(*) FROM sqlite_schema")? {
-                0 => self.create(&connection).map_err(plain).map(|()| connection),
+                0 => {
+                    check_mark(path, mark, || Ok(0))?;
+                    self.create(&connection).map_err(plain).map(|()| connection)
+                }
                 _ => Err(failed(
                     Trouble::Refused,
                     "it is a database of another program",

@@ -410,8 +410,10 @@ async fn finding_07_a_log_that_a_crash_tore_is_opened_with_all_that_was_acknowle
     }
     // A header that was not written to its end, beside a database that has everything.
     let image = crashed(&folder);
-    drop(open(&image));
-    assert!(!image.path().join("local.db-wal").exists());
+    let (store, thread) = Store::start(image.path()).unwrap();
+    drop(store);
+    thread.join().unwrap();
+    assert!(!image.path().join("local.db-wal").exists(), "closed");
     std::fs::write(image.path().join("local.db-wal"), [0; 32]).unwrap();
     assert_eq!(open(&image).depth().await.unwrap().waiting, 500);
 }
