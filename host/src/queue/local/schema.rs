@@ -129,9 +129,10 @@ impl Place {
         self.failed(sqlite::judge(error), cause)
     }
 
-    /// A file that was lost under this store. It may be tried again: after a restart it is well.
+    /// A file that was lost under this store: this process need not try again, since it stays so
+    /// until a restart.
     pub fn damaged(&self, damage: &Damage) -> QueueError {
-        self.failed(Trouble::Passing, damage)
+        self.failed(Trouble::Refused, damage)
     }
 
     /// A failure of this store of a known kind.

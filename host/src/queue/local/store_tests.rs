@@ -424,7 +424,7 @@ async fn finding_07_a_log_that_is_cut_short_while_it_is_in_use_fails_the_next_se
         let (folder, queue, _reader) = with_500().await;
         cut(&folder.path().join("local.db-wal"), parts);
         let answer = queue.send(&[text("z")]).await.remove(0);
-        let Err(ItemError::Passing(why)) = answer else {
+        let Err(ItemError::Refused(why)) = answer else {
             panic!("{answer:?}");
         };
         assert!(
