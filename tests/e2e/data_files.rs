@@ -47,6 +47,9 @@ fn served() -> LocalServer {
     local
 }
 
+/// What somebody does to a file.
+type Harm = fn(&Path);
+
 fn delete(path: &Path) {
     fs::remove_file(path).expect("it is there");
 }
@@ -69,7 +72,7 @@ fn overwrite(path: &Path) {
 
 #[test]
 fn finding_07_no_send_is_acknowledged_into_a_file_that_was_lost() {
-    let ways: [(&str, &str, fn(&Path)); 7] = [
+    let ways: [(&str, &str, Harm); 7] = [
         ("deleted", "local.db", delete),
         ("replaced", "local.db", replace),
         ("truncated", "local.db", empty),
@@ -101,7 +104,7 @@ fn finding_07_no_send_is_acknowledged_into_a_file_that_was_lost() {
 #[test]
 fn finding_07_a_process_that_does_nothing_notices_as_well() {
     for (file, harm) in [
-        ("local.db", delete as fn(&Path)),
+        ("local.db", delete as Harm),
         ("local.db", empty),
         ("local.db-wal", overwrite),
         ("idempotency.db", delete),
@@ -167,7 +170,7 @@ fn command(data: &Arc<tempfile::TempDir>, arguments: &[&str]) -> Ended {
 
 #[test]
 fn finding_07_what_a_crash_left_is_opened_whole_or_refused() {
-    let ways: [(&str, fn(&Path)); 5] = [
+    let ways: [(&str, Harm); 5] = [
         ("local.db-wal", overwrite),
         ("local.db", empty),
         ("local.db", delete),

@@ -335,10 +335,13 @@ fn reader(folder: &tempfile::TempDir) -> Connection {
     reader
 }
 
+/// What somebody does to a file.
+type Harm = fn(&std::path::Path);
+
 #[tokio::test]
 async fn finding_07_a_store_that_lost_what_it_acknowledged_is_not_opened() {
     let (folder, _queue, _reader) = with_500().await;
-    let ways: [(&str, fn(&std::path::Path), &str); 7] = [
+    let ways: [(&str, Harm, &str); 7] = [
         ("local.db-wal", overwrite_all, "has been overwritten"),
         ("local.db-wal", overwrite_a_page, "entries were lost"),
         ("local.db-wal", |path| cut(path, 4), "entries were lost"),
