@@ -110,6 +110,12 @@ impl Database {
             .ok()
     }
 
+    /// Empties a log that is long, which gives the disk room; whether it did. A short one is no more
+    /// than what a full disk needs to be opened and read from.
+    pub fn make_room(&mut self) -> bool {
+        self.files.log_length() >= LONG && self.tidy()
+    }
+
     /// Writes the log into the database and empties it, if nobody reads from it now; whether it is
     /// empty. Waits for nobody.
     pub fn tidy(&mut self) -> bool {

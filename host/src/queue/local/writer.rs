@@ -256,7 +256,7 @@ impl Writer {
     fn carry_out(&mut self, mut works: Vec<Box<dyn Work>>, tries: BTreeSet<QueueId>) {
         let mut done = self.transact(&mut works, &tries);
         // What fills the disk may be the write-ahead log itself.
-        if done.as_ref().is_err_and(Failed::is_full) && self.connection.tidy() {
+        if done.as_ref().is_err_and(Failed::is_full) && self.connection.make_room() {
             done = self.transact(&mut works, &tries);
         }
         match done {
