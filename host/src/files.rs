@@ -6,8 +6,16 @@
 pub mod bounded;
 pub mod owner;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit, umask};
 use sha2::{Digest, Sha256};
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+/// What our user alone may read and write.
+const PRIVATE: u32 = 0o600;
 
 /// Raises the limit of open files as far as the process may by itself: the soft limit up to the
 /// hard one. Answers the limit that it had and the one that it has now; `u64::MAX` is none. Where
@@ -34,12 +42,76 @@ pub fn address_space() -> Option<u64> {
 ///
 /// # Errors
 /// As the system has them.
-pub fn make_folder(folder: &std::path::Path) -> std::io::Result<()> {
+pub fn make_folder(folder: &Path) -> io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(folder)
+}
+
+/// From now on files and folders that this process makes are for our user alone, those that
+/// libraries make too.
+pub fn keep_private() {
+    umask(Mode::RWXG | Mode::RWXO);
+}
+
+/// Makes a file for our user alone, whatever the umask; one that is there is an error.
+///
+/// # Errors
+/// As the system has them.
+pub fn create_private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(PRIVATE);
+    let file = options.open(path)?;
+    file.set_permissions(Permissions::from_mode(PRIVATE))?;
+    Ok(file)
+}
+
+/// Writes a file for our user alone, in the place of one that is there.
+///
+/// # Errors
+/// As the system has them.
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        removed => removed?,
+    }
+    create_private(path)?.write_all(bytes)
+}
+
+/// Opens a file to read and write it, made for our user alone if it is missing. One that is there is
+/// made so if it is ours; then with the mode that it had.
+///
+/// # Errors
+/// As the system has them.
+pub fn open_private(path: &Path) -> io::Result<(File, Option<u32>)> {
+    match create_private(path).map(drop) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    let former = tighten(path)?;
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    Ok((file, former))
+}
+
+/// Takes from all others what they may do with a file that is there and ours; answers with the mode
+/// that it had, if that was more.
+///
+/// # Errors
+/// As the system has them.
+pub fn tighten(path: &Path) -> io::Result<Option<u32>> {
+    let metadata = match std::fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        metadata => metadata?,
+    };
+    let mode = metadata.mode() & 0o7777;
+    let is_open = mode & 0o077 != 0;
+    if !metadata.is_file() || metadata.uid() != geteuid().as_raw() || !is_open {
+        return Ok(None);
+    }
+    std::fs::set_permissions(path, Permissions::from_mode(PRIVATE))?;
+    Ok(Some(mode))
 }
 
 /// SHA-256 of contents, in lower-case hexadecimal.
@@ -59,10 +131,34 @@ mod tests {
         assert_eq!(raise_limit(), (now, now));
     }
 
+    #[test]
+    fn finding_15_files_are_for_our_user_alone_whatever_they_were() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        let mode = || {
+            let metadata = std::fs::metadata(&path).expect("it is there");
+            metadata.mode() & 0o7777
+        };
+        assert_eq!(tighten(&path).expect("nothing to do"), None);
+        drop(create_private(&path).expect("made"));
+        assert_eq!(mode(), 0o600);
+        assert_eq!(tighten(&path).expect("nothing to do"), None);
+        for wide in [0o644, 0o666, 0o640] {
+            std::fs::set_permissions(&path, Permissions::from_mode(wide)).expect("it is ours");
+            let (_, former) = open_private(&path).expect("opened");
+            assert_eq!((mode(), former), (0o600, Some(wide)));
+        }
+        let again = create_private(&path).expect_err("it is there");
+        assert_eq!(again.kind(), ErrorKind::AlreadyExists);
+        std::fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("it is ours");
+        write_private(&path, b"new").expect("written");
+        assert_eq!(mode(), 0o600);
+        assert_eq!(std::fs::read(&path).expect("read"), b"new");
+    }
+
     #[cfg(unix)]
     #[test]
     fn a_folder_that_we_make_is_open_to_us_alone() {
-        use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().expect("a folder");
         let inner = folder.path().join("data/compiled");
         super::make_folder(&inner).expect("made");

@@ -35,6 +35,7 @@ const HOMES: &[(&str, &[&str])] = &[
         "rusqlite",
         &[
             "sqlite.rs",
+            "sqlite/",
             "queue/local/",
             "idempotency/local/",
             "schedule/local/",
@@ -73,7 +74,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("clock_gettime", &["clock.rs"]),
     ("setrlimit", &["files.rs"]),
     // SQLite's busy handler is told to wait, on a thread of its own.
-    ("thread::sleep", &["sqlite.rs"]),
+    ("thread::sleep", &["sqlite.rs", "sqlite/"]),
     ("process::exit", &["app/drain.rs"]),
 ];
 

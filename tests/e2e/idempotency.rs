@@ -4,12 +4,11 @@
 use crate::lambda_scene::admin;
 use crate::scene::{printed, prints, run};
 use dispatcher_tests::child::{Program, Running, Signal};
+use dispatcher_tests::holder::Holder;
 use dispatcher_tests::http;
 use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::Server;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -136,38 +135,6 @@ async fn lesson_12_processes_that_share_a_folder_know_what_each_has_done() {
     assert_eq!(handled.len(), MESSAGES);
 }
 
-/// A process that writes to the ledger's file and does not come to an end.
-struct Holder(Child);
-
-impl Holder {
-    fn of(data: &TempDir) -> Self {
-        let script = "import sqlite3, sys
-held = sqlite3.connect(sys.argv[1], isolation_level=None)
-held.execute('BEGIN IMMEDIATE')
-print('held', flush=True)
-sys.stdin.read()";
-        let mut child = Command::new("python3")
-            .args(["-c", script])
-            .arg(data.path().join("idempotency.db"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("python3 is there, as the tests need it");
-        let line = BufReader::new(child.stdout.take().expect("piped"))
-            .lines()
-            .next();
-        assert_eq!(line.expect("a line").expect("text"), "held");
-        Self(child)
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[tokio::test]
 async fn messages_flow_while_the_ledger_cannot_be_written() {
     let scene = Scene::new("trouble", "30").await;
@@ -175,7 +142,7 @@ async fn messages_flow_while_the_ledger_cannot_be_written() {
     let mut running = scene.program(&more).start();
     let admin = admin(&running);
     scene.proxy.wait_until_seen(1, "ReceiveMessage");
-    let holder = Holder::of(running.data());
+    let holder = Holder::writing(&running.data().path().join("idempotency.db"));
     for n in 0..3 {
         let body = format!("print:{n}");
         scene.server.send_many(&scene.url, [body]).await;

@@ -1,12 +1,14 @@
 //! The program as people start it: one file per promise.
 
 mod admin;
+mod backup;
 mod bad_input;
 mod bodies;
 mod capabilities;
 mod capabilities_tls;
 mod commands;
 mod crash;
+mod data_files;
 mod disk_full;
 mod dynamodb;
 mod dynamodb_example;

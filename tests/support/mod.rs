@@ -12,6 +12,7 @@ pub mod faulty_lambda;
 #[cfg(test)]
 mod faulty_lambda_tests;
 pub mod guests;
+pub mod holder;
 pub mod http;
 pub mod lambda;
 pub mod ledger;

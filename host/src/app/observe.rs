@@ -5,12 +5,17 @@ use super::replace::Wishes;
 use crate::admin::access::Access;
 use crate::admin::{self, Reload};
 use crate::aws::cloudwatch::CloudWatch;
+use crate::clock;
 use crate::config::problem::Problem;
 use crate::config::{MetricsSink, Settings};
+use crate::sqlite;
 use crate::tasks::{self, Task};
 use crate::telemetry::metrics::embedded::Embedded;
 use crate::telemetry::metrics::publish::{ToCloudWatch, publish, resolution_s};
+use crate::telemetry::readiness::Readiness;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// What watches; ends with `finish`.
@@ -18,7 +23,11 @@ pub(crate) struct Watching {
     over: CancellationToken,
     publishing: Option<Task<()>>,
     serving: Option<Task<()>>,
+    files: Task<()>,
 }
+
+/// How often databases are asked for that cannot be used.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Starts what the settings ask for.
 pub(crate) async fn start(
@@ -28,6 +37,7 @@ pub(crate) async fn start(
     access: &Arc<Access>,
 ) -> Result<Watching, Problem> {
     let over = CancellationToken::new();
+    let files = tasks::spawn(watch_files(shared.readiness.clone(), over.clone()));
     let serving = match &settings.admin {
         None => None,
         Some(served) => {
@@ -51,7 +61,33 @@ pub(crate) async fn start(
         over,
         publishing,
         serving,
+        files,
     })
+}
+
+/// Keeps the databases that cannot be used among the reasons for not being ready.
+async fn watch_files(readiness: Arc<Readiness>, over: CancellationToken) {
+    let mut named = BTreeSet::<String>::new();
+    while !over.is_cancelled() {
+        let unusable = sqlite::unusable().into_iter();
+        let unusable: BTreeMap<_, _> = unusable
+            .map(|(path, why)| (format!("file {}", path.display()), why))
+            .collect();
+        for name in named
+            .iter()
+            .filter(|name: &&String| !unusable.contains_key(*name))
+        {
+            readiness.clear(name);
+        }
+        named = unusable.keys().cloned().collect();
+        for (name, why) in unusable {
+            readiness.set(name, why);
+        }
+        tokio::select! {
+            () = over.cancelled() => {}
+            () = clock::sleep_until(Some(clock::now() + LOOK)) => {}
+        }
+    }
 }
 
 /// Has the plugins looked at again, and says what came of it.
@@ -95,7 +131,8 @@ impl Watching {
     /// The run is over: publishes what was measured last, and answers no more.
     pub(crate) async fn finish(self) {
         self.over.cancel();
-        for task in [self.publishing, self.serving].into_iter().flatten() {
+        let tasks = [self.publishing, self.serving, Some(self.files)];
+        for task in tasks.into_iter().flatten() {
             task.finished().await;
         }
     }

@@ -1,6 +1,7 @@
 //! The command line: what is typed, and which command answers. One file per command; knows what
 //! to print and how to exit, and leaves all else to `app` and `config`.
 
+mod backup;
 mod cancel;
 mod check;
 mod completions;
@@ -19,10 +20,15 @@ mod workers;
 
 use crate::config::problem::Problem;
 use crate::error::{Exit, Failure};
+use crate::{files, sqlite};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long the end of a command waits for its databases to be closed.
+const CLOSING: Duration = Duration::from_secs(2);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -68,6 +74,7 @@ enum Command {
     Check(check::Args),
     Doctor(doctor::Args),
     Local(local::Args),
+    Backup(backup::Args),
     #[command(subcommand)]
     Schedule(schedule::Command),
     #[command(subcommand)]
@@ -85,7 +92,10 @@ struct Typed {
 
 /// The program: runs the command of this process's arguments.
 pub fn main() -> ExitCode {
-    match answer(std::env::args_os().collect()) {
+    let answer = answer(std::env::args_os().collect());
+    // Their threads close them after whoever used them has gone.
+    sqlite::wait_closed(CLOSING);
+    match answer {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
@@ -95,6 +105,9 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
     let Some((cli, typed)) = parse(words)? else {
         return Ok(());
     };
+    if !matches!(&cli.command, Command::Plugin(command) if command.writes_project()) {
+        files::keep_private();
+    }
     match cli.command {
         Command::Run(_) => run::run(typed),
         Command::Send(args) => send::run(args, &typed),
@@ -105,6 +118,7 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
         Command::Check(_) => check::run(typed),
         Command::Doctor(args) => doctor::run(&args, typed),
         Command::Local(args) => local::run(&args, &typed),
+        Command::Backup(args) => backup::run(&args, &typed),
         Command::Schedule(command) => schedule::run(command, &typed),
         Command::Plugin(command) => plugin::run(command, &typed),
         Command::Completions(args) => completions::run(&args, &mut command()),

@@ -347,25 +347,11 @@ impl Kept {
         for (path, bytes) in [(&self.component, component), (&self.manifest, manifest)] {
             // By way of a rename: another process may be reading, or writing the same.
             let beside = path.with_extension(format!("{}.part", std::process::id()));
-            write_new(&beside, bytes)?;
+            files::write_private(&beside, bytes)?;
             std::fs::rename(&beside, path)?;
         }
         Ok(())
     }
-}
-
-/// A file that our user alone reads and writes, in the place of one that a process of the same number
-/// left there.
-fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let create = || {
-        let mut new = OpenOptions::new();
-        new.write(true).create_new(true).mode(0o600).open(path)
-    };
-    let made = create().or_else(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => std::fs::remove_file(path).and_then(|()| create()),
-        _ => Err(error),
-    });
-    made?.write_all(bytes)
 }
 
 fn is_of(layer: &OciDescriptor, bytes: &[u8]) -> bool {

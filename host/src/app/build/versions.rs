@@ -277,7 +277,7 @@ pub fn of_fetch(at: &str, error: &FetchError) -> Problem {
 }
 
 /// Where components from registries are kept.
-fn images(data: &Path) -> PathBuf {
+pub fn images(data: &Path) -> PathBuf {
     data.join("images")
 }
 

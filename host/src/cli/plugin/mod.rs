@@ -36,6 +36,13 @@ pub enum Command {
     Replay(replay::Args),
 }
 
+impl Command {
+    /// Whether it writes files of a project, which are for whom the umask says.
+    pub const fn writes_project(&self) -> bool {
+        matches!(self, Self::New(_) | Self::Build(_))
+    }
+}
+
 /// Runs the command.
 pub fn run(command: Command, typed: &Typed) -> Result<(), Failure> {
     match command {

@@ -15,7 +15,7 @@ mod store_tests;
 
 use super::{Records, RecordsError};
 use crate::clock::{self, Timestamp};
-use rusqlite::Connection;
+use crate::sqlite::Database;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use tokio::sync::oneshot;
@@ -36,7 +36,7 @@ pub struct LocalRecords {
 struct Lookup {
     queue: String,
     ids: Vec<String>,
-    reply: oneshot::Sender<rusqlite::Result<Vec<bool>>>,
+    reply: oneshot::Sender<Result<Vec<bool>, RecordsError>>,
 }
 
 impl LocalRecords {
@@ -54,7 +54,10 @@ impl LocalRecords {
         start("idempotency-writes", Box::new(move || writer.run()))?;
         start(
             "idempotency-lookups",
-            Box::new(move || look_up(&reader, &asked)),
+            Box::new({
+                let folder = folder.to_owned();
+                move || look_up(&folder, &reader, &asked)
+            }),
         )?;
         Ok(Self {
             folder: folder.to_owned(),
@@ -80,10 +83,15 @@ impl LocalRecords {
 }
 
 /// Answers lookups until nobody can ask any more.
-fn look_up(connection: &Connection, asked: &Receiver<Lookup>) {
+fn look_up(folder: &Path, connection: &Database, asked: &Receiver<Lookup>) {
     for Lookup { queue, ids, reply } in asked {
         if !reply.is_closed() {
-            let known = steps::known(connection, clock::today(), &queue, &ids);
+            let damage = connection.known_damage();
+            let damage = damage.map_err(|damage| schema::failed(folder, damage));
+            let known = damage.and_then(|()| {
+                let known = steps::known(connection, clock::today(), &queue, &ids);
+                known.map_err(|error| schema::trouble(folder, &error))
+            });
             // A caller who has gone needs no answer.
             let _ = reply.send(known);
         }
@@ -104,8 +112,7 @@ impl Records for LocalRecords {
             reply,
         };
         self.hand(&self.lookups, lookup)?;
-        let known = answer.await.map_err(|gone| self.ended(gone))?;
-        known.map_err(|error| schema::failed(&self.folder, error))
+        answer.await.map_err(|gone| self.ended(gone))?
     }
 
     async fn remember(

@@ -2,8 +2,7 @@
 //! what is remembered when.
 
 use crate::idempotency::RecordsError;
-use crate::sqlite::{self, Schema};
-use rusqlite::Connection;
+use crate::sqlite::{self, Database, Schema};
 use std::path::{Path, PathBuf};
 
 const SCHEMA: Schema = Schema {
@@ -14,6 +13,8 @@ const SCHEMA: Schema = Schema {
     upgrade: |_, _| Ok(None),
     // Far shorter than a delete may be held up, so that the reason is told.
     patience: sqlite::patience::<700>,
+    // What is lost is run again.
+    counter: None,
 };
 
 /// A queue's name, which may be a long ARN, is stored once. Records expire in the order of `until`,
@@ -39,8 +40,13 @@ pub fn failed(folder: &Path, cause: impl std::fmt::Display) -> RecordsError {
     RecordsError(format!("`{}`: {cause}", path(folder).display()))
 }
 
+/// A failure of SQLite.
+pub fn trouble(folder: &Path, error: &rusqlite::Error) -> RecordsError {
+    failed(folder, sqlite::explain(error, &path(folder)))
+}
+
 /// Creates what is missing and opens the file twice: to write, and to read beside that.
-pub fn open(folder: &Path) -> Result<[Connection; 2], RecordsError> {
+pub fn open(folder: &Path) -> Result<[Database; 2], RecordsError> {
     let opened = SCHEMA.open(&path(folder), &folder.join("idempotency.lock"));
     let opened = opened.map(|(connections, _)| connections);
     opened.map_err(|error| failed(folder, error))

@@ -5,8 +5,9 @@
 use super::{schema, steps};
 use crate::clock::{self, Moment, Timestamp};
 use crate::idempotency::RecordsError;
-use rusqlite::{Connection, TransactionBehavior};
-use std::path::PathBuf;
+use crate::sqlite::{Database, IDLE};
+use rusqlite::{Transaction, TransactionBehavior};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -37,38 +38,72 @@ pub struct Job {
 /// The state of the thread.
 pub struct Writer {
     folder: PathBuf,
-    connection: Connection,
+    connection: Database,
     jobs: Receiver<Job>,
     /// When to look for expired records next.
     sweep_at: Moment,
+    /// When to empty the write-ahead log, if something was written since.
+    tidy_at: Option<Moment>,
 }
 
 impl Writer {
     /// A writer that has done nothing yet.
-    pub fn new(folder: PathBuf, connection: Connection, jobs: Receiver<Job>) -> Self {
+    pub fn new(folder: PathBuf, connection: Database, jobs: Receiver<Job>) -> Self {
         Self {
             folder,
             connection,
             jobs,
             sweep_at: clock::now(),
+            tidy_at: None,
         }
     }
 
     /// Runs until nobody can ask any more.
     pub fn run(mut self) {
         while let Some(jobs) = self.gather() {
-            let written = self.write(&jobs, clock::now(), clock::today());
-            let answer = written.map_err(|error| schema::failed(&self.folder, error));
+            let now = clock::now();
+            if self.tidy_at.is_some_and(|at| at <= now) {
+                let is_done = self.connection.tidy();
+                self.tidy_at = (!is_done).then(|| now + IDLE);
+            }
+            if jobs.is_empty() && now < self.sweep_at {
+                continue;
+            }
+            let answer = self.write_checked(&jobs);
             for job in jobs {
                 // A caller who has gone needs no answer.
                 let _ = job.reply.send(answer.clone());
             }
         }
+        self.connection.tidy();
+    }
+
+    /// Writes, and answers only if the file is still there.
+    fn write_checked(&mut self, jobs: &[Job]) -> Result<(), RecordsError> {
+        let lost = |folder: &Path, damage| Err(schema::failed(folder, damage));
+        // A sweep that fails rests as well.
+        let now = clock::now();
+        if let Err(damage) = self.connection.check() {
+            self.sweep_at = now + LATER;
+            return lost(&self.folder, damage);
+        }
+        // A lock is waited for so shortly that one failure says little: the guard counts them.
+        let written = self.write(jobs, now, clock::today());
+        written.map_err(|error| schema::trouble(&self.folder, &error))?;
+        if let Err(damage) = self.connection.check() {
+            return lost(&self.folder, damage);
+        }
+        self.connection.note_written(None);
+        self.tidy_at = Some(clock::now() + IDLE);
+        Ok(())
     }
 
     /// Everything that waits; nothing when it is time to look for expired records. None at the end.
     fn gather(&self) -> Option<Vec<Job>> {
-        let first = self.jobs.recv_timeout(self.sweep_at.since(clock::now()));
+        let next = self
+            .tidy_at
+            .map_or(self.sweep_at, |at| at.min(self.sweep_at));
+        let first = self.jobs.recv_timeout(next.since(clock::now()));
         let mut jobs = match first {
             Ok(job) => vec![job],
             Err(RecvTimeoutError::Timeout) => Vec::new(),
@@ -86,9 +121,8 @@ impl Writer {
         if step > 0 {
             self.sweep_at = now + LATER;
         }
-        let transaction = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let transaction =
+            Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
         for job in jobs {
             steps::remember(&transaction, &job.queue, &job.ids, job.until)?;
         }

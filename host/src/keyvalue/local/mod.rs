@@ -12,8 +12,8 @@ mod writer;
 mod tests;
 
 use super::{Bucket, CALL, Page};
+use crate::sqlite::Database;
 use crate::trouble::{Failed, Trouble};
-use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -41,7 +41,7 @@ struct Threads {
 /// Something to be read, and where the answer goes.
 struct Look {
     read: Read,
-    reply: oneshot::Sender<rusqlite::Result<steps::Seen>>,
+    reply: oneshot::Sender<Result<steps::Seen, Failed>>,
 }
 
 impl Local {
@@ -61,7 +61,9 @@ impl Local {
         };
         let writer = Writer::new(place.clone(), writer, jobs);
         start("keyvalue-writes", Box::new(move || writer.run()))?;
-        start("keyvalue-reads", Box::new(move || answer(&reader, &asked)))?;
+        let answers = place.clone();
+        let answer = move || answer(&answers, &reader, &asked);
+        start("keyvalue-reads", Box::new(answer))?;
         Ok(Self(Arc::new(Threads {
             place,
             writes,
@@ -80,11 +82,16 @@ impl Local {
 }
 
 /// Answers until nobody can ask any more.
-fn answer(connection: &Connection, asked: &Receiver<Look>) {
+fn answer(place: &schema::Place, connection: &Database, asked: &Receiver<Look>) {
     for Look { read, reply } in asked {
         if !reply.is_closed() {
+            let known = connection.known_damage();
+            let seen = known.map_err(|damage| place.damaged(&damage));
+            let seen = seen.and_then(|()| {
+                steps::read(connection, &read).map_err(|error| place.trouble(&error))
+            });
             // A caller who has gone needs no answer.
-            let _ = reply.send(steps::read(connection, &read));
+            let _ = reply.send(seen);
         }
     }
 }
@@ -101,8 +108,7 @@ impl LocalBucket {
         let bucket = self.name.clone();
         let read = Read { bucket, what };
         self.hand(&self.threads.reads, Look { read, reply })?;
-        let seen = answer.await.map_err(|_| self.ended())?;
-        seen.map_err(|error| self.threads.place.trouble(&error))
+        answer.await.map_err(|_| self.ended())?
     }
 
     /// `change` copies so many bytes of what the caller has, once there is room for them.

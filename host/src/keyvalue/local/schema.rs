@@ -1,8 +1,9 @@
 //! The file: where it lies, how it is opened, its tables, and what its errors say. Knows nothing of
 //! what is kept in it.
 
-use crate::sqlite::{self, Schema};
+use crate::sqlite::{self, Damage, Database, Schema};
 use crate::trouble::{Failed, Trouble};
+#[cfg(test)]
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,7 @@ const SCHEMA: Schema = Schema {
     upgrade: |_, _| Ok(None),
     // An attempt waits for it, and another process writes for milliseconds.
     patience: sqlite::patience::<2_000>,
+    counter: Some("SELECT seq FROM sqlite_sequence WHERE name = 'pairs'"),
 };
 
 /// A bucket's name is stored once. `number` gives pages of keys an order; it is never used twice, so
@@ -45,7 +47,7 @@ impl Place {
     }
 
     /// Creates what is missing and opens the file twice: to write, and to read beside that.
-    pub fn open(&self) -> Result<[Connection; 2], Failed> {
+    pub fn open(&self) -> Result<[Database; 2], Failed> {
         let opened = SCHEMA.open(&self.file(), &self.0.join("keyvalue.lock"));
         let opened = opened.map(|(connections, _)| connections);
         opened.map_err(|error| self.failed(error.kind, error))
@@ -53,7 +55,13 @@ impl Place {
 
     /// A failure of SQLite, in one line.
     pub fn trouble(&self, error: &rusqlite::Error) -> Failed {
-        self.failed(sqlite::judge(error), error)
+        let cause = sqlite::explain(error, &self.file());
+        self.failed(sqlite::judge(error), cause)
+    }
+
+    /// A file that was lost while it was in use.
+    pub fn damaged(&self, damage: &Damage) -> Failed {
+        self.failed(Trouble::Passing, damage)
     }
 
     /// A failure of a known kind, in one line.

@@ -3,9 +3,10 @@
 
 use super::schema::Place;
 use super::steps::{self, Write};
+use crate::sqlite::{Database, IDLE};
 use crate::trouble::Failed;
-use rusqlite::{Connection, TransactionBehavior};
-use std::sync::mpsc::Receiver;
+use rusqlite::TransactionBehavior;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// The most jobs of one transaction: bounds how long the first waits for the last.
@@ -21,16 +22,19 @@ pub struct Job {
     pub reply: oneshot::Sender<Result<i64, Failed>>,
 }
 
+/// One for each job, in their order.
+type Answers = Vec<Result<i64, Failed>>;
+
 /// The state of the thread.
 pub struct Writer {
     place: Place,
-    connection: Connection,
+    connection: Database,
     jobs: Receiver<Job>,
 }
 
 impl Writer {
     /// A writer that has done nothing yet.
-    pub fn new(place: Place, connection: Connection, jobs: Receiver<Job>) -> Self {
+    pub fn new(place: Place, connection: Database, jobs: Receiver<Job>) -> Self {
         Self {
             place,
             connection,
@@ -40,8 +44,21 @@ impl Writer {
 
     /// Runs until nobody can ask any more.
     pub fn run(mut self) {
-        while let Ok(first) = self.jobs.recv() {
-            let mut jobs = vec![first];
+        let mut is_tidy = false;
+        loop {
+            let first = match is_tidy {
+                true => self.jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                false => self.jobs.recv_timeout(IDLE),
+            };
+            let mut jobs = match first {
+                Ok(first) => vec![first],
+                Err(RecvTimeoutError::Timeout) => {
+                    is_tidy = self.connection.tidy();
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            is_tidy = false;
             jobs.extend(self.jobs.try_iter().take(GROUP - 1));
             // What nobody waits for any more is not begun.
             jobs.retain(|job| !job.reply.is_closed());
@@ -50,28 +67,42 @@ impl Writer {
             }
             let answers = match self.write(&jobs) {
                 Ok(answers) => answers,
-                Err(error) => {
-                    let failed = self.place.trouble(&error);
-                    vec![Err(failed); jobs.len()]
-                }
+                Err(failed) => vec![Err(failed); jobs.len()],
             };
             for (job, answer) in jobs.into_iter().zip(answers) {
                 // A caller who has gone needs no answer.
                 let _ = job.reply.send(answer);
             }
         }
+        self.connection.tidy();
     }
 
-    /// One transaction.
-    fn write(&mut self, jobs: &[Job]) -> rusqlite::Result<Vec<Result<i64, Failed>>> {
-        let transaction = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+    /// One transaction, of which nobody is told unless the file is still there.
+    fn write(&mut self, jobs: &[Job]) -> Result<Answers, Failed> {
+        let damaged = |place: &Place| {
+            let place = place.clone();
+            move |damage| place.damaged(&damage)
+        };
+        self.connection.check().map_err(damaged(&self.place))?;
+        let (answers, number) = self.commit(jobs).map_err(|error| {
+            self.connection.note_failure(&error);
+            self.place.trouble(&error)
+        })?;
+        self.connection.check().map_err(damaged(&self.place))?;
+        self.connection.note_written(number);
+        Ok(answers)
+    }
+
+    /// The answers, and the number that is acknowledged with them.
+    fn commit(&mut self, jobs: &[Job]) -> rusqlite::Result<(Answers, Option<i64>)> {
+        let transaction =
+            rusqlite::Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
         let written = jobs
             .iter()
             .map(|job| steps::write(&transaction, &job.write));
-        let answers = written.collect::<rusqlite::Result<Vec<_>>>()?;
+        let answers = written.collect::<rusqlite::Result<Answers>>()?;
+        let number = self.connection.counter()?;
         transaction.commit()?;
-        Ok(answers)
+        Ok((answers, number))
     }
 }

@@ -2,7 +2,7 @@
 //! Knows nothing of receiving or settling.
 
 use crate::queue::{ItemError, QueueError, Trouble};
-use crate::sqlite::{self, Schema};
+use crate::sqlite::{self, Damage, Database, Schema};
 use rusqlite::Connection;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ const SCHEMA: Schema = Schema {
     tables: &[TABLES, CLOCK, SETTINGS],
     upgrade,
     patience: sqlite::patience::<10_000>,
+    counter: Some("SELECT seq FROM sqlite_sequence WHERE name = 'entries'"),
 };
 
 /// `entries` holds what changes with every delivery and stays narrow, so that receiving and
@@ -124,7 +125,14 @@ impl Place {
 
     /// A failure of this store, in one line.
     pub fn trouble(&self, error: &rusqlite::Error) -> QueueError {
-        self.failed(sqlite::judge(error), error)
+        let cause = sqlite::explain(error, &self.database());
+        self.failed(sqlite::judge(error), cause)
+    }
+
+    /// A file that was lost under this store: this process need not try again, since it stays so
+    /// until a restart.
+    pub fn damaged(&self, damage: &Damage) -> QueueError {
+        self.failed(Trouble::Refused, damage)
     }
 
     /// A failure of this store of a known kind.
@@ -148,7 +156,7 @@ pub fn item_error(error: &QueueError) -> ItemError {
 
 /// Creates what is missing and opens the file. Also gives the bell, opened for writing, which is
 /// locked meanwhile.
-pub fn open(folder: &Path) -> Result<(Place, Connection, File), QueueError> {
+pub fn open(folder: &Path) -> Result<(Place, Database, File), QueueError> {
     let place = Place {
         folder: folder.to_owned(),
     };

@@ -358,3 +358,162 @@ async fn finding_03_a_row_that_cannot_be_read_spoils_its_own_message_alone() {
     assert_eq!(bodies, ["", "", "json", ""]);
     assert!(dead.iter().all(|letter| letter.unreadable.is_none()));
 }
+
+/// What a kill would leave of an open store, in a folder of its own.
+fn crashed(folder: &tempfile::TempDir) -> tempfile::TempDir {
+    let image = tempfile::tempdir().unwrap();
+    for name in ["local.db", "local.db-wal", "local.db-acknowledged"] {
+        std::fs::copy(folder.path().join(name), image.path().join(name)).unwrap();
+    }
+    image
+}
+
+/// An open store with 500 messages, which lie in the log alone as long as the reader is there.
+async fn with_500() -> (tempfile::TempDir, LocalQueue, Connection) {
+    let folder = tempfile::tempdir().unwrap();
+    let queue = open(&folder);
+    let reader = reader(&folder);
+    for _ in 0..500 {
+        queue.send(&[text("x")]).await[0].clone().unwrap();
+    }
+    (folder, queue, reader)
+}
+
+fn reader(folder: &tempfile::TempDir) -> Connection {
+    let reader = Connection::open(folder.path().join("local.db")).unwrap();
+    let begin = "BEGIN; SELECT count(*) FROM entries";
+    reader.execute_batch(begin).unwrap();
+    reader
+}
+
+/// What somebody does to a file.
+type Harm = fn(&std::path::Path);
+
+#[tokio::test]
+async fn finding_07_a_store_that_lost_what_it_acknowledged_is_not_opened() {
+    let (folder, _queue, _reader) = with_500().await;
+    let ways: [(&str, Harm, &str); 7] = [
+        ("local.db-wal", overwrite_all, "has been overwritten"),
+        ("local.db-wal", overwrite_a_page, "entries were lost"),
+        ("local.db-wal", |path| cut(path, 4), "entries were lost"),
+        ("local.db-wal", remove, "lost"),
+        ("local.db", |path| cut(path, 0), "it is empty or missing"),
+        ("local.db", remove, "it is empty or missing"),
+        (
+            "local.db",
+            remove_with_log,
+            "and entry 500 was acknowledged",
+        ),
+    ];
+    for (file, harm, wanted) in ways {
+        let image = crashed(&folder);
+        harm(&image.path().join(file));
+        let log = std::fs::read(image.path().join("local.db-wal")).ok();
+        let error = Store::open(image.path()).map(drop).unwrap_err();
+        assert_eq!(error.kind, Trouble::Refused, "{error}");
+        assert!(error.message.contains(wanted), "{file}: {error}");
+        // And the refusal loses nothing more.
+        let left = std::fs::read(image.path().join("local.db-wal")).ok();
+        assert_eq!(left.filter(|log| !log.is_empty()), log, "{file}");
+    }
+}
+
+fn overwrite_all(path: &std::path::Path) {
+    let length = std::fs::metadata(path).unwrap().len();
+    std::fs::write(path, vec![0x5a; usize::try_from(length).unwrap()]).unwrap();
+}
+
+/// Past the header, in the middle: SQLite reads no further than the page before.
+fn overwrite_a_page(path: &std::path::Path) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 64].fill(0x5a);
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// To one part in so many.
+fn cut(path: &std::path::Path, parts: u64) {
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    let length = file.metadata().unwrap().len();
+    file.set_len(length.checked_div(parts).unwrap_or(0))
+        .unwrap();
+}
+
+fn remove(path: &std::path::Path) {
+    std::fs::remove_file(path).unwrap();
+}
+
+fn remove_with_log(path: &std::path::Path) {
+    remove(path);
+    remove(&path.with_file_name("local.db-wal"));
+}
+
+/// What a crash leaves by itself: pages of a commit that never ended, or half a page.
+#[tokio::test]
+async fn finding_07_a_log_that_a_crash_tore_is_opened_with_all_that_was_acknowledged() {
+    let (folder, _queue, _reader) = with_500().await;
+    for more in [1, 24, 4_120, 10_000] {
+        let image = crashed(&folder);
+        let path = image.path().join("local.db-wal");
+        let mut bytes = std::fs::read(&path).unwrap();
+        let torn: Vec<u8> = bytes.iter().skip(32).copied().take(more).collect();
+        bytes.extend(torn);
+        std::fs::write(&path, bytes).unwrap();
+        let queue = open(&image);
+        assert_eq!(queue.depth().await.unwrap().waiting, 500);
+    }
+    // A header that was not written to its end, beside a database that has everything.
+    let image = crashed(&folder);
+    let (store, thread) = Store::start(image.path()).unwrap();
+    drop(store);
+    thread.join().unwrap();
+    assert!(!image.path().join("local.db-wal").exists(), "closed");
+    std::fs::write(image.path().join("local.db-wal"), [0; 32]).unwrap();
+    assert_eq!(open(&image).depth().await.unwrap().waiting, 500);
+}
+
+#[tokio::test]
+async fn finding_07_a_log_that_is_cut_short_while_it_is_in_use_fails_the_next_send() {
+    for parts in [0, 2] {
+        let (folder, queue, _reader) = with_500().await;
+        cut(&folder.path().join("local.db-wal"), parts);
+        let answer = queue.send(&[text("z")]).await.remove(0);
+        let Err(ItemError::Refused(why)) = answer else {
+            panic!("{answer:?}");
+        };
+        assert!(
+            why.contains("local.db-wal") && why.contains("truncated"),
+            "{why}"
+        );
+        // For good, and those who look are told as well.
+        assert!(
+            queue
+                .depth()
+                .await
+                .unwrap_err()
+                .message
+                .contains("truncated")
+        );
+        let patience = CancellationToken::new();
+        let waiting = queue.receive(ask(1, 20 * SECOND), &patience);
+        assert!(waiting.await.unwrap_err().message.contains("truncated"));
+    }
+}
+
+#[test]
+fn finding_20_a_log_is_emptied_once_nobody_reads_from_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("local.db-wal");
+    let length = || std::fs::metadata(&log).unwrap().len();
+    let mut database = super::schema::open(folder.path()).unwrap().1;
+    let reader = reader(&folder);
+    let add = "INSERT INTO queues (name) VALUES ('q')";
+    database.execute(add, []).unwrap();
+    assert!(!database.tidy() && length() > 0);
+    reader.execute_batch("COMMIT").unwrap();
+    assert!(database.tidy());
+    assert_eq!(length(), 0);
+    let queues = "SELECT count(*) FROM queues";
+    let queues: i64 = reader.query_row(queues, [], |row| row.get(0)).unwrap();
+    assert_eq!(queues, 1);
+}

@@ -14,8 +14,8 @@ use crate::clock::simulated::{Simulation, pass, reboot, set_date};
 use crate::clock::{self, Timestamp};
 use crate::message::{Message, Outgoing};
 use crate::queue::{Ask, QueueError, Received};
+use crate::sqlite::Database;
 use proptest::prelude::*;
-use rusqlite::Connection;
 use std::sync::mpsc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -26,7 +26,7 @@ const DATE: Timestamp = Timestamp(1_800_000_000_000);
 
 /// A process that has the file open.
 struct Process {
-    connection: Connection,
+    connection: Database,
     clock: StoreClock,
     queue: QueueId,
 }
@@ -291,6 +291,10 @@ fn a_wait_is_woken_on_time_whatever_the_date() {
         writer.round(Vec::new());
         let received = answer.try_recv().expect("on time").expect("no error");
         assert_eq!(received.messages[0].body, "soon");
+        // Nothing is left but to empty the write-ahead log.
+        assert_eq!(writer.calm(), Some(SECOND));
+        pass(SECOND);
+        writer.round(Vec::new());
         assert_eq!(writer.calm(), None);
     }
 }

@@ -13,8 +13,9 @@ use super::turn::{Delivery, QueueId, Turn};
 use super::work::{Care, Handle, Job, Work, unasked};
 use crate::clock::{self, Moment};
 use crate::message::Outcome;
-use crate::queue::Received;
-use rusqlite::Connection;
+use crate::queue::{QueueError, Received};
+use crate::sqlite::{Damage, Database, IDLE};
+use rusqlite::{Connection, ErrorCode};
 use std::collections::BTreeSet;
 use std::sync::{Weak, mpsc};
 use std::time::Duration;
@@ -27,7 +28,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The state of the thread.
 pub struct Writer {
     place: Place,
-    connection: Connection,
+    connection: Database,
     clock: StoreClock,
     jobs: mpsc::Receiver<Job>,
     /// For the bell's watcher. Weak: a watcher must not keep the thread alive.
@@ -39,14 +40,30 @@ pub struct Writer {
     /// When to look next, and SQLite's mark of other connections' commits at the last look.
     look_at: Moment,
     seen: i64,
+    /// When to empty the write-ahead log, if something was written since.
+    tidy_at: Option<Moment>,
 }
 
 /// Where a transaction failed.
 enum Failed {
+    /// The file is not the one that was opened: nothing can be written until a restart, and what
+    /// was just committed is lost.
+    Lost(Damage),
     /// Not begun: nothing can be written now.
     Begin(rusqlite::Error),
     /// Begun and rolled back: perhaps one of its works is to blame.
     Within(rusqlite::Error),
+}
+
+impl Failed {
+    /// Whether the system had no room for what was written.
+    fn is_full(&self) -> bool {
+        let (Self::Begin(error) | Self::Within(error)) = self else {
+            return false;
+        };
+        let code = error.sqlite_error_code();
+        matches!(code, Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure))
+    }
 }
 
 /// A receive that has got its messages, to be told after the commit.
@@ -56,7 +73,7 @@ impl Writer {
     /// A writer that has done nothing yet.
     pub fn new(
         place: Place,
-        (connection, clock): (Connection, StoreClock),
+        (connection, clock): (Database, StoreClock),
         bell: Bell,
         jobs: mpsc::Receiver<Job>,
         handle: Weak<Handle>,
@@ -72,6 +89,8 @@ impl Writer {
             care: Care::Full,
             look_at: clock::now() + LOOK,
             seen: 0,
+            // What an earlier process left in the log.
+            tidy_at: Some(clock::now() + IDLE),
         }
     }
 
@@ -80,6 +99,7 @@ impl Writer {
         while let Some(jobs) = self.gather() {
             self.round(jobs);
         }
+        self.connection.tidy();
     }
 
     /// Does these, and whatever has become due.
@@ -87,6 +107,9 @@ impl Writer {
         let (works, mut tries) = self.sort(jobs);
         tries.extend(self.look_around());
         tries.extend(self.lines.ripe(clock::now(), self.clock.now()));
+        if let Err(damage) = self.connection.known_damage() {
+            return self.fail_everything(works, &damage);
+        }
         let works = self.answer_looks(works);
         tries.retain(|queue| self.has_due(*queue));
         if !works.is_empty() || !tries.is_empty() {
@@ -94,13 +117,38 @@ impl Writer {
         }
         self.lines.dismiss(clock::now(), self.clock.now());
         self.bell.listen(!self.lines.is_empty());
+        self.tidy();
+    }
+
+    /// Empties the write-ahead log once nothing has been written for a moment.
+    fn tidy(&mut self) {
+        let now = clock::now();
+        if self.tidy_at.is_some_and(|at| at <= now) {
+            let is_done = self.connection.tidy();
+            self.tidy_at = (!is_done).then(|| now + IDLE);
+        }
+    }
+
+    /// Answers all that is asked and all who wait with the error.
+    fn fail_everything(&mut self, mut works: Vec<Box<dyn Work>>, damage: &Damage) {
+        self.tidy_at = None;
+        let error = self.place.damaged(damage);
+        for work in &mut works {
+            work.fail(error.clone());
+        }
+        for work in works {
+            work.answer();
+        }
+        self.lines.fail(&self.lines.queues(), &error);
     }
 
     /// How long there is nothing to do, unless something comes. For ever if nobody waits.
     pub fn calm(&self) -> Option<Duration> {
         let now = clock::now();
         let look = (!self.lines.is_empty()).then(|| self.look_at.since(now));
+        let tidy = self.tidy_at.map(|at| at.since(now));
         look.into_iter()
+            .chain(tidy)
             .chain(self.lines.calm(now, self.clock.now()))
             .min()
     }
@@ -206,7 +254,12 @@ impl Writer {
 
     /// Runs all in one transaction; if that fails, each alone, so that none fails for another.
     fn carry_out(&mut self, mut works: Vec<Box<dyn Work>>, tries: BTreeSet<QueueId>) {
-        match self.transact(&mut works, &tries) {
+        let mut done = self.transact(&mut works, &tries);
+        // What fills the disk may be the write-ahead log itself.
+        if done.as_ref().is_err_and(Failed::is_full) && self.connection.make_room() {
+            done = self.transact(&mut works, &tries);
+        }
+        match done {
             Ok(()) => {}
             Err(Failed::Within(_)) if works.len() > 1 || !tries.is_empty() => {
                 for work in &mut works {
@@ -230,15 +283,24 @@ impl Writer {
     }
 
     fn fail_all(&self, works: &mut [Box<dyn Work>], error: &Failed) {
-        let (Failed::Begin(error) | Failed::Within(error)) = error;
+        let error = self.error(error);
         for work in works {
-            work.fail(self.place.trouble(error));
+            work.fail(error.clone());
         }
     }
 
     fn fail_lines(&mut self, queues: &BTreeSet<QueueId>, error: &Failed) {
-        let (Failed::Begin(error) | Failed::Within(error)) = error;
-        self.lines.fail(queues, &self.place.trouble(error));
+        self.lines.fail(queues, &self.error(error));
+    }
+
+    fn error(&self, error: &Failed) -> QueueError {
+        match error {
+            Failed::Lost(damage) => self.place.damaged(damage),
+            Failed::Begin(error) | Failed::Within(error) => {
+                self.connection.note_failure(error);
+                self.place.trouble(error)
+            }
+        }
     }
 
     /// One transaction: the works, then the lines that were named or that the works stirred.
@@ -247,27 +309,41 @@ impl Writer {
         works: &mut [Box<dyn Work>],
         tries: &BTreeSet<QueueId>,
     ) -> Result<(), Failed> {
+        self.connection.check().map_err(Failed::Lost)?;
         let care = works.iter().map(|work| work.care()).max();
-        self.begin(care.unwrap_or(Care::Light))
-            .map_err(Failed::Begin)?;
+        let care = care.unwrap_or(Care::Light);
+        self.begin(care).map_err(Failed::Begin)?;
         let begun = clock::now();
         let mut turn = self.clock.turn(&self.connection);
         let mut served = Vec::new();
         let done = run_works(&mut turn, &self.place, works)
             .and_then(|()| serve(&mut turn, &mut self.lines, tries, &mut served))
             .and_then(|()| keep(&turn))
-            .and_then(|()| execute(&self.connection, "COMMIT"));
+            .and_then(|()| self.commit(care))
+            .map_err(Failed::Within)
+            // Nobody is told of a commit to a file that is not there any more.
+            .and_then(|number| {
+                self.connection
+                    .check()
+                    .map(|()| number)
+                    .map_err(Failed::Lost)
+            });
         let stirred = !turn.stirred.is_empty();
-        if let Err(error) = done {
-            if !self.connection.is_autocommit() {
-                // What cannot be rolled back either shows in the next BEGIN.
-                let _ = execute(&self.connection, "ROLLBACK");
+        let number = match done {
+            Ok(number) => number,
+            Err(error) => {
+                if !self.connection.is_autocommit() {
+                    // What cannot be rolled back either shows in the next BEGIN.
+                    let _ = execute(&self.connection, "ROLLBACK");
+                }
+                for (queue, asked, _) in served.into_iter().rev() {
+                    self.lines.put_back(queue, asked);
+                }
+                return Err(error);
             }
-            for (queue, asked, _) in served.into_iter().rev() {
-                self.lines.put_back(queue, asked);
-            }
-            return Err(Failed::Within(error));
-        }
+        };
+        self.connection.note_written(number);
+        self.tidy_at = Some(clock::now() + IDLE);
         if stirred {
             self.bell.ring();
         }
@@ -276,6 +352,16 @@ impl Writer {
         }
         self.hand_over(served);
         Ok(())
+    }
+
+    /// Commits. What must survive is counted: the number that is acknowledged with it.
+    fn commit(&self, care: Care) -> rusqlite::Result<Option<i64>> {
+        let number = match care {
+            Care::Full => self.connection.counter()?,
+            Care::Look | Care::Light => None,
+        };
+        execute(&self.connection, "COMMIT")?;
+        Ok(number)
     }
 
     fn begin(&mut self, care: Care) -> rusqlite::Result<()> {

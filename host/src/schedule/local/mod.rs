@@ -11,6 +11,7 @@ use super::cron::Periodic;
 use super::{Cancelled, Claim, Ending, Job, Page, Store, StoreError, Trouble};
 use crate::clock::Timestamp;
 use crate::message::Outgoing;
+use crate::sqlite::Database;
 use crate::tasks;
 use crate::telemetry::said::Said;
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
@@ -25,7 +26,7 @@ const PAGE: usize = 500;
 #[derive(Debug, Clone)]
 pub struct File {
     folder: PathBuf,
-    connection: Arc<Mutex<Option<Connection>>>,
+    connection: Arc<Mutex<Option<Database>>>,
     said: Arc<Mutex<Said>>,
 }
 
@@ -61,16 +62,35 @@ impl File {
                 *connection = Some(schema::open(&folder)?);
             }
             let connection = connection.as_mut().expect("it was just opened");
-            let plain = |error: rusqlite::Error| schema::trouble(&folder, &error);
-            let transaction = connection
-                .transaction_with_behavior(TransactionBehavior::Immediate)
-                .map_err(plain)?;
-            let value = step(&transaction).map_err(plain)?;
-            transaction.commit().map_err(plain)?;
+            let lost = |damage| schema::damaged(&folder, &damage);
+            connection.check().map_err(lost)?;
+            let before = connection.total_changes();
+            let value = commit(connection, step).map_err(|error| {
+                connection.note_failure(&error);
+                schema::trouble(&folder, &error)
+            })?;
+            // Nobody is told of a commit to a file that is not there any more.
+            connection.check().map_err(lost)?;
+            connection.note_written(None);
+            // Who runs what is due looks once a second.
+            if connection.total_changes() == before {
+                connection.tidy();
+            }
             Ok(value)
         };
         tasks::blocking(work).finished().await
     }
+}
+
+/// Runs a step in one transaction.
+fn commit<T>(
+    connection: &mut Database,
+    step: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let value = step(&transaction)?;
+    transaction.commit()?;
+    Ok(value)
 }
 
 fn signed(date: Timestamp) -> i64 {

@@ -1,8 +1,7 @@
 //! The file: where it lies, how it is opened, its table, and what its errors mean to the schedule.
 
 use crate::schedule::{StoreError, Trouble};
-use crate::sqlite::{self, Schema};
-use rusqlite::Connection;
+use crate::sqlite::{self, Damage, Database, Schema};
 use std::path::{Path, PathBuf};
 
 const SCHEMA: Schema = Schema {
@@ -12,6 +11,8 @@ const SCHEMA: Schema = Schema {
     tables: &[TABLES],
     upgrade: |_, _| Ok(None),
     patience: sqlite::patience::<10_000>,
+    // Jobs have no number.
+    counter: None,
 };
 
 /// Dates are milliseconds since the Unix epoch. `token` and `until` are those of a claim.
@@ -46,11 +47,17 @@ pub fn failed(folder: &Path, kind: Trouble, cause: impl std::fmt::Display) -> St
 
 /// A failure of SQLite.
 pub fn trouble(folder: &Path, error: &rusqlite::Error) -> StoreError {
-    failed(folder, sqlite::judge(error), error)
+    let cause = sqlite::explain(error, &path(folder));
+    failed(folder, sqlite::judge(error), cause)
+}
+
+/// A file that was lost while it was in use.
+pub fn damaged(folder: &Path, damage: &Damage) -> StoreError {
+    failed(folder, Trouble::Passing, damage)
 }
 
 /// Creates what is missing and opens the file.
-pub fn open(folder: &Path) -> Result<Connection, StoreError> {
+pub fn open(folder: &Path) -> Result<Database, StoreError> {
     match SCHEMA.open(&path(folder), &folder.join("schedule.lock")) {
         Ok(([opened], _)) => Ok(opened),
         Err(error) => Err(failed(folder, error.kind, error)),
