@@ -9,10 +9,13 @@ use crate::queue::local::{Delayed, Store};
 use crate::queue::name::{Backend, QueueName};
 use crate::queue::redis::{Cancelled, Known, Redis};
 use crate::queue::sqs::Sqs;
-use crate::queue::{Queue, QueueError, Trouble};
+use crate::queue::{Depth, Queue, QueueError, Trouble};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
+/// The suffix of the queue that dead letters go to unless another is named.
+const DEAD: &str = ".dead";
 /// How many names of other queues a problem lists.
 const NAMES_SHOWN: usize = 12;
 
@@ -128,25 +131,79 @@ impl Backends {
     /// Opens a queue to look at it. Queues of the local backend and of Redis are made when they are
     /// first used; a look makes none, so a misspelt name is told.
     pub async fn open_existing(&self, name: &QueueName) -> Result<Arc<dyn Queue>, QueueError> {
-        let known = match name.backend {
-            Backend::Sqs | Backend::DynamoDb => None,
-            Backend::Local => Some(self.local().await?.names()?),
-            Backend::Redis if self.worqr(name).is_some() => None,
-            Backend::Redis => Some(self.redis_server().await?.names().await?),
+        let known = self.made_on_use(name).await?;
+        match known.is_none_or(|known| exists(name, &known)) {
+            true => self.open(name, None).await,
+            false => Err(missing()),
+        }
+    }
+
+    /// The queues among which this one must be to exist, where a backend makes queues on first use.
+    async fn made_on_use(&self, name: &QueueName) -> Result<Option<BTreeSet<String>>, QueueError> {
+        let names = match name.backend {
+            Backend::Sqs | Backend::DynamoDb => return Ok(None),
+            Backend::Redis if self.worqr(name).is_some() => return Ok(None),
+            Backend::Local => self.local().await?.names()?,
+            Backend::Redis => self.redis_server().await?.names().await?,
         };
-        if let Some(known) = known {
-            let bare = name.name.strip_suffix(".dead").unwrap_or(&name.name);
-            if !known
-                .iter()
-                .any(|known| *known == name.name || known == bare)
-            {
-                return Err(QueueError {
-                    kind: Trouble::Missing,
-                    message: "it does not exist; the first message sent to it makes it".into(),
-                });
+        Ok(Some(names.into_iter().collect()))
+    }
+
+    /// How much each of these queues holds, in their order. The queues of the embedded backend are
+    /// counted in one call; of Redis the list of queues is read once.
+    pub async fn depths(&self, names: &[QueueName]) -> Vec<Result<Depth, QueueError>> {
+        let mut local = self.local_depths(names).await.into_iter();
+        let mut on_redis: Option<Result<BTreeSet<String>, QueueError>> = None;
+        let mut depths = Vec::with_capacity(names.len());
+        for name in names {
+            let depth = match name.backend {
+                Backend::Local => local.next().unwrap_or_else(|| Err(missing())),
+                Backend::Redis if self.worqr(name).is_none() => {
+                    if on_redis.is_none() {
+                        let known = self.made_on_use(name).await;
+                        on_redis = Some(known.map(Option::unwrap_or_default));
+                    }
+                    match on_redis.as_ref() {
+                        Some(Ok(known)) if exists(name, known) => self.depth(name).await,
+                        Some(Err(error)) => Err(error.clone()),
+                        _ => Err(missing()),
+                    }
+                }
+                _ => self.depth(name).await,
+            };
+            depths.push(depth);
+        }
+        depths
+    }
+
+    async fn depth(&self, name: &QueueName) -> Result<Depth, QueueError> {
+        self.open(name, None).await?.depth().await
+    }
+
+    /// Of those that are queues of the embedded backend.
+    async fn local_depths(&self, names: &[QueueName]) -> Vec<Result<Depth, QueueError>> {
+        let local = names.iter().filter(|name| name.backend == Backend::Local);
+        let local: Vec<&str> = local.map(|name| name.name.as_str()).collect();
+        if local.is_empty() {
+            return Vec::new();
+        }
+        // A dead-letter queue exists with its queue, empty until the first dead letter.
+        let bare = |name: &&str| name.strip_suffix(DEAD).unwrap_or(name).to_owned();
+        let asked = local.iter().map(|name| (*name).to_owned());
+        let asked = asked.chain(local.iter().map(bare)).collect();
+        let found = match self.local().await {
+            Ok(store) => store.depths(asked).await,
+            Err(error) => Err(error),
+        };
+        match found {
+            Err(error) => vec![Err(error); local.len()],
+            Ok(mut found) => {
+                let bare = found.split_off(local.len());
+                let both = found.into_iter().zip(bare);
+                both.map(|(own, bare)| own.or(bare.map(|_| Depth::default())).ok_or_else(missing))
+                    .collect()
             }
         }
-        self.open(name, None).await
     }
 
     /// The queues of a backend, as far as it tells.
@@ -207,6 +264,19 @@ impl Backends {
             Trouble::Unreachable | Trouble::Passing => problem.unreachable(),
             Trouble::Denied | Trouble::Refused => problem,
         }
+    }
+}
+
+/// Whether a queue is among these, or its dead letters' queue would be.
+fn exists(name: &QueueName, known: &BTreeSet<String>) -> bool {
+    let bare = name.name.strip_suffix(DEAD).unwrap_or(&name.name);
+    known.contains(&name.name) || known.contains(bare)
+}
+
+fn missing() -> QueueError {
+    QueueError {
+        kind: Trouble::Missing,
+        message: "it does not exist; the first message sent to it makes it".into(),
     }
 }
 

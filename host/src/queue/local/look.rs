@@ -73,6 +73,15 @@ pub fn depth(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Depth> {
         })
 }
 
+/// How much each of these queues holds, in their order; `None` for one that does not exist.
+pub fn depths(turn: &Turn<'_>, names: &[String]) -> rusqlite::Result<Vec<Option<Depth>>> {
+    let one = |name: &String| match known_id(turn.connection, name)? {
+        Some(queue) => depth(turn, queue).map(Some),
+        None => Ok(None),
+    };
+    names.iter().map(one).collect()
+}
+
 /// Up to `max` waiting messages without receipts: first what a receive would bring, in its order,
 /// then what waits behind the heads of groups.
 pub fn peek(

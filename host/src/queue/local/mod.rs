@@ -161,6 +161,13 @@ impl Store {
             .ask_blocking(Care::Look, |turn| look::names(turn))
     }
 
+    /// How much each of these queues holds, by their bare names and in their order; `None` for one
+    /// that does not exist. One call, however many they are, and makes no queue.
+    pub async fn depths(&self, names: Vec<String>) -> Result<Vec<Option<Depth>>, QueueError> {
+        let run = move |turn: &mut turn::Turn<'_>| look::depths(turn, &names);
+        self.handle.ask(Care::Look, run).await
+    }
+
     /// What was sent with a delay to the queue of this bare name, or to any, and still waits for its
     /// time; the soonest first.
     pub async fn delayed(&self, queue: Option<&str>) -> Result<Vec<Delayed>, QueueError> {
