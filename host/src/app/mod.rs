@@ -16,6 +16,7 @@ use crate::config::problem::Problem;
 use crate::executor::Workers;
 use crate::executor::pool::Pool;
 use crate::lease::{Ledger, keeper};
+use crate::memory::Budget;
 use crate::queue::Queue;
 use crate::tasks::{self, Task};
 use crate::telemetry::counters::Counters;
@@ -47,6 +48,8 @@ pub struct Shared {
     pub routes: Arc<Routes>,
     /// How the versions of each plugin stand.
     pub plugins: Arc<Plugins>,
+    /// How many bytes of messages may be held; any number without.
+    pub budget: Option<Arc<Budget>>,
     /// What keeps the program from being ready.
     pub readiness: Arc<Readiness>,
     /// Set when nothing more is to be received.
@@ -78,13 +81,15 @@ pub async fn run(
     let build::Parts {
         routes: built,
         loader,
+        budget,
     } = parts;
     let signals = Signals::listen(!rereads).map_err(|error| system("signal handlers", &error))?;
     let queues: Vec<Arc<dyn Queue>> = built
         .iter()
         .flat_map(|route| route.queues.iter().cloned())
         .collect();
-    let shared = Shared::new(&queues, counters);
+    let mut shared = Shared::new(&queues, counters);
+    shared.budget = Some(budget);
     let replaceable = replaceable(&built, &shared.plugins);
     let (replacing, wishes) = replace::start(loader, replaceable, over);
     let watching = observe::start(&settings, &shared, wishes.clone())
@@ -130,6 +135,7 @@ impl Shared {
             meters: Arc::new(Meters::new(names)),
             routes: Arc::default(),
             plugins: Arc::default(),
+            budget: None,
             readiness: Arc::default(),
             stop: CancellationToken::new(),
             halt: CancellationToken::new(),

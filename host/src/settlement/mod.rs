@@ -161,6 +161,7 @@ impl Settlement {
             message,
             lease,
             permit,
+            held,
             ending,
         } = finished;
         let crowded = calls.len() >= MOST_CALLS;
@@ -199,6 +200,7 @@ impl Settlement {
             tries: 0,
             unrecorded,
             seat: crowded.then_some(permit),
+            held,
         };
         // Only a release can be undone by an extension that overtakes it.
         if !matches!(item.outcome, Outcome::Release(_)) || item.claim.is_quiet() {

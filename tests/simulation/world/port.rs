@@ -303,6 +303,7 @@ impl Queue for Port {
             messages: messages.collect(),
             drained,
             taken: handed.filter(|_| !flavour.is_far()),
+            ..Received::default()
         })
     }
 

@@ -4,6 +4,7 @@ use crate::aws;
 use crate::config::problem::Problem;
 use crate::config::redis_place::RedisPlace;
 use crate::config::{DynamoDb, Stores};
+use crate::memory::Budget;
 use crate::queue::dynamodb::{Dynamo, Options};
 use crate::queue::local::{Delayed, Store};
 use crate::queue::name::{Backend, QueueName};
@@ -18,6 +19,17 @@ use tokio::sync::OnceCell;
 const DEAD: &str = ".dead";
 /// How many names of other queues a problem lists.
 const NAMES_SHOWN: usize = 12;
+
+/// What a route wants of its queues.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Terms<'a> {
+    /// The queue of the same backend that dead letters go to.
+    pub dead_letter: Option<&'a QueueName>,
+    /// After so many attempts a message is dead-lettered.
+    pub attempts: Option<u32>,
+    /// How many bytes of messages the process may hold.
+    pub budget: Option<&'a Arc<Budget>>,
+}
 
 /// The backends, each connected to when its first queue is opened.
 pub struct Backends {
@@ -105,25 +117,33 @@ impl Backends {
             .await
     }
 
-    /// Opens a queue, with the queue of the same backend that its dead letters go to.
+    /// Opens a queue for a route, or for whoever wants nothing of it that a route would.
     pub async fn open(
         &self,
         name: &QueueName,
-        dead_letter: Option<&QueueName>,
+        terms: Terms<'_>,
     ) -> Result<Arc<dyn Queue>, QueueError> {
-        let dead_letter = dead_letter.map(|queue| queue.name.as_str());
+        let dead_letter = terms.dead_letter.map(|queue| queue.name.as_str());
+        let budget = terms.budget.cloned();
         Ok(match name.backend {
-            Backend::Sqs => Arc::new(self.sqs().await.open(&name.name, dead_letter).await?),
-            Backend::Local => Arc::new(self.local().await?.queue(&name.name, dead_letter)?),
+            Backend::Sqs => {
+                let queue = self.sqs().await.open(&name.name, dead_letter).await?;
+                Arc::new(queue.within(budget))
+            }
+            Backend::Local => {
+                let queue = self.local().await?.queue(&name.name, dead_letter)?;
+                Arc::new(queue.within(budget, terms.attempts))
+            }
             Backend::Redis => {
                 let server = self.redis_server().await?;
                 match self.worqr(name) {
-                    None => Arc::new(server.queue(&name.name, dead_letter).await?),
+                    None => Arc::new(server.queue(&name.name, dead_letter).await?.within(budget)),
                     Some(prefix) => Arc::new(server.worqr(prefix, &name.name, dead_letter).await?),
                 }
             }
             Backend::DynamoDb => {
-                Arc::new(self.dynamodb().await.open(&name.name, dead_letter).await?)
+                let queue = self.dynamodb().await.open(&name.name, dead_letter).await?;
+                Arc::new(queue.within(budget))
             }
         })
     }
@@ -133,7 +153,7 @@ impl Backends {
     pub async fn open_existing(&self, name: &QueueName) -> Result<Arc<dyn Queue>, QueueError> {
         let known = self.made_on_use(name).await?;
         match known.is_none_or(|known| exists(name, &known)) {
-            true => self.open(name, None).await,
+            true => self.open(name, Terms::default()).await,
             false => Err(missing()),
         }
     }
@@ -177,7 +197,7 @@ impl Backends {
     }
 
     async fn depth(&self, name: &QueueName) -> Result<Depth, QueueError> {
-        self.open(name, None).await?.depth().await
+        self.open(name, Terms::default()).await?.depth().await
     }
 
     /// Of those that are queues of the embedded backend.

@@ -10,11 +10,12 @@ pub mod records;
 pub mod schedule;
 pub mod versions;
 
-pub use backends::Backends;
+pub use backends::{Backends, Terms};
 
 use crate::config::problem::Problem;
 use crate::config::{Route, Settings, Shed};
 use crate::idempotency::Records;
+use crate::memory::{self, Budget};
 use crate::plugin::runtime::Spawn;
 use crate::queue::Queue;
 use crate::telemetry::counters::Counters;
@@ -40,6 +41,8 @@ pub struct Parts {
     pub routes: Vec<Built>,
     /// Loads other versions of their plugins.
     pub loader: Loader,
+    /// How many bytes of messages may be held.
+    pub budget: Arc<Budget>,
 }
 
 /// Opens every queue and loads every plugin of the settings, or says all that is wrong. `spawn` runs
@@ -51,10 +54,13 @@ pub async fn parts(
     over: CancellationToken,
 ) -> Result<Parts, Vec<Problem>> {
     let backends = Backends::new(settings.stores.clone());
+    let bytes = settings.message_memory;
+    let bytes = bytes.unwrap_or_else(|| memory::default_budget(memory::limit()));
+    let budget = Budget::new(bytes);
     let mut problems = Vec::new();
     let mut opened = Vec::new();
     for route in &settings.routes {
-        opened.push(open_queues(&backends, route, &mut problems).await);
+        opened.push(open_queues(&backends, route, &budget, &mut problems).await);
     }
     let records = records::open(settings, &mut problems);
     let mut handlers = Vec::new();
@@ -86,17 +92,27 @@ pub async fn parts(
             })
         })
         .collect();
-    Ok(Parts { routes, loader })
+    Ok(Parts {
+        routes,
+        loader,
+        budget,
+    })
 }
 
 async fn open_queues(
     backends: &Backends,
     route: &Route,
+    budget: &Arc<Budget>,
     problems: &mut Vec<Problem>,
 ) -> Vec<Arc<dyn Queue>> {
+    let terms = Terms {
+        dead_letter: route.dead_letter.as_ref(),
+        attempts: route.retry.attempts.map(std::num::NonZero::get),
+        budget: Some(budget),
+    };
     let mut queues = Vec::new();
     for queue in &route.queues {
-        match backends.open(&queue.name, route.dead_letter.as_ref()).await {
+        match backends.open(&queue.name, terms).await {
             Ok(opened) => queues.push(opened),
             Err(error) => problems.push(backends.problem(&queue.at, &queue.name, &error).await),
         }

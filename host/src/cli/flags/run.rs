@@ -228,6 +228,15 @@ pub struct LimitArgs {
         hide_env_values = true
     )]
     pub shutdown_grace: Option<String>,
+    /// The most bytes of messages held at once, as in 64MiB; a larger message is dead-lettered
+    /// [default: an eighth of the container's or the machine's memory]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        env = "DISPATCHER_MESSAGE_MEMORY",
+        hide_env_values = true
+    )]
+    pub message_memory: Option<String>,
     /// Threads that run plugins [default: one per processor]
     #[arg(
         long,

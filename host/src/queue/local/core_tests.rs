@@ -1,9 +1,10 @@
 //! Tests of the core on a database in memory, with a clock of their own.
 
-use super::deliver::{GROUP_HAS, NEXT_DUE, READ, READ_NEWEST, next_due, receive, send};
-use super::look::{DEPTH, depth, names, peek, queue_id};
+use super::deliver::{GROUP_HAS, MEMBERS, NEWEST, NEXT_DUE, READY, next_due, receive, send};
+use super::groups::{FIRST, GATE, LONGEST};
+use super::look::{DEPTH, VISIBLE, depth, names, peek, queue_id};
 use super::schema::{in_memory, index_by_age};
-use super::settle::{Answer, MOVED, Origin, PROMOTE, extend, settle};
+use super::settle::{Answer, MOVED, Origin, extend, settle};
 use super::time::StoreTime;
 use super::turn::{Delivery, Turn};
 use crate::message::{Attribute, AttributeValue, Message, Outcome, Outgoing, Receipt};
@@ -61,6 +62,7 @@ impl World {
             visibility,
             wait: Duration::ZERO,
             newest_first: false,
+            ..Ask::PLAIN
         };
         let received = receive(&mut self.turn(), self.origin.id, "local:q", ask).unwrap();
         assert_eq!(received.drained, received.messages.len() < max);
@@ -302,13 +304,26 @@ fn every_step_is_led_by_its_index() {
     let row = "INTEGER PRIMARY KEY (rowid=?)";
     for (sql, wanted) in [
         (
-            READ,
+            READY,
             vec!["INDEX ready (queue=? AND head=? AND visible_at<?)", row],
         ),
-        (READ_NEWEST, vec!["INDEX newest (queue=? AND head=?)", row]),
+        (NEWEST, vec!["INDEX newest (queue=? AND head=?)", row]),
+        (
+            MEMBERS,
+            vec!["INDEX groups (queue=? AND message_group=?)", row],
+        ),
+        (VISIBLE, vec!["COVERING INDEX ready"]),
+        (FIRST, vec!["INDEX groups (queue=? AND message_group=?)"]),
+        (
+            LONGEST,
+            vec!["COVERING INDEX in_flight (queue=? AND message_group=?)"],
+        ),
+        (
+            GATE,
+            vec!["COVERING INDEX gates (queue=? AND message_group=?)"],
+        ),
         (NEXT_DUE, vec![first]),
         (GROUP_HAS, vec![group]),
-        (PROMOTE, vec![row, "SCALAR", group]),
         (MOVED, vec!["COVERING INDEX moved (moved_from=?)"]),
         (DEPTH, vec!["COVERING INDEX ready (queue=?)"]),
     ] {

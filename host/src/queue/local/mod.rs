@@ -12,10 +12,12 @@ mod bell;
 mod carry;
 mod delayed;
 mod deliver;
+mod groups;
 mod holding;
 mod lines;
 mod look;
 mod moves;
+mod refusal;
 mod registry;
 mod schema;
 mod sending;
@@ -44,11 +46,14 @@ mod store_tests;
 #[cfg(test)]
 mod time_tests;
 
+use crate::memory::Budget;
 use crate::message::{Message, Outcome, Outgoing, Receipt};
 use crate::queue::{
-    Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble, VISIBILITY_CEILING,
+    Ask, Depth, GroupShare, Identity, ItemError, Queue, QueueError, Received, Trouble,
+    VISIBILITY_CEILING,
 };
 pub use delayed::Delayed;
+use deliver::Terms;
 use settle::Origin;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -146,6 +151,10 @@ impl Store {
                 dead_letters: dead_letter.is_some(),
                 most_receives: redrive.map(|redrive| redrive.most_receives),
             },
+            terms: Terms {
+                dead_letter: dead_letter.clone(),
+                ..Terms::default()
+            },
             origin: Origin {
                 id,
                 name: name.to_owned(),
@@ -190,9 +199,23 @@ pub struct LocalQueue {
     identity: Identity,
     origin: Origin,
     name: Arc<str>,
+    terms: Terms,
 }
 
 impl LocalQueue {
+    /// The same for a process that may hold so many bytes, and makes so many attempts: what was
+    /// received as often and the last time not answered, and what is larger than all that may be
+    /// held, goes to the dead letters without being read.
+    #[must_use]
+    pub fn within(self, budget: Option<Arc<Budget>>, attempts: Option<u32>) -> Self {
+        let terms = Terms {
+            budget,
+            attempts,
+            ..self.terms
+        };
+        Self { terms, ..self }
+    }
+
     /// Runs a step on every item whose receipt can be read, in one transaction.
     async fn each<I, F>(
         &self,
@@ -254,10 +277,17 @@ impl Queue for LocalQueue {
         let ask = Ask {
             max: ask.max.clamp(1, self.identity.batch),
             wait: ask.wait.min(self.identity.longest_wait),
+            groups: match self.identity.most_receives {
+                None => ask.groups,
+                // What follows a message that fails goes back with it, and a redrive policy would
+                // count that against it.
+                Some(_) => GroupShare::One,
+            },
             ..ask
         };
+        let of = (self.origin.id, self.name.clone());
         self.handle
-            .receive(self.origin.id, self.name.clone(), ask, hurry)
+            .receive(of, ask, self.terms.clone(), hurry)
             .await
     }
 

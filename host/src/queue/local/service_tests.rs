@@ -46,6 +46,7 @@ async fn take(store: &Store, queue: &Known, visibility: Duration) -> Vec<Message
         visibility,
         wait: Duration::ZERO,
         newest_first: false,
+        ..Ask::PLAIN
     };
     let hurry = CancellationToken::new();
     store

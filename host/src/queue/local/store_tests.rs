@@ -23,6 +23,7 @@ fn ask(max: usize, wait: Duration) -> Ask {
         visibility: 30 * SECOND,
         wait,
         newest_first: false,
+        ..Ask::PLAIN
     }
 }
 
