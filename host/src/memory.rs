@@ -74,11 +74,13 @@ impl Budget {
     fn count(self: &Arc<Self>, state: &mut State, bytes: u64, overdrawn: bool) -> HeldBytes {
         state.used += bytes;
         state.overdrawn |= overdrawn;
-        HeldBytes(Arc::new(Share {
-            budget: Arc::clone(self),
-            bytes,
-            overdrawn,
-        }))
+        HeldBytes {
+            _share: Arc::new(Share {
+                budget: Arc::clone(self),
+                bytes,
+                overdrawn,
+            }),
+        }
     }
 
     /// Ready once so many bytes are free.
@@ -98,7 +100,9 @@ impl Budget {
 
 /// Bytes of a message that is held; given back when the last clone is dropped.
 #[derive(Debug, Clone)]
-pub struct HeldBytes(Arc<Share>);
+pub struct HeldBytes {
+    _share: Arc<Share>,
+}
 
 #[derive(Debug)]
 struct Share {

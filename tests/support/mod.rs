@@ -14,6 +14,7 @@ pub mod guests;
 pub mod http;
 pub mod lambda;
 pub mod ledger;
+pub mod limited;
 pub mod order;
 pub mod proxy;
 pub mod queues;

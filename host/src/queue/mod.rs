@@ -50,7 +50,7 @@ pub struct Identity {
 /// A request for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
-    /// At most so many; 1 to `Identity::batch`.
+    /// At most so many, but for `GroupShare::Spread`; 1 to `Identity::batch`.
     pub max: usize,
     /// How long what is received stays invisible, from the moment it is handed out; 0 s to 12 h.
     pub visibility: Duration,
@@ -75,7 +75,8 @@ pub enum GroupShare {
     /// One.
     #[default]
     One,
-    /// One of each group that has any; if fewer than asked for, up to so many of each.
+    /// One of each group that has any. If these are fewer than asked for, there is nothing else to
+    /// hand out: then those that follow in the same groups, too, so many beyond `Ask::max` at most.
     Spread(usize),
     /// As many as possible of one group before those of the next, as SQS does.
     Fill,

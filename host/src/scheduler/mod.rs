@@ -159,14 +159,14 @@ impl<J: Waiting> Scheduler<J> {
         self.control.open_limit()
     }
 
-    /// How many messages of one group are worth receiving at once: they run one after the other and
-    /// take room meanwhile, so no more than are done within `GROUP_TIME`.
+    /// How many messages are worth receiving behind others of their group: they run one after the
+    /// other and take room meanwhile, so no more than are done within `GROUP_TIME`.
     pub fn group_share(&self) -> usize {
         let share = |time: Duration| {
             let micros = time.as_micros().max(1);
             usize::try_from(GROUP_TIME.as_micros() / micros).unwrap_or(usize::MAX)
         };
-        self.pace.hand_over().map_or(1, share).max(1)
+        self.pace.hand_over().map_or(0, share)
     }
 
     /// Whether that is fewer than the limits allow.

@@ -332,7 +332,7 @@ mod tests {
     /// The status of a request whose body has so many bytes.
     async fn whole(at: std::net::SocketAddr, bytes: usize) -> String {
         let mut stream = TcpStream::connect(at).await.expect("it listens");
-        let body = format!("{:width$}", r#"{"QueueName":"q"}"#, width = bytes);
+        let body = format!("{}{}", r#"{"QueueName":"q"}"#, " ".repeat(bytes));
         let words = format!(
             "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: AmazonSQS.CreateQueue\r\n\
              Content-Length: {}\r\n\r\n{body}",

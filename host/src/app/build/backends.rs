@@ -208,9 +208,9 @@ impl Backends {
             return Vec::new();
         }
         // A dead-letter queue exists with its queue, empty until the first dead letter.
-        let bare = |name: &&str| name.strip_suffix(DEAD).unwrap_or(name).to_owned();
+        let bare = |name: &&str| name.strip_suffix(DEAD).map(str::to_owned);
         let asked = local.iter().map(|name| (*name).to_owned());
-        let asked = asked.chain(local.iter().map(bare)).collect();
+        let asked = asked.chain(local.iter().filter_map(bare)).collect();
         let found = match self.local().await {
             Ok(store) => store.depths(asked).await,
             Err(error) => Err(error),
@@ -218,10 +218,13 @@ impl Backends {
         match found {
             Err(error) => vec![Err(error); local.len()],
             Ok(mut found) => {
-                let bare = found.split_off(local.len());
-                let both = found.into_iter().zip(bare);
-                both.map(|(own, bare)| own.or(bare.map(|_| Depth::default())).ok_or_else(missing))
-                    .collect()
+                let mut bare = found.split_off(local.len()).into_iter();
+                let named = local.iter().zip(found);
+                let depth = |(name, own): (&&str, Option<Depth>)| {
+                    let of = name.strip_suffix(DEAD).and_then(|_| bare.next().flatten());
+                    own.or(of.map(|_| Depth::default())).ok_or_else(missing)
+                };
+                named.map(depth).collect()
             }
         }
     }

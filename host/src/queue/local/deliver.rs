@@ -253,7 +253,9 @@ pub fn claim(
     let mut claimed = Claimed::default();
     let good = loop {
         let found = find(turn, queue, ask)?;
+        claimed.drained = found.all;
         let (spent, good): (Vec<_>, Vec<_>) = found
+            .candidates
             .into_iter()
             .map(|candidate| (rules.refusal(&candidate), candidate))
             .partition(|(refusal, _)| refusal.is_some());
@@ -298,9 +300,7 @@ pub fn claim(
     for group in groups {
         set_gate(turn, queue, &group)?;
     }
-    claimed.drained = claimed.claims.len() < ask.max
-        && claimed.refused.len() < MOST_MOVED
-        && claimed.short_of.is_none();
+    claimed.drained &= claimed.refused.len() < MOST_MOVED && claimed.short_of.is_none();
     Ok(claimed)
 }
 
@@ -370,8 +370,17 @@ pub fn receive(
     })
 }
 
+/// What a receive would take.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// In the receive's order.
+    pub candidates: Vec<Candidate>,
+    /// Once these are taken, nothing can be received.
+    pub all: bool,
+}
+
 /// What a receive would take, in its order: what is open of each group, as far as `ask` wants it.
-pub fn find(turn: &Turn<'_>, queue: QueueId, ask: Ask) -> rusqlite::Result<Vec<Candidate>> {
+pub fn find(turn: &Turn<'_>, queue: QueueId, ask: Ask) -> rusqlite::Result<Found> {
     let sql = match ask.newest_first {
         false => READY,
         true => {
@@ -385,12 +394,14 @@ pub fn find(turn: &Turn<'_>, queue: QueueId, ask: Ask) -> rusqlite::Result<Vec<C
         .prepare_cached(sql)?
         .query_map(params![queue, turn.now, most], candidate)?
         .collect::<rusqlite::Result<_>>()?;
-    let spare = ask.max.saturating_sub(ready.len());
+    let all = ready.len() < ask.max;
+    let spare = match (ask.groups, ask.max.saturating_sub(ready.len())) {
+        (GroupShare::Spread(beyond), spare @ 1..) if !ask.newest_first => spare + beyond,
+        _ => 0,
+    };
     let of_one = match ask.groups {
-        GroupShare::One => 1,
-        _ if ask.newest_first => 1,
-        GroupShare::Spread(most) => most.clamp(1, spare + 1),
-        GroupShare::Fill => ask.max,
+        GroupShare::Fill if !ask.newest_first => ask.max,
+        _ => 1 + spare,
     };
     let mut sets = Vec::with_capacity(ready.len());
     for ready in ready {
@@ -399,16 +410,22 @@ pub fn find(turn: &Turn<'_>, queue: QueueId, ask: Ask) -> rusqlite::Result<Vec<C
             Some(group) => members(turn, queue, group, of_one)?,
         });
     }
-    if ask.groups != GroupShare::Fill {
-        // One of each group first; what is left goes to the first groups.
-        let mut spare = spare;
-        for set in &mut sets {
-            let more = set.len().saturating_sub(1).min(spare);
-            spare -= more;
-            set.truncate(1 + more);
-        }
+    if ask.groups == GroupShare::Fill {
+        let candidates: Vec<_> = sets.into_iter().flatten().take(ask.max).collect();
+        let all = candidates.len() < ask.max;
+        return Ok(Found { candidates, all });
     }
-    Ok(sets.into_iter().flatten().take(ask.max).collect())
+    // One of each group first; what is left goes to the first groups.
+    let mut spare = spare;
+    for set in &mut sets {
+        let more = set.len().saturating_sub(1).min(spare);
+        spare -= more;
+        set.truncate(1 + more);
+    }
+    Ok(Found {
+        candidates: sets.into_iter().flatten().collect(),
+        all,
+    })
 }
 
 /// What is visible at the beginning of a group.

@@ -95,7 +95,7 @@ pub fn peek(
     max: usize,
 ) -> rusqlite::Result<Vec<Message>> {
     let first = find(turn, queue, Ask { max, ..Ask::PLAIN })?;
-    let mut rows: Vec<i64> = first.into_iter().map(|one| one.seq).collect();
+    let mut rows: Vec<i64> = first.candidates.iter().map(|one| one.seq).collect();
     for head in [true, false] {
         if rows.len() < max {
             let more = visible(turn, queue, head, max + rows.len())?;

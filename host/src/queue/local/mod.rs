@@ -73,6 +73,8 @@ pub use turn::QueueId;
 
 /// The longest `wait` of one receive; the same as SQS, so that routes behave alike.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
+/// The most messages of one call.
+const BATCH: usize = 100;
 /// The suffix of the queue that dead letters go to unless another is named.
 const DEAD: &str = ".dead";
 
@@ -144,7 +146,7 @@ impl Store {
                 name: full.clone(),
                 source: full,
                 visibility: Duration::from_secs(settings.visibility_s),
-                batch: 100,
+                batch: BATCH,
                 longest_wait: LONGEST_WAIT,
                 proof_wait: Duration::ZERO,
                 ordered_groups: true,
@@ -278,7 +280,10 @@ impl Queue for LocalQueue {
             max: ask.max.clamp(1, self.identity.batch),
             wait: ask.wait.min(self.identity.longest_wait),
             groups: match self.identity.most_receives {
-                None => ask.groups,
+                None => match ask.groups {
+                    GroupShare::Spread(beyond) => GroupShare::Spread(beyond.min(BATCH)),
+                    groups => groups,
+                },
                 // What follows a message that fails goes back with it, and a redrive policy would
                 // count that against it.
                 Some(_) => GroupShare::One,

@@ -106,31 +106,44 @@ impl Model {
         ready
     }
 
-    /// The places of what a receive brings, in order.
-    fn chosen(&self, queue: usize, ask: Ask) -> Vec<usize> {
+    /// The places of what a receive brings, in order; and whether nothing can be received after it.
+    fn chosen(&self, queue: usize, ask: Ask) -> (Vec<usize>, bool) {
         let mut ready = self.ready(queue);
         if ask.newest_first {
             let rows = &self.queues[queue];
             ready.sort_by_key(|((_, gate), _)| Reverse((rows[*gate].sent_at, *gate)));
         }
+        let all = ready.len() < ask.max;
         ready.truncate(ask.max);
-        let mut spare = ask.max - ready.len();
+        let mut spare = match ask.groups {
+            GroupShare::Spread(beyond) if ready.len() < ask.max => ask.max - ready.len() + beyond,
+            _ => 0,
+        };
         let sets = ready.into_iter().map(|(_, mut set)| {
             let most = match ask.groups {
                 GroupShare::One => 1,
                 _ if ask.newest_first => 1,
-                GroupShare::Spread(most) => most.max(1),
+                GroupShare::Spread(_) => 1 + spare,
                 GroupShare::Fill => return set,
             };
-            set.truncate(most.min(1 + spare));
+            set.truncate(most);
             spare -= set.len() - 1;
             set
         });
-        sets.flatten().take(ask.max).collect()
+        let most = match ask.groups {
+            GroupShare::Spread(_) => usize::MAX,
+            _ => ask.max,
+        };
+        let chosen: Vec<usize> = sets.flatten().take(most).collect();
+        let all = match ask.groups {
+            GroupShare::Fill => chosen.len() < ask.max,
+            _ => all,
+        };
+        (chosen, all)
     }
 
-    fn receive(&mut self, queue: usize, ask: Ask) -> Vec<(Row, Handed)> {
-        let chosen = self.chosen(queue, ask);
+    fn receive(&mut self, queue: usize, ask: Ask) -> (Vec<(Row, Handed)>, bool) {
+        let (chosen, all) = self.chosen(queue, ask);
         let now = self.now;
         let take = |at: usize| {
             let row = &mut self.queues[queue][at];
@@ -145,7 +158,7 @@ impl Model {
             };
             (row.clone(), handed)
         };
-        chosen.into_iter().map(take).collect()
+        (chosen.into_iter().map(take).collect(), all)
     }
 
     fn find(&mut self, handed: Handed) -> Option<Result<usize, Said>> {
@@ -359,8 +372,8 @@ impl Pair<'_> {
         let id = self.origins[queue].id;
         let peeked = peek(turn, id, "q", ask.max).expect("a peek");
         let got = receive(turn, id, "q", ask).expect("a receive");
-        let wanted = self.model.receive(queue, ask);
-        assert_eq!(got.drained, wanted.len() < ask.max);
+        let (wanted, all) = self.model.receive(queue, ask);
+        assert_eq!(got.drained, all);
         assert_eq!(got.messages.len(), wanted.len());
         for (at, (message, (row, hand))) in got.messages.iter().zip(wanted).enumerate() {
             assert_eq!((&message.id, message.receive_count), (&row.id, row.count));

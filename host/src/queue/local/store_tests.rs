@@ -265,7 +265,7 @@ fn what_cannot_be_opened_is_told_with_folder_and_cause() {
     drop(Store::open(newer.path()).unwrap());
     let raw = Connection::open(newer.path().join("local.db")).unwrap();
     raw.pragma_update(None, "user_version", 9).unwrap();
-    assert!(error_of(newer.path()).contains("schema version 9, wanted 3"));
+    assert!(error_of(newer.path()).contains("schema version 9, wanted 4"));
 
     let foreign = tempfile::tempdir().unwrap();
     let raw = Connection::open(foreign.path().join("local.db")).unwrap();
