@@ -75,6 +75,10 @@ pub use turn::QueueId;
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 /// The most messages of one call.
 const BATCH: usize = 100;
+/// The most messages that one receive brings behind others of their groups. Each round of a group,
+/// from its receive to the commit of its last deletion, waits for the disk a few times; the more
+/// messages share that, the less it costs each.
+const MOST_FOLLOWING: usize = 500;
 /// The suffix of the queue that dead letters go to unless another is named.
 const DEAD: &str = ".dead";
 
@@ -281,7 +285,7 @@ impl Queue for LocalQueue {
             wait: ask.wait.min(self.identity.longest_wait),
             groups: match self.identity.most_receives {
                 None => match ask.groups {
-                    GroupShare::Spread(beyond) => GroupShare::Spread(beyond.min(BATCH)),
+                    GroupShare::Spread(beyond) => GroupShare::Spread(beyond.min(MOST_FOLLOWING)),
                     groups => groups,
                 },
                 // What follows a message that fails goes back with it, and a redrive policy would

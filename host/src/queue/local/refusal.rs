@@ -5,8 +5,7 @@ use super::carry;
 use super::deliver::{Candidate, Terms};
 use super::settings::Redrive;
 use super::settle::postpone;
-use super::turn::{QueueId, Turn};
-use crate::queue::local::turn::Delivery;
+use super::turn::{Delivery, QueueId, Turn};
 use rusqlite::params;
 use std::time::Duration;
 
