@@ -180,6 +180,7 @@ async fn drain(queue: Arc<DynamoQueue>) -> (usize, Duration) {
         visibility: Duration::from_secs(60),
         wait: Duration::ZERO,
         newest_first: true,
+        ..Ask::PLAIN
     };
     loop {
         let began = clock::now();

@@ -146,6 +146,7 @@ async fn take(queue: &LocalQueue, wait: Duration) -> Vec<dispatcher::message::Me
         visibility: Duration::from_secs(60),
         wait,
         newest_first: false,
+        ..Ask::PLAIN
     };
     queue
         .receive(ask, &CancellationToken::new())

@@ -131,6 +131,7 @@ async fn drain(queue: &Arc<NativeQueue>, count: usize, batch: usize) {
                     visibility: Duration::from_secs(30),
                     wait: Duration::ZERO,
                     newest_first: false,
+                    ..Ask::PLAIN
                 };
                 let received = queue.receive(ask, &go_on).await.expect("received");
                 let items: Vec<_> = received
@@ -244,6 +245,7 @@ async fn wakes(server: &server::RedisServer) {
             visibility: Duration::from_secs(30),
             wait: Duration::from_secs(20),
             newest_first: false,
+            ..Ask::PLAIN
         };
         let sending = async {
             tokio::time::sleep(Duration::from_millis(5)).await;

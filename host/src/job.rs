@@ -3,6 +3,7 @@
 
 use crate::clock::{Moment, Timestamp};
 use crate::lease::Lease;
+use crate::memory::HeldBytes;
 use crate::message::{Message, Verdict};
 use crate::scheduler::ready::Waiting;
 use crate::scheduler::room::Permit;
@@ -18,6 +19,8 @@ pub struct Job {
     pub lease: Lease,
     /// Its place in the room; given back when its outcome is on its way.
     pub permit: Permit,
+    /// The bytes that it takes of the process's budget, where there is one.
+    pub held: Option<HeldBytes>,
     /// When it was sent; where the backend does not tell, when it was received.
     pub sent_at: Timestamp,
     /// When it becomes too old to be started; never, if there is no such moment.
@@ -57,6 +60,7 @@ impl Job {
             message: self.message,
             lease: self.lease,
             permit: self.permit,
+            held: self.held,
             ending,
         }
     }
@@ -92,6 +96,8 @@ pub struct Finished {
     pub lease: Lease,
     /// Its place in the room, which settlement keeps while it cannot keep up.
     pub permit: Permit,
+    /// The bytes that it takes, until its queue is told.
+    pub held: Option<HeldBytes>,
     /// How it ended.
     pub ending: Ending,
 }
@@ -133,6 +139,7 @@ pub mod samples {
             message,
             lease,
             permit: Room::new(1).reserve(1),
+            held: None,
             sent_at: Timestamp::default(),
             expires: None,
             holds: 0,

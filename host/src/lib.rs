@@ -20,6 +20,7 @@ pub mod intake;
 pub mod job;
 pub mod keyvalue;
 pub mod lease;
+pub mod memory;
 pub mod message;
 pub mod plugin;
 pub mod queue;

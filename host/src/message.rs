@@ -91,6 +91,15 @@ impl Attribute {
     }
 }
 
+impl Message {
+    /// The bytes of memory that its content takes.
+    pub fn held_bytes(&self) -> u64 {
+        let system = self.system_attributes.iter();
+        let system: usize = system.map(|(name, value)| name.len() + value.len()).sum();
+        (bytes(&self.body, &self.attributes) + system) as u64
+    }
+}
+
 /// Bytes of a message as SQS counts them: its body, and each attribute's name, type and value.
 pub fn bytes(body: &str, attributes: &[Attribute]) -> usize {
     body.len() + attributes.iter().map(Attribute::bytes).sum::<usize>()

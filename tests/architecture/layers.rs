@@ -45,7 +45,10 @@ const LAYERS: &[(&[&str], bool)] = &[
     (&["telemetry"], false),
     (&["http"], false),
     (&["sqlite"], false),
-    (&["clock", "tasks", "backoff", "files", "aws"], false),
+    (
+        &["clock", "tasks", "backoff", "files", "memory", "aws"],
+        false,
+    ),
     (&["trouble"], false),
     // Only in tests: what fuzz targets beside the code stand on.
     (&["fuzz"], false),

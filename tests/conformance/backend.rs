@@ -354,6 +354,7 @@ impl Handy for dyn Queue {
             visibility,
             wait,
             newest_first: false,
+            ..Ask::PLAIN
         };
         self.receive(ask, &CancellationToken::new())
             .await
@@ -366,6 +367,7 @@ impl Handy for dyn Queue {
             visibility: LONG,
             wait: PATIENT.min(self.identity().longest_wait),
             newest_first: true,
+            ..Ask::PLAIN
         };
         let received = self.receive(ask, &CancellationToken::new()).await;
         received.expect("an open queue answers").messages

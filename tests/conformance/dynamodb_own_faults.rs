@@ -87,6 +87,7 @@ async fn a_look_in_a_hurry_ends_after_the_page_at_hand() {
         visibility: LONG,
         wait: LONG,
         newest_first: false,
+        ..Ask::PLAIN
     };
     let hurry = CancellationToken::new();
     hurry.cancel();

@@ -28,6 +28,7 @@ fn ask(wait: Duration) -> Ask {
         visibility: LONG,
         wait,
         newest_first: false,
+        ..Ask::PLAIN
     }
 }
 

@@ -22,6 +22,7 @@ const ASK: Ask = Ask {
     visibility: LONG,
     wait: Duration::ZERO,
     newest_first: false,
+    ..Ask::PLAIN
 };
 
 #[tokio::test]

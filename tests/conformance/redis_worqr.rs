@@ -34,6 +34,7 @@ async fn tasks_whose_answer_was_lost_come_again() {
         visibility: LONG,
         wait: Duration::ZERO,
         newest_first: false,
+        ..Ask::PLAIN
     };
     let error = queue.receive(ask, &CancellationToken::new()).await;
     assert_eq!(error.expect_err("cut").kind, Trouble::Unreachable);
@@ -136,6 +137,7 @@ async fn a_worker_that_could_not_listen_gives_signs_of_life_all_the_same() {
         visibility: LONG,
         wait: Duration::ZERO,
         newest_first: false,
+        ..Ask::PLAIN
     };
     let error = queue.receive(ask, &CancellationToken::new()).await;
     assert_eq!(error.expect_err("cut").kind, Trouble::Unreachable);

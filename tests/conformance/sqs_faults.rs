@@ -38,6 +38,7 @@ fn ask() -> Ask {
         visibility: LONG,
         wait: Duration::ZERO,
         newest_first: false,
+        ..Ask::PLAIN
     }
 }
 

@@ -30,6 +30,7 @@ mod lambda_rate;
 mod lambda_scene;
 mod languages;
 mod leases;
+mod memory;
 mod metrics;
 mod moving;
 mod neighbours;

@@ -93,6 +93,7 @@ impl Place {
             visibility: Duration::from_secs(600),
             wait: Duration::from_secs(20),
             newest_first: false,
+            ..Ask::PLAIN
         };
         let never = CancellationToken::new();
         let received = self.dead.receive(ask, &never).await.expect("received");

@@ -251,6 +251,40 @@ fn whoever_opens_it_to_others_is_warned() {
 }
 
 #[test]
+fn finding_23_a_shell_is_told_all_that_an_sdk_needs() {
+    let lines = "export AWS_ENDPOINT_URL_SQS=http://127.0.0.1:9999\n\
+        export AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1\n\
+        export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local\n";
+    for address in ["127.0.0.1:9999", "0.0.0.0:9999"] {
+        let printed = Program::new(["local", "--print-env", "--listen", address]).run();
+        assert_eq!((printed.code, &*printed.stderr), (0, ""));
+        assert_eq!(printed.stdout, lines);
+    }
+    let unknown = Program::new(["local", "--print-env", "--listen", "127.0.0.1:0"]).run();
+    assert_eq!(unknown.code, 2);
+    assert!(unknown.stderr.contains("--listen"), "{}", unknown.stderr);
+}
+
+/// As the page says: in a shell, with what `--print-env` prints and nothing else of AWS.
+#[test]
+fn finding_23_a_shell_that_evaluates_the_lines_reaches_the_server() {
+    let mut local = LocalServer::start();
+    let address = local.url().trim_start_matches("http://").to_owned();
+    let words = ["send", "sqs:from-the-shell", "hello"];
+    let made = http::post(
+        local.url(),
+        &[FORM],
+        "Action=CreateQueue&QueueName=from-the-shell",
+    );
+    assert_eq!(made.status, 200);
+    let eval = format!("eval \"$(\"$0\" local --print-env --listen {address})\"");
+    let sent = Program::new(words).after(&eval).run();
+    assert_eq!(sent.code, 0, "{}", sent.stderr);
+    local.process().signal(Signal::TERM);
+    assert_eq!(local.process().wait_exit(), 0);
+}
+
+#[test]
 fn an_address_that_cannot_be_had_is_told() {
     let ended = Program::new(["local", "--listen", "somewhere"]).run();
     assert_eq!(ended.code, 2);

@@ -37,3 +37,14 @@ fn boto3_of_the_query_protocol_finds_an_sqs() {
 fn the_sdk_for_javascript_finds_an_sqs() {
     all_is_well(Sdk::JavaScript, "sdk.mjs");
 }
+
+/// Each behaviour has its name in the script, and its line where it does not hold.
+#[test]
+fn finding_12_every_behaviour_of_the_conformance_script_holds() {
+    all_is_well(Sdk::Boto3, "conformance.py");
+}
+
+#[test]
+fn every_behaviour_of_the_conformance_script_holds_over_the_query_protocol() {
+    all_is_well(Sdk::OldBoto3, "conformance.py");
+}

@@ -229,6 +229,7 @@ async fn take_local(queue: &LocalQueue) -> Vec<(String, String)> {
         visibility: Duration::from_secs(60),
         wait: Duration::ZERO,
         newest_first: false,
+        ..Ask::PLAIN
     };
     loop {
         let hurry = CancellationToken::new();

@@ -74,6 +74,26 @@ impl Program {
         self
     }
 
+    /// After a step that a shell takes in the same process.
+    pub fn after(mut self, step: &str) -> Self {
+        let mut command = Command::new("sh");
+        command
+            .arg("-c")
+            .arg(format!("{step} && exec \"$0\" \"$@\""));
+        command
+            .arg(self.command.get_program())
+            .args(self.command.get_args());
+        for (name, value) in self.command.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.current_dir(self.data.path());
+        self.command = command;
+        self
+    }
+
     /// With a file in its data folder, which is where it runs.
     pub fn file(self, name: &str, text: &str) -> Self {
         std::fs::write(self.data.path().join(name), text).expect("the folder is ours");

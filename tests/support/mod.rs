@@ -16,6 +16,7 @@ pub mod holder;
 pub mod http;
 pub mod lambda;
 pub mod ledger;
+pub mod limited;
 pub mod order;
 pub mod proxy;
 pub mod queues;

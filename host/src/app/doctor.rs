@@ -1,7 +1,7 @@
 //! What will hurt a run one day, found by looking at its real queues and functions: opens and asks,
 //! receives nothing, invokes nothing. What is seen is judged by pure functions.
 
-use super::build::{Backends, Eviction, records};
+use super::build::{Backends, Eviction, Terms, records};
 use super::stop::{self, Platform, StopPlan};
 use crate::aws::lambda::{Function, Lambda, LookError};
 use crate::config::iam::QueueKey;
@@ -75,7 +75,11 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
     for route in &settings.routes {
         for queue in &route.queues {
             // What cannot be opened is among the problems of `check`.
-            let opened = backends.open(&queue.name, route.dead_letter.as_ref()).await;
+            let terms = Terms {
+                dead_letter: route.dead_letter.as_ref(),
+                ..Terms::default()
+            };
+            let opened = backends.open(&queue.name, terms).await;
             if let Ok(opened) = opened {
                 findings.extend(of_queue(route, &queue.name, opened.identity()));
             }

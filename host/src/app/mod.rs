@@ -18,6 +18,7 @@ use crate::config::problem::Problem;
 use crate::executor::Workers;
 use crate::executor::pool::Pool;
 use crate::lease::{Ledger, keeper};
+use crate::memory::Budget;
 use crate::queue::Queue;
 use crate::tasks::{self, Task};
 use crate::telemetry::counters::Counters;
@@ -51,6 +52,8 @@ pub struct Shared {
     pub routes: Arc<Routes>,
     /// How the versions of each plugin stand.
     pub plugins: Arc<Plugins>,
+    /// How many bytes of messages may be held; any number without.
+    pub budget: Option<Arc<Budget>>,
     /// What keeps the program from being ready.
     pub readiness: Arc<Readiness>,
     /// Set when nothing more is to be received.
@@ -92,10 +95,12 @@ pub async fn run(
     };
     let Made {
         access,
-        parts: build::Parts {
-            routes: built,
-            loader,
-        },
+        parts:
+            build::Parts {
+                routes: built,
+                loader,
+                budget,
+            },
     } = made;
     let plan = stop_plan(&settings, &built);
     warn_of_stop(plan);
@@ -103,7 +108,8 @@ pub async fn run(
         .iter()
         .flat_map(|route| route.queues.iter().cloned())
         .collect();
-    let shared = Shared::new(&queues, counters);
+    let mut shared = Shared::new(&queues, counters);
+    shared.budget = Some(budget);
     let replaceable = replaceable(&built, &shared.plugins);
     let (replacing, wishes) = replace::start(loader, replaceable, over);
     warn_of_eviction(&settings).await;
@@ -235,6 +241,7 @@ impl Shared {
             meters: Arc::new(Meters::new(names)),
             routes: Arc::default(),
             plugins: Arc::default(),
+            budget: None,
             readiness: Arc::default(),
             stop: CancellationToken::new(),
             halt: CancellationToken::new(),

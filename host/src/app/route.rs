@@ -131,6 +131,7 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
         guard,
         counters: shared.counters.clone(),
         readiness: shared.readiness.clone(),
+        budget: shared.budget.clone(),
     };
     Running {
         board,

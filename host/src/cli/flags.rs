@@ -47,28 +47,13 @@ pub struct StoreArgs {
     pub redis_url: Option<String>,
     /// For rediss://, a file with the certificate authorities to trust, in PEM [default: those of
     /// the system]
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "DISPATCHER_REDIS_CA_FILE",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "FILE")]
     pub redis_ca_file: Option<String>,
     /// For rediss://, a file with the certificate that this client shows, in PEM
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "DISPATCHER_REDIS_CERT_FILE",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "FILE")]
     pub redis_cert_file: Option<String>,
     /// The file with the key of --redis-cert-file, in PEM
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "DISPATCHER_REDIS_KEY_FILE",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "FILE")]
     pub redis_key_file: Option<String>,
     /// What every key there begins with, in braces [default: dispatcher]
     #[arg(long, value_name = "WORD")]

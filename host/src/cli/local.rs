@@ -6,13 +6,15 @@ use crate::config::Places;
 use crate::config::problem::Problem;
 use crate::error::{Exit, Failure};
 use crate::served::{self, Served};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "\
 Examples:
   dispatcher local
-      any AWS SDK uses the embedded queue with the two lines that this prints
+      any AWS SDK uses the embedded queue with the `export` lines that this prints
+  eval \"$(dispatcher local --print-env)\"
+      in another shell: sets what SDKs need to use it; serves nothing
   dispatcher local --listen 127.0.0.1:0 --data ./queues
       on a free port, with a folder of its own
 
@@ -27,28 +29,62 @@ pub struct Args {
     /// The address to listen on; port 0 is any that is free
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9324")]
     pub listen: String,
+    /// Print the `export` lines for the address of --listen and exit; serve nothing
+    #[arg(long)]
+    pub print_env: bool,
     #[command(flatten)]
     pub places: flags::PlaceArgs,
     #[command(flatten)]
     pub log: flags::LogArgs,
 }
 
-/// Serves until a signal.
+/// Serves until a signal, or prints what an SDK needs.
 pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let (places, _screen, mut problems) = flags::places(&typed.matches);
-    match args.listen.parse() {
-        Ok(address) if problems.is_empty() => block_on(serve(&places, address))?,
-        Ok(_) => Err(problems.into()),
-        Err(_) => {
-            let found = format!("`{}` is not an address", args.listen);
-            problems.push(Problem::new(
-                "--listen",
-                found,
-                "ADDRESS:PORT, as in 127.0.0.1:9324",
-            ));
-            Err(problems.into())
-        }
+    let address = args.listen.parse::<SocketAddr>();
+    if let Some(problem) = listen_problem(&address, args) {
+        problems.push(problem);
     }
+    match address {
+        Ok(address) if problems.is_empty() => match args.print_env {
+            true => output::line(exports(address)),
+            false => block_on(serve(&places, address))?,
+        },
+        _ => Err(problems.into()),
+    }
+}
+
+/// What is wrong with the address, if anything is.
+fn listen_problem<E>(address: &Result<SocketAddr, E>, args: &Args) -> Option<Problem> {
+    match address {
+        Err(_) => Some(Problem::new(
+            "--listen",
+            format!("`{}` is not an address", args.listen),
+            "ADDRESS:PORT, as in 127.0.0.1:9324",
+        )),
+        Ok(address) if args.print_env && address.port() == 0 => Some(Problem::new(
+            "--listen",
+            "port 0 is any free port, known only once the server listens",
+            "the port that the server listens on, with --print-env",
+        )),
+        Ok(_) => None,
+    }
+}
+
+/// The lines with which a shell sets what every AWS SDK needs to use the server at this address:
+/// SDKs differ in which of the two names of the region they read.
+fn exports(mut at: SocketAddr) -> String {
+    // A server that listens on all addresses is reached at this one, too.
+    match at.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => at.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => at.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    format!(
+        "export AWS_ENDPOINT_URL_SQS=http://{at}\n\
+         export AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1\n\
+         export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local"
+    )
 }
 
 async fn serve(places: &Places, address: SocketAddr) -> Result<(), Failure> {
@@ -68,15 +104,7 @@ async fn serve(places: &Places, address: SocketAddr) -> Result<(), Failure> {
         folder = %places.stores.data.display(),
         "serving the embedded queue over the SQS protocol"
     );
-    // Where all addresses are listened on, this one is among them.
-    let mut reached = at;
-    if at.ip().is_unspecified() {
-        reached.set_ip(Ipv4Addr::LOCALHOST.into());
-    }
-    output::note(format!(
-        "export AWS_ENDPOINT_URL_SQS=http://{reached} AWS_REGION=us-east-1\n\
-         export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local"
-    ));
+    output::note(exports(at));
     let stop = CancellationToken::new();
     let answering = crate::tasks::spawn(served.serve(listener, stop.clone()));
     signals.next().await;

@@ -108,11 +108,8 @@ async fn look(places: &Places, wanted: Vec<Which>) -> (Vec<(QueueName, Depth)>, 
         }
     }
     let mut depths = Vec::new();
-    for name in names {
-        let depth = match backends.open_existing(&name).await {
-            Ok(queue) => queue.depth().await,
-            Err(error) => Err(error),
-        };
+    let found = backends.depths(&names).await;
+    for (name, depth) in names.into_iter().zip(found) {
         match depth {
             Ok(depth) => depths.push((name, depth)),
             Err(error) => problems.push(backends.problem("QUEUE", &name, &error).await),

@@ -18,6 +18,7 @@ use super::redis_place::{self, RedisPlace};
 use super::section::{Given, Layers, Section};
 use super::value::{self, Bare};
 use super::{LogFormat, Places, Plugin, Retry, Route, Settings, Stores};
+use crate::memory;
 use crate::queue::VISIBILITY_CEILING;
 use crate::queue::name::{Backend, QueueName};
 use crate::redis::dial::TlsFiles;
@@ -35,6 +36,8 @@ const LONGEST_POLL: Duration = Duration::from_secs(20);
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(900);
 const ATTEMPTS: Option<NonZeroU32> = NonZeroU32::new(10);
+/// Far beyond any machine.
+const MOST_MESSAGE_MEMORY: usize = 1 << 40;
 const ANY_TIME: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::MAX;
 const WITHIN_LEASE: std::ops::RangeInclusive<Duration> = Duration::ZERO..=VISIBILITY_CEILING;
 
@@ -165,6 +168,10 @@ impl Check {
         let workers = self.read(program.one("workers"), |given| {
             value::number(given, &(1..=1_024))
         });
+        let message_memory = self.read(program.one("message-memory"), |given| {
+            let least = usize::try_from(memory::LEAST).unwrap_or(usize::MAX);
+            value::size(given, &(least..=MOST_MESSAGE_MEMORY))
+        });
         let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let (name, metrics) = self.metrics(program);
         Settings {
@@ -172,6 +179,7 @@ impl Check {
             log_format: places.log_format,
             log_level: places.log_level,
             shutdown_grace: grace.unwrap_or(GRACE),
+            message_memory: message_memory.map(|bytes| bytes as u64),
             name,
             metrics,
             admin: self.admin(program),

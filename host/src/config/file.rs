@@ -37,6 +37,7 @@ const DISPATCHER: &[Key] = &[
     ("endpoint-url", Shape::Scalar),
     ("log-format", Shape::Scalar),
     ("log-level", Shape::Scalar),
+    ("message-memory", Shape::Scalar),
     ("metrics", Shape::Scalar),
     ("metrics-interval", Shape::Scalar),
     ("name", Shape::Scalar),

@@ -59,6 +59,7 @@ const FLAGS: &[(&str, Part, &str)] = &[
     ("max-age", Part::Route, "max-age"),
     ("max-attempts", Part::Route, "retry.attempts"),
     ("max-memory", Part::Plugin, "max-memory"),
+    ("message-memory", Part::Program, "message-memory"),
     ("metrics", Part::Program, "metrics"),
     ("metrics-interval", Part::Program, "metrics-interval"),
     ("name", Part::Program, "name"),

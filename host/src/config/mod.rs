@@ -49,6 +49,8 @@ pub struct Settings {
     pub log_format: LogFormat,
     /// What is logged: a level, or directives as `RUST_LOG` has them. Parses as a filter.
     pub log_level: String,
+    /// The most bytes of messages held at once; without it, a part of the process's memory limit.
+    pub message_memory: Option<u64>,
     /// Threads that run guests.
     pub workers: NonZeroUsize,
     /// What the program is called in metrics.

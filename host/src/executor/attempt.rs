@@ -4,6 +4,7 @@
 use crate::clock::{self, Moment, Timestamp};
 use crate::job::{Ending, Job};
 use crate::lease::Lease;
+use crate::memory::HeldBytes;
 use crate::message::{Message, Mishap, Verdict};
 use crate::plugin::{Attempt, Handler};
 use crate::scheduler::room::Permit;
@@ -70,6 +71,7 @@ pub async fn attempt(
         kept.push(Kept {
             lease: job.lease,
             permit: job.permit,
+            held: job.held,
             sent_at: job.sent_at,
             expires: job.expires,
             holds: job.holds,
@@ -108,6 +110,7 @@ pub async fn attempt(
 struct Kept {
     lease: Lease,
     permit: Permit,
+    held: Option<HeldBytes>,
     sent_at: Timestamp,
     expires: Option<Moment>,
     holds: u32,
@@ -120,6 +123,7 @@ impl Kept {
             message,
             lease: self.lease,
             permit: self.permit,
+            held: self.held,
             sent_at: self.sent_at,
             expires: self.expires,
             holds: self.holds,

@@ -10,8 +10,9 @@ use crate::idempotency::guard::Guard;
 use crate::job::{Ending, Job, Outbox, hand_on};
 use crate::lease::Ledger;
 use crate::lease::book::Terms;
+use crate::memory::{Budget, HeldBytes};
 use crate::message::Message;
-use crate::queue::{Ask, Queue, QueueError, Received};
+use crate::queue::{Ask, GroupShare, Queue, QueueError, Received};
 use crate::scheduler::Poll;
 use crate::scheduler::board::Board;
 use crate::tasks::Group;
@@ -23,6 +24,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use trouble::Trouble;
+
+/// How long a queue waits for bytes before one of its messages goes beyond what may be held.
+const SHORT_OF_BYTES: Duration = Duration::from_secs(1);
 
 /// One queue of a route, to be received from.
 pub struct Source {
@@ -74,6 +78,8 @@ pub struct Intake {
     pub counters: Arc<Counters>,
     /// Red while a queue cannot be received from.
     pub readiness: Arc<Readiness>,
+    /// How many bytes of messages the process may hold; any number without.
+    pub budget: Option<Arc<Budget>>,
 }
 
 struct Answer {
@@ -146,14 +152,17 @@ impl Intake {
             visibility: source.visibility,
             wait: poll.wait,
             newest_first: source.newest_first,
+            groups: GroupShare::Spread(self.board.lock().group_share()),
+            overdraw: false,
         };
+        let budget = self.budget.clone();
         let stop = self.stop.clone();
         let guard = self.guard.clone();
         self.counters.receive_calls.one();
         source.meter.calls.one();
         async move {
             let called = clock::now();
-            let received = queue.receive(ask, &stop).await;
+            let received = receive(&*queue, ask, budget.as_deref(), &stop).await;
             let answered = clock::now();
             let known = match (guard, &received) {
                 (Some(guard), Ok(received)) => {
@@ -197,6 +206,8 @@ impl Intake {
                 mut messages,
                 drained,
                 taken,
+                held,
+                short_of: _,
             }) => {
                 if troubles[lane].passed(name) {
                     self.readiness.clear(&format!("queue {name}"));
@@ -205,7 +216,7 @@ impl Intake {
                 self.measure(lane, &messages);
                 self.group(lane, &mut messages);
                 let taken = handed_out(called, taken, visibility, answered);
-                let jobs = self.jobs(&mut poll, taken, messages);
+                let jobs = self.jobs(&mut poll, taken, messages, held);
                 let jobs = self.sort_out(lane, jobs, &known);
                 let surplus = {
                     let mut scheduler = self.board.lock();
@@ -241,7 +252,13 @@ impl Intake {
         }
     }
 
-    fn jobs(&self, poll: &mut Poll, received: Moment, messages: Vec<Message>) -> Vec<Job> {
+    fn jobs(
+        &self,
+        poll: &mut Poll,
+        received: Moment,
+        messages: Vec<Message>,
+        held: Vec<HeldBytes>,
+    ) -> Vec<Job> {
         let source = &self.sources[poll.lane];
         let answered = clock::now();
         let terms = messages.iter().map(|message| Terms {
@@ -254,9 +271,12 @@ impl Intake {
         let leases = self.ledger.open(terms);
         let (now, today) = (clock::now(), clock::today());
         let expires = |(sent, max_age): (Timestamp, Duration)| now + (sent + max_age).since(today);
-        let seated = messages.into_iter().zip(leases);
+        let counted = held.into_iter().map(Some).chain(std::iter::repeat(None));
+        let count = |message: &Message| Some(self.budget.as_ref()?.take(message.held_bytes()));
+        let seated = messages.into_iter().zip(leases).zip(counted);
         seated
-            .map(|(message, lease)| Job {
+            .map(|((message, lease), counted)| Job {
+                held: counted.or_else(|| count(&message)),
                 last_chance: self.arrivals.prefers_finishing(poll.lane, &message),
                 sent_at: message.sent_at.unwrap_or(today),
                 expires: message.sent_at.zip(source.max_age).map(expires),
@@ -315,6 +335,31 @@ impl Intake {
         let released = self.board.lock().stop(chosen, clock::now());
         for (lane, job) in released {
             hand_on(&self.outbox, lane, job, Ending::Returned);
+        }
+    }
+}
+
+/// Receives as far as the process may hold what comes: what is too much waits until other messages
+/// are settled. Those may wait in turn for an answer of this queue, so after a while one message goes
+/// beyond what may be held.
+async fn receive(
+    queue: &dyn Queue,
+    mut ask: Ask,
+    budget: Option<&Budget>,
+    stop: &CancellationToken,
+) -> Result<Received, QueueError> {
+    loop {
+        let received = queue.receive(ask, stop).await?;
+        let (Some(bytes), Some(budget)) = (received.short_of, budget) else {
+            return Ok(received);
+        };
+        if !received.messages.is_empty() || stop.is_cancelled() {
+            return Ok(received);
+        }
+        tokio::select! {
+            () = budget.available(bytes) => ask.overdraw = false,
+            () = clock::sleep_until(Some(clock::now() + SHORT_OF_BYTES)) => ask.overdraw = true,
+            () = stop.cancelled() => {}
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod redis;
 pub mod sqs;
 
 use crate::clock::Moment;
+use crate::memory::HeldBytes;
 use crate::message::{Loss, Message, Outcome, Outgoing, Receipt};
 pub use crate::trouble::{Failed as QueueError, Trouble};
 use std::time::Duration;
@@ -49,7 +50,7 @@ pub struct Identity {
 /// A request for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
-    /// At most so many; 1 to `Identity::batch`.
+    /// At most so many, but for `GroupShare::Spread`; 1 to `Identity::batch`.
     pub max: usize,
     /// How long what is received stays invisible, from the moment it is handed out; 0 s to 12 h.
     pub visibility: Duration,
@@ -59,10 +60,42 @@ pub struct Ask {
     /// the queue would give by itself. What must be in order within its group stays so. A backend
     /// that cannot choose does as it always does: SQS.
     pub newest_first: bool,
+    /// How many messages of one group. A backend that cannot choose does as it always does: SQS
+    /// tries to return as many as possible, Redis one.
+    pub groups: GroupShare,
+    /// Whether to hand out one message even if the process holds as many bytes as it may.
+    pub overdraw: bool,
+}
+
+/// How many messages of one group a receive brings where groups are kept in order. Those that it
+/// brings are in order, and nothing more of the group is handed out until all of them are deleted
+/// or visible again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum GroupShare {
+    /// One.
+    #[default]
+    One,
+    /// One of each group that has any. If these are fewer than asked for, there is nothing else to
+    /// hand out: then those that follow in the same groups, too, so many beyond `Ask::max` at most.
+    Spread(usize),
+    /// As many as possible of one group before those of the next, as SQS does.
+    Fill,
+}
+
+impl Ask {
+    /// One message, for half a minute, without waiting.
+    pub const PLAIN: Self = Self {
+        max: 1,
+        visibility: Duration::from_secs(30),
+        wait: Duration::ZERO,
+        newest_first: false,
+        groups: GroupShare::One,
+        overdraw: false,
+    };
 }
 
 /// The answer to an `Ask`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Received {
     /// In the queue's order, or the newest first where that was asked for and can be done.
     pub messages: Vec<Message>,
@@ -70,6 +103,10 @@ pub struct Received {
     pub drained: bool,
     /// When the messages were handed out, where the backend knows.
     pub taken: Option<Moment>,
+    /// The bytes that the messages take of the process's budget, if it has one; in their order.
+    pub held: Vec<HeldBytes>,
+    /// The next message has so many bytes, which are not free: others must be settled first.
+    pub short_of: Option<u64>,
 }
 
 /// How many messages a queue holds.

@@ -26,6 +26,9 @@ use ready::{Gather, Waiting};
 use room::{Permit, Room};
 use std::time::Duration;
 
+/// For how long the messages of one group that are received at once may take room.
+const GROUP_TIME: Duration = Duration::from_millis(100);
+
 /// What a route's scheduler is made from.
 #[derive(Debug, Clone)]
 pub struct Rules {
@@ -154,6 +157,16 @@ impl<J: Waiting> Scheduler<J> {
     /// How many attempts may be under way as long as the downstream is not closed.
     pub fn attempts_limit(&self) -> usize {
         self.control.open_limit()
+    }
+
+    /// How many messages are worth receiving behind others of their group: they run one after the
+    /// other and take room meanwhile, so no more than are done within `GROUP_TIME`.
+    pub fn group_share(&self) -> usize {
+        let share = |time: Duration| {
+            let micros = time.as_micros().max(1);
+            usize::try_from(GROUP_TIME.as_micros() / micros).unwrap_or(usize::MAX)
+        };
+        self.pace.hand_over().map_or(0, share)
     }
 
     /// Whether that is fewer than the limits allow.

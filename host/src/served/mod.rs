@@ -5,7 +5,7 @@
 //! `wire` is which protocol a request speaks. `query` is the older one
 //! in the shapes of the newer. `desk` is who answers; `queues`, `sending`, `receiving`, `settling`
 //! and `moving` are its operations. `input`, `content`, `attributes` and `fault` are what they
-//! read, check and refuse. `chores` is what is done without being asked.
+//! read, check and refuse. `uploads` is how bodies of requests arrive. `chores` is what is done without being asked.
 
 mod attempts;
 mod attributes;
@@ -20,6 +20,7 @@ mod queues;
 mod receiving;
 mod sending;
 mod settling;
+mod uploads;
 mod wire;
 
 pub use crate::http::listen;

@@ -9,8 +9,8 @@ use super::sending::{fifo_id, sequence};
 use crate::clock;
 use crate::message::{Attribute, AttributeValue, Message, Outcome};
 use crate::queue::local::Known;
+use crate::queue::{Ask, GroupShare, Queue};
 use crate::tasks;
-use crate::queue::{Ask, Queue};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -168,7 +168,9 @@ fn ask(queue: &Known, asked: &Receive) -> Result<Ask, Fault> {
         max: usize::try_from(max.unwrap_or(1)).unwrap_or(1),
         wait: Duration::from_secs(wait.unwrap_or(settings.wait_s)),
         visibility: Duration::from_secs(visibility.unwrap_or(settings.visibility_s)),
-        newest_first: false,
+        // As SQS does: as many as possible of one group.
+        groups: GroupShare::Fill,
+        ..Ask::PLAIN
     })
 }
 

@@ -4,7 +4,7 @@
 use super::desk::{Body, Desk, Request};
 use super::fault::{Fault, Kind};
 use super::query;
-use crate::clock;
+use super::uploads::{Arrived, UploadLimits, Uploads};
 use crate::http::{self, Limits};
 use axum::Router;
 use axum::body::{Body as Answer, Bytes};
@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 /// Each connection may hold a long poll. SDKs keep their connections and find out that one was closed
@@ -24,12 +23,13 @@ const LIMITS: Limits = Limits {
     connections: 4096,
     patience: Duration::from_mins(2),
 };
-/// How long the body of a request may take to arrive.
-const ARRIVAL: Duration = Duration::from_secs(30);
-/// The bodies that are held at once, in KiB; who brings more waits.
-const MOST_HELD: u32 = 256 * 1024;
-/// 1 MiB of message in the worst writing that JSON and forms know, six bytes for one, and the rest.
-const LONGEST_BODY: usize = 8 * 1024 * 1024;
+/// 256 MiB of bodies at once, half a minute for each to arrive. The longest is 1 MiB of message in
+/// the worst writing that JSON and forms know, six bytes for one, and the rest.
+const UPLOADS: UploadLimits = UploadLimits {
+    room_kib: 256 * 1024,
+    longest: 8 * 1024 * 1024,
+    arrival: Duration::from_secs(30),
+};
 const JSON: &str = "application/x-amz-json-1.0";
 const FORM: &str = "application/x-www-form-urlencoded";
 /// What a person sees who opens the address.
@@ -38,20 +38,19 @@ const GREETING: &str = "This is the embedded queue of `dispatcher local`, which 
 
 /// Answers until `stop`, then for a second at most to finish what is under way.
 pub async fn serve(listener: TcpListener, desk: Arc<Desk>, stop: CancellationToken) {
-    serve_within(LIMITS, ARRIVAL, listener, desk, stop).await;
+    serve_within(LIMITS, UPLOADS, listener, desk, stop).await;
 }
 
 async fn serve_within(
     limits: Limits,
-    arrival: Duration,
+    uploads: UploadLimits,
     listener: TcpListener,
     desk: Arc<Desk>,
     stop: CancellationToken,
 ) {
     let counter = Counter {
         desk,
-        held: Arc::new(Semaphore::new(MOST_HELD as usize)),
-        arrival,
+        uploads: Arc::new(Uploads::new(uploads)),
     };
     let router = Router::new().fallback(answer).with_state(counter);
     http::serve(listener, router, limits, stop).await;
@@ -61,9 +60,7 @@ async fn serve_within(
 #[derive(Clone)]
 struct Counter {
     desk: Arc<Desk>,
-    /// A permit is a KiB of a body that is held.
-    held: Arc<Semaphore>,
-    arrival: Duration,
+    uploads: Arc<Uploads>,
 }
 
 /// Which protocol an answer is written in.
@@ -82,7 +79,9 @@ async fn answer(State(counter): State<Counter>, asked: axum::extract::Request) -
         true => Protocol::Query,
         false => Protocol::Json,
     };
-    let (body, _held) = match counter.arrive(&asked.headers, body).await {
+    let announced = asked.headers.get(header::CONTENT_LENGTH);
+    let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
+    let Arrived { body, room: _room } = match counter.uploads.read(body, announced).await {
         Ok(arrived) => arrived,
         Err(status) => return refusal(status),
     };
@@ -103,46 +102,6 @@ async fn answer(State(counter): State<Counter>, asked: axum::extract::Request) -
         Protocol::Json => in_json(&outcome, &request),
         Protocol::Query => in_xml(&action, &outcome, &request),
     }
-}
-
-impl Counter {
-    /// The whole body, once there is room for it. What it turns out not to need is given back, since
-    /// a long poll holds its few bytes for long.
-    async fn arrive(
-        &self,
-        headers: &HeaderMap,
-        body: Answer,
-    ) -> Result<(Bytes, SemaphorePermit<'_>), StatusCode> {
-        let length = headers.get(header::CONTENT_LENGTH);
-        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-        let length = length.unwrap_or(LONGEST_BODY);
-        if length > LONGEST_BODY {
-            return Err(StatusCode::PAYLOAD_TOO_LARGE);
-        }
-        let room = self.within(self.held.acquire_many(kibibytes(length))).await;
-        let Some(Ok(mut room)) = room else {
-            return Err(StatusCode::SERVICE_UNAVAILABLE);
-        };
-        let body = self.within(axum::body::to_bytes(body, LONGEST_BODY)).await;
-        let body = body.ok_or(StatusCode::REQUEST_TIMEOUT)?;
-        let body = body.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
-        let needed = room.split(kibibytes(body.len()) as usize);
-        Ok((body, needed.unwrap_or(room)))
-    }
-
-    /// What comes before the patience with who asks ends.
-    async fn within<T>(&self, awaited: impl Future<Output = T>) -> Option<T> {
-        let late = clock::now() + self.arrival;
-        tokio::select! {
-            came = awaited => Some(came),
-            () = clock::sleep_until(Some(late)) => None,
-        }
-    }
-}
-
-/// Permits for so many bytes.
-fn kibibytes(bytes: usize) -> u32 {
-    u32::try_from(bytes.div_ceil(1024)).unwrap_or(MOST_HELD)
 }
 
 fn is_form(headers: &HeaderMap) -> bool {
@@ -266,14 +225,14 @@ mod tests {
         _folder: tempfile::TempDir,
     }
 
-    async fn start(limits: Limits, arrival: Duration) -> Running {
+    async fn start(limits: Limits, uploads: UploadLimits) -> Running {
         let folder = tempfile::tempdir().expect("a folder");
         let store = Store::open(folder.path()).expect("a store");
         let any = "127.0.0.1:0".parse().expect("an address");
         let (listener, at) = http::listen(any).await.expect("a free port");
         let stop = CancellationToken::new();
         let desk = Arc::new(Desk::new(store, stop.clone()));
-        let served = serve_within(limits, arrival, listener, desk, stop);
+        let served = serve_within(limits, uploads, listener, desk, stop);
         Running {
             at,
             _served: crate::tasks::spawn(served),
@@ -287,7 +246,11 @@ mod tests {
             patience: SHORT,
             ..LIMITS
         };
-        let served = start(limits, SHORT).await;
+        let uploads = UploadLimits {
+            arrival: SHORT,
+            ..UPLOADS
+        };
+        let served = start(limits, uploads).await;
         let at = served.at;
         let mut stream = TcpStream::connect(at).await.expect("it listens");
         stream.write_all(words.as_bytes()).await.expect("it reads");
@@ -313,7 +276,7 @@ mod tests {
     /// More long polls, of unknown length, than there would be room for if each took the most.
     #[tokio::test]
     async fn long_polls_hold_what_they_have_sent_and_no_more() {
-        let served = start(LIMITS, ARRIVAL).await;
+        let served = start(LIMITS, UPLOADS).await;
         let at = served.at;
         let ask = async |action: &str, body: &str| {
             let mut stream = TcpStream::connect(at).await.expect("it listens");
@@ -335,7 +298,7 @@ mod tests {
             assert_eq!(answered(made).await, "HTTP/1.1 200");
         }
         let poll = r#"{"QueueUrl":"http://x/000000000000/q","WaitTimeSeconds":20}"#;
-        let most = MOST_HELD as usize * 1024 / LONGEST_BODY;
+        let most = UPLOADS.room_kib as usize * 1024 / UPLOADS.longest;
         let mut polls = Vec::new();
         for _ in 0..=most {
             polls.push(ask("ReceiveMessage", poll).await);
@@ -348,6 +311,67 @@ mod tests {
             status = answered(sent) => assert_eq!(status, "HTTP/1.1 200"),
             _ = answered(first) => panic!("the send waited for the polls"),
         }
+    }
+
+    /// An upload that announces the longest body and has sent so many bytes of it.
+    async fn half_sent(at: std::net::SocketAddr, bytes: usize) -> TcpStream {
+        let mut stream = TcpStream::connect(at).await.expect("it listens");
+        let head = format!(
+            "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: AmazonSQS.SendMessage\r\n\
+             Content-Length: {}\r\n\r\n",
+            UPLOADS.longest
+        );
+        stream.write_all(head.as_bytes()).await.expect("it reads");
+        stream
+            .write_all(&vec![b' '; bytes])
+            .await
+            .expect("it reads");
+        stream
+    }
+
+    /// The status of a request whose body has so many bytes.
+    async fn whole(at: std::net::SocketAddr, bytes: usize) -> String {
+        let mut stream = TcpStream::connect(at).await.expect("it listens");
+        let body = format!("{}{}", r#"{"QueueName":"q"}"#, " ".repeat(bytes));
+        let words = format!(
+            "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: AmazonSQS.CreateQueue\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(words.as_bytes()).await.expect("it reads");
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).await.expect("an answer");
+        String::from_utf8(status.to_vec()).expect("text")
+    }
+
+    #[tokio::test]
+    async fn finding_19_uploads_are_admitted_by_the_bytes_received() {
+        let served = start(LIMITS, UPLOADS).await;
+        let mut uploads = Vec::new();
+        for _ in 0..40 {
+            uploads.push(half_sent(served.at, 100_000).await);
+        }
+        let mut first = uploads.swap_remove(0);
+        let mut byte = [0; 1];
+        tokio::select! {
+            status = whole(served.at, 1_000_000) => assert_eq!(status, "HTTP/1.1 200"),
+            _ = first.read(&mut byte) => panic!("the request waited until an upload ended"),
+        }
+    }
+
+    #[tokio::test]
+    async fn finding_19_the_slowest_upload_makes_room_when_there_is_none() {
+        let little = UploadLimits {
+            room_kib: 1024,
+            arrival: Duration::from_hours(1),
+            ..UPLOADS
+        };
+        let served = start(LIMITS, little).await;
+        let mut slow = half_sent(served.at, 900_000).await;
+        assert_eq!(whole(served.at, 500_000).await, "HTTP/1.1 200");
+        let mut status = [0; 12];
+        slow.read_exact(&mut status).await.expect("an answer");
+        assert_eq!(&status, b"HTTP/1.1 408");
     }
 
     #[tokio::test]

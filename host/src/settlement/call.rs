@@ -5,6 +5,7 @@ use crate::clock::{self, Moment};
 use crate::idempotency::guard::Guard;
 use crate::lease::Claim;
 use crate::lease::hidden::UNHEARD;
+use crate::memory::HeldBytes;
 use crate::message::{Message, Outcome};
 use crate::queue::{ItemError, Queue};
 use crate::scheduler::room::Permit;
@@ -20,6 +21,8 @@ pub(super) struct Item {
     pub unrecorded: bool,
     /// Its place in the room, if it kept it.
     pub seat: Option<Permit>,
+    /// The bytes that it takes of the process's budget.
+    pub held: Option<HeldBytes>,
 }
 
 impl Item {
@@ -87,7 +90,8 @@ pub(super) async fn settle(
     let mut told = Vec::with_capacity(items.len());
     for item in items {
         told.push((item.message, item.outcome));
-        claims.push((item.claim, item.tries, item.unrecorded, item.seat));
+        let kept = (item.seat, item.held);
+        claims.push((item.claim, item.tries, item.unrecorded, kept));
     }
     let results = match told.is_empty() {
         true => Vec::new(),
@@ -97,13 +101,14 @@ pub(super) async fn settle(
         .into_iter()
         .zip(claims)
         .map(
-            |((message, outcome), (claim, tries, unrecorded, seat))| Item {
+            |((message, outcome), (claim, tries, unrecorded, (seat, held)))| Item {
                 message,
                 outcome,
                 claim,
                 tries,
                 unrecorded,
                 seat,
+                held,
             },
         )
         .collect();

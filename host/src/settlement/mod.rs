@@ -165,6 +165,7 @@ impl Settlement {
             message,
             lease,
             permit,
+            held,
             ending,
         } = finished;
         if lease.is_cancelled() {
@@ -208,6 +209,7 @@ impl Settlement {
             tries: 0,
             unrecorded,
             seat: crowded.then_some(permit),
+            held,
         };
         // Only a release can be undone by an extension that overtakes it.
         if !matches!(item.outcome, Outcome::Release(_)) || item.claim.is_quiet() {

@@ -308,6 +308,7 @@ impl Queue for Port {
             messages: messages.collect(),
             drained,
             taken: handed.filter(|_| !flavour.is_far()),
+            ..Received::default()
         })
     }
 

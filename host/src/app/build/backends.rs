@@ -4,18 +4,33 @@ use crate::aws;
 use crate::config::iam::QueueKey;
 use crate::config::problem::Problem;
 use crate::config::{DynamoDb, Stores};
+use crate::memory::Budget;
 use crate::queue::dynamodb::{Dynamo, Options};
 use crate::queue::local::{Delayed, Store};
 use crate::queue::name::{Backend, QueueName};
 pub use crate::queue::redis::Eviction;
 use crate::queue::redis::{Cancelled, Known, Redis};
 use crate::queue::sqs::{Encryption, Sqs};
-use crate::queue::{Queue, QueueError, Trouble};
+use crate::queue::{Depth, Queue, QueueError, Trouble};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
+/// The suffix of the queue that dead letters go to unless another is named.
+const DEAD: &str = ".dead";
 /// How many names of other queues a problem lists.
 const NAMES_SHOWN: usize = 12;
+
+/// What a route wants of its queues.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Terms<'a> {
+    /// The queue of the same backend that dead letters go to.
+    pub dead_letter: Option<&'a QueueName>,
+    /// After so many attempts a message is dead-lettered.
+    pub attempts: Option<u32>,
+    /// How many bytes of messages the process may hold.
+    pub budget: Option<&'a Arc<Budget>>,
+}
 
 /// The backends, each connected to when its first queue is opened.
 pub struct Backends {
@@ -105,25 +120,33 @@ impl Backends {
             .await
     }
 
-    /// Opens a queue, with the queue of the same backend that its dead letters go to.
+    /// Opens a queue for a route, or for whoever wants nothing of it that a route would.
     pub async fn open(
         &self,
         name: &QueueName,
-        dead_letter: Option<&QueueName>,
+        terms: Terms<'_>,
     ) -> Result<Arc<dyn Queue>, QueueError> {
-        let dead_letter = dead_letter.map(|queue| queue.name.as_str());
+        let dead_letter = terms.dead_letter.map(|queue| queue.name.as_str());
+        let budget = terms.budget.cloned();
         Ok(match name.backend {
-            Backend::Sqs => Arc::new(self.sqs().await.open(&name.name, dead_letter).await?),
-            Backend::Local => Arc::new(self.local().await?.queue(&name.name, dead_letter)?),
+            Backend::Sqs => {
+                let queue = self.sqs().await.open(&name.name, dead_letter).await?;
+                Arc::new(queue.within(budget))
+            }
+            Backend::Local => {
+                let queue = self.local().await?.queue(&name.name, dead_letter)?;
+                Arc::new(queue.within(budget, terms.attempts))
+            }
             Backend::Redis => {
                 let server = self.redis_server().await?;
                 match self.worqr(name) {
-                    None => Arc::new(server.queue(&name.name, dead_letter).await?),
+                    None => Arc::new(server.queue(&name.name, dead_letter).await?.within(budget)),
                     Some(prefix) => Arc::new(server.worqr(prefix, &name.name, dead_letter).await?),
                 }
             }
             Backend::DynamoDb => {
-                Arc::new(self.dynamodb().await.open(&name.name, dead_letter).await?)
+                let queue = self.dynamodb().await.open(&name.name, dead_letter).await?;
+                Arc::new(queue.within(budget))
             }
         })
     }
@@ -131,25 +154,82 @@ impl Backends {
     /// Opens a queue to look at it. Queues of the local backend and of Redis are made when they are
     /// first used; a look makes none, so a misspelt name is told.
     pub async fn open_existing(&self, name: &QueueName) -> Result<Arc<dyn Queue>, QueueError> {
-        let known = match name.backend {
-            Backend::Sqs | Backend::DynamoDb => None,
-            Backend::Local => Some(self.local().await?.names()?),
-            Backend::Redis if self.worqr(name).is_some() => None,
-            Backend::Redis => Some(self.redis_server().await?.names().await?),
+        let known = self.made_on_use(name).await?;
+        match known.is_none_or(|known| exists(name, &known)) {
+            true => self.open(name, Terms::default()).await,
+            false => Err(missing()),
+        }
+    }
+
+    /// The queues among which this one must be to exist, where a backend makes queues on first use.
+    async fn made_on_use(&self, name: &QueueName) -> Result<Option<BTreeSet<String>>, QueueError> {
+        let names = match name.backend {
+            Backend::Sqs | Backend::DynamoDb => return Ok(None),
+            Backend::Redis if self.worqr(name).is_some() => return Ok(None),
+            Backend::Local => self.local().await?.names()?,
+            Backend::Redis => self.redis_server().await?.names().await?,
         };
-        if let Some(known) = known {
-            let bare = name.name.strip_suffix(".dead").unwrap_or(&name.name);
-            if !known
-                .iter()
-                .any(|known| *known == name.name || known == bare)
-            {
-                return Err(QueueError {
-                    kind: Trouble::Missing,
-                    message: "it does not exist; the first message sent to it makes it".into(),
-                });
+        Ok(Some(names.into_iter().collect()))
+    }
+
+    /// How much each of these queues holds, in their order. The queues of the embedded backend are
+    /// counted in one call; of Redis the list of queues is read once.
+    pub async fn depths(&self, names: &[QueueName]) -> Vec<Result<Depth, QueueError>> {
+        let mut local = self.local_depths(names).await.into_iter();
+        let mut on_redis: Option<Result<BTreeSet<String>, QueueError>> = None;
+        let mut depths = Vec::with_capacity(names.len());
+        for name in names {
+            let depth = match name.backend {
+                Backend::Local => local.next().unwrap_or_else(|| Err(missing())),
+                Backend::Redis if self.worqr(name).is_none() => {
+                    if on_redis.is_none() {
+                        let known = self.made_on_use(name).await;
+                        on_redis = Some(known.map(Option::unwrap_or_default));
+                    }
+                    match on_redis.as_ref() {
+                        Some(Ok(known)) if exists(name, known) => self.depth(name).await,
+                        Some(Err(error)) => Err(error.clone()),
+                        _ => Err(missing()),
+                    }
+                }
+                _ => self.depth(name).await,
+            };
+            depths.push(depth);
+        }
+        depths
+    }
+
+    async fn depth(&self, name: &QueueName) -> Result<Depth, QueueError> {
+        self.open(name, Terms::default()).await?.depth().await
+    }
+
+    /// Of those that are queues of the embedded backend.
+    async fn local_depths(&self, names: &[QueueName]) -> Vec<Result<Depth, QueueError>> {
+        let local = names.iter().filter(|name| name.backend == Backend::Local);
+        let local: Vec<&str> = local.map(|name| name.name.as_str()).collect();
+        if local.is_empty() {
+            return Vec::new();
+        }
+        // A dead-letter queue exists with its queue, empty until the first dead letter.
+        let bare = |name: &&str| name.strip_suffix(DEAD).map(str::to_owned);
+        let asked = local.iter().map(|name| (*name).to_owned());
+        let asked = asked.chain(local.iter().filter_map(bare)).collect();
+        let found = match self.local().await {
+            Ok(store) => store.depths(asked).await,
+            Err(error) => Err(error),
+        };
+        match found {
+            Err(error) => vec![Err(error); local.len()],
+            Ok(mut found) => {
+                let mut bare = found.split_off(local.len()).into_iter();
+                let named = local.iter().zip(found);
+                let depth = |(name, own): (&&str, Option<Depth>)| {
+                    let of = name.strip_suffix(DEAD).and_then(|_| bare.next().flatten());
+                    own.or(of.map(|_| Depth::default())).ok_or_else(missing)
+                };
+                named.map(depth).collect()
             }
         }
-        self.open(name, None).await
     }
 
     /// The queues of a backend, as far as it tells.
@@ -246,6 +326,19 @@ impl Backends {
             Trouble::Unreachable | Trouble::Passing => problem.unreachable(),
             Trouble::Denied | Trouble::Refused => problem,
         }
+    }
+}
+
+/// Whether a queue is among these, or its dead letters' queue would be.
+fn exists(name: &QueueName, known: &BTreeSet<String>) -> bool {
+    let bare = name.name.strip_suffix(DEAD).unwrap_or(&name.name);
+    known.contains(&name.name) || known.contains(bare)
+}
+
+fn missing() -> QueueError {
+    QueueError {
+        kind: Trouble::Missing,
+        message: "it does not exist; the first message sent to it makes it".into(),
     }
 }
 

@@ -11,12 +11,13 @@ pub mod schedule;
 pub mod versions;
 
 pub use crate::plugin::runtime::Spawn;
-pub use backends::{Backends, Eviction};
+pub use backends::{Backends, Eviction, Terms};
 
 use crate::aws;
 use crate::config::problem::Problem;
 use crate::config::{MetricsSink, Route, Settings, Shed};
 use crate::idempotency::Records;
+use crate::memory::{self, Budget};
 use crate::queue::Queue;
 use crate::telemetry::counters::Counters;
 use plugins::{Loaded, Loader};
@@ -41,6 +42,8 @@ pub struct Parts {
     pub routes: Vec<Built>,
     /// Loads other versions of their plugins.
     pub loader: Loader,
+    /// How many bytes of messages may be held.
+    pub budget: Arc<Budget>,
 }
 
 /// Opens every queue and loads every plugin of the settings, or says all that is wrong. `spawn` runs
@@ -52,10 +55,13 @@ pub async fn parts(
     over: CancellationToken,
 ) -> Result<Parts, Vec<Problem>> {
     let backends = Backends::new(settings.stores.clone());
+    let bytes = settings.message_memory;
+    let bytes = bytes.unwrap_or_else(|| memory::default_budget(memory::limit()));
+    let budget = Budget::new(bytes);
     let mut problems = Vec::new();
     let mut opened = Vec::new();
     for route in &settings.routes {
-        opened.push(open_queues(&backends, route, &mut problems).await);
+        opened.push(open_queues(&backends, route, &budget, &mut problems).await);
     }
     let records = records::open(settings, &mut problems);
     let mut handlers = Vec::new();
@@ -88,7 +94,11 @@ pub async fn parts(
             })
         })
         .collect();
-    Ok(Parts { routes, loader })
+    Ok(Parts {
+        routes,
+        loader,
+        budget,
+    })
 }
 
 /// Metrics that are to go to CloudWatch and could reach none: every publication would fail.
@@ -109,11 +119,17 @@ async fn has_no_region_for_metrics(settings: &Settings) -> Option<Problem> {
 async fn open_queues(
     backends: &Backends,
     route: &Route,
+    budget: &Arc<Budget>,
     problems: &mut Vec<Problem>,
 ) -> Vec<Arc<dyn Queue>> {
+    let terms = Terms {
+        dead_letter: route.dead_letter.as_ref(),
+        attempts: route.retry.attempts.map(std::num::NonZero::get),
+        budget: Some(budget),
+    };
     let mut queues = Vec::new();
     for queue in &route.queues {
-        match backends.open(&queue.name, route.dead_letter.as_ref()).await {
+        match backends.open(&queue.name, terms).await {
             Ok(opened) => queues.push(opened),
             Err(error) => problems.push(backends.problem(&queue.at, &queue.name, &error).await),
         }

@@ -3,9 +3,9 @@
 
 mod adding;
 
-use super::Backends;
 pub use super::later::LaterError;
 use super::later::{of_queue, of_store, refused};
+use super::{Backends, Terms};
 use crate::aws;
 use crate::clock::{self, Timestamp};
 use crate::config::Stores;
@@ -92,7 +92,7 @@ impl Schedules {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             open.entry(name.clone()).or_default().clone()
         };
-        let queue = cell.get_or_try_init(|| self.backends.open(name, None));
+        let queue = cell.get_or_try_init(|| self.backends.open(name, Terms::default()));
         queue.await.cloned()
     }
 

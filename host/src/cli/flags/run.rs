@@ -122,11 +122,12 @@ pub struct LimitArgs {
     pub prefetch: Option<String>,
     /// How long running attempts may go on after SIGTERM or SIGINT; a stop may take 5 s longer
     /// [default: 20s]
-    #[arg(
-        long,
-        value_name = "TIME",
-    )]
+    #[arg(long, value_name = "TIME")]
     pub shutdown_grace: Option<String>,
+    /// The most bytes of messages held at once, as in 64MiB; a larger message is dead-lettered
+    /// [default: an eighth of the container's or the machine's memory]
+    #[arg(long, value_name = "SIZE")]
+    pub message_memory: Option<String>,
     /// Threads that run plugins [default: one per processor]
     #[arg(long, value_name = "N")]
     pub workers: Option<String>,
@@ -207,23 +208,14 @@ pub struct MetricsArgs {
     pub metrics_interval: Option<String>,
     /// Serve /healthz, /readyz, /metrics (Prometheus) and /plugins at this address, as in
     /// 127.0.0.1:9090 [default: nowhere]
-    #[arg(
-        long,
-        value_name = "ADDR",
-    )]
+    #[arg(long, value_name = "ADDR")]
     pub admin: Option<String>,
     /// The file that holds the token for the admin address: needed for actions, and for addresses
     /// that other machines reach. Read again at SIGHUP
-    #[arg(
-        long,
-        value_name = "FILE",
-    )]
+    #[arg(long, value_name = "FILE")]
     pub admin_token_file: Option<String>,
     /// A host name that the admin address answers to, besides IP addresses and localhost; may be
     /// repeated
-    #[arg(
-        long,
-        value_name = "NAME",
-    )]
+    #[arg(long, value_name = "NAME")]
     pub admin_host: Vec<String>,
 }

@@ -15,6 +15,9 @@ pub fn file(settings: &Settings) -> String {
     out.text("data", &settings.stores.data.to_string_lossy());
     out.option("endpoint-url", settings.stores.endpoint_url.as_ref());
     out.time("shutdown-grace", settings.shutdown_grace);
+    if let Some(bytes) = settings.message_memory {
+        out.text("message-memory", &bytes.to_string());
+    }
     out.text(
         "log-format",
         &format!("{:?}", settings.log_format).to_lowercase(),

@@ -28,6 +28,7 @@ pub use open::Dynamo;
 pub use table::Consumed;
 
 use crate::clock::{self, Moment, Timestamp};
+use crate::memory::{Budget, HeldBytes};
 use crate::message::{Message, Outcome, Outgoing, Receipt};
 use crate::queue::{
     Ask, Depth, Identity, ItemError, Queue, QueueError, Received, VISIBILITY_CEILING,
@@ -42,6 +43,8 @@ use tokio_util::sync::CancellationToken;
 
 /// The most items of one call of the port: the sample's page.
 const BATCH: usize = 10;
+/// The most bytes of one item (DynamoDB developer guide, quotas).
+const LARGEST_ITEM: u64 = 400 * 1024;
 
 /// The longest `wait` of one receive; the same as SQS, so that routes behave alike.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
@@ -82,9 +85,17 @@ pub struct DynamoQueue {
     spread: Spread,
     /// Where the last look ended that found nothing and had more to read.
     rest: Mutex<Option<Vec<Seek>>>,
+    /// The bytes that the process may hold.
+    budget: Option<Arc<Budget>>,
 }
 
 impl DynamoQueue {
+    /// The same for a process that may hold so many bytes.
+    #[must_use]
+    pub fn within(self, budget: Option<Arc<Budget>>) -> Self {
+        Self { budget, ..self }
+    }
+
     /// What its calls have consumed so far.
     pub fn consumed(&self) -> Consumed {
         self.table.spent.total()
@@ -136,7 +147,18 @@ impl Queue for DynamoQueue {
         let mut bell = self.table.bell.subscribe();
         loop {
             bell.borrow_and_update();
-            let look = self.look(max, ask.visibility, hurry).await?;
+            // As many as there is room for if each has the largest size, and one in any case.
+            let budget = self.budget.as_ref();
+            let affordable = budget.map(|budget| budget.free() / LARGEST_ITEM);
+            let most = affordable.and_then(|fit| usize::try_from(fit).ok());
+            let most = most.map_or(max, |fit| fit.clamp(1, max));
+            let reserved = budget.map(|budget| budget.take(most as u64 * LARGEST_ITEM));
+            let look = self.look(most, ask.visibility, hurry).await?;
+            let held: Option<Vec<HeldBytes>> = budget.map(|budget| {
+                let bytes = look.messages.iter().map(Message::held_bytes);
+                bytes.map(|bytes| budget.take(bytes)).collect()
+            });
+            drop(reserved);
             if !look.messages.is_empty() {
                 self.found();
             }
@@ -146,6 +168,8 @@ impl Queue for DynamoQueue {
                     messages: look.messages,
                     drained: look.drained,
                     taken: look.taken,
+                    held: held.unwrap_or_default(),
+                    ..Received::default()
                 });
             }
             let again = self.again(&look, end);

@@ -77,6 +77,7 @@ impl Dynamo {
             pace: Mutex::new(pace::Pace::new(self.options.idle_poll)),
             spread: super::claim::Spread::default(),
             rest: Mutex::default(),
+            budget: None,
             table,
             grave,
         })

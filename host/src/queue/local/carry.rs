@@ -1,13 +1,13 @@
 //! Taking a message from one queue of the file to another: a dead letter, one that is given up,
-//! one that is moved back. Pure steps on a connection that are told `now`.
+//! one that is moved back. Its body stays where it is and is not read. Pure steps on a connection that are told `now`.
 
-use super::content::content;
-use super::deliver::{NewEntry, encode, encode_system, insert};
+use super::content;
+use super::deliver::{Moved, NewEntry, encode, encode_system, insert};
 use super::look::{known_id, queue_id};
 use super::settings::{self, Redrive, arn};
-use super::settle::remove;
+use super::settle::take_out;
 use super::time::StoreTime;
-use super::turn::{QueueId, Turn};
+use super::turn::{Delivery, QueueId, Turn};
 use crate::message::{Attribute, AttributeValue};
 use crate::queue::{DEAD_LETTER_REASON, DEAD_LETTER_SOURCE};
 use rusqlite::params;
@@ -15,12 +15,10 @@ use rusqlite::params;
 /// The system attribute of a dead letter that says where it came from: SQS's name for it.
 const FROM: &str = "DeadLetterQueueSourceArn";
 
-/// All of a message that outlives a move.
+/// All of a message that outlives a move, without its body.
 pub struct Parcel {
-    /// Its id.
-    pub id: String,
-    /// Its payload.
-    pub body: String,
+    /// The key of its payload.
+    payload: i64,
     /// The sender's attributes.
     pub attributes: Vec<Attribute>,
     /// The queue's own attributes, by name.
@@ -63,46 +61,78 @@ impl Parcel {
 }
 
 /// A message as it lies in the file.
-pub fn unpack(turn: &Turn<'_>, seq: i64) -> rusqlite::Result<Parcel> {
+fn unpack(turn: &Turn<'_>, seq: i64) -> rusqlite::Result<Parcel> {
     turn.connection
         .prepare_cached(
-            "SELECT p.id, p.body, p.attributes, p.system, e.sent_at, e.message_group
-             FROM entries e LEFT JOIN payloads p ON p.seq = e.seq WHERE e.seq = ?1",
+            "SELECT coalesce(e.payload, e.seq), coalesce(e.attributes, p.attributes),
+                    coalesce(e.system, p.system), e.sent_at, e.message_group
+             FROM entries e LEFT JOIN payloads p ON p.seq = coalesce(e.payload, e.seq)
+             WHERE e.seq = ?1",
         )?
         .query_row(params![seq], |row| {
-            let content = content(row, seq, [0, 1, 2, 3])?;
             Ok(Parcel {
-                id: content.id,
-                body: content.body,
-                attributes: content.attributes,
-                system: content.system,
-                sent_at: row.get(4)?,
-                group: row.get(5)?,
+                payload: row.get(0)?,
+                attributes: content::attributes(row, 1)?.unwrap_or_default(),
+                system: content::system(row, 2)?.unwrap_or_default(),
+                sent_at: row.get(3)?,
+                group: row.get(4)?,
             })
         })
 }
 
-/// Puts it at the end of a queue: visible at once, never received there. `moved_from` is the
-/// receipt with which it was taken.
-pub fn post(
+/// Takes a message out of its queue and puts it at the end of another: visible at once, never
+/// received there. `receipt` is the one with which it was taken.
+fn carry(
     turn: &mut Turn<'_>,
+    (queue, seq): (QueueId, i64),
     target: QueueId,
     parcel: &Parcel,
-    moved_from: Option<&str>,
+    receipt: Option<&str>,
 ) -> rusqlite::Result<()> {
     let unwritable = |why: String| rusqlite::Error::ToSqlConversionFailure(why.into());
+    // An empty list is written too: nothing would mean that the payload's own still count.
+    let none = || "[]".to_owned();
     let attributes = encode(&parcel.attributes).map_err(unwritable)?;
     let system = encode_system(&parcel.system).map_err(unwritable)?;
+    take_out(turn, queue, seq, parcel.group.as_deref())?;
     let new = NewEntry {
         queue: target,
         visible_at: turn.now,
         sent_at: parcel.sent_at,
         group: parcel.group.as_deref(),
-        moved_from,
-        system: system.as_deref(),
+        moved: Some(Moved {
+            payload: parcel.payload,
+            receipt,
+            attributes: &attributes.unwrap_or_else(none),
+            system: &system.unwrap_or_else(none),
+        }),
     };
-    let (id, body) = (&parcel.id, &parcel.body);
-    insert(turn, &new, id, body, attributes.as_deref()).map(drop)
+    insert(turn, &new).map(drop)
+}
+
+/// Takes a message to a dead-letter queue, with the reason.
+pub fn dead_letter(
+    turn: &mut Turn<'_>,
+    (queue, name): (QueueId, &str),
+    target: &str,
+    delivery: Delivery,
+    reason: &str,
+) -> rusqlite::Result<()> {
+    let mut parcel = unpack(turn, delivery.seq)?;
+    parcel.say_where_from(name);
+    let attributes = &mut parcel.attributes;
+    attributes.retain(|one| one.name != DEAD_LETTER_REASON && one.name != DEAD_LETTER_SOURCE);
+    attributes.push(Attribute::text(DEAD_LETTER_REASON, reason));
+    attributes.push(Attribute::text(DEAD_LETTER_SOURCE, format!("local:{name}")));
+    let target = queue_id(turn.connection, target)?;
+    let receipt = delivery.receipt();
+    carry(
+        turn,
+        (queue, delivery.seq),
+        target,
+        &parcel,
+        Some(&receipt.0),
+    )
 }
 
 /// Gives up a message that has been received often enough: body and attributes stay as they are.
@@ -116,8 +146,7 @@ pub fn give_up(
     let mut parcel = unpack(turn, seq)?;
     parcel.say_where_from(name);
     let target = queue_id(turn.connection, &redrive.grave)?;
-    remove(turn, queue, seq, parcel.group.as_deref())?;
-    post(turn, target, &parcel, None)
+    carry(turn, (queue, seq), target, &parcel, None)
 }
 
 /// Takes a dead letter to a queue, or to the one that it came from, as if it were sent now. False
@@ -137,7 +166,6 @@ pub fn move_back(
         return Ok(false);
     };
     parcel.revive(turn.now);
-    remove(turn, queue, seq, parcel.group.as_deref())?;
-    post(turn, target, &parcel, None)?;
+    carry(turn, (queue, seq), target, &parcel, None)?;
     Ok(true)
 }

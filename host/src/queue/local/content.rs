@@ -43,19 +43,11 @@ pub fn content(row: &Row<'_>, seq: i64, at: [usize; 4]) -> rusqlite::Result<Cont
     let mut read = |error: String| {
         why.get_or_insert(format!("its attributes cannot be read: {error}"));
     };
-    let attributes = match text(row, attributes)? {
-        Ok(json) => decode(json, attributes).map_err(|error| error.to_string()),
-        Err(error) => Err(error),
-    };
-    let system = match text(row, system)? {
-        Ok(json) => decode_system(json, system).map_err(|error| error.to_string()),
-        Err(error) => Err(error),
-    };
-    let attributes = attributes.unwrap_or_else(|error| {
+    let attributes = self::attributes(row, attributes)?.unwrap_or_else(|error| {
         read(error);
         Vec::new()
     });
-    let system = system.unwrap_or_else(|error| {
+    let system = self::system(row, system)?.unwrap_or_else(|error| {
         read(error);
         Vec::new()
     });
@@ -66,6 +58,16 @@ pub fn content(row: &Row<'_>, seq: i64, at: [usize; 4]) -> rusqlite::Result<Cont
         system,
         unreadable: why,
     })
+}
+
+/// The sender's attributes of a column; the inner error is why they cannot be read.
+pub fn attributes(row: &Row<'_>, at: usize) -> rusqlite::Result<Result<Vec<Attribute>, String>> {
+    Ok(text(row, at)?.and_then(|json| decode(json, at).map_err(|error| error.to_string())))
+}
+
+/// The same of the queue's own attributes.
+pub fn system(row: &Row<'_>, at: usize) -> rusqlite::Result<Result<Vec<(String, String)>, String>> {
+    Ok(text(row, at)?.and_then(|json| decode_system(json, at).map_err(|error| error.to_string())))
 }
 
 /// A column as text; the inner error is why it is none.

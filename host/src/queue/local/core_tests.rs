@@ -1,13 +1,16 @@
 //! Tests of the core on a database in memory, with a clock of their own.
 
-use super::deliver::{GROUP_HAS, NEXT_DUE, READ, READ_NEWEST, next_due, receive, send};
-use super::look::{DEPTH, depth, names, peek, queue_id};
+use super::deliver::{Claimed, Terms, claim, load};
+use super::deliver::{GROUP_HAS, MEMBERS, NEWEST, NEXT_DUE, READY, next_due, receive, send};
+use super::groups::{FIRST, GATE, LONGEST};
+use super::look::{DEPTH, VISIBLE, depth, names, peek, queue_id};
 use super::schema::{in_memory, index_by_age};
-use super::settle::{Answer, MOVED, Origin, PROMOTE, extend, settle};
+use super::settle::{Answer, MOVED, Origin, extend, settle};
 use super::time::StoreTime;
 use super::turn::{Delivery, Turn};
+use crate::memory::{Budget, HeldBytes, LEAST};
 use crate::message::{Attribute, AttributeValue, Message, Outcome, Outgoing, Receipt};
-use crate::queue::{Ask, Depth, ItemError};
+use crate::queue::{Ask, Depth, GroupShare, ItemError};
 use crate::queue::{DEAD_LETTER_REASON as REASON, DEAD_LETTER_SOURCE as SOURCE};
 use rusqlite::types::Null;
 use rusqlite::{Connection, params_from_iter};
@@ -61,6 +64,7 @@ impl World {
             visibility,
             wait: Duration::ZERO,
             newest_first: false,
+            ..Ask::PLAIN
         };
         let received = receive(&mut self.turn(), self.origin.id, "local:q", ask).unwrap();
         assert_eq!(received.drained, received.messages.len() < max);
@@ -302,13 +306,26 @@ fn every_step_is_led_by_its_index() {
     let row = "INTEGER PRIMARY KEY (rowid=?)";
     for (sql, wanted) in [
         (
-            READ,
+            READY,
             vec!["INDEX ready (queue=? AND head=? AND visible_at<?)", row],
         ),
-        (READ_NEWEST, vec!["INDEX newest (queue=? AND head=?)", row]),
+        (NEWEST, vec!["INDEX newest (queue=? AND head=?)", row]),
+        (
+            MEMBERS,
+            vec!["INDEX groups (queue=? AND message_group=?)", row],
+        ),
+        (VISIBLE, vec!["COVERING INDEX ready"]),
+        (FIRST, vec!["INDEX groups (queue=? AND message_group=?)"]),
+        (
+            LONGEST,
+            vec!["COVERING INDEX in_flight (queue=? AND message_group=?)"],
+        ),
+        (
+            GATE,
+            vec!["COVERING INDEX gates (queue=? AND message_group=?)"],
+        ),
         (NEXT_DUE, vec![first]),
         (GROUP_HAS, vec![group]),
-        (PROMOTE, vec![row, "SCALAR", group]),
         (MOVED, vec!["COVERING INDEX moved (moved_from=?)"]),
         (DEPTH, vec!["COVERING INDEX ready (queue=?)"]),
     ] {
@@ -326,4 +343,175 @@ fn every_step_is_led_by_its_index() {
             assert!(step.contains(wanted), "{sql}: {step}");
         }
     }
+}
+
+/// What a route with these terms would be handed out now.
+fn claimed(world: &World, ask: Ask, terms: &Terms) -> (Vec<Message>, Claimed, Vec<HeldBytes>) {
+    let mut turn = world.turn();
+    let mut claimed = claim(&mut turn, world.origin.id, "local:q", ask, terms).unwrap();
+    let facts = Claimed {
+        drained: claimed.drained,
+        short_of: claimed.short_of,
+        refused: std::mem::take(&mut claimed.refused),
+        ..Claimed::default()
+    };
+    let (messages, held) = load(&turn, claimed, "local:q").unwrap();
+    (messages, facts, held)
+}
+
+fn terms(budget: Option<u64>, attempts: Option<u32>) -> Terms {
+    Terms {
+        dead_letter: Some("q.dead".into()),
+        attempts,
+        budget: budget.map(Budget::new),
+    }
+}
+
+const TEN: Ask = Ask {
+    max: 10,
+    ..Ask::PLAIN
+};
+
+#[test]
+fn finding_04_what_nobody_answered_for_too_often_is_dead_lettered_unread() {
+    let mut world = World::new();
+    world.send("kills", None, Duration::ZERO);
+    let terms = terms(None, Some(3));
+    for _ in 0..3 {
+        assert_eq!(claimed(&world, TEN, &terms).0.len(), 1);
+        world.pass(30 * SECOND);
+    }
+    let (messages, facts, _) = claimed(&world, TEN, &terms);
+    assert_eq!(messages, []);
+    assert_eq!(
+        facts.refused[0].dead_letter_queue.as_deref(),
+        Some("q.dead")
+    );
+    let bodies = "SELECT count(*), min(seq) FROM payloads WHERE body = 'kills'";
+    let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    let found: (i64, i64) = world.connection.query_row(bodies, [], row).unwrap();
+    assert_eq!(found, (1, 1), "the body stays where it was");
+    world.origin.id = queue_id(&world.connection, "q.dead").unwrap();
+    let letter = world.receive(1).remove(0);
+    assert_eq!((&*letter.body, letter.receive_count), ("kills", 1));
+    let reason = letter.attributes.iter().find(|one| one.name == REASON);
+    let Some(AttributeValue::Text(reason)) = reason.map(|one| &one.value) else {
+        panic!("a reason: {letter:?}");
+    };
+    assert!(reason.contains("received 3 times"), "{reason}");
+}
+
+#[test]
+fn finding_04_what_was_given_back_is_for_the_caller_to_judge() {
+    let world = World::new();
+    world.send("x", None, Duration::ZERO);
+    let terms = terms(None, Some(2));
+    for _ in 0..4 {
+        let message = claimed(&world, TEN, &terms).0.remove(0);
+        let released = Outcome::Release(Duration::ZERO);
+        assert_eq!(world.settle(&message, released), Ok(()));
+    }
+}
+
+#[test]
+fn finding_04_what_is_larger_than_all_that_may_be_held_is_dead_lettered_unread() {
+    let mut world = World::new();
+    let least = usize::try_from(LEAST).unwrap();
+    world.send(&"x".repeat(least + 1), None, Duration::ZERO);
+    world.send("good", None, Duration::ZERO);
+    let (messages, facts, _) = claimed(&world, TEN, &terms(Some(LEAST), None));
+    assert_eq!(messages.len(), 1);
+    assert_eq!(messages[0].body, "good");
+    assert!(facts.refused[0].reason.contains("too large"), "{facts:?}");
+    world.origin.id = queue_id(&world.connection, "q.dead").unwrap();
+    assert_eq!(world.receive(1)[0].body.len(), least + 1);
+}
+
+#[test]
+fn finding_04_what_is_too_large_and_has_nowhere_to_go_is_left_for_a_minute() {
+    let mut world = World::new();
+    let least = usize::try_from(LEAST).unwrap();
+    world.send(&"x".repeat(least + 1), None, Duration::ZERO);
+    let nowhere = Terms {
+        dead_letter: None,
+        ..terms(Some(LEAST), None)
+    };
+    let (messages, facts, _) = claimed(&world, TEN, &nowhere);
+    assert_eq!((messages.len(), facts.refused.len()), (0, 1));
+    assert_eq!(facts.refused[0].dead_letter_queue, None);
+    assert_eq!(claimed(&world, TEN, &nowhere).1.refused.len(), 0);
+    world.pass(60 * SECOND);
+    assert_eq!(claimed(&world, TEN, &nowhere).1.refused.len(), 1);
+}
+
+#[test]
+fn finding_04_messages_are_handed_out_as_bytes_come_free() {
+    let world = World::new();
+    let half = usize::try_from(LEAST / 2).unwrap();
+    for _ in 0..4 {
+        world.send(&"x".repeat(half), None, Duration::ZERO);
+    }
+    let terms = terms(Some(LEAST), None);
+    let (messages, facts, held) = claimed(&world, TEN, &terms);
+    assert_eq!((messages.len(), facts.short_of), (2, Some(LEAST / 2)));
+    assert!(!facts.drained);
+    let (none, facts, _) = claimed(&world, TEN, &terms);
+    assert_eq!((none.len(), facts.short_of), (0, Some(LEAST / 2)));
+    let beyond = Ask {
+        overdraw: true,
+        ..TEN
+    };
+    let (one, _, over) = claimed(&world, beyond, &terms);
+    assert_eq!(one.len(), 1, "one, and no more, goes beyond");
+    assert_eq!(claimed(&world, beyond, &terms).0.len(), 0);
+    drop((held, over));
+    let (messages, facts, _) = claimed(&world, TEN, &terms);
+    assert_eq!((messages.len(), facts.drained), (1, true));
+}
+
+#[test]
+fn finding_12_a_group_comes_many_at_once_and_is_locked_until_all_are_settled() {
+    let mut world = World::new();
+    for body in ["a1", "a2", "a3", "a4"] {
+        world.send(body, Some("a"), Duration::ZERO);
+    }
+    world.send("b1", Some("b"), Duration::ZERO);
+    let none = Terms::default();
+    let take = |world: &World, max: usize, groups: GroupShare| {
+        let ask = Ask { max, groups, ..TEN };
+        claimed(world, ask, &none).0
+    };
+    let bodies = |messages: &[Message]| -> Vec<String> {
+        messages
+            .iter()
+            .map(|message| message.body.clone())
+            .collect()
+    };
+    let first = take(&world, 3, GroupShare::Fill);
+    assert_eq!(bodies(&first), ["a1", "a2", "a3"]);
+    let other = take(&world, 3, GroupShare::Fill);
+    assert_eq!(bodies(&other), ["b1"], "another group does not wait");
+    assert_eq!(world.settle(&first[0], Outcome::Delete), Ok(()));
+    let released = Outcome::Release(Duration::ZERO);
+    assert_eq!(world.settle(&first[1], released), Ok(()));
+    assert!(
+        take(&world, 3, GroupShare::Fill).is_empty(),
+        "a3 is in flight"
+    );
+    assert_eq!(
+        next_due(&world.turn(), world.origin.id).unwrap(),
+        Some(world.now + 30 * SECOND)
+    );
+    world.pass(30 * SECOND);
+    let again = take(&world, 3, GroupShare::Spread(0));
+    let wanted = ["a2", "a3", "b1"];
+    assert_eq!(bodies(&again), wanted, "one of each, then what follows");
+    world.pass(30 * SECOND);
+    let again = take(&world, 2, GroupShare::Spread(9));
+    let wanted = ["a2", "b1"];
+    assert_eq!(bodies(&again), wanted, "nothing follows while groups wait");
+    world.pass(30 * SECOND);
+    let again = take(&world, 3, GroupShare::Spread(9));
+    let wanted = ["a2", "a3", "a4", "b1"];
+    assert_eq!(bodies(&again), wanted, "then more than asked for");
 }

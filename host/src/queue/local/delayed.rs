@@ -2,7 +2,7 @@
 //! steps on a connection that are told `now`.
 
 use super::deliver::decode;
-use super::settle::PROMOTE;
+use super::settle::remove;
 use super::time::StoreTime;
 use super::turn::{QueueId, Turn};
 use crate::clock::Timestamp;
@@ -28,8 +28,10 @@ const WAITING: &str = "e.visible_at > ?1 AND e.in_flight = 0 AND e.receive_count
 /// All that wait in these queues, or in all queues; the soonest first.
 pub fn list(turn: &Turn<'_>, queue: Option<&str>) -> rusqlite::Result<Vec<Delayed>> {
     let sql = format!(
-        "SELECT p.id, q.name, e.visible_at, p.body, p.attributes, e.message_group
-         FROM queues q JOIN entries e ON e.queue = q.id JOIN payloads p ON p.seq = e.seq
+        "SELECT p.id, q.name, e.visible_at, p.body, coalesce(e.attributes, p.attributes),
+                e.message_group
+         FROM queues q JOIN entries e ON e.queue = q.id
+              JOIN payloads p ON p.seq = coalesce(e.payload, e.seq)
          WHERE {WAITING} AND (?2 IS NULL OR q.name = ?2) ORDER BY e.visible_at, e.seq"
     );
     let mut find = turn.connection.prepare_cached(&sql)?;
@@ -56,7 +58,8 @@ pub fn list(turn: &Turn<'_>, queue: Option<&str>) -> rusqlite::Result<Vec<Delaye
 pub fn cancel(turn: &mut Turn<'_>, queue: &str, id: &str) -> rusqlite::Result<bool> {
     let sql = format!(
         "SELECT e.seq, e.queue, e.message_group
-         FROM queues q JOIN entries e ON e.queue = q.id JOIN payloads p ON p.seq = e.seq
+         FROM queues q JOIN entries e ON e.queue = q.id
+              JOIN payloads p ON p.seq = coalesce(e.payload, e.seq)
          WHERE {WAITING} AND q.name = ?2 AND p.id = ?3"
     );
     let found = turn
@@ -70,18 +73,7 @@ pub fn cancel(turn: &mut Turn<'_>, queue: &str, id: &str) -> rusqlite::Result<bo
     let Some((seq, queue, group)) = found else {
         return Ok(false);
     };
-    for sql in [
-        "DELETE FROM entries WHERE seq = ?1",
-        "DELETE FROM payloads WHERE seq = ?1",
-    ] {
-        turn.connection.prepare_cached(sql)?.execute(params![seq])?;
-    }
-    if let Some(group) = group {
-        let mut promote = turn.connection.prepare_cached(PROMOTE)?;
-        if promote.execute(params![queue, group])? > 0 {
-            turn.stirred.insert(queue);
-        }
-    }
+    remove(turn, queue, seq, group.as_deref())?;
     Ok(true)
 }
 
@@ -146,7 +138,7 @@ mod tests {
             max: 5,
             visibility: HOUR,
             wait: Duration::ZERO,
-            newest_first: false,
+            ..Ask::PLAIN
         };
         let received = deliver::receive(&mut turn, queue, "local:q", ask).unwrap();
         assert_eq!(received.messages.len(), 1);

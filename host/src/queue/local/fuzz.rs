@@ -3,6 +3,7 @@
 use super::model::{Step, check};
 use crate::fuzz::Choices;
 use crate::message::{Attribute, AttributeValue, Outcome, Outgoing};
+use crate::queue::GroupShare;
 use std::time::Duration;
 
 /// The longest series.
@@ -30,6 +31,11 @@ fn step(choices: &mut Choices<'_>) -> Step {
             max: 1 + choices.below(12),
             visibility: seconds(choices),
             newest_first: choices.flag(),
+            groups: match choices.below(3) {
+                0 => GroupShare::One,
+                1 => GroupShare::Spread(1 + choices.below(6)),
+                _ => GroupShare::Fill,
+            },
         },
         3 => Step::Extend {
             pick: choices.byte().into(),

@@ -84,7 +84,7 @@ pub fn change_visibility(
         return Ok(Err(Unheld::BeyondCeiling));
     }
     // Still received: until somebody else receives it, this receipt may delete it.
-    postpone(turn, delivery, true, until)?;
+    postpone(turn, queue, delivery, true, until)?;
     if until < entry.visible_at {
         turn.stirred.insert(queue);
     }
@@ -117,7 +117,7 @@ pub fn take_again(
     let mut messages = Vec::new();
     for delivery in deliveries {
         messages.push(handed_out(turn, delivery, name)?);
-        postpone(turn, delivery, true, until)?;
+        postpone(turn, queue, delivery, true, until)?;
     }
     Ok(Some((messages, until)))
 }

@@ -1,5 +1,6 @@
 //! Who waits for messages: one line per queue, served in order. Knows no SQL.
 
+use super::deliver::Terms;
 use super::time::StoreTime;
 use super::turn::QueueId;
 use crate::clock::Moment;
@@ -15,6 +16,8 @@ pub struct Asked {
     pub name: Arc<str>,
     /// What was asked.
     pub ask: Ask,
+    /// What may be handed out to the caller.
+    pub terms: Terms,
     /// When to answer that there is nothing.
     pub until: Moment,
     /// Where the answer goes. Closed when the caller has dropped the call.
@@ -121,9 +124,8 @@ impl Lines {
             for asked in waiting {
                 if asked.until <= now {
                     let nothing = Received {
-                        messages: Vec::new(),
                         drained,
-                        taken: None,
+                        ..Received::default()
                     };
                     // A caller who has gone needs no answer.
                     let _ = asked.reply.send(Ok(nothing));

@@ -1,11 +1,11 @@
 //! Looking without touching: names, depth, peek; and the keys of queues. Pure steps on a
 //! connection that are told `now`.
 
-use super::deliver::read;
+use super::deliver::{find, look_at};
 use super::time::StoreTime;
 use super::turn::{QueueId, Turn};
 use crate::message::Message;
-use crate::queue::Depth;
+use crate::queue::{Ask, Depth};
 use rusqlite::{Connection, OptionalExtension, params};
 
 /// Waiting, in flight, delayed, and when the oldest that is not in flight was sent.
@@ -14,6 +14,10 @@ pub const DEPTH: &str = "SELECT count(*) FILTER (WHERE visible_at <= ?2),
             count(*) FILTER (WHERE visible_at > ?2 AND NOT in_flight),
             min(sent_at) FILTER (WHERE visible_at <= ?2 OR NOT in_flight)
      FROM entries WHERE queue = ?1";
+
+/// What is visible, in the order of becoming so.
+pub const VISIBLE: &str = "SELECT seq FROM entries
+     WHERE queue = ?1 AND head = ?2 AND visible_at <= ?3 ORDER BY visible_at, seq LIMIT ?4";
 
 /// The key of a queue, which is created if there is none of the name.
 pub fn queue_id(connection: &Connection, name: &str) -> rusqlite::Result<QueueId> {
@@ -73,6 +77,15 @@ pub fn depth(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Depth> {
         })
 }
 
+/// How much each of these queues holds, in their order; `None` for one that does not exist.
+pub fn depths(turn: &Turn<'_>, names: &[String]) -> rusqlite::Result<Vec<Option<Depth>>> {
+    let one = |name: &String| match known_id(turn.connection, name)? {
+        Some(queue) => depth(turn, queue).map(Some),
+        None => Ok(None),
+    };
+    names.iter().map(one).collect()
+}
+
 /// Up to `max` waiting messages without receipts: first what a receive would bring, in its order,
 /// then what waits behind the heads of groups.
 pub fn peek(
@@ -81,13 +94,31 @@ pub fn peek(
     name: &str,
     max: usize,
 ) -> rusqlite::Result<Vec<Message>> {
-    let mut rows = read(turn, queue, name, true, max)?;
-    rows.extend(read(
-        turn,
-        queue,
-        name,
-        false,
-        max.saturating_sub(rows.len()),
-    )?);
-    Ok(rows.into_iter().map(|(_, message)| message).collect())
+    let first = find(turn, queue, Ask { max, ..Ask::PLAIN })?;
+    let mut rows: Vec<i64> = first.candidates.iter().map(|one| one.seq).collect();
+    for head in [true, false] {
+        if rows.len() < max {
+            let more = visible(turn, queue, head, max + rows.len())?;
+            let more: Vec<i64> = more.into_iter().filter(|seq| !rows.contains(seq)).collect();
+            rows.extend(more);
+        }
+    }
+    let rows = rows.into_iter().take(max);
+    rows.map(|seq| look_at(turn, seq, name)).collect()
+}
+
+/// What is visible in a queue, whether or not it can be received, in the order of becoming so.
+fn visible(turn: &Turn<'_>, queue: QueueId, head: bool, max: usize) -> rusqlite::Result<Vec<i64>> {
+    turn.connection
+        .prepare_cached(VISIBLE)?
+        .query_map(
+            params![
+                queue,
+                head,
+                turn.now,
+                i64::try_from(max).unwrap_or(i64::MAX)
+            ],
+            |row| row.get(0),
+        )?
+        .collect()
 }

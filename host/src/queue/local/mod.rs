@@ -13,10 +13,12 @@ mod carry;
 mod content;
 mod delayed;
 mod deliver;
+mod groups;
 mod holding;
 mod lines;
 mod look;
 mod moves;
+mod refusal;
 mod registry;
 mod schema;
 mod sending;
@@ -45,11 +47,14 @@ mod store_tests;
 #[cfg(test)]
 mod time_tests;
 
+use crate::memory::Budget;
 use crate::message::{Message, Outcome, Outgoing, Receipt};
 use crate::queue::{
-    Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble, VISIBILITY_CEILING,
+    Ask, Depth, GroupShare, Identity, ItemError, Queue, QueueError, Received, Trouble,
+    VISIBILITY_CEILING,
 };
 pub use delayed::Delayed;
+use deliver::Terms;
 use settle::Origin;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -69,6 +74,12 @@ pub use turn::QueueId;
 
 /// The longest `wait` of one receive; the same as SQS, so that routes behave alike.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
+/// The most messages of one call.
+const BATCH: usize = 100;
+/// The most messages that one receive brings behind others of their groups. Each round of a group,
+/// from its receive to the commit of its last deletion, waits for the disk a few times; the more
+/// messages share that, the less it costs each.
+const MOST_FOLLOWING: usize = 500;
 /// The suffix of the queue that dead letters go to unless another is named.
 const DEAD: &str = ".dead";
 
@@ -140,12 +151,16 @@ impl Store {
                 name: full.clone(),
                 source: full,
                 visibility: Duration::from_secs(settings.visibility_s),
-                batch: 100,
+                batch: BATCH,
                 longest_wait: LONGEST_WAIT,
                 proof_wait: Duration::ZERO,
                 ordered_groups: true,
                 dead_letters: dead_letter.is_some(),
                 most_receives: redrive.map(|redrive| redrive.most_receives),
+            },
+            terms: Terms {
+                dead_letter: dead_letter.clone(),
+                ..Terms::default()
             },
             origin: Origin {
                 id,
@@ -160,6 +175,13 @@ impl Store {
     pub fn names(&self) -> Result<Vec<String>, QueueError> {
         self.handle
             .ask_blocking(Care::Look, |turn| look::names(turn))
+    }
+
+    /// How much each of these queues holds, by their bare names and in their order; `None` for one
+    /// that does not exist. One call, however many they are, and makes no queue.
+    pub async fn depths(&self, names: Vec<String>) -> Result<Vec<Option<Depth>>, QueueError> {
+        let run = move |turn: &mut turn::Turn<'_>| look::depths(turn, &names);
+        self.handle.ask(Care::Look, run).await
     }
 
     /// What was sent with a delay to the queue of this bare name, or to any, and still waits for its
@@ -184,9 +206,23 @@ pub struct LocalQueue {
     identity: Identity,
     origin: Origin,
     name: Arc<str>,
+    terms: Terms,
 }
 
 impl LocalQueue {
+    /// The same for a process that may hold so many bytes, and makes so many attempts: what was
+    /// received as often and the last time not answered, and what is larger than all that may be
+    /// held, goes to the dead letters without being read.
+    #[must_use]
+    pub fn within(self, budget: Option<Arc<Budget>>, attempts: Option<u32>) -> Self {
+        let terms = Terms {
+            budget,
+            attempts,
+            ..self.terms
+        };
+        Self { terms, ..self }
+    }
+
     /// Runs a step on every item whose receipt can be read, in one transaction.
     async fn each<I, F>(
         &self,
@@ -248,10 +284,20 @@ impl Queue for LocalQueue {
         let ask = Ask {
             max: ask.max.clamp(1, self.identity.batch),
             wait: ask.wait.min(self.identity.longest_wait),
+            groups: match self.identity.most_receives {
+                None => match ask.groups {
+                    GroupShare::Spread(beyond) => GroupShare::Spread(beyond.min(MOST_FOLLOWING)),
+                    groups => groups,
+                },
+                // What follows a message that fails goes back with it, and a redrive policy would
+                // count that against it.
+                Some(_) => GroupShare::One,
+            },
             ..ask
         };
+        let of = (self.origin.id, self.name.clone());
         self.handle
-            .receive(self.origin.id, self.name.clone(), ask, hurry)
+            .receive(of, ask, self.terms.clone(), hurry)
             .await
     }
 

@@ -8,7 +8,7 @@ use super::settle::{Answer, Origin, extend, settle};
 use super::time::StoreTime;
 use super::turn::{Delivery, Turn};
 use crate::message::{Attribute, Outcome, Outgoing, Receipt};
-use crate::queue::{Ask, Depth, ItemError, VISIBILITY_CEILING};
+use crate::queue::{Ask, Depth, GroupShare, ItemError, VISIBILITY_CEILING};
 use crate::queue::{DEAD_LETTER_REASON as REASON, DEAD_LETTER_SOURCE as SOURCE};
 use rusqlite::Connection;
 use std::cmp::Reverse;
@@ -76,30 +76,74 @@ impl Model {
         });
     }
 
-    /// The places of what a receive would bring, in order.
-    fn ready(&self, queue: usize) -> Vec<usize> {
+    /// The places of the messages of each group that can be received from its first on, and of each
+    /// message without a group; with the place and the moment by which these sets are ordered.
+    fn ready(&self, queue: usize) -> Vec<((StoreTime, usize), Vec<usize>)> {
         let rows = &self.queues[queue];
         let mut seen = BTreeSet::new();
-        let mut ready: Vec<_> = (0..rows.len())
-            .filter(|at| {
-                rows[*at]
-                    .item
-                    .group
-                    .as_ref()
-                    .is_none_or(|group| seen.insert(group))
-            })
-            .filter(|at| rows[*at].visible_at <= self.now)
-            .collect();
-        ready.sort_by_key(|at| (rows[*at].visible_at, *at));
+        let mut ready = Vec::new();
+        for at in 0..rows.len() {
+            let Some(group) = &rows[at].item.group else {
+                ready.push(((rows[at].visible_at, at), vec![at]));
+                continue;
+            };
+            if !seen.insert(group) {
+                continue;
+            }
+            let members: Vec<usize> = (at..rows.len())
+                .filter(|at| rows[*at].item.group.as_ref() == Some(group))
+                .collect();
+            let holds = members
+                .iter()
+                .filter(|one| **one == at || rows[**one].in_flight);
+            let gate = holds.map(|at| (rows[*at].visible_at, *at)).max();
+            let visible = |at: &usize| rows[*at].visible_at <= self.now;
+            let open = members.into_iter().take_while(visible).collect();
+            ready.extend(gate.map(|gate| (gate, open)));
+        }
+        ready.retain(|((opens, _), _)| *opens <= self.now);
+        ready.sort();
         ready
     }
 
-    fn receive(&mut self, queue: usize, ask: Ask) -> Vec<(Row, Handed)> {
+    /// The places of what a receive brings, in order; and whether nothing can be received after it.
+    fn chosen(&self, queue: usize, ask: Ask) -> (Vec<usize>, bool) {
         let mut ready = self.ready(queue);
         if ask.newest_first {
             let rows = &self.queues[queue];
-            ready.sort_by_key(|at| Reverse((rows[*at].sent_at, *at)));
+            ready.sort_by_key(|((_, gate), _)| Reverse((rows[*gate].sent_at, *gate)));
         }
+        let all = ready.len() < ask.max;
+        ready.truncate(ask.max);
+        let mut spare = match ask.groups {
+            GroupShare::Spread(beyond) if ready.len() < ask.max => ask.max - ready.len() + beyond,
+            _ => 0,
+        };
+        let sets = ready.into_iter().map(|(_, mut set)| {
+            let most = match ask.groups {
+                GroupShare::One => 1,
+                _ if ask.newest_first => 1,
+                GroupShare::Spread(_) => 1 + spare,
+                GroupShare::Fill => return set,
+            };
+            set.truncate(most);
+            spare -= set.len() - 1;
+            set
+        });
+        let most = match ask.groups {
+            GroupShare::Spread(_) => usize::MAX,
+            _ => ask.max,
+        };
+        let chosen: Vec<usize> = sets.flatten().take(most).collect();
+        let all = match ask.groups {
+            GroupShare::Fill => chosen.len() < ask.max,
+            _ => all,
+        };
+        (chosen, all)
+    }
+
+    fn receive(&mut self, queue: usize, ask: Ask) -> (Vec<(Row, Handed)>, bool) {
+        let (chosen, all) = self.chosen(queue, ask);
         let now = self.now;
         let take = |at: usize| {
             let row = &mut self.queues[queue][at];
@@ -114,7 +158,7 @@ impl Model {
             };
             (row.clone(), handed)
         };
-        ready.into_iter().take(ask.max).map(take).collect()
+        (chosen.into_iter().map(take).collect(), all)
     }
 
     fn find(&mut self, handed: Handed) -> Option<Result<usize, Said>> {
@@ -220,6 +264,7 @@ pub(super) enum Step {
         max: usize,
         visibility: Duration,
         newest_first: bool,
+        groups: GroupShare,
     },
     /// Of one of the deliveries so far, by its place, counted round.
     Extend {
@@ -289,12 +334,15 @@ impl Pair<'_> {
                 max,
                 visibility,
                 newest_first,
+                groups,
             } => {
                 let ask = Ask {
                     max,
                     visibility,
                     wait: Duration::ZERO,
                     newest_first,
+                    groups,
+                    ..Ask::PLAIN
                 };
                 self.receive(&mut turn, queue, ask);
             }
@@ -324,8 +372,8 @@ impl Pair<'_> {
         let id = self.origins[queue].id;
         let peeked = peek(turn, id, "q", ask.max).expect("a peek");
         let got = receive(turn, id, "q", ask).expect("a receive");
-        let wanted = self.model.receive(queue, ask);
-        assert_eq!(got.drained, wanted.len() < ask.max);
+        let (wanted, all) = self.model.receive(queue, ask);
+        assert_eq!(got.drained, all);
         assert_eq!(got.messages.len(), wanted.len());
         for (at, (message, (row, hand))) in got.messages.iter().zip(wanted).enumerate() {
             assert_eq!((&message.id, message.receive_count), (&row.id, row.count));
@@ -333,7 +381,7 @@ impl Pair<'_> {
                 (&message.body, &message.attributes, &message.group),
                 (&row.item.body, &row.item.attributes, &row.item.group)
             );
-            if !ask.newest_first {
+            if !ask.newest_first && ask.groups == GroupShare::One {
                 assert_eq!(peeked[at].id, row.id);
             }
             let delivery = Delivery::parse(&message.receipt).expect("a receipt of ours");

@@ -2,6 +2,7 @@
 
 use super::model::{Step, check};
 use crate::message::{Outcome, Outgoing};
+use crate::queue::GroupShare;
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -12,6 +13,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => Just(Outcome::Delete),
         2 => (0..40_u64).prop_map(|s| Outcome::Release(Duration::from_secs(s))),
         1 => Just(Outcome::DeadLetter("why".into())),
+    ];
+    let groups = prop_oneof![
+        Just(GroupShare::One),
+        (0..5_usize).prop_map(GroupShare::Spread),
+        Just(GroupShare::Fill),
     ];
     let pick = any::<usize>();
     let hours = hours.prop_map(Duration::from_secs);
@@ -25,9 +31,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
                     ..Outgoing::default()
                 },
             }),
-        4 => (0..2_usize, 1..5_usize, (0..40_u64).prop_map(Duration::from_secs), any::<bool>())
-            .prop_map(|(queue, max, visibility, newest_first)| Step::Receive {
-                queue, max, visibility, newest_first
+        4 => (0..2_usize, 1..7_usize, (0..40_u64).prop_map(Duration::from_secs), any::<bool>(), groups)
+            .prop_map(|(queue, max, visibility, newest_first, groups)| Step::Receive {
+                queue, max, visibility, newest_first, groups
             }),
         2 => (pick, hours).prop_map(|(pick, more)| Step::Extend { pick, more }),
         4 => (pick, outcome).prop_map(|(pick, outcome)| Step::Settle { pick, outcome }),

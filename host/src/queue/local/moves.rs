@@ -2,10 +2,11 @@
 //! are told `now`; who takes the steps, and how often, is the caller's affair.
 
 use super::carry::move_back;
-use super::deliver::read;
+use super::deliver;
 use super::look::{depth, known_id};
 use super::turn::Turn;
 use crate::clock::Timestamp;
+use crate::queue::{Ask, GroupShare};
 use rusqlite::{OptionalExtension, Row, params};
 
 /// How a task stands.
@@ -187,10 +188,15 @@ pub fn step(turn: &mut Turn<'_>, handle: &str, max: usize) -> rusqlite::Result<O
         )?;
         return Ok(None);
     };
-    let messages = read(turn, source, &task.source, true, max)?;
+    let all = Ask {
+        max,
+        groups: GroupShare::Fill,
+        ..Ask::PLAIN
+    };
+    let messages = deliver::find(turn, source, all)?.candidates;
     let mut moved = 0;
-    for (seq, _) in &messages {
-        if !move_back(turn, source, *seq, task.target.as_deref())? {
+    for message in &messages {
+        if !move_back(turn, source, message.seq, task.target.as_deref())? {
             end(
                 turn,
                 handle,

@@ -104,7 +104,8 @@ pub fn delete(turn: &mut Turn<'_>, name: &str) -> rusqlite::Result<bool> {
 /// Takes everything out of a queue, what is being handled included.
 pub fn purge(turn: &mut Turn<'_>, queue: QueueId) -> rusqlite::Result<()> {
     for sql in [
-        "DELETE FROM payloads WHERE seq IN (SELECT seq FROM entries WHERE queue = ?1)",
+        "DELETE FROM payloads WHERE seq IN
+             (SELECT coalesce(payload, seq) FROM entries WHERE queue = ?1)",
         "DELETE FROM entries WHERE queue = ?1",
     ] {
         turn.connection

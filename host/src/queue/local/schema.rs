@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 const SCHEMA: Schema = Schema {
     // `disp`
     application: 0x6469_7370,
-    version: 3,
-    tables: &[TABLES, CLOCK, SETTINGS],
+    version: 4,
+    tables: &[TABLES, CLOCK, SETTINGS, GROUP_INDEXES],
     upgrade,
     patience: sqlite::patience::<10_000>,
     counter: Some("SELECT seq FROM sqlite_sequence WHERE name = 'entries'"),
@@ -21,9 +21,14 @@ const SCHEMA: Schema = Schema {
 /// extending rewrites no bodies; `payloads` is written once. `seq` is the order of sending and is
 /// never used twice, else an old receipt could name a new message.
 ///
-/// `head` is 1 for the first message of a group and for all that have no group: only these may be
-/// received. `ready` carries all that `receive` orders by and all that `depth` counts.
-/// `moved_from` is the receipt with which a dead letter was moved here.
+/// `head` is 1 for all that have no group, and for one message of each group: its gate, which says
+/// from when something of the group can be received (`groups`). `ready` carries all that `receive`
+/// orders by and all that `depth` counts. `moved_from` is the receipt with which a dead letter was
+/// moved here.
+///
+/// New in version 4: a message that is moved to another queue leaves its payload where it is, so
+/// that no body is read. `payload` is then the payload's key, without it the entry's own `seq`;
+/// `attributes` and `system` then stand in the place of the payload's.
 const TABLES: &str = "
     CREATE TABLE queues (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
     CREATE TABLE entries (
@@ -37,7 +42,10 @@ const TABLES: &str = "
         first_received_at INTEGER,
         sent_at INTEGER NOT NULL,
         message_group TEXT,
-        moved_from TEXT
+        moved_from TEXT,
+        payload INTEGER,
+        attributes TEXT,
+        system TEXT
     );
     CREATE INDEX ready ON entries (queue, head, visible_at, seq, in_flight, sent_at);
     CREATE INDEX groups ON entries (queue, message_group, seq) WHERE message_group IS NOT NULL;
@@ -85,6 +93,21 @@ const SETTINGS: &str = "
         started INTEGER NOT NULL,
         failure TEXT
     );
+";
+
+/// New in version 4: what finds a group's gate, and what of the group is in flight.
+const GROUP_INDEXES: &str = "
+    CREATE INDEX IF NOT EXISTS gates ON entries (queue, message_group)
+        WHERE head = 1 AND message_group IS NOT NULL;
+    CREATE INDEX IF NOT EXISTS in_flight ON entries (queue, message_group, visible_at, seq)
+        WHERE in_flight = 1 AND message_group IS NOT NULL;
+";
+
+/// New in version 4, in `entries`.
+const MOVED_COLUMNS: &str = "
+    ALTER TABLE entries ADD COLUMN payload INTEGER;
+    ALTER TABLE entries ADD COLUMN attributes TEXT;
+    ALTER TABLE entries ADD COLUMN system TEXT;
 ";
 
 /// New in version 2: what `time` keeps, one row. The moments in `entries` are of that time; in
@@ -166,22 +189,30 @@ pub fn open(folder: &Path) -> Result<(Place, Database, File), QueueError> {
     }
 }
 
-/// Brings an older file up to date: version 1 had no clock, version 2 none of the settings, and
-/// one that was upgraded before has the column.
+/// Brings an older file up to date: version 1 had no clock, version 2 none of the settings, version
+/// 3 moved bodies. One that was upgraded before has the columns.
 fn upgrade(connection: &Connection, version: i32) -> rusqlite::Result<Option<String>> {
     let clock = match version {
         1 => CLOCK,
-        2 => "",
+        2 | 3 => "",
         _ => return Ok(None),
     };
-    let known = connection
-        .prepare("SELECT 1 FROM pragma_table_info('payloads') WHERE name = 'system'")?
-        .exists([])?;
-    let column = match known {
+    let has = |table: &str, column: &str| {
+        connection
+            .prepare("SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2")?
+            .exists([table, column])
+    };
+    let system = match has("payloads", "system")? {
         true => "",
         false => "ALTER TABLE payloads ADD COLUMN system TEXT;",
     };
-    Ok(Some(format!("{clock}{column}{SETTINGS}")))
+    let moved = match has("entries", "payload")? {
+        true => "",
+        false => MOVED_COLUMNS,
+    };
+    Ok(Some(format!(
+        "{clock}{system}{SETTINGS}{moved}{GROUP_INDEXES}"
+    )))
 }
 
 /// Lets messages be read by age. The first time in a file this takes about a second for a million

@@ -38,6 +38,7 @@ async fn take(queue: &LocalQueue, max: usize, visibility: Duration) -> Received 
         visibility,
         wait: Duration::ZERO,
         newest_first: false,
+        ..Ask::PLAIN
     };
     let hurry = CancellationToken::new();
     queue.receive(ask, &hurry).await.unwrap()
@@ -157,6 +158,7 @@ async fn many_spent_messages_are_given_up_in_many_transactions() {
         visibility: LONG,
         wait: Duration::from_secs(20),
         newest_first: false,
+        ..Ask::PLAIN
     };
     let hurry = CancellationToken::new();
     let good = queue.receive(ask, &hurry).await.unwrap().messages;

@@ -2,6 +2,7 @@
 //! is one step in the writer's transaction, shared with whatever else is asked meanwhile. Knows no
 //! protocol.
 
+use super::deliver::Terms;
 use super::holding::{self, Unheld};
 use super::moves::{self, Move};
 use super::registry::{self, Known};
@@ -131,7 +132,10 @@ impl Store {
         hurry: &CancellationToken,
     ) -> Result<Received, QueueError> {
         let name: Arc<str> = format!("local:{}", known.name).into();
-        self.handle.receive(known.id, name, ask, hurry).await
+        let terms = Terms::default();
+        self.handle
+            .receive((known.id, name), ask, terms, hurry)
+            .await
     }
 
     /// Ends deliveries; `ordered` says that one that is over is an error.

@@ -46,6 +46,7 @@ async fn take(store: &Store, queue: &Known, visibility: Duration) -> Vec<Message
         visibility,
         wait: Duration::ZERO,
         newest_first: false,
+        ..Ask::PLAIN
     };
     let hurry = CancellationToken::new();
     store
@@ -380,4 +381,29 @@ async fn what_is_older_than_its_queue_keeps_is_dropped() {
     assert_eq!(take(&store, &long, LONG).await.len(), 1);
     let depth = store.queue("short", None).unwrap().depth().await.unwrap();
     assert_eq!(depth.delayed, 1, "it was never there to be received");
+}
+
+#[tokio::test]
+async fn finding_13_many_queues_are_counted_in_one_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let full = store.queue("full", None).unwrap();
+    store.queue("empty", None).unwrap();
+    let message = Outgoing {
+        body: "x".into(),
+        ..Outgoing::default()
+    };
+    full.send(&[message]).await[0].clone().unwrap();
+    let names = ["empty", "none", "full"].map(str::to_owned).to_vec();
+    let depths = store.depths(names).await.unwrap();
+    let waiting: Vec<_> = depths
+        .iter()
+        .map(|depth| depth.map(|depth| depth.waiting))
+        .collect();
+    assert_eq!(waiting, [Some(0), None, Some(1)]);
+    assert_eq!(
+        store.names().unwrap(),
+        ["empty", "full"],
+        "a look makes none"
+    );
 }

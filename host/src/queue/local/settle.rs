@@ -1,19 +1,15 @@
 //! The life of a delivery after its receive: extend, delete, release, dead-letter, as pure steps
 //! on a connection that are told `now`. Knows no threads and no transactions.
 
-use super::carry::{post, unpack};
-use super::look::queue_id;
+use super::carry;
+use super::groups::set_gate;
 use super::time::StoreTime;
-use super::turn::{Delivery, Lost, QueueId, Turn, entry};
-use crate::message::{Attribute, Outcome};
-use crate::queue::{DEAD_LETTER_REASON as REASON, DEAD_LETTER_SOURCE as SOURCE};
+use super::turn::{Delivery, Lost, QueueId, Turn, entry, group_of};
+use crate::message::Outcome;
 use crate::queue::{ItemError, VISIBILITY_CEILING};
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
 use std::time::Duration;
 
-/// Lets the first of a group forward.
-pub const PROMOTE: &str = "UPDATE entries SET head = 1 WHERE head = 0 AND seq =
-     (SELECT min(seq) FROM entries WHERE queue = ?1 AND message_group = ?2)";
 /// Whether a delivery was dead-lettered before.
 pub const MOVED: &str = "SELECT 1 FROM entries WHERE moved_from = ?1";
 
@@ -50,7 +46,7 @@ pub fn extend(
             VISIBILITY_CEILING.as_secs() / 3600
         ))));
     }
-    postpone(turn, delivery, true, until)?;
+    postpone(turn, queue, delivery, true, until)?;
     if until < entry.visible_at {
         turn.stirred.insert(queue);
     }
@@ -74,7 +70,7 @@ pub fn settle(
         _ if !entry.in_flight => return Ok(released()),
         Outcome::Delete => remove(turn, origin.id, delivery.seq, entry.group.as_deref())?,
         Outcome::Release(after) => {
-            postpone(turn, delivery, false, turn.now + *after)?;
+            postpone(turn, origin.id, delivery, false, turn.now + *after)?;
             turn.stirred.insert(origin.id);
         }
         Outcome::DeadLetter(reason) => {
@@ -84,8 +80,7 @@ pub fn settle(
                     origin.name
                 ))));
             };
-            bury(turn, origin, target, delivery, reason)?;
-            remove(turn, origin.id, delivery.seq, entry.group.as_deref())?;
+            carry::dead_letter(turn, (origin.id, &origin.name), target, delivery, reason)?;
         }
     }
     Ok(Ok(()))
@@ -119,9 +114,10 @@ fn released() -> Answer {
     Err(ItemError::Gone("the message has been released".into()))
 }
 
-/// Sets from when a message can be received. The head of a group stays its head.
+/// Sets from when a message can be received.
 pub fn postpone(
-    turn: &Turn<'_>,
+    turn: &mut Turn<'_>,
+    queue: QueueId,
     delivery: Delivery,
     in_flight: bool,
     until: StoreTime,
@@ -129,7 +125,8 @@ pub fn postpone(
     turn.connection
         .prepare_cached("UPDATE entries SET in_flight = ?2, visible_at = ?3 WHERE seq = ?1")?
         .execute(params![delivery.seq, in_flight, until])?;
-    Ok(())
+    let group = group_of(turn, delivery.seq)?;
+    regroup(turn, queue, group.as_deref())
 }
 
 /// Takes a message out of the file and lets the next of its group forward.
@@ -139,39 +136,35 @@ pub fn remove(
     seq: i64,
     group: Option<&str>,
 ) -> rusqlite::Result<()> {
-    for sql in [
-        "DELETE FROM entries WHERE seq = ?1",
-        "DELETE FROM payloads WHERE seq = ?1",
-    ] {
-        turn.connection.prepare_cached(sql)?.execute(params![seq])?;
-    }
-    let Some(group) = group else {
-        return Ok(());
-    };
-    let promoted = turn
+    let payload: Option<i64> = turn
         .connection
-        .prepare_cached(PROMOTE)?
-        .execute(params![queue, group])?;
-    if promoted > 0 {
+        .prepare_cached("SELECT coalesce(payload, seq) FROM entries WHERE seq = ?1")?
+        .query_row(params![seq], |row| row.get(0))
+        .optional()?;
+    turn.connection
+        .prepare_cached("DELETE FROM payloads WHERE seq = ?1")?
+        .execute(params![payload])?;
+    take_out(turn, queue, seq, group)
+}
+
+/// Takes a message out of its queue and lets the next of its group forward. Its payload stays.
+pub fn take_out(
+    turn: &mut Turn<'_>,
+    queue: QueueId,
+    seq: i64,
+    group: Option<&str>,
+) -> rusqlite::Result<()> {
+    turn.connection
+        .prepare_cached("DELETE FROM entries WHERE seq = ?1")?
+        .execute(params![seq])?;
+    regroup(turn, queue, group)
+}
+
+fn regroup(turn: &mut Turn<'_>, queue: QueueId, group: Option<&str>) -> rusqlite::Result<()> {
+    if let Some(group) = group
+        && set_gate(turn, queue, group)?
+    {
         turn.stirred.insert(queue);
     }
     Ok(())
-}
-
-/// Copies a message into the dead-letter queue: visible at once, never received, the same id.
-fn bury(
-    turn: &mut Turn<'_>,
-    origin: &Origin,
-    target: &str,
-    delivery: Delivery,
-    reason: &str,
-) -> rusqlite::Result<()> {
-    let mut parcel = unpack(turn, delivery.seq)?;
-    parcel.say_where_from(&origin.name);
-    let attributes = &mut parcel.attributes;
-    attributes.retain(|attribute| attribute.name != REASON && attribute.name != SOURCE);
-    attributes.push(Attribute::text(REASON, reason));
-    attributes.push(Attribute::text(SOURCE, format!("local:{}", origin.name)));
-    let target = queue_id(turn.connection, target)?;
-    post(turn, target, &parcel, Some(&delivery.receipt().0))
 }

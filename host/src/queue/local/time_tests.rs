@@ -82,6 +82,7 @@ fn ask(max: usize) -> Ask {
         visibility: 30 * SECOND,
         wait: 20 * SECOND,
         newest_first: false,
+        ..Ask::PLAIN
     }
 }
 
@@ -261,6 +262,7 @@ fn receiver(queue: QueueId) -> (Job, Answer) {
     let asked = Asked {
         name: "local:q".into(),
         ask: ask(1),
+        terms: super::deliver::Terms::default(),
         until: clock::now() + 20 * SECOND,
         reply,
     };

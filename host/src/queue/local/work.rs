@@ -1,5 +1,6 @@
 //! What the writer's thread is asked to do, and the handle that asks it. Knows no SQL.
 
+use super::deliver::Terms;
 use super::lines::Asked;
 use super::schema::Place;
 use super::turn::{QueueId, Turn};
@@ -156,15 +157,16 @@ impl Handle {
     /// Stands in line for messages.
     pub async fn receive(
         &self,
-        queue: QueueId,
-        name: Arc<str>,
+        (queue, name): (QueueId, Arc<str>),
         ask: Ask,
+        terms: Terms,
         hurry: &CancellationToken,
     ) -> Result<Received, QueueError> {
         let (reply, mut outcome) = oneshot::channel();
         let asked = Asked {
             name,
             ask,
+            terms,
             until: clock::now() + ask.wait,
             reply,
         };

@@ -4,8 +4,9 @@
 //! transaction that stores it.
 
 use super::bell::Bell;
-use super::deliver::{next_due, receive};
+use super::deliver::{Claimed, claim, load, next_due};
 use super::lines::{Asked, Lines};
+use super::refusal::Refused;
 use super::schema::Place;
 use super::settle::{Origin, settle};
 use super::time::{StoreClock, keep};
@@ -17,7 +18,7 @@ use crate::queue::{QueueError, Received};
 use crate::sqlite::{Damage, Database, IDLE};
 use rusqlite::{Connection, ErrorCode};
 use std::collections::BTreeSet;
-use std::sync::{Weak, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
 /// The most jobs of one transaction: bounds how long the first waits for the last.
@@ -67,7 +68,7 @@ impl Failed {
 }
 
 /// A receive that has got its messages, to be told after the commit.
-type Served = (QueueId, Asked, Received);
+type Served = (QueueId, Asked, Claimed);
 
 impl Writer {
     /// A writer that has done nothing yet.
@@ -316,8 +317,12 @@ impl Writer {
         let begun = clock::now();
         let mut turn = self.clock.turn(&self.connection);
         let mut served = Vec::new();
+        let mut refused = Vec::new();
         let done = run_works(&mut turn, &self.place, works)
-            .and_then(|()| serve(&mut turn, &mut self.lines, tries, &mut served))
+            .and_then(|()| {
+                let lines = &mut self.lines;
+                serve(&mut turn, lines, tries, &mut served, &mut refused)
+            })
             .and_then(|()| keep(&turn))
             .and_then(|()| self.commit(care))
             .map_err(Failed::Within)
@@ -347,10 +352,8 @@ impl Writer {
         if stirred {
             self.bell.ring();
         }
-        for (_, _, received) in &mut served {
-            received.taken = Some(begun);
-        }
-        self.hand_over(served);
+        refused.iter().for_each(note);
+        self.hand_over(served, begun);
         Ok(())
     }
 
@@ -376,10 +379,24 @@ impl Writer {
         execute(&self.connection, "BEGIN IMMEDIATE")
     }
 
-    /// Answers receives. What nobody takes any more goes back into its queue at once.
-    fn hand_over(&mut self, served: Vec<Served>) {
-        for (queue, asked, received) in served {
-            let Err(Ok(orphans)) = asked.reply.send(Ok(received)) else {
+    /// Reads what was taken and answers receives: only now, when a crash while reading costs each
+    /// message a receive. What nobody takes any more goes back into its queue at once.
+    fn hand_over(&mut self, served: Vec<Served>, begun: Moment) {
+        for (queue, asked, claimed) in served {
+            let (drained, short_of) = (claimed.drained, claimed.short_of);
+            let turn = self.clock.turn(&self.connection);
+            let received = match load(&turn, claimed, &asked.name) {
+                Ok((messages, held)) => Ok(Received {
+                    messages,
+                    drained,
+                    taken: Some(begun),
+                    held,
+                    short_of,
+                }),
+                // What was taken comes back when its visibility ends.
+                Err(error) => Err(self.place.trouble(&error)),
+            };
+            let Err(Ok(orphans)) = asked.reply.send(received) else {
                 continue;
             };
             let origin = Origin {
@@ -434,27 +451,60 @@ fn serve(
     lines: &mut Lines,
     tries: &BTreeSet<QueueId>,
     served: &mut Vec<Served>,
+    refused: &mut Vec<(Arc<str>, Refused)>,
 ) -> rusqlite::Result<()> {
     let mut queues: Vec<_> = tries.union(&turn.stirred).copied().collect();
     queues.retain(|queue| lines.contains(*queue));
     for queue in queues {
         while let Some(asked) = lines.pop(queue) {
-            match receive(turn, queue, &asked.name, asked.ask) {
-                Ok(received) if !received.messages.is_empty() => {
-                    let drained = received.drained;
-                    served.push((queue, asked, received));
-                    if drained {
-                        break;
-                    }
-                }
-                nothing => {
+            let mut claimed = match claim(turn, queue, &asked.name, asked.ask, &asked.terms) {
+                Ok(claimed) => claimed,
+                Err(error) => {
                     lines.put_back(queue, asked);
-                    nothing?;
-                    break;
+                    return Err(error);
                 }
+            };
+            let notes = claimed.refused.drain(..);
+            refused.extend(notes.map(|one| (Arc::clone(&asked.name), one)));
+            // Who has no bytes for the next message is told, and may ask again.
+            if claimed.claims.is_empty() && claimed.short_of.is_none() {
+                lines.put_back(queue, asked);
+                break;
+            }
+            let drained = claimed.drained;
+            served.push((queue, asked, claimed));
+            if drained {
+                break;
             }
         }
         lines.set_due(queue, next_due(turn, queue)?);
     }
     Ok(())
+}
+
+/// One line of the log for a message that was not handed out.
+fn note((queue, refused): &(Arc<str>, Refused)) {
+    let Refused {
+        id,
+        receives,
+        reason,
+        dead_letter_queue,
+    } = refused;
+    match dead_letter_queue {
+        Some(target) => tracing::warn!(
+            queue = &**queue,
+            message_id = id,
+            receives,
+            reason,
+            dead_letter_queue = format!("local:{target}"),
+            "message dead-lettered"
+        ),
+        None => tracing::warn!(
+            queue = &**queue,
+            message_id = id,
+            receives,
+            reason,
+            "message skipped for a minute: there is no dead-letter queue"
+        ),
+    }
 }

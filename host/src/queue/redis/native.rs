@@ -10,6 +10,7 @@ use super::wire::{self, Claimed};
 use super::worker::Worker;
 use super::{keys, script, trouble};
 use crate::clock::{self, Moment};
+use crate::memory::Budget;
 use crate::message::{Loss, Message, Outcome, Outgoing, Receipt};
 use crate::queue::{
     Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble, VISIBILITY_CEILING,
@@ -47,6 +48,8 @@ pub struct NativeQueue {
     turns: Turns,
     sent: AtomicBool,
     buried: AtomicBool,
+    /// The bytes that the process may hold.
+    budget: Option<Arc<Budget>>,
 }
 
 impl NativeQueue {
@@ -74,11 +77,18 @@ impl NativeQueue {
             turns: Turns::default(),
             sent: AtomicBool::new(false),
             buried: AtomicBool::new(false),
+            budget: None,
         }
     }
 
+    /// The same for a process that may hold so many bytes.
+    #[must_use]
+    pub fn within(self, budget: Option<Arc<Budget>>) -> Self {
+        Self { budget, ..self }
+    }
+
     /// One look for messages.
-    async fn claim(&self, ask: Ask) -> Result<Claimed, QueueError> {
+    async fn claim(&self, ask: Ask, bytes: u64) -> Result<Claimed, QueueError> {
         let worker = self.worker.join(&self.name, &self.base).await?;
         let number = self.doubts.number();
         let doubts = self.doubts.take(&worker);
@@ -90,7 +100,7 @@ impl NativeQueue {
             .arg(wire::ms(ask.visibility))
             .arg(if ask.newest_first { "newest" } else { "oldest" })
             .arg(list)
-            .arg(wire::CALL);
+            .arg(bytes);
         let answer = self.lines.link.run::<Vec<redis::Value>>(&call).await;
         let answer = answer.inspect_err(|error| {
             let this = trouble::is_doubtful(error).then_some(number);
@@ -242,27 +252,39 @@ impl Queue for NativeQueue {
                 biased;
                 turn = self.turns.next(&self.lines) => turn,
                 () = hurry.cancelled() => return Ok(Received {
-                    messages: Vec::new(),
                     drained: false,
-                    taken: None,
+                    ..Received::default()
                 }),
             };
             let taken = clock::now();
-            let claimed = self.claim(ask).await;
+            // One message comes whatever its size.
+            let most = wire::CALL as u64;
+            let budget = self.budget.as_ref();
+            let bytes = budget.map_or(most, |budget| budget.free().min(most));
+            let reserved = budget.map(|budget| budget.take(bytes));
+            let claimed = self.claim(ask, bytes).await;
             drop(turn);
             let brought = claimed.as_ref().ok();
             self.turns.note(brought.map(Claimed::messages));
             let soonest = match claimed? {
                 Claimed::Messages { messages, more } => {
+                    let held = budget.map(|budget| {
+                        let bytes = messages.iter().map(Message::held_bytes);
+                        bytes.map(|bytes| budget.take(bytes)).collect()
+                    });
+                    drop(reserved);
                     return Ok(Received {
+                        held: held.unwrap_or_default(),
                         drained: !more && messages.len() < ask.max,
                         messages,
                         taken: Some(taken),
+                        ..Received::default()
                     });
                 }
                 Claimed::Stranger => continue,
                 Claimed::Nothing(soonest) => soonest,
             };
+            drop(reserved);
             let now = clock::now();
             let over = now >= until || hurry.is_cancelled();
             if !over {
@@ -277,9 +299,8 @@ impl Queue for NativeQueue {
                 }
             }
             return Ok(Received {
-                messages: Vec::new(),
                 drained: true,
-                taken: None,
+                ..Received::default()
             });
         }
     }

@@ -17,6 +17,7 @@ pub use open::{Encryption, Sqs};
 use crate::aws::failure::{About, Call};
 use crate::aws::{self, SdkConfig};
 use crate::clock;
+use crate::memory::Budget;
 use crate::message::{Message, Outcome, Outgoing, Receipt};
 use crate::queue::{Ask, Depth, Identity, ItemError, Queue, QueueError, Received};
 use aws_sdk_sqs::Client;
@@ -29,6 +30,8 @@ use tokio_util::sync::CancellationToken;
 
 /// The most entries of one call (SQS quotas).
 const BATCH: usize = 10;
+/// The most bytes of one message (SQS developer guide, message quotas).
+const LONGEST_MESSAGE: u64 = 1_048_576;
 
 /// The longest long poll (SQS quotas), in seconds.
 const LONGEST_WAIT_S: u16 = 20;
@@ -88,6 +91,16 @@ pub struct SqsQueue {
     buried: dead::Buried,
     lost: attempts::Lost,
     own_delay: Duration,
+    /// The bytes that the process may hold.
+    budget: Option<Arc<Budget>>,
+}
+
+impl SqsQueue {
+    /// The same for a process that may hold so many bytes.
+    #[must_use]
+    pub fn within(self, budget: Option<Arc<Budget>>) -> Self {
+        Self { budget, ..self }
+    }
 }
 
 impl Sqs {
@@ -129,8 +142,16 @@ impl Sqs {
             buried: dead::Buried::default(),
             lost: attempts::Lost::default(),
             own_delay: found.own_delay,
+            budget: None,
         })
     }
+}
+
+/// For how many messages of the largest size there is room; for one in any case, else a queue that is
+/// polled for long would keep others from being polled at all.
+fn affordable(free: u64, max: usize) -> usize {
+    let fit = usize::try_from(free / LONGEST_MESSAGE).unwrap_or(usize::MAX);
+    fit.clamp(1, max)
 }
 
 #[async_trait::async_trait]
@@ -156,7 +177,11 @@ impl Queue for SqsQueue {
     /// brought fewer than asked is taken as proof that there was no more. There is no hurry here:
     /// SQS does not hear of a poll that was cut, and would hand its messages to nobody.
     async fn receive(&self, ask: Ask, _: &CancellationToken) -> Result<Received, QueueError> {
+        let budget = self.budget.as_ref();
         let max = ask.max.clamp(1, BATCH);
+        let max = budget.map_or(max, |budget| affordable(budget.free(), max));
+        // SQS cannot be asked by bytes: until it answers, the call counts with the most it may bring.
+        let reserved = budget.map(|budget| budget.take(max as u64 * LONGEST_MESSAGE));
         let wait = convert::seconds(ask.wait, LONGEST_WAIT_S);
         let fresh = || uuid::Uuid::new_v4().to_string();
         let attempt = self
@@ -205,10 +230,16 @@ impl Queue for SqsQueue {
                 "messages without id or receipt handle ignored; SQS delivers them again"
             );
         }
+        let held = budget.map(|budget| {
+            let bytes = messages.iter().map(Message::held_bytes);
+            bytes.map(|bytes| budget.take(bytes)).collect()
+        });
+        drop(reserved);
         Ok(Received {
             messages,
             drained,
-            taken: None,
+            held: held.unwrap_or_default(),
+            ..Received::default()
         })
     }
 

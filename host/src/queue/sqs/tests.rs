@@ -1,6 +1,6 @@
 //! What the tests of several files here start from: a delivery, and a queue that is never called.
 
-use super::{Clients, Target};
+use super::{Clients, LONGEST_MESSAGE, Target, affordable};
 use crate::aws::SdkConfig;
 use crate::message::samples;
 use crate::message::{Message, Receipt};
@@ -27,5 +27,18 @@ pub(super) fn target(fifo: bool) -> Target {
         fifo,
         content_deduplication: false,
         clients: Arc::new(Clients::of(&config)),
+    }
+}
+
+#[test]
+fn finding_04_a_call_asks_for_no_more_than_there_is_room_for_and_for_one_at_least() {
+    for (free, max, wanted) in [
+        (u64::MAX, 10, 10),
+        (3 * LONGEST_MESSAGE, 10, 3),
+        (3 * LONGEST_MESSAGE, 2, 2),
+        (LONGEST_MESSAGE - 1, 10, 1),
+        (0, 1, 1),
+    ] {
+        assert_eq!(affordable(free, max), wanted, "{free} {max}");
     }
 }

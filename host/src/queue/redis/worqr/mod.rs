@@ -155,9 +155,8 @@ impl Queue for WorqrQueue {
                 biased;
                 turn = self.turns.next(&self.inner.lines) => turn,
                 () = hurry.cancelled() => return Ok(Received {
-                    messages: Vec::new(),
                     drained: false,
-                    taken: None,
+                    ..Received::default()
                 }),
             };
             let at = clock::now();
@@ -171,6 +170,7 @@ impl Queue for WorqrQueue {
                         drained: !more && messages.len() < max,
                         messages,
                         taken: Some(at),
+                        ..Received::default()
                     });
                 }
                 wire::Taken::Stranger => continue,
@@ -188,9 +188,8 @@ impl Queue for WorqrQueue {
                 }
             }
             return Ok(Received {
-                messages: Vec::new(),
                 drained: true,
-                taken: None,
+                ..Received::default()
             });
         }
     }

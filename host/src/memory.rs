@@ -1,0 +1,261 @@
+//! How many bytes of messages the process may hold: what has been received and not yet settled, of
+//! all queues together. Knows no queue.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Notify;
+
+/// What a process holds by default is this part of the memory that it may use: a body exists
+/// several times while it is handled, in the file's cache, on its way and in the handler.
+const PART: u64 = 8;
+/// The least that is allowed: with less, a message of SQS would not fit.
+pub const LEAST: u64 = 2 * 1024 * 1024;
+
+/// The budget of one process.
+#[derive(Debug)]
+pub struct Budget {
+    capacity: u64,
+    state: Mutex<State>,
+    freed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    used: u64,
+    /// Somebody holds bytes beyond the capacity, that work can go on.
+    overdrawn: bool,
+}
+
+impl Budget {
+    /// So many bytes, `LEAST` at least.
+    pub fn new(capacity: u64) -> Arc<Self> {
+        Arc::new(Self {
+            capacity: capacity.max(LEAST),
+            state: Mutex::default(),
+            freed: Notify::new(),
+        })
+    }
+
+    /// The most bytes at once, which is also the largest message that can be handled.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        // Plain numbers, which no panic leaves half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many bytes are free now.
+    pub fn free(&self) -> u64 {
+        self.capacity.saturating_sub(self.state().used)
+    }
+
+    /// Takes so many bytes if they are free.
+    pub fn try_take(self: &Arc<Self>, bytes: u64) -> Option<HeldBytes> {
+        let mut state = self.state();
+        let fits = state.used + bytes <= self.capacity;
+        fits.then(|| self.count(&mut state, bytes, false))
+    }
+
+    /// Takes so many bytes, free or not: they are here already, or may come whatever is free.
+    pub fn take(self: &Arc<Self>, bytes: u64) -> HeldBytes {
+        self.count(&mut self.state(), bytes, false)
+    }
+
+    /// Takes so many bytes beyond what is free, if nobody else does: what waits for its turn behind
+    /// a message must not keep that message away for want of bytes.
+    pub fn overdraw(self: &Arc<Self>, bytes: u64) -> Option<HeldBytes> {
+        let mut state = self.state();
+        (!state.overdrawn).then(|| self.count(&mut state, bytes, true))
+    }
+
+    fn count(self: &Arc<Self>, state: &mut State, bytes: u64, overdrawn: bool) -> HeldBytes {
+        state.used += bytes;
+        state.overdrawn |= overdrawn;
+        HeldBytes {
+            _share: Arc::new(Share {
+                budget: Arc::clone(self),
+                bytes,
+                overdrawn,
+            }),
+        }
+    }
+
+    /// Ready once so many bytes are free.
+    pub async fn available(&self, bytes: u64) {
+        loop {
+            let freed = self.freed.notified();
+            let mut freed = std::pin::pin!(freed);
+            // Before the look, else what is freed in between would be missed.
+            freed.as_mut().enable();
+            if self.free() >= bytes {
+                return;
+            }
+            freed.await;
+        }
+    }
+}
+
+/// Bytes of a message that is held; given back when the last clone is dropped.
+#[derive(Debug, Clone)]
+pub struct HeldBytes {
+    _share: Arc<Share>,
+}
+
+#[derive(Debug)]
+struct Share {
+    budget: Arc<Budget>,
+    bytes: u64,
+    overdrawn: bool,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut state = self.budget.state();
+        state.used -= self.bytes;
+        if self.overdrawn {
+            state.overdrawn = false;
+        }
+        drop(state);
+        self.budget.freed.notify_waiters();
+    }
+}
+
+/// The budget of a process that may use so much memory, and of one for which no limit is known.
+pub fn default_budget(limit: Option<u64>) -> u64 {
+    limit.map_or(u64::MAX, |limit| (limit / PART).max(LEAST))
+}
+
+/// How much memory this process may use: the least that a control group above it allows (version 1
+/// or 2), or the machine's. `None` where the system tells neither.
+pub fn limit() -> Option<u64> {
+    let machine = fs::read_to_string("/proc/meminfo").ok();
+    let machine = machine.as_deref().and_then(total_memory);
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits = limit_files(&groups, Path::new("/sys/fs/cgroup"))
+        .into_iter()
+        .filter_map(|file| group_limit(&fs::read_to_string(file).ok()?));
+    limits.chain(machine).min()
+}
+
+/// The files that may hold a limit, given what `/proc/self/cgroup` says. In a container the path
+/// there may be the host's, which is not seen from inside; the root of what is seen is then ours.
+fn limit_files(groups: &str, root: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+            continue;
+        };
+        let (root, name) = match controllers {
+            "" => (root.to_owned(), "memory.max"),
+            list if list.split(',').any(|one| one == "memory") => {
+                (root.join("memory"), "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let own = root.join(path.trim_start_matches('/'));
+        let above = own.ancestors().take_while(|path| path.starts_with(&root));
+        files.extend(above.map(|group| group.join(name)));
+    }
+    files
+}
+
+/// What such a file says: a number of bytes, or `max`. Version 1 writes a number beyond all memory
+/// for no limit, which the machine's memory is less than.
+fn group_limit(text: &str) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
+/// The machine's memory in bytes, of `/proc/meminfo`.
+fn total_memory(text: &str) -> Option<u64> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib.saturating_mul(1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1024 * 1024;
+
+    #[test]
+    fn finding_04_bytes_are_held_up_to_the_capacity_and_given_back() {
+        let budget = Budget::new(4 * MIB);
+        let first = budget.try_take(3 * MIB).expect("it fits");
+        assert!(budget.try_take(2 * MIB).is_none());
+        assert_eq!(budget.free(), MIB);
+        let clone = first.clone();
+        drop(first);
+        assert_eq!(budget.free(), MIB, "a clone still holds them");
+        drop(clone);
+        assert_eq!(budget.free(), 4 * MIB);
+    }
+
+    #[test]
+    fn finding_04_one_at_a_time_goes_beyond_the_capacity() {
+        let budget = Budget::new(4 * MIB);
+        let _all = budget.take(4 * MIB);
+        let beyond = budget.overdraw(MIB).expect("nobody else does");
+        assert!(budget.overdraw(1).is_none());
+        drop(beyond);
+        assert!(budget.overdraw(1).is_some());
+    }
+
+    #[tokio::test]
+    async fn finding_04_who_waits_for_bytes_is_woken() {
+        let budget = Budget::new(4 * MIB);
+        let held = budget.take(4 * MIB);
+        let mut waiting = std::pin::pin!(budget.available(MIB));
+        let first = std::future::poll_fn(|context| {
+            std::task::Poll::Ready(waiting.as_mut().poll(context).is_pending())
+        });
+        assert!(first.await);
+        drop(held);
+        waiting.await;
+    }
+
+    #[test]
+    fn finding_04_limits_of_both_versions_of_control_groups_are_found() {
+        let root = Path::new("/sys/fs/cgroup");
+        let named = |groups| -> Vec<String> {
+            let files = limit_files(groups, root).into_iter();
+            files.map(|file| file.display().to_string()).collect()
+        };
+        assert_eq!(
+            named("0::/a/b\n"),
+            [
+                "/sys/fs/cgroup/a/b/memory.max",
+                "/sys/fs/cgroup/a/memory.max",
+                "/sys/fs/cgroup/memory.max"
+            ]
+        );
+        assert_eq!(
+            named("5:cpu,cpuacct:/x\n4:memory:/docker/1\n"),
+            [
+                "/sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes",
+                "/sys/fs/cgroup/memory/docker/memory.limit_in_bytes",
+                "/sys/fs/cgroup/memory/memory.limit_in_bytes"
+            ]
+        );
+        assert_eq!(named("garbage\n"), [""; 0]);
+        assert_eq!(group_limit("268435456\n"), Some(256 * MIB));
+        assert_eq!(group_limit("max\n"), None);
+        assert_eq!(
+            total_memory("MemTotal:  2048 kB\nMemFree: 1 kB\n"),
+            Some(2 * MIB)
+        );
+    }
+
+    #[test]
+    fn the_default_is_a_part_of_the_limit_and_never_too_little() {
+        assert_eq!(default_budget(Some(256 * MIB)), 32 * MIB);
+        assert_eq!(default_budget(Some(MIB)), LEAST);
+        assert_eq!(default_budget(None), u64::MAX);
+    }
+}

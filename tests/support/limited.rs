@@ -1,0 +1,78 @@
+//! A limit of memory for a program and all that it starts: a control group of its own, where the
+//! machine lets us make one. Knows no test.
+
+use crate::child::Program;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// A control group with a limit. Removed when dropped, once nothing runs in it any more.
+#[derive(Debug)]
+pub struct MemoryLimit {
+    group: PathBuf,
+}
+
+impl MemoryLimit {
+    /// Makes one below the group of this process; `None`, with a line on stderr that says why, where
+    /// that cannot be done, as in most containers.
+    pub fn new(bytes: u64) -> Option<Self> {
+        let made = Self::make(bytes);
+        made.inspect_err(|why| eprintln!("no control group with a memory limit here: {why}"))
+            .ok()
+    }
+
+    fn make(bytes: u64) -> Result<Self, String> {
+        let groups = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
+        let (own, limit, swap) = own_group(&groups).ok_or("no memory controller is mounted")?;
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("dispatcher-test-{}-{number}", std::process::id());
+        let group = own.join(name);
+        fs::create_dir(&group).map_err(|error| format!("{}: {error}", group.display()))?;
+        let made = Self { group };
+        let file = made.group.join(limit);
+        fs::write(&file, bytes.to_string())
+            .map_err(|error| format!("{}: {error}", file.display()))?;
+        // Where there is swap it must not take what the limit keeps out.
+        let _ = fs::write(made.group.join(swap.0), swap.1(bytes));
+        Ok(made)
+    }
+
+    /// The program inside the group.
+    pub fn run(&self, program: Program) -> Program {
+        let members = self.group.join("cgroup.procs");
+        program.after(&format!("echo $$ > '{}'", members.display()))
+    }
+}
+
+/// How the file for swap is called and what it wants.
+type Swap = (&'static str, fn(u64) -> String);
+
+/// The group of this process and the names of its limits, of version 1 or 2.
+fn own_group(groups: &str) -> Option<(PathBuf, &'static str, Swap)> {
+    let of = |controller: &str| {
+        let line = groups.lines().find(|line| line.contains(controller))?;
+        line.splitn(3, ':')
+            .nth(2)
+            .map(|path| path.trim_start_matches('/').to_owned())
+    };
+    if let Some(path) = of(":memory:") {
+        let group = Path::new("/sys/fs/cgroup/memory").join(path);
+        let swap: Swap = ("memory.memsw.limit_in_bytes", |bytes| bytes.to_string());
+        return Some((group, "memory.limit_in_bytes", swap));
+    }
+    let group = Path::new("/sys/fs/cgroup").join(of("0::")?);
+    let controllers = fs::read_to_string(group.join("cgroup.subtree_control")).ok()?;
+    let swap: Swap = ("memory.swap.max", |_| "0".to_owned());
+    controllers
+        .contains("memory")
+        .then_some((group, "memory.max", swap))
+}
+
+impl Drop for MemoryLimit {
+    fn drop(&mut self) {
+        // A group with a process that has not been waited for cannot be removed; it does no harm.
+        let _ = fs::remove_dir(&self.group);
+    }
+}
