@@ -81,10 +81,7 @@ async fn an_instance_is_fresh_unless_reuse_is_asked_for() {
         )
         .await;
         let said = running.wait_for_lines(3, |line| line.contains("dead-lettered"));
-        let counts: Vec<String> = said
-            .iter()
-            .map(|line| field(line, "message").replace("dead-lettered: ", ""))
-            .collect();
+        let counts: Vec<String> = said.iter().map(|line| field(line, "reason")).collect();
         assert_eq!(counts, wanted);
         running.signal(Signal::TERM);
         assert_eq!(running.wait_exit(), 0);

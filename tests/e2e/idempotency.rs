@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-const AGAIN: &str = "handled before and delivered again";
+const AGAIN: &str = "duplicate dropped";
 
 /// A queue whose messages are soon visible again, behind a proxy.
 struct Scene {
@@ -39,7 +39,9 @@ impl Scene {
     }
 
     fn program(&self, more: &[&str]) -> Program {
-        let arguments = [&["--queues", &self.name, "--poll-for", "1"], more].concat();
+        let own = ["--queues", &self.name, "--poll-for", "1"];
+        let log = ["--log-level", "info,message=debug"];
+        let arguments = [&own[..], &log, more].concat();
         run("verdicts", &arguments).aws(&self.proxy.url())
     }
 

@@ -82,7 +82,7 @@ async fn a_running_task_that_is_cancelled_is_stopped_and_gone() {
     let ended = scene.command(&["cancel", &scene.full(), TASK]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert_eq!(ended.stdout, "0 waiting removed, 1 running stopped\n");
-    running.wait_for_line(|line| line.contains("the lease was lost"));
+    running.wait_for_line(|line| line.contains("lease lost"));
     let depth = scene.until_depth(|_| true).await;
     assert_eq!(depth, Default::default());
     let again = scene.command(&["cancel", &scene.full(), TASK]);

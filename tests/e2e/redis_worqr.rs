@@ -134,7 +134,7 @@ async fn a_cancel_of_the_package_stops_what_runs_here() {
     let format = format!("{}=worqr", scene.name);
     let ended = scene.command(&["cancel", &scene.full(), &task, "--redis-format", &format]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
-    running.wait_for_line(|line| line.contains("the lease was lost"));
+    running.wait_for_line(|line| line.contains("lease lost"));
     until(|| keys(&scene, "worqr:processes:*").is_empty().then_some(()));
 }
 
