@@ -153,11 +153,7 @@ async fn finding_05_an_exit_code_and_a_status_are_the_reason() {
             "fail:the till is shut",
             "the handler failed: it exited with 1",
         ),
-        (
-            "http-handler",
-            "status:503",
-            "the handler failed: it answered 503",
-        ),
+        ("http-handler", "odd", "the handler failed: it answered 500"),
     ] {
         let mut running = run(guest, &["--max-attempts", "1"]).start();
         send(running.data().path(), "default", [body.to_owned()]).await;

@@ -2,7 +2,7 @@
 //! delete failed is not run again, in whatever process and after whatever end.
 
 use crate::lambda_scene::admin;
-use crate::scene::{printed, prints, run};
+use crate::scene::{field, printed, prints, run};
 use dispatcher_tests::child::{Program, Running, Signal};
 use dispatcher_tests::http;
 use dispatcher_tests::proxy::Proxy;
@@ -123,8 +123,10 @@ async fn lesson_12_processes_that_share_a_folder_know_what_each_has_done() {
     let mut one = scene.program(&more).start();
     let mut two = scene.program(&more).sharing(one.data()).start();
     // Either takes what the other has done, since neither can delete anything.
-    one.wait_for_lines(5, |line| line.contains(AGAIN));
-    two.wait_for_lines(5, |line| line.contains(AGAIN));
+    let is_known =
+        |line: &str| line.contains("message not settled") && field(line, "wanted") == "duplicate";
+    one.wait_for_lines(5, is_known);
+    two.wait_for_lines(5, is_known);
     scene.proxy.forget_answers();
     scene.server.wait_until_empty(&scene.url).await;
     for running in [&mut one, &mut two] {

@@ -5,7 +5,7 @@ use crate::lambda_scene::{admin, stop};
 use crate::order_scene::{
     Place, bodies, counted, holding, reason, until, until_counted, until_executed, until_held,
 };
-use crate::scene::guest;
+use crate::scene::{field, guest};
 use dispatcher::queue::Depth;
 use dispatcher_tests::child::{Program, Stream};
 use dispatcher_tests::faulty_lambda::{FaultyLambda, Step};
@@ -208,10 +208,13 @@ async fn what_was_dropped_and_comes_again_is_dropped_for_good() {
         .start();
     let admin = admin(&running);
     place.send(["old".to_owned()]).await;
-    running.wait_for_line(|line| line.contains("duplicate dropped"));
+    running.wait_for_line(|line| {
+        line.contains("message not settled") && field(line, "wanted") == "shed"
+    });
     proxy.forget_answers();
+    running.wait_for_line(|line| line.contains("duplicate dropped"));
     place.until_empty().await;
-    assert_eq!(counted(&admin, "dispatcher_shed_total"), 1);
+    assert_eq!(counted(&admin, "dispatcher_recognised_total"), 1);
     stop(&mut running);
     assert_eq!(lambda.state().invocations, 0);
 }

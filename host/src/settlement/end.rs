@@ -3,7 +3,7 @@
 
 use crate::job::Ending;
 use crate::message::{Outcome, Verdict};
-use crate::telemetry::events::{Reason, ReasonKind};
+use crate::telemetry::events::{EventKind, Reason, ReasonKind};
 use std::time::Duration;
 
 /// How a delivery ends, with what its event needs.
@@ -34,6 +34,21 @@ pub(super) enum End {
     Released {
         reason: Reason,
     },
+}
+
+impl End {
+    /// The event that it is.
+    pub(super) fn kind(&self) -> EventKind {
+        match self {
+            Self::Done => EventKind::Done,
+            Self::Duplicate => EventKind::Duplicate,
+            Self::Retried { .. } => EventKind::Retried,
+            Self::DeadLettered { .. } => EventKind::DeadLettered,
+            Self::DeadLetteredByPolicy { .. } => EventKind::DeadLetteredByPolicy,
+            Self::Shed { .. } => EventKind::Shed,
+            Self::Released { .. } => EventKind::Released,
+        }
+    }
 }
 
 /// Whether an attempt was made, and failed, or none was completed.
@@ -157,17 +172,17 @@ mod tests {
         ]
     }
 
-    /// What `End` is called and why it is.
-    fn named(end: &End) -> (&'static str, Option<ReasonKind>) {
-        match end {
-            End::Done => ("done", None),
-            End::Duplicate => ("duplicate", None),
-            End::Retried { reason, .. } => ("retried", Some(reason.kind)),
-            End::DeadLettered { reason, .. } => ("dead-lettered", Some(reason.kind)),
-            End::DeadLetteredByPolicy { reason, .. } => ("by policy", Some(reason.kind)),
-            End::Shed { reason, .. } => ("shed", Some(reason.kind)),
-            End::Released { reason } => ("released", Some(reason.kind)),
-        }
+    /// Which event it is, and why.
+    fn named(end: &End) -> (EventKind, Option<ReasonKind>) {
+        let reason = match end {
+            End::Done | End::Duplicate => None,
+            End::Retried { reason, .. }
+            | End::DeadLettered { reason, .. }
+            | End::DeadLetteredByPolicy { reason, .. }
+            | End::Shed { reason, .. }
+            | End::Released { reason } => Some(reason.kind),
+        };
+        (end.kind(), reason)
     }
 
     #[test]
@@ -179,22 +194,22 @@ mod tests {
         assert_eq!(
             ends,
             [
-                ("done", None),
-                ("duplicate", None),
-                ("retried", Some(ReasonKind::RetryRequested)),
-                ("dead-lettered", Some(ReasonKind::Trap)),
-                ("dead-lettered", Some(ReasonKind::Rejected)),
-                ("retried", Some(ReasonKind::Rejected)),
-                ("released", Some(ReasonKind::NotAttempted)),
-                ("released", Some(ReasonKind::NotAttempted)),
-                ("dead-lettered", Some(ReasonKind::NoAnswer)),
-                ("retried", Some(ReasonKind::NoAnswer)),
-                ("shed", Some(ReasonKind::TooOld)),
-                ("shed", Some(ReasonKind::TooOld)),
-                ("retried", Some(ReasonKind::TooOld)),
-                ("released", Some(ReasonKind::NotAttempted)),
-                ("released", Some(ReasonKind::NotAttempted)),
-                ("released", Some(ReasonKind::Stopped)),
+                (EventKind::Done, None),
+                (EventKind::Duplicate, None),
+                (EventKind::Retried, Some(ReasonKind::RetryRequested)),
+                (EventKind::DeadLettered, Some(ReasonKind::Trap)),
+                (EventKind::DeadLettered, Some(ReasonKind::Rejected)),
+                (EventKind::Retried, Some(ReasonKind::Rejected)),
+                (EventKind::Released, Some(ReasonKind::NotAttempted)),
+                (EventKind::Released, Some(ReasonKind::NotAttempted)),
+                (EventKind::DeadLettered, Some(ReasonKind::NoAnswer)),
+                (EventKind::Retried, Some(ReasonKind::NoAnswer)),
+                (EventKind::Shed, Some(ReasonKind::TooOld)),
+                (EventKind::Shed, Some(ReasonKind::TooOld)),
+                (EventKind::Retried, Some(ReasonKind::TooOld)),
+                (EventKind::Released, Some(ReasonKind::NotAttempted)),
+                (EventKind::Released, Some(ReasonKind::NotAttempted)),
+                (EventKind::Released, Some(ReasonKind::Stopped)),
             ]
         );
     }

@@ -304,6 +304,7 @@ impl Settlement {
     fn not_settled(&self, item: &Item, error: &str, now: Moment) {
         self.events.emit(MessageEvent::NotSettled {
             of: delivery(&item.message),
+            wanted: item.end.kind(),
             outcome: match item.outcome {
                 Outcome::Delete => "delete",
                 Outcome::Release(_) => "release",

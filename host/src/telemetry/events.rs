@@ -66,9 +66,11 @@ pub enum MessageEvent<'a> {
     },
     /// See `EventKind::Duplicate`.
     Duplicate { of: Delivery<'a> },
-    /// See `EventKind::NotSettled`. `outcome`: `delete`, `release` or `dead-letter`.
+    /// See `EventKind::NotSettled`. `outcome`: `delete`, `release` or `dead-letter`; `wanted`: how the
+    /// delivery would have ended.
     NotSettled {
         of: Delivery<'a>,
+        wanted: EventKind,
         outcome: &'static str,
         error: &'a str,
     },
@@ -222,9 +224,14 @@ impl MessageEvents {
                 line!(warn, of, max_receive_count, reason_kind, reason);
             }
             MessageEvent::Lost { of, handled } => line!(warn, of, handled),
-            MessageEvent::NotSettled { of, outcome, error } => {
-                let error = &*bounded(error);
-                line!(warn, of, outcome, error);
+            MessageEvent::NotSettled {
+                of,
+                wanted,
+                outcome,
+                error,
+            } => {
+                let (wanted, error) = (wanted.label(), &*bounded(error));
+                line!(warn, of, wanted, outcome, error);
             }
             MessageEvent::Shed { ids, to, reason } => {
                 let to = match to {

@@ -120,7 +120,7 @@ impl EventKind {
             Self::Shed => &["messages", "message_ids", "to", "reason_kind", "reason"],
             Self::Lost => &["message_id", "receive_count", "handled"],
             Self::Released => &["messages", "message_ids", "reason_kind", "reason"],
-            Self::NotSettled => &["message_id", "receive_count", "outcome", "error"],
+            Self::NotSettled => &["message_id", "receive_count", "wanted", "outcome", "error"],
         }
     }
 

@@ -82,6 +82,7 @@ fn example<'a>(kind: EventKind, reason: &'a Reason) -> MessageEvent<'a> {
         EventKind::Duplicate => MessageEvent::Duplicate { of },
         EventKind::NotSettled => MessageEvent::NotSettled {
             of,
+            wanted: EventKind::Done,
             outcome: "delete",
             error: "no answer",
         },
