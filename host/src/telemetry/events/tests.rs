@@ -1,3 +1,5 @@
+//! Each event is emitted as it is declared, and the page for people lists them all.
+
 use super::*;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
