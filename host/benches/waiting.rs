@@ -121,6 +121,7 @@ fn load(runtime: &Runtime, concurrency: usize, instances: usize, held: Held) -> 
             patience: LONG,
             longest: None,
             refused: Arc::new(|| ()),
+            failed: Arc::new(|| ()),
         }),
         ..PluginOptions::default()
     };

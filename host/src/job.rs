@@ -81,6 +81,8 @@ pub enum Ending {
     Behind(Duration),
     /// It was handled before and only its deletion is missing.
     AlreadyDone,
+    /// It was received more often than attempts are allowed, and no attempt ever answered; in words.
+    Exhausted(String),
     /// It was too old before it was started.
     Shed,
     /// Its lease was lost while it ran.

@@ -2,6 +2,7 @@
 //! backend, no runtime and no WebAssembly.
 
 use crate::clock::Timestamp;
+use crate::telemetry::events::ReasonKind;
 use std::time::Duration;
 
 /// One delivery of one message.
@@ -176,6 +177,10 @@ pub enum Mishap {
     Asked,
     /// The handler asked for it and said why.
     AskedFor(String),
+    /// The Lambda function that the handler invoked failed, or reported the message as failed.
+    Function(String),
+    /// Nobody knows whether the Lambda function that the handler invoked ran.
+    FunctionUnknown(String),
     /// The handler ended and said by its end that it failed.
     Failed(String),
     /// The guest trapped or exited; the engine's words.
@@ -188,11 +193,28 @@ pub enum Mishap {
     Host(String),
 }
 
+impl Mishap {
+    /// What it is for labels.
+    pub const fn kind(&self) -> ReasonKind {
+        match self {
+            Self::Asked | Self::AskedFor(_) => ReasonKind::RetryRequested,
+            Self::Function(_) => ReasonKind::FunctionError,
+            Self::FunctionUnknown(_) => ReasonKind::FunctionUnknown,
+            Self::Failed(_) => ReasonKind::HandlerFailed,
+            Self::Trapped(_) => ReasonKind::Trap,
+            Self::TimedOut(_) => ReasonKind::Timeout,
+            Self::OutOfMemory(_) => ReasonKind::OutOfMemory,
+            Self::Host(_) => ReasonKind::HostError,
+        }
+    }
+}
+
 impl std::fmt::Display for Mishap {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Asked => write!(out, "the handler asked for a retry"),
             Self::AskedFor(why) => write!(out, "the handler asked for a retry: {why}"),
+            Self::Function(why) | Self::FunctionUnknown(why) => write!(out, "{why}"),
             Self::Failed(why) => write!(out, "the handler failed: {why}"),
             Self::Trapped(why) => write!(out, "the plugin trapped: {why}"),
             Self::TimedOut(after) => {

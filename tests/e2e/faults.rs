@@ -33,7 +33,8 @@ fn handled(running: &Running) -> BTreeMap<u64, Vec<String>> {
 fn given_up(running: &Running) -> BTreeSet<String> {
     let text = running.text(Stream::Err);
     let lines = text.lines().filter(|line| {
-        line.contains("lease was lost") || line.contains("\"message\":\"not settled")
+        line.contains("\"message\":\"lease lost")
+            || line.contains("\"message\":\"message not settled")
     });
     lines.map(|line| field(line, "message_id")).collect()
 }

@@ -22,11 +22,11 @@ async fn every_misdeed_is_a_retry_with_a_reason_and_good_messages_pass() {
     send(running.data().path(), "default", bad.chain(good)).await;
     running.wait_for_lines(50, |line| printed(line) && line.contains("good "));
     for (body, said) in MISDEEDS {
-        running.wait_for_line(|line| line.contains(said) && line.contains("WARN"));
+        running.wait_for_line(|line| line.contains(said));
         let _ = body;
     }
     running.wait_for_lines(MISDEEDS.len(), |line| {
-        line.contains("dispatcher::settlement") && line.contains("\"receive_count\":1,")
+        line.contains("\"message\":\"message retried\"") && line.contains("\"receive_count\":1,")
     });
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
@@ -81,10 +81,7 @@ async fn an_instance_is_fresh_unless_reuse_is_asked_for() {
         )
         .await;
         let said = running.wait_for_lines(3, |line| line.contains("dead-lettered"));
-        let counts: Vec<String> = said
-            .iter()
-            .map(|line| field(line, "message").replace("dead-lettered: ", ""))
-            .collect();
+        let counts: Vec<String> = said.iter().map(|line| field(line, "reason")).collect();
         assert_eq!(counts, wanted);
         running.signal(Signal::TERM);
         assert_eq!(running.wait_exit(), 0);

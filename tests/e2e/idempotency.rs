@@ -2,7 +2,7 @@
 //! delete failed is not run again, in whatever process and after whatever end.
 
 use crate::lambda_scene::admin;
-use crate::scene::{printed, prints, run};
+use crate::scene::{field, printed, prints, run};
 use dispatcher_tests::child::{Program, Running, Signal};
 use dispatcher_tests::holder::Holder;
 use dispatcher_tests::http;
@@ -12,7 +12,7 @@ use dispatcher_tests::sqs::Server;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-const AGAIN: &str = "handled before and delivered again";
+const AGAIN: &str = "duplicate dropped";
 
 /// A queue whose messages are soon visible again, behind a proxy.
 struct Scene {
@@ -38,7 +38,9 @@ impl Scene {
     }
 
     fn program(&self, more: &[&str]) -> Program {
-        let arguments = [&["--queues", &self.name, "--poll-for", "1"], more].concat();
+        let own = ["--queues", &self.name, "--poll-for", "1"];
+        let log = ["--log-level", "info,message=debug"];
+        let arguments = [&own[..], &log, more].concat();
         run("verdicts", &arguments).aws(&self.proxy.url())
     }
 
@@ -120,8 +122,10 @@ async fn lesson_12_processes_that_share_a_folder_know_what_each_has_done() {
     let mut one = scene.program(&more).start();
     let mut two = scene.program(&more).sharing(one.data()).start();
     // Either takes what the other has done, since neither can delete anything.
-    one.wait_for_lines(5, |line| line.contains(AGAIN));
-    two.wait_for_lines(5, |line| line.contains(AGAIN));
+    let is_known =
+        |line: &str| line.contains("message not settled") && field(line, "wanted") == "duplicate";
+    one.wait_for_lines(5, is_known);
+    two.wait_for_lines(5, is_known);
     scene.proxy.forget_answers();
     scene.server.wait_until_empty(&scene.url).await;
     for running in [&mut one, &mut two] {

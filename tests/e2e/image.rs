@@ -18,7 +18,9 @@ fn program(name: &str) -> Program {
 async fn answers(running: &mut Running) {
     let data = running.data().path().to_owned();
     send(&data, "default", ["hello".to_owned()]).await;
-    running.wait_for_line(|line| line.contains("dead-lettered: version-000000 hello"));
+    running.wait_for_line(|line| {
+        line.contains("dead-lettered") && line.contains("version-000000 hello")
+    });
     stop(running);
 }
 

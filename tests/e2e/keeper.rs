@@ -86,7 +86,9 @@ async fn who_may_connect_may_not_listen() {
     let verbs = ["listen:0.0.0.0:0", "listen:127.0.0.1:0"].map(String::from);
     for id in scene.send(verbs).await {
         running.wait_for_line(|line| {
-            line.contains("dead-lettered: Permission denied") && line.contains(&id)
+            line.contains("dead-lettered")
+                && line.contains("Permission denied")
+                && line.contains(&id)
         });
     }
 }

@@ -65,7 +65,7 @@ async fn a_lost_lease_stops_the_attempt_and_its_verdict_is_fenced() {
     running.signal(Signal::STOP);
     until_depth(data.path(), "default", |depth| depth.waiting == 1).await;
     running.signal(Signal::CONT);
-    running.wait_for_line(|line| line.contains("the lease was lost"));
+    running.wait_for_line(|line| line.contains("lease lost"));
     running.signal(Signal::KILL);
     assert_eq!(running.wait_exit(), 137);
 }

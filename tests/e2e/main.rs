@@ -13,6 +13,7 @@ mod disk_full;
 mod dynamodb;
 mod dynamodb_example;
 mod dynamodb_fleet;
+mod events;
 mod faults;
 mod fifo;
 mod group_by;

@@ -5,7 +5,7 @@ use crate::lambda_scene::{admin, stop};
 use crate::order_scene::{
     Place, bodies, counted, holding, reason, until, until_counted, until_executed, until_held,
 };
-use crate::scene::guest;
+use crate::scene::{field, guest};
 use dispatcher::queue::Depth;
 use dispatcher_tests::child::{Program, Stream};
 use dispatcher_tests::faulty_lambda::{FaultyLambda, Step};
@@ -96,7 +96,7 @@ async fn shed_while_waiting(place: Place) {
     stop(&mut running);
     assert_eq!(lambda.state().invocations, 0);
     let log = running.text(Stream::Err);
-    assert_eq!(log.matches("too old and shed").count(), 1, "{log}");
+    assert_eq!(log.matches("message shed").count(), 1, "{log}");
 }
 
 #[tokio::test]
@@ -199,18 +199,22 @@ async fn what_was_dropped_and_comes_again_is_dropped_for_good() {
     ];
     let drop = ["--max-age", "1s", "--shed", "drop", "--poll-for", "1"];
     let mut arguments = vec!["run", "--log-format", "json", "--function", "f"];
+    arguments.extend(["--log-level", "info,message=debug"]);
     arguments.extend(["--queues", &place.arguments[0], "--admin", "127.0.0.1:0"]);
-    arguments.extend([wait, drop].concat());
+    arguments.extend([&wait[..], &drop].concat());
     let mut running = Program::new(arguments)
         .aws(&proxy.url())
         .env("AWS_ENDPOINT_URL_LAMBDA", &lambda.url())
         .start();
     let admin = admin(&running);
     place.send(["old".to_owned()]).await;
-    running.wait_for_line(|line| line.contains("handled before and delivered again"));
+    running.wait_for_line(|line| {
+        line.contains("message not settled") && field(line, "wanted") == "shed"
+    });
     proxy.forget_answers();
+    running.wait_for_line(|line| line.contains("duplicate dropped"));
     place.until_empty().await;
-    assert_eq!(counted(&admin, "dispatcher_shed_total"), 1);
+    assert_eq!(counted(&admin, "dispatcher_recognised_total"), 1);
     stop(&mut running);
     assert_eq!(lambda.state().invocations, 0);
 }

@@ -158,7 +158,7 @@ async fn a_process_that_stood_still_stops_what_it_has_lost() {
     heir.wait_for_line(begins);
     still.signal(Signal::CONT);
     still.wait_for_line(|line| line.contains("it begins anew"));
-    still.wait_for_line(|line| line.contains("the lease was lost"));
+    still.wait_for_line(|line| line.contains("lease lost"));
     // It is a worker again: what is sent next may go to either.
     drop(heir);
     scene.send(["print:anew".to_owned()]).await;

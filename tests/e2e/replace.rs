@@ -66,13 +66,13 @@ fn refused(line: &str) -> bool {
 
 /// What version had which body, from the lines about dead letters.
 fn handled(running: &Running) -> Vec<(usize, String)> {
-    let dead = running.lines(|line| line.contains("dead-lettered: "));
+    let dead = running.lines(|line| line.contains("message dead-lettered"));
     let tell = |line: &String| {
-        let message = field(line, "message");
-        let (mark, body) = message
-            .strip_prefix("dead-lettered: version-")
+        let reason = field(line, "reason");
+        let (mark, body) = reason
+            .strip_prefix("version-")
             .and_then(|rest| rest.split_once(' '))
-            .unwrap_or_else(|| panic!("by no version: {message}"));
+            .unwrap_or_else(|| panic!("by no version: {reason}"));
         (mark.parse().expect("a number"), body.to_owned())
     };
     dead.iter().map(tell).collect()

@@ -136,7 +136,7 @@ async fn the_log_has_one_line_with_all_of_it_in_fields() {
     assert_eq!(field(&trapped, "level"), "WARN");
     // The line of the settlement and those that the guest printed have the same id.
     let id = field(&trapped, "message_id");
-    for other in ["dispatcher::settlement", "\"target\":\"guest\""] {
+    for other in ["\"target\":\"message\"", "\"target\":\"guest\""] {
         running.wait_for_line(|line| line.contains(other) && line.contains(&id));
     }
     let eaten = line(&running, "--max-memory");

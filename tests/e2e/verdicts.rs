@@ -85,7 +85,7 @@ async fn no_reason_writes_a_line_of_its_own_into_the_log() {
     let body = "reject:a\n13:00:00.000Z  INFO forged: \u{1b}[31mred".to_owned();
     send(running.data().path(), "default", [body]).await;
     let line = running.wait_for_line(|line| line.contains("forged"));
-    assert!(line.contains("dead-lettered: a"), "{line}");
+    assert!(line.contains("message dead-lettered"), "{line}");
     assert!(!line.contains('\u{1b}'), "{line}");
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
@@ -100,7 +100,7 @@ async fn a_batch_plugin_answers_for_each_message() {
     .start();
     let bodies = ["done", "reject:this one", "done", "retry:3600000", "done"];
     send(running.data().path(), "default", bodies.map(String::from)).await;
-    running.wait_for_line(|line| line.contains("dead-lettered: this one"));
+    running.wait_for_line(|line| line.contains("dead-lettered") && line.contains("this one"));
     running.wait_for_line(|line| line.contains("asked for a retry"));
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);

@@ -198,7 +198,7 @@ impl Reader {
             let mut admin = self.admin.lock().unwrap_or_else(PoisonError::into_inner);
             *admin = Some(url.to_owned());
         }
-        if message.contains("lease was lost") || message.starts_with("not settled") {
+        if ["lease lost", "message not settled"].contains(&message) {
             let mut ledger = self.account.ledger();
             ledger.lease_lost(field("message_id"), self.number);
         }

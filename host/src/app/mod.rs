@@ -12,9 +12,9 @@ mod schedule;
 pub mod stop;
 
 use crate::admin::access::Access;
-use crate::config::Settings;
 use crate::config::flags::Flags;
 use crate::config::problem::Problem;
+use crate::config::{Code, Settings};
 use crate::executor::Workers;
 use crate::executor::pool::Pool;
 use crate::lease::{Ledger, keeper};
@@ -293,10 +293,17 @@ fn announce(settings: &Settings, built: &[Built]) {
             .iter()
             .map(|queue| queue.identity().name.as_str())
             .collect();
+        let (path, function) = match &route.plugin.code {
+            Code::Component(source) => (Some(source.to_string()), None),
+            Code::Forward(forward) => (None, Some(forward.function.as_str())),
+            Code::Missing => (None, None),
+        };
         tracing::info!(
             route = route.name,
             queues = names.join(","),
-            plugin = %route.plugin.code,
+            plugin = route.plugin.name,
+            path,
+            function,
             concurrency = route.concurrency,
             workers = settings.workers,
             "running"

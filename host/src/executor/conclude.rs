@@ -52,6 +52,7 @@ pub fn showed<'a>(endings: impl Iterator<Item = &'a Ending>) -> Showed {
         | Ending::Stopped(_)
         | Ending::Behind(_)
         | Ending::AlreadyDone
+        | Ending::Exhausted(_)
         | Ending::Shed
         | Ending::Lost => Showed::Nothing,
         Ending::Verdict(_) => Showed::Open,

@@ -194,7 +194,7 @@ impl Executor {
         let meter = &self.meters[lane];
         for (_, ending) in ended {
             match ending {
-                Ending::Verdict(Verdict::Done) => meter.done.one(),
+                Ending::Verdict(Verdict::Done) => {}
                 Ending::Verdict(Verdict::Retry { .. } | Verdict::Reject(_)) => meter.failed.one(),
                 Ending::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => {
                     meter.throttled.one();
@@ -204,6 +204,7 @@ impl Executor {
                 | Ending::Stopped(_)
                 | Ending::Behind(_)
                 | Ending::AlreadyDone
+                | Ending::Exhausted(_)
                 | Ending::Shed
                 | Ending::Lost => continue,
             }

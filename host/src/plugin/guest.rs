@@ -4,9 +4,10 @@
 
 use super::capability::folder::NotOpened;
 use super::capability::http::{self, Hook};
-use super::capability::lambda::Lent;
+use super::capability::lambda::{Denied, Lent};
 use super::capability::refusals::Refusals;
 use super::capability::{folder, network, queues, store};
+use super::invocations::{Causes, Sent};
 use super::limits::{HTTP_FIELDS, HostBudget, Limits};
 use super::output::{Output, Stream, harmless};
 use super::room::{Full, Held, Room};
@@ -15,7 +16,9 @@ use super::shared::underway::{Job, Underway};
 use super::tally::Tally;
 use super::world::command::Environment;
 use super::{Attempt, Peer};
+use crate::aws::lambda::Response;
 use crate::clock::Moment;
+use crate::message::Verdict;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,6 +61,8 @@ pub(super) struct Settings {
     pub(super) folder: Option<folder::Lent>,
     /// What was refused to it.
     pub(super) refusals: Arc<Refusals>,
+    /// Whether what it prints is of interest at level debug alone.
+    pub(super) quiet_output: bool,
     /// Who is told of its attempts.
     pub(super) witness: Told,
     /// Counts its instances.
@@ -80,6 +85,8 @@ pub(super) struct Guest {
     pub(super) limits: Limits,
     settings: Arc<Settings>,
     room: Room,
+    /// Why messages failed whose functions it invoked.
+    causes: Causes,
     /// What its WASI is made of, where that was opened before.
     opened: Option<Box<WasiCtxBuilder>>,
     /// Made when the guest first calls WASI: many never do, and it costs more than they do.
@@ -121,6 +128,7 @@ impl Guest {
             limits: Limits::new(settings.max_memory, Arc::clone(&settings.tally)),
             room: Room::new(settings.max_memory),
             settings,
+            causes: Causes::default(),
             opened: None,
             wasi: None,
         }
@@ -141,6 +149,7 @@ impl Guest {
             self.room.open();
         }
         self.limits.begin();
+        self.causes.clear();
         if let Some(wasi) = &self.wasi {
             wasi.output.begin(label(&attempt));
         }
@@ -164,6 +173,27 @@ impl Guest {
         }
         let job = self.underway().and_then(|underway| underway.ended(id));
         (job, self.limits.memory())
+    }
+
+    /// An invocation has been answered: its messages fail, if they do, for what came of it.
+    pub(super) fn invoked(&mut self, sent: &Sent, answer: &Result<Response, Denied>) {
+        let attempt = match &self.work {
+            Work::One(attempt) => Some(attempt),
+            Work::Many(underway) => sent.first_id().and_then(|id| underway.attempt_of(id)),
+            Work::Ahead(_) => None,
+        };
+        let messages = attempt.map_or(&[][..], |attempt| &attempt.messages);
+        let failed = self
+            .causes
+            .invoked(&self.settings.name, sent, messages, answer);
+        if let (true, Some(lent)) = (failed, &self.settings.lambda) {
+            lent.failed();
+        }
+    }
+
+    /// Gives verdicts the causes that are known of the functions that were invoked.
+    pub(super) fn explain(&mut self, attempt: &Attempt, verdicts: &mut [Verdict]) {
+        self.causes.explain(&attempt.messages, verdicts);
     }
 
     /// What it shares with all other instances of its plugin.
@@ -314,7 +344,7 @@ impl Wasi {
         room: &Room,
         attempt: Option<&Attempt>,
     ) -> Self {
-        let output = Output::new(&settings.name, attempt.map(label));
+        let output = Output::new(&settings.name, attempt.map(label), settings.quiet_output);
         let budget = HostBudget::of(settings.max_memory);
         match attempt.filter(|_| settings.is_command) {
             Some(attempt) => give(&mut context, settings, attempt),

@@ -72,7 +72,7 @@ impl Plugin {
                 let guest = stillborn.store.data();
                 let why = mishap::of_birth(&stillborn.error, guest, limit);
                 scene::broke(&stillborn.error, guest, attempt, &why);
-                return retry_all(attempt, why);
+                return retry_all(attempt, scene::with_last_line(why, guest));
             }
         };
         let mut watched = Watched {
@@ -90,8 +90,10 @@ impl Plugin {
         let guest = live.store.data_mut();
         guest.end();
         match answer {
-            Ok(verdicts) => {
+            Ok(mut verdicts) => {
                 scene::ended(guest, attempt, &verdicts);
+                guest.explain(attempt, &mut verdicts);
+                scene::explain(guest, &mut verdicts);
                 if let Some(idle) = &loaded.idle
                     && (!loaded.is_async || live.is_quiet().await)
                 {
@@ -102,7 +104,7 @@ impl Plugin {
             Err(error) => {
                 let why = mishap::of(&error, guest, limit);
                 scene::broke(&error, guest, attempt, &why);
-                retry_all(attempt, why)
+                retry_all(attempt, scene::with_last_line(why, guest))
             }
         }
     }

@@ -61,6 +61,8 @@ pub struct PluginOptions {
     pub folder: Option<PathBuf>,
     /// Counts what is refused to it.
     pub refused: Count,
+    /// Whether what it prints is of interest at level debug alone.
+    pub quiet_output: bool,
     /// Who is told where its attempts break off; none is the log.
     pub witness: Option<Arc<dyn Witness>>,
     /// Instances made ahead. None are of commands, which are made for their message, and none where
@@ -234,6 +236,7 @@ impl Runtime {
             stores: Some(store::Lent::new(options.stores, control())),
             folder: options.folder.map(folder::Lent::new),
             refusals,
+            quiet_output: options.quiet_output,
             witness: options.witness,
             tally: options.tally,
         });

@@ -11,6 +11,7 @@ mod handle;
 mod idle;
 pub mod inspect;
 mod instance;
+mod invocations;
 mod io;
 mod layout;
 mod limits;

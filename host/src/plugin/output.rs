@@ -44,6 +44,8 @@ pub(super) struct Output(Arc<Mutex<Lines>>);
 #[derive(Debug)]
 struct Lines {
     plugin: String,
+    /// All of it is of interest at level debug alone.
+    is_quiet: bool,
     /// None where many attempts print at once.
     message_id: Option<String>,
     count: u64,
@@ -60,10 +62,12 @@ struct Partial {
 }
 
 impl Output {
-    /// For the instance of this plugin that works on this message, or on many at once.
-    pub(super) fn new(plugin: &str, message_id: Option<String>) -> Self {
+    /// For the instance of this plugin that works on this message, or on many at once; `is_quiet`:
+    /// logged at level debug.
+    pub(super) fn new(plugin: &str, message_id: Option<String>, is_quiet: bool) -> Self {
         Self(Arc::new(Mutex::new(Lines {
             plugin: plugin.to_owned(),
+            is_quiet,
             message_id,
             count: 0,
             last: VecDeque::new(),
@@ -154,6 +158,10 @@ impl Lines {
     fn log(&self, stream: Stream, line: &str) {
         let (plugin, message_id) = (self.plugin.as_str(), self.message_id.as_deref());
         match stream {
+            _ if self.is_quiet => {
+                let stream = stream.name();
+                tracing::debug!(target: "guest", plugin, message_id, stream, "{line}");
+            }
             Stream::Stdout => {
                 tracing::info!(target: "guest", plugin, message_id, stream = "stdout", "{line}");
             }

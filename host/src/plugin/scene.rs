@@ -179,6 +179,44 @@ pub(super) fn ended(guest: &Guest, attempt: &Attempt, verdicts: &[Verdict]) {
     });
 }
 
+/// Adds to the reasons of an attempt what its guest printed last.
+pub(super) fn explain(guest: &Guest, verdicts: &mut [Verdict]) {
+    for verdict in verdicts {
+        if let Verdict::Retry { why, .. } = verdict {
+            *why = with_last_line(std::mem::replace(why, Mishap::Asked), guest);
+        }
+    }
+}
+
+/// With what the guest printed last, where that may say more than is known. Whoever is told of its
+/// attempts has seen it.
+pub(super) fn with_last_line(why: Mishap, guest: &Guest) -> Mishap {
+    let says_little = matches!(why, Mishap::Asked | Mishap::Failed(_) | Mishap::Trapped(_));
+    if !says_little || guest.settings().witness.is_some() {
+        return why;
+    }
+    let printed = guest.printed();
+    let Some(line) = last_line(&printed) else {
+        return why;
+    };
+    let line = format!("it printed last: {line}");
+    match why {
+        Mishap::Asked => Mishap::AskedFor(line),
+        Mishap::Failed(what) => Mishap::Failed(format!("{what}; {line}")),
+        Mishap::Trapped(what) => Mishap::Trapped(format!("{what}; {line}")),
+        other => other,
+    }
+}
+
+/// The last line that names an error: what is indented belongs to a trace, and Rust's `note:` says
+/// how to get one.
+fn last_line(printed: &[Printed]) -> Option<&str> {
+    let mut lines = printed.iter().rev().map(|printed| printed.line.as_str());
+    let names_it = |line: &&str| !line.starts_with([' ', '\t']) && !line.starts_with("note: ");
+    let last = lines.clone().next();
+    lines.find(names_it).or(last)
+}
+
 fn tell(guest: &Guest, fill: impl FnOnce(&mut Scene)) {
     let settings = guest.settings();
     let mut scene = Scene {

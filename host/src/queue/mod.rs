@@ -156,6 +156,11 @@ pub trait Queue: Send + Sync + 'static {
         true
     }
 
+    /// The queue that `Outcome::DeadLetter` moves messages to, by its name, where there is one. Cheap.
+    fn dead_letter_queue(&self) -> Option<String> {
+        None
+    }
+
     /// Takes up to `ask.max` messages and makes them invisible for `ask.visibility`. Waits up to `ask.wait` for the first; not any longer once
     /// `hurry` is set, where the backend can end a wait without losing what it might bring. No
     /// messages is not an error.

@@ -103,7 +103,10 @@ impl Answer {
             Verdict::Retry { after, why } => Self::Retry {
                 after_ms: ms(after),
                 cause: match why {
-                    Mishap::Asked | Mishap::AskedFor(_) => Cause::Asked,
+                    Mishap::Asked
+                    | Mishap::AskedFor(_)
+                    | Mishap::Function(_)
+                    | Mishap::FunctionUnknown(_) => Cause::Asked,
                     Mishap::Failed(_) => Cause::Failed,
                     Mishap::Trapped(_) => Cause::Trapped,
                     Mishap::TimedOut(_) => Cause::TimedOut,

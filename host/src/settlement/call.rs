@@ -1,5 +1,6 @@
 //! One call that tells the queue outcomes: what is in it, what is too late for it, what came of it.
 
+use super::end::End;
 use super::record;
 use crate::clock::{self, Moment};
 use crate::idempotency::guard::Guard;
@@ -15,6 +16,8 @@ use std::sync::Arc;
 pub(super) struct Item {
     pub message: Message,
     pub outcome: Outcome,
+    /// How its delivery ends once the queue has accepted the outcome.
+    pub end: End,
     pub claim: Claim,
     pub tries: u32,
     /// Done, and the guard has not remembered it yet.
@@ -54,23 +57,11 @@ pub(super) struct Answer {
     pub results: Vec<Result<(), ItemError>>,
 }
 
-/// Leaves out, and tells of, what would come after its lease. A deletion may: it is right whoever
-/// holds the message now.
+/// Leaves out what would come after its lease. A deletion may: it is right whoever holds the message
+/// now. What is still in time, and what is not.
 pub(super) fn in_time(items: Vec<Item>, now: Moment) -> (Vec<Item>, Vec<Item>) {
     let late = |item: &Item| item.claim.until() <= now && item.outcome != Outcome::Delete;
     let (late, items): (Vec<Item>, Vec<Item>) = items.into_iter().partition(late);
-    for Item {
-        message, outcome, ..
-    } in &late
-    {
-        let Message { queue, id, .. } = message;
-        tracing::warn!(
-            queue,
-            message_id = id,
-            ?outcome,
-            "not settled before its lease ended; the queue delivers the message again"
-        );
-    }
     (items, late)
 }
 
@@ -91,7 +82,7 @@ pub(super) async fn settle(
     for item in items {
         told.push((item.message, item.outcome));
         let kept = (item.seat, item.held);
-        claims.push((item.claim, item.tries, item.unrecorded, kept));
+        claims.push((item.end, item.claim, item.tries, item.unrecorded, kept));
     }
     let results = match told.is_empty() {
         true => Vec::new(),
@@ -101,9 +92,10 @@ pub(super) async fn settle(
         .into_iter()
         .zip(claims)
         .map(
-            |((message, outcome), (claim, tries, unrecorded, (seat, held)))| Item {
+            |((message, outcome), (end, claim, tries, unrecorded, (seat, held)))| Item {
                 message,
                 outcome,
+                end,
                 claim,
                 tries,
                 unrecorded,

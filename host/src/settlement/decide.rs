@@ -71,7 +71,7 @@ impl Policy {
         let why = format!(
             "delivered {made} times without an answer from the handler; {attempts} attempts are allowed"
         );
-        Some(Ending::Verdict(Verdict::Reject(why)))
+        Some(Ending::Exhausted(why))
     }
 }
 
@@ -90,11 +90,13 @@ pub fn decide(ending: &Ending, attempt: u32, policy: &Policy, random: u64) -> Op
         }
         Ending::AlreadyDone | Ending::Verdict(Verdict::Done) => Some(Outcome::Delete),
         Ending::Shed => Some(policy.shed().unwrap_or_else(|| Outcome::Release(pause()))),
-        Ending::Verdict(Verdict::Reject(why)) if policy.dead_letters => {
+        Ending::Verdict(Verdict::Reject(why)) | Ending::Exhausted(why) if policy.dead_letters => {
             Some(Outcome::DeadLetter(why.clone()))
         }
         // Never deleted in silence: the backend's own redrive policy has it from here.
-        Ending::Verdict(Verdict::Reject(_)) => Some(Outcome::Release(pause())),
+        Ending::Verdict(Verdict::Reject(_)) | Ending::Exhausted(_) => {
+            Some(Outcome::Release(pause()))
+        }
         Ending::Verdict(Verdict::Retry { after, why }) => match policy.exhausted(attempt) {
             Some(attempts) => Some(Outcome::DeadLetter(format!(
                 "not handled in {attempts} attempts; in the last, {why}"
@@ -138,6 +140,7 @@ mod tests {
             Just(Ending::Shed),
             Just(Ending::Verdict(Verdict::Done)),
             Just(Ending::Verdict(Verdict::Reject("no".into()))),
+            Just(Ending::Exhausted("no answer".into())),
             prop::option::of(0_u64..100_000).prop_map(|ms| retry(ms.map(Duration::from_millis))),
         ]
     }

@@ -5,28 +5,28 @@
 pub mod batch;
 mod call;
 pub mod decide;
+mod end;
 pub mod memory;
 mod order;
 mod record;
-mod sheds;
 
 use crate::backoff;
 use crate::clock::{self, Moment};
 use crate::idempotency::guard::Guard;
 use crate::job::{Ending, Finished};
-use crate::message::{Message, Mishap, Outcome, Verdict};
+use crate::message::{Message, Outcome, Verdict};
 use crate::queue::{ItemError, Queue};
 use crate::scheduler::room::Room;
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
-use crate::telemetry::harmless::harmless;
+use crate::telemetry::events::{Delivery, MessageEvent, MessageEvents, Reason, ShedTo, bounded};
 use crate::telemetry::metrics::meter::Meter;
 use batch::Batcher;
 use call::{Answer, Item, in_time, settle};
 use decide::{Policy, decide};
+use end::{End, end};
 use memory::Memory;
 pub use order::Order;
-use sheds::Sheds;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -40,16 +40,19 @@ const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 /// place in the room: a queue that cannot be told is not asked for more either.
 const MOST_CALLS: usize = 32;
 
+/// Why the queue was not told.
+const TOO_LATE: &str = "the lease ended before";
+
 /// One queue's settlement.
 pub struct Settlement {
     queue: Arc<dyn Queue>,
     policy: Policy,
     room: Room,
     memory: Mutex<Memory>,
-    sheds: Mutex<Sheds>,
     halt: CancellationToken,
     counters: Arc<Counters>,
     meter: Arc<Meter>,
+    events: MessageEvents,
     /// Remembers beyond the process what is done, where the route wants it.
     guard: Option<Arc<Guard>>,
     /// Who waits for what is told, where groups are kept in order here.
@@ -66,12 +69,13 @@ impl Settlement {
         counters: Arc<Counters>,
         meter: Arc<Meter>,
     ) -> Self {
+        let name = &queue.identity().name;
         Self {
+            events: MessageEvents::new(name, counters.clone(), meter.clone()),
             queue,
             policy,
             room,
             memory: Mutex::default(),
-            sheds: Mutex::default(),
             halt,
             counters,
             meter,
@@ -130,7 +134,7 @@ impl Settlement {
             {
                 let (items, late) = in_time(items, now);
                 late.iter()
-                    .for_each(|item| self.comes_again(&item.message.id, item.latest(now)));
+                    .for_each(|item| self.not_settled(item, TOO_LATE, now));
                 if !items.is_empty() {
                     self.counters.settle_calls.one();
                     self.meter.calls.one();
@@ -176,28 +180,24 @@ impl Settlement {
         let crowded = calls.len() >= MOST_CALLS;
         let attempts = self.remember(&message, &ending);
         let unrecorded = self.guard.is_some() && ending == Ending::Verdict(Verdict::Done);
-        self.report(&message, &ending);
         let outcome = decide(&ending, attempts, &self.policy, fastrand::u64(..));
         let latest = lease.hidden().latest();
-        let Some(outcome) = outcome else {
+        let Some(outcome) = outcome.map(legible) else {
+            self.lost(&message, false);
             self.comes_again(&message.id, latest);
             return;
         };
         let Some(claim) = lease.settle() else {
+            self.lost(&message, ending == Ending::Verdict(Verdict::Done));
             self.comes_again(&message.id, latest);
-            self.counters.lost.one();
-            self.meter.lost.one();
-            tracing::warn!(
-                queue = message.queue,
-                message_id = message.id,
-                "the lease was lost before the message was settled; the queue delivers it again"
-            );
             if let Some(guard) = self.guard.clone().filter(|_| unrecorded) {
                 calls.spawn(record::alone(guard, message));
             }
             return;
         };
-        self.count(&outcome, &ending);
+        let policy = self.queue.identity().most_receives;
+        let last_receive = policy.filter(|most| message.receive_count >= *most);
+        let end = end(&ending, &outcome, attempts, last_receive);
         if (&outcome, &ending) == (&Outcome::Delete, &Ending::Shed) {
             // What is to be buried is not remembered: it would be deleted instead.
             self.memory().handled(&message.id);
@@ -205,6 +205,7 @@ impl Settlement {
         let item = Item {
             message,
             outcome,
+            end,
             claim,
             tries: 0,
             unrecorded,
@@ -232,119 +233,112 @@ impl Settlement {
             Ending::Verdict(_)
             | Ending::Stopped(_)
             | Ending::AlreadyDone
+            | Ending::Exhausted(_)
             | Ending::Shed
             | Ending::Lost => {}
         }
         attempts
     }
 
-    fn count(&self, outcome: &Outcome, ending: &Ending) {
-        if *ending == Ending::AlreadyDone {
-            self.counters.recognised.one();
-        }
-        if *ending == Ending::Shed {
-            self.counters.shed.one();
-            self.meter.shed.one();
-        }
-        match (outcome, ending) {
-            (Outcome::Delete, Ending::Shed) => {}
-            (Outcome::Delete, _) => self.counters.done.one(),
-            (Outcome::DeadLetter(_), _) => {
-                self.counters.dead.one();
-                self.meter.dead.one();
+    /// The lease was lost, whether or not the handler was done.
+    fn lost(&self, message: &Message, handled: bool) {
+        let of = delivery(message);
+        self.events.emit(MessageEvent::Lost { of, handled });
+    }
+
+    /// Emits how deliveries ended whose outcomes the queue has accepted.
+    fn emit_ends(&self, ended: &[(Message, End)]) {
+        let mut released: Vec<(&Reason, Vec<&str>)> = Vec::new();
+        let mut shed: Vec<(&Reason, bool, Vec<&str>)> = Vec::new();
+        for (message, end) in ended {
+            let (of, id) = (delivery(message), message.id.as_str());
+            match end {
+                End::Done => self.events.emit(MessageEvent::Done { of }),
+                End::Duplicate => self.events.emit(MessageEvent::Duplicate { of }),
+                End::Retried {
+                    attempt,
+                    delay,
+                    reason,
+                } => self.events.emit(MessageEvent::Retried {
+                    of,
+                    attempt: *attempt,
+                    delay: *delay,
+                    reason,
+                }),
+                End::DeadLettered { attempts, reason } => {
+                    let to = self.queue.dead_letter_queue();
+                    self.events.emit(MessageEvent::DeadLettered {
+                        of,
+                        attempts: *attempts,
+                        to: to.as_deref(),
+                        reason,
+                    });
+                }
+                End::DeadLetteredByPolicy {
+                    max_receive_count,
+                    reason,
+                } => self.events.emit(MessageEvent::DeadLetteredByPolicy {
+                    of,
+                    max_receive_count: *max_receive_count,
+                    reason,
+                }),
+                End::Released { reason } => {
+                    match released.iter_mut().find(|(same, _)| *same == reason) {
+                        Some((_, ids)) => ids.push(id),
+                        None => released.push((reason, vec![id])),
+                    }
+                }
+                End::Shed { reason, deleted } => {
+                    match shed.iter_mut().find(|(_, same, _)| same == deleted) {
+                        Some((_, _, ids)) => ids.push(id),
+                        None => shed.push((reason, *deleted, vec![id])),
+                    }
+                }
             }
-            (Outcome::Release(_), Ending::Returned | Ending::Stopped(_) | Ending::Behind(_)) => {
-                self.counters.returned.one();
-            }
-            (Outcome::Release(_), _) => self.counters.retried.one(),
+        }
+        for (reason, ids) in released {
+            let ids = &ids;
+            self.events.emit(MessageEvent::Released { ids, reason });
+        }
+        for (reason, deleted, ids) in shed {
+            let queue = self.queue.dead_letter_queue();
+            let to = match deleted {
+                true => ShedTo::Deleted,
+                false => ShedTo::DeadLetters(queue.as_deref()),
+            };
+            let ids = &ids;
+            self.events.emit(MessageEvent::Shed { ids, to, reason });
         }
     }
 
-    /// Says once, here, what went wrong with a message.
-    fn report(&self, message: &Message, ending: &Ending) {
-        let Message {
-            queue,
-            id,
-            receive_count,
-            ..
-        } = message;
-        match ending {
-            Ending::Verdict(Verdict::Retry {
-                why: Mishap::Asked,
-                after,
-            }) => {
-                tracing::debug!(
-                    queue,
-                    message_id = id,
-                    receive_count,
-                    ?after,
-                    "the handler asked for a retry"
-                );
-            }
-            Ending::Verdict(Verdict::Retry { why, .. }) => {
-                let why = harmless(&why.to_string());
-                tracing::warn!(queue, message_id = id, receive_count, "{why}");
-            }
-            Ending::Verdict(Verdict::Reject(why)) => {
-                let what = match self.policy.dead_letters {
-                    true => "dead-lettered",
-                    false => "rejected, and released since there is no dead-letter queue",
-                };
-                let why = harmless(why);
-                tracing::warn!(queue, message_id = id, receive_count, "{what}: {why}");
-            }
-            Ending::Lost => {
-                self.counters.lost.one();
-                self.meter.lost.one();
-                tracing::warn!(
-                    queue,
-                    message_id = id,
-                    receive_count,
-                    "the lease was lost, so the attempt was stopped; the queue delivers the message again"
-                );
-            }
-            Ending::Shed => {
-                tracing::debug!(queue, message_id = id, receive_count, "too old: shed");
-                self.report_sheds(queue);
-            }
-            Ending::AlreadyDone => {
-                tracing::info!(
-                    queue,
-                    message_id = id,
-                    receive_count,
-                    "handled before and delivered again; deleted without running"
-                );
-            }
-            // A busy downstream is reported for the route, not for each message.
-            Ending::Verdict(Verdict::Done | Verdict::Busy { .. } | Verdict::Closed(_))
-            | Ending::Returned
-            | Ending::Stopped(_)
-            | Ending::Behind(_) => {}
-        }
-    }
-
-    /// Reports a message that was cancelled while it was held here. Its queue has removed it.
+    /// The message was cancelled while it was held here, and its queue has removed it.
     fn cancelled(&self, message: &Message) {
-        self.counters.cancelled.one();
-        let Message { queue, id, .. } = message;
-        tracing::info!(queue, message_id = id, "message cancelled");
+        let of = delivery(message);
+        self.events.emit(MessageEvent::Cancelled { of });
     }
 
-    /// Says now and then how many messages were too old.
-    fn report_sheds(&self, queue: &str) {
-        let mut sheds = self.sheds.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(messages) = sheds.one(clock::now()) {
-            let what = "too old and shed, since this was said last";
-            tracing::warn!(queue, messages, "{what}");
-        }
+    /// The queue was not told in time, or did not accept it; it delivers the message again.
+    fn not_settled(&self, item: &Item, error: &str, now: Moment) {
+        self.events.emit(MessageEvent::NotSettled {
+            of: delivery(&item.message),
+            wanted: item.end.kind(),
+            outcome: match item.outcome {
+                Outcome::Delete => "delete",
+                Outcome::Release(_) => "release",
+                Outcome::DeadLetter(_) => "dead-letter",
+            },
+            error,
+        });
+        self.comes_again(&item.message.id, item.latest(now));
     }
 
     /// Reads a call's answers; what may pass is told again while its lease lasts.
     fn note(&self, answer: Answer, batch: &mut Batcher<Item>) {
         let now = clock::now();
         for item in &answer.late {
-            self.comes_again(&item.message.id, item.latest(now));
+            self.not_settled(item, TOO_LATE, now);
         }
+        let mut ended = Vec::with_capacity(answer.items.len());
         let missing = || {
             Err(ItemError::Passing(
                 "the queue's answer did not mention it".into(),
@@ -363,19 +357,17 @@ impl Settlement {
                     if let Some(order) = &self.order {
                         order.told(&item.message.id, &item.outcome, item.unheard(now), now);
                     }
+                    ended.push((item.message, item.end));
                 }
                 Err(ItemError::Passing(why)) => self.again(item, &why, now, batch),
                 Err(ItemError::Cancelled) => {
                     self.cancelled(&item.message);
                     self.comes_again(&item.message.id, item.latest(now));
                 }
-                Err(error) => {
-                    let Message { queue, id, .. } = &item.message;
-                    tracing::warn!(queue, message_id = id, outcome = ?item.outcome, %error, "not settled; the queue delivers the message again");
-                    self.comes_again(id, item.latest(now));
-                }
+                Err(error) => self.not_settled(&item, &error.to_string(), now),
             }
         }
+        self.emit_ends(&ended);
     }
 
     fn again(&self, mut item: Item, why: &str, now: Moment, batch: &mut Batcher<Item>) {
@@ -385,9 +377,7 @@ impl Settlement {
         if at < item.claim.until() && !self.halt.is_cancelled() {
             batch.push_later(item, at);
         } else {
-            let Message { queue, id, .. } = &item.message;
-            tracing::warn!(queue, message_id = id, outcome = ?item.outcome, "not settled before its lease ended; the queue delivers the message again: {why}");
-            self.comes_again(id, item.latest(now));
+            self.not_settled(&item, &format!("{TOO_LATE}: {why}"), now);
         }
     }
 
@@ -396,5 +386,20 @@ impl Settlement {
         if let Some(order) = &self.order {
             order.comes_again(id, due);
         }
+    }
+}
+
+fn delivery(message: &Message) -> Delivery<'_> {
+    Delivery {
+        id: &message.id,
+        receive_count: message.receive_count,
+    }
+}
+
+/// With a reason that is bounded and without control characters, as the log has it.
+fn legible(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::DeadLetter(why) => Outcome::DeadLetter(bounded(&why)),
+        other => other,
     }
 }

@@ -56,19 +56,25 @@ impl Drop for Held<'_> {
 pub struct Counters {
     /// Messages received, redeliveries included.
     pub received: Counter,
-    /// Messages whose handler was done.
+    /// Messages that were handled and deleted.
     pub done: Counter,
     /// Messages released to come back.
     pub retried: Counter,
-    /// Messages on their way to a dead-letter queue.
+    /// Messages that were dead-lettered, by this program or by the queue's redrive policy.
     pub dead: Counter,
+    /// Those of them that the queue's redrive policy moves, as far as receive counts show.
+    pub dead_by_redrive_policy: Counter,
+    /// Messages that somebody cancelled while they were here.
+    pub cancelled: Counter,
+    /// Messages whose outcome the queue did not accept.
+    pub not_settled: Counter,
+    /// Invocations of Lambda functions that failed, may have failed, or were refused for their event.
+    pub function_failures: Counter,
     /// Messages that were too old to be started: deleted, or among the dead as well.
     pub shed: Counter,
-    /// Leases that ran out under a running attempt.
+    /// Leases that ran out, or were taken away, before their message was settled.
     pub lost: Counter,
-    /// Messages that were cancelled while they were held here.
-    pub cancelled: Counter,
-    /// Messages released unhandled because the program stops.
+    /// Messages given back without a completed attempt.
     pub returned: Counter,
     /// Messages held since their downstream was busy; each time counts.
     pub held: Counter,
@@ -105,9 +111,12 @@ pub struct Snapshot {
     pub done: u64,
     pub retried: u64,
     pub dead: u64,
+    pub dead_by_redrive_policy: u64,
+    pub cancelled: u64,
+    pub not_settled: u64,
+    pub function_failures: u64,
     pub shed: u64,
     pub lost: u64,
-    pub cancelled: u64,
     pub returned: u64,
     pub held: u64,
     pub recognised: u64,
@@ -130,9 +139,12 @@ impl Counters {
             done: self.done.get(),
             retried: self.retried.get(),
             dead: self.dead.get(),
+            dead_by_redrive_policy: self.dead_by_redrive_policy.get(),
+            cancelled: self.cancelled.get(),
+            not_settled: self.not_settled.get(),
+            function_failures: self.function_failures.get(),
             shed: self.shed.get(),
             lost: self.lost.get(),
-            cancelled: self.cancelled.get(),
             returned: self.returned.get(),
             held: self.held.get(),
             recognised: self.recognised.get(),

@@ -2,6 +2,7 @@
 //! have the target `guest`.
 
 use super::calls::Calls;
+use super::fields::{JsonLines, TextFields};
 use crate::clock;
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use std::fmt;
@@ -87,13 +88,12 @@ fn set_up(format: LogFormat, level: &str, calls: bool) -> Screen {
         // It would print to the very stream that failed, and panic.
         .log_internal_errors(false);
     let lines = match format {
-        LogFormat::Text => lines.with_ansi(colours).with_timer(TimeOfDay).boxed(),
-        LogFormat::Json => lines
-            .json()
-            .flatten_event(true)
-            .with_current_span(false)
-            .with_timer(Date)
+        LogFormat::Text => lines
+            .with_ansi(colours)
+            .fmt_fields(TextFields)
+            .with_timer(TimeOfDay)
             .boxed(),
+        LogFormat::Json => lines.event_format(JsonLines(Date)).boxed(),
     };
     let filter = filter(level).unwrap_or_else(|_| EnvFilter::new("info"));
     let calls = calls.then(|| Calls {

@@ -3,6 +3,8 @@
 
 mod calls;
 pub mod counters;
+pub mod events;
+mod fields;
 pub mod harmless;
 pub mod log;
 pub mod metrics;

@@ -20,7 +20,9 @@ const COUNTS: [Count; 8] = [
         "Messages received, redeliveries included.",
         |of| of.received,
     ),
-    ("done", "Messages whose handler was done.", |of| of.done),
+    ("done", "Messages that were handled and deleted.", |of| {
+        of.done
+    }),
     ("failed", "Messages whose attempt failed.", |of| of.failed),
     (
         "throttled",
@@ -29,7 +31,7 @@ const COUNTS: [Count; 8] = [
     ),
     (
         "dead",
-        "Messages on their way to a dead-letter queue.",
+        "Messages that were dead-lettered, by this program or by the queue's redrive policy.",
         |of| of.dead,
     ),
     (
@@ -39,7 +41,7 @@ const COUNTS: [Count; 8] = [
     ),
     (
         "lost",
-        "Leases that ran out under a running attempt.",
+        "Leases that ran out, or were taken away, before their message was settled.",
         |of| of.lost,
     ),
     ("calls", "Calls to receive, settle and extend.", |of| {
@@ -111,6 +113,7 @@ fn queues(out: &mut String, meters: &Meters) -> std::fmt::Result {
             writeln!(out, "{name}{{queue=\"{queue}\"}} {}", count(totals))?;
         }
     }
+    events(out, &queues)?;
     let name = "dispatcher_queue_in_flight";
     writeln!(
         out,
@@ -129,12 +132,31 @@ fn queues(out: &mut String, meters: &Meters) -> std::fmt::Result {
     Ok(())
 }
 
+/// Each end of a delivery, by reason. What did not happen has no line.
+fn events(out: &mut String, queues: &[(String, &Arc<Meter>, Totals)]) -> std::fmt::Result {
+    let name = "dispatcher_queue_events_total";
+    writeln!(
+        out,
+        "# HELP {name} Deliveries by how they ended and why.\n# TYPE {name} counter"
+    )?;
+    for (queue, meter, _) in queues {
+        for (event, reason, count) in meter.events.counted() {
+            let event = event.label();
+            writeln!(
+                out,
+                "{name}{{queue=\"{queue}\",event=\"{event}\",reason=\"{reason}\"}} {count}"
+            )?;
+        }
+    }
+    Ok(())
+}
+
 fn histogram(out: &mut String, name: &str, queue: &str, samples: &Samples) -> std::fmt::Result {
     for (edge, below) in samples.cumulative() {
         let edge = edge.as_secs_f64();
         writeln!(
             out,
-            "{name}_bucket{{queue=\"{queue}\",le=\"{edge:.6}\"}} {below}"
+            "{name}_bucket{{queue=\"{queue}\",le=\"{edge:.9}\"}} {below}"
         )?;
     }
     let (count, sum) = (samples.count(), samples.sum().as_secs_f64());
@@ -156,6 +178,7 @@ pub(super) fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::events::{EventKind, ReasonKind};
     use std::time::Duration;
 
     #[test]
@@ -163,7 +186,10 @@ mod tests {
         let meters = Meters::new(["local:a\"b"]);
         let meter = meters.of("local:a\"b").expect("it was named");
         meter.received.many(2);
-        meter.took(Duration::from_millis(3));
+        meter.took(Duration::from_micros(3_250));
+        meter
+            .events
+            .add(EventKind::Retried, Some(ReasonKind::Timeout), 4);
         let _held = meter.hold(1);
         let snapshot = Snapshot {
             received: 2,
@@ -178,9 +204,10 @@ mod tests {
             "dispatcher_failed_calls_total 0",
             "dispatcher_queue_received_total{queue=\"local:a\\\"b\"} 2",
             "dispatcher_queue_in_flight{queue=\"local:a\\\"b\"} 1",
-            "dispatcher_queue_attempt_seconds_bucket{queue=\"local:a\\\"b\",le=\"0.001000\"} 0",
+            "dispatcher_queue_events_total{queue=\"local:a\\\"b\",event=\"retried\",reason=\"timeout\"} 4",
+            "dispatcher_queue_attempt_seconds_bucket{queue=\"local:a\\\"b\",le=\"0.000001000\"} 0",
             "dispatcher_queue_attempt_seconds_bucket{queue=\"local:a\\\"b\",le=\"+Inf\"} 1",
-            "dispatcher_queue_attempt_seconds_sum{queue=\"local:a\\\"b\"} 0.003",
+            "dispatcher_queue_attempt_seconds_sum{queue=\"local:a\\\"b\"} 0.00325",
             "dispatcher_queue_age_seconds_count{queue=\"local:a\\\"b\"} 0",
         ] {
             assert!(

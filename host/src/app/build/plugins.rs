@@ -117,7 +117,11 @@ impl Loader {
                 let runs = self.look(plugin, forward, problems).await;
                 let timeout = forward_timeout(plugin, forward, runs);
                 let longest = (!forward.asynchronous).then_some(runs + MOST_SPARE);
-                let options = self.options(route, timeout, longest).await;
+                let options = PluginOptions {
+                    // What matters of an invocation is logged by the host, with all ids.
+                    quiet_output: true,
+                    ..self.options(route, timeout, longest).await
+                };
                 let loaded = self.compile("lambda-forward".into(), FORWARDER.into(), options);
                 (loaded.await, timeout)
             }
@@ -294,7 +298,11 @@ fn lend(
         allowed,
         patience: patience(timeout),
         longest: None,
-        refused: Arc::new(move || counters.refused.one()),
+        refused: {
+            let counters = Arc::clone(&counters);
+            Arc::new(move || counters.refused.one())
+        },
+        failed: Arc::new(move || counters.function_failures.one()),
     }
 }
 

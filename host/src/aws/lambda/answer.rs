@@ -22,6 +22,7 @@ impl Answer {
             function_error: header("x-amz-function-error"),
             log_tail: header("x-amz-log-result").map(|tail| log_text(&tail)),
             executed_version: header("x-amz-executed-version"),
+            request_id: header("x-amzn-requestid"),
             payload: self.body,
         })
     }

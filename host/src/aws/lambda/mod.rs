@@ -54,6 +54,8 @@ pub struct Response {
     pub log_tail: Option<String>,
     /// The version that ran.
     pub executed_version: Option<String>,
+    /// Lambda's id of the invocation, as its logs have it.
+    pub request_id: Option<String>,
 }
 
 /// Why there is no answer. Each text is one line for a person and names the function.

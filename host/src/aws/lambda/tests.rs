@@ -27,7 +27,8 @@ async fn outcome(act: Act) -> Result<Response, InvokeError> {
 
 #[tokio::test]
 async fn an_answer_comes_whole() {
-    let headers = "X-Amz-Executed-Version: 7\r\nX-Amz-Log-Result: U1RBUlQK4oI=\r\n";
+    let headers =
+        "X-Amz-Executed-Version: 7\r\nX-Amzn-RequestId: r-1\r\nX-Amz-Log-Result: U1RBUlQK4oI=\r\n";
     let server = Server::start(vec![answer(200, headers, "[1,2]")]).await;
     let lambda = Lambda::connect(&configuration(server.address()));
     let request = Request {
@@ -41,6 +42,7 @@ async fn an_answer_comes_whole() {
         // The tail ended inside of a character.
         log_tail: Some("START\n\u{fffd}".into()),
         executed_version: Some("7".into()),
+        request_id: Some("r-1".into()),
     };
     assert_eq!(response, wanted);
     let seen = server.requests().remove(0);

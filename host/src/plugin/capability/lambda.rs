@@ -32,6 +32,8 @@ pub struct Functions {
     pub longest: Option<Duration>,
     /// Called at every refusal, to count it.
     pub refused: Arc<dyn Fn() + Send + Sync>,
+    /// Called at every invocation that failed, may have failed, or was refused for its event.
+    pub failed: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl fmt::Debug for Functions {
@@ -98,6 +100,11 @@ impl Lent {
             refusals,
             control,
         }
+    }
+
+    /// Counts an invocation that did not succeed.
+    pub(in crate::plugin) fn failed(&self) {
+        (self.functions.failed)();
     }
 
     /// Makes an invocation, if the function is lent. `plugin` is the name in the log.
@@ -175,6 +182,7 @@ mod tests {
             patience: Duration::from_secs(patience),
             longest: longest.map(Duration::from_secs),
             refused: Arc::new(|| ()),
+            failed: Arc::new(|| ()),
         }
     }
 

@@ -234,9 +234,13 @@ impl AccessorTask<Guest> for Call {
             }
             wasmtime::error::Ok(begun)
         })?;
-        let verdicts = exports.finish(begun, accessor, &attempt).await?;
+        let mut verdicts = exports.finish(begun, accessor, &attempt).await?;
+        let (job, memory) = accessor.with(|mut access| {
+            let guest = access.data_mut();
+            guest.explain(&attempt, &mut verdicts);
+            guest.ended(id)
+        });
         drop(attempt); // so that whoever is answered may have it for itself
-        let (job, memory) = accessor.with(|mut access| access.data_mut().ended(id));
         // Room first, so that the next attempt finds it.
         if let Some(shared) = shared.upgrade() {
             shared.ended(instance, id, memory);

@@ -106,6 +106,12 @@ impl Underway {
         })
     }
 
+    /// The attempt on this message, if it is under way. Looks at all of them.
+    pub(in crate::plugin) fn attempt_of(&self, id: &str) -> Option<&Arc<Attempt>> {
+        let mut attempts = self.entries.values().map(|entry| &entry.job.attempt);
+        attempts.find(|attempt| attempt.messages.iter().any(|message| message.id == id))
+    }
+
     /// Whom a stop of the instance is about: the queue, the message, and the limit of the attempt
     /// that it was stopped for; where it was for none, those of all that are under way.
     pub(super) fn place(&self) -> (String, String, Duration) {

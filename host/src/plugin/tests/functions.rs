@@ -93,6 +93,7 @@ pub(super) fn lending(fake: &Arc<Fake>, allowed: &[&str]) -> Functions {
         refused: Arc::new(move || {
             counted.refused.fetch_add(1, Ordering::SeqCst);
         }),
+        failed: Arc::new(|| ()),
     }
 }
 

@@ -132,6 +132,11 @@ impl Queue for DynamoQueue {
         &self.identity
     }
 
+    fn dead_letter_queue(&self) -> Option<String> {
+        let grave = self.grave.as_ref()?;
+        Some(format!("dynamodb:{}", grave.name))
+    }
+
     /// DynamoDB has no long polls: it looks again and again, less and less often while nothing
     /// comes, and at once when something was sent or given back in this process. What it brings is
     /// always the newest first, asked for or not.

@@ -271,6 +271,11 @@ impl Queue for LocalQueue {
         &self.identity
     }
 
+    fn dead_letter_queue(&self) -> Option<String> {
+        let name = self.origin.dead_letter.as_ref()?;
+        Some(format!("local:{name}"))
+    }
+
     async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
         if ask.visibility > VISIBILITY_CEILING {
             return Err(QueueError {

@@ -223,6 +223,11 @@ impl Queue for NativeQueue {
         &self.identity
     }
 
+    fn dead_letter_queue(&self) -> Option<String> {
+        let grave = self.grave.as_ref()?;
+        Some(format!("redis:{}", grave.name))
+    }
+
     async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
         if ask.visibility > VISIBILITY_CEILING {
             return Err(QueueError {

@@ -160,6 +160,11 @@ impl Queue for SqsQueue {
         &self.identity
     }
 
+    fn dead_letter_queue(&self) -> Option<String> {
+        let target = self.dead_letter.as_ref()?;
+        Some(target.name.clone())
+    }
+
     /// On a FIFO queue no message has a delay of its own (SendMessage in the SQS API reference).
     fn own_delay(&self) -> Duration {
         match self.target.fifo {

@@ -3,6 +3,7 @@
 
 use super::histogram::{Histogram, Samples};
 use crate::telemetry::counters::Counter;
+use crate::telemetry::events::EventCounts;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -42,20 +43,22 @@ impl Level {
 pub struct Meter {
     /// Messages received, redeliveries included.
     pub received: Counter,
-    /// Messages whose handler was done.
+    /// Messages that were handled and deleted.
     pub done: Counter,
     /// Messages whose attempt failed: retry, reject, trap, time-out.
     pub failed: Counter,
     /// Messages that what stands behind the handler had no room for.
     pub throttled: Counter,
-    /// Messages on their way to a dead-letter queue.
+    /// Messages that were dead-lettered, by this program or by the queue's redrive policy.
     pub dead: Counter,
     /// Messages that were too old to be started: deleted, or among the dead as well.
     pub shed: Counter,
-    /// Leases that ran out under a running attempt.
+    /// Leases that ran out, or were taken away, before their message was settled.
     pub lost: Counter,
     /// Calls to receive, settle and extend.
     pub calls: Counter,
+    /// Each end of a delivery, by reason.
+    pub events: EventCounts,
     duration: Histogram,
     age: Histogram,
     in_flight: Level,

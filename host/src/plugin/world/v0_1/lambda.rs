@@ -5,6 +5,7 @@ use crate::aws::lambda as aws;
 use crate::clock::{self, Moment, Timestamp};
 use crate::plugin::capability::lambda::{Denied, Wanted};
 use crate::plugin::guest::Guest;
+use crate::plugin::invocations::Sent;
 use bindings::dispatcher::plugin::lambda_types::{
     DidNotRun, Invocation, InvokeError, Request, Response,
 };
@@ -37,7 +38,10 @@ impl lambda_types::Host for Guest {}
 impl lambda::Host for Guest {
     /// Suspends the guest's stack, and with it everything in the instance.
     async fn invoke(&mut self, request: Request) -> Result<Response, InvokeError> {
-        self.invocation(request).await
+        let sent = sent(&request);
+        let answer = self.invocation(request).await;
+        self.invoked(&sent, &answer);
+        answer.map(response).map_err(denied)
     }
 }
 
@@ -49,8 +53,11 @@ impl<T> lambda_async::HostWithStore<T> for HasSelf<Guest> {
         accessor: &Accessor<T, Self>,
         request: Request,
     ) -> Result<Response, InvokeError> {
+        let sent = sent(&request);
         let invocation = accessor.with(|mut access| access.get().invocation(request));
-        invocation.await
+        let answer = invocation.await;
+        accessor.with(|mut access| access.get().invoked(&sent, &answer));
+        answer.map(response).map_err(denied)
     }
 }
 
@@ -59,17 +66,17 @@ impl Guest {
     fn invocation(
         &self,
         request: Request,
-    ) -> impl Future<Output = Result<Response, InvokeError>> + Send + use<> {
+    ) -> impl Future<Output = Result<aws::Response, Denied>> + Send + use<> {
         let settings = self.settings();
         let own = self.deadline();
         let held = self.hold(request.payload.len().saturating_add(request.function.len()));
         async move {
             let Some(lent) = &settings.lambda else {
                 let why = "the configuration lends no functions to this plugin";
-                return Err(InvokeError::Forbidden(why.to_owned()));
+                return Err(Denied::Forbidden(why.to_owned()));
             };
             let Ok(_held) = held else {
-                return Err(InvokeError::DidNotRun(DidNotRun {
+                return Err(Denied::Failed(aws::InvokeError::DidNotRun {
                     reason: "the plugin has too much in invocations under way".to_owned(),
                     retry_after: None,
                 }));
@@ -77,9 +84,23 @@ impl Guest {
             let told = request.deadline.map(moment);
             let deadline = own.into_iter().chain(told).min();
             let wanted = wanted(request, deadline);
-            let answer = lent.invoke(&settings.name, wanted).await;
-            answer.map(response).map_err(denied)
+            lent.invoke(&settings.name, wanted).await
         }
+    }
+}
+
+fn sent(request: &Request) -> Sent {
+    Sent::of(
+        &request.function,
+        invocation(request.invocation),
+        &request.payload,
+    )
+}
+
+fn invocation(invocation: Invocation) -> aws::Invocation {
+    match invocation {
+        Invocation::RequestResponse => aws::Invocation::RequestResponse,
+        Invocation::Event => aws::Invocation::Event,
     }
 }
 
@@ -91,10 +112,7 @@ fn moment(date: u64) -> Moment {
 fn wanted(request: Request, deadline: Option<Moment>) -> Wanted {
     Wanted {
         function: request.function,
-        invocation: match request.invocation {
-            Invocation::RequestResponse => aws::Invocation::RequestResponse,
-            Invocation::Event => aws::Invocation::Event,
-        },
+        invocation: invocation(request.invocation),
         payload: request.payload,
         log_tail: request.log_tail,
         deadline,
