@@ -24,7 +24,11 @@ pub struct Job {
     pub expires: Option<Moment>,
     /// How often in a row it was begun in vain, its downstream being busy.
     pub holds: u32,
-    /// Whether its next delivery would be its last word: it is better finished than given back.
+    /// How many attempts of this delivery have ended with a verdict that counts.
+    pub tries: u32,
+    /// Before when it is not to be attempted again, after an attempt of this delivery that failed.
+    pub not_before: Option<Moment>,
+    /// Whether its next receive may dead-letter it: it is better finished than given back.
     pub last_chance: bool,
 }
 
@@ -46,17 +50,27 @@ impl Waiting for Job {
     }
 
     fn may_be_given_back(&self) -> bool {
-        !self.last_chance
+        // An attempt was made: what becomes of it then is no dead letter without one.
+        !self.last_chance || self.tries > 0
     }
 }
 
 impl Job {
+    /// How it ends if it is given back now.
+    pub fn given_back(&self, now: Moment) -> Ending {
+        match self.not_before {
+            Some(at) if at > now => Ending::Behind(at.since(now)),
+            _ => Ending::Returned,
+        }
+    }
+
     /// Ends the job.
     pub fn finish(self, ending: Ending) -> Finished {
         Finished {
             message: self.message,
             lease: self.lease,
             permit: self.permit,
+            tries: self.tries,
             ending,
         }
     }
@@ -73,7 +87,7 @@ pub enum Ending {
     /// nobody is to have it before.
     Stopped(Duration),
     /// It was not started, others of its group being ahead of it and no place to wait for them
-    /// here: nobody needs it before so long.
+    /// here; or it paused after a failed attempt of this delivery. Nobody needs it before so long.
     Behind(Duration),
     /// It was handled before and only its deletion is missing.
     AlreadyDone,
@@ -92,6 +106,8 @@ pub struct Finished {
     pub lease: Lease,
     /// Its place in the room, which settlement keeps while it cannot keep up.
     pub permit: Permit,
+    /// How many attempts of this delivery have ended with a verdict that counts.
+    pub tries: u32,
     /// How it ended.
     pub ending: Ending,
 }
@@ -136,6 +152,8 @@ pub mod samples {
             sent_at: Timestamp::default(),
             expires: None,
             holds: 0,
+            tries: 0,
+            not_before: None,
             last_chance: false,
         }
     }

@@ -12,6 +12,7 @@ mod dynamodb_example;
 mod dynamodb_fleet;
 mod faults;
 mod fifo;
+mod fifo_redrive;
 mod group_by;
 mod groups_scene;
 mod guests;

@@ -65,6 +65,16 @@ impl<J: Waiting> Turns<J> {
         self.count
     }
 
+    /// What is kept aside, each group in its order.
+    pub fn iter(&self) -> impl Iterator<Item = &J> {
+        self.aside.values().flat_map(BTreeMap::values)
+    }
+
+    /// What is kept aside of a group, in its order.
+    pub fn of(&self, group: &str) -> impl Iterator<Item = &J> {
+        self.aside.get(group).into_iter().flat_map(BTreeMap::values)
+    }
+
     /// Takes a job of a group in. `attempt` is what an attempt takes, by which it is judged how
     /// soon one that there is no place for is wanted again. Says whether the job comes before all
     /// of its group that was handed on.

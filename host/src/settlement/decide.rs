@@ -36,15 +36,25 @@ pub struct Policy {
     pub attempts: Option<u32>,
     /// Whether the queue has somewhere to put dead letters.
     pub dead_letters: bool,
+    /// On a queue that keeps its groups in order and has a redrive policy whose target takes dead
+    /// letters from here: how many receives that policy allows. They are the attempts then, some of
+    /// them perhaps in one delivery; the message is dead-lettered here before the queue would do it,
+    /// since with it the queue would dead-letter what waits behind it in its group.
+    pub receives: Option<u32>,
     /// What is too old, if anything ever is.
     pub shedding: Option<Shedding>,
 }
 
 impl Policy {
+    /// How many attempts a message has, if they are limited here.
+    pub fn limit(&self) -> Option<u32> {
+        let own = self.attempts.filter(|_| self.dead_letters);
+        own.into_iter().chain(self.receives).min()
+    }
+
     /// Whether so many attempts are all that a message has.
     fn exhausted(&self, made: u32) -> Option<u32> {
-        self.attempts
-            .filter(|&attempts| self.dead_letters && made >= attempts)
+        self.limit().filter(|&attempts| made >= attempts)
     }
 
     /// What becomes of a message that is too old; `None` if it has nowhere to go.
@@ -93,8 +103,13 @@ pub fn decide(ending: &Ending, attempt: u32, policy: &Policy, random: u64) -> Op
         Ending::Verdict(Verdict::Reject(why)) if policy.dead_letters => {
             Some(Outcome::DeadLetter(why.clone()))
         }
-        // Never deleted in silence: the backend's own redrive policy has it from here.
-        Ending::Verdict(Verdict::Reject(_)) => Some(Outcome::Release(pause())),
+        // Never deleted in silence: it has the attempts that its queue's redrive policy allows.
+        Ending::Verdict(Verdict::Reject(why)) => match policy.exhausted(attempt) {
+            Some(attempts) => Some(Outcome::DeadLetter(format!(
+                "rejected in {attempts} attempts; in the last: {why}"
+            ))),
+            None => Some(Outcome::Release(pause())),
+        },
         Ending::Verdict(Verdict::Retry { after, why }) => match policy.exhausted(attempt) {
             Some(attempts) => Some(Outcome::DeadLetter(format!(
                 "not handled in {attempts} attempts; in the last, {why}"
@@ -118,6 +133,7 @@ mod tests {
             most: Duration::from_secs(900),
             attempts,
             dead_letters,
+            receives: None,
             shedding: None,
         }
     }

@@ -109,6 +109,30 @@ impl Settlement {
                 .next_receive_is_fatal(self.memory().attempts(message))
     }
 
+    /// What the queue will be told of an ending, where groups must wait for it: a failed attempt at
+    /// a message whose attempts are limited, and what goes to the dead letters.
+    pub fn outlook(&self, message: &Message, tries: u32, ending: &Ending) -> Option<Outcome> {
+        let attempts = attempts(&self.memory(), message, tries);
+        let outcome = decide(ending, attempts, &self.policy, fastrand::u64(..));
+        let counts =
+            self.policy.limit().is_some() || matches!(outcome, Some(Outcome::DeadLetter(_)));
+        outcome.filter(|_| counts)
+    }
+
+    /// An attempt ended so and is followed by another in the same delivery, after `pause`.
+    pub fn tries_again(&self, message: &Message, tries: u32, ending: &Ending, pause: Duration) {
+        self.report(message, tries, ending);
+        self.counters.retried.one();
+        let Message { queue, id, .. } = message;
+        tracing::debug!(
+            queue,
+            message_id = id,
+            attempt = attempts(&self.memory(), message, tries),
+            ?pause,
+            "retried within its lease, since others of its group wait behind it"
+        );
+    }
+
     fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -161,12 +185,13 @@ impl Settlement {
             message,
             lease,
             permit,
+            tries,
             ending,
         } = finished;
         let crowded = calls.len() >= MOST_CALLS;
-        let attempts = self.remember(&message, &ending);
+        let attempts = self.remember(&message, tries, &ending);
         let unrecorded = self.guard.is_some() && ending == Ending::Verdict(Verdict::Done);
-        self.report(&message, &ending);
+        self.report(&message, tries, &ending);
         let outcome = decide(&ending, attempts, &self.policy, fastrand::u64(..));
         let latest = lease.hidden().latest();
         let Some(outcome) = outcome else {
@@ -212,17 +237,17 @@ impl Settlement {
     }
 
     /// Notes what will matter when the id comes back. Answers with the attempts so far.
-    fn remember(&self, message: &Message, ending: &Ending) -> u32 {
+    fn remember(&self, message: &Message, tries: u32, ending: &Ending) -> u32 {
         let mut memory = self.memory();
-        let attempts = memory.attempts(message);
+        let attempts = attempts(&memory, message, tries);
         match ending {
             Ending::Verdict(Verdict::Done) => memory.handled(&message.id),
-            Ending::Returned | Ending::Behind(_) => memory.given_back(&message.id),
-            Ending::Verdict(_)
+            Ending::Verdict(Verdict::Retry { .. })
+            | Ending::Returned
+            | Ending::Behind(_)
             | Ending::Stopped(_)
-            | Ending::AlreadyDone
-            | Ending::Shed
-            | Ending::Lost => {}
+            | Ending::Lost => memory.given_back(&message.id, tries),
+            Ending::Verdict(_) | Ending::AlreadyDone | Ending::Shed => {}
         }
         attempts
     }
@@ -250,7 +275,7 @@ impl Settlement {
     }
 
     /// Says once, here, what went wrong with a message.
-    fn report(&self, message: &Message, ending: &Ending) {
+    fn report(&self, message: &Message, tries: u32, ending: &Ending) {
         let Message {
             queue,
             id,
@@ -302,6 +327,16 @@ impl Settlement {
                     message_id = id,
                     receive_count,
                     "handled before and delivered again; deleted without running"
+                );
+            }
+            Ending::Returned | Ending::Behind(_)
+                if tries == 0 && self.prefers_finishing(message) =>
+            {
+                tracing::warn!(
+                    queue,
+                    message_id = id,
+                    receive_count,
+                    "given back without an attempt; the next receive may dead-letter it"
                 );
             }
             // A busy downstream is reported for the route, not for each message.
@@ -375,4 +410,10 @@ impl Settlement {
             order.comes_again(id, due);
         }
     }
+}
+
+/// How many attempts a message has had, so many of them in this delivery.
+fn attempts(memory: &Memory, message: &Message, tries: u32) -> u32 {
+    let more = tries.saturating_sub(1);
+    memory.attempts(message).saturating_add(more)
 }

@@ -25,6 +25,7 @@ fn seen() -> Identity {
         ordered_groups: false,
         dead_letters: false,
         most_receives: Some(5),
+        redrive_target: true,
     }
 }
 

@@ -145,6 +145,7 @@ impl Store {
                 ordered_groups: true,
                 dead_letters: dead_letter.is_some(),
                 most_receives: redrive.map(|redrive| redrive.most_receives),
+                redrive_target: false,
             },
             origin: Origin {
                 id,
