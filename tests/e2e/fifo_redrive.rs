@@ -108,23 +108,18 @@ async fn only_the_head_is_dead(queues: &Queues, body: &str) -> String {
     text("dispatcher-dead-letter-reason")
 }
 
-/// A plain handler, message by message and in batches.
+/// A handler that takes one message at a time.
 async fn a_head_that_always_fails(endpoint: &str) {
-    for (receives, more) in [
-        (3, &[][..]),
-        (5, &[]),
-        (1, &[]),
-        (3, &["--batch-size", "10"]),
-    ] {
+    for receives in [3, 5, 1] {
         let queues = Queues::on(endpoint, receives).await;
         queues
             .send(&["retry:300", "print:after1", "print:after2"])
             .await;
-        let mut running = verdicts(&queues, more).start();
+        let mut running = verdicts(&queues, &[]).start();
         running.wait_for_line(|line| line.contains("after2"));
         queues.server.wait_until_empty(&queues.url).await;
         stop(&mut running);
-        assert_eq!(prints_once(&running), ["after1", "after2"], "{receives}");
+        assert_eq!(prints(&running), ["after1", "after2"], "{receives}");
         let attempts = attempts(&running);
         let head = attempts.iter().filter(|id| **id == attempts[0]).count();
         assert_eq!(head, receives as usize, "attempts of the head");
@@ -134,16 +129,31 @@ async fn a_head_that_always_fails(endpoint: &str) {
     }
 }
 
-/// What was printed, in order; a batch that is tried again prints again.
-fn prints_once(running: &Running) -> Vec<String> {
-    let mut all = prints(running);
-    let last = all.len().saturating_sub(2);
-    all.split_off(last)
-}
-
 #[tokio::test]
 async fn finding_02_what_waits_behind_a_failing_message_of_its_group_runs() {
     a_head_that_always_fails(&MiniStack::shared().url()).await;
+}
+
+#[tokio::test]
+async fn finding_02_what_is_behind_a_failing_message_of_its_batch_runs() {
+    let queues = Queues::on(&MiniStack::shared().url(), 3).await;
+    queues.send(&["retry:300", "done", "done"]).await;
+    let arguments = ["--queues", &queues.name, "--poll-for", "1"];
+    let batches = ["--batch-size", "10", "--log-level", "debug"];
+    let mut running = run("batch-verdicts", &[&arguments[..], &batches].concat())
+        .aws(&queues.endpoint)
+        .start();
+    queues.server.wait_until_empty(&queues.url).await;
+    stop(&mut running);
+    let attempts = attempts(&running);
+    let of = |at: usize| attempts.iter().filter(|id| **id == attempts[at]).count();
+    assert_eq!(of(0), 3, "attempts of the head");
+    let last = attempts.len() - 1;
+    assert!(
+        of(last) >= 1 && attempts[last] != attempts[0],
+        "{attempts:?}"
+    );
+    only_the_head_is_dead(&queues, "retry:300").await;
 }
 
 #[tokio::test]

@@ -80,7 +80,11 @@ pub fn fates(
             }
             other => fate(other),
         });
-        if matches!(list.last(), Some(Fate::Again(_) | Fate::DeadLettered)) {
+        let is_failure = matches!(
+            ending,
+            Ending::Verdict(Verdict::Retry { .. } | Verdict::Reject(_))
+        );
+        if is_failure {
             failed.push(group);
         }
     }

@@ -269,11 +269,14 @@ impl<J: Waiting> Lane<J> {
         if let Some(turns) = &mut self.turns {
             // A poll under way may still bring what was sent after these.
             out.iter().for_each(|job| turns.failed(job, now));
-            let aside = turns.extract(chosen);
+            let aside = turns.stop(chosen);
             for job in &aside {
                 let _ = turns.passed_by(job, now);
             }
             out.extend(aside);
+            for group in turns.groups() {
+                self.next_turn(&group, now);
+            }
         }
         out
     }

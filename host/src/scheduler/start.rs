@@ -215,13 +215,15 @@ impl<J: Waiting> Scheduler<J> {
                 }
                 overtaking.extend(behind);
             }
+            // What would have to come back first cannot, once nothing is asked for.
+            if let (true, true, Some(turns)) = (failed, self.stopped, &mut lane.turns)
+                && turns.of(group).all(Waiting::may_be_given_back)
+            {
+                overtaking.extend(turns.clear(group));
+            }
             if first != Fate::Kept {
                 lane.ready.freed(group);
                 lane.next_turn(group, now);
-            }
-            // What would have to come back first cannot, once nothing is asked for.
-            if let (true, true, Some(turns)) = (failed, self.stopped, &mut lane.turns) {
-                overtaking.extend(turns.clear(group));
             }
         }
         let hire = self.note(ended, now);

@@ -114,8 +114,11 @@ impl Settlement {
     pub fn outlook(&self, message: &Message, tries: u32, ending: &Ending) -> Option<Outcome> {
         let attempts = attempts(&self.memory(), message, tries);
         let outcome = decide(ending, attempts, &self.policy, fastrand::u64(..));
-        let counts =
-            self.policy.limit().is_some() || matches!(outcome, Some(Outcome::DeadLetter(_)));
+        let kept_here = self.order.as_ref().is_some_and(Order::is_kept_here);
+        let policy = self.queue.identity().most_receives;
+        let counts = self.policy.limit().is_some()
+            || matches!(outcome, Some(Outcome::DeadLetter(_)))
+            || (kept_here && policy.is_some_and(|most| attempts < most));
         outcome.filter(|_| counts)
     }
 

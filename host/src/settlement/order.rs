@@ -25,6 +25,11 @@ impl Order {
         }
     }
 
+    /// Whether the order is kept here, and not by the queue.
+    pub(super) fn is_kept_here(&self) -> bool {
+        !self.by_queue
+    }
+
     /// The queue has taken this outcome. Calls of which nothing was heard may hide the message
     /// until `unheard` all the same.
     pub(super) fn told(&self, id: &str, outcome: &Outcome, unheard: Option<Moment>, now: Moment) {

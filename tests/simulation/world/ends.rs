@@ -174,12 +174,10 @@ impl World {
         let mut attempts = i64::from(own.count);
         for one in &self.deliveries[..delivery] {
             if one.message == own.message && one.life == life {
-                let unrun = one.counted() == 0 && one.told.is_none();
-                attempts += if unrun {
-                    0
-                } else {
-                    i64::from(one.counted()) - 1
-                };
+                let back = one.told.as_ref();
+                let back = back.is_some_and(|told| told.starts_with("Release"));
+                let more = i64::from(one.counted()) - 1;
+                attempts += if back { more } else { more.max(0) };
             }
         }
         u32::try_from(attempts.max(1)).unwrap_or(u32::MAX)

@@ -74,7 +74,9 @@ impl World {
         let words = format!("message {message}, delivery {delivery}");
         // A group that has others in hand is tried again in the same delivery.
         let grouped = self.group_of(message).is_some();
-        let limit = self.limit_of(message);
+        let policy = self.scenario.queues[self.queue_of(delivery)].redrive;
+        let policy = policy.filter(|_| self.messages[message].tag.is_some());
+        let limit = self.limit_of(message).or(policy);
         let again = one.tried.last().is_some_and(|trial| {
             let failed = matches!(
                 trial.ended,
