@@ -226,6 +226,36 @@ mod tests {
     }
 
     #[test]
+    fn finding_02_the_smaller_of_both_limits_counts_where_dead_letters_can_be_sent() {
+        let limited = |attempts, dead_letters, receives| {
+            let policy = Policy {
+                receives,
+                ..policy(attempts, dead_letters)
+            };
+            policy.limit()
+        };
+        assert_eq!(limited(Some(10), true, Some(3)), Some(3));
+        assert_eq!(limited(Some(2), true, Some(3)), Some(2));
+        assert_eq!(limited(None, false, Some(3)), Some(3));
+        // Without a dead-letter queue of the route its own limit can have no effect.
+        assert_eq!(limited(Some(2), false, Some(3)), Some(3));
+        assert_eq!(limited(Some(2), false, None), None);
+    }
+
+    #[test]
+    fn finding_02_a_rejected_message_has_the_attempts_of_its_queues_policy() {
+        let policy = Policy {
+            receives: Some(2),
+            ..policy(None, false)
+        };
+        let rejected = Ending::Verdict(Verdict::Reject("no".into()));
+        let outcome = |attempt| decide(&rejected, attempt, &policy, 0);
+        assert!(matches!(outcome(1), Some(Outcome::Release(_))));
+        let reason = "rejected in 2 attempts; in the last: no";
+        assert_eq!(outcome(2), Some(Outcome::DeadLetter(reason.into())));
+    }
+
+    #[test]
     fn what_kills_the_process_is_dead_lettered_by_its_count() {
         assert_eq!(policy(Some(3), true).on_arrival(3), None);
         assert!(policy(Some(3), true).on_arrival(4).is_some());

@@ -245,7 +245,7 @@ impl Settlement {
         let attempts = attempts(&memory, message, tries);
         match ending {
             Ending::Verdict(Verdict::Done) => memory.handled(&message.id),
-            Ending::Verdict(Verdict::Retry { .. })
+            Ending::Verdict(Verdict::Retry { .. } | Verdict::Reject(_))
             | Ending::Returned
             | Ending::Behind(_)
             | Ending::Stopped(_)
