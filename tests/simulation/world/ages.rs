@@ -102,7 +102,7 @@ impl World {
     /// such a one.
     fn pauses(&self, delivery: usize) -> bool {
         let message = self.deliveries[delivery].message;
-        self.group_of(message).is_some() && self.limit_of(message).is_some()
+        self.group_of(message).is_some()
     }
 
     /// A message is shed, as it may be.

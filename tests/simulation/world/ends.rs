@@ -152,7 +152,25 @@ impl World {
             ..
         } = self.lives[life];
         let halted = stopping && now + LAST_POLLS >= patient_until;
-        halted || self.is_behind_a_lost_one(delivery) || !self.is_honest(delivery)
+        halted
+            || self.is_behind_a_lost_one(delivery)
+            || self.is_behind_an_untold_one(delivery)
+            || !self.is_honest(delivery)
+    }
+
+    /// Whether the queue did not take the dead letter of one before it in its group while that was
+    /// leased.
+    fn is_behind_an_untold_one(&self, delivery: usize) -> bool {
+        let own = &self.deliveries[delivery];
+        let group = self.group_of(own.message);
+        let queue = self.messages[own.message].queue;
+        let buries = |told: &String| told.starts_with("DeadLetter");
+        let untold = |one: &Delivery| {
+            let same = self.messages[one.message].queue == queue;
+            let same = same && self.group_of(one.message) == group && one.life == own.life;
+            same && !one.confirmed && one.told.as_ref().is_some_and(buries)
+        };
+        group.is_some() && self.deliveries.iter().any(untold)
     }
 
     /// The queue's own redrive policy dead-letters a message: somebody has attempted it, or could
@@ -161,7 +179,9 @@ impl World {
         let mut of = self.deliveries.iter().filter(|one| one.message == message);
         let tried = of.clone().any(|one| one.counted() > 0);
         let last = of.next_back();
-        let given_back = last.is_some_and(|one| one.told.is_some() && !one.excused);
+        let released = |told: &String| told.starts_with("Release");
+        let given_back =
+            last.is_some_and(|one| one.told.as_ref().is_some_and(released) && !one.excused);
         if given_back && !tried {
             self.fails("dead-lettered-unrun", format!("message {message}"));
         }
@@ -170,17 +190,25 @@ impl World {
     /// How many attempts a message has had as far as this process can know, this delivery's first
     /// included: what others did with theirs counts as one each.
     pub fn attempts_of(&self, life: usize, delivery: usize) -> u32 {
+        self.attempts_within(life, delivery).1
+    }
+
+    /// The least and the most: whether the process noticed that it lost what it had not attempted
+    /// is not known.
+    pub fn attempts_within(&self, life: usize, delivery: usize) -> (u32, u32) {
         let own = &self.deliveries[delivery];
-        let mut attempts = i64::from(own.count);
+        let (mut attempts, mut lost) = (i64::from(own.count), 0);
         for one in &self.deliveries[..delivery] {
             if one.message == own.message && one.life == life {
                 let back = one.told.as_ref();
                 let back = back.is_some_and(|told| told.starts_with("Release"));
                 let more = i64::from(one.counted()) - 1;
                 attempts += if back { more } else { more.max(0) };
+                lost += i64::from(!back && more < 0);
             }
         }
-        u32::try_from(attempts.max(1)).unwrap_or(u32::MAX)
+        let number = |attempts: i64| u32::try_from(attempts.max(1)).unwrap_or(u32::MAX);
+        (number(attempts - lost), number(attempts))
     }
 
     /// How many attempts its queue and the route allow it, if that is limited.

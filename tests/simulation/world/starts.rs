@@ -82,7 +82,7 @@ impl World {
                 trial.ended,
                 Some((_, Said::Retry(_) | Said::Reject | Said::Cut))
             );
-            let made = self.attempts_of(life, delivery) + one.counted() - 1;
+            let made = self.attempts_within(life, delivery).0 + one.counted() - 1;
             let has_more = failed && grouped && limit.is_some_and(|most| made < most);
             let waited = matches!(trial.ended, Some((_, Said::Kept)));
             let behind = grouped && matches!(trial.ended, Some((_, Said::Behind)));
