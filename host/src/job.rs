@@ -27,7 +27,11 @@ pub struct Job {
     pub expires: Option<Moment>,
     /// How often in a row it was begun in vain, its downstream being busy.
     pub holds: u32,
-    /// Whether its next delivery would be its last word: it is better finished than given back.
+    /// How many attempts of this delivery have ended with a verdict that counts.
+    pub tries: u32,
+    /// Before when it is not to be attempted again, after an attempt of this delivery that failed.
+    pub not_before: Option<Moment>,
+    /// Whether its next receive may dead-letter it: it is better finished than given back.
     pub last_chance: bool,
 }
 
@@ -49,11 +53,20 @@ impl Waiting for Job {
     }
 
     fn may_be_given_back(&self) -> bool {
-        !self.last_chance
+        // An attempt was made: what becomes of it then is no dead letter without one.
+        !self.last_chance || self.tries > 0
     }
 }
 
 impl Job {
+    /// How it ends if it is given back now.
+    pub fn given_back(&self, now: Moment) -> Ending {
+        match self.not_before {
+            Some(at) if at > now => Ending::Behind(at.since(now)),
+            _ => Ending::Returned,
+        }
+    }
+
     /// Ends the job.
     pub fn finish(self, ending: Ending) -> Finished {
         Finished {
@@ -61,6 +74,7 @@ impl Job {
             lease: self.lease,
             permit: self.permit,
             held: self.held,
+            tries: self.tries,
             ending,
         }
     }
@@ -77,12 +91,14 @@ pub enum Ending {
     /// nobody is to have it before.
     Stopped(Duration),
     /// It was not started, others of its group being ahead of it and no place to wait for them
-    /// here: nobody needs it before so long.
+    /// here; or it paused after a failed attempt of this delivery. Nobody needs it before so long.
     Behind(Duration),
     /// It was handled before and only its deletion is missing.
     AlreadyDone,
     /// It was received more often than attempts are allowed, and no attempt ever answered; in words.
     Exhausted(String),
+    /// Its content is missing or cannot be read, so no attempt was made; in words.
+    Unreadable(String),
     /// It was too old before it was started.
     Shed,
     /// Its lease was lost while it ran.
@@ -100,6 +116,8 @@ pub struct Finished {
     pub permit: Permit,
     /// The bytes that it takes, until its queue is told.
     pub held: Option<HeldBytes>,
+    /// How many attempts of this delivery have ended with a verdict that counts.
+    pub tries: u32,
     /// How it ended.
     pub ending: Ending,
 }
@@ -145,6 +163,8 @@ pub mod samples {
             sent_at: Timestamp::default(),
             expires: None,
             holds: 0,
+            tries: 0,
+            not_before: None,
             last_chance: false,
         }
     }

@@ -16,6 +16,7 @@ mod dynamodb_fleet;
 mod events;
 mod faults;
 mod fifo;
+mod fifo_redrive;
 mod group_by;
 mod groups_scene;
 mod guests;

@@ -54,8 +54,47 @@ pub fn scenario(seed: u64) -> Scenario {
             &mut scenario,
             &mut Rng::with_seed(seed ^ 0x00d1_5ea5_ed0f_a9e5),
         );
+        let rng = &mut Rng::with_seed(seed ^ 0x0f1f_0bad_4ead_5eed);
+        if chance(rng, 150) {
+            heads_fail(&mut scenario, rng);
+        }
     }
     scenario
+}
+
+/// Groups in order whose first messages fail, under redrive policies of one to five receives.
+fn heads_fail(scenario: &mut Scenario, rng: &mut Rng) {
+    let ordered = scenario
+        .queues
+        .iter()
+        .any(|one| one.flavour.orders_groups());
+    if !ordered && !scenario.route.group_by {
+        return;
+    }
+    let dead_letters = chance(rng, 500);
+    for queue in &mut scenario.queues {
+        queue.redrive = chance(rng, 800).then(|| rng.u32(1..6));
+        queue.dead_letters = dead_letters;
+    }
+    if !dead_letters {
+        scenario.route.attempts = None;
+        scenario.route.drops = true;
+    }
+    let groups = rng.u16(1..4);
+    let (at_ms, queue) = (scenario.sends[0].at_ms, scenario.sends[0].queue);
+    let count = pick(rng, &[2, 5, 10, 20, 50]);
+    scenario.sends = (0..count)
+        .map(|_| Sending {
+            at_ms,
+            queue,
+            group: Some(rng.u16(0..groups)),
+        })
+        .collect();
+    scenario.mix.stubborn = pick(rng, &[50, 200, 500]);
+    scenario.mix.stall = scenario.mix.stall.min(50);
+    if chance(rng, 300) {
+        scenario.mix.retry_after = 300;
+    }
 }
 
 /// Handlers that stay longer than any queue allows: few messages, since hours pass.
@@ -286,6 +325,7 @@ fn mix(rng: &mut Rng) -> Mix {
         stall: often() / 3,
         slow: often(),
         instant: pick(rng, &[0, 200, 1_000]),
+        stubborn: 0,
         longest_ms: pick(rng, &[1, 50, 1_000, 10_000]),
     }
 }

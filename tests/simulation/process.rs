@@ -214,6 +214,7 @@ fn identity(queue: usize, plan: &QueuePlan) -> Identity {
         ordered_groups: plan.flavour.orders_groups(),
         dead_letters: plan.dead_letters,
         most_receives: plan.redrive,
+        redrive_target: plan.takes_dead(),
     }
 }
 

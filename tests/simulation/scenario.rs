@@ -69,6 +69,24 @@ pub struct QueuePlan {
     pub in_flight: usize,
 }
 
+impl QueuePlan {
+    /// Whether the program sends dead letters to the target of the queue's own redrive policy.
+    pub fn takes_dead(&self) -> bool {
+        self.flavour == Flavour::Fifo && self.redrive.is_some() && !self.dead_letters
+    }
+
+    /// How many attempts a message has, if that is limited: `attempts` as the route says or, where
+    /// the queue keeps groups in order, as often as its redrive policy lets it be received.
+    pub fn limit(&self, attempts: Option<u32>) -> Option<u32> {
+        let own = attempts.filter(|_| self.dead_letters);
+        let takes = self.dead_letters || self.takes_dead();
+        let policy = self
+            .redrive
+            .filter(|_| takes && self.flavour.orders_groups());
+        own.into_iter().chain(policy).min()
+    }
+}
+
 /// The route.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoutePlan {
@@ -183,6 +201,8 @@ pub struct Mix {
     pub slow: u32,
     /// Answers without waiting for anything.
     pub instant: u32,
+    /// Messages that are never done, however often they are tried, as long as it is not quiet.
+    pub stubborn: u32,
     /// The longest that the others take.
     pub longest_ms: u64,
 }

@@ -183,7 +183,7 @@ fn candidates(from: &Scenario) -> Vec<Scenario> {
     for at in 0..15 {
         with(&|one| *fault(&mut one.faults, at) = 0);
     }
-    for at in 0..9 {
+    for at in 0..10 {
         with(&|one| *answer(&mut one.mix, at) = 0);
     }
     with(&|one| one.route.newest_first = false);
@@ -244,6 +244,7 @@ fn answer(mix: &mut Mix, at: usize) -> &mut u32 {
         &mut mix.stall,
         &mut mix.slow,
         &mut mix.instant,
+        &mut mix.stubborn,
     ];
-    all.into_iter().nth(at).expect("there are nine")
+    all.into_iter().nth(at).expect("there are ten")
 }

@@ -142,6 +142,26 @@ fn of_queue(route: &Route, name: &QueueName, seen: &Identity) -> Vec<Finding> {
              one short trouble makes a good message a dead one; 5 or more is usual"
         ));
     }
+    let fifo = seen.ordered_groups && name.backend == Backend::Sqs;
+    if let Some(most) = seen.most_receives.filter(|_| fifo) {
+        if !seen.redrive_target && !seen.dead_letters {
+            warn(
+                "the target of its redrive policy cannot be opened and the route has no dead-letter \
+                 queue: a message that always fails takes those behind it in its group to the dead \
+                 letters, without an attempt; allow sqs:GetQueueUrl, sqs:GetQueueAttributes and \
+                 sqs:SendMessage on the target"
+                    .to_owned(),
+            );
+        }
+        if most == 1 {
+            warn(
+                "FIFO with maxReceiveCount 1: every receive is the last, so what waits behind a \
+                 failing message must run before a stop ends, and a crash makes dead letters of \
+                 messages that were not attempted"
+                    .to_owned(),
+            );
+        }
+    }
     let visibility = route.visibility.unwrap_or(seen.visibility);
     if visibility < SHORT_LEASE {
         let words = humantime::format_duration(visibility);
@@ -150,14 +170,18 @@ fn of_queue(route: &Route, name: &QueueName, seen: &Identity) -> Vec<Finding> {
              while it is worked on; --visibility 30 is enough"
         ));
     }
-    if seen.ordered_groups && name.backend == Backend::Sqs && !route.batch_window.is_zero() {
+    if fifo && !route.batch_window.is_zero() {
         warn("a FIFO queue with a batch window: every wait holds a whole group up".to_owned());
     }
     if findings.is_empty() {
         let words = humantime::format_duration(visibility);
-        let fifo = match seen.ordered_groups && name.backend == Backend::Sqs {
-            true => "; FIFO: one attempt at a time for each message group",
-            false => "",
+        let fifo = match (fifo, seen.most_receives) {
+            (true, Some(most)) => format!(
+                "; FIFO: one attempt at a time for each message group, at most {most} for a message \
+                 while others of its group wait behind it"
+            ),
+            (true, None) => "; FIFO: one attempt at a time for each message group".to_owned(),
+            (false, _) => String::new(),
         };
         let says = format!("open; a message is leased for {words} at a time{fifo}");
         findings.push(Finding::new(Level::Ok, &about, says));

@@ -5,13 +5,13 @@ use super::build::Built;
 use crate::clock;
 use crate::config::Route;
 use crate::executor::downstream::Downstream;
-use crate::executor::{Executor, Workers};
+use crate::executor::{Executor, Prospects, Workers};
 use crate::idempotency::Records;
 use crate::idempotency::guard::Guard;
 use crate::intake::{Arrivals, Intake, Source};
 use crate::job::{Ending, Job};
 use crate::lease::book::SHORTEST_VISIBILITY;
-use crate::message::Message;
+use crate::message::{Message, Outcome};
 use crate::queue::{Identity, Queue};
 use crate::scheduler::board::Board;
 use crate::scheduler::lane::LaneRules;
@@ -104,6 +104,7 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
         counters: shared.counters.clone(),
         meters: queues.iter().map(|queue| shared.meter(queue)).collect(),
         downstream: Downstream::new(&route.name, shared.readiness.clone()),
+        prospects: Arc::new(Outlook(settlements.clone())),
     });
     let watched = board.clone();
     let figures = move || watched.lock().figures();
@@ -152,9 +153,13 @@ fn settlements(
     shared: &Shared,
 ) -> Vec<Arc<Settlement>> {
     let in_order = |lane| {
-        route.group_by.as_ref()?;
-        board.lock().keep_sending_order(lane);
-        Some(Order::new(board.clone(), lane))
+        let by_queue = route.group_by.is_none();
+        if !by_queue {
+            board.lock().keep_sending_order(lane);
+        } else if !board.lock().orders_groups(lane) {
+            return None;
+        }
+        Some(Order::new(board.clone(), lane, by_queue))
     };
     let one = |(lane, queue): (usize, &Arc<dyn Queue>)| {
         let room = board.lock().room().clone();
@@ -162,6 +167,19 @@ fn settlements(
         Arc::new(settlement.guarded(guard.cloned()).in_order(in_order(lane)))
     };
     queues.iter().enumerate().map(one).collect()
+}
+
+/// What settlement makes of failed attempts, as the executor asks it.
+struct Outlook(Vec<Arc<Settlement>>);
+
+impl Prospects for Outlook {
+    fn outlook(&self, lane: usize, job: &Job, ending: &Ending) -> Option<Outcome> {
+        self.0[lane].outlook(&job.message, job.tries, ending)
+    }
+
+    fn tries_again(&self, lane: usize, job: &Job, ending: &Ending, pause: Duration) {
+        self.0[lane].tries_again(&job.message, job.tries, ending, pause);
+    }
 }
 
 /// The stages after intake, as intake sees them.
@@ -230,6 +248,7 @@ fn settlement(route: &Route, queue: &Arc<dyn Queue>, room: Room, shared: &Shared
         most: route.retry.most,
         attempts: route.retry.attempts.map(std::num::NonZero::get),
         dead_letters: queue.identity().dead_letters,
+        receives: receives(queue.identity()),
         shedding: route.shedding,
     };
     Settlement::new(
@@ -240,6 +259,14 @@ fn settlement(route: &Route, queue: &Arc<dyn Queue>, room: Room, shared: &Shared
         shared.counters.clone(),
         shared.meter(queue),
     )
+}
+
+/// The receives that the queue's redrive policy allows, where they are the attempts of a message.
+fn receives(identity: &Identity) -> Option<u32> {
+    let takes = identity.dead_letters || identity.redrive_target;
+    identity
+        .most_receives
+        .filter(|_| identity.ordered_groups && takes)
 }
 
 /// What keeps the route from doing twice what it remembers, if it is to.

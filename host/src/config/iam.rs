@@ -25,6 +25,8 @@ const BURY: &[&str] = &[
     "sqs:GetQueueUrl",
     "sqs:SendMessage",
 ];
+/// How the names of FIFO queues end.
+const FIFO: &str = ".fifo";
 /// The same of tables; conditional writes need no more (Service Authorization Reference, "Amazon
 /// DynamoDB"). A transaction is allowed by the names of its parts.
 const TAKE: &[&str] = &[
@@ -79,6 +81,7 @@ pub fn policy(settings: &Settings, keys: &[QueueKey]) -> String {
     let partition = partition(settings);
     let mut read = BTreeSet::new();
     let mut bury = BTreeSet::new();
+    let mut redrive = BTreeSet::new();
     let mut take = BTreeSet::new();
     let mut copy = BTreeSet::new();
     let mut send = BTreeSet::new();
@@ -88,6 +91,10 @@ pub fn policy(settings: &Settings, keys: &[QueueKey]) -> String {
         let queues = route.queues.iter().map(|queue| &queue.name);
         read.extend(queues.filter_map(|name| queue_arn(name, partition)));
         let grave = route.dead_letter.as_ref();
+        if grave.is_none() {
+            let queues = route.queues.iter().map(|queue| &queue.name);
+            redrive.extend(queues.filter_map(|name| redrive_arn(name, partition)));
+        }
         bury.extend(grave.and_then(|name| queue_arn(name, partition)));
         for queue in &route.queues {
             take.extend(table_arns(&queue.name, partition));
@@ -109,6 +116,7 @@ pub fn policy(settings: &Settings, keys: &[QueueKey]) -> String {
     let mut statement = vec![
         statement("TakeMessages", READ, read),
         statement("BuryDeadLetters", BURY, bury),
+        statement("SendToRedriveTargets", BURY, redrive),
         statement("TakeTasks", TAKE, take),
         statement("BuryTasks", COPY, copy),
         statement("SendMessages", BURY, send),
@@ -236,6 +244,14 @@ fn queue_arn(name: &QueueName, partition: &str) -> Option<String> {
     let account = parts.next().filter(|part| is_account(part)).unwrap_or("*");
     let region = region_in(text).unwrap_or("*");
     Some(format!("arn:{partition}:sqs:{region}:{account}:{queue}"))
+}
+
+/// Where the redrive policy of a FIFO queue may move its messages: a FIFO queue of the same account
+/// and region, whose name the settings do not tell. `None` for any other queue.
+fn redrive_arn(name: &QueueName, partition: &str) -> Option<String> {
+    let arn = queue_arn(name, partition).filter(|arn| arn.ends_with(FIFO))?;
+    let (place, _) = arn.rsplit_once(':')?;
+    Some(format!("{place}:*{FIFO}"))
 }
 
 /// A table and its indices; nothing for a queue that is no table.

@@ -75,6 +75,8 @@ pub async fn attempt(
             sent_at: job.sent_at,
             expires: job.expires,
             holds: job.holds,
+            tries: job.tries,
+            not_before: job.not_before,
             last_chance: job.last_chance,
         });
     }
@@ -114,6 +116,8 @@ struct Kept {
     sent_at: Timestamp,
     expires: Option<Moment>,
     holds: u32,
+    tries: u32,
+    not_before: Option<Moment>,
     last_chance: bool,
 }
 
@@ -127,6 +131,8 @@ impl Kept {
             sent_at: self.sent_at,
             expires: self.expires,
             holds: self.holds,
+            tries: self.tries,
+            not_before: self.not_before,
             last_chance: self.last_chance,
         }
     }

@@ -4,8 +4,9 @@
 use crate::backoff;
 use crate::clock::Moment;
 use crate::job::{Ending, Job};
-use crate::message::{Mishap, Verdict};
+use crate::message::{Mishap, Outcome, Verdict};
 use crate::scheduler::Fate;
+use crate::scheduler::ready::Waiting as _;
 use crate::throttle::control::Showed;
 use std::time::Duration;
 
@@ -36,6 +37,58 @@ pub fn fate(ending: &Ending) -> Fate {
         Ending::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => Fate::Kept,
         _ => Fate::Failed,
     }
+}
+
+/// Counts the attempts that began and were not cut short by the end of the process. What shares the
+/// lot of one before it in its group has had none that counts.
+pub fn count_tries(ended: &mut [(Job, Ending)]) {
+    for (job, ending) in ended {
+        if matches!(
+            ending,
+            Ending::Verdict(Verdict::Retry { .. } | Verdict::Reject(_))
+                | Ending::Stopped(_)
+                | Ending::Lost
+        ) {
+            job.tries = job.tries.saturating_add(1);
+        }
+    }
+}
+
+/// The same for each message of an attempt at messages whose groups are in order. `outlook` is what
+/// settlement will tell the queue, as far as groups must wait for it.
+pub fn fates(
+    ended: &[(Job, Ending)],
+    outlook: impl Fn(&Job, &Ending) -> Option<Outcome>,
+) -> Vec<Fate> {
+    let mut failed: Vec<&str> = Vec::new();
+    let mut list = Vec::with_capacity(ended.len());
+    for (job, ending) in ended {
+        let Some(group) = job.message.group.as_deref() else {
+            list.push(fate(ending));
+            continue;
+        };
+        list.push(match ending {
+            Ending::Returned if failed.contains(&group) => Fate::Behind {
+                last_chance: !job.may_be_given_back(),
+            },
+            Ending::Verdict(Verdict::Retry { .. } | Verdict::Reject(_)) => {
+                match outlook(job, ending) {
+                    Some(Outcome::Release(pause)) => Fate::Again(pause),
+                    Some(Outcome::DeadLetter(_)) => Fate::DeadLettered,
+                    Some(Outcome::Delete) | None => Fate::Failed,
+                }
+            }
+            other => fate(other),
+        });
+        let is_failure = matches!(
+            ending,
+            Ending::Verdict(Verdict::Retry { .. } | Verdict::Reject(_))
+        );
+        if is_failure {
+            failed.push(group);
+        }
+    }
+    list
 }
 
 /// What the attempt showed of the downstream: the worst that was said.

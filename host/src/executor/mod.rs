@@ -8,16 +8,17 @@ pub mod pool;
 
 use crate::clock::{self, Moment};
 use crate::job::{Ending, Job, Outbox, hand_on};
-use crate::message::{Message, Verdict};
+use crate::message::{Message, Outcome, Verdict};
 use crate::plugin::Handler;
 use crate::scheduler::board::Board;
-use crate::scheduler::{After, Ended, Fate, Start};
+use crate::scheduler::{After, Ended, Fate, Scheduler, Start};
 use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::meter::Meter;
 use attempt::{Limits, attempt, still_ours};
 use conclude::Pause;
 use downstream::{Downstream, State};
 use pool::Spawner;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -47,6 +48,18 @@ pub struct Executor {
     pub meters: Vec<Arc<Meter>>,
     /// Says when what the handler needs is busy or closed.
     pub downstream: Downstream,
+    /// What becomes of messages whose attempts fail.
+    pub prospects: Arc<dyn Prospects>,
+}
+
+/// What the stage after this one makes of failed attempts, as far as what waits behind them in their
+/// groups depends on it.
+pub trait Prospects: Send + Sync {
+    /// What the queue `lane` will be told of a message whose attempt ended so. `None` where giving
+    /// back what waits behind it costs nothing but a receive, since nobody counts receives.
+    fn outlook(&self, lane: usize, job: &Job, ending: &Ending) -> Option<Outcome>;
+    /// A message whose attempt ended so is attempted again in the same delivery, after a pause.
+    fn tries_again(&self, lane: usize, job: &Job, ending: &Ending, pause: Duration);
 }
 
 /// One worker, to be polled to its end.
@@ -79,16 +92,17 @@ impl Executor {
     /// whenever jobs arrived or may start, or a queue turned out to be empty.
     pub fn hire(self: &Arc<Self>) {
         let now = clock::now();
-        let (expired, hired) = {
+        let (expired, overtaking, hired) = {
             let mut scheduler = self.board.lock();
             // After the halt a worker starts nothing; its end would only ask for another.
             let hired = match self.halt.is_cancelled() {
                 true => 0,
                 false => scheduler.hire(now),
             };
-            (scheduler.expired(now), hired)
+            (scheduler.expired(now), scheduler.overtaking(), hired)
         };
         self.shed(expired);
+        self.release(overtaking, now);
         for _ in 0..hired {
             self.workers.run(self.clone().work(), || {
                 // The pool is closed only once nothing runs or waits any more.
@@ -99,16 +113,20 @@ impl Executor {
 
     /// Gives back what has not begun or is held.
     pub fn give_back(&self) {
-        let released = self.board.lock().stop(|_, _| true, clock::now());
-        let last = released.iter().filter(|(_, job)| job.last_chance).count();
-        if last > 0 {
-            tracing::warn!(
-                messages = last,
-                "given back although the next receive may dead-letter them: they could not be attempted within the grace"
-            );
-        }
+        let now = clock::now();
+        let released = {
+            let mut scheduler = self.board.lock();
+            let mut released = scheduler.stop(|_, _| true, now);
+            released.extend(scheduler.overtaking());
+            released
+        };
+        self.release(released, now);
+    }
+
+    fn release(&self, released: Vec<(usize, Job)>, now: Moment) {
         for (lane, job) in released {
-            hand_on(&self.outbox, lane, job, Ending::Returned);
+            let ending = job.given_back(now);
+            hand_on(&self.outbox, lane, job, ending);
         }
     }
 
@@ -156,11 +174,21 @@ impl Executor {
         if ordered {
             conclude::in_group_order(&mut ended);
         }
-        if self.halt.is_cancelled() {
+        let halted = self.halt.is_cancelled();
+        if halted {
             conclude::let_go(&mut ended);
         }
+        conclude::count_tries(&mut ended);
         ended.extend(gone);
-        let (over, after) = self.conclude(lane, began, ended);
+        let outlook = |job: &Job, ending: &Ending| self.prospects.outlook(lane, job, ending);
+        let fates = match ordered && !halted {
+            true => conclude::fates(&ended, outlook),
+            false => ended
+                .iter()
+                .map(|(_, ending)| conclude::fate(ending))
+                .collect(),
+        };
+        let (over, after) = self.conclude(lane, began, ended, fates);
         let returned = after.overtaking.into_iter();
         let returned = returned.map(|job| (job, Ending::Returned));
         for (job, ending) in over.into_iter().chain(returned) {
@@ -212,32 +240,90 @@ impl Executor {
         }
     }
 
-    /// Tells the scheduler what the attempt has shown, and gives it back what is to be held.
+    /// Tells the scheduler what the attempt has shown, and gives it back what is to be held or stays
+    /// with its group.
     fn conclude(
         &self,
         lane: usize,
         began: Moment,
         ended: Vec<(Job, Ending)>,
+        fates: Vec<Fate>,
     ) -> (Vec<(Job, Ending)>, After<Job>) {
         let now = clock::now();
         self.measure(lane, now.since(began), &ended);
         let showed = conclude::showed(ended.iter().map(|(_, ending)| ending));
+        let group = |job: &Job| job.message.group.clone();
+        let groups: Vec<_> = ended.iter().map(|(job, _)| group(job)).collect();
+        let groups = || groups.iter().map(Option::as_deref);
         let mut scheduler = self.board.lock();
-        for (job, ending) in &ended {
-            scheduler.fared(lane, job, conclude::fate(ending), now);
+        let stays = scheduler.stays(lane, groups().zip(fates.iter().copied()));
+        let staying = |group: Option<&str>| group.and_then(|group| stays.get(group)).copied();
+        let (mut held, mut over, mut behind) = (Vec::new(), Vec::new(), Vec::new());
+        let mut kept: BTreeMap<String, Vec<Job>> = BTreeMap::new();
+        for ((job, ending), fate) in ended.into_iter().zip(fates.iter().copied()) {
+            let group = job.message.group.clone();
+            match (fate, staying(group.as_deref())) {
+                (Fate::Kept, _) => held.push((job, ending)),
+                (Fate::DeadLettered, Some(_)) => {
+                    scheduler.leaves(lane, &job);
+                    over.push((job, ending));
+                }
+                (Fate::Again(pause), Some(_)) => {
+                    self.prospects.tries_again(lane, &job, &ending, pause);
+                    let job = Job {
+                        not_before: Some(now + pause),
+                        ..job
+                    };
+                    kept.entry(group.unwrap_or_default()).or_default().push(job);
+                }
+                (Fate::Behind { .. }, Some(_)) => {
+                    kept.entry(group.unwrap_or_default()).or_default().push(job);
+                }
+                (Fate::Behind { .. }, None) => behind.push(job),
+                (fate, _) => {
+                    scheduler.fared(lane, &job, fate, now);
+                    over.push((job, ending));
+                }
+            }
         }
-        let fates = ended
-            .iter()
-            .map(|(job, ending)| (job.message.group.as_deref(), conclude::fate(ending)));
+        for job in scheduler.take_back(lane, behind) {
+            scheduler.fared(lane, &job, Fate::Failed, now);
+            over.push((job, Ending::Returned));
+        }
         let attempted = Ended {
             lane,
             began,
             showed,
         };
+        let fates = groups().zip(fates).map(|(group, fate)| match fate {
+            Fate::Done => (group, fate),
+            _ if staying(group).is_some() => (group, Fate::Kept),
+            _ => (group, fate),
+        });
         let after = scheduler.ended(attempted, fates, now);
-        let (held, over): (Vec<_>, Vec<_>) = ended
-            .into_iter()
-            .partition(|(_, ending)| conclude::fate(ending) == Fate::Kept);
+        for (group, first) in &stays {
+            let jobs = kept.remove(group).unwrap_or_default();
+            scheduler.keep(lane, group, jobs, *first, now);
+        }
+        let why = self.hold(&mut scheduler, lane, held, now);
+        let state = State {
+            limit: scheduler.attempts_limit(),
+            lowered: scheduler.is_lowered(),
+            closed: scheduler.is_closed(),
+        };
+        drop(scheduler);
+        self.downstream.note(showed, why.as_deref(), state, now);
+        (over, after)
+    }
+
+    /// Gives the scheduler what is to be held; why it is.
+    fn hold(
+        &self,
+        scheduler: &mut Scheduler<Job>,
+        lane: usize,
+        held: Vec<(Job, Ending)>,
+        now: Moment,
+    ) -> Option<String> {
         let why = conclude::why(&held);
         if let Some(Pause { not_before, until }) = conclude::pause(&held, now, fastrand::u64(..)) {
             self.counters.held.many(held.len());
@@ -247,14 +333,7 @@ impl Executor {
             });
             scheduler.hold(lane, again.collect(), not_before, until);
         }
-        let state = State {
-            limit: scheduler.attempts_limit(),
-            lowered: scheduler.is_lowered(),
-            closed: scheduler.is_closed(),
-        };
-        drop(scheduler);
-        self.downstream.note(showed, why.as_deref(), state, now);
-        (over, after)
+        why
     }
 }
 

@@ -15,6 +15,7 @@ use crate::message::Message;
 use crate::queue::{Ask, GroupShare, Queue, QueueError, Received};
 use crate::scheduler::Poll;
 use crate::scheduler::board::Board;
+use crate::scheduler::ready::Waiting as _;
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::meter::Meter;
@@ -284,6 +285,8 @@ impl Intake {
                 lease,
                 permit: poll.seat(),
                 holds: 0,
+                tries: 0,
+                not_before: None,
             })
             .collect()
     }
@@ -292,22 +295,24 @@ impl Intake {
     fn sort_out(&self, lane: usize, jobs: Vec<Job>, known: &[bool]) -> Vec<Job> {
         let stopping = self.stop.is_cancelled();
         let now = clock::now();
+        let ordered = self.board.lock().orders_groups(lane);
         let ending = |(at, job): (usize, &Job)| {
-            let given_back = stopping && !job.last_chance;
             let done = known.get(at).is_some_and(|known| *known);
             let too_old = job.expires.is_some_and(|at| at <= now);
             done.then_some(Ending::AlreadyDone)
                 .or_else(|| self.arrivals.ending(lane, &job.message))
                 .or_else(|| too_old.then_some(Ending::Shed))
-                .or_else(|| given_back.then_some(Ending::Returned))
         };
         let mut endings: Vec<Option<Ending>> = jobs.iter().enumerate().map(ending).collect();
-        let kept_here = self.sources[lane].group_by.is_some();
-        if kept_here {
+        if stopping {
+            let arrived = jobs.iter().map(|job| {
+                let group = job.message.group.as_deref().filter(|_| ordered);
+                (group, job.last_chance)
+            });
+            give_back(&arrived.collect::<Vec<_>>(), &mut endings);
+        }
+        if ordered {
             self.pass_by(lane, &jobs, &endings);
-        } else if self.board.lock().orders_groups(lane) {
-            let groups = jobs.iter().map(|job| job.message.group.as_deref());
-            in_group_order(&groups.collect::<Vec<_>>(), &mut endings);
         }
         let mut run = Vec::with_capacity(jobs.len());
         for (job, ending) in jobs.into_iter().zip(endings) {
@@ -322,19 +327,28 @@ impl Intake {
     /// What follows in the groups of those that need not run waits until they are settled.
     fn pass_by(&self, lane: usize, jobs: &[Job], endings: &[Option<Ending>]) {
         let now = clock::now();
+        let kept_here = self.sources[lane].group_by.is_some();
         let mut scheduler = self.board.lock();
         for (job, ending) in jobs.iter().zip(endings) {
-            if !matches!(ending, None | Some(Ending::AlreadyDone)) {
+            let waits = match ending {
+                None | Some(Ending::AlreadyDone) => false,
+                // Only where the order is kept here does what is given back overtake nothing.
+                Some(Ending::Verdict(_) | Ending::Exhausted(_) | Ending::Unreadable(_)) => true,
+                Some(_) => kept_here,
+            };
+            if waits {
                 scheduler.passed_by(lane, job, now);
             }
         }
     }
 
     fn release_waiting(&self) {
-        let chosen = |_, job: &Job| !job.last_chance;
-        let released = self.board.lock().stop(chosen, clock::now());
+        let chosen = |_, job: &Job| job.may_be_given_back();
+        let now = clock::now();
+        let released = self.board.lock().stop(chosen, now);
         for (lane, job) in released {
-            hand_on(&self.outbox, lane, job, Ending::Returned);
+            let ending = job.given_back(now);
+            hand_on(&self.outbox, lane, job, ending);
         }
     }
 }
@@ -364,17 +378,20 @@ async fn receive(
     }
 }
 
-/// Nothing of a group runs before what is ahead of it is settled: it comes again with it.
-fn in_group_order(groups: &[Option<&str>], endings: &mut [Option<Ending>]) {
-    let mut stopped: Vec<&str> = Vec::new();
-    for (group, ending) in groups.iter().zip(endings) {
-        let Some(group) = group else { continue };
-        match ending {
-            // It is never run, whoever is ahead of it, and holds up nothing behind it.
-            Some(Ending::AlreadyDone | Ending::Shed) => {}
-            _ if stopped.contains(group) => *ending = Some(Ending::Returned),
-            Some(_) => stopped.push(group),
-            None => {}
+/// What arrives after the stop is given back, unless its next receive may dead-letter it; and unless
+/// something behind it in its group must run for that reason, which it cannot before this has.
+/// `arrived` is the group, if its order is kept, and whether it is the last chance, of each.
+fn give_back(arrived: &[(Option<&str>, bool)], endings: &mut [Option<Ending>]) {
+    let mut needed: Vec<&str> = Vec::new();
+    for ((group, last_chance), ending) in arrived.iter().zip(endings).rev() {
+        if ending.is_some() {
+            continue;
+        }
+        match group {
+            Some(group) if needed.contains(group) => {}
+            Some(group) if *last_chance => needed.push(group),
+            None if *last_chance => {}
+            _ => *ending = Some(Ending::Returned),
         }
     }
 }
@@ -395,18 +412,27 @@ fn handed_out(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Verdict;
 
     #[test]
-    fn lesson_19_what_is_behind_a_poisoned_message_of_its_group_waits_until_that_is_buried() {
-        let poisoned = Some(Ending::Verdict(Verdict::Reject("too often".into())));
-        let groups = [Some("a"), Some("b"), Some("a"), None, Some("a")];
+    fn finding_02_after_the_stop_what_is_before_a_last_chance_in_its_group_is_not_given_back() {
+        let (a, b) = (Some("a"), Some("b"));
+        let arrived = [
+            (a, false),
+            (b, false),
+            (a, true),
+            (None, false),
+            (a, false),
+            (None, true),
+            (b, false),
+        ];
+        let mut endings = vec![None; arrived.len()];
+        endings[6] = Some(Ending::AlreadyDone);
+        give_back(&arrived, &mut endings);
+        let back = Some(Ending::Returned);
         let done = Some(Ending::AlreadyDone);
-        let mut endings = [poisoned.clone(), None, None, None, done.clone()];
-        in_group_order(&groups, &mut endings);
         assert_eq!(
             endings,
-            [poisoned, None, Some(Ending::Returned), None, done]
+            [None, back.clone(), None, back.clone(), back, None, done]
         );
     }
 

@@ -45,6 +45,9 @@ pub struct Identity {
     pub dead_letters: bool,
     /// After so many receives the backend's own redrive policy buries a message.
     pub most_receives: Option<u32>,
+    /// Whether `Outcome::DeadLetter` goes to the target of that policy where the route names no
+    /// dead-letter queue.
+    pub redrive_target: bool,
 }
 
 /// A request for messages.

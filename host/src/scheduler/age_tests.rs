@@ -148,8 +148,8 @@ impl World {
             lane,
             began: at(self.began.remove(index)),
             showed: match fate {
-                Fate::Done | Fate::Failed => Showed::Open,
                 Fate::Kept => Showed::Busy,
+                _ => Showed::Open,
             },
         };
         let fates = jobs.iter().map(|job| (job.group, fate));
@@ -160,7 +160,7 @@ impl World {
                 let until = at(self.now + 20);
                 self.scheduler.hold(lane, jobs, at(self.now), until);
             }
-            Fate::Done | Fate::Failed => over.extend(jobs.iter().map(|job| job.number)),
+            _ => over.extend(jobs.iter().map(|job| job.number)),
         }
         self.scheduler.dismiss();
         over

@@ -115,10 +115,8 @@ fn a_stop_that_gives_a_held_job_back_gives_all_after_it_in_its_group_back() {
     let after = scheduler.ended(showing(Showed::Busy), [(Some("a"), Fate::Kept)], at(2));
     assert!(after.overtaking.is_empty());
     scheduler.hold(0, first.jobs, at(2), at(9_000));
-    // Only the held one is chosen; the one behind it goes with it, and the other group stays.
-    let chosen = std::cell::Cell::new(false);
-    let release = |_, job: &Grouped| job.group == "a" && !chosen.replace(true);
-    let released = scheduler.stop(release, at(2));
+    // The held one and the one behind it are given back, and the other group stays.
+    let released = scheduler.stop(|_, job: &Grouped| job.group == "a", at(2));
     assert_eq!(released.len(), 2);
     drop(released);
     // Of three workers two are too many for something that is busy.

@@ -96,6 +96,11 @@ impl<J: Waiting> Held<J> {
         out
     }
 
+    /// Those that are held, in the order in which they are due.
+    pub fn iter(&self) -> impl Iterator<Item = &J> {
+        self.waiting.values().flat_map(|batch| &batch.jobs)
+    }
+
     /// Whether one is such.
     pub fn any(&self, which: impl Fn(&J) -> bool) -> bool {
         self.waiting

@@ -2,6 +2,7 @@
 //! have under way. Pure.
 
 use super::Poll;
+use super::blocked::{BlockedGroups, Unblocked};
 use super::held::Held;
 use super::ready::{Gather, Ready, Sequence, Waiting};
 use super::room::Room;
@@ -9,7 +10,7 @@ use super::turns::Turns;
 use crate::clock::Moment;
 use crate::throttle::bucket::Bucket;
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// What a parked poll asks for: two, since a long poll that brings fewer than it asked for has
@@ -70,6 +71,10 @@ pub(super) struct Lane<J> {
     pub rules: LaneRules,
     pub ready: Ready<J>,
     pub held: Held<J>,
+    /// Groups that wait for the next attempt at their first message, or for its dead-lettering.
+    pub blocked: BlockedGroups<J>,
+    /// How many messages of blocked groups are kept, but for those that must not be given back.
+    pub most_blocked: usize,
     /// Where the groups' order is kept here, since the queue does not.
     pub turns: Option<Turns<J>>,
     pub knowledge: Knowledge,
@@ -100,6 +105,8 @@ impl<J: Waiting> Lane<J> {
         Self {
             ready: Ready::new(rules.ordered_groups, rules.sequence, gather),
             held: Held::default(),
+            blocked: BlockedGroups::default(),
+            most_blocked: 0,
             turns: None,
             rules,
             knowledge: Knowledge::Unknown,
@@ -183,12 +190,22 @@ impl<J: Waiting> Lane<J> {
         let refilled = self.bucket.as_ref().filter(empty);
         let refilled = refilled.map(|bucket| bucket.next(now).max(now + REFILL));
         let turns = self.turns.as_ref().and_then(Turns::attention);
-        [gathered, held, refilled, turns, self.rests_until(now)]
+        let blocked = self.blocked.due();
+        let times = [
+            gathered,
+            held,
+            refilled,
+            turns,
+            blocked,
+            self.rests_until(now),
+        ];
+        times
             .into_iter()
             .flatten()
             .filter(|at| *at > now)
             .chain(self.ready.expires())
             .chain(self.held.expires())
+            .chain(self.blocked.expires())
             .min()
     }
 
@@ -200,6 +217,9 @@ impl<J: Waiting> Lane<J> {
             self.free_groups(&held);
             let mut old = self.ready.expired(now);
             old.extend(held);
+            let (blocked, unblocked) = self.blocked.expired(now);
+            old.extend(blocked);
+            unblocked.into_iter().for_each(|group| self.unblock(group));
             if old.is_empty() {
                 return out;
             }
@@ -214,38 +234,66 @@ impl<J: Waiting> Lane<J> {
         while let Some(jobs) = self.held.take_due(now) {
             self.ready.resume(jobs);
         }
+        for group in self.blocked.take_due(now) {
+            self.unblock(group);
+        }
     }
 
-    /// Gives back what is held or waits and `release` chooses, and with a job of an ordered group
-    /// all later ones of it. The rest waits for company no longer.
+    /// A group goes on: with what of it is in hand.
+    pub fn unblock(&mut self, (group, jobs): Unblocked<J>) {
+        self.ready.freed(&group);
+        self.ready.resume(jobs);
+    }
+
+    /// Gives back what is held or waits and `release` chooses. What is before one of its ordered
+    /// group that is not chosen stays as well, since that cannot run before it. The rest waits for
+    /// company no longer.
     pub fn give_back(&mut self, release: impl Fn(&J) -> bool, now: Moment) -> Vec<J> {
         self.ready.set_window(Duration::ZERO);
         let ordered = self.ready.is_ordered();
-        let groups = RefCell::new(HashSet::new());
+        let needed = RefCell::new(self.to_be_run(&release));
         let chosen = |job: &J| {
             let Some(group) = job.group().filter(|_| ordered) else {
                 return release(job);
             };
-            let follows = groups.borrow().contains(group);
-            if !follows && release(job) {
-                groups.borrow_mut().insert(group.to_owned());
-            }
-            groups.borrow().contains(group)
+            let mut needed = needed.borrow_mut();
+            let Some(left) = needed.get_mut(group).filter(|left| **left > 0) else {
+                return true;
+            };
+            *left -= usize::from(!release(job));
+            false
         };
         let held = self.held.extract(chosen);
+        let (blocked, unblocked) = self.blocked.extract(chosen);
         let waiting = self.ready.extract(chosen);
         self.free_groups(&held);
-        let mut out: Vec<J> = held.into_iter().chain(waiting).collect();
+        unblocked.into_iter().for_each(|group| self.unblock(group));
+        let mut out: Vec<J> = held.into_iter().chain(blocked).chain(waiting).collect();
         if let Some(turns) = &mut self.turns {
             // A poll under way may still bring what was sent after these.
             out.iter().for_each(|job| turns.failed(job, now));
-            let aside = turns.extract(chosen);
+            let aside = turns.stop(chosen);
             for job in &aside {
                 let _ = turns.passed_by(job, now);
             }
             out.extend(aside);
+            for group in turns.groups() {
+                self.next_turn(&group, now);
+            }
         }
         out
+    }
+
+    /// How many messages of each group are not to be given back.
+    fn to_be_run(&self, release: impl Fn(&J) -> bool) -> HashMap<String, usize> {
+        let mut needed = HashMap::new();
+        let here = self.held.iter().chain(self.blocked.iter());
+        let here = here.chain(self.ready.iter());
+        let here = here.chain(self.turns.iter().flat_map(Turns::iter));
+        for group in here.filter(|job| !release(job)).filter_map(Waiting::group) {
+            *needed.entry(group.to_owned()).or_default() += 1;
+        }
+        needed
     }
 
     /// What follows these, which are held no longer, may start.

@@ -1,6 +1,7 @@
 //! Who is next and how many: decides when each queue of a route is polled and which job a free
 //! worker gets. Pure, told `now`; the stages do what it says.
 
+mod blocked;
 pub mod board;
 mod figures;
 mod held;
@@ -100,6 +101,8 @@ pub struct Scheduler<J> {
     prefetch: usize,
     horizon: Duration,
     stopped: bool,
+    /// What was kept behind a message that its queue delivers again.
+    overtaking: Vec<(usize, J)>,
 }
 
 impl<J: Waiting> Scheduler<J> {
@@ -127,6 +130,7 @@ impl<J: Waiting> Scheduler<J> {
             prefetch: limits.prefetch,
             horizon: rules.horizon,
             stopped: false,
+            overtaking: Vec::new(),
         };
         scheduler.resize_room();
         scheduler
@@ -289,7 +293,8 @@ impl<J: Waiting> Scheduler<J> {
 
     /// Whether nothing waits, is held or runs.
     pub fn is_at_rest(&self) -> bool {
-        self.running == 0 && self.waiting() == 0 && self.held() == 0 && self.aside() == 0
+        let kept = self.waiting() + self.held() + self.aside() + self.overtaking.len();
+        self.running == 0 && kept == 0
     }
 }
 

@@ -133,6 +133,11 @@ impl<J: Waiting> Ready<J> {
         entries.filter(|entry| is_free(&self.busy, &entry.job))
     }
 
+    /// Those that wait, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &J> {
+        self.waiting.iter().map(|entry| &entry.job)
+    }
+
     /// The next jobs to run together, at most `max`, those of a group in their order. Their groups
     /// are busy until `freed` or resumed.
     pub fn take(&mut self, max: usize) -> Vec<J> {

@@ -2,6 +2,7 @@
 //! the waiting ones by turns. Pure, told `now`.
 
 use super::Scheduler;
+use super::blocked::Released;
 use super::lane::Lane;
 use super::ready::Waiting;
 use super::start::Fate;
@@ -16,11 +17,29 @@ impl<J: Waiting> Lane<J> {
     /// Takes jobs in that came together: to the waiting ones, or aside until their turn.
     pub fn arrive(&mut self, jobs: Vec<J>, attempt: Duration, now: Moment) {
         if self.turns.is_none() {
+            let jobs = self.keep_blocked(jobs);
             return self.ready.arrive(jobs, now);
         }
         for job in jobs {
             self.take_in(job, attempt, now);
         }
+    }
+
+    /// Keeps what belongs to a blocked group; the others.
+    fn keep_blocked(&mut self, jobs: Vec<J>) -> Vec<J> {
+        if self.blocked.is_empty() {
+            return jobs;
+        }
+        let mut others = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            match job.group().map(str::to_owned) {
+                Some(group) if self.blocked.contains(&group) => {
+                    self.blocked.append(&group, vec![job]);
+                }
+                _ => others.push(job),
+            }
+        }
+        others
     }
 
     fn take_in(&mut self, job: J, attempt: Duration, now: Moment) {
@@ -84,6 +103,16 @@ impl<J: Waiting> Lane<J> {
         }
     }
 
+    /// A job of a group leaves for the dead letters: what follows in its group, unless that is
+    /// running, waits until the queue has taken that.
+    pub fn wait_for(&mut self, job: &J) {
+        let Some(group) = job.group() else { return };
+        self.blocked.wait_for(group, job.id());
+        if !self.ready.is_busy(group) {
+            self.blocked.append(group, self.ready.behind(group));
+        }
+    }
+
     /// Kept aside, with room of their own or without.
     pub fn aside(&self) -> usize {
         self.turns.as_ref().map_or(0, Turns::len)
@@ -98,20 +127,26 @@ impl<J: Waiting> Scheduler<J> {
         self.resize_room();
     }
 
-    /// Room beyond what attempts need: for what is kept aside and must not starve others.
+    /// Room beyond what attempts need: for what is kept aside, and what is kept of blocked groups,
+    /// which must not starve others.
     pub(super) fn spare(&mut self, room: usize) -> usize {
-        let turns = self.lanes.iter_mut().filter_map(|lane| lane.turns.as_mut());
-        turns
-            .map(|turns| {
-                turns.set_most(room.max(LEAST_ASIDE));
+        let most = room.max(LEAST_ASIDE);
+        let spare = |lane: &mut Lane<J>| {
+            lane.most_blocked = most;
+            let blocked = lane.blocked.len().min(most);
+            let aside = lane.turns.as_mut().map(|turns| {
+                turns.set_most(most);
                 turns.spare()
-            })
-            .sum()
+            });
+            blocked + aside.unwrap_or_default()
+        };
+        self.lanes.iter_mut().map(spare).sum()
     }
 
-    /// How many are kept aside until it is their turn.
+    /// How many are kept aside until it is their turn, or with their blocked group.
     pub(super) fn aside(&self) -> usize {
-        self.lanes.iter().map(Lane::aside).sum()
+        let kept = |lane: &Lane<J>| lane.aside() + lane.blocked.len();
+        self.lanes.iter().map(kept).sum()
     }
 
     /// What became of a job whose attempt ended; before `ended` says it of the whole attempt.
@@ -119,7 +154,9 @@ impl<J: Waiting> Scheduler<J> {
         if let Some(turns) = &mut self.lanes[lane].turns {
             match fate {
                 Fate::Done => turns.done(job),
-                Fate::Failed => turns.failed(job, now),
+                Fate::Failed | Fate::Again(_) | Fate::DeadLettered | Fate::Behind { .. } => {
+                    turns.failed(job, now);
+                }
                 Fate::Kept => {}
             }
         }
@@ -129,6 +166,9 @@ impl<J: Waiting> Scheduler<J> {
     /// what was handed on and has not begun.
     pub fn passed_by(&mut self, lane: usize, job: &J, now: Moment) {
         let lane = &mut self.lanes[lane];
+        if lane.turns.is_none() && lane.ready.is_ordered() {
+            return lane.wait_for(job);
+        }
         if let Some(turns) = &mut lane.turns
             && turns.passed_by(job, now)
             && let Some(group) = job.group()
@@ -153,11 +193,29 @@ impl<J: Waiting> Scheduler<J> {
 
     /// A queue was told about the message of this id: it can be received again at `due`, or never.
     pub fn told(&mut self, lane: usize, id: &str, due: Option<Moment>, now: Moment) {
-        let lane = &mut self.lanes[lane];
-        let turns = lane.turns.as_mut();
-        if let Some(group) = turns.and_then(|turns| turns.told(id, due)) {
+        let index = lane;
+        let lane = &mut self.lanes[index];
+        let Some(turns) = lane.turns.as_mut() else {
+            match lane.blocked.told(id, due.is_none()) {
+                Released::Nothing => {}
+                Released::GoesOn(group) => lane.unblock(group),
+                Released::GivesBack((group, jobs)) => {
+                    lane.ready.freed(&group);
+                    let jobs = jobs.into_iter().map(|job| (index, job));
+                    self.overtaking.extend(jobs);
+                }
+            }
+            return;
+        };
+        if let Some(group) = turns.told(id, due) {
             lane.next_turn(&group, now);
         }
+    }
+
+    /// What must be given back, since the message before it in its group is delivered again.
+    #[must_use = "what is given back must be released"]
+    pub fn overtaking(&mut self) -> Vec<(usize, J)> {
+        std::mem::take(&mut self.overtaking)
     }
 }
 

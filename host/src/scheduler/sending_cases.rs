@@ -21,18 +21,29 @@ fn arrive(world: &mut World, number: u64) {
 }
 
 #[test]
-fn what_a_stop_gave_back_is_not_passed_by_what_the_last_poll_brings() {
+fn finding_02_what_the_last_poll_brings_at_its_last_receive_waits_for_nothing_that_went_back() {
     let mut world = World::new(1, 0, 1, 1, 2);
     let now = world.at();
     arrive(&mut world, 1);
     arrive(&mut world, 2);
-    // The second is kept aside behind the first, and goes with it.
-    assert_eq!(world.scheduler.stop(|_, job| job.number == 1, now).len(), 2);
+    assert_eq!(world.scheduler.stop(|_, job| job.number <= 2, now).len(), 2);
+    // Nothing is received any more, so what went back cannot come before it.
     arrive(&mut world, 3);
-    assert_eq!(world.scheduler.hire(now), 0);
-    world.scheduler.told(0, "1", None, now);
-    assert_eq!(world.scheduler.hire(now), 0, "the second comes before it");
-    world.scheduler.told(0, "2", None, now);
+    assert_eq!(world.scheduler.hire(now), 1);
+}
+
+#[test]
+fn finding_02_what_is_before_a_last_receive_of_its_group_is_not_given_back_at_a_stop() {
+    let mut world = World::new(1, 0, 1, 1, 2);
+    let now = world.at();
+    arrive(&mut world, 1);
+    arrive(&mut world, 2);
+    assert!(
+        world
+            .scheduler
+            .stop(|_, job| job.number == 1, now)
+            .is_empty()
+    );
     assert_eq!(world.scheduler.hire(now), 1);
 }
 

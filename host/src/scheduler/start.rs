@@ -1,9 +1,12 @@
 //! Which jobs a free worker gets, and what the end of an attempt changes.
 
 use super::Scheduler;
+use super::lane::Lane;
 use super::ready::Waiting;
 use crate::clock::Moment;
 use crate::throttle::control::Showed;
+use std::collections::HashMap;
+use std::time::Duration;
 
 /// What a worker is to do: the most urgent jobs, of one queue, to be attempted together.
 #[derive(Debug)]
@@ -36,7 +39,29 @@ pub enum Fate {
     Failed,
     /// It was begun in vain and is to be held, by `hold`.
     Kept,
+    /// It failed and is to be attempted again after this pause: delivered again or, where others of
+    /// its group wait behind it here, in this delivery.
+    Again(Duration),
+    /// It failed and goes to the dead letters. What is behind it in its group waits until the queue
+    /// has taken that.
+    DeadLettered,
+    /// One before it in its group, of the same attempt, is to be attempted again or goes to the dead
+    /// letters.
+    Behind {
+        /// Its next receive may dead-letter it.
+        last_chance: bool,
+    },
 }
+
+impl Fate {
+    fn fails(self) -> bool {
+        !matches!(self, Self::Done | Self::Kept)
+    }
+}
+
+/// The longest pause before the next attempt for which a group stays in hand, if it may be given
+/// back: leases are renewed and permits taken all the time.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// What became of the messages of one group.
 struct Ending<'a> {
@@ -52,7 +77,7 @@ impl<'a> Ending<'a> {
         Self {
             group,
             first: fate,
-            failed: fate == Fate::Failed,
+            failed: fate.fails(),
         }
     }
 
@@ -60,7 +85,7 @@ impl<'a> Ending<'a> {
         if self.first == Fate::Done {
             self.first = fate;
         }
-        self.failed |= fate == Fate::Failed;
+        self.failed |= fate.fails();
     }
 }
 
@@ -72,6 +97,35 @@ pub struct After<J> {
     pub overtaking: Vec<J>,
     /// Whether there may be work for more workers.
     pub hire: bool,
+}
+
+impl<J: Waiting> Lane<J> {
+    /// Whether a group stays in hand after `first` became of one of its messages; `behind` so many
+    /// of the same attempt are behind it, and whether giving them back may dead-letter one.
+    fn stays(&self, group: &str, first: Fate, behind: (usize, bool), stopped: bool) -> bool {
+        let (behind, last) = behind;
+        let is_last = |job: &J| !job.may_be_given_back();
+        if let Some(turns) = &self.turns {
+            // The queue does not wait for what is here: it can deliver the first again by itself.
+            let last = last || turns.of(group).any(is_last);
+            return last && matches!(first, Fate::Again(_));
+        }
+        let mut waiting = behind;
+        let mut last = last;
+        for job in self.ready.iter().filter(|job| job.group() == Some(group)) {
+            waiting += 1;
+            last |= is_last(job);
+        }
+        match first {
+            Fate::Again(pause) => {
+                let room = self.blocked.len() + waiting < self.most_blocked;
+                let short = pause <= LONGEST_PAUSE && room && !stopped;
+                waiting > 0 && (last || short)
+            }
+            Fate::DeadLettered => last || !stopped,
+            _ => false,
+        }
+    }
 }
 
 impl<J: Waiting> Scheduler<J> {
@@ -161,17 +215,88 @@ impl<J: Waiting> Scheduler<J> {
                 }
                 overtaking.extend(behind);
             }
+            // What would have to come back first cannot, once nothing is asked for.
+            if let (true, true, Some(turns)) = (failed, self.stopped, &mut lane.turns)
+                && turns.of(group).all(Waiting::may_be_given_back)
+            {
+                overtaking.extend(turns.clear(group));
+            }
             if first != Fate::Kept {
                 lane.ready.freed(group);
                 lane.next_turn(group, now);
             }
-            // What would have to come back first cannot, once nothing is asked for.
-            if let (true, true, Some(turns)) = (failed, self.stopped, &mut lane.turns) {
-                overtaking.extend(turns.clear(group));
-            }
         }
         let hire = self.note(ended, now);
         After { overtaking, hire }
+    }
+
+    /// The groups of an attempt that stay in hand though one of theirs has failed: it is tried again
+    /// in this delivery, or goes to the dead letters and the rest waits for that. To be asked before
+    /// `fared` and `ended`, for which all of such a group is `Kept`, and then `keep` is called.
+    ///
+    /// Giving a group back spends a receive of every message of it, and messages that were not
+    /// attempted may be dead-lettered for their receives. So a group is given back only where the
+    /// pause is long, much is kept already or nothing more is received, and never when that would
+    /// be the last receive of a message that was not attempted.
+    pub fn stays<'a>(
+        &self,
+        lane: usize,
+        fates: impl IntoIterator<Item = (Option<&'a str>, Fate)>,
+    ) -> HashMap<String, Fate> {
+        let mut groups: HashMap<&str, (Fate, bool, usize, bool)> = HashMap::new();
+        for (group, fate) in fates {
+            let Some(group) = group else { continue };
+            let of = (Fate::Done, false, 0, false);
+            let (first, lost, behind, last) = groups.entry(group).or_insert(of);
+            match fate {
+                Fate::Done => {}
+                Fate::Kept | Fate::Failed => *lost = true,
+                Fate::Again(_) | Fate::DeadLettered => *first = fate,
+                Fate::Behind { last_chance } => {
+                    *behind += 1;
+                    *last |= last_chance;
+                }
+            }
+        }
+        let lane = &self.lanes[lane];
+        let stays = |(group, (first, lost, behind, last)): (&str, (Fate, bool, usize, bool))| {
+            let stays = !lost && lane.stays(group, first, (behind, last), self.stopped);
+            stays.then(|| (group.to_owned(), first))
+        };
+        groups.into_iter().filter_map(stays).collect()
+    }
+
+    /// Keeps what an attempt has left of a group that stays, in its order, with what waits behind.
+    pub fn keep(&mut self, lane: usize, group: &str, jobs: Vec<J>, first: Fate, now: Moment) {
+        let index = lane;
+        let lane = &mut self.lanes[index];
+        if lane.turns.is_none() {
+            lane.blocked.append(group, lane.ready.behind(group));
+        }
+        match first {
+            Fate::Again(pause) => lane.blocked.retry_at(group, jobs, now + pause),
+            _ => lane.blocked.prepend(group, jobs),
+        }
+        self.resize_room();
+    }
+
+    /// Takes what an attempt has left of a group that does not stay back among what waits for its
+    /// turn; what cannot wait here, since its queue keeps the order and delivers it again behind the
+    /// one that failed. To be called before `ended`.
+    #[must_use = "what cannot wait here must be released"]
+    pub fn take_back(&mut self, lane: usize, jobs: Vec<J>) -> Vec<J> {
+        let Some(turns) = &mut self.lanes[lane].turns else {
+            return jobs;
+        };
+        turns.take_back(jobs);
+        Vec::new()
+    }
+
+    /// A job of an attempt goes to the dead letters, and its group stays. To be told before `keep`.
+    pub fn leaves(&mut self, lane: usize, job: &J) {
+        if let Some(group) = job.group() {
+            self.lanes[lane].blocked.wait_for(group, job.id());
+        }
     }
 
     /// Takes down how long a worker was taken. What was begun in vain is not: it says how long a

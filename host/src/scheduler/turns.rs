@@ -26,6 +26,8 @@ pub struct Turns<J> {
     surplus: Vec<(J, Duration)>,
     most: usize,
     look: Moment,
+    /// Nothing more is received, so that nothing is awaited that the queue has.
+    ends: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +49,7 @@ impl<J: Waiting> Turns<J> {
             surplus: Vec::new(),
             most,
             look: Moment::default(),
+            ends: false,
         }
     }
 
@@ -63,6 +66,21 @@ impl<J: Waiting> Turns<J> {
     /// How many are kept aside.
     pub fn len(&self) -> usize {
         self.count
+    }
+
+    /// What is kept aside, each group in its order.
+    pub fn iter(&self) -> impl Iterator<Item = &J> {
+        self.aside.values().flat_map(BTreeMap::values)
+    }
+
+    /// The groups of which something is kept aside.
+    pub fn groups(&self) -> Vec<String> {
+        self.aside.keys().cloned().collect()
+    }
+
+    /// What is kept aside of a group, in its order.
+    pub fn of(&self, group: &str) -> impl Iterator<Item = &J> {
+        self.aside.get(group).into_iter().flat_map(BTreeMap::values)
     }
 
     /// Takes a job of a group in. `attempt` is what an attempt takes, by which it is judged how
@@ -137,7 +155,7 @@ impl<J: Waiting> Turns<J> {
     fn hand_on(&mut self, group: &str) -> Option<J> {
         let aside = self.aside.get_mut(group)?;
         let ((place, _), _) = aside.first_key_value()?;
-        if !self.stopped.may_go(group, *place) {
+        if !self.ends && !self.stopped.may_go(group, *place) {
             return None;
         }
         let ((place, _), job) = aside.pop_first()?;
@@ -241,14 +259,16 @@ impl<J: Waiting> Turns<J> {
         aside.into_values().collect()
     }
 
-    /// Takes out what is chosen, and what waits for something that the queue has; each group in
-    /// its order.
-    pub fn extract(&mut self, which: impl Fn(&J) -> bool) -> Vec<J> {
+    /// Nothing more is received: what is awaited that the queue has does not come. What is not
+    /// chosen to be given back runs all the same, since its next receive would be one too many.
+    /// Takes out what is chosen, each group in its order.
+    pub fn stop(&mut self, which: impl Fn(&J) -> bool) -> Vec<J> {
+        self.ends = true;
         let mut out = Vec::new();
-        for (group, aside) in &mut self.aside {
+        for aside in self.aside.values_mut() {
             let (chosen, kept): (BTreeMap<_, _>, _) = std::mem::take(aside)
                 .into_iter()
-                .partition(|((place, _), job)| which(job) || !self.stopped.may_go(group, *place));
+                .partition(|(_, job)| which(job));
             *aside = kept;
             out.extend(chosen.into_values());
         }

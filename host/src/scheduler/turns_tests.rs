@@ -145,13 +145,18 @@ fn a_group_that_nothing_holds_up_is_never_given_back() {
 }
 
 #[test]
-fn at_a_stop_what_waits_for_the_queue_is_given_back_with_what_is_chosen() {
+fn finding_02_at_a_stop_what_is_not_given_back_waits_for_nothing_that_the_queue_has() {
     let mut turns = turns(9, &[("1", 10), ("2", 20), ("3", 30)]);
     assert_eq!(turns.promote("g").map(|job| job.id), Some("1"));
-    assert!(turns.extract(|_| false).is_empty());
     turns.failed(&job("1", 10), at(1));
-    let ids: Vec<_> = turns.extract(|_| false).iter().map(|job| job.id).collect();
-    assert_eq!(ids, ["2", "3"]);
+    assert!(turns.promote("g").is_none(), "it waits for the first");
+    let back: Vec<_> = turns
+        .stop(|job| job.id == "3")
+        .iter()
+        .map(|job| job.id)
+        .collect();
+    assert_eq!(back, ["3"]);
+    assert_eq!(turns.promote("g").map(|job| job.id), Some("2"));
     assert_eq!(turns.len(), 0);
 }
 

@@ -36,15 +36,30 @@ pub struct Policy {
     pub attempts: Option<u32>,
     /// Whether the queue has somewhere to put dead letters.
     pub dead_letters: bool,
+    /// On a queue that keeps its groups in order and has a redrive policy whose target takes dead
+    /// letters from here: how many receives that policy allows. They are the attempts then, some of
+    /// them perhaps in one delivery; the message is dead-lettered here before the queue would do it,
+    /// since with it the queue would dead-letter what waits behind it in its group.
+    pub receives: Option<u32>,
     /// What is too old, if anything ever is.
     pub shedding: Option<Shedding>,
 }
 
 impl Policy {
+    /// How many attempts a message has, if they are limited here.
+    pub fn limit(&self) -> Option<u32> {
+        let own = self.attempts.filter(|_| self.dead_letters);
+        own.into_iter().chain(self.receives).min()
+    }
+
+    /// Whether a message can be dead-lettered from here.
+    fn takes_dead_letters(&self) -> bool {
+        self.dead_letters || self.receives.is_some()
+    }
+
     /// Whether so many attempts are all that a message has.
     fn exhausted(&self, made: u32) -> Option<u32> {
-        self.attempts
-            .filter(|&attempts| self.dead_letters && made >= attempts)
+        self.limit().filter(|&attempts| made >= attempts)
     }
 
     /// What becomes of a message that is too old; `None` if it has nowhere to go.
@@ -90,13 +105,20 @@ pub fn decide(ending: &Ending, attempt: u32, policy: &Policy, random: u64) -> Op
         }
         Ending::AlreadyDone | Ending::Verdict(Verdict::Done) => Some(Outcome::Delete),
         Ending::Shed => Some(policy.shed().unwrap_or_else(|| Outcome::Release(pause()))),
-        Ending::Verdict(Verdict::Reject(why)) | Ending::Exhausted(why) if policy.dead_letters => {
+        Ending::Verdict(Verdict::Reject(why)) if policy.dead_letters => {
             Some(Outcome::DeadLetter(why.clone()))
         }
-        // Never deleted in silence: the backend's own redrive policy has it from here.
-        Ending::Verdict(Verdict::Reject(_)) | Ending::Exhausted(_) => {
-            Some(Outcome::Release(pause()))
+        Ending::Exhausted(why) | Ending::Unreadable(why) if policy.takes_dead_letters() => {
+            Some(Outcome::DeadLetter(why.clone()))
         }
+        Ending::Exhausted(_) | Ending::Unreadable(_) => Some(Outcome::Release(pause())),
+        // Never deleted in silence: it has the attempts that its queue's redrive policy allows.
+        Ending::Verdict(Verdict::Reject(why)) => match policy.exhausted(attempt) {
+            Some(attempts) => Some(Outcome::DeadLetter(format!(
+                "rejected in {attempts} attempts; in the last: {why}"
+            ))),
+            None => Some(Outcome::Release(pause())),
+        },
         Ending::Verdict(Verdict::Retry { after, why }) => match policy.exhausted(attempt) {
             Some(attempts) => Some(Outcome::DeadLetter(format!(
                 "not handled in {attempts} attempts; in the last, {why}"
@@ -120,6 +142,7 @@ mod tests {
             most: Duration::from_secs(900),
             attempts,
             dead_letters,
+            receives: None,
             shedding: None,
         }
     }
@@ -210,6 +233,36 @@ mod tests {
             decide(&retry(None), 2, &policy(Some(3), true), 0),
             Some(Outcome::Release(_))
         ));
+    }
+
+    #[test]
+    fn finding_02_the_smaller_of_both_limits_counts_where_dead_letters_can_be_sent() {
+        let limited = |attempts, dead_letters, receives| {
+            let policy = Policy {
+                receives,
+                ..policy(attempts, dead_letters)
+            };
+            policy.limit()
+        };
+        assert_eq!(limited(Some(10), true, Some(3)), Some(3));
+        assert_eq!(limited(Some(2), true, Some(3)), Some(2));
+        assert_eq!(limited(None, false, Some(3)), Some(3));
+        // Without a dead-letter queue of the route its own limit can have no effect.
+        assert_eq!(limited(Some(2), false, Some(3)), Some(3));
+        assert_eq!(limited(Some(2), false, None), None);
+    }
+
+    #[test]
+    fn finding_02_a_rejected_message_has_the_attempts_of_its_queues_policy() {
+        let policy = Policy {
+            receives: Some(2),
+            ..policy(None, false)
+        };
+        let rejected = Ending::Verdict(Verdict::Reject("no".into()));
+        let outcome = |attempt| decide(&rejected, attempt, &policy, 0);
+        assert!(matches!(outcome(1), Some(Outcome::Release(_))));
+        let reason = "rejected in 2 attempts; in the last: no";
+        assert_eq!(outcome(2), Some(Outcome::DeadLetter(reason.into())));
     }
 
     #[test]

@@ -17,7 +17,8 @@ pub struct Memory {
     /// they are not pushed out by the many.
     undeleted: Recent<()>,
     deleted: Recent<()>,
-    untried: Recent<u32>,
+    /// How many attempts more, or less, than deliveries there were.
+    beyond: Recent<i64>,
 }
 
 impl Default for Memory {
@@ -25,7 +26,7 @@ impl Default for Memory {
         Self {
             undeleted: Recent::new(REMEMBERED),
             deleted: Recent::new(REMEMBERED),
-            untried: Recent::new(REMEMBERED),
+            beyond: Recent::new(REMEMBERED),
         }
     }
 }
@@ -34,7 +35,7 @@ impl Memory {
     /// A handler was done with it.
     pub fn handled(&mut self, id: &str) {
         self.undeleted.insert(id, ());
-        self.untried.remove(id);
+        self.beyond.remove(id);
     }
 
     /// The queue has deleted it.
@@ -44,10 +45,14 @@ impl Memory {
         }
     }
 
-    /// It was given back without an attempt, which raised its receive count all the same.
-    pub fn given_back(&mut self, id: &str) {
-        let times = self.untried.get(id).copied().unwrap_or_default();
-        self.untried.insert(id, times + 1);
+    /// A delivery of it has ended after so many attempts: none, though it raised the receive count
+    /// all the same, or several.
+    pub fn given_back(&mut self, id: &str, tries: u32) {
+        let more = i64::from(tries) - 1;
+        if more != 0 {
+            let beyond = self.beyond.get(id).copied().unwrap_or_default();
+            self.beyond.insert(id, beyond + more);
+        }
     }
 
     /// Whether a handler was done with it.
@@ -55,10 +60,12 @@ impl Memory {
         self.undeleted.get(id).is_some() || self.deleted.get(id).is_some()
     }
 
-    /// How many of its deliveries were, or will be, attempts.
+    /// How many attempts it has had when the first of this delivery is counted. What other processes
+    /// made of their deliveries is not known here: each counts as one attempt.
     pub fn attempts(&self, message: &Message) -> u32 {
-        let untried = self.untried.get(&message.id).copied().unwrap_or_default();
-        message.receive_count.saturating_sub(untried).max(1)
+        let beyond = self.beyond.get(&message.id).copied().unwrap_or_default();
+        let attempts = i64::from(message.receive_count) + beyond;
+        u32::try_from(attempts.max(1)).unwrap_or(u32::MAX)
     }
 }
 
@@ -147,7 +154,20 @@ mod tests {
         for count in 1..=20 {
             message.receive_count = count;
             assert_eq!(memory.attempts(&message), 1);
-            memory.given_back(&message.id);
+            memory.given_back(&message.id, 0);
         }
+    }
+
+    #[test]
+    fn attempts_within_one_delivery_are_counted() {
+        let mut memory = Memory::default();
+        let mut message = samples::message("before others of its group");
+        memory.given_back(&message.id, 3);
+        message.receive_count = 2;
+        assert_eq!(memory.attempts(&message), 4);
+        memory.given_back(&message.id, 1);
+        memory.given_back(&message.id, 0);
+        message.receive_count = 4;
+        assert_eq!(memory.attempts(&message), 5);
     }
 }

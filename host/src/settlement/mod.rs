@@ -102,7 +102,7 @@ impl Settlement {
         }
         if let Some(why) = &message.unreadable {
             let why = format!("content missing or unreadable: {why}");
-            return Some(Ending::Verdict(Verdict::Reject(why)));
+            return Some(Ending::Unreadable(why));
         }
         self.policy.on_arrival(memory.attempts(message))
     }
@@ -115,6 +115,39 @@ impl Settlement {
             || self
                 .policy
                 .next_receive_is_fatal(self.memory().attempts(message))
+    }
+
+    /// What the queue will be told of an ending, where groups must wait for it: a failed attempt at
+    /// a message whose attempts are limited, and what goes to the dead letters.
+    pub fn outlook(&self, message: &Message, tries: u32, ending: &Ending) -> Option<Outcome> {
+        let attempts = attempts(&self.memory(), message, tries);
+        let outcome = decide(ending, attempts, &self.policy, fastrand::u64(..));
+        let kept_here = self.order.as_ref().is_some_and(Order::is_kept_here);
+        let policy = self.queue.identity().most_receives;
+        let counts = self.policy.limit().is_some()
+            || matches!(outcome, Some(Outcome::DeadLetter(_)))
+            || (kept_here && policy.is_some_and(|most| attempts < most));
+        outcome.filter(|_| counts)
+    }
+
+    /// An attempt ended so and is followed by another in the same delivery, after `pause`, since others
+    /// of its group wait behind it.
+    pub fn tries_again(&self, message: &Message, tries: u32, ending: &Ending, pause: Duration) {
+        let made = attempts(&self.memory(), message, tries);
+        let retried = end(ending, &Outcome::Release(pause), made, None);
+        if let End::Retried {
+            attempt,
+            delay,
+            reason,
+        } = &retried
+        {
+            self.events.emit(MessageEvent::Retried {
+                of: delivery(message),
+                attempt: *attempt,
+                delay: *delay,
+                reason,
+            });
+        }
     }
 
     fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
@@ -170,6 +203,7 @@ impl Settlement {
             lease,
             permit,
             held,
+            tries,
             ending,
         } = finished;
         if lease.is_cancelled() {
@@ -178,7 +212,7 @@ impl Settlement {
             return;
         }
         let crowded = calls.len() >= MOST_CALLS;
-        let attempts = self.remember(&message, &ending);
+        let attempts = self.remember(&message, tries, &ending);
         let unrecorded = self.guard.is_some() && ending == Ending::Verdict(Verdict::Done);
         let outcome = decide(&ending, attempts, &self.policy, fastrand::u64(..));
         let latest = lease.hidden().latest();
@@ -224,18 +258,21 @@ impl Settlement {
     }
 
     /// Notes what will matter when the id comes back. Answers with the attempts so far.
-    fn remember(&self, message: &Message, ending: &Ending) -> u32 {
+    fn remember(&self, message: &Message, tries: u32, ending: &Ending) -> u32 {
         let mut memory = self.memory();
-        let attempts = memory.attempts(message);
+        let attempts = attempts(&memory, message, tries);
         match ending {
             Ending::Verdict(Verdict::Done) => memory.handled(&message.id),
-            Ending::Returned | Ending::Behind(_) => memory.given_back(&message.id),
-            Ending::Verdict(_)
+            Ending::Verdict(Verdict::Retry { .. } | Verdict::Reject(_))
+            | Ending::Returned
+            | Ending::Behind(_)
             | Ending::Stopped(_)
+            | Ending::Lost => memory.given_back(&message.id, tries),
+            Ending::Verdict(_)
             | Ending::AlreadyDone
             | Ending::Exhausted(_)
-            | Ending::Shed
-            | Ending::Lost => {}
+            | Ending::Unreadable(_)
+            | Ending::Shed => {}
         }
         attempts
     }
@@ -402,4 +439,10 @@ fn legible(outcome: Outcome) -> Outcome {
         Outcome::DeadLetter(why) => Outcome::DeadLetter(bounded(&why)),
         other => other,
     }
+}
+
+/// How many attempts a message has had, so many of them in this delivery.
+fn attempts(memory: &Memory, message: &Message, tries: u32) -> u32 {
+    let more = tries.saturating_sub(1);
+    memory.attempts(message).saturating_add(more)
 }

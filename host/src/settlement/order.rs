@@ -1,5 +1,5 @@
-//! Who waits for a settlement: the groups of a queue whose order the scheduler keeps. Knows no
-//! other stage.
+//! Who waits for a settlement: groups whose order the scheduler keeps, and those that are blocked
+//! until a message of theirs has gone to the dead letters. Knows no other stage.
 
 use crate::clock::{self, Moment};
 use crate::job::Job;
@@ -11,17 +11,31 @@ use std::sync::Arc;
 pub struct Order {
     board: Arc<Board<Job>>,
     lane: usize,
+    /// Whether the queue keeps the order: then only dead letters are waited for.
+    by_queue: bool,
 }
 
 impl Order {
-    /// Of the queue `lane`.
-    pub fn new(board: Arc<Board<Job>>, lane: usize) -> Self {
-        Self { board, lane }
+    /// Of the queue `lane`, which keeps the order of its groups or does not.
+    pub fn new(board: Arc<Board<Job>>, lane: usize, by_queue: bool) -> Self {
+        Self {
+            board,
+            lane,
+            by_queue,
+        }
+    }
+
+    /// Whether the order is kept here, and not by the queue.
+    pub(super) fn is_kept_here(&self) -> bool {
+        !self.by_queue
     }
 
     /// The queue has taken this outcome. Calls of which nothing was heard may hide the message
     /// until `unheard` all the same.
     pub(super) fn told(&self, id: &str, outcome: &Outcome, unheard: Option<Moment>, now: Moment) {
+        if self.by_queue && !matches!(outcome, Outcome::DeadLetter(_)) {
+            return;
+        }
         let due = match outcome {
             Outcome::Delete | Outcome::DeadLetter(_) => None,
             Outcome::Release(after) => Some(now + *after).max(unheard),
@@ -36,7 +50,7 @@ impl Order {
 
     fn tell(&self, id: &str, due: Option<Moment>) {
         self.board.lock().told(self.lane, id, due, clock::now());
-        if due.is_none() {
+        if due.is_none() || self.by_queue {
             // What waited for it may start; intake sees to that, and after a stop the drain.
             self.board.replan.notify_one();
             self.board.retired.notify_one();

@@ -77,6 +77,7 @@ fn identity() -> Identity {
         ordered_groups: false,
         dead_letters: false,
         most_receives: None,
+        redrive_target: false,
     }
 }
 
@@ -93,6 +94,7 @@ async fn settled(jobs: Vec<(Job, Ending)>, failing: usize, mood: Mood) -> Vec<St
         records: records.clone(),
     };
     let policy = Policy {
+        receives: None,
         first: Duration::from_secs(1),
         most: Duration::from_secs(1),
         attempts: None,

@@ -88,7 +88,7 @@ impl World {
         sheds.then(|| {
             if drops != plan.drops {
                 Err("shed-two-ways")
-            } else if !matches!(said, None | Some(Said::Kept)) {
+            } else if !matches!(said, None | Some(Said::Kept)) && !self.pauses(delivery) {
                 Err("shed-after-an-attempt")
             } else if clock::now() < one.expires && !again {
                 Err("shed-early")
@@ -96,6 +96,13 @@ impl World {
                 Ok(())
             }
         })
+    }
+
+    /// Whether a delivery may be one that failed and pauses before its next attempt, or waits behind
+    /// such a one.
+    fn pauses(&self, delivery: usize) -> bool {
+        let message = self.deliveries[delivery].message;
+        self.group_of(message).is_some()
     }
 
     /// A message is shed, as it may be.

@@ -1,10 +1,25 @@
 //! What must hold when an attempt ends and when a queue is told what became of a message.
 
-use super::{Delivery, Live, Said, Stored, World};
+use super::{Delivery, Life, Live, Said, Stored, Trial, World};
 use dispatcher::clock::{self, Moment};
 use dispatcher::message::Outcome;
 use dispatcher::queue::VISIBILITY_CEILING;
 use std::time::Duration;
+
+/// So much longer than its grace a stop waits for polls under way.
+const LAST_POLLS: Duration = Duration::from_secs(25);
+
+impl Delivery {
+    /// How many attempts there were at it that count: neither turned away nor behind another.
+    pub fn counted(&self) -> u32 {
+        let counts = |trial: &&Trial| match &trial.ended {
+            Some((_, said)) => !matches!(said, Said::Kept | Said::Behind),
+            None => true,
+        };
+        let count = self.tried.iter().filter(counts).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+}
 
 impl World {
     /// An attempt ended: the handler said this of each message, and `lost` whose answer does not
@@ -39,7 +54,6 @@ impl World {
             if said == Said::Done {
                 self.messages[message].done = true;
                 self.lives[life].done.insert(message, now);
-                self.lives[life].untried.remove(&message);
             }
             if let Some(trial) = self.deliveries[one].tried.last_mut() {
                 trial.ended = Some((now, said));
@@ -125,11 +139,82 @@ impl World {
         if let Err(rule) = judged {
             self.fails(rule, format!("{words}, of {said:?}"));
         }
-        let given_back = *outcome == Outcome::Release(Duration::ZERO)
-            && matches!(said, None | Some((_, Said::Behind)));
-        if given_back {
-            *self.lives[life].untried.entry(one.message).or_default() += 1;
+        let back = matches!(outcome, Outcome::Release(_));
+        self.deliveries[delivery].excused = back && self.is_excused(life, delivery, now);
+    }
+
+    /// Whether a process that gives a message back cannot help it, whatever becomes of it then: its
+    /// grace is over, or something before it in its group was lost.
+    fn is_excused(&self, life: usize, delivery: usize, now: Moment) -> bool {
+        let Life {
+            stopping,
+            patient_until,
+            ..
+        } = self.lives[life];
+        let halted = stopping && now + LAST_POLLS >= patient_until;
+        halted
+            || self.is_behind_a_lost_one(delivery)
+            || self.is_behind_an_untold_one(delivery)
+            || !self.is_honest(delivery)
+    }
+
+    /// Whether the queue did not take the dead letter of one before it in its group while that was
+    /// leased.
+    fn is_behind_an_untold_one(&self, delivery: usize) -> bool {
+        let own = &self.deliveries[delivery];
+        let group = self.group_of(own.message);
+        let queue = self.messages[own.message].queue;
+        let buries = |told: &String| told.starts_with("DeadLetter");
+        let untold = |one: &Delivery| {
+            let same = self.messages[one.message].queue == queue;
+            let same = same && self.group_of(one.message) == group && one.life == own.life;
+            same && !one.confirmed && one.told.as_ref().is_some_and(buries)
+        };
+        group.is_some() && self.deliveries.iter().any(untold)
+    }
+
+    /// The queue's own redrive policy dead-letters a message: somebody has attempted it, or could
+    /// not help it.
+    pub fn check_redriven(&mut self, message: usize) {
+        let mut of = self.deliveries.iter().filter(|one| one.message == message);
+        let tried = of.clone().any(|one| one.counted() > 0);
+        let last = of.next_back();
+        let released = |told: &String| told.starts_with("Release");
+        let given_back =
+            last.is_some_and(|one| one.told.as_ref().is_some_and(released) && !one.excused);
+        if given_back && !tried {
+            self.fails("dead-lettered-unrun", format!("message {message}"));
         }
+    }
+
+    /// How many attempts a message has had as far as this process can know, this delivery's first
+    /// included: what others did with theirs counts as one each.
+    pub fn attempts_of(&self, life: usize, delivery: usize) -> u32 {
+        self.attempts_within(life, delivery).1
+    }
+
+    /// The least and the most: whether the process noticed that it lost what it had not attempted
+    /// is not known.
+    pub fn attempts_within(&self, life: usize, delivery: usize) -> (u32, u32) {
+        let own = &self.deliveries[delivery];
+        let (mut attempts, mut lost) = (i64::from(own.count), 0);
+        for one in &self.deliveries[..delivery] {
+            if one.message == own.message && one.life == life {
+                let back = one.told.as_ref();
+                let back = back.is_some_and(|told| told.starts_with("Release"));
+                let more = i64::from(one.counted()) - 1;
+                attempts += if back { more } else { more.max(0) };
+                lost += i64::from(!back && more < 0);
+            }
+        }
+        let number = |attempts: i64| u32::try_from(attempts.max(1)).unwrap_or(u32::MAX);
+        (number(attempts - lost), number(attempts))
+    }
+
+    /// How many attempts its queue and the route allow it, if that is limited.
+    pub fn limit_of(&self, message: usize) -> Option<u32> {
+        let plan = &self.scenario.queues[self.messages[message].queue];
+        plan.limit(self.scenario.route.attempts)
     }
 
     /// Whether this outcome follows from what was said.
@@ -144,16 +229,11 @@ impl World {
         let stored = &self.messages[one.message];
         let plan = &self.scenario.queues[stored.queue];
         let stopping = self.lives[life].stopping;
-        let untried = self.lives[life]
-            .untried
-            .get(&one.message)
-            .copied()
-            .unwrap_or_default();
-        let spent = self
-            .scenario
-            .route
-            .attempts
-            .is_some_and(|most| one.count.saturating_sub(untried) >= most);
+        let spent = self.limit_of(one.message).is_some_and(|most| {
+            let attempts = self.attempts_of(life, delivery) + one.counted().saturating_sub(1);
+            attempts >= most
+        });
+        let grouped = self.group_of(one.message).is_some();
         let longest = Duration::from_millis(self.scenario.route.most_ms);
         let right = |right: bool, rule| if right { Ok(()) } else { Err(rule) };
         match (outcome, said.map(|(_, said)| said)) {
@@ -169,15 +249,19 @@ impl World {
                 right(may && after.is_zero(), "gave-a-busy-one-back")
             }
             (Outcome::DeadLetter(_), Some(Said::Kept)) => Err("buried-a-busy-one"),
-            (Outcome::DeadLetter(_), Some(Said::Reject)) => {
-                right(plan.dead_letters, "buried-without-a-grave")
-            }
+            (Outcome::DeadLetter(_), Some(Said::Reject)) => right(
+                plan.dead_letters || (plan.takes_dead() && spent),
+                "buried-without-a-grave",
+            ),
             (Outcome::Release(after), Some(Said::Reject)) => right(
                 !plan.dead_letters && *after <= longest,
                 "rejected-not-buried",
             ),
             (Outcome::Release(after), Some(Said::Retry(Some(asked)))) => {
-                right(*after == (*asked).min(VISIBILITY_CEILING), "not-when-asked")
+                // What pauses within its lease is given back for the rest of the pause.
+                let asked = (*asked).min(VISIBILITY_CEILING);
+                let rest = grouped && *after < asked;
+                right(*after == asked || rest, "not-when-asked")
             }
             (Outcome::Release(after), Some(Said::Behind)) => {
                 right(after.is_zero(), "behind-not-at-once")
@@ -220,7 +304,7 @@ impl World {
 
     /// Whether an earlier message of its group is not done, as far as this process can know: what
     /// another was done with and could not delete comes again.
-    fn is_behind_an_open_one(&self, life: usize, message: usize) -> bool {
+    pub fn is_behind_an_open_one(&self, life: usize, message: usize) -> bool {
         let own = &self.messages[message];
         let same = |other: &Stored| {
             let of = (other.group, other.tag);

@@ -34,6 +34,13 @@ struct Act {
 }
 
 impl World {
+    /// Whether a message is never done.
+    fn is_stubborn(&self, message: usize) -> bool {
+        let seed = self.scenario.seed ^ (message as u64) << 24;
+        let mut rng = Rng::with_seed(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+        rng.u32(0..1_000) < self.scenario.mix.stubborn
+    }
+
     /// What the handler makes of this try of a message.
     fn act(&self, message: usize) -> Act {
         let mix = self.scenario.mix;
@@ -51,7 +58,7 @@ impl World {
         let closed = self.closed || roll(mix.closed);
         let said = if closed || roll(mix.busy) {
             Said::Kept
-        } else if roll(mix.retry) {
+        } else if self.is_stubborn(message) || roll(mix.retry) {
             Said::Retry(None)
         } else if roll(mix.retry_after) {
             Said::Retry(Some(Duration::from_secs(1)))

@@ -149,6 +149,8 @@ pub struct Delivery {
     pub tried: Vec<Trial>,
     /// What the queue was told.
     pub told: Option<String>,
+    /// It was given back without an attempt, and there was a reason that nobody can help.
+    pub excused: bool,
     /// What came of it last.
     pub confirmed: bool,
     pub extensions: u32,
@@ -214,8 +216,6 @@ pub struct Life {
     pub room: Option<Room>,
     /// What it was done with, and when.
     pub done: BTreeMap<usize, Moment>,
-    /// How often it gave a message back that it had not tried.
-    pub untried: BTreeMap<usize, u32>,
     /// What it asked for under an id.
     pub asked: BTreeMap<u64, Asked>,
     /// What it has put on the dead-letter queue, as the adapter remembers.
@@ -280,7 +280,6 @@ impl World {
             views: vec![view; queues],
             room: None,
             done: BTreeMap::new(),
-            untried: BTreeMap::new(),
             asked: BTreeMap::new(),
             buried: BTreeSet::new(),
             tokens: vec![(f64::MAX, now); queues],

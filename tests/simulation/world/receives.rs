@@ -210,6 +210,7 @@ impl World {
             stored.gone = Some(Gone::Redriven);
             self.met.insert(Met::Redriven);
             self.note("redrives", NONE, want.queue, vec![message]);
+            self.check_redriven(message);
             return None;
         }
         stored.receives += 1;
@@ -231,6 +232,7 @@ impl World {
             known: false,
             tried: Vec::new(),
             told: None,
+            excused: false,
             confirmed: false,
             extensions: 0,
             heard: now,

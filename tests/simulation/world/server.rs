@@ -160,7 +160,8 @@ impl World {
             ..
         } = self.deliveries[delivery];
         let queue = self.messages[message].queue;
-        if !self.scenario.queues[queue].dead_letters {
+        let plan = &self.scenario.queues[queue];
+        if !plan.dead_letters && !plan.takes_dead() {
             return Err(ItemError::Refused("no dead-letter queue".into()));
         }
         let stale = self.messages[message].latest != Some(delivery) || until <= now;

@@ -72,10 +72,22 @@ impl World {
         let one = &self.deliveries[delivery];
         let message = one.message;
         let words = format!("message {message}, delivery {delivery}");
-        let again = one
-            .tried
-            .last()
-            .is_some_and(|trial| !matches!(trial.ended, Some((_, Said::Kept))));
+        // A group that has others in hand is tried again in the same delivery.
+        let grouped = self.group_of(message).is_some();
+        let policy = self.scenario.queues[self.queue_of(delivery)].redrive;
+        let policy = policy.filter(|_| self.messages[message].tag.is_some());
+        let limit = self.limit_of(message).or(policy);
+        let again = one.tried.last().is_some_and(|trial| {
+            let failed = matches!(
+                trial.ended,
+                Some((_, Said::Retry(_) | Said::Reject | Said::Cut))
+            );
+            let made = self.attempts_within(life, delivery).0 + one.counted() - 1;
+            let has_more = failed && grouped && limit.is_some_and(|most| made < most);
+            let waited = matches!(trial.ended, Some((_, Said::Kept)));
+            let behind = grouped && matches!(trial.ended, Some((_, Said::Behind)));
+            !(waited || behind || has_more)
+        });
         let told = one.told.is_some();
         let reached = one.reached;
         if again {
@@ -197,7 +209,10 @@ impl World {
                 Some(Trial {
                     ended: Some((at, Said::Kept)),
                     ..
-                }) if *at < now && !self.is_behind_a_lost_one(number) => {
+                }) if *at < now
+                    && !self.is_behind_a_lost_one(number)
+                    && !self.is_behind_an_open_one(life, one.message) =>
+                {
                     let why = format!("{words}, of which message {} is held", one.message);
                     self.fails("strict-held", why);
                 }
@@ -278,14 +293,8 @@ impl World {
     /// Whether a message has had all its attempts, and comes back all the same.
     pub fn is_exhausted(&self, life: usize, delivery: usize) -> bool {
         let one = &self.deliveries[delivery];
-        let untried = self.lives[life]
-            .untried
-            .get(&one.message)
-            .copied()
-            .unwrap_or_default();
-        let queue = &self.scenario.queues[self.messages[one.message].queue];
-        let most = self.scenario.route.attempts.filter(|_| queue.dead_letters);
-        most.is_some_and(|most| one.count.saturating_sub(untried).saturating_sub(1) >= most)
+        let most = self.limit_of(one.message);
+        most.is_some_and(|most| self.attempts_of(life, delivery) > most)
     }
 
     /// Time passes without the processes.

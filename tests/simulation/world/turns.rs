@@ -119,7 +119,9 @@ impl World {
         let queue = stored.queue;
         let answers = self.lives[life].drained[queue].iter();
         let empty = answers.filter(|&&at| at >= due).count();
-        if empty >= EMPTY_ANSWERS || now >= due + LONGEST_WAIT {
+        // Once nothing is received any more nothing is waited for that the queue has.
+        let stopping = self.lives[life].stopping;
+        if stopping || empty >= EMPTY_ANSWERS || now >= due + LONGEST_WAIT {
             return Ahead::GivenUp;
         }
         Ahead::Open

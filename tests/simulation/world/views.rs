@@ -153,6 +153,13 @@ impl World {
         if plan.group_by {
             most += (plan.concurrency * plan.batch).max(LEAST_ASIDE);
         }
+        // What waits behind a failed one of its group takes no place from others.
+        let limited = |queue: &&crate::scenario::QueuePlan| {
+            let keeps = queue.flavour.orders_groups() || plan.group_by;
+            keeps && queue.limit(plan.attempts).is_some()
+        };
+        let lanes = self.scenario.queues.iter().filter(limited).count();
+        most += lanes * (plan.concurrency * plan.batch).max(LEAST_ASIDE);
         let Some(room) = room.filter(|_| !self.lives[life].retried) else {
             return;
         };

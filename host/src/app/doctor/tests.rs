@@ -25,6 +25,7 @@ fn seen() -> Identity {
         ordered_groups: false,
         dead_letters: false,
         most_receives: Some(5),
+        redrive_target: true,
     }
 }
 
@@ -51,6 +52,24 @@ fn a_good_queue_is_one_line() {
     let mut fifo = seen();
     fifo.ordered_groups = true;
     assert!(queue(&[], &fifo)[0].1.contains("FIFO"));
+}
+
+#[test]
+fn finding_02_a_redrive_policy_that_takes_what_was_not_attempted_is_told() {
+    let mut fifo = seen();
+    fifo.ordered_groups = true;
+    assert!(queue(&[], &fifo)[0].1.contains("at most 5"));
+    fifo.redrive_target = false;
+    let found = queue(&[], &fifo);
+    assert_eq!(found[0].0, Level::Warn);
+    assert!(found[0].1.contains("cannot be opened"), "{found:?}");
+    fifo.redrive_target = true;
+    fifo.most_receives = Some(1);
+    let found = queue(&[], &fifo);
+    let said = found
+        .iter()
+        .any(|(_, says)| says.contains("maxReceiveCount 1"));
+    assert!(said, "{found:?}");
 }
 
 #[test]

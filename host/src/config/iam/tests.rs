@@ -123,6 +123,22 @@ fn nothing_is_asked_for_that_nothing_needs() {
 }
 
 #[test]
+fn finding_02_a_fifo_queue_needs_the_target_of_its_redrive_policy() {
+    let arn = "arn:aws:sqs:eu-west-1:123456789012:orders.fifo";
+    let policy = of(&[("plugin", "p.wasm"), ("queues", arn)]);
+    let target = "arn:aws:sqs:eu-west-1:123456789012:*.fifo";
+    assert!(policy.contains("SendToRedriveTargets"), "{policy}");
+    assert!(policy.contains(target) && policy.contains("sqs:SendMessage"));
+    for list in [
+        &[("queues", "orders")][..],
+        &[("queues", "orders.fifo"), ("dead-letter", "dead.fifo")],
+    ] {
+        let policy = of(&[&[("plugin", "p.wasm")], list].concat());
+        assert!(!policy.contains("SendToRedriveTargets"), "{policy}");
+    }
+}
+
+#[test]
 fn what_is_known_of_region_account_and_partition_is_kept() {
     let arn = "arn:aws:sqs:eu-west-1:123456789012:payments";
     for (queue, wanted) in [

@@ -72,6 +72,7 @@ impl Dynamo {
                 ordered_groups: false,
                 dead_letters: true,
                 most_receives: None,
+                redrive_target: false,
             },
             sweeper: Sweeper::new(table.clone()),
             pace: Mutex::new(pace::Pace::new(self.options.idle_poll)),

@@ -157,6 +157,7 @@ impl Store {
                 ordered_groups: true,
                 dead_letters: dead_letter.is_some(),
                 most_receives: redrive.map(|redrive| redrive.most_receives),
+                redrive_target: false,
             },
             terms: Terms {
                 dead_letter: dead_letter.clone(),

@@ -246,6 +246,7 @@ fn identity(name: &str, ordered_groups: bool, dead_letters: bool) -> Identity {
         ordered_groups,
         dead_letters,
         most_receives: None,
+        redrive_target: false,
     }
 }
 

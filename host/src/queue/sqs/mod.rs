@@ -87,6 +87,7 @@ impl Target {
 pub struct SqsQueue {
     identity: Identity,
     target: Target,
+    /// The route's dead-letter queue or, on a FIFO queue, the target of its redrive policy.
     dead_letter: Option<Target>,
     buried: dead::Buried,
     lost: attempts::Lost,
@@ -104,7 +105,8 @@ impl SqsQueue {
 }
 
 impl Sqs {
-    /// Opens a queue by name, URL or ARN, and the queue that its dead letters go to. Errors name
+    /// Opens a queue by name, URL or ARN, and the queue that its dead letters go to: for a FIFO queue
+    /// where none is named, the target of its redrive policy, if that can be opened. Errors name
     /// the step: `Missing` (and then `names` tells which queues there are), `Denied`,
     /// `Unreachable`, `Passing`, `Refused` (no region; or its own dead-letter queue).
     pub async fn open(
@@ -125,6 +127,10 @@ impl Sqs {
                 .call("opening the dead-letter queue")
                 .refused("a queue cannot be its own dead-letter queue; wanted another one"));
         }
+        let own = match (&grave, &found.redrive.target) {
+            (None, Some(target)) if found.target.fifo => self.redrive_target(name, target).await,
+            _ => None,
+        };
         Ok(SqsQueue {
             identity: Identity {
                 name: name.to_owned(),
@@ -135,10 +141,11 @@ impl Sqs {
                 proof_wait: Duration::from_secs(1),
                 ordered_groups: found.target.fifo,
                 dead_letters: grave.is_some(),
-                most_receives: found.most_receives,
+                most_receives: found.redrive.most_receives,
+                redrive_target: own.is_some(),
             },
             target: found.target,
-            dead_letter: grave.map(|grave| grave.target),
+            dead_letter: grave.map(|grave| grave.target).or(own),
             buried: dead::Buried::default(),
             lost: attempts::Lost::default(),
             own_delay: found.own_delay,
@@ -152,6 +159,25 @@ impl Sqs {
 fn affordable(free: u64, max: usize) -> usize {
     let fit = usize::try_from(free / LONGEST_MESSAGE).unwrap_or(usize::MAX);
     fit.clamp(1, max)
+}
+
+impl Sqs {
+    /// The target of a FIFO queue's redrive policy, if it can be opened. Without it SQS dead-letters
+    /// by its policy alone, and with a message that fails what waits behind it in its group.
+    async fn redrive_target(&self, queue: &str, target: &str) -> Option<Target> {
+        match self.find(target).await {
+            Ok(found) => Some(found.target),
+            Err(error) => {
+                tracing::warn!(
+                    queue,
+                    target_arn = target,
+                    %error,
+                    "cannot open the target of the queue's redrive policy; messages behind a failing one of their group may be dead-lettered without an attempt"
+                );
+                None
+            }
+        }
+    }
 }
 
 #[async_trait::async_trait]

@@ -105,7 +105,8 @@ impl Sqs {
         let content_deduplication = flag(QueueAttributeName::ContentBasedDeduplication);
         Ok(Found {
             source: text(&QueueAttributeName::QueueArn).unwrap_or(&url).into(),
-            most_receives: text(&QueueAttributeName::RedrivePolicy).and_then(most_receives),
+            redrive: text(&QueueAttributeName::RedrivePolicy)
+                .map_or_else(Redrive::default, redrive),
             visibility: text(&QueueAttributeName::VisibilityTimeout)
                 .and_then(|seconds| seconds.parse().ok())
                 .map_or(DEFAULT_VISIBILITY, Duration::from_secs),
@@ -162,16 +163,33 @@ pub(super) struct Found {
     pub visibility: Duration,
     /// Its `DelaySeconds`.
     pub own_delay: Duration,
-    /// Of its redrive policy.
+    pub redrive: Redrive,
+}
+
+/// A queue's redrive policy, as far as it has one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Redrive {
+    /// The ARN of the queue that it moves messages to.
+    pub target: Option<String>,
+    /// After so many receives.
     pub most_receives: Option<u32>,
 }
 
 /// Reads `{"deadLetterTargetArn":"…","maxReceiveCount":5}`; the number may be a text.
-fn most_receives(policy: &str) -> Option<u32> {
-    let policy: serde_json::Value = serde_json::from_str(policy).ok()?;
-    let number = policy.get("maxReceiveCount")?;
-    let number = number.as_u64().or_else(|| number.as_str()?.parse().ok());
-    u32::try_from(number?).ok()
+fn redrive(policy: &str) -> Redrive {
+    let policy: serde_json::Value = serde_json::from_str(policy).unwrap_or_default();
+    let number = policy.get("maxReceiveCount");
+    let number = number.and_then(|number| {
+        let number = number.as_u64().or_else(|| number.as_str()?.parse().ok());
+        u32::try_from(number?).ok()
+    });
+    let target = policy
+        .get("deadLetterTargetArn")
+        .and_then(|arn| arn.as_str());
+    Redrive {
+        target: target.map(str::to_owned),
+        most_receives: number,
+    }
 }
 
 async fn queue_url(
@@ -230,16 +248,21 @@ mod tests {
 
     #[test]
     fn redrive_policies_as_they_are_met() {
-        for (policy, wanted) in [
+        for (policy, target, most) in [
             (
                 r#"{"deadLetterTargetArn":"arn","maxReceiveCount":5}"#,
+                Some("arn"),
                 Some(5),
             ),
-            (r#"{"maxReceiveCount":"1000"}"#, Some(1_000)),
-            (r#"{"deadLetterTargetArn":"arn"}"#, None),
-            ("", None),
+            (r#"{"maxReceiveCount":"1000"}"#, None, Some(1_000)),
+            (r#"{"deadLetterTargetArn":"arn"}"#, Some("arn"), None),
+            ("", None, None),
         ] {
-            assert_eq!(most_receives(policy), wanted, "{policy}");
+            let wanted = Redrive {
+                target: target.map(str::to_owned),
+                most_receives: most,
+            };
+            assert_eq!(redrive(policy), wanted, "{policy}");
         }
     }
 }

@@ -154,6 +154,8 @@ pub enum ReasonKind {
     TooOld,
     /// It was received more often than attempts are allowed, and no attempt ever answered.
     NoAnswer,
+    /// Its content is missing or cannot be read, so no attempt was made.
+    Unreadable,
     /// No attempt was started, or it was cut off by a stop and may begin again at once.
     NotAttempted,
     /// The attempt was cut off by a stop, and what it began elsewhere may go on.
@@ -162,7 +164,7 @@ pub enum ReasonKind {
 
 impl ReasonKind {
     /// All of them, in the order of `host/docs/events.md`.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::RetryRequested,
         Self::Rejected,
         Self::FunctionError,
@@ -174,6 +176,7 @@ impl ReasonKind {
         Self::HostError,
         Self::TooOld,
         Self::NoAnswer,
+        Self::Unreadable,
         Self::NotAttempted,
         Self::Stopped,
     ];
@@ -192,6 +195,7 @@ impl ReasonKind {
             Self::HostError => "host-error",
             Self::TooOld => "too-old",
             Self::NoAnswer => "no-answer",
+            Self::Unreadable => "unreadable",
             Self::NotAttempted => "not-attempted",
             Self::Stopped => "stopped",
         }

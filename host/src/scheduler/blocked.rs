@@ -1,0 +1,193 @@
+//! Groups that cannot go on yet, on a queue that keeps their order: the first message failed and is
+//! tried again within its lease, or it is being dead-lettered. What waits behind it stays leased
+//! here, since giving it back would spend a receive without an attempt. Pure, told `now`.
+
+use super::ready::Waiting;
+use crate::clock::Moment;
+use std::collections::{BTreeMap, HashMap};
+
+/// The blocked groups of one queue.
+#[derive(Debug)]
+pub struct BlockedGroups<J> {
+    groups: BTreeMap<String, Blocked<J>>,
+    /// The group that each awaited message blocks, by the message's id.
+    awaited: HashMap<String, String>,
+    jobs: usize,
+}
+
+#[derive(Debug)]
+struct Blocked<J> {
+    /// In the group's order; the one that is tried again first.
+    jobs: Vec<J>,
+    /// When the first is tried again.
+    retry_at: Option<Moment>,
+    /// How many messages are awaited: the queue must take their outcomes first.
+    awaits: usize,
+}
+
+/// A group that is blocked no longer, and what of it is in hand, in its order.
+pub type Unblocked<J> = (String, Vec<J>);
+
+/// What the end of an awaited message leads to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Released<J> {
+    /// Nothing: no group waits for it, or for others as well.
+    Nothing,
+    /// The message has left its queue: its group goes on.
+    GoesOn(Unblocked<J>),
+    /// The queue delivers it again, which it does not as long as others of its group are in hand.
+    GivesBack(Unblocked<J>),
+}
+
+impl<J> Default for BlockedGroups<J> {
+    fn default() -> Self {
+        Self {
+            groups: BTreeMap::new(),
+            awaited: HashMap::new(),
+            jobs: 0,
+        }
+    }
+}
+
+impl<J: Waiting> BlockedGroups<J> {
+    /// How many messages are kept here.
+    pub fn len(&self) -> usize {
+        self.jobs
+    }
+
+    /// Whether no group is blocked.
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// Whether this group is blocked.
+    pub fn contains(&self, group: &str) -> bool {
+        self.groups.contains_key(group)
+    }
+
+    /// The messages that are kept here, each group in its order.
+    pub fn iter(&self) -> impl Iterator<Item = &J> {
+        self.groups.values().flat_map(|blocked| &blocked.jobs)
+    }
+
+    fn entry(&mut self, group: &str) -> &mut Blocked<J> {
+        let blocked = self.groups.entry(group.to_owned());
+        blocked.or_insert_with(|| Blocked {
+            jobs: Vec::new(),
+            retry_at: None,
+            awaits: 0,
+        })
+    }
+
+    /// Blocks a group until `at`: then these go before what else is kept of it.
+    pub fn retry_at(&mut self, group: &str, first: Vec<J>, at: Moment) {
+        self.prepend(group, first);
+        self.entry(group).retry_at = Some(at);
+    }
+
+    /// Blocks a group until the queue has taken the outcome of the message of this id.
+    pub fn wait_for(&mut self, group: &str, id: &str) {
+        let before = self.awaited.insert(id.to_owned(), group.to_owned());
+        if before.is_none() {
+            self.entry(group).awaits += 1;
+        }
+    }
+
+    /// Keeps these before what else is kept of their group, which is blocked.
+    pub fn prepend(&mut self, group: &str, mut first: Vec<J>) {
+        self.jobs += first.len();
+        let blocked = self.entry(group);
+        first.append(&mut blocked.jobs);
+        blocked.jobs = first;
+    }
+
+    /// Keeps these behind what else is kept of their group, which is blocked.
+    pub fn append(&mut self, group: &str, mut jobs: Vec<J>) {
+        self.jobs += jobs.len();
+        self.entry(group).jobs.append(&mut jobs);
+    }
+
+    /// The outcome of a message was taken (`gone`), or its queue delivers it again.
+    pub fn told(&mut self, id: &str, gone: bool) -> Released<J> {
+        let Some(group) = self.awaited.remove(id) else {
+            return Released::Nothing;
+        };
+        let Some(blocked) = self.groups.get_mut(&group) else {
+            return Released::Nothing;
+        };
+        blocked.awaits -= 1;
+        let waits_on = blocked.awaits > 0 || blocked.retry_at.is_some();
+        match gone {
+            true if waits_on => Released::Nothing,
+            true => Released::GoesOn(self.unblock(group)),
+            false => Released::GivesBack(self.unblock(group)),
+        }
+    }
+
+    fn unblock(&mut self, group: String) -> Unblocked<J> {
+        let jobs = self.groups.remove(&group).map_or_else(Vec::new, |b| b.jobs);
+        self.awaited.retain(|_, of| *of != group);
+        self.jobs -= jobs.len();
+        (group, jobs)
+    }
+
+    /// The groups whose first message is to be tried again by now.
+    pub fn take_due(&mut self, now: Moment) -> Vec<Unblocked<J>> {
+        let is_due = |blocked: &Blocked<J>| {
+            blocked.awaits == 0 && blocked.retry_at.is_some_and(|at| at <= now)
+        };
+        self.take_groups(is_due)
+    }
+
+    fn take_groups(&mut self, which: impl Fn(&Blocked<J>) -> bool) -> Vec<Unblocked<J>> {
+        let groups = self.groups.iter().filter(|(_, blocked)| which(blocked));
+        let groups: Vec<String> = groups.map(|(group, _)| group.clone()).collect();
+        groups
+            .into_iter()
+            .map(|group| self.unblock(group))
+            .collect()
+    }
+
+    /// When the first of them is to be tried again.
+    pub fn due(&self) -> Option<Moment> {
+        let waits = self.groups.values().filter(|blocked| blocked.awaits == 0);
+        waits.filter_map(|blocked| blocked.retry_at).min()
+    }
+
+    /// When the first becomes too old.
+    pub fn expires(&self) -> Option<Moment> {
+        self.iter().filter_map(Waiting::expires).min()
+    }
+
+    /// Takes out what is too old, and the groups that are blocked no longer since the message that
+    /// was to be tried again is among it.
+    pub fn expired(&mut self, now: Moment) -> (Vec<J>, Vec<Unblocked<J>>) {
+        if self.expires().is_none_or(|at| at > now) {
+            return (Vec::new(), Vec::new());
+        }
+        self.extract(|job| job.expires().is_some_and(|at| at <= now))
+    }
+
+    /// Takes out what is chosen, asked in the order of each group, and the groups that are blocked
+    /// no longer since the message that was to be tried again is among it.
+    pub fn extract(&mut self, which: impl Fn(&J) -> bool) -> (Vec<J>, Vec<Unblocked<J>>) {
+        let mut out = Vec::new();
+        for blocked in self.groups.values_mut() {
+            let goes = blocked.retry_at.is_some() && blocked.jobs.first().is_some_and(&which);
+            if goes {
+                blocked.retry_at = None;
+            }
+            let jobs = std::mem::take(&mut blocked.jobs).into_iter();
+            let (chosen, kept) = jobs.partition(|job| which(job));
+            blocked.jobs = kept;
+            out.extend::<Vec<J>>(chosen);
+        }
+        self.jobs -= out.len();
+        let is_free = |blocked: &Blocked<J>| blocked.retry_at.is_none() && blocked.awaits == 0;
+        (out, self.take_groups(is_free))
+    }
+}
+
+#[cfg(test)]
+#[path = "blocked_tests.rs"]
+mod tests;

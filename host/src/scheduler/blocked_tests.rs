@@ -1,0 +1,284 @@
+//! Blocked groups by themselves, and the rule that blocks them.
+
+use super::*;
+use crate::clock::Timestamp;
+use crate::scheduler::lane::LaneRules;
+use crate::scheduler::ready::Sequence;
+use crate::scheduler::room::Permit;
+use crate::scheduler::start::LONGEST_PAUSE;
+use crate::scheduler::{Ended, Fate, Limits, Poll, Rules, Scheduler, Start};
+use crate::throttle::control::Showed;
+use proptest::prelude::*;
+use std::time::Duration;
+
+/// A message: its number in the order of sending, its group, and whether its next receive may
+/// dead-letter it.
+#[derive(Debug)]
+struct Job {
+    id: String,
+    number: u64,
+    last_chance: bool,
+    expires: Option<Moment>,
+    _seat: Option<Permit>,
+}
+
+impl PartialEq for Job {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Waiting for Job {
+    fn group(&self) -> Option<&str> {
+        Some("a")
+    }
+
+    fn sent_at(&self) -> Timestamp {
+        Timestamp(self.number)
+    }
+
+    fn expires(&self) -> Option<Moment> {
+        self.expires
+    }
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn may_be_given_back(&self) -> bool {
+        !self.last_chance
+    }
+}
+
+fn job(number: u64) -> Job {
+    Job {
+        id: number.to_string(),
+        number,
+        last_chance: false,
+        expires: None,
+        _seat: None,
+    }
+}
+
+fn at(ms: u64) -> Moment {
+    Moment::from_boot(Duration::from_millis(1_000_000 + ms))
+}
+
+fn numbers(jobs: &[Job]) -> Vec<u64> {
+    jobs.iter().map(|job| job.number).collect()
+}
+
+#[test]
+fn the_one_that_is_tried_again_goes_first_and_at_its_time() {
+    let mut groups = BlockedGroups::default();
+    groups.append("a", vec![job(3), job(4)]);
+    groups.retry_at("a", vec![job(1), job(2)], at(100));
+    assert_eq!((groups.len(), groups.due()), (4, Some(at(100))));
+    assert!(groups.take_due(at(99)).is_empty() && groups.contains("a"));
+    let due = groups.take_due(at(100));
+    assert_eq!(numbers(&due[0].1), [1, 2, 3, 4]);
+    assert!(groups.is_empty() && groups.len() == 0);
+}
+
+#[test]
+fn a_group_goes_on_when_all_that_it_waits_for_has_left_its_queue() {
+    let mut groups = BlockedGroups::default();
+    groups.wait_for("a", "x");
+    groups.wait_for("a", "y");
+    groups.append("a", vec![job(3)]);
+    assert_eq!(groups.told("other", true), Released::Nothing);
+    assert_eq!(groups.told("x", true), Released::Nothing);
+    let on = Released::GoesOn(("a".to_owned(), vec![job(3)]));
+    assert_eq!(groups.told("y", true), on);
+    assert_eq!(groups.told("y", true), Released::Nothing);
+    assert!(groups.is_empty());
+}
+
+#[test]
+fn a_group_is_given_back_when_what_it_waits_for_is_delivered_again() {
+    let mut groups = BlockedGroups::default();
+    groups.wait_for("a", "x");
+    groups.wait_for("a", "y");
+    groups.append("a", vec![job(3)]);
+    let back = Released::GivesBack(("a".to_owned(), vec![job(3)]));
+    assert_eq!(groups.told("x", false), back);
+    assert_eq!(groups.told("y", true), Released::Nothing);
+    assert!(groups.is_empty() && groups.len() == 0);
+}
+
+#[test]
+fn what_waits_goes_on_when_the_one_that_failed_becomes_too_old() {
+    let mut groups = BlockedGroups::default();
+    let old = Job {
+        expires: Some(at(50)),
+        ..job(1)
+    };
+    groups.retry_at("a", vec![old, job(2)], at(100));
+    assert_eq!(groups.expires(), Some(at(50)));
+    assert!(groups.expired(at(49)).0.is_empty());
+    let (out, on) = groups.expired(at(50));
+    assert_eq!((numbers(&out), on.len()), (vec![1], 1));
+    assert_eq!(numbers(&on[0].1), [2]);
+    assert!(groups.is_empty() && groups.len() == 0);
+}
+
+/// A queue that has brought these messages of one group, and an attempt at the first of them.
+fn scheduler(brought: Vec<Job>) -> (Scheduler<Job>, Start<Job>) {
+    let lane = LaneRules {
+        batch: 10,
+        poll_for: Duration::from_secs(20),
+        proof_wait: Duration::from_secs(1),
+        sleep: Duration::ZERO,
+        ordered_groups: true,
+        sequence: Sequence::Fifo,
+    };
+    let mut scheduler = Scheduler::new(Rules {
+        lanes: vec![lane],
+        weights: None,
+        batch: 1,
+        horizon: Duration::from_secs(15),
+        limits: Limits {
+            attempts: 1,
+            prefetch: 0,
+            window: Duration::ZERO,
+            lanes: Vec::new(),
+        },
+    });
+    let mut poll: Poll = scheduler.plan(at(0)).remove(0);
+    let seated = brought.into_iter().map(|job| Job {
+        _seat: Some(poll.seat()),
+        ..job
+    });
+    let jobs = seated.collect();
+    scheduler.answered(poll, jobs, true, at(1));
+    scheduler.hire(at(1));
+    let first = scheduler.next_jobs(at(1)).expect("the first");
+    (scheduler, first)
+}
+
+const ENDED: Ended = Ended {
+    lane: 0,
+    began: Moment::from_boot(Duration::from_millis(1_000_001)),
+    showed: Showed::Open,
+};
+
+/// The attempt at the first ends so; what is given back at once.
+fn ends(scheduler: &mut Scheduler<Job>, first: Start<Job>, fate: Fate) -> Vec<u64> {
+    let stays = scheduler.stays(0, [(Some("a"), fate)]);
+    if stays.is_empty() {
+        let after = scheduler.ended(ENDED, [(Some("a"), fate)], at(2));
+        return numbers(&after.overtaking);
+    }
+    let after = scheduler.ended(ENDED, [(Some("a"), Fate::Kept)], at(2));
+    let mut jobs = first.jobs;
+    if fate == Fate::DeadLettered {
+        scheduler.leaves(0, &jobs.remove(0));
+    }
+    scheduler.keep(0, "a", jobs, fate, at(2));
+    numbers(&after.overtaking)
+}
+
+#[test]
+fn finding_02_what_waits_behind_a_failure_is_kept_and_the_failed_one_goes_first_again() {
+    let (mut scheduler, first) = scheduler(vec![job(1), job(2), job(3)]);
+    let pause = Duration::from_millis(50);
+    assert!(ends(&mut scheduler, first, Fate::Again(pause)).is_empty());
+    assert!(scheduler.next_jobs(at(51)).is_none(), "it pauses");
+    assert_eq!(scheduler.next_attention(at(51)), Some(at(52)));
+    scheduler.hire(at(52));
+    let again = scheduler.next_jobs(at(52)).expect("its next attempt");
+    assert_eq!(numbers(&again.jobs), [1]);
+    assert!(!scheduler.is_at_rest());
+}
+
+#[test]
+fn finding_02_what_waits_behind_a_dead_letter_goes_on_once_the_queue_has_taken_it() {
+    let (mut scheduler, first) = scheduler(vec![job(1), job(2), job(3)]);
+    assert!(ends(&mut scheduler, first, Fate::DeadLettered).is_empty());
+    assert!(scheduler.next_jobs(at(9)).is_none());
+    scheduler.told(0, "1", None, at(10));
+    scheduler.hire(at(10));
+    let next = scheduler.next_jobs(at(10)).expect("the next of the group");
+    assert_eq!(numbers(&next.jobs), [2]);
+    assert!(scheduler.overtaking().is_empty());
+}
+
+#[test]
+fn finding_02_what_waits_behind_a_dead_letter_that_comes_again_is_given_back() {
+    let (mut scheduler, first) = scheduler(vec![job(1), job(2), job(3)]);
+    assert!(ends(&mut scheduler, first, Fate::DeadLettered).is_empty());
+    scheduler.told(0, "1", Some(at(10)), at(10));
+    assert!(!scheduler.is_at_rest());
+    let back: Vec<u64> = scheduler
+        .overtaking()
+        .iter()
+        .map(|(_, job)| job.number)
+        .collect();
+    assert_eq!(back, [2, 3]);
+}
+
+#[test]
+fn a_message_alone_in_its_group_is_delivered_again() {
+    let (mut scheduler, first) = scheduler(vec![job(1)]);
+    let fates = [(Some("a"), Fate::Again(Duration::ZERO))];
+    assert!(scheduler.stays(0, fates).is_empty());
+    assert!(ends(&mut scheduler, first, Fate::Again(Duration::ZERO)).is_empty());
+}
+
+#[test]
+fn finding_02_a_stop_keeps_what_is_before_a_last_chance_and_gives_the_rest_back() {
+    let last = Job {
+        last_chance: true,
+        ..job(3)
+    };
+    let (mut scheduler, first) = scheduler(vec![job(1), job(2), last, job(4)]);
+    let back = scheduler.stop(|_, job| job.may_be_given_back(), at(2));
+    let back: Vec<u64> = back.iter().map(|(_, job)| job.number).collect();
+    assert_eq!(back, [4]);
+    let fate = Fate::Again(Duration::from_millis(1));
+    assert!(
+        ends(&mut scheduler, first, fate).is_empty(),
+        "kept after the stop, too"
+    );
+    // With the halt everything goes.
+    let back = scheduler.stop(|_, _| true, at(3));
+    assert_eq!(back.len(), 3);
+    drop(back);
+}
+
+proptest! {
+    /// The pure rule: a group is given back only where that cannot dead-letter a message that was
+    /// not attempted, and a pause that is long or a stop keeps nothing that may go.
+    #[test]
+    fn finding_02_nothing_is_given_back_at_its_last_receive(
+        last in prop::collection::vec(any::<bool>(), 0..6),
+        pause_s in prop_oneof![0_u64..300, 300_u64..40_000],
+        dead_lettered: bool,
+        stopped: bool,
+    ) {
+        let jobs = std::iter::once(false).chain(last.iter().copied()).zip(1..);
+        let jobs = jobs.map(|(last_chance, number)| Job { last_chance, ..job(number) });
+        let (mut scheduler, first) = scheduler(jobs.collect());
+        if stopped {
+            // What may go has gone.
+            drop(scheduler.stop(|_, job| job.may_be_given_back(), at(2)));
+        }
+        let waiting = match stopped {
+            true => last.iter().rposition(|last| *last).map_or(0, |at| at + 1),
+            false => last.len(),
+        };
+        let needed = last.contains(&true);
+        let pause = Duration::from_secs(pause_s);
+        let fate = if dead_lettered { Fate::DeadLettered } else { Fate::Again(pause) };
+        let back = ends(&mut scheduler, first, fate);
+        if needed {
+            prop_assert!(back.is_empty());
+        }
+        if !needed && !dead_lettered && pause > LONGEST_PAUSE {
+            prop_assert_eq!(back.len(), waiting);
+        }
+        if !needed && !stopped && (dead_lettered || pause <= LONGEST_PAUSE) {
+            prop_assert!(back.is_empty());
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! A FIFO queue with a redrive policy: a message that always fails goes to the dead-letter queue
+//! after as many attempts as it has, and what waits behind it in its group runs.
+
+use crate::lambda_scene::{forward_to, stop};
+use crate::scene::{field, prints, run};
+use aws_sdk_sqs::types::{Message, MessageSystemAttributeName, QueueAttributeName};
+use dispatcher_tests::child::{Program, Running};
+use dispatcher_tests::faulty_lambda::{FaultyLambda, Step};
+use dispatcher_tests::proxy::Proxy;
+use dispatcher_tests::served::LocalServer;
+use dispatcher_tests::servers::MiniStack;
+use dispatcher_tests::sqs::Server;
+use std::sync::{Arc, Mutex};
+
+/// The group of all messages here.
+const GROUP: &str = "customer-1";
+
+/// A FIFO queue with a redrive policy, and the queue that the policy names.
+struct Queues {
+    endpoint: String,
+    server: Server,
+    name: String,
+    url: String,
+    dead_url: String,
+}
+
+impl Queues {
+    async fn on(endpoint: &str, receives: u32) -> Self {
+        let server = Server::at(endpoint);
+        let fifo = [("FifoQueue", "true"), ("VisibilityTimeout", "30")];
+        let dead_name = Server::fresh_name("dead") + ".fifo";
+        let dead_url = server.create(&dead_name, &fifo[..1]).await;
+        let dead_arn = arn(&server, &dead_url).await;
+        let policy =
+            format!(r#"{{"deadLetterTargetArn":"{dead_arn}","maxReceiveCount":"{receives}"}}"#);
+        let name = Server::fresh_name("redrive") + ".fifo";
+        let attributes = [fifo[0], fifo[1], ("RedrivePolicy", policy.as_str())];
+        let url = server.create(&name, &attributes).await;
+        Self {
+            endpoint: endpoint.to_owned(),
+            server,
+            name,
+            url,
+            dead_url,
+        }
+    }
+
+    async fn send(&self, bodies: &[&str]) {
+        for (number, body) in bodies.iter().enumerate() {
+            let call = self.server.client.send_message().queue_url(&self.url);
+            let call = call.message_group_id(GROUP).message_body(*body);
+            let call = call.message_deduplication_id(number.to_string());
+            call.send().await.expect("sent");
+        }
+    }
+
+    /// What lies in the dead-letter queue.
+    async fn dead(&self) -> Vec<Message> {
+        let call = self
+            .server
+            .client
+            .receive_message()
+            .queue_url(&self.dead_url);
+        let call = call.max_number_of_messages(10).wait_time_seconds(1);
+        let call = call
+            .message_attribute_names("All")
+            .message_system_attribute_names(MessageSystemAttributeName::All);
+        let answer = call.send().await.expect("the queue exists");
+        answer.messages.unwrap_or_default()
+    }
+}
+
+async fn arn(server: &Server, url: &str) -> String {
+    let call = server.client.get_queue_attributes().queue_url(url);
+    let call = call.attribute_names(QueueAttributeName::QueueArn);
+    let answer = call.send().await.expect("the queue exists");
+    let attributes = answer.attributes.expect("it has attributes");
+    attributes[&QueueAttributeName::QueueArn].clone()
+}
+
+fn verdicts(queues: &Queues, more: &[&str]) -> Program {
+    let arguments = [
+        &["--queues", &queues.name, "--poll-for", "1"],
+        &["--log-level", "debug"][..],
+        more,
+    ]
+    .concat();
+    run("verdicts", &arguments).aws(&queues.endpoint)
+}
+
+/// The ids of the messages of the attempts so far.
+fn attempts(running: &Running) -> Vec<String> {
+    let lines = running.lines(|line| line.contains("an attempt begins"));
+    lines.iter().map(|line| field(line, "message_id")).collect()
+}
+
+/// The head is dead after as many attempts as it has, in its group, with what tells why.
+async fn only_the_head_is_dead(queues: &Queues, body: &str) -> String {
+    let dead = queues.dead().await;
+    let bodies: Vec<_> = dead.iter().filter_map(Message::body).collect();
+    assert_eq!(bodies, [body], "only the one that failed is a dead letter");
+    let group = &dead[0].attributes.as_ref().expect("attributes")
+        [&MessageSystemAttributeName::MessageGroupId];
+    assert_eq!(group, GROUP);
+    let own = dead[0].message_attributes.as_ref().expect("attributes");
+    let text = |name: &str| own[name].string_value().expect("a text").to_owned();
+    assert!(text("dispatcher-dead-letter-source").contains(&queues.name));
+    text("dispatcher-dead-letter-reason")
+}
+
+/// A handler that takes one message at a time.
+async fn a_head_that_always_fails(endpoint: &str) {
+    for receives in [3, 5, 1] {
+        let queues = Queues::on(endpoint, receives).await;
+        queues
+            .send(&["retry:300", "print:after1", "print:after2"])
+            .await;
+        let mut running = verdicts(&queues, &[]).start();
+        running.wait_for_line(|line| line.contains("after2"));
+        queues.server.wait_until_empty(&queues.url).await;
+        stop(&mut running);
+        assert_eq!(prints(&running), ["after1", "after2"], "{receives}");
+        let attempts = attempts(&running);
+        let head = attempts.iter().filter(|id| **id == attempts[0]).count();
+        assert_eq!(head, receives as usize, "attempts of the head");
+        let why = only_the_head_is_dead(&queues, "retry:300").await;
+        let wanted = format!("not handled in {receives} attempts");
+        assert!(why.contains(&wanted), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn finding_02_what_waits_behind_a_failing_message_of_its_group_runs() {
+    a_head_that_always_fails(&MiniStack::shared().url()).await;
+}
+
+#[tokio::test]
+async fn finding_02_what_is_behind_a_failing_message_of_its_batch_runs() {
+    let queues = Queues::on(&MiniStack::shared().url(), 3).await;
+    queues.send(&["retry:300", "done", "done"]).await;
+    let arguments = ["--queues", &queues.name, "--poll-for", "1"];
+    let batches = ["--batch-size", "10", "--log-level", "debug"];
+    let mut running = run("batch-verdicts", &[&arguments[..], &batches].concat())
+        .aws(&queues.endpoint)
+        .start();
+    queues.server.wait_until_empty(&queues.url).await;
+    stop(&mut running);
+    let attempts = attempts(&running);
+    let of = |at: usize| attempts.iter().filter(|id| **id == attempts[at]).count();
+    assert_eq!(of(0), 3, "attempts of the head");
+    let last = attempts.len() - 1;
+    assert!(
+        of(last) >= 1 && attempts[last] != attempts[0],
+        "{attempts:?}"
+    );
+    only_the_head_is_dead(&queues, "retry:300").await;
+}
+
+#[tokio::test]
+async fn finding_02_what_waits_behind_a_failing_message_runs_on_the_served_queue() {
+    let local = LocalServer::start();
+    a_head_that_always_fails(local.url()).await;
+}
+
+/// A function that lists the first as failed, and what it was invoked with: body and receive count.
+fn failing_function() -> (FaultyLambda, Arc<Mutex<Vec<(String, u32)>>>) {
+    let lambda = FaultyLambda::start();
+    let seen: Arc<Mutex<Vec<(String, u32)>>> = Arc::default();
+    let shared = Arc::clone(&seen);
+    lambda.script(move |invocation| {
+        let mut seen = shared.lock().expect("nothing panics with it");
+        let mut failed = Vec::new();
+        for record in &invocation.records {
+            seen.push((record.body.clone(), record.receive_count));
+            if record.body == "fails" {
+                failed.push(record.id.clone());
+            }
+        }
+        Step::failures(failed)
+    });
+    (lambda, seen)
+}
+
+async fn partial_failures(endpoint: &str) {
+    for (receives, batch) in [(3, "1"), (3, "10"), (5, "10")] {
+        let queues = Queues::on(endpoint, receives).await;
+        queues.send(&["fails", "after1", "after2"]).await;
+        let (lambda, seen) = failing_function();
+        let more = ["--partial-failures", "--batch-size", batch];
+        let mut running = forward_to(&lambda, &queues.name, &more)
+            .aws(&queues.endpoint)
+            .env("AWS_ENDPOINT_URL_LAMBDA", &lambda.url())
+            .start();
+        queues.server.wait_until_empty(&queues.url).await;
+        stop(&mut running);
+        let seen = seen.lock().expect("nothing panics with it");
+        let of = |body: &str| -> Vec<u32> {
+            let of = seen.iter().filter(|(other, _)| other == body);
+            of.map(|(_, count)| *count).collect()
+        };
+        assert_eq!(of("fails").len(), receives as usize, "{seen:?}");
+        let last: Vec<&str> = seen.iter().map(|(body, _)| body.as_str()).collect();
+        assert_eq!(last[last.len() - 2..], ["after1", "after2"], "{seen:?}");
+        // The event shows the queue's own count: what waited was received once.
+        let waited = seen.iter().filter(|(body, _)| body != "fails");
+        assert!(waited.clone().all(|(_, count)| *count == 1), "{seen:?}");
+        only_the_head_is_dead(&queues, "fails").await;
+    }
+}
+
+#[tokio::test]
+async fn finding_02_what_waits_behind_a_partial_failure_of_its_group_runs() {
+    partial_failures(&MiniStack::shared().url()).await;
+}
+
+#[tokio::test]
+async fn finding_02_what_waits_behind_a_partial_failure_runs_on_the_served_queue() {
+    let local = LocalServer::start();
+    partial_failures(local.url()).await;
+}
+
+#[tokio::test]
+async fn finding_02_a_message_that_rejects_costs_what_is_behind_it_no_receive() {
+    let queues = Queues::on(&MiniStack::shared().url(), 1).await;
+    let dead = Server::fresh_name("rejected") + ".fifo";
+    let dead_url = queues.server.create(&dead, &[("FifoQueue", "true")]).await;
+    queues
+        .send(&["reject:first", "reject:second", "print:after"])
+        .await;
+    let mut running = verdicts(&queues, &["--dead-letter", &dead]).start();
+    running.wait_for_line(|line| line.contains("\"after\""));
+    queues.server.wait_until_empty(&queues.url).await;
+    stop(&mut running);
+    assert_eq!(prints(&running), ["after"]);
+    assert!(queues.dead().await.is_empty(), "the queue's own policy");
+    let rejected = queues.server.drain(&dead_url).await;
+    assert_eq!(rejected, ["reject:first", "reject:second"]);
+}
+
+/// Where nothing fails a message costs as many calls as ever: no call but the usual ones is made.
+#[tokio::test]
+async fn finding_02_nothing_is_called_more_often_where_nothing_fails() {
+    let queues = Queues::on(&MiniStack::shared().url(), 3).await;
+    let proxy = Proxy::before(MiniStack::shared().address());
+    let bodies: Vec<String> = (0..20).map(|n| format!("print:{n}")).collect();
+    let bodies: Vec<&str> = bodies.iter().map(String::as_str).collect();
+    queues.send(&bodies).await;
+    let arguments = ["--queues", &queues.name, "--poll-for", "1"];
+    let mut running = run("verdicts", &arguments).aws(&proxy.url()).start();
+    queues.server.wait_until_empty(&queues.url).await;
+    stop(&mut running);
+    let wanted: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+    assert_eq!(prints(&running), wanted);
+    for call in ["SendMessage", "ChangeMessageVisibility"] {
+        assert_eq!(proxy.seen(call), 0, "{call}");
+    }
+    // One deletion for each at most; receives that bring nothing are the last ones.
+    assert!(proxy.seen("DeleteMessage") <= 20);
+}
