@@ -356,106 +356,90 @@ fn finding_01_python_that_cannot_handle_is_not_built() {
     project.write("app.py", &tls).refused(&words);
 }
 
+/// Loads the adapter for this `app.py` without componentize-py: whether it takes it, and its words.
+fn load_in_python(text: &str) -> (bool, String) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(folder.path().join("app.py"), text).expect("the folder is ours");
+    let here = env!("CARGO_MANIFEST_DIR");
+    let path = [
+        folder.path().display().to_string(),
+        format!("{here}/../host/src/cli/plugin/build/adapter"),
+        format!("{here}/e2e/handled/stubs"),
+    ];
+    let mut python = std::process::Command::new("python3");
+    python.args(["-B", "-c", "import dispatcher_entry"]);
+    let ended = python.env("PYTHONPATH", path.join(":")).output();
+    let ended = ended.expect("python3 starts");
+    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    (ended.status.success(), told)
+}
+
+/// A handler whose `handle` has these lines.
+fn handle_of(lines: &str) -> String {
+    format!("{CLASS}def handle(self, message):\n{lines}")
+}
+
 #[test]
 fn finding_24_what_cannot_work_in_python_is_found_before_it_is_built() {
     if !toolchains::has(&["python3"], "the adapter in Python") {
         return;
     }
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let here = env!("CARGO_MANIFEST_DIR");
-    let adapter = format!("{here}/../host/src/cli/plugin/build/adapter");
-    let path = [
-        folder.path().display().to_string(),
-        adapter,
-        format!("{here}/e2e/handled/stubs"),
-    ];
-    let load = |text: &str| {
-        std::fs::write(folder.path().join("app.py"), text).expect("the folder is ours");
-        let mut python = std::process::Command::new("python3");
-        // Two versions of a module in one second would be one to its cache.
-        python.args(["-B", "-c", "import dispatcher_entry"]);
-        let ended = python.env("PYTHONPATH", path.join(":")).output();
-        let ended = ended.expect("python3 starts");
-        (
-            ended.status.success(),
-            String::from_utf8_lossy(&ended.stderr).into_owned(),
-        )
-    };
     let class = |body: &str| format!("{CLASS}{body}");
-    let inside = |lines: &str| class(&format!("def handle(self, message):\n{lines}"));
+    let after = |line: &str| format!("{line}\n{CLASS}{PLAIN}");
+    let one = "cannot be called with one argument";
     for (text, words) in [
+        ("raise ValueError('at import')".into(), "at import"),
+        ("def handle(message): pass".into(), "no class Handler"),
+        (class("pass"), "no method handle"),
+        (class("def run(self, message): pass"), "no method handle"),
+        (class(&format!("async {PLAIN}")), "handle is async"),
+        (handle_of("        yield"), "is a generator"),
+        (class("def handle(self): pass"), one),
+        (class("def handle(self, event, context): pass"), one),
         (
-            "raise ValueError('at import')\n".into(),
-            "ValueError: at import",
-        ),
-        (
-            "def handle(message): pass\n".into(),
-            "app.py has no class Handler",
-        ),
-        (class("pass\n"), "Handler has no method handle"),
-        (
-            class("def run(self, message): pass\n"),
-            "Handler has no method handle",
-        ),
-        (class(&format!("async {PLAIN}")), "Handler.handle is async"),
-        (
-            class("async def handle(self, message):\n        yield\n"),
-            "Handler.handle is async",
-        ),
-        (inside("        yield\n"), "is a generator"),
-        (
-            class("def handle(self): pass\n"),
-            "cannot be called with one argument",
-        ),
-        (
-            class("def handle(self, event, context): pass\n"),
-            "cannot be called with one argument",
-        ),
-        (
-            inside("        import colorsys\n"),
+            handle_of("        import colorsys"),
             "app.py:4: import colorsys",
         ),
         (
-            inside("        from email import charset\n"),
-            "app.py:4: from email import charset",
+            handle_of("        from email import charset"),
+            "app.py:4: from email",
         ),
         (
-            inside("        def deep():\n            import colorsys\n"),
+            handle_of("        def deep():\n            import colorsys"),
             "app.py:5: import colorsys",
         ),
         (
-            format!("import urllib.request\n{CLASS}{PLAIN}"),
+            after("import urllib.request"),
             "app.py:1: import urllib.request",
         ),
-        (
-            format!("from urllib import request\n{CLASS}{PLAIN}"),
-            "cannot call out",
-        ),
-        (
-            format!("import http.client as c\n{CLASS}{PLAIN}"),
-            "cannot call out",
-        ),
+        (after("from urllib import request"), "cannot call out"),
+        (after("import http.client as c"), "cannot call out"),
     ] {
-        let (is_loaded, told) = load(&text);
+        let (is_loaded, told) = load_in_python(&text);
         assert!(!is_loaded, "{text}");
         assert!(told.contains(words), "{text}: {told}");
     }
+}
+
+#[test]
+fn finding_24_what_works_in_python_is_not_refused() {
+    if !toolchains::has(&["python3"], "the adapter in Python") {
+        return;
+    }
+    let guarded =
+        "        try:\n            import colorsys\n        except ImportError:\n            pass";
+    let inside = handle_of("        import colorsys\n        from email import charset");
     for sound in [
-        class(PLAIN),
-        class("def handle(self, message, more=None): pass\n"),
-        class("@staticmethod\n    def handle(message): pass\n"),
+        format!("{CLASS}{PLAIN}"),
+        format!("{CLASS}def handle(self, message, more=None): pass"),
+        format!("{CLASS}@staticmethod\n    def handle(message): pass"),
         // Taken in already, or expected to fail.
-        format!(
-            "import colorsys, email.charset\n{}",
-            inside("        import colorsys\n        from email import charset\n")
-        ),
-        inside(
-            "        try:\n            import colorsys\n        except ImportError:\n            pass\n",
-        ),
+        format!("import colorsys, email.charset\n{inside}"),
+        handle_of(guarded),
         format!("try:\n    import ssl\nexcept ImportError:\n    pass\n{CLASS}{PLAIN}"),
         format!("import urllib.parse\n{CLASS}{PLAIN}"),
     ] {
-        let (is_loaded, told) = load(&sound);
+        let (is_loaded, told) = load_in_python(&sound);
         assert!(is_loaded, "{sound}: {told}");
     }
 }

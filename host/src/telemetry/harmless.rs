@@ -14,7 +14,7 @@ pub fn harmless(text: &str) -> String {
     out
 }
 
-/// The text of a JSON value with every such character as `\\uXXXX`. They stand within strings alone, so
+/// The text of a JSON value with every such character as a `\u` escape. They stand within strings alone, so
 /// the value is the same.
 pub fn harmless_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
