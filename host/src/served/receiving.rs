@@ -9,8 +9,8 @@ use super::sending::{fifo_id, sequence};
 use crate::clock;
 use crate::message::{Attribute, AttributeValue, Message, Outcome};
 use crate::queue::local::Known;
-use crate::tasks;
 use crate::queue::{Ask, Queue};
+use crate::tasks;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
