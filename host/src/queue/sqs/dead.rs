@@ -54,9 +54,9 @@ pub(super) fn parcel(
     target: &Target,
 ) -> (Parcel, Vec<&'static str>) {
     // SQS refuses an empty body, which no message has but one whose content could not be read.
-    let body = match message.body.as_str() {
-        "" => legible(reason),
-        body => body.to_owned(),
+    let body = match (message.body.as_str(), &message.unreadable) {
+        ("", Some(_)) => legible(reason),
+        (body, _) => body.to_owned(),
     };
     let mut parcel = Parcel {
         body,

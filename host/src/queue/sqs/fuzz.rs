@@ -117,7 +117,12 @@ fn bury(messages: &[Message], choices: &mut Choices<'_>) {
             own.iter()
                 .all(|attribute| parcel.attributes.contains(attribute))
         );
-        assert_eq!(parcel.body, message.body);
+        // SQS refuses an empty body: a message without content says why instead.
+        if message.body.is_empty() && message.unreadable.is_some() {
+            assert!(!parcel.body.is_empty());
+        } else {
+            assert_eq!(parcel.body, message.body);
+        }
         let attributes = message
             .attributes
             .iter()
