@@ -128,7 +128,7 @@ fn bury(messages: &[Message], choices: &mut Choices<'_>) {
             .iter()
             .map(Attribute::bytes)
             .sum::<usize>();
-        if attributes + message.body.len() <= MOST_BYTES {
+        if attributes + parcel.body.len() <= MOST_BYTES {
             assert!(parcel.bytes() <= MOST_BYTES);
         }
         assert!(parcel.attributes.len() <= own.len().max(10));
