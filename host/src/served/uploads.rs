@@ -50,6 +50,8 @@ struct Active {
 struct Upload {
     began: Moment,
     bytes: usize,
+    /// It is not slow: it waits for room itself.
+    waits: bool,
     cut: CancellationToken,
 }
 
@@ -134,12 +136,16 @@ impl Uploads {
         if let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(permits) {
             return Ok(room);
         }
+        entry.waits(true);
         let mut acquired = std::pin::pin!(Arc::clone(&self.room).acquire_many_owned(permits));
         loop {
             let now = clock::now();
             self.cut_slowest(now);
             tokio::select! {
-                room = &mut acquired => return room.map_err(|_| StatusCode::SERVICE_UNAVAILABLE),
+                room = &mut acquired => {
+                    entry.waits(false);
+                    return room.map_err(|_| StatusCode::SERVICE_UNAVAILABLE);
+                }
                 () = entry.cut.cancelled() => return Err(StatusCode::REQUEST_TIMEOUT),
                 () = clock::sleep_until(Some(late)) => return Err(StatusCode::SERVICE_UNAVAILABLE),
                 () = clock::sleep_until(Some(now + GRACE)) => {}
@@ -161,16 +167,20 @@ impl Uploads {
 }
 
 /// The upload with the lowest rate among those that hold room, have had their time of grace and
-/// are not cut yet.
+/// are not cut yet. Those that wait for room come last, the newest of them first: where all wait for
+/// each other, one must go.
 fn slowest<'a>(uploads: impl Iterator<Item = &'a Upload>, now: Moment) -> Option<&'a Upload> {
-    let rate = |upload: &&Upload| {
+    let rate = |upload: &Upload| {
         let millis = now.since(upload.began).as_millis().max(1);
         upload.bytes as u128 * 1_000 / millis
     };
     let uploads = uploads.filter(|upload| {
         upload.bytes > FREE && !upload.cut.is_cancelled() && now.since(upload.began) >= GRACE
     });
-    uploads.min_by_key(rate)
+    uploads.min_by_key(|upload| match upload.waits {
+        false => (false, rate(upload), Duration::ZERO),
+        true => (true, 0, now.since(upload.began)),
+    })
 }
 
 /// An upload's place among those under way; its drop ends that.
@@ -186,6 +196,7 @@ impl<'a> Entry<'a> {
         let upload = Upload {
             began: clock::now(),
             bytes: 0,
+            waits: false,
             cut: cut.clone(),
         };
         let mut active = lock(&uploads.active);
@@ -199,10 +210,18 @@ impl<'a> Entry<'a> {
         }
     }
 
-    fn has(&self, bytes: usize) {
+    fn set(&self, change: impl FnOnce(&mut Upload)) {
         if let Some(upload) = lock(&self.uploads.active).by_number.get_mut(&self.number) {
-            upload.bytes = bytes;
+            change(upload);
         }
+    }
+
+    fn has(&self, bytes: usize) {
+        self.set(|upload| upload.bytes = bytes);
+    }
+
+    fn waits(&self, waits: bool) {
+        self.set(|upload| upload.waits = waits);
     }
 }
 
@@ -225,8 +244,28 @@ mod tests {
         Upload {
             began: Moment::from_boot(Duration::from_secs(began_s)),
             bytes,
+            waits: false,
             cut: CancellationToken::new(),
         }
+    }
+
+    #[test]
+    fn finding_19_who_waits_for_room_is_not_slow_and_goes_only_where_all_wait() {
+        let now = Moment::from_boot(Duration::from_secs(100));
+        let waiting = |began_s, bytes| Upload {
+            waits: true,
+            ..upload(began_s, bytes)
+        };
+        let all = [
+            waiting(10, 20_000),
+            upload(90, 8_000_000),
+            waiting(50, 30_000),
+        ];
+        let found = slowest(all.iter(), now).map(|upload| upload.bytes);
+        assert_eq!(found, Some(8_000_000));
+        all[1].cut.cancel();
+        let found = slowest(all.iter(), now).map(|upload| upload.bytes);
+        assert_eq!(found, Some(30_000), "the newest of those that wait");
     }
 
     #[test]
