@@ -50,8 +50,8 @@ pub(super) struct HostBudget {
 }
 
 impl HostBudget {
-    /// Of an instance that may have so much memory. Handles of any kind take at most some four times
-    /// that.
+    /// Of an instance that may have so much memory. Handles take at most some four times that; lists of
+    /// headers, which have 32 KiB each at most, up to sixteen times.
     pub(super) fn of(max_memory: usize) -> Self {
         let handles = max_memory.saturating_mul(4);
         Self {
