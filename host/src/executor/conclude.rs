@@ -106,6 +106,7 @@ pub fn showed<'a>(endings: impl Iterator<Item = &'a Ending>) -> Showed {
         | Ending::Behind(_)
         | Ending::AlreadyDone
         | Ending::Exhausted(_)
+        | Ending::Unreadable(_)
         | Ending::Shed
         | Ending::Lost => Showed::Nothing,
         Ending::Verdict(_) => Showed::Open,

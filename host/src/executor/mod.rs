@@ -233,6 +233,7 @@ impl Executor {
                 | Ending::Behind(_)
                 | Ending::AlreadyDone
                 | Ending::Exhausted(_)
+                | Ending::Unreadable(_)
                 | Ending::Shed
                 | Ending::Lost => continue,
             }
