@@ -105,12 +105,15 @@ impl Project {
         let once = ["--max-attempts", "1", "--log-format", "json"];
         let run = Program::new(run.into_iter().chain(once)).sharing(&self.data);
         let mut running = run.start();
+        // Compiling an interpreter may take longer than a queue is waited for.
+        running.wait_for_line(|line| line.contains("running"));
         let failed = cases.failed.iter().map(|(body, _)| *body);
         let not_done = failed.chain(cases.retry.iter().chain(cases.reject).copied());
         let not_done: BTreeSet<_> = not_done.map(str::to_owned).collect();
         let done = cases.done.iter().map(|(body, _)| (*body).to_owned());
         let all = not_done.iter().cloned().chain(done);
         send(self.data.path(), "cases", all).await;
+        running.wait_for_lines(not_done.len(), |line| line.contains("dead-lettered"));
         let is_over = |depth: dispatcher::queue::Depth| {
             (depth.waiting, depth.in_flight, depth.delayed) == (0, 0, 0)
         };
