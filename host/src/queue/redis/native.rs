@@ -263,8 +263,7 @@ impl Queue for NativeQueue {
             };
             let taken = clock::now();
             // One message comes whatever its size.
-            let most = wire::CALL as u64;
-            let budget = self.budget.as_ref();
+            let (most, budget) = (wire::CALL as u64, self.budget.as_ref());
             let bytes = budget.map_or(most, |budget| budget.free().min(most));
             let reserved = budget.map(|budget| budget.take(bytes));
             let claimed = self.claim(ask, bytes).await;
