@@ -162,10 +162,13 @@ async fn finding_02_what_waits_behind_a_failing_message_runs_on_the_served_queue
     a_head_that_always_fails(local.url()).await;
 }
 
-/// A function that lists the first as failed, and what it was invoked with: body and receive count.
-fn failing_function() -> (FaultyLambda, Arc<Mutex<Vec<(String, u32)>>>) {
+/// What a function was invoked with: bodies and receive counts.
+type Seen = Arc<Mutex<Vec<(String, u32)>>>;
+
+/// A function that lists the first as failed, and what it was invoked with.
+fn failing_function() -> (FaultyLambda, Seen) {
     let lambda = FaultyLambda::start();
-    let seen: Arc<Mutex<Vec<(String, u32)>>> = Arc::default();
+    let seen = Seen::default();
     let shared = Arc::clone(&seen);
     lambda.script(move |invocation| {
         let mut seen = shared.lock().expect("nothing panics with it");
@@ -193,7 +196,7 @@ async fn partial_failures(endpoint: &str) {
             .start();
         queues.server.wait_until_empty(&queues.url).await;
         stop(&mut running);
-        let seen = seen.lock().expect("nothing panics with it");
+        let seen = seen.lock().expect("nothing panics with it").clone();
         let of = |body: &str| -> Vec<u32> {
             let of = seen.iter().filter(|(other, _)| other == body);
             of.map(|(_, count)| *count).collect()

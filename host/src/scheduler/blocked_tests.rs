@@ -77,7 +77,8 @@ fn the_one_that_is_tried_again_goes_first_and_at_its_time() {
     assert!(groups.take_due(at(99)).is_empty() && groups.contains("a"));
     let due = groups.take_due(at(100));
     assert_eq!(numbers(&due[0].1), [1, 2, 3, 4]);
-    assert!(groups.is_empty() && groups.len() == 0);
+    assert!(groups.is_empty());
+    assert_eq!(groups.len(), 0);
 }
 
 #[test]
@@ -103,7 +104,8 @@ fn a_group_is_given_back_when_what_it_waits_for_is_delivered_again() {
     let back = Released::GivesBack(("a".to_owned(), vec![job(3)]));
     assert_eq!(groups.told("x", false), back);
     assert_eq!(groups.told("y", true), Released::Nothing);
-    assert!(groups.is_empty() && groups.len() == 0);
+    assert!(groups.is_empty());
+    assert_eq!(groups.len(), 0);
 }
 
 #[test]
@@ -119,7 +121,8 @@ fn what_waits_goes_on_when_the_one_that_failed_becomes_too_old() {
     let (out, on) = groups.expired(at(50));
     assert_eq!((numbers(&out), on.len()), (vec![1], 1));
     assert_eq!(numbers(&on[0].1), [2]);
-    assert!(groups.is_empty() && groups.len() == 0);
+    assert!(groups.is_empty());
+    assert_eq!(groups.len(), 0);
 }
 
 /// A queue that has brought these messages of one group, and an attempt at the first of them.

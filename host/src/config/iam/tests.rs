@@ -160,8 +160,8 @@ fn what_is_known_of_region_account_and_partition_is_kept() {
             "arn:aws-cn:sqs:cn-north-1:123456789012:q",
         ),
         (
-            "http://127.0.0.1:4566/000000000000/q.fifo",
-            "arn:aws:sqs:*:000000000000:q.fifo",
+            "http://127.0.0.1:4566/000000000000/q",
+            "arn:aws:sqs:*:000000000000:q",
         ),
         ("http://127.0.0.1:9324/queue/q", "arn:aws:sqs:*:*:q"),
     ] {
