@@ -179,12 +179,11 @@ pub(super) fn ended(guest: &Guest, attempt: &Attempt, verdicts: &[Verdict]) {
     });
 }
 
-/// Adds to the reasons of an attempt what its guest printed last.
+/// Adds to the reason of an attempt at one message what its guest printed last. Of several nobody
+/// knows which of them a line is about.
 pub(super) fn explain(guest: &Guest, verdicts: &mut [Verdict]) {
-    for verdict in verdicts {
-        if let Verdict::Retry { why, .. } = verdict {
-            *why = with_last_line(std::mem::replace(why, Mishap::Asked), guest);
-        }
+    if let [Verdict::Retry { why, .. }] = verdicts {
+        *why = with_last_line(std::mem::replace(why, Mishap::Asked), guest);
     }
 }
 

@@ -125,7 +125,12 @@ fn the_exit_code_of_a_component_is_the_verdict() {
         ("done", Verdict::Done),
         ("exit:0", Verdict::Done),
         ("return:0", Verdict::Done),
-        ("fail:no", failed("it exited with 1")),
+        (
+            "fail:no",
+            failed(
+                "it exited with 1; it printed last: Error: Custom { kind: Other, error: \"no\" }",
+            ),
+        ),
         ("until:4", retry(Mishap::Asked)),
         ("until:3", Verdict::Done),
         ("code:0", Verdict::Done),
