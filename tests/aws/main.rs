@@ -5,6 +5,10 @@
 #[macro_use]
 mod checks;
 
+#[allow(
+    dead_code,
+    reason = "here only accounts are opened, elsewhere only emulators"
+)]
 #[path = "../conformance/backend.rs"]
 mod backend;
 mod classic;

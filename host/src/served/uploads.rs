@@ -125,6 +125,13 @@ impl Uploads {
         })
     }
 
+    /// The bytes of all bodies that are on their way.
+    #[cfg(test)]
+    pub fn received(&self) -> usize {
+        let active = lock(&self.active);
+        active.by_number.values().map(|upload| upload.bytes).sum()
+    }
+
     /// Room for more of an upload; where there is none, the slowest one is cut.
     async fn room(
         &self,

@@ -38,20 +38,18 @@ const GREETING: &str = "This is the embedded queue of `dispatcher local`, which 
 
 /// Answers until `stop`, then for a second at most to finish what is under way.
 pub async fn serve(listener: TcpListener, desk: Arc<Desk>, stop: CancellationToken) {
-    serve_within(LIMITS, UPLOADS, listener, desk, stop).await;
+    let uploads = Arc::new(Uploads::new(UPLOADS));
+    serve_within(LIMITS, uploads, listener, desk, stop).await;
 }
 
 async fn serve_within(
     limits: Limits,
-    uploads: UploadLimits,
+    uploads: Arc<Uploads>,
     listener: TcpListener,
     desk: Arc<Desk>,
     stop: CancellationToken,
 ) {
-    let counter = Counter {
-        desk,
-        uploads: Arc::new(Uploads::new(uploads)),
-    };
+    let counter = Counter { desk, uploads };
     let router = Router::new().fallback(answer).with_state(counter);
     http::serve(listener, router, limits, stop).await;
 }
@@ -221,6 +219,7 @@ mod tests {
     /// A server of its own, for as long as what this returns is kept.
     struct Running {
         at: std::net::SocketAddr,
+        uploads: Arc<Uploads>,
         _served: crate::tasks::Task<()>,
         _folder: tempfile::TempDir,
     }
@@ -232,9 +231,11 @@ mod tests {
         let (listener, at) = http::listen(any).await.expect("a free port");
         let stop = CancellationToken::new();
         let desk = Arc::new(Desk::new(store, stop.clone()));
-        let served = serve_within(limits, uploads, listener, desk, stop);
+        let uploads = Arc::new(Uploads::new(uploads));
+        let served = serve_within(limits, Arc::clone(&uploads), listener, desk, stop);
         Running {
             at,
+            uploads,
             _served: crate::tasks::spawn(served),
             _folder: folder,
         }
@@ -368,6 +369,10 @@ mod tests {
         };
         let served = start(LIMITS, little).await;
         let mut slow = half_sent(served.at, 900_000).await;
+        // What is sent has not arrived yet.
+        while served.uploads.received() < 900_000 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         assert_eq!(whole(served.at, 500_000).await, "HTTP/1.1 200");
         let mut status = [0; 12];
         slow.read_exact(&mut status).await.expect("an answer");

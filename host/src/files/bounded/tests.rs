@@ -1,3 +1,5 @@
+//! Files as they should not be: real pipes, devices, sockets, and files that grow.
+
 use super::*;
 use std::io::Write;
 use std::os::unix::fs::symlink;
