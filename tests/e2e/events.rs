@@ -258,7 +258,7 @@ async fn finding_05_what_sqs_will_dead_letter_is_logged_and_counted() {
 
 async fn until_letters(server: &Server, url: &str, count: u64) {
     let looking = async {
-        while u64::from(server.counts(url).await.waiting) < count {
+        while server.counts(url).await.waiting < count {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
     };

@@ -107,15 +107,18 @@ async fn a_closed_registry_gives_to_whom_docker_login_knows() {
 
 #[tokio::test]
 async fn a_helper_that_knows_nothing_of_the_registry_is_nobody_to_ask() {
-    use std::os::unix::fs::PermissionsExt;
     let registry = Registry::open();
     let name = registry.push("orders", &component("version"));
     let folder = tempfile::tempdir().expect("a folder");
     let helper = folder.path().join("docker-credential-stub");
-    let text = "#!/bin/sh\necho 'credentials not found in native keychain'\nexit 1\n";
-    std::fs::write(&helper, text).expect("written");
-    let executable = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(&helper, executable).expect("ours");
+    // Written by another process: a file that this one has open for writing, and with it any child
+    // that a test beside this one is just starting, cannot be executed (ETXTBSY).
+    let write = r#"printf '#!/bin/sh\necho "credentials not found in native keychain"\nexit 1\n' > "$0" && chmod 755 "$0""#;
+    let written = std::process::Command::new("sh")
+        .args(["-c", write])
+        .arg(&helper)
+        .status();
+    assert!(written.expect("a shell").success());
     let config = folder.path().join("config.json");
     std::fs::write(config, r#"{"credsStore": "stub"}"#).expect("written");
     let path = std::env::var("PATH").unwrap_or_default();

@@ -55,6 +55,12 @@ async fn prints(running: &Running, queue: &str, body: &str) {
     running.wait_for_line(|line| printed(line) && line.contains(word));
 }
 
+/// Puts something at a path.
+type Make = fn(&Path);
+
+/// Spoils something, or mends it.
+type Change<'a> = Box<dyn Fn() + 'a>;
+
 #[tokio::test]
 async fn finding_08_a_pipe_or_device_at_a_plugins_path_is_refused_and_stops_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -75,11 +81,14 @@ async fn finding_08_a_pipe_or_device_at_a_plugins_path_is_refused_and_stops_noth
         "json",
         "--admin",
         "127.0.0.1:0",
+        "--admin-token-file",
+        "token",
     ];
-    let mut running = Program::new(arguments).file("d.toml", &text).start();
+    let program = Program::new(arguments).file("d.toml", &text);
+    let mut running = program.file("token", "secret").start();
     running.wait_for_line(|line| line.contains("\"message\":\"running\""));
     let address = admin(&running);
-    let kinds: [(fn(&Path), &str); 3] = [
+    let kinds: [(Make, &str); 3] = [
         (pipe, "a named pipe where a regular file is wanted"),
         (zero, "a character device where a regular file is wanted"),
         (socket, "a socket or device where a regular file is wanted"),
@@ -94,7 +103,8 @@ async fn finding_08_a_pipe_or_device_at_a_plugins_path_is_refused_and_stops_noth
             "once is enough"
         );
         // Whoever asks is answered, the admin address too.
-        let told = http::post(&format!("{address}/plugins"), &[], "");
+        let bearer = [("Authorization", "Bearer secret")];
+        let told = http::post(&format!("{address}/plugins"), &bearer, "");
         assert!(told.status == 422 && told.body.contains(found), "{told:?}");
         assert_eq!(http::get(&format!("{address}/healthz")).status, 200);
         // The old version stays, and the neighbour is replaced meanwhile.
@@ -203,7 +213,7 @@ async fn finding_17_a_compiled_plugin_that_another_user_could_have_written_is_no
     let open = |path: &Path, mode| {
         std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("it is ours");
     };
-    let mut spoilt: Vec<(Box<dyn Fn()>, Box<dyn Fn()>, &str)> = vec![(
+    let mut spoilt: Vec<(Change<'_>, Change<'_>, &str)> = vec![(
         Box::new(|| {
             open(&cache, 0o777);
             open(entry, 0o666);

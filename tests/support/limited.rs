@@ -17,6 +17,7 @@ pub struct MemoryLimit {
 impl MemoryLimit {
     /// Makes one below the group of this process; `None`, with a line on stderr that says why, where
     /// that cannot be done, as in most containers.
+    #[expect(clippy::print_stderr, reason = "what a test could not try is told")]
     pub fn new(bytes: u64) -> Option<Self> {
         let made = Self::make(bytes);
         made.inspect_err(|why| eprintln!("no control group with a memory limit here: {why}"))

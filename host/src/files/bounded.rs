@@ -350,7 +350,7 @@ fn name(kind: FileType) -> &'static str {
 /// What differs once somebody has written to a file.
 fn version(about: &Stat) -> impl PartialEq {
     let seconds = i128::from(about.st_mtime);
-    let nanoseconds = u64::try_from(about.st_mtime_nsec).unwrap_or_default();
+    let nanoseconds = i128::from(about.st_mtime_nsec);
     (about.st_size, seconds, nanoseconds)
 }
 

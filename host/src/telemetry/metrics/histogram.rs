@@ -177,7 +177,8 @@ mod tests {
         #[test]
         fn finding_09_a_value_is_within_the_error_that_is_promised(power in 1_f64..13.6, part in 1_f64..10.0) {
             // As many below a millisecond as above it.
-            let ns = (10_f64.powf(power) * part).clamp(1_000.0, 43_200e9) as u64;
+            let seconds = (10_f64.powf(power) * part).clamp(1_000.0, 43_200e9) / 1e9;
+            let ns = u64::try_from(Duration::from_secs_f64(seconds).as_nanos()).unwrap_or(u64::MAX);
             let ms = ns as f64 / 1e6;
             let given = value(bucket(Duration::from_nanos(ns)));
             prop_assert!((given - ms).abs() <= ms * RELATIVE_ERROR, "{} for {}", given, ms);
