@@ -28,7 +28,7 @@ use dispatcher_tests::account::{Account, Service, Which};
 use std::panic;
 use std::pin::Pin;
 use std::process::ExitCode;
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::LocalSet;
 
 /// A check that has begun.
 type Begun = Pin<Box<dyn Future<Output = ()>>>;
@@ -248,7 +248,9 @@ async fn told(account: &Account, name: &str, check: Begun) -> bool {
         say(&format!("left out  {name}: {why}"));
         return false;
     }
-    match LocalSet::new().run_until(spawn_local(check)).await {
+    let local = LocalSet::new();
+    let running = local.spawn_local(check);
+    match local.run_until(running).await {
         Ok(()) => {
             say(&format!("ok        {name}"));
             true

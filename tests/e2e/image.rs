@@ -111,9 +111,10 @@ async fn a_helper_that_knows_nothing_of_the_registry_is_nobody_to_ask() {
     let name = registry.push("orders", &component("version"));
     let folder = tempfile::tempdir().expect("a folder");
     let helper = folder.path().join("docker-credential-stub");
-    // Written by another process: a file that this one has open for writing, and with it any child
-    // that a test beside this one is just starting, cannot be executed (ETXTBSY).
-    let write = r#"printf '#!/bin/sh\necho "credentials not found in native keychain"\nexit 1\n' > "$0" && chmod 755 "$0""#;
+    // A helper reads what it is asked before it answers. It is written by another process: a file that
+    // this one has open for writing, and with it any child that a test beside this one is just
+    // starting, cannot be executed (ETXTBSY).
+    let write = r#"printf '#!/bin/sh\ncat > /dev/null\necho "credentials not found in native keychain"\nexit 1\n' > "$0" && chmod 755 "$0""#;
     let written = std::process::Command::new("sh")
         .args(["-c", write])
         .arg(&helper)

@@ -142,7 +142,7 @@ async fn finding_14_the_end_of_the_grace_gives_back_also_while_a_receive_is_outs
     proxy.wait_until_seen_with("ReceiveMessage", &of_idle, begun + 1);
     running.signal(Signal::TERM);
     running.wait_for_line(|line| line.contains("waiting for outstanding receives"));
-    running.wait_for_line(|line| line.contains("given back although the next receive"));
+    running.wait_for_line(|line| line.contains("message dead-lettered by redrive policy"));
     let answered = running.lines(|line| line.contains("outstanding receives answered"));
     assert_eq!(answered, [""; 0], "it waited for the receive");
     assert_eq!(running.wait_exit(), 0);

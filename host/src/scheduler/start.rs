@@ -210,10 +210,11 @@ impl<J: Waiting> Scheduler<J> {
         {
             if failed {
                 let behind = lane.ready.behind(group);
-                if let Some(turns) = &mut lane.turns {
-                    behind.iter().for_each(|job| turns.failed(job, now));
+                match &mut lane.turns {
+                    // It waits for its turn here: given back it would spend a receive unrun.
+                    Some(turns) => turns.take_back(behind),
+                    None => overtaking.extend(behind),
                 }
-                overtaking.extend(behind);
             }
             // What would have to come back first cannot, once nothing is asked for.
             if let (true, true, Some(turns)) = (failed, self.stopped, &mut lane.turns)
