@@ -76,6 +76,7 @@ impl Job {
             held: self.held,
             tries: self.tries,
             ending,
+            is_awaited: false,
         }
     }
 }
@@ -120,6 +121,9 @@ pub struct Finished {
     pub tries: u32,
     /// How it ended.
     pub ending: Ending,
+    /// Its queue gives nothing more of its group before it has heard of it, and nothing else of the
+    /// queue is about to end: its outcome does not wait for others to share the call.
+    pub is_awaited: bool,
 }
 
 /// Where finished jobs go: one sender per queue of a route, in the route's order. A send fails
@@ -130,6 +134,24 @@ pub type Outbox = Vec<UnboundedSender<Finished>>;
 pub fn hand_on(outbox: &Outbox, lane: usize, job: Job, ending: Ending) {
     // See `Outbox`: without a receiver the lease's drop lets the message go.
     let _ = outbox[lane].send(job.finish(ending));
+}
+
+/// The same of jobs of which the last is awaited, where `awaited` says so.
+pub fn hand_on_all(
+    outbox: &Outbox,
+    lane: usize,
+    jobs: impl IntoIterator<Item = (Job, Ending)>,
+    awaited: bool,
+) {
+    let mut jobs = jobs.into_iter().peekable();
+    while let Some((job, ending)) = jobs.next() {
+        let is_awaited = awaited && jobs.peek().is_none();
+        // See `Outbox`: without a receiver the lease's drop lets the message go.
+        let _ = outbox[lane].send(Finished {
+            is_awaited,
+            ..job.finish(ending)
+        });
+    }
 }
 
 /// Jobs for tests.

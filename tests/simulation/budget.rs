@@ -5,9 +5,13 @@ use crate::run::Ended;
 use crate::scenario::{Flavour, Happening, Mix, Scenario, Sending, What};
 use crate::shrink::outcome;
 use crate::world::Event;
+use dispatcher::clock::Moment;
+use std::time::Duration;
 
 /// How many messages wait at the start.
 const MESSAGES: u64 = 2_000;
+/// How many of one group.
+const ONE_GROUP: u64 = 500;
 /// Polls under way when the queue runs dry, and one after them.
 const LAST: u64 = 16 + 1;
 /// How many seeds of luck each is run with.
@@ -62,6 +66,46 @@ fn lesson_16_a_message_costs_few_calls_at_load() {
                 calls <= most && empty <= LAST,
                 "{flavour:?}: {:?}, of which {empty} brought nothing; at most {most} and {LAST}",
                 ended.calls
+            );
+        }
+    }
+}
+
+/// One group with quick handlers. While messages of it are in hand its queue gives nothing more, so
+/// every wait between the last of them and its deletion is lost; and receives side by side, for a
+/// few messages each, would share what one of them brings.
+#[test]
+fn finding_12_one_group_is_worked_off_in_full_calls_without_idle_waits() {
+    for flavour in [Flavour::Fifo, Flavour::Local] {
+        for seed in 0..LUCK {
+            let mut scenario = loaded(flavour);
+            scenario.seed = seed;
+            scenario.route.concurrency = 50;
+            scenario.mix.longest_ms = 1;
+            scenario
+                .sends
+                .truncate(usize::try_from(ONE_GROUP).expect("few"));
+            for sending in &mut scenario.sends {
+                sending.group = Some(0);
+            }
+            let ended = outcome(&scenario).expect("no panic");
+            assert!(ended.broken.is_empty(), "{flavour:?}: {:?}", ended.broken);
+            let calls = ended.calls;
+            if flavour == Flavour::Local {
+                // Here a receive brings one message of a group, and a call takes a millisecond.
+                let deleted = ended.trace.iter().filter(|event| event.what == "deletes");
+                let last = deleted.map(|event| event.at).max().expect("all were done");
+                let took = last.since(Moment::default());
+                let most = Duration::from_millis(4 * ONE_GROUP);
+                assert!(took < most, "{took:?} of simulated time: {calls:?}");
+                continue;
+            }
+            // Ten messages take longer than outcomes wait for others to share their call.
+            let (receives, settles) = (ONE_GROUP * 12 / 100, ONE_GROUP * 22 / 100);
+            let brought = calls.receive - empty(&ended);
+            assert!(
+                brought <= receives && calls.settle <= settles,
+                "at most {receives} to receive and {settles} to settle: {calls:?}"
             );
         }
     }

@@ -7,7 +7,7 @@ pub mod downstream;
 pub mod pool;
 
 use crate::clock::{self, Moment};
-use crate::job::{Ending, Job, Outbox, hand_on};
+use crate::job::{Ending, Job, Outbox, hand_on, hand_on_all};
 use crate::message::{Message, Outcome, Verdict};
 use crate::plugin::Handler;
 use crate::scheduler::board::Board;
@@ -191,9 +191,8 @@ impl Executor {
         let (over, after) = self.conclude(lane, began, ended, fates);
         let returned = after.overtaking.into_iter();
         let returned = returned.map(|job| (job, Ending::Returned));
-        for (job, ending) in over.into_iter().chain(returned) {
-            hand_on(&self.outbox, lane, job, ending);
-        }
+        let over = over.into_iter().chain(returned);
+        hand_on_all(&self.outbox, lane, over, after.awaits_settling);
         after.hire
     }
 

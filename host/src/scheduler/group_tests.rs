@@ -81,6 +81,67 @@ fn a_group_that_waits_does_not_hide_the_others() {
 }
 
 #[test]
+fn finding_12_the_last_of_a_group_is_awaited_once_nothing_else_can_end() {
+    let end = |scheduler: &mut Scheduler<Grouped>| {
+        let done = [(Some("a"), Fate::Done)];
+        let after = scheduler.ended(showing(Showed::Open), done, at(3));
+        after.awaits_settling
+    };
+    let (mut scheduler, first) = first_of(&["a", "a"]);
+    assert!(!end(&mut scheduler), "another of the group is here");
+    let second = scheduler.next_jobs(at(3)).expect("the second of the group");
+    assert!(end(&mut scheduler), "the queue gives no more of it before");
+    drop((first, second));
+    let (mut scheduler, _first) = first_of(&["a", "b"]);
+    let _other = scheduler.next_jobs(at(2)).expect("another group's");
+    assert!(!end(&mut scheduler), "another group's is about to end");
+}
+
+/// How many receives are under way at once in the end, where each brings as many as it asks for, of
+/// one of so many groups after the other.
+fn receives_side_by_side(groups: usize) -> usize {
+    const GROUPS: [&str; 20] = [
+        "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r",
+        "s", "t",
+    ];
+    let mut scheduler = scheduler(1);
+    let limits = Limits {
+        attempts: 50,
+        prefetch: 0,
+        window: Duration::ZERO,
+        lanes: Vec::new(),
+    };
+    scheduler.set_limits(&limits, at(0));
+    let mut polls = Vec::new();
+    for round in 0..40 {
+        let now = at(round);
+        polls.extend(scheduler.plan(now));
+        let mut poll = polls.remove(0);
+        let group = GROUPS[usize::try_from(round).expect("few") % groups];
+        let seats = (0..poll.max).map(|_| poll.seat()).collect::<Vec<_>>();
+        let jobs = seats.into_iter().map(|_seat| Grouped { group, _seat });
+        scheduler.answered(poll, jobs.collect(), false, now);
+        assert!(scheduler.hire(now) > 0);
+        while let Some(start) = scheduler.next_jobs(now) {
+            let done = start.jobs.iter().map(|job| (Some(job.group), Fate::Done));
+            let _ = scheduler.ended(showing(Showed::Open), done, now);
+        }
+        while scheduler.running > 0 {
+            scheduler.dismiss();
+        }
+    }
+    polls.extend(scheduler.plan(at(40)));
+    polls.len()
+}
+
+#[test]
+fn finding_12_no_more_receives_wait_side_by_side_than_there_are_groups() {
+    assert_eq!(receives_side_by_side(1), 1);
+    assert_eq!(receives_side_by_side(3), 3);
+    assert_eq!(receives_side_by_side(20), 5, "as many as there is room for");
+}
+
+#[test]
 fn a_failure_gives_back_what_it_would_be_overtaken_by() {
     let (mut scheduler, first) = first_of(&["a", "a"]);
     let after = scheduler.ended(showing(Showed::Open), [(Some("a"), Fate::Failed)], at(2));

@@ -7,6 +7,7 @@ use super::held::Held;
 use super::ready::{Gather, Ready, Sequence, Waiting};
 use super::room::Room;
 use super::turns::Turns;
+use super::variety::Variety;
 use crate::clock::Moment;
 use crate::throttle::bucket::Bucket;
 use std::cell::RefCell;
@@ -84,6 +85,8 @@ pub(super) struct Lane<J> {
     pub answered_by: Moment,
     /// How many may be, as far as the answers tell.
     abreast: usize,
+    /// How many groups they bring, where the queue keeps groups in order.
+    variety: Variety,
     /// What they asked for with room reserved.
     pub reserved: usize,
     /// No poll before this.
@@ -113,6 +116,7 @@ impl<J: Waiting> Lane<J> {
             polls: 0,
             answered_by: Moment::default(),
             abreast: 1,
+            variety: Variety::new(MOST_POLLS),
             reserved: 0,
             rest_until: Moment::default(),
             started: 0,
@@ -399,7 +403,20 @@ impl<J: Waiting> Lane<J> {
     pub fn most_polls(&self) -> usize {
         match self.turns {
             Some(_) => 1,
-            None => self.abreast,
+            None => self.abreast.min(self.variety.groups()),
+        }
+    }
+
+    /// Whether the queue keeps the order of its groups: it gives nothing more of one of which
+    /// messages are in hand.
+    pub fn is_ordered_by_queue(&self) -> bool {
+        self.rules.ordered_groups && self.turns.is_none()
+    }
+
+    /// Takes down which groups an answer brought.
+    pub fn note_groups(&mut self, jobs: &[J]) {
+        if self.is_ordered_by_queue() {
+            self.variety.note(jobs.iter().map(Waiting::group));
         }
     }
 

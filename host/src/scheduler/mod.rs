@@ -15,6 +15,7 @@ mod sending;
 mod start;
 mod stopped;
 mod turns;
+mod variety;
 
 pub use start::{After, Ended, Fate, Start};
 
@@ -211,6 +212,7 @@ impl<J: Waiting> Scheduler<J> {
         }
         let lane = &mut self.lanes[poll.lane];
         lane.polls -= 1;
+        lane.note_groups(&jobs);
         lane.learn(poll.brought, drained, poll.parked, poll.wait, now);
         if poll.parked {
             self.order.charge(poll.lane, jobs.len());

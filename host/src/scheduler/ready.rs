@@ -2,6 +2,7 @@
 
 use super::line::{Entry, Line};
 use crate::clock::{Moment, Timestamp};
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -58,6 +59,9 @@ pub struct Ready<J> {
     busy: HashSet<String>,
     ordered: bool,
     gather: Gather,
+    /// All that wait were found to be of busy groups, and nothing has changed since: to find that out
+    /// reads all of them.
+    all_busy: Cell<bool>,
 }
 
 impl<J: Waiting> Ready<J> {
@@ -68,6 +72,7 @@ impl<J: Waiting> Ready<J> {
             busy: HashSet::new(),
             ordered,
             gather,
+            all_busy: Cell::new(false),
         }
     }
 
@@ -83,12 +88,14 @@ impl<J: Waiting> Ready<J> {
 
     /// Adds jobs that came together, in their queue's order: behind the others, or by their age.
     pub fn arrive(&mut self, jobs: Vec<J>, now: Moment) {
+        self.all_busy.set(false);
         self.waiting.arrive(jobs, now);
     }
 
     /// Puts jobs that have been under way before all others, in their order, or by their age. They
     /// have waited for company before, and their groups are free for them.
     pub fn resume(&mut self, jobs: Vec<J>) {
+        self.all_busy.set(false);
         for group in jobs.iter().filter_map(Waiting::group) {
             self.busy.remove(group);
         }
@@ -123,8 +130,22 @@ impl<J: Waiting> Ready<J> {
     /// Since when the one waits for company that is to wait no longer first; `None` if none may
     /// start. Where the newest goes first, the one that has waited longest decides for it.
     fn waits_since(&self) -> Option<Option<Moment>> {
-        let first = self.free().next()?;
+        let first = self.first_free()?;
         Some(self.waiting.longest_wait().unwrap_or(first.since))
+    }
+
+    /// Whether something may start, but for company.
+    pub fn has_free(&self) -> bool {
+        self.first_free().is_some()
+    }
+
+    fn first_free(&self) -> Option<&Entry<J>> {
+        if self.all_busy.get() {
+            return None;
+        }
+        let first = self.free().next();
+        self.all_busy.set(first.is_none());
+        first
     }
 
     /// What may start, but for company, in order.
@@ -157,6 +178,7 @@ impl<J: Waiting> Ready<J> {
 
     /// A group's jobs have ended, or are all given back.
     pub fn freed(&mut self, group: &str) {
+        self.all_busy.set(false);
         self.busy.remove(group);
     }
 

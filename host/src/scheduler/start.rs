@@ -97,6 +97,9 @@ pub struct After<J> {
     pub overtaking: Vec<J>,
     /// Whether there may be work for more workers.
     pub hire: bool,
+    /// Of a queue that keeps groups in order, nothing runs and nothing that is here may start: it may
+    /// give no more of these groups before it has heard of their messages.
+    pub awaits_settling: bool,
 }
 
 impl<J: Waiting> Lane<J> {
@@ -109,6 +112,9 @@ impl<J: Waiting> Lane<J> {
             // The queue does not wait for what is here: it can deliver the first again by itself.
             let last = last || turns.of(group).any(is_last);
             return last && matches!(first, Fate::Again(_));
+        }
+        if !matches!(first, Fate::Again(_) | Fate::DeadLettered) {
+            return false;
         }
         let mut waiting = behind;
         let mut last = last;
@@ -201,6 +207,7 @@ impl<J: Waiting> Scheduler<J> {
                 None => groups.push(Ending::of(group, fate)),
             }
         }
+        let grouped = !groups.is_empty();
         let mut overtaking = Vec::new();
         for Ending {
             group,
@@ -227,8 +234,14 @@ impl<J: Waiting> Scheduler<J> {
                 lane.next_turn(group, now);
             }
         }
+        let awaits_settling =
+            grouped && lane.attempts == 0 && lane.is_ordered_by_queue() && !lane.ready.has_free();
         let hire = self.note(ended, now);
-        After { overtaking, hire }
+        After {
+            overtaking,
+            hire,
+            awaits_settling,
+        }
     }
 
     /// The groups of an attempt that stay in hand though one of theirs has failed: it is tried again

@@ -13,6 +13,7 @@ pub struct Batcher<T> {
     fresh: VecDeque<(Moment, T)>,
     later: BTreeMap<(Moment, u64), T>,
     numbered: u64,
+    awaited: bool,
 }
 
 impl<T> Batcher<T> {
@@ -24,6 +25,7 @@ impl<T> Batcher<T> {
             fresh: VecDeque::new(),
             later: BTreeMap::new(),
             numbered: 0,
+            awaited: false,
         }
     }
 
@@ -36,6 +38,17 @@ impl<T> Batcher<T> {
     pub fn push_later(&mut self, item: T, at: Moment) {
         self.numbered += 1;
         self.later.insert((at, self.numbered), item);
+    }
+
+    /// Somebody waits for what was added, and for what is added next: nothing else is about to come.
+    pub fn await_next(&mut self) {
+        self.awaited = true;
+    }
+
+    /// Whether somebody waits for what is here. It is due at once when no other call is under way,
+    /// which `flush` says: otherwise the next call takes what comes during that one.
+    pub fn is_awaited(&self) -> bool {
+        self.awaited
     }
 
     /// The next call's items, if a call is due; `flush`: whatever there is.
@@ -52,6 +65,7 @@ impl<T> Batcher<T> {
         let due = flush || self.fresh.len() >= self.size || *oldest + self.linger <= now;
         due.then(|| {
             let count = self.size.min(self.fresh.len());
+            self.awaited &= self.fresh.len() > count;
             self.fresh.drain(..count).map(|(_, item)| item).collect()
         })
     }
@@ -98,6 +112,18 @@ mod tests {
         assert_eq!(batch.take(at(99), false), None);
         assert_eq!(batch.next_due(), Some(at(100)));
         assert_eq!(batch.take(at(100), false), Some(vec!["again"]));
+    }
+
+    #[test]
+    fn finding_12_what_is_awaited_goes_with_all_that_waits_as_soon_as_it_may() {
+        let mut batch = Batcher::new(3, LINGER);
+        (0..4).for_each(|n| batch.push(n, at(0)));
+        batch.await_next();
+        assert_eq!(batch.take(at(0), false), Some(vec![0, 1, 2]));
+        assert!(batch.is_awaited(), "one more waits");
+        assert_eq!(batch.take(at(0), false), None, "another call is under way");
+        assert_eq!(batch.take(at(0), batch.is_awaited()), Some(vec![3]));
+        assert!(!batch.is_awaited(), "what comes later is not");
     }
 
     proptest! {

@@ -163,7 +163,8 @@ impl Settlement {
         while open || !batch.is_empty() || !calls.is_empty() || !overtaken.is_empty() {
             let now = clock::now();
             while calls.len() < MOST_CALLS
-                && let Some(items) = batch.take(now, !open)
+                && let Some(items) =
+                    batch.take(now, !open || batch.is_awaited() && calls.is_empty())
             {
                 let (items, late) = in_time(items, now);
                 late.iter()
@@ -205,7 +206,11 @@ impl Settlement {
             held,
             tries,
             ending,
+            is_awaited,
         } = finished;
+        if is_awaited {
+            batch.await_next();
+        }
         if lease.is_cancelled() {
             self.comes_again(&message.id, lease.hidden().latest());
             self.cancelled(&message);
