@@ -162,6 +162,33 @@ async fn finding_02_what_waits_behind_a_failing_message_runs_on_the_served_queue
     a_head_that_always_fails(local.url()).await;
 }
 
+/// On the embedded queue, where a receive brings what follows in the group, too.
+#[tokio::test]
+async fn finding_12_what_is_received_behind_a_failing_message_runs_on_the_embedded_queue() {
+    for receives in [3, 1] {
+        let local = LocalServer::start();
+        let queues = Queues::on(local.url(), receives).await;
+        let mut bodies = vec!["retry:300", "print:after1", "print:after2"];
+        bodies.splice(0..0, ["print:before"; 2]);
+        queues.send(&bodies).await;
+        let name = format!("local:{}", queues.name);
+        let arguments = ["--queues", &name, "--log-level", "debug"];
+        let mut running = run("verdicts", &arguments).sharing(local.data()).start();
+        running.wait_for_line(|line| line.contains("after2"));
+        queues.server.wait_until_empty(&queues.url).await;
+        stop(&mut running);
+        let wanted = ["before", "before", "after1", "after2"];
+        assert_eq!(prints(&running), wanted, "{receives}");
+        let attempts = running.lines(|line| line.contains("an attempt begins"));
+        let once: Vec<_> = attempts
+            .iter()
+            .filter(|line| field(line, "receive_count") != "1")
+            .collect();
+        assert!(receives == 1 || once.is_empty(), "received once: {once:?}");
+        only_the_head_is_dead(&queues, "retry:300").await;
+    }
+}
+
 /// What a function was invoked with: bodies and receive counts.
 type Seen = Arc<Mutex<Vec<(String, u32)>>>;
 

@@ -19,6 +19,14 @@ use std::time::Duration;
 /// less some room for the rest of the row.
 const LONGEST: usize = 999_000_000;
 
+/// The most messages that a receive brings behind others of their groups from a queue with a redrive
+/// policy: as many as a route keeps in hand while the first of their group fails.
+const MOST_COUNTED: usize = 50;
+/// How many receives a redrive policy must allow before a message is received behind others of its
+/// group. That costs it one receive at most without an attempt: if it goes back with one that failed,
+/// or its holder dies, it is next received as the first of its group.
+const ENOUGH_RECEIVES: u32 = 3;
+
 /// So many messages are moved away in one receive, and some more of one look: others wait meanwhile,
 /// and a limit that was lowered may have a million of them.
 const MOST_MOVED: usize = 100;
@@ -253,7 +261,7 @@ pub fn claim(
     };
     let mut claimed = Claimed::default();
     let good = loop {
-        let found = find(turn, queue, ask)?;
+        let found = find(turn, queue, ask, rules.following())?;
         claimed.drained = found.all;
         let (spent, good): (Vec<_>, Vec<_>) = found
             .candidates
@@ -380,8 +388,56 @@ pub struct Found {
     pub all: bool,
 }
 
+/// Which messages a receive that spreads over the groups brings behind others of their groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Following {
+    /// Any.
+    Any,
+    /// Those that were never received, and no more than `MOST_COUNTED`: a redrive policy counts
+    /// receives.
+    Fresh,
+    /// None.
+    None,
+}
+
+impl Following {
+    /// What a redrive policy of so many receives allows.
+    pub fn under(most_receives: Option<u32>) -> Self {
+        match most_receives {
+            None => Self::Any,
+            Some(most) if most >= ENOUGH_RECEIVES => Self::Fresh,
+            Some(_) => Self::None,
+        }
+    }
+
+    fn most(self, wanted: usize) -> usize {
+        match self {
+            Self::Any => wanted,
+            Self::Fresh => wanted.min(MOST_COUNTED),
+            Self::None => 0,
+        }
+    }
+
+    /// How many of a group's first messages may come together.
+    fn together(self, group: &[Candidate]) -> usize {
+        match self {
+            Self::Any => group.len(),
+            Self::Fresh => {
+                let behind = group.iter().skip(1);
+                1 + behind.take_while(|one| one.receives == 0).count()
+            }
+            Self::None => 1,
+        }
+    }
+}
+
 /// What a receive would take, in its order: what is open of each group, as far as `ask` wants it.
-pub fn find(turn: &Turn<'_>, queue: QueueId, ask: Ask) -> rusqlite::Result<Found> {
+pub fn find(
+    turn: &Turn<'_>,
+    queue: QueueId,
+    ask: Ask,
+    following: Following,
+) -> rusqlite::Result<Found> {
     let sql = match ask.newest_first {
         false => READY,
         true => {
@@ -397,7 +453,9 @@ pub fn find(turn: &Turn<'_>, queue: QueueId, ask: Ask) -> rusqlite::Result<Found
         .collect::<rusqlite::Result<_>>()?;
     let all = ready.len() < ask.max;
     let spare = match (ask.groups, ask.max.saturating_sub(ready.len())) {
-        (GroupShare::Spread(beyond), spare @ 1..) if !ask.newest_first => spare + beyond,
+        (GroupShare::Spread(beyond), spare @ 1..) if !ask.newest_first => {
+            following.most(spare + beyond)
+        }
         _ => 0,
     };
     let of_one = match ask.groups {
@@ -419,7 +477,7 @@ pub fn find(turn: &Turn<'_>, queue: QueueId, ask: Ask) -> rusqlite::Result<Found
     // One of each group first; what is left goes to the first groups.
     let mut spare = spare;
     for set in &mut sets {
-        let more = set.len().saturating_sub(1).min(spare);
+        let more = following.together(set).saturating_sub(1).min(spare);
         spare -= more;
         set.truncate(1 + more);
     }

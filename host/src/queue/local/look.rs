@@ -1,7 +1,7 @@
 //! Looking without touching: names, depth, peek; and the keys of queues. Pure steps on a
 //! connection that are told `now`.
 
-use super::deliver::{find, look_at};
+use super::deliver::{Following, find, look_at};
 use super::time::StoreTime;
 use super::turn::{QueueId, Turn};
 use crate::message::Message;
@@ -83,7 +83,11 @@ pub fn depths(turn: &Turn<'_>, names: &[String]) -> rusqlite::Result<Vec<Option<
         Some(queue) => depth(turn, queue).map(Some),
         None => Ok(None),
     };
-    names.iter().map(one).collect()
+    // One lock of the file for all of them, and one moment.
+    let reading = turn.connection.unchecked_transaction()?;
+    let depths = names.iter().map(one).collect();
+    reading.finish()?;
+    depths
 }
 
 /// Up to `max` waiting messages without receipts: first what a receive would bring, in its order,
@@ -94,7 +98,7 @@ pub fn peek(
     name: &str,
     max: usize,
 ) -> rusqlite::Result<Vec<Message>> {
-    let first = find(turn, queue, Ask { max, ..Ask::PLAIN })?;
+    let first = find(turn, queue, Ask { max, ..Ask::PLAIN }, Following::None)?;
     let mut rows: Vec<i64> = first.candidates.iter().map(|one| one.seq).collect();
     for head in [true, false] {
         if rows.len() < max {

@@ -290,14 +290,9 @@ impl Queue for LocalQueue {
         let ask = Ask {
             max: ask.max.clamp(1, self.identity.batch),
             wait: ask.wait.min(self.identity.longest_wait),
-            groups: match self.identity.most_receives {
-                None => match ask.groups {
-                    GroupShare::Spread(beyond) => GroupShare::Spread(beyond.min(MOST_FOLLOWING)),
-                    groups => groups,
-                },
-                // What follows a message that fails goes back with it, and a redrive policy would
-                // count that against it.
-                Some(_) => GroupShare::One,
+            groups: match ask.groups {
+                GroupShare::Spread(beyond) => GroupShare::Spread(beyond.min(MOST_FOLLOWING)),
+                groups => groups,
             },
             ..ask
         };

@@ -193,7 +193,7 @@ pub fn step(turn: &mut Turn<'_>, handle: &str, max: usize) -> rusqlite::Result<O
         groups: GroupShare::Fill,
         ..Ask::PLAIN
     };
-    let messages = deliver::find(turn, source, all)?.candidates;
+    let messages = deliver::find(turn, source, all, deliver::Following::Any)?.candidates;
     let mut moved = 0;
     for message in &messages {
         if !move_back(turn, source, message.seq, task.target.as_deref())? {

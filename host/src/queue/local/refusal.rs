@@ -2,7 +2,7 @@
 //! reading them, and done without reading them. Pure steps on a connection that are told `now`.
 
 use super::carry;
-use super::deliver::{Candidate, Terms};
+use super::deliver::{Candidate, Following, Terms};
 use super::settings::Redrive;
 use super::settle::postpone;
 use super::turn::{Delivery, QueueId, Turn};
@@ -47,6 +47,11 @@ pub struct Refused {
 }
 
 impl Rules<'_> {
+    /// Which messages come behind others of their groups.
+    pub fn following(&self) -> Following {
+        Following::under(self.redrive.as_ref().map(|redrive| redrive.most_receives))
+    }
+
     /// Why a message is not handed out, if it is not.
     pub fn refusal(&self, candidate: &Candidate) -> Option<Refusal> {
         let Terms {

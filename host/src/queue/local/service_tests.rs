@@ -186,6 +186,112 @@ async fn what_was_received_often_enough_is_given_up_unaltered() {
     assert_eq!(store.sources("grave").await.unwrap(), ["q"]);
 }
 
+/// What one receive brings of a queue as a route asks it.
+async fn spread(queue: &LocalQueue) -> Vec<Message> {
+    let ask = Ask {
+        max: 2,
+        groups: GroupShare::Spread(500),
+        ..Ask::PLAIN
+    };
+    let received = queue.receive(ask, &CancellationToken::new()).await;
+    received.unwrap().messages
+}
+
+/// A redrive policy counts receives: what comes behind others of its group may go back unattempted
+/// with one that fails, or be lost with its holder, and that may cost it one receive at most.
+#[tokio::test]
+async fn finding_12_one_group_of_a_queue_with_a_redrive_policy_comes_many_at_once() {
+    const MESSAGES: usize = 200;
+    for (most_receives, receives) in [(1, MESSAGES), (2, MESSAGES), (3, 4), (10, 4)] {
+        let (store, _folder) = store();
+        let redrive = Redrive {
+            most_receives,
+            grave: "grave".into(),
+        };
+        let settings = Settings {
+            redrive: Some(redrive),
+            ..Settings::default()
+        };
+        made(&store, "q.fifo", settings).await;
+        let queue = store.queue("q.fifo", None).unwrap();
+        let bodies: Vec<String> = (0..MESSAGES).map(|number| number.to_string()).collect();
+        for body in &bodies {
+            let message = Outgoing {
+                body: body.clone(),
+                group: Some("g".into()),
+                ..Outgoing::default()
+            };
+            queue.send(&[message]).await[0].clone().unwrap();
+        }
+        let mut handled = Vec::new();
+        let mut calls = 0;
+        while handled.len() < MESSAGES {
+            let messages = spread(&queue).await;
+            handled.extend(messages.iter().map(|message| message.body.clone()));
+            calls += 1;
+            let done = messages
+                .into_iter()
+                .map(|message| (message, Outcome::Delete));
+            let done: Vec<_> = done.collect();
+            assert!(queue.settle(&done).await.iter().all(Result::is_ok));
+        }
+        assert_eq!(handled, bodies);
+        assert_eq!(calls, receives, "at most {most_receives} receives");
+    }
+}
+
+#[tokio::test]
+async fn finding_12_what_was_received_before_is_received_as_the_first_of_its_group_only() {
+    let (store, _folder) = store();
+    let redrive = Redrive {
+        most_receives: 3,
+        grave: "grave".into(),
+    };
+    let settings = Settings {
+        redrive: Some(redrive),
+        ..Settings::default()
+    };
+    made(&store, "q.fifo", settings).await;
+    let queue = store.queue("q.fifo", None).unwrap();
+    for body in ["1", "2", "3"] {
+        let message = Outgoing {
+            body: body.into(),
+            group: Some("g".into()),
+            ..Outgoing::default()
+        };
+        queue.send(&[message]).await[0].clone().unwrap();
+    }
+    let counts = |messages: &[Message]| -> Vec<(String, u32)> {
+        let count = |message: &Message| (message.body.clone(), message.receive_count);
+        messages.iter().map(count).collect()
+    };
+    let wanted = |all: &[(&str, u32)]| -> Vec<(String, u32)> {
+        all.iter()
+            .map(|(body, count)| ((*body).into(), *count))
+            .collect()
+    };
+    let first = spread(&queue).await;
+    assert_eq!(counts(&first), wanted(&[("1", 1), ("2", 1), ("3", 1)]));
+    let back = Outcome::Release(Duration::ZERO);
+    let back: Vec<_> = first
+        .into_iter()
+        .map(|message| (message, back.clone()))
+        .collect();
+    assert!(queue.settle(&back).await.iter().all(Result::is_ok));
+    for count in [2, 3] {
+        let head = spread(&queue).await;
+        assert_eq!(counts(&head), wanted(&[("1", count)]));
+        let back = Outcome::Release(Duration::ZERO);
+        assert_eq!(queue.settle(&[(head[0].clone(), back)]).await, [Ok(())]);
+    }
+    let next = spread(&queue).await;
+    assert_eq!(
+        counts(&next),
+        wanted(&[("2", 2)]),
+        "the first is a dead letter"
+    );
+}
+
 #[tokio::test]
 async fn dead_letters_go_back_where_they_came_from() {
     let (store, _folder) = store();
