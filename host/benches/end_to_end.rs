@@ -1,6 +1,6 @@
 //! The real program on the embedded queue, durable: how fast it drains, how soon an idle runner
-//! sees what another process sends, how late a good guest and the health page get beside endless
-//! guests, start and stop.
+//! sees what another process sends, how fast one group is worked off, how long a list of many queues
+//! takes, how late a good guest and the health page get beside endless guests, start and stop.
 //! `cargo bench --bench end_to_end -- [PART…]`. Prints and judges nothing.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
@@ -14,7 +14,7 @@ mod support;
 use dispatcher::clock;
 use dispatcher::message::Outgoing;
 use dispatcher::queue::Queue;
-use dispatcher::queue::local::{LocalQueue, Store};
+use dispatcher::queue::local::{LocalQueue, Redrive, Settings, Store};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -33,10 +33,17 @@ const BATCH: usize = 100;
 const SENDERS: usize = 8;
 const CONCURRENCIES: [&str; 3] = ["10", "64", "256"];
 const WAKES: usize = 200;
+/// Messages of one group, by the embedded queue and over the SQS protocol.
+const OF_GROUP: usize = 20_000;
+const OF_GROUP_SERVED: usize = 5_000;
+const QUEUES: usize = 10_000;
+const LISTS: usize = 5;
 const IDLE: Duration = Duration::from_secs(20);
 type Part = fn(&Runtime);
-const PARTS: [(&str, Part); 5] = [
+const PARTS: [(&str, Part); 7] = [
     ("drain", drain),
+    ("group", group),
+    ("queues", queues),
     ("wake", wake),
     ("neighbours", neighbours),
     ("start", start),
@@ -63,6 +70,11 @@ fn open(folder: &Path, name: &str) -> Arc<LocalQueue> {
 
 /// Sends, `SENDERS` calls at a time; every message is on the disk when this returns.
 async fn send(queue: &Arc<LocalQueue>, body: &str, count: usize) {
+    send_to(queue, None, body, count).await;
+}
+
+/// The same of a group.
+async fn send_to(queue: &Arc<LocalQueue>, group: Option<&'static str>, body: &str, count: usize) {
     let tasks = (0..SENDERS).map(|sender| {
         let (queue, body) = (queue.clone(), body.to_owned());
         tokio::spawn(async move {
@@ -70,6 +82,7 @@ async fn send(queue: &Arc<LocalQueue>, body: &str, count: usize) {
             for start in (0..own).step_by(BATCH) {
                 let item = Outgoing {
                     body: body.clone(),
+                    group: group.map(str::to_owned),
                     ..Outgoing::default()
                 };
                 let sent = queue.send(&vec![item; BATCH.min(own - start)]).await;
@@ -134,6 +147,97 @@ fn drain(runtime: &Runtime) {
         }
     }
     println!("(from the start of the process; its plugin is compiled anew each time)");
+}
+
+/// One group with quick handlers: by `dispatcher run` on the embedded queue, with and without a
+/// redrive policy; and on the same queue served over the SQS protocol by `dispatcher local`.
+fn group(runtime: &Runtime) {
+    println!("{:<44} {:>9} {:>14}", "one group", "msg/s", "CPU-s/10,000");
+    for (name, most_receives) in [("no redrive policy", None), ("maxReceiveCount 3", Some(3))] {
+        for served in [false, true] {
+            for reuse in [None, Some("1000000")] {
+                let kind = if reuse.is_none() { "fresh" } else { "reused" };
+                let way = if served { "over SQS" } else { "embedded" };
+                let (rate, cpu) = one_group(runtime, most_receives, served, reuse);
+                let name = format!("{way}, {name}, {kind}");
+                println!("{name:<44} {rate:>9.0} {cpu:>14.3}");
+            }
+        }
+    }
+    println!("(from the start of the process; the processor time is the runner's)");
+}
+
+/// Messages a second, and seconds of the runner's processor time for 10,000.
+fn one_group(
+    runtime: &Runtime,
+    most_receives: Option<u32>,
+    served: bool,
+    reuse: Option<&str>,
+) -> (f64, f64) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = Store::open(folder.path()).expect("a store");
+    let settings = Settings {
+        fifo: true,
+        redrive: most_receives.map(|most_receives| Redrive {
+            most_receives,
+            grave: "dead.fifo".into(),
+        }),
+        ..Settings::default()
+    };
+    let made = runtime.block_on(store.create("group.fifo", settings));
+    made.expect("a queue");
+    let queue = Arc::new(store.queue("group.fifo", None).expect("a queue"));
+    let count = if served { OF_GROUP_SERVED } else { OF_GROUP };
+    let body = "x".repeat(BODY);
+    runtime.block_on(send_to(&queue, Some("g"), &body, count));
+    let server = served.then(|| {
+        let words = ["local", "--listen", "127.0.0.1:0"];
+        let mut server = Program::start(dispatcher(folder.path(), &words));
+        let (_, line) = server.line("AWS_ENDPOINT_URL_SQS=");
+        let url = line.split("AWS_ENDPOINT_URL_SQS=").nth(1);
+        let url = url.and_then(|rest| rest.split_whitespace().next());
+        (server, url.expect("the line names its address").to_owned())
+    });
+    let file = plugin("bench-noop");
+    let mut words = vec!["run", "--plugin", &file];
+    match &server {
+        Some((_, url)) => words.extend(["--queues", "group.fifo", "--endpoint-url", url]),
+        None => words.extend(["--queues", "local:group.fifo"]),
+    }
+    words.extend(["--poll-for", "1"]);
+    words.extend(reuse.iter().flat_map(|count| ["--reuse", *count]));
+    let program = Program::start(dispatcher(folder.path(), &words));
+    runtime.block_on(drained(&queue));
+    let took = clock::now().since(program.started).as_secs_f64();
+    let cpu = program.cpu().as_secs_f64() / (count as f64 / 1e4);
+    program.stop();
+    if let Some((server, _)) = server {
+        server.stop();
+    }
+    (count as f64 / took, cpu)
+}
+
+/// `dispatcher queues local:` with many queues, from its start to its end.
+fn queues(runtime: &Runtime) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = Store::open(folder.path()).expect("a store");
+    for number in 0..QUEUES {
+        store.queue(&format!("q{number}"), None).expect("a queue");
+    }
+    let some = Arc::new(store.queue("q7", None).expect("a queue"));
+    runtime.block_on(send(&some, "x", BATCH));
+    drop((some, store));
+    let list = || {
+        let started = clock::now();
+        let listed = dispatcher(folder.path(), &["queues", "local:"]).output();
+        let listed = listed.expect("it starts");
+        let took = clock::now().since(started);
+        let lines = String::from_utf8_lossy(&listed.stdout).lines().count();
+        assert_eq!(lines, QUEUES + 1, "one line for each queue");
+        took
+    };
+    let took = Samples::of((0..LISTS).map(|_| list()));
+    println!("`dispatcher queues local:` with {QUEUES} queues: {took}");
 }
 
 /// From a send in this process to the line that a guest of an idle runner prints.
