@@ -1,6 +1,7 @@
 //! The real program on SQS: what a message costs beside a bare loop on the SDK in the same run,
-//! what waiting costs, how fast it starts and stops, how late leases are extended beside guests
-//! that never end. `cargo bench --bench sqs -- [PART…]`. Prints and judges nothing.
+//! how many calls it costs on a slow server, what waiting costs, how fast it starts and stops, how
+//! late leases are extended beside guests that never end. `cargo bench --bench sqs -- [PART…]`. With
+//! `DISPATCHER_PEER=FILE`, `calls` measures another build beside this one. Prints and judges nothing.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 #![allow(
@@ -18,12 +19,12 @@ use aws_sdk_sqs::types::{
 };
 use dispatcher::clock;
 use server::{Calls, Server};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 use support::figures::Samples;
-use support::program::{AWS, Program, dispatcher, plugin, print_size};
+use support::program::{AWS, BINARY, Program, command_of, dispatcher, plugin, print_size};
 
 const MESSAGES: usize = 100_000;
 const BODY: usize = 256;
@@ -31,8 +32,9 @@ const BODY: usize = 256;
 const CONCURRENCIES: [(usize, usize); 3] = [(10, 1), (50, 5), (200, 16)];
 const IDLE: Duration = Duration::from_secs(20);
 type Part = fn(&Path);
-const PARTS: [(&str, Part); 5] = [
+const PARTS: [(&str, Part); 6] = [
     ("drain", drain),
+    ("calls", calls),
     ("idle", idle),
     ("start", start),
     ("stop", stop),
@@ -205,6 +207,53 @@ fn drained(server: &mut Server, queue: &str, name: &str, command: Command) -> Dr
         server_cpu: per_10_000(server.cpu() - filled),
         calls: server.calls(),
         peak: program.memory().1,
+    }
+}
+
+/// Handlers of 0 to 5 ms on a server whose answers take their time: how many calls a message costs.
+fn calls(data: &Path) {
+    println!(
+        "{:<34} {:>8} {:>7}   receives, deletes, changes",
+        "answers, concurrency", "msg/s", "calls"
+    );
+    let peer = std::env::var_os("DISPATCHER_PEER").map(PathBuf::from);
+    let builds = std::iter::once(("this", PathBuf::from(BINARY)));
+    let builds: Vec<_> = builds.chain(peer.map(|peer| ("peer", peer))).collect();
+    let file = plugin("verdicts");
+    for latency_ms in [0, 20, 60] {
+        for concurrency in [10, 50, 200] {
+            for (build, binary) in &builds {
+                let mut server = Server::start();
+                server.queue(build, 30);
+                server.slow(Duration::from_millis(latency_ms));
+                let count = 60 * concurrency;
+                for number in 0..count {
+                    server.fill(build, 1, &format!("sleep:{}", number * 7 % 6));
+                }
+                let (url, most) = (server.url.clone(), concurrency.to_string());
+                let words = ["run", "--plugin", &file, "--queues", build];
+                let more = ["--endpoint-url", &url, "--concurrency", &most];
+                let words = [&words[..], &more[..], &["--reuse", "1000000"]].concat();
+                let begun = clock::now();
+                let program = Program::start(command_of(binary, data, &words));
+                server.drained(build);
+                let took = clock::now().since(begun).as_secs_f64();
+                let Calls {
+                    receive,
+                    empty,
+                    delete,
+                    change,
+                    ..
+                } = server.calls();
+                println!(
+                    "{:<34} {:>8.0} {:>7.4}   {receive} ({empty} empty), {delete}, {change}",
+                    format!("{latency_ms} ms, {concurrency} at once, {build}"),
+                    count as f64 / took,
+                    (receive - empty + delete + change) as f64 / count as f64,
+                );
+                drop(program);
+            }
+        }
     }
 }
 

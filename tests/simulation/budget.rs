@@ -111,6 +111,35 @@ fn finding_12_one_group_is_worked_off_in_full_calls_without_idle_waits() {
     }
 }
 
+/// Handlers that are done within 5 ms, on a queue whose answers take 2 to 60 ms: one receive of ten and
+/// one deletion of ten for each ten messages are the least, and a quarter of that may be added.
+#[test]
+fn finding_11_quick_handlers_on_a_slow_server_cost_few_calls() {
+    let mut found = Vec::new();
+    for concurrency in [10, 50, 200] {
+        for seed in 0..LUCK {
+            let mut scenario = loaded(Flavour::Standard);
+            scenario.seed = seed;
+            scenario.route.concurrency = concurrency;
+            scenario.mix.longest_ms = 5;
+            // Longer than all of it takes: until then handlers take as long as the mix says.
+            scenario.happenings = vec![Happening {
+                after_ms: 60_000,
+                after_events: 0,
+                what: What::Trouble(false),
+            }];
+            let ended = outcome(&scenario).expect("no panic");
+            assert!(ended.broken.is_empty(), "{:?}", ended.broken);
+            found.push((concurrency, calls(&ended) - empty(&ended), ended.calls));
+        }
+    }
+    let most = MESSAGES / 4;
+    assert!(
+        found.iter().all(|(_, calls, _)| *calls <= most),
+        "at most {most} for {MESSAGES} messages: {found:#?}"
+    );
+}
+
 /// What a poll brings after the halt and must be given back waits for the other polls of the stop;
 /// workers that could not run anything were hired for it all the time.
 #[test]

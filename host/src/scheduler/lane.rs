@@ -10,6 +10,7 @@ use super::turns::Turns;
 use super::variety::Variety;
 use crate::clock::Moment;
 use crate::throttle::bucket::Bucket;
+use crate::throttle::median::Median;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -87,6 +88,8 @@ pub(super) struct Lane<J> {
     abreast: usize,
     /// How many groups they bring, where the queue keeps groups in order.
     variety: Variety,
+    /// How long those took that brought about as much as they asked for.
+    call_times: Median,
     /// What they asked for with room reserved.
     pub reserved: usize,
     /// No poll before this.
@@ -117,6 +120,7 @@ impl<J: Waiting> Lane<J> {
             answered_by: Moment::default(),
             abreast: 1,
             variety: Variety::new(MOST_POLLS),
+            call_times: Median::default(),
             reserved: 0,
             rest_until: Moment::default(),
             started: 0,
@@ -370,6 +374,7 @@ impl<J: Waiting> Lane<J> {
             wait,
             room: room.reserve(0),
             parked: true,
+            asked: Moment::default(),
             brought: 0,
         }
     }
@@ -422,13 +427,19 @@ impl<J: Waiting> Lane<J> {
 
     /// An answer to a call for `asked` messages brought so many: well filled ones call for more
     /// calls side by side, thin ones for fewer, since those would share what comes. A thin answer
-    /// of a short poll says nothing: it has not looked everywhere.
-    pub fn pace_polls(&mut self, asked: usize, brought: usize, waited: Duration) {
+    /// of a short poll says nothing: it has not looked everywhere. It `took` so long.
+    pub fn pace_polls(&mut self, asked: usize, brought: usize, waited: Duration, took: Duration) {
         if brought * 2 >= asked {
+            self.call_times.note(took);
             self.abreast = (self.abreast + 1).min(MOST_POLLS);
         } else if brought == 0 || waited >= self.rules.proof_wait {
             self.abreast = (self.abreast / 2).max(1);
         }
+    }
+
+    /// What a receive takes of a queue that holds messages: the median of the last.
+    pub fn call_time(&self) -> Option<Duration> {
+        self.call_times.get()
     }
 
     /// When its rest ends, if it rests and has nothing else to wait for.

@@ -4,6 +4,7 @@
 mod blocked;
 pub mod board;
 mod figures;
+mod gathering;
 mod held;
 pub mod lane;
 mod line;
@@ -22,6 +23,7 @@ pub use start::{After, Ended, Fate, Start};
 use crate::clock::Moment;
 use crate::throttle::control::Control;
 use crate::throttle::pace::{Bounds, Pace};
+use gathering::Gathering;
 use lane::{Lane, LaneLimits, LaneRules};
 use priority::Order;
 use ready::{Gather, Waiting};
@@ -71,6 +73,8 @@ pub struct Poll {
     pub wait: Duration,
     room: Permit,
     parked: bool,
+    /// When it was asked for.
+    asked: Moment,
     /// Messages that it brought, whether they are to run or not.
     brought: usize,
 }
@@ -93,8 +97,8 @@ pub struct Scheduler<J> {
     batch: usize,
     /// Attempts under way.
     running: usize,
-    /// Since when room is free that nobody polled for because it is little.
-    gathering_since: Option<Moment>,
+    /// Room that nobody polled for because it is little.
+    gathering: Gathering,
     /// Whether the workers had something to start when it was looked at last.
     covered: bool,
     /// What an attempt takes.
@@ -125,7 +129,7 @@ impl<J: Waiting> Scheduler<J> {
             control: Control::new(limits.attempts),
             batch: rules.batch,
             running: 0,
-            gathering_since: None,
+            gathering: Gathering::default(),
             covered: false,
             pace: Pace::default(),
             prefetch: limits.prefetch,
@@ -217,7 +221,7 @@ impl<J: Waiting> Scheduler<J> {
         if poll.parked {
             self.order.charge(poll.lane, jobs.len());
         } else {
-            lane.pace_polls(poll.max, poll.brought, poll.wait);
+            lane.pace_polls(poll.max, poll.brought, poll.wait, now.since(poll.asked));
             lane.reserved -= poll.max;
             self.order
                 .refund(poll.lane, poll.max.saturating_sub(jobs.len()));
@@ -270,10 +274,7 @@ impl<J: Waiting> Scheduler<J> {
 
     /// When `plan`, `expired` or `hire` may have more to say though nothing happened.
     pub fn next_attention(&self, now: Moment) -> Option<Moment> {
-        let gathered = self
-            .gathering_since
-            .map(|since| since + self.gathering_time())
-            .filter(|at| *at > now);
+        let gathered = self.gathering.due().filter(|at| *at > now);
         let lanes = self.lanes.iter().filter_map(|lane| lane.attention(now));
         let probe = self.control.probe_at(now);
         gathered.into_iter().chain(lanes).chain(probe).min()

@@ -260,6 +260,45 @@ fn with_prefetch_calls_are_full_and_nobody_idles_for_them() {
 }
 
 #[test]
+fn finding_11_quick_handlers_ask_a_slow_server_for_full_calls() {
+    for attempts in [10, 50, 200] {
+        for (call_ms, attempt_ms) in [(20, 1), (20, 3), (60, 3), (60, 10)] {
+            let mut world = World::new(attempts, 0, attempt_ms, call_ms);
+            world.holds[0] = ENDLESS;
+            world.pass(2_000, attempts);
+            let (calls, _) = world.pass(8_000, attempts);
+            assert!(
+                calls <= 0.12,
+                "{attempts} × {attempt_ms} ms, calls of {call_ms} ms: {calls} receives"
+            );
+        }
+    }
+}
+
+/// What is waited for a full call costs no more than a twentieth of what could be handled.
+#[test]
+fn finding_11_full_calls_cost_little_capacity() {
+    for attempts in [10, 25, 50] {
+        for (call_ms, attempt_ms) in [(20, 1), (20, 4), (60, 3), (60, 10), (60, 40)] {
+            let mut world = World::new(attempts, 0, attempt_ms, call_ms);
+            world.holds[0] = ENDLESS;
+            world.pass(2_000, attempts);
+            let before = world.ended;
+            world.pass(10_000, attempts);
+            let ended = (world.ended - before) as f64;
+            // A seat is free again after the call, half as long again as the mean for the last of its
+            // ten, and what is left of two ticks of a millisecond.
+            let cycle_ms = call_ms as f64 + 1.5 * attempt_ms as f64 + 2.0;
+            let possible = attempts as f64 * 10_000.0 / cycle_ms;
+            assert!(
+                ended >= 0.85 * possible,
+                "{attempts} × {attempt_ms} ms, calls of {call_ms} ms: {ended} of {possible}"
+            );
+        }
+    }
+}
+
+#[test]
 fn prefetch_may_change_while_it_runs_and_what_is_held_is_kept() {
     let mut world = World::new(2, 0, 50_000, 0);
     world.holds[0] = ENDLESS;

@@ -1,5 +1,6 @@
 //! When each queue is asked, and for how many.
 
+use super::gathering::Little;
 use super::lane::Knowledge;
 use super::ready::Waiting;
 use super::{Poll, Scheduler};
@@ -9,8 +10,9 @@ use std::time::Duration;
 impl<J: Waiting> Scheduler<J> {
     /// The polls to be started now.
     pub fn plan(&mut self, now: Moment) -> Vec<Poll> {
-        let polls = self.wanted(now);
-        for poll in &polls {
+        let mut polls = self.wanted(now);
+        for poll in &mut polls {
+            poll.asked = now;
             let lane = &mut self.lanes[poll.lane];
             lane.answered_by = lane.answered_by.max(now + poll.wait);
         }
@@ -89,14 +91,16 @@ impl<J: Waiting> Scheduler<J> {
         }
         let full = lane.rules.batch.min(self.room.capacity()).min(appetite);
         let free = self.free_for(index);
+        if free > 0 && free < full && !self.is_gathered(index, free, now) {
+            return None;
+        }
+        match free > 0 && free >= full {
+            true => self.gathering.full_call(),
+            false => self.gathering.ends(free, self.room.capacity(), now),
+        }
         if free == 0 {
-            self.gathering_since = None;
             return None;
         }
-        if free < full && !self.gathered(now) {
-            return None;
-        }
-        self.gathering_since = None;
         let room = match free > self.room.free() {
             true => self.room.overdraw(full.min(free)),
             false => self.room.reserve(full),
@@ -117,6 +121,7 @@ impl<J: Waiting> Scheduler<J> {
             wait,
             room,
             parked: false,
+            asked: now,
             brought: 0,
         })
     }
@@ -137,19 +142,38 @@ impl<J: Waiting> Scheduler<J> {
         free.max(self.bounds().running().saturating_sub(counts))
     }
 
-    /// Whether little room has been free for long enough. Counted from when it came free, whatever
-    /// calls are under way: their latency is not waited for besides.
-    fn gathered(&mut self, now: Moment) -> bool {
+    /// Whether little room has been free for long enough to be asked for.
+    fn is_gathered(&mut self, index: usize, free: usize, now: Moment) -> bool {
+        let lane = &self.lanes[index];
+        let (hand_over, call) = (self.pace.hand_over(), lane.call_time());
+        let join = self.bounds().join(hand_over, call);
+        // What waits and can start gives its room back soon, where attempts are quick beside calls.
+        let starts = !join.is_zero() && self.covered;
+        let waiting = if starts { 0 } else { self.waiting() };
         let reserved: usize = self.lanes.iter().map(|lane| lane.reserved).sum();
-        if self.room.used() <= self.waiting() + self.held() + self.aside() + reserved {
-            return true; // nobody holds any who would give it back
-        }
-        let since = *self.gathering_since.get_or_insert(now);
-        now.since(since) >= self.gathering_time()
+        let stays = waiting + self.held() + self.aside() + reserved;
+        let batch = lane.rules.batch.min(self.room.capacity()).max(1);
+        let little = Little {
+            free,
+            capacity: self.room.capacity(),
+            comes_free: self.room.used() > stays,
+            wait: self.gathering_time(index),
+            fits: lane.polls >= (lane.reserved + free).div_ceil(batch),
+            join,
+        };
+        self.gathering.is_over(&little, now)
     }
 
-    pub(super) fn gathering_time(&self) -> Duration {
-        self.bounds().wait(self.pace.hand_over(), self.covered)
+    fn gathering_time(&self, index: usize) -> Duration {
+        let call = self.lanes[index].call_time();
+        self.bounds()
+            .wait(self.pace.hand_over(), call, self.covered)
+    }
+
+    /// The longest of all queues.
+    pub(super) fn longest_gathering_time(&self) -> Duration {
+        let all = (0..self.lanes.len()).map(|index| self.gathering_time(index));
+        all.max().unwrap_or_default()
     }
 
     fn contended(&self, index: usize) -> bool {

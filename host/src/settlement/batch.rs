@@ -1,5 +1,5 @@
-//! Gathers outcomes into calls: as many as a call takes, or what came within a short linger; and
-//! holds what is to be tried again until then. Pure, told `now`.
+//! Gathers outcomes into calls: as many as a call takes, or what came within a short linger, which
+//! is longer where all that waits is patient; and holds what is to be tried again until then. Pure, told `now`.
 
 use crate::clock::Moment;
 use std::collections::{BTreeMap, VecDeque};
@@ -10,28 +10,56 @@ use std::time::Duration;
 pub struct Batcher<T> {
     size: usize,
     linger: Duration,
-    fresh: VecDeque<(Moment, T)>,
+    patience: Duration,
+    fresh: VecDeque<Fresh<T>>,
+    /// How many of these are not patient.
+    hasty: usize,
     later: BTreeMap<(Moment, u64), T>,
     numbered: u64,
     awaited: bool,
 }
 
+#[derive(Debug)]
+struct Fresh<T> {
+    since: Moment,
+    patient: bool,
+    item: T,
+}
+
 impl<T> Batcher<T> {
-    /// `size` items a call; none waits longer than `linger` for others.
+    /// `size` items a call; none waits longer than `linger` for others, unless it is patient.
     pub fn new(size: usize, linger: Duration) -> Self {
         Self {
             size: size.max(1),
             linger,
+            patience: linger,
             fresh: VecDeque::new(),
+            hasty: 0,
             later: BTreeMap::new(),
             numbered: 0,
             awaited: false,
         }
     }
 
+    /// Items that are patient wait for others so long from now on, as long as all that waits is; at
+    /// least as long as the others.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience.max(self.linger);
+    }
+
+    /// Whether patient items wait longer than others.
+    pub fn has_patience(&self) -> bool {
+        self.patience > self.linger
+    }
+
     /// Adds an item.
-    pub fn push(&mut self, item: T, now: Moment) {
-        self.fresh.push_back((now, item));
+    pub fn push(&mut self, item: T, patient: bool, now: Moment) {
+        self.hasty += usize::from(!patient);
+        self.fresh.push_back(Fresh {
+            since: now,
+            patient,
+            item,
+        });
     }
 
     /// Adds an item that is not to be tried before `at`.
@@ -59,20 +87,40 @@ impl<T> Batcher<T> {
                 break;
             }
             // It has waited already, so it makes its call due.
-            self.fresh.push_front((Moment::default(), entry.remove()));
+            self.hasty += 1;
+            self.fresh.push_front(Fresh {
+                since: Moment::default(),
+                patient: false,
+                item: entry.remove(),
+            });
         }
-        let (oldest, _) = self.fresh.front()?;
-        let due = flush || self.fresh.len() >= self.size || *oldest + self.linger <= now;
+        let oldest = self.fresh.front()?.since;
+        let due = flush || self.fresh.len() >= self.size || oldest + self.wait() <= now;
         due.then(|| {
             let count = self.size.min(self.fresh.len());
             self.awaited &= self.fresh.len() > count;
-            self.fresh.drain(..count).map(|(_, item)| item).collect()
+            let taken = self.fresh.drain(..count);
+            let hasty = &mut self.hasty;
+            taken
+                .map(|fresh| {
+                    *hasty -= usize::from(!fresh.patient);
+                    fresh.item
+                })
+                .collect()
         })
+    }
+
+    /// How long the oldest waits.
+    fn wait(&self) -> Duration {
+        match self.hasty {
+            0 => self.patience,
+            _ => self.linger,
+        }
     }
 
     /// When `take` may give something though nothing was pushed.
     pub fn next_due(&self) -> Option<Moment> {
-        let fresh = self.fresh.front().map(|(at, _)| *at + self.linger);
+        let fresh = self.fresh.front().map(|fresh| fresh.since + self.wait());
         let later = self.later.first_key_value().map(|((at, _), _)| *at);
         fresh.into_iter().chain(later).min()
     }
@@ -97,7 +145,7 @@ mod tests {
     #[test]
     fn a_full_call_goes_at_once_and_the_rest_lingers() {
         let mut batch = Batcher::new(3, LINGER);
-        (0..5).for_each(|n| batch.push(n, at(0)));
+        (0..5).for_each(|n| batch.push(n, false, at(0)));
         assert_eq!(batch.take(at(0), false), Some(vec![0, 1, 2]));
         assert_eq!(batch.take(at(0), false), None);
         assert_eq!(batch.next_due(), Some(at(5)));
@@ -117,7 +165,7 @@ mod tests {
     #[test]
     fn finding_12_what_is_awaited_goes_with_all_that_waits_as_soon_as_it_may() {
         let mut batch = Batcher::new(3, LINGER);
-        (0..4).for_each(|n| batch.push(n, at(0)));
+        (0..4).for_each(|n| batch.push(n, false, at(0)));
         batch.await_next();
         assert_eq!(batch.take(at(0), false), Some(vec![0, 1, 2]));
         assert!(batch.is_awaited(), "one more waits");
@@ -126,16 +174,39 @@ mod tests {
         assert!(!batch.is_awaited(), "what comes later is not");
     }
 
+    #[test]
+    fn finding_11_what_is_patient_waits_for_a_full_call_unless_something_is_not() {
+        let mut batch = Batcher::new(3, LINGER);
+        batch.push(0, true, at(0));
+        assert_eq!(batch.next_due(), Some(at(5)), "nobody said how long");
+        batch.set_patience(Duration::from_millis(40));
+        assert_eq!(batch.take(at(39), false), None);
+        assert_eq!(batch.next_due(), Some(at(40)));
+        assert_eq!(batch.take(at(40), false), Some(vec![0]));
+        (1..4).for_each(|n| batch.push(n, true, at(50)));
+        assert_eq!(batch.take(at(50), false), Some(vec![1, 2, 3]));
+        batch.push(4, true, at(60));
+        batch.push(5, false, at(63));
+        assert_eq!(batch.take(at(64), false), None);
+        assert_eq!(batch.take(at(65), false), Some(vec![4, 5]));
+        batch.push(6, true, at(70));
+        assert_eq!(batch.take(at(75), false), None);
+        // Nothing more comes.
+        batch.set_patience(Duration::ZERO);
+        assert_eq!(batch.take(at(75), false), Some(vec![6]));
+    }
+
     proptest! {
         #[test]
-        fn nothing_is_lost_or_doubled(pushes in prop::collection::vec((0_u64..50, prop::option::of(0_u64..100)), 0..200), size in 1_usize..12) {
+        fn nothing_is_lost_or_doubled(pushes in prop::collection::vec((0_u64..50, prop::option::of(0_u64..100)), 0..200), size in 1_usize..12, patience in 0_u64..30) {
             let mut batch = Batcher::new(size, LINGER);
+            batch.set_patience(Duration::from_millis(patience));
             let mut out = Vec::new();
             let mut now = 0;
             for (n, (step, delay)) in pushes.iter().enumerate() {
                 now += step;
                 match delay {
-                    None => batch.push(n, at(now)),
+                    None => batch.push(n, n % 3 == 0, at(now)),
                     Some(delay) => batch.push_later(n, at(now + delay)),
                 }
                 while let Some(items) = batch.take(at(now), false) {

@@ -11,6 +11,7 @@ use crate::message::{Message, Outcome};
 use crate::queue::{ItemError, Queue};
 use crate::scheduler::room::Permit;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// An outcome on its way to the queue.
 pub(super) struct Item {
@@ -55,6 +56,8 @@ pub(super) struct Answer {
     pub late: Vec<Item>,
     pub items: Vec<Item>,
     pub results: Vec<Result<(), ItemError>>,
+    /// What the call took, if there was one.
+    pub took: Option<Duration>,
 }
 
 /// Leaves out what would come after its lease. A deletion may: it is right whoever holds the message
@@ -84,10 +87,12 @@ pub(super) async fn settle(
         let kept = (item.seat, item.held);
         claims.push((item.end, item.claim, item.tries, item.unrecorded, kept));
     }
+    let called = clock::now();
     let results = match told.is_empty() {
         true => Vec::new(),
         false => queue.settle(&told).await,
     };
+    let took = (!told.is_empty()).then(|| clock::now().since(called));
     let items = told
         .into_iter()
         .zip(claims)
@@ -108,5 +113,6 @@ pub(super) async fn settle(
         late,
         items,
         results,
+        took,
     }
 }

@@ -21,6 +21,7 @@ use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::events::{Delivery, MessageEvent, MessageEvents, Reason, ShedTo, bounded};
 use crate::telemetry::metrics::meter::Meter;
+use crate::throttle::median::Median;
 use batch::Batcher;
 use call::{Answer, Item, in_time, settle};
 use decide::{Policy, decide};
@@ -34,6 +35,12 @@ use tokio_util::sync::CancellationToken;
 
 /// How long an outcome waits for others to share its call.
 const LINGER: Duration = Duration::from_millis(5);
+/// The longest that a deletion waits for others while more are to come: twice as long as such a call
+/// takes, but no longer than this. Nobody waits for a deletion, but each costs a call unless it
+/// shares one; and a process that is killed before does at most a call's worth again.
+const LONGEST_LINGER: Duration = Duration::from_millis(100);
+/// It waits only if its lease lasts so much longer.
+const LEASE_LEFT: Duration = Duration::from_secs(1);
 /// The first and the longest pause before an outcome is told again.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 /// So many calls of one queue at once. While they are all under way, what is finished keeps its
@@ -159,9 +166,11 @@ impl Settlement {
         let mut batch = Batcher::new(self.queue.identity().batch, LINGER);
         let mut calls: Group<Answer> = Group::new();
         let mut overtaken: Group<Item> = Group::new();
+        let mut call_times = Median::default();
         let mut open = true;
         while open || !batch.is_empty() || !calls.is_empty() || !overtaken.is_empty() {
             let now = clock::now();
+            batch.set_patience(self.patience(call_times.get()));
             while calls.len() < MOST_CALLS
                 && let Some(items) =
                     batch.take(now, !open || batch.is_awaited() && calls.is_empty())
@@ -178,8 +187,11 @@ impl Settlement {
             let due = batch.next_due().filter(|_| calls.len() < MOST_CALLS);
             tokio::select! {
                 biased; // for simulations; of answers there are few, of what is finished many
-                answer = calls.next() => self.note(answer, &mut batch),
-                item = overtaken.next() => batch.push(item, clock::now()),
+                answer = calls.next() => {
+                    answer.took.into_iter().for_each(|took| call_times.note(took));
+                    self.note(answer, &mut batch);
+                }
+                item = overtaken.next() => batch.push(item, false, clock::now()),
                 next = finished.recv(), if open => match next {
                     None => open = false,
                     Some(finished) => {
@@ -188,6 +200,16 @@ impl Settlement {
                 },
                 () = clock::sleep_until(due) => {}
             }
+        }
+    }
+
+    /// How long deletions wait for others to share their call, which takes so long: longer while
+    /// messages are in hand or asked for, since theirs are to come.
+    fn patience(&self, call_time: Option<Duration>) -> Duration {
+        let ordered = self.queue.identity().ordered_groups || self.order.is_some();
+        match call_time.filter(|_| !ordered && self.room.used() > 0) {
+            Some(took) => took.saturating_mul(2).min(LONGEST_LINGER),
+            None => LINGER,
         }
     }
 
@@ -253,7 +275,11 @@ impl Settlement {
         };
         // Only a release can be undone by an extension that overtakes it.
         if !matches!(item.outcome, Outcome::Release(_)) || item.claim.is_quiet() {
-            batch.push(item, clock::now());
+            let now = clock::now();
+            let patient = batch.has_patience()
+                && item.outcome == Outcome::Delete
+                && item.claim.until() > now + LEASE_LEFT;
+            batch.push(item, patient, now);
         } else {
             overtaken.spawn(async move {
                 item.claim.quiet().await;

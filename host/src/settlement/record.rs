@@ -32,6 +32,7 @@ pub(super) async fn alone(guard: Arc<Guard>, message: Message) -> Answer {
         late: Vec::new(),
         items: Vec::new(),
         results: Vec::new(),
+        took: None,
     }
 }
 

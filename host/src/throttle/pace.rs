@@ -16,6 +16,12 @@ const WAIT: (Duration, Duration) = (Duration::from_millis(5), Duration::from_mil
 /// Where nothing is at hand to be started meanwhile, the wait is this part of an attempt, so that no
 /// more than a tenth of the capacity idles. Room for a full call ends any wait.
 const IDLE_PART: u32 = 10;
+/// Attempts are quick beside calls that take so many times as long.
+const QUICK_PART: u32 = 4;
+/// Within so many medians nearly all attempts end that began together.
+const ALL_END: u32 = 3;
+/// The longest wait for the answer to a receive under way.
+const LONGEST_JOIN: Duration = Duration::from_millis(250);
 
 /// How long attempts take, from the start until their verdicts are handed over.
 #[derive(Debug, Clone, Default)]
@@ -107,15 +113,47 @@ impl Bounds {
     /// has come free, `median × call / running`, and half as long again, since attempts do not end
     /// evenly. `covered`: what is at hand keeps the workers busy meanwhile; without, their time
     /// counts more than the call.
-    pub fn wait(&self, median: Option<Duration>, covered: bool) -> Duration {
+    ///
+    /// What a seat takes from one message to the next is the attempt and the receive, which takes
+    /// `call_time`. Where that is much longer, nearly all that runs ends within three times the median,
+    /// and is waited for.
+    pub fn wait(
+        &self,
+        median: Option<Duration>,
+        call_time: Option<Duration>,
+        covered: bool,
+    ) -> Duration {
+        let quick = quick(median, call_time);
         let median = median.unwrap_or_default();
         if !covered {
-            return (median / IDLE_PART).clamp(WAIT.0, WAIT.1);
+            let slow = quick.map_or(median, |call_time| median.saturating_add(call_time));
+            let all = quick.map_or(Duration::ZERO, |call_time| {
+                median.saturating_mul(ALL_END).min(call_time / QUICK_PART)
+            });
+            return (slow / IDLE_PART).max(all).clamp(WAIT.0, WAIT.1);
         }
         let full = median.as_nanos().saturating_mul(wide(self.call)) / wide(self.running());
         let full = u64::try_from(full).map_or(Duration::MAX, Duration::from_nanos);
         full.saturating_add(full / 2).clamp(WAIT.0, WAIT.1)
     }
+
+    /// How long little room waits for the answer to a receive under way that asked for little as well:
+    /// twice as long as such a receive and an attempt take. Zero where attempts are not quick beside
+    /// receives: there room comes free little by little in any case.
+    pub fn join(&self, median: Option<Duration>, call_time: Option<Duration>) -> Duration {
+        let cycle = quick(median, call_time).zip(median);
+        cycle.map_or(Duration::ZERO, |(call_time, median)| {
+            let cycle = call_time.saturating_add(median);
+            cycle.saturating_mul(2).min(LONGEST_JOIN)
+        })
+    }
+}
+
+/// What a receive takes, if attempts are quick beside it.
+fn quick(median: Option<Duration>, call_time: Option<Duration>) -> Option<Duration> {
+    call_time.filter(|call_time| {
+        median.is_some_and(|median| median.saturating_mul(QUICK_PART) <= *call_time)
+    })
 }
 
 fn wide(count: usize) -> u128 {

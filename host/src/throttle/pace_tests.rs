@@ -49,17 +49,37 @@ fn the_wait_is_for_a_full_call_unless_workers_would_idle() {
         attempts: 10,
         ..PLAIN
     };
-    assert_eq!(wide.wait(Some(ms(50)), true), ms(75));
-    assert_eq!(wide.wait(Some(ms(50)), false), ms(5));
-    assert_eq!(wide.wait(Some(ms(300)), false), ms(30));
-    assert_eq!(wide.wait(Some(ms(10_000)), true), ms(100));
-    assert_eq!(wide.wait(Some(ms(10_000)), false), ms(100));
-    assert_eq!(wide.wait(None, true), ms(5));
+    assert_eq!(wide.wait(Some(ms(50)), None, true), ms(75));
+    assert_eq!(wide.wait(Some(ms(50)), None, false), ms(5));
+    assert_eq!(wide.wait(Some(ms(300)), None, false), ms(30));
+    assert_eq!(wide.wait(Some(ms(10_000)), None, true), ms(100));
+    assert_eq!(wide.wait(Some(ms(10_000)), None, false), ms(100));
+    assert_eq!(wide.wait(None, None, true), ms(5));
     let wider = Bounds {
         attempts: 1_000,
         ..PLAIN
     };
-    assert_eq!(wider.wait(Some(ms(2_000)), true), ms(30));
+    assert_eq!(wider.wait(Some(ms(2_000)), None, true), ms(30));
+}
+
+#[test]
+fn finding_11_quick_attempts_beside_slow_calls_are_waited_for() {
+    let bounds = Bounds {
+        attempts: 10,
+        ..PLAIN
+    };
+    let wait = |median, call| bounds.wait(Some(ms(median)), Some(ms(call)), false);
+    // Three medians, at most a quarter of the call.
+    assert_eq!((wait(3, 60), wait(10, 60)), (ms(9), ms(15)));
+    // A tenth of both where that is more.
+    assert_eq!(wait(10, 390), ms(40));
+    // Not quick: as without a slow server.
+    assert_eq!((wait(16, 60), wait(300, 60)), (ms(5), ms(30)));
+    let join = |median, call| bounds.join(Some(ms(median)), call);
+    assert_eq!(join(3, Some(ms(60))), ms(126));
+    assert_eq!(join(3, Some(ms(1_000))), ms(250));
+    assert_eq!((join(16, Some(ms(60))), join(3, None)), (ms(0), ms(0)));
+    assert_eq!(bounds.join(None, Some(ms(60))), ms(0));
 }
 
 #[test]
@@ -123,8 +143,11 @@ proptest! {
             prop_assert!(in_flight >= bounds.running() + bounds.prefetch.min(bounds.call).min(10));
             prop_assert!(in_flight <= bounds.running() + bounds.prefetch);
             for covered in [true, false] {
-                let wait = bounds.wait(median, covered);
-                prop_assert!(wait >= ms(5) && wait <= ms(100));
+                for call_time in [None, Some(ms(1)), Some(ms(60)), Some(Duration::MAX)] {
+                    let wait = bounds.wait(median, call_time, covered);
+                    prop_assert!(wait >= ms(5) && wait <= ms(100));
+                    prop_assert!(bounds.join(median, call_time) <= ms(250));
+                }
             }
         }
     }
@@ -134,7 +157,7 @@ proptest! {
         let (quick, slow) = (Some(Duration::from_micros(one.min(other))), Some(Duration::from_micros(one.max(other))));
         prop_assert!(bounds.in_flight(slow) <= bounds.in_flight(quick));
         for covered in [true, false] {
-            prop_assert!(bounds.wait(slow, covered) >= bounds.wait(quick, covered));
+            prop_assert!(bounds.wait(slow, None, covered) >= bounds.wait(quick, None, covered));
         }
     }
 

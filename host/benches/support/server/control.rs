@@ -62,6 +62,12 @@ impl Server {
         self.ask(&format!("queue {name} {visibility_s}"));
     }
 
+    /// Makes every answer take so long besides, from now on.
+    #[allow(dead_code, reason = "not every benchmark has a slow server")]
+    pub fn slow(&mut self, latency: Duration) {
+        self.ask(&format!("slow all {}", latency.as_millis()));
+    }
+
     /// Sends `count` messages of this body, all visible at once.
     pub fn fill(&mut self, name: &str, count: usize, body: &str) {
         self.ask(&format!("fill {name} {count} {body}"));
@@ -140,6 +146,10 @@ pub(super) async fn obey(state: Shared) {
                 json!(end.since(filled).as_secs_f64())
             }
             ("in-flight", Some(queue)) => json!(queue.borrow_mut().counts(clock::now()).1),
+            ("slow", _) => {
+                state.borrow_mut().latency = Duration::from_millis(number);
+                Value::Null
+            }
             ("calls", _) => calls(&state),
             ("late", _) => json!(std::mem::take(&mut state.borrow_mut().late_ms)),
             _ => panic!("not understood: {line}"),

@@ -14,6 +14,7 @@ use queue::Queue;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
+use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{LocalSet, spawn_local};
 
@@ -21,6 +22,8 @@ use tokio::task::{LocalSet, spawn_local};
 #[derive(Default)]
 pub(crate) struct State {
     port: u16,
+    /// How long an answer takes besides, half of it before the call takes effect.
+    latency: Duration,
     queues: HashMap<String, Rc<RefCell<Queue>>>,
     /// Calls since the last reset, by action.
     calls: BTreeMap<String, u64>,
@@ -65,10 +68,20 @@ async fn talk(stream: TcpStream, state: Shared) {
     stream.set_nodelay(true).expect("a TCP stream");
     let mut connection = http::Connection::new(stream);
     while let Ok(Some(request)) = connection.request().await {
+        let half = state.borrow().latency / 2;
+        pass(half).await;
         let answer = protocol::answer(&request.action, &request.body, &state).await;
+        pass(half).await;
         if connection.respond(&answer).await.is_err() {
             break;
         }
+    }
+}
+
+/// Lets time pass, if it is any.
+async fn pass(time: Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
     }
 }
 

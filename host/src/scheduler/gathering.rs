@@ -1,0 +1,152 @@
+//! Whether little room is asked for now or left to gather until it is worth a full call. Pure, told
+//! `now`; knows no queue and no job.
+
+use crate::clock::Moment;
+use std::time::Duration;
+
+/// Room that waits for the answer to a receive idles meanwhile: no more than this part of the capacity
+/// does, over time.
+const JOINING_PART: usize = 20;
+
+/// Room that is less than a full call, and what may be added to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Little {
+    /// Free, in messages.
+    pub free: usize,
+    /// All there is, free or not.
+    pub capacity: usize,
+    /// Whether what is in hand gives room back by itself.
+    pub comes_free: bool,
+    /// How long to wait for that.
+    pub wait: Duration,
+    /// Whether the receives under way are as many as all their room and the free room need together.
+    pub fits: bool,
+    /// How long to wait for the answer to one of them; zero: not at all.
+    pub join: Duration,
+}
+
+/// What waits to be asked for.
+#[derive(Debug, Default)]
+pub(super) struct Gathering {
+    /// Since when little room is free.
+    since: Option<Moment>,
+    /// Since when it waits for the answer to a receive.
+    joining: Option<Moment>,
+    /// It may wait for another from then on.
+    joins_from: Moment,
+    /// When to look again.
+    due: Option<Moment>,
+}
+
+impl Gathering {
+    /// Whether little room is to be asked for now. Counted from when it came free: the latency of
+    /// calls under way is not waited for besides, but for those whose room it joins.
+    ///
+    /// Two receives that ask for less than a full call each would go on so for ever, since each
+    /// asks again for what it brought. So now and then the room of one waits for the other.
+    pub fn is_over(&mut self, little: &Little, now: Moment) -> bool {
+        if self.joining.is_some() && !little.fits {
+            // Answered: what it brought gives its room back as any other does.
+            self.end_joining(little.free, little.capacity, now);
+            self.since = Some(now);
+        }
+        let since = *self.since.get_or_insert(now);
+        let gathered = match little.comes_free {
+            true => since + little.wait,
+            false => since,
+        };
+        if now < gathered {
+            self.due = Some(gathered);
+            return false;
+        }
+        let joins = self.joining.is_some() || self.joins_from <= now;
+        if !joins || !little.fits || little.join.is_zero() {
+            return true;
+        }
+        let until = *self.joining.get_or_insert(now) + little.join;
+        self.due = Some(until);
+        until <= now
+    }
+
+    /// Little room was asked for, or none is left.
+    pub fn ends(&mut self, free: usize, capacity: usize, now: Moment) {
+        self.end_joining(free, capacity, now);
+        self.full_call();
+    }
+
+    /// A full call was asked for. What is left of the room goes on waiting for the answer that it
+    /// waits for.
+    pub fn full_call(&mut self) {
+        (self.since, self.due) = (None, None);
+    }
+
+    /// When `is_over` may say otherwise though nothing happened.
+    pub fn due(&self) -> Option<Moment> {
+        self.due
+    }
+
+    fn end_joining(&mut self, free: usize, capacity: usize, now: Moment) {
+        if let Some(began) = self.joining.take() {
+            let idle = u32::try_from(free * JOINING_PART / capacity.max(1)).unwrap_or(u32::MAX);
+            self.joins_from = now + now.since(began).saturating_mul(idle);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_boot(Duration::from_millis(ms))
+    }
+
+    fn little(free: usize, comes_free: bool, fits: bool) -> Little {
+        Little {
+            free,
+            capacity: 10,
+            comes_free,
+            wait: Duration::from_millis(5),
+            fits,
+            join: Duration::from_millis(50),
+        }
+    }
+
+    #[test]
+    fn room_gathers_while_more_comes_free_and_no_longer() {
+        let mut gathering = Gathering::default();
+        assert!(!gathering.is_over(&little(3, true, false), at(100)));
+        assert_eq!(gathering.due(), Some(at(105)));
+        assert!(!gathering.is_over(&little(4, true, false), at(104)));
+        assert!(gathering.is_over(&little(4, true, false), at(105)));
+        gathering.ends(4, 10, at(105));
+        assert_eq!(gathering.due(), None);
+        assert!(gathering.is_over(&little(2, false, false), at(106)));
+    }
+
+    #[test]
+    fn finding_11_room_waits_for_the_answer_whose_room_it_joins_and_for_what_that_brought() {
+        let mut gathering = Gathering::default();
+        assert!(!gathering.is_over(&little(3, false, true), at(100)));
+        assert_eq!(gathering.due(), Some(at(150)));
+        // Answered at 120: seven run, and give their room back within the wait.
+        assert!(!gathering.is_over(&little(3, true, false), at(120)));
+        assert_eq!(gathering.due(), Some(at(125)));
+        gathering.full_call();
+        // 20 ms × 3 of 10: once in 120 ms.
+        assert!(gathering.is_over(&little(3, false, true), at(239)));
+        gathering.ends(3, 10, at(239));
+        assert!(!gathering.is_over(&little(3, false, true), at(240)));
+    }
+
+    #[test]
+    fn an_answer_that_does_not_come_is_not_waited_for() {
+        let mut gathering = Gathering::default();
+        assert!(!gathering.is_over(&little(10, false, true), at(100)));
+        assert!(gathering.is_over(&little(10, false, true), at(150)));
+        gathering.ends(10, 10, at(150));
+        assert!(gathering.is_over(&little(10, false, true), at(1_149)));
+        gathering.ends(10, 10, at(1_149));
+        assert!(!gathering.is_over(&little(10, false, true), at(1_150)));
+    }
+}
