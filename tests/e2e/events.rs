@@ -4,8 +4,8 @@
 use crate::lambda_scene::{admin, forward, forward_to, queue, queue_with_redrive, stop};
 use crate::scene::{run, send, until_depth};
 use dispatcher::message::AttributeValue;
-use dispatcher::queue::local::Store;
-use dispatcher::queue::{DEAD_LETTER_REASON, Queue};
+use dispatcher::queue::local::{Redrive, Settings, Store};
+use dispatcher::queue::{Ask, DEAD_LETTER_REASON, Queue};
 use dispatcher_tests::child::{Program, Running, Signal, Stream};
 use dispatcher_tests::faulty_lambda::{FaultyLambda, Step};
 use dispatcher_tests::http;
@@ -230,12 +230,14 @@ async fn finding_05_what_sqs_will_dead_letter_is_logged_and_counted() {
     assert!(!text(&failed, "error_type").is_empty() && !text(&failed, "request_id").is_empty());
     let ids = failed["message_ids"].as_array().expect("a list");
     assert_eq!((ids.len(), &failed["messages"]), (10, &10.into()));
-    until_letters(&server, &dead, 10).await;
+    until_letters(&server, &dead, 10, None).await;
     stop(&mut running);
     assert_eq!(events(&running, "function failed").len(), 1);
     let left = events(&running, "message dead-lettered by redrive policy");
     assert_eq!(left.len(), 10, "{left:?}");
+    let to = format!("arn:aws:sqs:us-east-1:000000000000:{}", name_of(&dead));
     for line in &left {
+        assert_eq!(text(line, "to"), to);
         assert_eq!(
             (&line["level"], &line["max_receive_count"]),
             (&"WARN".into(), &1.into())
@@ -256,9 +258,14 @@ async fn finding_05_what_sqs_will_dead_letter_is_logged_and_counted() {
     assert!(!running.text(Stream::Err).contains("\"target\":\"guest\""));
 }
 
-async fn until_letters(server: &Server, url: &str, count: u64) {
+/// Until so many have come; what is in `source` is received, which makes its policy move them.
+async fn until_letters(server: &Server, url: &str, count: u64, source: Option<&str>) {
     let looking = async {
         while server.counts(url).await.waiting < count {
+            if let Some(source) = source {
+                let call = server.client.receive_message().queue_url(source);
+                call.send().await.expect("receives");
+            }
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
     };
@@ -358,4 +365,118 @@ async fn finding_05_what_may_have_run_and_what_is_listed_have_their_causes() {
         }
         stop(&mut running);
     }
+}
+
+/// The last part of a queue's URL.
+fn name_of(url: &str) -> &str {
+    url.rsplit('/').next().expect("a URL has parts")
+}
+
+#[tokio::test]
+async fn finding_05_a_lease_lost_at_the_last_receive_is_left_to_the_redrive_policy() {
+    let ((server, name, url), dead) = queue_with_redrive("lost", 1, "30").await;
+    server.send_many(&url, ["x".to_owned()]).await;
+    let lambda = std::sync::Arc::new(FaultyLambda::start());
+    lambda.script(|_| Step::Hold(String::new()));
+    let more = ["--visibility", "2", "--admin", "127.0.0.1:0"];
+    let mut running = forward_to(&lambda, &name, &more).start();
+    let admin = admin(&running);
+    crate::lambda_scene::wait(&lambda, |state| (!state.seen.is_empty()).then_some(())).await;
+    // A process that stands still for longer than its lease has lost it when it goes on.
+    running.signal(Signal::STOP);
+    until_letters(&server, &dead, 1, Some(&url)).await;
+    running.signal(Signal::CONT);
+    let line = event(&running, "message dead-lettered by redrive policy");
+    assert_eq!(line["reason_kind"], "lease-lost");
+    assert_eq!(
+        (&line["receive_count"], &line["max_receive_count"]),
+        (&1.into(), &1.into())
+    );
+    assert!(text(&line, "to").ends_with(name_of(&dead)), "{line}");
+    wait_for_count(&admin, "dispatcher_dead_by_redrive_policy_total", 1);
+    wait_for_count(&admin, "dispatcher_lost_total", 0);
+    running.signal(Signal::KILL);
+    assert_eq!(running.wait_exit(), 137);
+    assert_eq!(events(&running, "lease lost").len(), 0);
+}
+
+/// Received so often from `local:default`, and never answered for.
+async fn receive_unanswered(store: &Store, times: usize) {
+    let queue = store.queue("default", None).expect("opens");
+    let ask = Ask {
+        max: 10,
+        visibility: std::time::Duration::ZERO,
+        ..Ask::PLAIN
+    };
+    for _ in 0..times {
+        let received = queue.receive(ask, &Default::default()).await;
+        assert!(!received.expect("receives").messages.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn finding_05_what_the_embedded_queue_dead_letters_unread_is_one_event_and_one_count() {
+    let (_, data) = Program::new(["queues"]).into_command();
+    let store = Store::open(data.path()).expect("opens");
+    send(data.path(), "default", ["print:kills".to_owned()]).await;
+    receive_unanswered(&store, 2).await;
+    let large = format!("print:{}", "x".repeat(3 * 1024 * 1024));
+    send(data.path(), "default", [large]).await;
+    let limits = ["--max-attempts", "2", "--message-memory", "2MiB"];
+    let more = [&limits[..], &["--admin", "127.0.0.1:0"]].concat();
+    let mut running = run("verdicts", &more).sharing(&data).start();
+    let admin = admin(&running);
+    wait_for_count(&admin, "dispatcher_dead_total", 2);
+    for reason in ["no-answer", "too-large"] {
+        let labels = format!("queue=\"local:default\",event=\"dead-lettered\",reason=\"{reason}\"");
+        let count = format!("dispatcher_queue_events_total{{{labels}}}");
+        wait_for_count(&admin, &count, 1);
+    }
+    stop(&mut running);
+    let dead = events(&running, "message dead-lettered");
+    assert_eq!(dead.len(), 2, "{dead:?}");
+    for line in &dead {
+        assert_eq!(
+            (text(line, "target"), text(line, "queue")),
+            ("message", "local:default")
+        );
+        assert_eq!(text(line, "to"), "local:default.dead");
+    }
+}
+
+#[tokio::test]
+async fn finding_05_what_the_embedded_queues_policy_moves_is_one_event_and_one_count() {
+    let (_, data) = Program::new(["queues"]).into_command();
+    let store = Store::open(data.path()).expect("opens");
+    let redrive = Redrive {
+        most_receives: 2,
+        grave: "spent".into(),
+    };
+    let settings = Settings {
+        redrive: Some(redrive),
+        ..Settings::default()
+    };
+    let made = store.create("default", settings).await;
+    made.expect("it is made");
+    send(data.path(), "default", ["print:kills".to_owned()]).await;
+    receive_unanswered(&store, 2).await;
+    let mut running = run("verdicts", &["--admin", "127.0.0.1:0"])
+        .sharing(&data)
+        .start();
+    let admin = admin(&running);
+    wait_for_count(&admin, "dispatcher_dead_by_redrive_policy_total", 1);
+    until_depth(data.path(), "spent", |depth| depth.waiting == 1).await;
+    stop(&mut running);
+    let dead = events(&running, "message dead-lettered by redrive policy");
+    let [line] = &dead[..] else {
+        panic!("{dead:?}");
+    };
+    assert_eq!(
+        (text(line, "to"), text(line, "reason_kind")),
+        ("local:spent", "no-answer")
+    );
+    assert_eq!(
+        (&line["receive_count"], &line["max_receive_count"]),
+        (&2.into(), &2.into())
+    );
 }

@@ -1,12 +1,16 @@
 //! Messages on Redis whose content is missing, unreadable or cancelled: none is handled as something
 //! else, and the log says what became of each.
 
+use crate::lambda_scene::admin;
 use crate::redis_scene::{RedisScene, begins};
 use crate::scene::{field, guest, printed, prints};
+use dispatcher::clock;
 use dispatcher::message::{Attribute, AttributeValue, Outgoing};
 use dispatcher::queue::Queue;
 use dispatcher::queue::redis::Redis;
+use dispatcher::schedule::{self, Store as _};
 use dispatcher_tests::child::Signal;
+use dispatcher_tests::http;
 use dispatcher_tests::redis::{Plain, RedisServer};
 
 impl RedisScene {
@@ -179,4 +183,60 @@ fn finding_03_run_warns_of_a_server_that_evicts_keys() {
     };
     assert_eq!(warned("allkeys-lru"), (1, true));
     assert_eq!(warned("noeviction"), (0, false));
+}
+
+#[tokio::test]
+async fn finding_03_a_scheduled_job_without_its_message_is_one_event_and_one_count() {
+    let scene = RedisScene::plain();
+    let _queue = scene.queue().await;
+    let server = schedule::redis::Redis::new(&*scene.server.url(), "dispatcher");
+    let store = server.expect("an address").schedule(&scene.name);
+    let message = Outgoing {
+        body: "print:lost".to_owned(),
+        ..Outgoing::default()
+    };
+    let job = schedule::job(&scene.full(), clock::today(), message, None);
+    assert_eq!(store.add(&job).await, Ok(true));
+    let mut plain = scene.server.connect();
+    let jobs = scene.key("schedule:job");
+    assert_eq!(ask(&mut plain, &["HDEL", &jobs, &job.id]), 1);
+    let mut running = scene.run("verdicts", &["--admin", "127.0.0.1:0"]).start();
+    let line = running.wait_for_line(|line| line.contains("scheduled message dead-lettered"));
+    assert_eq!(field(&line, "queue"), scene.full());
+    assert_eq!(field(&line, "job"), job.id);
+    assert_eq!(field(&line, "reason_kind"), "unreadable");
+    let metrics = http::get(&format!("{}/metrics", admin(&running))).body;
+    assert!(
+        metrics.contains("\ndispatcher_scheduled_dead_total 1\n"),
+        "{metrics}"
+    );
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+    let said = running.lines(|line| line.contains("missing or unreadable"));
+    assert_eq!(said.len(), 1, "{said:?}");
+}
+
+#[tokio::test]
+async fn finding_29_peek_shows_what_is_unreadable_and_why() {
+    let scene = RedisScene::plain();
+    let ids = scene.send(["print:a", "print:b"].map(String::from)).await;
+    let mut server = scene.server.connect();
+    assert_eq!(ask(&mut server, &["HDEL", &scene.key("body"), &ids[1]]), 1);
+    let full = scene.full();
+    let peek = |more: &[&str]| {
+        let ended = scene.command(&[&["peek", &*full], more].concat());
+        assert_eq!(ended.code, 0, "{ended:?}");
+        ended.stdout
+    };
+    let text = peek(&[]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(
+        lines[0].contains("print:a") && !lines[0].contains("unreadable"),
+        "{text}"
+    );
+    assert!(lines[1].contains("unreadable: no body"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&peek(&["--json"])).expect("JSON");
+    assert!(json[0]["unreadable"].is_null(), "{json}");
+    let why = json[1]["unreadable"].as_str().expect("a text");
+    assert!(why.contains("no body"), "{json}");
 }

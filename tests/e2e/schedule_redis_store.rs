@@ -288,3 +288,40 @@ async fn a_server_of_a_cluster_takes_every_step() {
     assert_eq!(store.end(&[gone]).await, [Ok(())]);
     assert_eq!(ids(&store).await, [""; 0]);
 }
+
+#[tokio::test]
+async fn finding_03_a_job_without_its_message_is_set_aside_once_unless_it_is_claimed() {
+    let name = RedisServer::fresh_name("later");
+    let address = RedisServer::shared().address();
+    let store = at(address, &name);
+    let now = clock::today();
+    for id in ["a", "b", "c"] {
+        assert_eq!(store.add(&job(id, now)).await, Ok(true));
+    }
+    let jobs = schedule::list(&store).await.expect("it answers");
+    let claim = decide::claim("theirs".into(), now);
+    assert_eq!(store.claim(&jobs[2..], &claim, now).await, [Ok(true)]);
+    let base = format!("{{dispatcher:{name}}}:schedule");
+    let mut plain = RedisServer::shared().connect();
+    let mut ask = |words: &[&str]| plain.ask(words).expect("an answer");
+    let key = |what: &str| format!("{base}:{what}");
+    ask(&["HDEL", &key("job"), "a"]);
+    ask(&["HSET", &key("job"), "b", "{"]);
+    ask(&["HSET", &key("job"), "c", "{"]);
+    let page = store.due(now, None).await.expect("it answers");
+    assert_eq!((page.jobs.len(), page.unreadable.len()), (0, 3));
+    for (bad, wanted) in page.unreadable.iter().zip([true, true, false]) {
+        assert_eq!(
+            store.set_aside(bad, "why", now).await,
+            Ok(wanted),
+            "{bad:?}"
+        );
+        assert_eq!(store.set_aside(bad, "why", now).await, Ok(false));
+    }
+    let left = store.due(now, None).await.expect("it answers").unreadable;
+    assert_eq!(left.iter().map(|bad| &*bad.id).collect::<Vec<_>>(), ["c"]);
+    let [a, b] = [0, 1].map(|at| page.unreadable[at].stamp.clone());
+    assert_eq!(ask(&["HGET", &key("dead"), &b]).text(), "{");
+    assert_eq!(ask(&["HGET", &key("reason"), &a]).text(), "why");
+    assert_eq!(ask(&["HLEN", &key("dead")]).number(), 1);
+}

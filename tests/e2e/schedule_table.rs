@@ -7,6 +7,7 @@ use dispatcher::schedule::dynamodb::{DynamoDb, Table};
 use dispatcher::schedule::{self, Cancelled, Ending, Job, Store, Trouble, decide};
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::{Server, configuration};
+use dispatcher_tests::waiting::Waiting;
 use std::time::Duration;
 
 async fn table() -> Table {
@@ -128,4 +129,43 @@ async fn a_table_of_another_kind_is_told_apart() {
     for wanted in ["its key is id", "no local index scheduler-perform_at-index"] {
         assert!(error.contains(wanted), "{error}");
     }
+}
+
+#[tokio::test]
+async fn finding_03_an_item_without_a_body_is_set_aside_once_and_keeps_its_columns() {
+    let endpoint = MiniStack::shared().url();
+    let name = Server::fresh_name("schedule");
+    let table = DynamoDb::connect(&configuration(&endpoint)).table(&name, None);
+    table.make().await.expect("it can be made");
+    let now = clock::today();
+    table.add(&job("whole", now)).await.expect("added");
+    let items = Waiting::at(&endpoint, &name);
+    let mut item = items.items().await.remove(0);
+    item.remove("sqs_message_body");
+    items.put(vec![item.clone()]).await;
+    let (mut bad, mut after) = (Vec::new(), None);
+    loop {
+        let page = table.due(now, after.as_deref()).await.expect("it answers");
+        assert_eq!(page.jobs, []);
+        bad.extend(page.unreadable);
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    let [bad] = &bad[..] else {
+        panic!("{bad:?}");
+    };
+    assert_eq!(bad.queue.as_deref(), Some("payments"));
+    assert!(bad.why.contains("no sqs_message_body"), "{}", bad.why);
+    assert_eq!(table.set_aside(bad, "why", now).await, Ok(true));
+    assert_eq!(table.set_aside(bad, "why", now).await, Ok(false));
+    assert_eq!(schedule::list(&table).await, Ok(Vec::new()));
+    let left = items.items().await.remove(0);
+    assert_eq!(left["dispatcher_dead_reason"].as_s(), Ok(&"why".to_owned()));
+    assert_eq!(left["dispatcher_dead_perform_at"], item["perform_at"]);
+    assert_eq!(
+        left["sqs_message_attributes"],
+        item["sqs_message_attributes"]
+    );
 }

@@ -117,7 +117,8 @@ pub async fn run(
         .await
         .map_err(|problem| vec![problem])?;
     let _keeper = shared.keep(&queues);
-    let scheduling = schedule::start(&settings, &shared.stop, &shared.halt).await;
+    let counters = &shared.counters;
+    let scheduling = schedule::start(&settings, &shared.stop, &shared.halt, counters).await;
     announce(&settings, &built);
     let mut place = 0;
     let mut routes: Vec<Running> = Vec::new();

@@ -12,7 +12,7 @@ use crate::intake::{Arrivals, Intake, Source};
 use crate::job::{Ending, Job};
 use crate::lease::book::SHORTEST_VISIBILITY;
 use crate::message::{Message, Outcome};
-use crate::queue::{Identity, Queue};
+use crate::queue::{DeadLettered, Identity, Queue};
 use crate::scheduler::board::Board;
 use crate::scheduler::lane::LaneRules;
 use crate::scheduler::ready::Sequence;
@@ -195,6 +195,10 @@ impl Arrivals for Next {
 
     fn prefers_finishing(&self, lane: usize, message: &Message) -> bool {
         self.settlements[lane].prefers_finishing(message)
+    }
+
+    fn dead_lettered(&self, lane: usize, letter: &DeadLettered) {
+        self.settlements[lane].dead_lettered(letter);
     }
 
     fn arrived(&self) {

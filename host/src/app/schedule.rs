@@ -6,6 +6,7 @@ use crate::config::Settings;
 use crate::queue::name::Backend;
 use crate::schedule::mover::{Mover, Outlet};
 use crate::tasks::{self, Task};
+use crate::telemetry::counters::Counters;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -22,6 +23,7 @@ pub(crate) async fn start(
     settings: &Settings,
     stop: &CancellationToken,
     halt: &CancellationToken,
+    counters: &Arc<Counters>,
 ) -> Scheduling {
     let table = settings.schedule.table.clone();
     let schedules = Arc::new(Schedules::new(settings.stores.clone(), table));
@@ -45,7 +47,10 @@ pub(crate) async fn start(
     let tables = schedules.tables(&names).await;
     let table = |store| Mover::new(store, outlet(), interval);
     movers.extend(tables.into_iter().map(table));
-    let start = |mover: Mover| tasks::spawn(mover.run(stop.clone()));
+    let start = |mover: Mover| {
+        let mover = mover.counting(counters.clone());
+        tasks::spawn(mover.run(stop.clone()))
+    };
     Scheduling {
         movers: movers.into_iter().map(start).collect(),
         halt: halt.clone(),

@@ -17,7 +17,8 @@ Examples:
   dispatcher peek local:default
   dispatcher peek local:default -n 100 --json | jq -r '.[].body'
 
-Backends that cannot look without receiving, such as SQS, say so.";
+`unreadable` says why the content of a message is missing or cannot be read, `reason` why it
+is a dead letter. Backends that cannot look without receiving, such as SQS, say so.";
 
 /// How much of a body one line shows, in characters.
 const SHOWN: usize = 120;
@@ -85,6 +86,7 @@ fn json(message: &Message) -> serde_json::Value {
         "sent_at_ms": message.sent_at,
         "group": message.group,
         "attributes": attributes.collect::<Vec<_>>(),
+        "unreadable": message.unreadable,
     })
 }
 
@@ -105,10 +107,13 @@ fn text(message: &Message) -> String {
         };
         (attribute.name == DEAD_LETTER_REASON).then(|| format!("  reason: {}", harmless(text)))
     });
+    let unreadable = message.unreadable.as_deref();
+    let unreadable = unreadable.map(|why| format!("  unreadable: {}", harmless(why)));
     format!(
-        "{}  received {}×  {age}  {body}{}",
+        "{}  received {}×  {age}  {body}{}{}",
         message.id,
         message.receive_count,
+        unreadable.unwrap_or_default(),
         reason.unwrap_or_default()
     )
 }

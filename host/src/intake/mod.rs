@@ -12,7 +12,7 @@ use crate::lease::Ledger;
 use crate::lease::book::Terms;
 use crate::memory::{Budget, HeldBytes};
 use crate::message::Message;
-use crate::queue::{Ask, GroupShare, Queue, QueueError, Received};
+use crate::queue::{Ask, DeadLettered, GroupShare, Queue, QueueError, Received};
 use crate::scheduler::Poll;
 use crate::scheduler::board::Board;
 use crate::scheduler::ready::Waiting as _;
@@ -53,6 +53,8 @@ pub trait Arrivals: Send + Sync {
     fn ending(&self, lane: usize, message: &Message) -> Option<Ending>;
     /// Whether a message that was not started is better finished than given back at a stop.
     fn prefers_finishing(&self, lane: usize, message: &Message) -> bool;
+    /// The queue `lane` has dead-lettered a message instead of handing it out.
+    fn dead_lettered(&self, lane: usize, letter: &DeadLettered);
     /// Jobs have arrived or may start now, or a queue turned out to be empty.
     fn arrived(&self);
 }
@@ -209,7 +211,11 @@ impl Intake {
                 taken,
                 held,
                 short_of: _,
+                dead_lettered,
             }) => {
+                for letter in &dead_lettered {
+                    self.arrivals.dead_lettered(lane, letter);
+                }
                 if troubles[lane].passed(name) {
                     self.readiness.clear(&format!("queue {name}"));
                 }
@@ -367,7 +373,8 @@ async fn receive(
         let (Some(bytes), Some(budget)) = (received.short_of, budget) else {
             return Ok(received);
         };
-        if !received.messages.is_empty() || stop.is_cancelled() {
+        let nothing = received.messages.is_empty() && received.dead_lettered.is_empty();
+        if !nothing || stop.is_cancelled() {
             return Ok(received);
         }
         tokio::select! {

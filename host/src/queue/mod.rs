@@ -10,6 +10,7 @@ pub mod sqs;
 use crate::clock::Moment;
 use crate::memory::HeldBytes;
 use crate::message::{Loss, Message, Outcome, Outgoing, Receipt};
+use crate::telemetry::events::Reason;
 pub use crate::trouble::{Failed as QueueError, Trouble};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -110,6 +111,23 @@ pub struct Received {
     pub held: Vec<HeldBytes>,
     /// The next message has so many bytes, which are not free: others must be settled first.
     pub short_of: Option<u64>,
+    /// What the backend dead-lettered instead of handing it out, as far as it was not reported before.
+    pub dead_lettered: Vec<DeadLettered>,
+}
+
+/// A message that a receive moved to a dead-letter queue instead of handing it out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLettered {
+    /// The message's id.
+    pub id: String,
+    /// How often it had been received.
+    pub receive_count: u32,
+    /// The queue that it was moved to, by its name.
+    pub to: String,
+    /// Why.
+    pub reason: Reason,
+    /// The receives that the backend's redrive policy permits, where that policy moved it.
+    pub max_receive_count: Option<u32>,
 }
 
 /// How many messages a queue holds.
@@ -162,6 +180,18 @@ pub trait Queue: Send + Sync + 'static {
     /// The queue that `Outcome::DeadLetter` moves messages to, by its name, where there is one. Cheap.
     fn dead_letter_queue(&self) -> Option<String> {
         None
+    }
+
+    /// The queue that the backend's own redrive policy moves messages to: an ARN, or the backend's name
+    /// for it. Cheap.
+    fn redrive_policy_target(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether a `receive` reports what that policy moves because nobody answered for its last
+    /// receive. Cheap.
+    fn reports_redrives(&self) -> bool {
+        false
     }
 
     /// Takes up to `ask.max` messages and makes them invisible for `ask.visibility`. Waits up to `ask.wait` for the first; not any longer once

@@ -71,6 +71,21 @@ pub struct Page {
     pub jobs: Vec<Job>,
     /// Where the next page begins; `None` on the last.
     pub next: Option<String>,
+    /// Jobs of this page whose message is missing or cannot be read.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// A job that waits in a store, and whose message is missing or cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Its id, as far as the store tells.
+    pub id: String,
+    /// The queue that it would go to, where that can be read.
+    pub queue: Option<String>,
+    /// What is wrong with it.
+    pub why: String,
+    /// The store's own words for its place, by which it knows a job that was changed meanwhile.
+    pub stamp: String,
 }
 
 /// What became of a wish to cancel.
@@ -112,6 +127,16 @@ pub trait Store: Send + Sync + 'static {
     /// Ends claims: the jobs go, or get a new time and no claim. Does nothing to a job that is no
     /// longer claimed by this token: somebody else's by now, or written anew. One answer per item.
     async fn end(&self, endings: &[Ending]) -> Vec<Result<(), StoreError>>;
+
+    /// Takes an unreadable job out of what waits and keeps what there is of it, with `reason`, among the
+    /// dead jobs of the store. True if this call did; false if somebody has claimed it until later than
+    /// `now`, or it is not as it was read.
+    async fn set_aside(
+        &self,
+        job: &Unreadable,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<bool, StoreError>;
 
     /// Takes a job away that nobody has claimed until later than `now`.
     async fn cancel(&self, id: &str, now: Timestamp) -> Result<Cancelled, StoreError>;

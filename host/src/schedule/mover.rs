@@ -5,6 +5,7 @@
 //! runs out, and the job is sent by another. The end is bound to the claim, since by then the job may
 //! have run, and its producer written it anew under the same id.
 
+mod aside;
 mod end;
 mod learn;
 mod say;
@@ -14,6 +15,7 @@ use super::decide::{self, Planned, Reach};
 use super::{Ending, Job, Store, StoreError, Trouble};
 use crate::clock::{self, Moment, Timestamp};
 use crate::tasks::Group;
+use crate::telemetry::counters::Counters;
 use crate::telemetry::said::Said;
 use learn::{Asked, Known};
 use ship::Load;
@@ -36,6 +38,8 @@ pub struct Round {
     pub lost: usize,
     /// Messages that their queues did not take; their jobs stay.
     pub failed: usize,
+    /// Jobs that could not be read and were set aside.
+    pub dead: usize,
     /// When the first job that is held back is ready, or fires next.
     pub held: Option<Timestamp>,
     /// What went wrong with the store; the first of it.
@@ -58,6 +62,7 @@ pub struct Mover {
     /// Queues that have not answered yet.
     asked: Asked,
     said: Said,
+    counters: Arc<Counters>,
     /// Whether the store has answered once.
     known: bool,
     /// Whether it is there even if it has not.
@@ -77,9 +82,16 @@ impl Mover {
             unended: Vec::new(),
             asked: Asked::default(),
             said: Said::default(),
+            counters: Arc::default(),
             known: false,
             certain: false,
         }
+    }
+
+    /// Counts here what cannot be read.
+    pub fn counting(mut self, counters: Arc<Counters>) -> Self {
+        self.counters = counters;
+        self
     }
 
     /// Of a store that is there, or may be at any moment, even if it does not answer, and costs little
@@ -136,6 +148,7 @@ impl Mover {
                 }
             };
             self.known = true;
+            self.set_aside(&page.unreadable, &mut round).await;
             for chunk in chunks(&page.jobs, fastrand::usize(..)) {
                 if stop.is_cancelled() {
                     return round;

@@ -2,7 +2,8 @@
 
 use super::mover_tests::{MINUTE, left, mover, round, run, simulate, soon};
 use super::samples::{Fake, Taken, job};
-use super::{Job, Trouble};
+use super::{Job, Trouble, Unreadable};
+use crate::telemetry::counters::Counters;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +22,27 @@ async fn a_claim_whose_answer_was_lost_is_given_back_before_the_next_look() {
     assert_eq!(round(&mut mover).await.sent, 1);
     assert_eq!(queue.bodies(), ["body of a", "body of b"]);
     assert_eq!(left(&store), [""; 0]);
+}
+
+#[tokio::test]
+async fn finding_03_what_cannot_be_read_is_set_aside_and_counted_once_and_stops_no_other() {
+    let store = Arc::new(Fake::holding([job("a", soon(0))]));
+    store.unreadable.lock().unwrap().push(Unreadable {
+        id: "bad".into(),
+        queue: Some("q".into()),
+        why: "it has no body".into(),
+        stamp: "1".into(),
+    });
+    let queue = Arc::new(Taken::default());
+    let counters = Arc::<Counters>::default();
+    let mut mover = mover(&store, &queue).counting(counters.clone());
+    let first = round(&mut mover).await;
+    assert_eq!((first.sent, first.dead), (1, 1));
+    assert_eq!(round(&mut mover).await.dead, 0);
+    assert_eq!(counters.scheduled_dead.get(), 1);
+    let aside = store.aside.lock().unwrap();
+    let reason = "content missing or unreadable: it has no body".to_owned();
+    assert_eq!(*aside, [("bad".to_owned(), reason)]);
 }
 
 /// Whether what is due is sent within two looks, and within ten minutes, if the first look fails so.

@@ -2,7 +2,7 @@
 
 use super::decide::{AHEAD, Reach};
 use super::mover::{NotSent, Outlet};
-use super::{Cancelled, Claim, Ending, Job, Page, Store, StoreError, Trouble};
+use super::{Cancelled, Claim, Ending, Job, Page, Store, StoreError, Trouble, Unreadable};
 use crate::clock::{self, Timestamp};
 use crate::message::Outgoing;
 use std::collections::BTreeMap;
@@ -55,6 +55,10 @@ pub struct Fake {
     pub failing: Mutex<Option<Trouble>>,
     /// How many of the next claims are carried out and not answered.
     pub lost_claims: Mutex<usize>,
+    /// Jobs that cannot be read.
+    pub unreadable: Mutex<Vec<Unreadable>>,
+    /// Those of them that were set aside, with their reasons.
+    pub aside: Mutex<Vec<(String, String)>>,
     /// How the next looks fail.
     pub failing_looks: Mutex<Vec<Trouble>>,
 }
@@ -109,7 +113,15 @@ impl Store for Fake {
         let more = due.len() > 7;
         due.truncate(7);
         let next = due.last().filter(|_| more).map(key);
-        Ok(Page { jobs: due, next })
+        let unreadable = match after {
+            None => self.unreadable.lock().unwrap().clone(),
+            Some(_) => Vec::new(),
+        };
+        Ok(Page {
+            jobs: due,
+            next,
+            unreadable,
+        })
     }
 
     async fn claim(
@@ -169,6 +181,20 @@ impl Store for Fake {
             Ok(())
         };
         endings.iter().map(&mut one).collect()
+    }
+
+    async fn set_aside(
+        &self,
+        job: &Unreadable,
+        reason: &str,
+        _: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let mut unreadable = self.unreadable.lock().unwrap();
+        let before = unreadable.len();
+        unreadable.retain(|one| one != job);
+        let aside = (job.id.clone(), reason.to_owned());
+        self.aside.lock().unwrap().push(aside);
+        Ok(unreadable.len() < before)
     }
 
     async fn cancel(&self, id: &str, now: Timestamp) -> Result<Cancelled, StoreError> {

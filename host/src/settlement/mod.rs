@@ -15,11 +15,13 @@ use crate::clock::{self, Moment};
 use crate::idempotency::guard::Guard;
 use crate::job::{Ending, Finished};
 use crate::message::{Message, Outcome, Verdict};
-use crate::queue::{ItemError, Queue};
+use crate::queue::{DeadLettered, ItemError, Queue};
 use crate::scheduler::room::Room;
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
-use crate::telemetry::events::{Delivery, MessageEvent, MessageEvents, Reason, ShedTo, bounded};
+use crate::telemetry::events::{
+    Delivery, MessageEvent, MessageEvents, Reason, ReasonKind, ShedTo, bounded,
+};
 use crate::telemetry::metrics::meter::Meter;
 use crate::throttle::median::Median;
 use batch::Batcher;
@@ -157,6 +159,36 @@ impl Settlement {
         }
     }
 
+    /// Emits that the queue has dead-lettered a message instead of handing it out.
+    pub fn dead_lettered(&self, letter: &DeadLettered) {
+        let DeadLettered {
+            id,
+            receive_count,
+            to,
+            reason,
+            max_receive_count,
+        } = letter;
+        let of = Delivery {
+            id,
+            receive_count: *receive_count,
+        };
+        let to = Some(to.as_str());
+        self.events.emit(match *max_receive_count {
+            Some(max_receive_count) => MessageEvent::DeadLetteredByPolicy {
+                of,
+                max_receive_count,
+                to,
+                reason,
+            },
+            None => MessageEvent::DeadLettered {
+                of,
+                attempts: *receive_count,
+                to,
+                reason,
+            },
+        });
+    }
+
     fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -256,8 +288,7 @@ impl Settlement {
             }
             return;
         };
-        let policy = self.queue.identity().most_receives;
-        let last_receive = policy.filter(|most| message.receive_count >= *most);
+        let last_receive = self.last_receive(&message);
         let end = end(&ending, &outcome, attempts, last_receive);
         if (&outcome, &ending) == (&Outcome::Delete, &Ending::Shed) {
             // What is to be buried is not remembered: it would be deleted instead.
@@ -308,10 +339,33 @@ impl Settlement {
         attempts
     }
 
-    /// The lease was lost, whether or not the handler was done.
+    /// What the queue's redrive policy permits, where it permits no receive after this one.
+    fn last_receive(&self, message: &Message) -> Option<u32> {
+        let policy = self.queue.identity().most_receives;
+        policy.filter(|most| message.receive_count >= *most)
+    }
+
+    /// The lease was lost, whether or not the handler was done. At the last receive the queue's redrive
+    /// policy dead-letters the message; a queue that reports that itself does so when it happens.
     fn lost(&self, message: &Message, handled: bool) {
         let of = delivery(message);
-        self.events.emit(MessageEvent::Lost { of, handled });
+        let last_receive = self.last_receive(message);
+        let last_receive = last_receive.filter(|_| !self.queue.reports_redrives());
+        let Some(max_receive_count) = last_receive else {
+            self.events.emit(MessageEvent::Lost { of, handled });
+            return;
+        };
+        let why = match handled {
+            true => "its lease was lost at the last permitted receive, after it was handled",
+            false => "its lease was lost at the last permitted receive",
+        };
+        let to = self.queue.redrive_policy_target();
+        self.events.emit(MessageEvent::DeadLetteredByPolicy {
+            of,
+            max_receive_count,
+            to: to.as_deref(),
+            reason: &Reason::new(ReasonKind::LeaseLost, why),
+        });
     }
 
     /// Emits how deliveries ended whose outcomes the queue has accepted.
@@ -345,11 +399,15 @@ impl Settlement {
                 End::DeadLetteredByPolicy {
                     max_receive_count,
                     reason,
-                } => self.events.emit(MessageEvent::DeadLetteredByPolicy {
-                    of,
-                    max_receive_count: *max_receive_count,
-                    reason,
-                }),
+                } => {
+                    let to = self.queue.redrive_policy_target();
+                    self.events.emit(MessageEvent::DeadLetteredByPolicy {
+                        of,
+                        max_receive_count: *max_receive_count,
+                        to: to.as_deref(),
+                        reason,
+                    });
+                }
                 End::Released { reason } => {
                     match released.iter_mut().find(|(same, _)| *same == reason) {
                         Some((_, ids)) => ids.push(id),

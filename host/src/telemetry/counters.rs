@@ -64,6 +64,8 @@ pub struct Counters {
     pub dead: Counter,
     /// Those of them that the queue's redrive policy moves, as far as receive counts show.
     pub dead_by_redrive_policy: Counter,
+    /// Scheduled messages that could not be read and were moved to the dead jobs of their store.
+    pub scheduled_dead: Counter,
     /// Messages that somebody cancelled while they were here.
     pub cancelled: Counter,
     /// Messages whose outcome the queue did not accept.
@@ -112,6 +114,7 @@ pub struct Snapshot {
     pub retried: u64,
     pub dead: u64,
     pub dead_by_redrive_policy: u64,
+    pub scheduled_dead: u64,
     pub cancelled: u64,
     pub not_settled: u64,
     pub function_failures: u64,
@@ -140,6 +143,7 @@ impl Counters {
             retried: self.retried.get(),
             dead: self.dead.get(),
             dead_by_redrive_policy: self.dead_by_redrive_policy.get(),
+            scheduled_dead: self.scheduled_dead.get(),
             cancelled: self.cancelled.get(),
             not_settled: self.not_settled.get(),
             function_failures: self.function_failures.get(),

@@ -43,10 +43,11 @@ pub enum MessageEvent<'a> {
         to: Option<&'a str>,
         reason: &'a Reason,
     },
-    /// See `EventKind::DeadLetteredByPolicy`.
+    /// See `EventKind::DeadLetteredByPolicy`. `to`: the target of the policy.
     DeadLetteredByPolicy {
         of: Delivery<'a>,
         max_receive_count: u32,
+        to: Option<&'a str>,
         reason: &'a Reason,
     },
     /// See `EventKind::Shed`. `to`: the dead-letter queue.
@@ -218,10 +219,11 @@ impl MessageEvents {
             MessageEvent::DeadLetteredByPolicy {
                 of,
                 max_receive_count,
+                to,
                 reason,
             } => {
                 let (reason_kind, reason) = (reason.kind.label(), reason.text());
-                line!(warn, of, max_receive_count, reason_kind, reason);
+                line!(warn, of, max_receive_count, to, reason_kind, reason);
             }
             MessageEvent::Lost { of, handled } => line!(warn, of, handled),
             MessageEvent::NotSettled {
@@ -258,6 +260,29 @@ impl<T: AsRef<str>> fmt::Display for Ids<'_, T> {
         let json = serde_json::to_string(&ids).map_err(|_| fmt::Error)?;
         out.write_str(&json)
     }
+}
+
+/// A scheduled message that cannot be read, and was moved to the dead jobs of its store.
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "the fields are those of the log line")]
+pub struct ScheduledDeadLetter<'a> {
+    pub queue: Option<&'a str>,
+    pub job: &'a str,
+    pub store: &'a str,
+    pub reason: &'a Reason,
+}
+
+/// Logs and counts a scheduled message that cannot be read.
+pub fn scheduled_dead_lettered(counters: &Counters, letter: &ScheduledDeadLetter<'_>) {
+    let ScheduledDeadLetter {
+        queue,
+        job,
+        store,
+        reason,
+    } = letter;
+    counters.scheduled_dead.one();
+    let (reason_kind, reason) = (reason.kind.label(), reason.text());
+    tracing::warn!(target: TARGET, queue, job, store, reason_kind, reason, "scheduled message dead-lettered");
 }
 
 /// How an invocation of a Lambda function did not succeed.

@@ -5,6 +5,7 @@ use super::deliver::{GROUP_HAS, MEMBERS, NEWEST, NEXT_DUE, READY, next_due, rece
 use super::groups::{FIRST, GATE, LONGEST};
 use super::look::{DEPTH, VISIBLE, depth, names, peek, queue_id};
 use super::schema::{in_memory, index_by_age};
+use super::settings::{self, Redrive, Settings};
 use super::settle::{Answer, MOVED, Origin, extend, settle};
 use super::time::StoreTime;
 use super::turn::{Delivery, Turn};
@@ -12,6 +13,7 @@ use crate::memory::{Budget, HeldBytes, LEAST};
 use crate::message::{Attribute, AttributeValue, Message, Outcome, Outgoing, Receipt};
 use crate::queue::{Ask, Depth, GroupShare, ItemError};
 use crate::queue::{DEAD_LETTER_REASON as REASON, DEAD_LETTER_SOURCE as SOURCE};
+use crate::telemetry::events::ReasonKind;
 use rusqlite::types::Null;
 use rusqlite::{Connection, params_from_iter};
 use std::time::Duration;
@@ -364,6 +366,7 @@ fn terms(budget: Option<u64>, attempts: Option<u32>) -> Terms {
         dead_letter: Some("q.dead".into()),
         attempts,
         budget: budget.map(Budget::new),
+        reports: true,
     }
 }
 
@@ -399,6 +402,48 @@ fn finding_04_what_nobody_answered_for_too_often_is_dead_lettered_unread() {
         panic!("a reason: {letter:?}");
     };
     assert!(reason.contains("received 3 times"), "{reason}");
+}
+
+/// A policy that permits one receive, to the queue `dead`.
+fn permit_one_receive(world: &World) {
+    let redrive = Redrive {
+        most_receives: 1,
+        grave: "dead".into(),
+    };
+    let settings = Settings {
+        redrive: Some(redrive),
+        ..Settings::default()
+    };
+    settings::write(&world.turn(), world.origin.id, &settings).unwrap();
+}
+
+#[test]
+fn finding_05_what_nobody_answered_for_at_its_last_receive_is_reported_when_it_is_moved() {
+    let world = World::new();
+    permit_one_receive(&world);
+    let id = world.send("x", None, Duration::ZERO);
+    assert_eq!(world.receive_for(1, Duration::ZERO).len(), 1);
+    let (_, facts, _) = claimed(&world, TEN, &terms(None, None));
+    let letter = facts.refused[0].dead_lettered().expect("reported");
+    assert_eq!(
+        (&*letter.id, letter.receive_count, &*letter.to),
+        (&*id, 1, "local:dead")
+    );
+    assert_eq!(letter.max_receive_count, Some(1));
+    assert_eq!(letter.reason.kind, ReasonKind::NoAnswer);
+}
+
+#[test]
+fn finding_05_what_was_given_back_at_its_last_receive_was_reported_then() {
+    let world = World::new();
+    permit_one_receive(&world);
+    world.send("x", None, Duration::ZERO);
+    let message = world.receive(1).remove(0);
+    let released = Outcome::Release(Duration::ZERO);
+    assert_eq!(world.settle(&message, released), Ok(()));
+    let (_, facts, _) = claimed(&world, TEN, &terms(None, None));
+    assert_eq!(facts.refused[0].dead_letter_queue.as_deref(), Some("dead"));
+    assert_eq!(facts.refused[0].dead_lettered(), None);
 }
 
 #[test]

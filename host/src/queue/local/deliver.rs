@@ -221,6 +221,9 @@ pub struct Terms {
     pub attempts: Option<u32>,
     /// The bytes that may be held.
     pub budget: Option<Arc<Budget>>,
+    /// Whether the answer reports what is dead-lettered instead of being handed out; else the log
+    /// does.
+    pub reports: bool,
 }
 
 /// One message that is handed out, before it is read.

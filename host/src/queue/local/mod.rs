@@ -156,7 +156,7 @@ impl Store {
                 proof_wait: Duration::ZERO,
                 ordered_groups: true,
                 dead_letters: dead_letter.is_some(),
-                most_receives: redrive.map(|redrive| redrive.most_receives),
+                most_receives: redrive.as_ref().map(|redrive| redrive.most_receives),
                 redrive_target: false,
             },
             terms: Terms {
@@ -168,6 +168,7 @@ impl Store {
                 name: name.to_owned(),
                 dead_letter,
             },
+            redrive_target: redrive.map(|redrive| redrive.grave),
         })
     }
 
@@ -208,17 +209,20 @@ pub struct LocalQueue {
     origin: Origin,
     name: Arc<str>,
     terms: Terms,
+    /// The target of its redrive policy, by its bare name.
+    redrive_target: Option<String>,
 }
 
 impl LocalQueue {
     /// The same for a process that may hold so many bytes, and makes so many attempts: what was
     /// received as often and the last time not answered, and what is larger than all that may be
-    /// held, goes to the dead letters without being read.
+    /// held, goes to the dead letters without being read. `Received` reports what is dead-lettered so.
     #[must_use]
     pub fn within(self, budget: Option<Arc<Budget>>, attempts: Option<u32>) -> Self {
         let terms = Terms {
             budget,
             attempts,
+            reports: true,
             ..self.terms
         };
         Self { terms, ..self }
@@ -275,6 +279,15 @@ impl Queue for LocalQueue {
     fn dead_letter_queue(&self) -> Option<String> {
         let name = self.origin.dead_letter.as_ref()?;
         Some(format!("local:{name}"))
+    }
+
+    fn redrive_policy_target(&self) -> Option<String> {
+        let name = self.redrive_target.as_ref()?;
+        Some(format!("local:{name}"))
+    }
+
+    fn reports_redrives(&self) -> bool {
+        self.terms.reports
     }
 
     async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {

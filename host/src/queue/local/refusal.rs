@@ -6,6 +6,8 @@ use super::deliver::{Candidate, Following, Terms};
 use super::settings::Redrive;
 use super::settle::postpone;
 use super::turn::{Delivery, QueueId, Turn};
+use crate::queue::DeadLettered;
+use crate::telemetry::events::{Reason, ReasonKind};
 use rusqlite::params;
 use std::time::Duration;
 
@@ -25,25 +27,50 @@ pub struct Rules<'a> {
 /// Why a message is not handed out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// It has been received as often as the queue's redrive policy allows.
-    Redrive,
+    /// It has been received as often as the queue's redrive policy allows: so many times.
+    Redrive(u32),
     /// It has been received as often as attempts are allowed, and the last time nobody answered.
     Unanswered(u32),
     /// It is larger than all that the process may hold.
     TooLarge(u64),
 }
 
-/// What was done to a message that was not handed out, for the log.
+/// What was done to a message that was not handed out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// Its id.
     pub id: String,
     /// How often it had been received.
     pub receives: u32,
-    /// Why.
+    /// Why, for people.
     pub reason: String,
+    /// Why.
+    pub refusal: Refusal,
+    /// Whoever gave it back at the last receive that the redrive policy permits has reported that the
+    /// policy dead-letters it.
+    pub reported: bool,
     /// The dead-letter queue that it was moved to; without it, it was left in its queue for a while.
     pub dead_letter_queue: Option<String>,
+}
+
+impl Refused {
+    /// What the caller of the receive is told of it; `None` where it was reported before, or stays in
+    /// its queue.
+    pub fn dead_lettered(&self) -> Option<DeadLettered> {
+        let to = self.dead_letter_queue.as_ref().filter(|_| !self.reported)?;
+        let (kind, max_receive_count) = match self.refusal {
+            Refusal::Redrive(most) => (ReasonKind::NoAnswer, Some(most)),
+            Refusal::Unanswered(_) => (ReasonKind::NoAnswer, None),
+            Refusal::TooLarge(_) => (ReasonKind::TooLarge, None),
+        };
+        Some(DeadLettered {
+            id: self.id.clone(),
+            receive_count: self.receives,
+            to: format!("local:{to}"),
+            reason: Reason::new(kind, &self.reason),
+            max_receive_count,
+        })
+    }
 }
 
 impl Rules<'_> {
@@ -58,11 +85,12 @@ impl Rules<'_> {
             dead_letter,
             attempts,
             budget,
+            reports: _,
         } = self.terms;
         if let Some(redrive) = &self.redrive
             && candidate.receives >= redrive.most_receives
         {
-            return Some(Refusal::Redrive);
+            return Some(Refusal::Redrive(redrive.most_receives));
         }
         if let Some(budget) = budget
             && candidate.bytes > budget.capacity()
@@ -87,7 +115,7 @@ impl Rules<'_> {
         let id = id_of(turn, candidate.seq)?;
         let reason = reason(candidate, &refusal);
         let dead_letter_queue = match (&refusal, &self.redrive, &self.terms.dead_letter) {
-            (Refusal::Redrive, Some(redrive), _) => {
+            (Refusal::Redrive(_), Some(redrive), _) => {
                 carry::give_up(turn, queue, self.name, candidate.seq, redrive)?;
                 Some(redrive.grave.clone())
             }
@@ -109,10 +137,13 @@ impl Rules<'_> {
                 None
             }
         };
+        let last = matches!(refusal, Refusal::Redrive(most) if candidate.receives == most);
         Ok(Refused {
             id,
             receives: candidate.receives,
             reason,
+            reported: last && !candidate.in_flight,
+            refusal,
             dead_letter_queue,
         })
     }
@@ -123,7 +154,7 @@ fn reason(candidate: &Candidate, refusal: &Refusal) -> String {
         receives, bytes, ..
     } = candidate;
     match refusal {
-        Refusal::Redrive => {
+        Refusal::Redrive(_) => {
             format!("received {receives} times, as often as the redrive policy allows")
         }
         Refusal::Unanswered(attempts) => format!(

@@ -352,7 +352,7 @@ impl Writer {
         if stirred {
             self.bell.ring();
         }
-        refused.iter().for_each(note);
+        refused.iter().for_each(|(queue, one)| note(queue, one));
         self.hand_over(served, begun);
         Ok(())
     }
@@ -382,8 +382,9 @@ impl Writer {
     /// Reads what was taken and answers receives: only now, when a crash while reading costs each
     /// message a receive. What nobody takes any more goes back into its queue at once.
     fn hand_over(&mut self, served: Vec<Served>, begun: Moment) {
-        for (queue, asked, claimed) in served {
+        for (queue, asked, mut claimed) in served {
             let (drained, short_of) = (claimed.drained, claimed.short_of);
+            let refused = std::mem::take(&mut claimed.refused);
             let turn = self.clock.turn(&self.connection);
             let received = match load(&turn, claimed, &asked.name) {
                 Ok((messages, held)) => Ok(Received {
@@ -392,11 +393,17 @@ impl Writer {
                     taken: Some(begun),
                     held,
                     short_of,
+                    dead_lettered: refused.iter().filter_map(Refused::dead_lettered).collect(),
                 }),
                 // What was taken comes back when its visibility ends.
                 Err(error) => Err(self.place.trouble(&error)),
             };
-            let Err(Ok(orphans)) = asked.reply.send(received) else {
+            let is_reported = received.is_ok();
+            let unanswered = asked.reply.send(received).err();
+            if unanswered.is_some() || !is_reported {
+                refused.iter().for_each(|one| note(&asked.name, one));
+            }
+            let Some(Ok(orphans)) = unanswered else {
                 continue;
             };
             let origin = Origin {
@@ -464,10 +471,16 @@ fn serve(
                     return Err(error);
                 }
             };
+            let reported;
+            (reported, claimed.refused) = std::mem::take(&mut claimed.refused)
+                .into_iter()
+                .partition(|one| asked.terms.reports && one.dead_letter_queue.is_some());
             let notes = claimed.refused.drain(..);
             refused.extend(notes.map(|one| (Arc::clone(&asked.name), one)));
-            // Who has no bytes for the next message is told, and may ask again.
-            if claimed.claims.is_empty() && claimed.short_of.is_none() {
+            claimed.refused = reported;
+            let reports = claimed.refused.iter().any(|one| !one.reported);
+            // Who has no bytes for the next message is told, and may ask again; so is who reports.
+            if claimed.claims.is_empty() && claimed.short_of.is_none() && !reports {
                 lines.put_back(queue, asked);
                 break;
             }
@@ -483,16 +496,17 @@ fn serve(
 }
 
 /// One line of the log for a message that was not handed out.
-fn note((queue, refused): &(Arc<str>, Refused)) {
+fn note(queue: &str, refused: &Refused) {
     let Refused {
         id,
         receives,
         reason,
         dead_letter_queue,
+        ..
     } = refused;
     match dead_letter_queue {
         Some(target) => tracing::warn!(
-            queue = &**queue,
+            queue,
             message_id = id,
             receives,
             reason,
@@ -500,7 +514,7 @@ fn note((queue, refused): &(Arc<str>, Refused)) {
             "message dead-lettered"
         ),
         None => tracing::warn!(
-            queue = &**queue,
+            queue,
             message_id = id,
             receives,
             reason,

@@ -89,6 +89,8 @@ pub struct SqsQueue {
     target: Target,
     /// The route's dead-letter queue or, on a FIFO queue, the target of its redrive policy.
     dead_letter: Option<Target>,
+    /// The ARN of the target of its redrive policy.
+    redrive_target: Option<String>,
     buried: dead::Buried,
     lost: attempts::Lost,
     own_delay: Duration,
@@ -146,6 +148,7 @@ impl Sqs {
             },
             target: found.target,
             dead_letter: grave.map(|grave| grave.target).or(own),
+            redrive_target: found.redrive.target,
             buried: dead::Buried::default(),
             lost: attempts::Lost::default(),
             own_delay: found.own_delay,
@@ -189,6 +192,10 @@ impl Queue for SqsQueue {
     fn dead_letter_queue(&self) -> Option<String> {
         let target = self.dead_letter.as_ref()?;
         Some(target.name.clone())
+    }
+
+    fn redrive_policy_target(&self) -> Option<String> {
+        self.redrive_target.clone()
     }
 
     /// On a FIFO queue no message has a delay of its own (SendMessage in the SQS API reference).

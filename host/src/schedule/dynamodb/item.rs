@@ -11,7 +11,7 @@ use super::json;
 use crate::clock::Timestamp;
 use crate::message::{Attribute, AttributeValue as Value, Outgoing};
 use crate::schedule::cron::Periodic;
-use crate::schedule::{Claim, Job, StoreError, Trouble};
+use crate::schedule::{Claim, Job, StoreError, Trouble, Unreadable};
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use std::collections::HashMap;
@@ -43,7 +43,24 @@ const MOST_BYTES: usize = 400 * 1_024;
 /// What a claim adds, and what tells who has added it.
 const SPARE: usize = 192;
 
+/// Why an item that could not be read stands in no index any more, since when, and its `perform_at`.
+pub(super) const DEAD_REASON: &str = "dispatcher_dead_reason";
+pub(super) const DEAD_SINCE: &str = "dispatcher_dead_since";
+pub(super) const DEAD_PERFORM_AT: &str = "dispatcher_dead_perform_at";
+
 pub(super) type Item = HashMap<String, AttributeValue>;
+
+/// An item that `read` refused for this reason.
+pub(super) fn unreadable(item: &Item, queue: Option<&str>, why: String) -> Unreadable {
+    let text = |name| string(item, name).unwrap_or_default();
+    let at = number(item, PERFORM_AT).unwrap_or_default();
+    Unreadable {
+        id: text(JOB_ID).to_owned(),
+        queue: string(item, QUEUE).or(queue).map(str::to_owned),
+        why,
+        stamp: format!("{} {at}", text(SCHEDULER)),
+    }
+}
 
 /// Which item a job was read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,10 +72,14 @@ pub(super) struct Key {
 
 /// The key that `read` noted in the job's stamp.
 pub(super) fn key(job: &Job) -> Result<Key, StoreError> {
-    let split = job.stamp.split_once(' ');
-    let (scheduler, at) = split.ok_or_else(|| StoreError {
+    key_of(&job.id, &job.stamp)
+}
+
+/// The key that is noted in the stamp of a job of this id.
+pub(super) fn key_of(id: &str, stamp: &str) -> Result<Key, StoreError> {
+    let (scheduler, at) = stamp.split_once(' ').ok_or_else(|| StoreError {
         kind: Trouble::Refused,
-        message: format!("job `{}` was not read from a table", job.id),
+        message: format!("job `{id}` was not read from a table"),
     })?;
     Ok(Key {
         scheduler: scheduler.to_owned(),

@@ -10,12 +10,11 @@ mod table;
 #[cfg(test)]
 mod item_tests;
 
-use super::{Cancelled, Claim, Ending, Job, Page, Store, StoreError, decide};
+use super::{Cancelled, Claim, Ending, Job, Page, Store, StoreError, Unreadable, decide};
 use crate::aws::failure::{About, Call};
 use crate::aws::{self, SdkConfig};
 use crate::clock::{Moment, Timestamp};
 use crate::tasks::Group;
-use crate::telemetry::said::Said;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
@@ -23,8 +22,9 @@ use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
 use item::{ADDED, CLAIM, CLAIM_UNTIL, INDEX, JOB_ID, Key, OWN, PERFORM_AT, SCHEDULER, WAITER};
+use item::{DEAD_PERFORM_AT, DEAD_REASON, DEAD_SINCE};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 pub use table::Made;
 
 /// So many calls on single items are under way at once.
@@ -56,7 +56,6 @@ impl DynamoDb {
                 dynamodb: self.clone(),
                 table: table.to_owned(),
                 queue: queue.map(str::to_owned),
-                said: Mutex::default(),
             }),
         }
     }
@@ -73,7 +72,6 @@ struct At {
     dynamodb: DynamoDb,
     table: String,
     queue: Option<String>,
-    said: Mutex<Said>,
 }
 
 impl At {
@@ -89,21 +87,41 @@ impl At {
         &self.dynamodb.client
     }
 
-    /// The job of an item; what is none is said and passed over.
-    fn job(&self, item: &HashMap<String, AttributeValue>) -> Option<Job> {
-        match item::read(item, self.queue.as_deref()) {
-            Ok(job) => Some(job),
-            Err(why) => {
-                let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-                if said.again(crate::clock::now()) {
-                    tracing::error!(
-                        table = self.table,
-                        "scheduled message is missing or unreadable and is not sent: {why}"
-                    );
-                }
-                None
-            }
-        }
+    /// The job of an item, if it is one.
+    fn job(&self, item: &HashMap<String, AttributeValue>) -> Result<Job, Unreadable> {
+        let queue = self.queue.as_deref();
+        item::read(item, queue).map_err(|why| item::unreadable(item, queue, why))
+    }
+
+    /// Takes an item out of the index, which holds only items that have a `perform_at`; all else of it
+    /// stays where it is.
+    async fn set_aside(
+        &self,
+        job: &Unreadable,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let Key { scheduler, at } = item::key_of(&job.id, &job.stamp)?;
+        let free = format!(
+            "(attribute_not_exists({CLAIM_UNTIL}) OR NOT attribute_type({CLAIM_UNTIL}, :number) OR {CLAIM_UNTIL} < :now)"
+        );
+        let asked = self
+            .client()
+            .update_item()
+            .table_name(&self.table)
+            .key(SCHEDULER, AttributeValue::S(scheduler))
+            .key(JOB_ID, AttributeValue::S(job.id.clone()))
+            .update_expression(format!(
+                "SET {DEAD_REASON} = :reason, {DEAD_SINCE} = :now, {DEAD_PERFORM_AT} = {PERFORM_AT} REMOVE {PERFORM_AT}, {CLAIM}, {CLAIM_UNTIL}"
+            ))
+            .condition_expression(format!("{PERFORM_AT} = :at AND {free}"))
+            .expression_attribute_values(":at", AttributeValue::N(at))
+            .expression_attribute_values(":reason", AttributeValue::S(reason.to_owned()))
+            .expression_attribute_values(":number", AttributeValue::S("N".to_owned()))
+            .expression_attribute_values(":now", item::seconds(now))
+            .send()
+            .await;
+        self.call("UpdateItem").held(asked)
     }
 
     async fn claim(&self, job: &Job, claim: &Claim, now: Timestamp) -> Result<bool, StoreError> {
@@ -325,11 +343,17 @@ impl Store for Table {
             .send()
             .await
             .map_err(|error| call.failed(&error))?;
-        let jobs = asked.items().iter().filter_map(|one| self.at.job(one));
-        Ok(Page {
-            jobs: jobs.collect(),
+        let mut page = Page {
             next: item::next(half, asked.last_evaluated_key()),
-        })
+            ..Page::default()
+        };
+        for item in asked.items() {
+            match self.at.job(item) {
+                Ok(job) => page.jobs.push(job),
+                Err(unreadable) => page.unreadable.push(unreadable),
+            }
+        }
+        Ok(page)
     }
 
     async fn claim(
@@ -351,6 +375,15 @@ impl Store for Table {
             async move { at.end(&ending).await }
         })
         .await
+    }
+
+    async fn set_aside(
+        &self,
+        job: &Unreadable,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.at.set_aside(job, reason, now).await
     }
 
     /// Claims the job, then deletes it: nobody else ends a job that is claimed. So whoever finds it

@@ -8,12 +8,11 @@ mod schema;
 mod store_tests;
 
 use super::cron::Periodic;
-use super::{Cancelled, Claim, Ending, Job, Page, Store, StoreError, Trouble};
+use super::{Cancelled, Claim, Ending, Job, Page, Store, StoreError, Trouble, Unreadable};
 use crate::clock::Timestamp;
 use crate::message::Outgoing;
 use crate::sqlite::Database;
 use crate::tasks;
-use crate::telemetry::said::Said;
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +26,6 @@ const PAGE: usize = 500;
 pub struct File {
     folder: PathBuf,
     connection: Arc<Mutex<Option<Database>>>,
-    said: Arc<Mutex<Said>>,
 }
 
 impl File {
@@ -36,7 +34,6 @@ impl File {
         Self {
             folder: folder.to_owned(),
             connection: Arc::default(),
-            said: Arc::default(),
         }
     }
 
@@ -186,37 +183,34 @@ impl Store for File {
             )?;
             let most = i64::try_from(PAGE).unwrap_or(i64::MAX);
             let mut rows = find.query(params![signed(until), due, id, most])?;
-            let (mut jobs, mut bad, mut last) = (Vec::new(), None, None);
+            let (mut jobs, mut unreadable, mut last) = (Vec::new(), Vec::new(), None);
             let mut count = 0;
             while let Some(row) = rows.next()? {
                 count += 1;
                 let at = (row.get::<_, i64>(2)?, row.get::<_, String>(0)?);
                 match read(row) {
                     Ok(job) => jobs.push(job),
-                    Err(why) => bad = Some((at.1.clone(), why.to_string())),
+                    Err(why) => unreadable.push(Unreadable {
+                        id: at.1.clone(),
+                        queue: row.get(1).ok(),
+                        why: why.to_string(),
+                        stamp: at.0.to_string(),
+                    }),
                 }
                 last = Some(at);
             }
             let next = last
                 .filter(|_| count == PAGE)
                 .map(|(due, id)| format!("{due} {id}"));
-            Ok((Page { jobs, next }, bad))
+            Ok(Page {
+                jobs,
+                next,
+                unreadable,
+            })
         };
         match self.run(false, step).await {
             Err(error) if error.kind == Trouble::Missing => Ok(Page::default()),
-            outcome => {
-                let (page, bad) = outcome?;
-                if let Some((job, why)) = bad {
-                    let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-                    if said.again(crate::clock::now()) {
-                        tracing::error!(
-                            job,
-                            "scheduled message is missing or unreadable and is not sent: {why}"
-                        );
-                    }
-                }
-                Ok(page)
-            }
+            outcome => outcome,
         }
     }
 
@@ -261,6 +255,35 @@ impl Store for File {
             Ok(vec![(); endings.len()])
         });
         whole(count, outcome.await)
+    }
+
+    async fn set_aside(
+        &self,
+        job: &Unreadable,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let (id, due, reason) = (job.id.clone(), job.stamp.clone(), reason.to_owned());
+        let step = move |file: &Connection| {
+            file.execute_batch(schema::DEAD)?;
+            let due: i64 = due.parse().unwrap_or(i64::MAX);
+            // A claim that cannot be read is nobody's.
+            let which = "WHERE id = ?1 AND due = ?2
+                         AND (until IS NULL OR typeof(until) <> 'integer' OR until < ?3)";
+            let kept = file.execute(
+                &format!(
+                    "INSERT OR REPLACE INTO dead SELECT id, queue, due, body, attributes,
+                     message_group, pattern, zone, ?4, ?3 FROM jobs {which}"
+                ),
+                params![id, due, signed(now), reason],
+            )?;
+            file.execute(
+                &format!("DELETE FROM jobs {which}"),
+                params![id, due, signed(now)],
+            )?;
+            Ok(kept > 0)
+        };
+        self.run(false, step).await
     }
 
     async fn cancel(&self, id: &str, now: Timestamp) -> Result<Cancelled, StoreError> {

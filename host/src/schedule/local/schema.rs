@@ -32,6 +32,16 @@ const TABLES: &str = "
     CREATE INDEX IF NOT EXISTS due ON jobs (due, id);
 ";
 
+/// Jobs that cannot be read, as they stood in `jobs`; made when there is the first.
+pub const DEAD: &str = "
+    CREATE TABLE IF NOT EXISTS dead (
+        id PRIMARY KEY,
+        queue, due, body, attributes, message_group, pattern, zone,
+        reason TEXT NOT NULL,
+        since INTEGER NOT NULL
+    );
+";
+
 /// Where the file of a data folder lies.
 pub fn path(folder: &Path) -> PathBuf {
     folder.join("schedule.db")

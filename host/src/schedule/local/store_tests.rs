@@ -110,3 +110,40 @@ async fn finding_03_a_job_that_cannot_be_read_stops_no_other() {
     let ids: Vec<&str> = due.jobs.iter().map(|job| job.id.as_str()).collect();
     assert_eq!(ids, ["a", "c"]);
 }
+
+#[tokio::test]
+async fn finding_03_a_job_that_cannot_be_read_is_set_aside_once_with_all_there_is_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = File::of(folder.path());
+    for id in ["a", "b"] {
+        file.add(&job(id, Timestamp(5))).await.unwrap();
+    }
+    let beside = Connection::open(schema::path(folder.path())).unwrap();
+    let spoil = "UPDATE jobs SET body = x'ff00' WHERE id = 'b'";
+    assert_eq!(beside.execute(spoil, []).unwrap(), 1);
+    let page = file.due(Timestamp(9), None).await.unwrap();
+    let [bad] = &page.unreadable[..] else {
+        panic!("{page:?}");
+    };
+    assert_eq!((&*bad.id, bad.queue.as_deref()), ("b", Some("q")));
+    let now = Timestamp(100);
+    // Not as it was read, then as it was.
+    let changed = Unreadable {
+        stamp: "4".into(),
+        ..bad.clone()
+    };
+    assert_eq!(file.set_aside(&changed, "why", now).await, Ok(false));
+    assert_eq!(file.set_aside(bad, "why", now).await, Ok(true));
+    assert_eq!(file.set_aside(bad, "why", now).await, Ok(false));
+    let page = file.due(Timestamp(9), None).await.unwrap();
+    assert_eq!((page.jobs.len(), page.unreadable), (1, vec![]));
+    let row = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let kept: (Vec<u8>, String, String) = beside
+        .query_row(
+            "SELECT body, reason, queue FROM dead WHERE id = 'b'",
+            [],
+            row,
+        )
+        .unwrap();
+    assert_eq!(kept, (vec![0xff, 0], "why".to_owned(), "q".to_owned()));
+}

@@ -4,14 +4,13 @@
 
 mod wire;
 
-use super::{Cancelled, Claim, Ending, Job, Page, Store, StoreError, Trouble};
+use super::{Cancelled, Claim, Ending, Job, Page, Store, StoreError, Trouble, Unreadable};
 use crate::clock::Timestamp;
 use crate::redis::link::{Link, Place};
 use crate::redis::trouble::{is_doubtful, strange};
 use crate::redis::{CALL, LONGEST};
-use crate::telemetry::said::Said;
 use redis::{FromRedisValue, Script, ScriptInvocation, Value};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
 /// The most jobs of one page.
 const PAGE: usize = 500;
@@ -34,6 +33,7 @@ static ADD: LazyLock<Script> = script!("", "add");
 static DUE: LazyLock<Script> = script!("#!lua flags=allow-oom\n", "due");
 static CLAIM: LazyLock<Script> = script!("#!lua flags=allow-oom\n", "claim");
 static END: LazyLock<Script> = script!("#!lua flags=allow-oom\n", "end");
+static ASIDE: LazyLock<Script> = script!("#!lua flags=allow-oom\n", "aside");
 static CANCEL: LazyLock<Script> = script!("#!lua flags=allow-oom\n", "cancel");
 
 /// One server, and our names there.
@@ -58,7 +58,6 @@ impl Redis {
             link: self.link.of(&base),
             base,
             queue: format!("redis:{name}"),
-            said: Arc::default(),
         }
     }
 }
@@ -69,7 +68,6 @@ pub struct Schedule {
     link: Link,
     base: String,
     queue: String,
-    said: Arc<Mutex<Said>>,
 }
 
 impl Schedule {
@@ -126,19 +124,7 @@ impl Store for Schedule {
             .arg(CALL);
         let answer: Vec<Value> = self.run(&call).await?;
         let read = wire::page(&answer, &self.queue);
-        let (page, bad) = read.ok_or_else(|| self.strange("a look at what is due"))?;
-        if let Some(place) = bad.first() {
-            let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-            if said.again(crate::clock::now()) {
-                let queue = &self.queue;
-                tracing::error!(
-                    queue,
-                    place,
-                    "scheduled message is missing or unreadable and is not sent"
-                );
-            }
-        }
-        Ok(page)
+        read.ok_or_else(|| self.strange("a look at what is due"))
     }
 
     async fn claim(
@@ -166,6 +152,17 @@ impl Store for Schedule {
             call.arg(&job.id).arg(token).arg(next);
         }
         vec![self.run::<()>(&call).await; endings.len()]
+    }
+
+    async fn set_aside(
+        &self,
+        job: &Unreadable,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let mut call = ASIDE.key(&self.base);
+        call.arg(fresh()).arg(&job.stamp).arg(now.0).arg(reason);
+        self.run(&call).await
     }
 
     async fn cancel(&self, id: &str, now: Timestamp) -> Result<Cancelled, StoreError> {

@@ -3,7 +3,7 @@
 use crate::clock::Timestamp;
 use crate::message::{Attribute, Outgoing};
 use crate::schedule::cron::Periodic;
-use crate::schedule::{Claim, Job, Page};
+use crate::schedule::{Claim, Job, Page, Unreadable};
 use redis::Value;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -46,26 +46,39 @@ pub fn digits(date: Timestamp) -> String {
     format!("{:015}", date.0.min(LAST))
 }
 
-/// Reads an answer of `due`: its jobs, and the places of those that cannot be read. `None` if it is
-/// not one. `queue` is the queue's name as people write it.
-pub fn page(answer: &[Value], queue: &str) -> Option<(Page, Vec<String>)> {
+/// Reads an answer of `due`. `None` if it is not one. `queue` is the queue's name as people write it.
+pub fn page(answer: &[Value], queue: &str) -> Option<Page> {
     let (first, rest) = answer.split_first()?;
     let more = *first == Value::Int(1);
-    let (mut jobs, mut bad, mut last) = (Vec::new(), Vec::new(), None);
+    let (mut jobs, mut unreadable, mut last) = (Vec::new(), Vec::new(), None);
     for fields in rest.chunks(FIELDS) {
-        let [place, _, _] = fields else { return None };
+        let [place, record, _] = fields else {
+            return None;
+        };
         let Value::BulkString(place) = place else {
             return None;
         };
         let place = std::str::from_utf8(place).ok()?.to_owned();
         match job(fields, queue) {
             Some(job) => jobs.push(job),
-            None => bad.push(place.clone()),
+            None => unreadable.push(Unreadable {
+                id: place.get(16..).unwrap_or_default().to_owned(),
+                queue: Some(queue.to_owned()),
+                why: match record {
+                    Value::Nil => "its message is missing".to_owned(),
+                    _ => "its message, its date or its claim cannot be read".to_owned(),
+                },
+                stamp: place.clone(),
+            }),
         }
         last = Some(place);
     }
     let next = last.filter(|_| more);
-    Some((Page { next, jobs }, bad))
+    Some(Page {
+        next,
+        jobs,
+        unreadable,
+    })
 }
 
 fn job(fields: &[Value], queue: &str) -> Option<Job> {
@@ -157,10 +170,10 @@ mod tests {
     fn only_an_answer_that_says_so_has_a_next_page() {
         let of = |more: i64, fields: &[Value]| page(&[&[Value::Int(more)], fields].concat(), "q");
         let one = ["000000000000005 a", r#"{"body":"x"}"#, ""].map(text);
-        let next = |page: Option<(Page, Vec<String>)>| page.expect("a page").0.next;
+        let next = |page: Option<Page>| page.expect("a page").next;
         assert_eq!(next(of(1, &one)).as_deref(), Some("000000000000005 a"));
         assert_eq!(next(of(0, &one)), None);
-        assert_eq!(of(0, &[]), Some((Page::default(), Vec::new())));
+        assert_eq!(of(0, &[]), Some(Page::default()));
         assert_eq!(of(0, &one[..2]), None);
         assert_eq!(page(&[], "q"), None);
     }
@@ -178,10 +191,12 @@ mod tests {
                 let last = answer[1][0].to_owned();
                 let fields = answer.concat().into_iter().map(text);
                 let answer: Vec<_> = std::iter::once(Value::Int(1)).chain(fields).collect();
-                let (page, passed) = page(&answer, "q").expect("a page");
+                let page = page(&answer, "q").expect("a page");
                 let ids: Vec<_> = page.jobs.iter().map(|job| job.id.as_str()).collect();
                 assert_eq!(ids, ["a"]);
-                assert_eq!((page.next, passed), (Some(last), vec![bad[0].to_owned()]));
+                let passed = page.unreadable.iter().map(|one| one.stamp.as_str());
+                assert_eq!(passed.collect::<Vec<_>>(), [bad[0]]);
+                assert_eq!(page.next, Some(last));
             }
         }
     }
@@ -194,9 +209,11 @@ mod tests {
             Value::Nil,
             text(""),
         ];
-        let (page, bad) = page(&answer, "q").expect("a page");
+        let page = page(&answer, "q").expect("a page");
         assert!(page.jobs.is_empty());
-        assert_eq!(bad, ["000000000000006 b"]);
+        let bad = &page.unreadable[0];
+        assert_eq!((&*bad.id, &*bad.stamp), ("b", "000000000000006 b"));
+        assert_eq!(bad.why, "its message is missing");
     }
 
     proptest! {
@@ -204,7 +221,7 @@ mod tests {
         fn what_is_written_is_read(jobs in proptest::collection::vec(any_job(), 0..4)) {
             let answer = jobs.iter().flat_map(fields);
             let answer: Vec<_> = std::iter::once(Value::Int(0)).chain(answer).collect();
-            prop_assert_eq!(page(&answer, "redis:q").expect("a page").0.jobs, jobs);
+            prop_assert_eq!(page(&answer, "redis:q").expect("a page").jobs, jobs);
         }
 
         #[test]

@@ -14,7 +14,8 @@ pub enum EventKind {
     Retried,
     /// Dispatcher moved it to the dead-letter queue.
     DeadLettered,
-    /// Its last permitted receive failed: the queue's own redrive policy moves it.
+    /// Its last permitted receive failed, or ended without an answer: the queue's own redrive policy
+    /// moves it.
     DeadLetteredByPolicy,
     /// It was older than `max-age` and was not started.
     Shed,
@@ -114,6 +115,7 @@ impl EventKind {
                 "message_id",
                 "receive_count",
                 "max_receive_count",
+                "to",
                 "reason_kind",
                 "reason",
             ],
@@ -156,6 +158,10 @@ pub enum ReasonKind {
     NoAnswer,
     /// Its content is missing or cannot be read, so no attempt was made.
     Unreadable,
+    /// It is larger than all that the process may hold, so no attempt was made.
+    TooLarge,
+    /// The lease of its last permitted receive was lost.
+    LeaseLost,
     /// No attempt was started, or it was cut off by a stop and may begin again at once.
     NotAttempted,
     /// The attempt was cut off by a stop, and what it began elsewhere may go on.
@@ -164,7 +170,7 @@ pub enum ReasonKind {
 
 impl ReasonKind {
     /// All of them, in the order of `host/docs/events.md`.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::RetryRequested,
         Self::Rejected,
         Self::FunctionError,
@@ -177,6 +183,8 @@ impl ReasonKind {
         Self::TooOld,
         Self::NoAnswer,
         Self::Unreadable,
+        Self::TooLarge,
+        Self::LeaseLost,
         Self::NotAttempted,
         Self::Stopped,
     ];
@@ -196,6 +204,8 @@ impl ReasonKind {
             Self::TooOld => "too-old",
             Self::NoAnswer => "no-answer",
             Self::Unreadable => "unreadable",
+            Self::TooLarge => "too-large",
+            Self::LeaseLost => "lease-lost",
             Self::NotAttempted => "not-attempted",
             Self::Stopped => "stopped",
         }

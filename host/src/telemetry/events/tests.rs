@@ -68,6 +68,7 @@ fn example<'a>(kind: EventKind, reason: &'a Reason) -> MessageEvent<'a> {
         EventKind::DeadLetteredByPolicy => MessageEvent::DeadLetteredByPolicy {
             of,
             max_receive_count: 3,
+            to: Some("arn:aws:sqs:eu-west-1:1:dead"),
             reason,
         },
         EventKind::Shed => MessageEvent::Shed {
@@ -146,6 +147,33 @@ fn finding_28_a_function_that_fails_is_one_line_with_every_id() {
         assert_eq!(lines[0].fields, wanted);
     }
     assert_eq!(Ids(&ids[..2]).to_string(), r#"["m0","m1"]"#);
+}
+
+#[test]
+fn finding_03_a_scheduled_message_that_cannot_be_read_is_one_line_and_one_count() {
+    let counters = Counters::default();
+    let reason = Reason::new(ReasonKind::Unreadable, "why");
+    let lines = lines(|| {
+        let letter = ScheduledDeadLetter {
+            queue: Some("q"),
+            job: "j",
+            store: "s",
+            reason: &reason,
+        };
+        scheduled_dead_lettered(&counters, &letter);
+    });
+    let [line] = &lines[..] else {
+        panic!("{lines:?}");
+    };
+    assert_eq!(line.level, Some(Level::WARN));
+    assert_eq!(counters.snapshot().scheduled_dead, 1);
+    let [row] = &table("event of the schedule")[..] else {
+        panic!("one row");
+    };
+    assert_eq!((&*row[0], &*row[1]), (&*line.message, "warn"));
+    let listed: BTreeSet<&str> = row[2].split(", ").collect();
+    assert_eq!(listed, line.fields);
+    assert_eq!(row[3], "dispatcher_scheduled_dead_total");
 }
 
 /// The rows of the table of `host/docs/events.md` that begins with this cell.

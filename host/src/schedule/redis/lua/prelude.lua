@@ -6,10 +6,13 @@
 -- when     hash, id to when it is due: milliseconds in 15 digits
 -- due      sorted set without scores, "WHEN id": the soonest first, those of one time by id
 -- claim    hash, id to "UNTIL token" while it has a claim
+-- dead     hash, "WHEN id" to the job, of those that could not be read; only where there is something
+-- reason   hash, "WHEN id" to why it could not be read
 -- did:ID   a call that has changed something, for ten minutes: made again, it changes nothing
 local call = redis.call
 local base = KEYS[1]
 local jobs, whens, order, claims = base .. ':job', base .. ':when', base .. ':due', base .. ':claim'
+local dead, reasons = base .. ':dead', base .. ':reason'
 local KEPT_S = 600
 
 local function did(id) return base .. ':did:' .. id end
