@@ -174,6 +174,25 @@ impl<'a> Migration<'a> {
         for node in 0..self.cluster.nodes.len() {
             self.set(node, "NODE", self.to);
         }
+        // The next one to get a slot needs a higher epoch than any that it has heard of.
+        let id = self.cluster.nodes[self.to]
+            .connect()
+            .ask(&["CLUSTER", "MYID"]);
+        let id = id.expect("an answer").text();
+        let mut own = self.cluster.nodes[self.to].connect();
+        let epoch = own.ask(&["CLUSTER", "INFO"]).expect("an answer").text();
+        let epoch = epoch
+            .lines()
+            .find_map(|line| line.strip_prefix("cluster_my_epoch:"));
+        let epoch = epoch.expect("an epoch").trim().to_owned();
+        for node in &self.cluster.nodes {
+            node.wait_for(&["CLUSTER", "NODES"], |nodes| {
+                let mut lines = nodes
+                    .lines()
+                    .map(|line| line.split(' ').collect::<Vec<_>>());
+                lines.any(|words| words[0] == id && words[6] == epoch)
+            });
+        }
     }
 }
 
@@ -265,6 +284,8 @@ async fn finding_10_slots_that_move_under_work_lose_and_repeat_nothing() {
         queues::send(&queue, bodies).await;
         sent += 20;
         running.wait_for_lines(sent, printed);
+        // Their ends are told where the slot is going, too.
+        until_empty(&queue).await;
         moving.end();
     }
     until_empty(&queue).await;
