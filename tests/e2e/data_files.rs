@@ -6,6 +6,7 @@ use crate::scene::{depth, guest, printed, run, send, until_depth};
 use dispatcher_tests::child::{Ended, Program, Running, Signal, Stream, binary};
 use dispatcher_tests::holder::Holder;
 use dispatcher_tests::http::{self, Answer};
+use dispatcher_tests::limited::may_mount;
 use dispatcher_tests::served::LocalServer;
 use serde_json::Value;
 use std::fs::{self, File, Permissions};
@@ -392,14 +393,6 @@ fn finding_20_an_idle_program_leaves_an_empty_log_whoever_read_from_it() {
     local.process().signal(Signal::TERM);
     assert_eq!(local.process().wait_exit(), 0);
     assert!(!log.exists(), "closed");
-}
-
-/// Whether a file system may be mounted in a name space of its own.
-fn may_mount() -> bool {
-    let tried = Command::new("unshare")
-        .args(["-Urm", "mount", "-t", "tmpfs", "none", "/mnt"])
-        .output();
-    tried.is_ok_and(|tried| tried.status.success())
 }
 
 /// Far more goes through the queue than fits onto the disk, and more than the log holds by itself.

@@ -4,8 +4,8 @@
 
 use crate::scene::{depth, field, guest, printed, prints, send, until_depth};
 use dispatcher_tests::child::{Program, Running, Signal, binary};
+use dispatcher_tests::limited::may_mount;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use std::process::Command;
 
 /// From now on files of this process may grow to so many bytes at most; without a number to any.
 fn limit_files(running: &Running, most: Option<u64>) {
@@ -78,14 +78,6 @@ async fn what_a_full_disk_does_not_take_has_no_id_and_what_has_one_is_kept() {
         depth(data.path(), "default").await.waiting,
         acknowledged + 1
     );
-}
-
-/// Whether a file system may be mounted in a name space of its own.
-fn may_mount() -> bool {
-    let tried = Command::new("unshare")
-        .args(["-Urm", "mount", "-t", "tmpfs", "none", "/mnt"])
-        .output();
-    tried.is_ok_and(|tried| tried.status.success())
 }
 
 #[test]

@@ -6,31 +6,13 @@ use crate::scene::send;
 use dispatcher_tests::child::{Program, Running};
 
 /// A plugin that draws 64 MiB of random bytes, with 64 KiB to keep them in.
-const DRAWS: &str = r#"(component
+const DRAWS: &str = concat!(
+    r#"(component
     (import "wasi:random/random@0.2.0" (instance $random
         (export "get-random-bytes" (func (param "len" u64) (result (list u8))))))
-    (import "dispatcher:plugin/types@0.1.0" (instance $types
-        (type $v (variant (case "text" string) (case "binary" (list u8))))
-        (export "attribute-value" (type $value (eq $v)))
-        (type $a (record (field "name" string) (field "data-type" string) (field "value" $value)))
-        (export "attribute" (type $attribute (eq $a)))
-        (type $m (record
-            (field "id" string) (field "queue" string) (field "body" string)
-            (field "source" string) (field "receipt" string)
-            (field "receive-count" u32) (field "deadline" u64)
-            (field "sent-at" (option u64)) (field "first-received-at" (option u64))
-            (field "group" (option string))
-            (field "system-attributes" (list (tuple string string)))
-            (field "attributes" (list $attribute))
-            (field "body-md5" (option string)) (field "attributes-md5" (option string))))
-        (export "message" (type (eq $m)))
-        (type $b (record (field "after" (option u64)) (field "reason" string)))
-        (export "busy" (type $busy (eq $b)))
-        (type $f (variant (case "retry" (option u64)) (case "reject" string)
-            (case "busy" $busy) (case "closed" string)))
-        (export "failure" (type (eq $f)))))
-    (alias export $types "message" (type $message))
-    (alias export $types "failure" (type $failure))
+"#,
+    include_str!("../../host/src/plugin/tests/types.wat"),
+    r#"
     (core module $memory (memory (export "memory") 1)
         (func (export "realloc") (param i32 i32 i32 i32) (result i32) i32.const 1024))
     (core instance $shared (instantiate $memory))
@@ -48,7 +30,8 @@ const DRAWS: &str = r#"(component
         (canon lift (core func $i "handle") (memory (core memory $i "memory"))
             (realloc (core func $i "realloc"))))
     (instance $handler (export "handle" (func $handle)))
-    (export "dispatcher:plugin/handler@0.1.0" (instance $handler)))"#;
+    (export "dispatcher:plugin/handler@0.1.0" (instance $handler)))"#
+);
 
 /// Guests at once, each on a thread of its own.
 const WORKERS: usize = 16;

@@ -186,3 +186,34 @@ async fn a_stop_gives_everything_back_at_once() {
     let left = scene.until_depth(|_| true).await;
     assert_eq!((left.waiting, left.in_flight, left.delayed), (5, 0, 0));
 }
+
+/// Queues, what is due, buckets and the check of the eviction policy share them.
+#[tokio::test]
+async fn finding_10_a_process_has_two_connections_to_a_server() {
+    let scene = RedisScene::plain();
+    let mut running = scene.run("verdicts", &["--store", "b=redis:b"]).start();
+    running.wait_for_line(|line| line.contains("\"running\""));
+    let full = scene.full();
+    let later = [
+        "schedule",
+        "add",
+        &full,
+        "--in",
+        "3s",
+        "--body",
+        "print:later",
+    ];
+    let added = scene.command(&later);
+    assert_eq!(added.code, 0, "{}", added.stderr);
+    // By now it has looked for what is due, taken it and sent it on.
+    running.wait_for_line(printed);
+    let mut own = scene.server.connect();
+    let id = own.ask(&["CLIENT", "ID"]).expect("an answer").number();
+    let listed = own.ask(&["CLIENT", "LIST"]).expect("an answer").text();
+    let others = listed
+        .lines()
+        .filter(|line| !line.starts_with(&format!("id={id} ")));
+    assert_eq!(others.count(), 2, "{listed}");
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+}

@@ -181,3 +181,29 @@ fn finding_10_a_refused_address_is_the_only_problem_and_nothing_is_connected_to(
         assert!(!ended.stderr.contains("orders"), "{}", ended.stderr);
     }
 }
+
+#[test]
+fn finding_08_files_of_tls_are_read_within_bounds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe").display().to_string();
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo").success());
+    let url = "rediss://localhost:1";
+    let (certificate, key) = (file("leaf.pem"), file("leaf.key"));
+    for found in [pipe.as_str(), "/dev/zero"] {
+        for files in [
+            &["--redis-ca-file", found][..],
+            &["--redis-cert-file", found, "--redis-key-file", &key],
+            &["--redis-cert-file", &certificate, "--redis-key-file", found],
+        ] {
+            let common = ["queues", "redis:", "--redis-url", url];
+            let ended = Program::new([&common[..], files].concat())
+                .env("SSL_CERT_FILE", &file("ca.pem"))
+                .run();
+            assert_eq!(ended.code, 2, "{}", ended.stderr);
+            assert!(ended.stderr.contains(found), "{}", ended.stderr);
+            let wanted = "where a regular file is wanted";
+            assert!(ended.stderr.contains(wanted), "{}", ended.stderr);
+        }
+    }
+}

@@ -3,6 +3,7 @@
 
 use crate::redis_scene::RedisScene;
 use crate::scene::{field, prints, run};
+use dispatcher::app::build::Backends;
 use dispatcher::app::build::outlet::Queues;
 use dispatcher::app::build::schedule::Schedules;
 use dispatcher::clock::{self, Timestamp};
@@ -249,7 +250,8 @@ async fn what_a_plugin_sends_later_is_delayed_by_the_queue_itself() {
         dynamodb: DynamoDb::default(),
         refused: false,
     };
-    let queues = Queues(Arc::new(Schedules::new(stores, None)));
+    let backends = Arc::new(Backends::new(stores));
+    let queues = Queues(Arc::new(Schedules::new(backends, None)));
     let message = |group: Option<&str>| Outgoing {
         delay: Duration::from_secs(3_600),
         group: group.map(str::to_owned),

@@ -1,12 +1,21 @@
-//! A limit of memory for a program and all that it starts: a control group of its own, where the
-//! machine lets us make one. Knows no test.
+//! Limits for a program and all that it starts, where the machine lets us make them: a control group
+//! of its own for memory, a file system of its own for space. Knows no test.
 
 use crate::child::Program;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// Whether a file system may be mounted in a name space of its own.
+pub fn may_mount() -> bool {
+    let tried = Command::new("unshare")
+        .args(["-Urm", "mount", "-t", "tmpfs", "none", "/mnt"])
+        .output();
+    tried.is_ok_and(|tried| tried.status.success())
+}
 
 /// A control group with a limit. Removed when dropped, once nothing runs in it any more.
 #[derive(Debug)]

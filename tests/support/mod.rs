@@ -3,6 +3,7 @@
 
 pub mod account;
 pub mod bodies;
+pub mod certificates;
 pub mod chaos;
 pub mod child;
 pub mod cloudwatch;

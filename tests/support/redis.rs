@@ -2,6 +2,7 @@
 //! protocol to look at it from outside. Knows no client library.
 
 use crate::PATIENCE;
+use crate::certificates::Certificates;
 use crate::debian::Packaged;
 use crate::servers::free_port;
 use crate::tied::Tied;
@@ -175,23 +176,69 @@ impl RedisServer {
 /// A running cluster. Ends when dropped.
 #[derive(Debug)]
 pub struct RedisCluster {
-    /// The masters, then the replicas of the first ones.
+    /// The masters, then the replicas of the first ones. Tests speak to them without TLS.
     pub nodes: Vec<RedisServer>,
+    /// Where they speak TLS, if they do, in the same order.
+    tls_ports: Vec<u16>,
 }
 
 impl RedisCluster {
     /// So many masters with an equal share of the slots, and so many replicas of the first masters.
     /// Returns once all nodes know all others.
     pub fn start(masters: usize, replicas: usize) -> Self {
+        Self::start_with(masters, replicas, |_| Vec::new())
+    }
+
+    /// Masters that speak TLS, with each other as well, and have more settings.
+    pub fn over_tls(masters: usize, certificates: &Certificates, more: &[&str]) -> Self {
+        let ports: Vec<u16> = (0..masters).map(|_| free_port()).collect();
+        let files = [
+            "--tls-cluster".to_owned(),
+            "yes".to_owned(),
+            "--tls-auth-clients".to_owned(),
+            "no".to_owned(),
+            "--tls-ca-cert-file".to_owned(),
+            certificates.authority(),
+            "--tls-cert-file".to_owned(),
+            certificates.certificate(),
+            "--tls-key-file".to_owned(),
+            certificates.key(),
+        ];
+        let settings = |at: usize| {
+            let mut settings = vec!["--tls-port".to_owned(), ports[at].to_string()];
+            settings.extend_from_slice(&files);
+            settings.extend(more.iter().map(ToString::to_string));
+            settings
+        };
+        let mut cluster = Self::start_with(masters, 0, settings);
+        cluster.tls_ports = ports;
+        cluster
+    }
+
+    /// Where the nodes speak TLS, for the host of this name: `HOST:PORT,…`.
+    pub fn tls_places(&self, host: &str) -> String {
+        let places = self.tls_ports.iter().map(|port| format!("{host}:{port}"));
+        places.collect::<Vec<_>>().join(",")
+    }
+
+    /// Where other nodes speak to a node as clients do, to move keys.
+    pub fn port_for_nodes(&self, at: usize) -> u16 {
+        let plain = self.nodes[at].port;
+        self.tls_ports.get(at).copied().unwrap_or(plain)
+    }
+
+    fn start_with(masters: usize, replicas: usize, more: impl Fn(usize) -> Vec<String>) -> Self {
         let buses: Vec<u16> = (0..masters + replicas).map(|_| free_port()).collect();
-        let start = |bus: &u16| {
-            let bus = bus.to_string();
+        let start = |(at, bus): (usize, &u16)| {
+            let (bus, more) = (bus.to_string(), more(at));
+            let more: Vec<&str> = more.iter().map(String::as_str).collect();
             let quick = ["--cluster-node-timeout", "2000"];
             let node = ["--cluster-enabled", "yes", "--cluster-port", &bus];
-            RedisServer::start(&[&node[..], &quick[..]].concat())
+            RedisServer::start(&[&node[..], &quick[..], &more].concat())
         };
         let cluster = Self {
-            nodes: buses.iter().map(start).collect(),
+            nodes: buses.iter().enumerate().map(start).collect(),
+            tls_ports: Vec::new(),
         };
         let slots = |node: usize| 16_384 * node / masters;
         for (at, node) in cluster.nodes.iter().enumerate() {

@@ -3,23 +3,21 @@
 
 use crate::config::Admin;
 use crate::config::problem::Problem;
+use crate::files::bounded::{self, Limits};
 use axum::http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
 use axum::http::{Method, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
-use std::fs::OpenOptions;
-use std::io::Read;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-/// What a token's file may hold at most, in bytes.
-const LONGEST_TOKEN: u64 = 4_096;
+/// What a token may have at most, in bytes: a header holds little more.
+const LONGEST_TOKEN: usize = 4_096;
 /// The file can be read by every user of the machine.
 const WORLD_READABLE: u32 = 0o004;
 
@@ -240,23 +238,12 @@ fn offered(value: &[u8]) -> Option<Vec<u8>> {
 
 /// The digest of the token in a file. Warns if every user of the machine can read it.
 fn read(path: &Path) -> Result<[u8; 32], String> {
-    // A named pipe without a writer would be waited for.
-    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
-    let file = file.map_err(|error| error.to_string())?;
-    let about = file.metadata().map_err(|error| error.to_string())?;
-    if !about.is_file() {
-        return Err("it is no regular file".to_owned());
-    }
-    let mut text = Vec::new();
-    let mut start = file.take(LONGEST_TOKEN + 1);
-    start
-        .read_to_end(&mut text)
-        .map_err(|error| error.to_string())?;
-    if text.len() as u64 > LONGEST_TOKEN {
+    let text = bounded::read(path, Limits::SMALL).map_err(|error| error.to_string())?;
+    let about = bounded::about(path).map_err(|error| error.to_string())?;
+    let token = text.trim_ascii();
+    if token.len() > LONGEST_TOKEN {
         return Err(format!("it holds more than {LONGEST_TOKEN} bytes"));
     }
-    let token = text.trim_ascii();
     if token.is_empty() {
         return Err("it is empty".to_owned());
     }
@@ -446,6 +433,8 @@ mod tests {
         let pipe = folder.path().join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.expect("mkfifo").success());
-        assert_eq!(read(&pipe), Err("it is no regular file".to_owned()));
+        let refused = read(&pipe).expect_err("a pipe");
+        assert_eq!(refused, "a named pipe where a regular file is wanted");
+        assert!(read(Path::new("/dev/zero")).is_err());
     }
 }

@@ -11,6 +11,7 @@ use crate::queue::Identity;
 use crate::queue::name::{Backend, QueueName};
 use crate::{aws, files};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A lease shorter than this is lost by a pause that any machine may make.
@@ -67,11 +68,11 @@ impl From<Problem> for Finding {
 
 /// Looks at everything that settings without problems name. What `check` would refuse is bad.
 pub async fn look(settings: &Settings) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = match super::examine(settings).await {
+    let backends = Arc::new(Backends::new(settings.stores.clone()));
+    let mut findings: Vec<Finding> = match super::examine(settings, &backends).await {
         Ok(plan) => vec![of_stop(plan, super::platform())],
         Err(problems) => problems.into_iter().map(Finding::from).collect(),
     };
-    let backends = Backends::new(settings.stores.clone());
     for route in &settings.routes {
         for queue in &route.queues {
             // What cannot be opened is among the problems of `check`.
@@ -89,7 +90,12 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
             Finding::new(Level::Ok, &about, says)
         }));
     }
-    findings.extend(eviction(settings).await.as_ref().and_then(of_eviction));
+    findings.extend(
+        eviction(settings, &backends)
+            .await
+            .as_ref()
+            .and_then(of_eviction),
+    );
     let functions = functions(settings);
     if !functions.is_empty() {
         let lambda =
@@ -204,12 +210,11 @@ fn of_stop(plan: StopPlan, platform: Option<Platform>) -> Finding {
 
 /// Whether the Redis server of the routes' queues throws messages away; `None` where there is no
 /// such queue, or the server cannot be reached, which is among the problems of `check`.
-pub async fn eviction(settings: &Settings) -> Option<Eviction> {
+pub async fn eviction(settings: &Settings, backends: &Backends) -> Option<Eviction> {
     let mut queues = settings.routes.iter().flat_map(|route| &route.queues);
     if !queues.any(|queue| queue.name.backend == Backend::Redis) {
         return None;
     }
-    let backends = Backends::new(settings.stores.clone());
     backends.redis_eviction().await.ok().flatten()
 }
 

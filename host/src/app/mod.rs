@@ -27,7 +27,7 @@ use crate::telemetry::metrics::meter::Meter;
 use crate::telemetry::plugins::Plugins;
 use crate::telemetry::readiness::Readiness;
 use crate::telemetry::routes::Routes;
-use build::{Built, Eviction, Spawn};
+use build::{Backends, Built, Eviction, Spawn};
 use drain::Signals;
 use replace::Replaceable;
 use route::Running;
@@ -84,7 +84,8 @@ pub async fn run(
     // A future that a closed pool refuses is dropped, which is what its owner is told.
     let spawn = Arc::new(move |future| drop(spawner.spawn(future)));
     let over = CancellationToken::new();
-    let making = parts(&settings, counters.clone(), spawn, over.clone());
+    let backends = Arc::new(Backends::new(settings.stores.clone()));
+    let making = parts(&settings, &backends, counters.clone(), spawn, over.clone());
     let made = tokio::select! {
         biased; // a signal beside problems is obeyed
         _ = signals.next() => {
@@ -112,13 +113,14 @@ pub async fn run(
     shared.budget = Some(budget);
     let replaceable = replaceable(&built, &shared.plugins);
     let (replacing, wishes) = replace::start(loader, replaceable, over);
-    warn_of_eviction(&settings).await;
+    warn_of_eviction(&settings, &backends).await;
     let watching = observe::start(&settings, &shared, wishes.clone(), &access)
         .await
         .map_err(|problem| vec![problem])?;
     let _keeper = shared.keep(&queues);
     let counters = &shared.counters;
-    let scheduling = schedule::start(&settings, &shared.stop, &shared.halt, counters).await;
+    let scheduling =
+        schedule::start(&settings, backends, &shared.stop, &shared.halt, counters).await;
     announce(&settings, &built);
     let mut place = 0;
     let mut routes: Vec<Running> = Vec::new();
@@ -146,8 +148,8 @@ pub async fn run(
 }
 
 /// Warns of a Redis server that throws messages away when its memory ends.
-async fn warn_of_eviction(settings: &Settings) {
-    match doctor::eviction(settings).await {
+async fn warn_of_eviction(settings: &Settings, backends: &Backends) {
+    match doctor::eviction(settings, backends).await {
         Some(Eviction::By(policy)) => tracing::warn!(
             policy,
             "Redis evicts messages when its memory ends; set maxmemory-policy to noeviction"
@@ -166,8 +168,9 @@ pub async fn check(settings: &Settings) -> Vec<Problem> {
     if settings.stores.refused {
         return Vec::new();
     }
-    let examined = examine(settings).await;
-    warn_of_eviction(settings).await;
+    let backends = Arc::new(Backends::new(settings.stores.clone()));
+    let examined = examine(settings, &backends).await;
+    warn_of_eviction(settings, &backends).await;
     match examined {
         Ok(plan) => {
             warn_of_stop(plan);
@@ -178,10 +181,10 @@ pub async fn check(settings: &Settings) -> Vec<Problem> {
 }
 
 /// The same, with how a stop is planned where nothing is wrong.
-async fn examine(settings: &Settings) -> Result<StopPlan, Vec<Problem>> {
+async fn examine(settings: &Settings, backends: &Arc<Backends>) -> Result<StopPlan, Vec<Problem>> {
     // Nothing is attempted, so nothing needs to be run.
     let over = CancellationToken::new();
-    let made = parts(settings, Arc::default(), Arc::new(drop), over).await?;
+    let made = parts(settings, backends, Arc::default(), Arc::new(drop), over).await?;
     Ok(stop_plan(settings, &made.parts.routes))
 }
 
@@ -194,12 +197,13 @@ struct Made {
 /// Makes it, or says all that is wrong.
 async fn parts(
     settings: &Settings,
+    backends: &Arc<Backends>,
     counters: Arc<Counters>,
     spawn: Spawn,
     over: CancellationToken,
 ) -> Result<Made, Vec<Problem>> {
     let access = settings.admin.as_ref().map(Access::open).transpose();
-    let parts = build::parts(settings, counters, spawn, over).await;
+    let parts = build::parts(settings, backends, counters, spawn, over).await;
     match (access, parts) {
         (Ok(access), Ok(parts)) => Ok(Made {
             access: Arc::new(access.unwrap_or_default()),

@@ -40,10 +40,12 @@ pub(crate) async fn watch(mut signal: Signal, reloaded: Reloaded) {
         access,
     } = reloaded;
     while signal.recv().await.is_some() {
-        access.reload();
-        let named = flags.clone();
-        // The file may lie where nobody answers.
-        let read = tasks::blocking(move || config::settings(&named));
+        let (named, access) = (flags.clone(), access.clone());
+        // The files may lie where nobody answers.
+        let read = tasks::blocking(move || {
+            access.reload();
+            config::settings(&named)
+        });
         let (settings, problems) = read.finished().await;
         if !problems.is_empty() {
             for problem in &problems {

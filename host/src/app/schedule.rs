@@ -1,5 +1,6 @@
 //! Starts what takes scheduled messages to their queues while a run goes on, and ends it.
 
+use super::build::Backends;
 use super::build::outlet::{LOOK, Queues};
 use super::build::schedule::Schedules;
 use crate::config::Settings;
@@ -21,12 +22,13 @@ pub(crate) struct Scheduling {
 /// dropped at `halt`; what they had claimed is then sent by others when the claims have run out.
 pub(crate) async fn start(
     settings: &Settings,
+    backends: Arc<Backends>,
     stop: &CancellationToken,
     halt: &CancellationToken,
     counters: &Arc<Counters>,
 ) -> Scheduling {
     let table = settings.schedule.table.clone();
-    let schedules = Arc::new(Schedules::new(settings.stores.clone(), table));
+    let schedules = Arc::new(Schedules::new(backends, table));
     let interval = settings.schedule.interval;
     let outlet: Arc<dyn Outlet> = Arc::new(Queues(schedules.clone()));
     let names = settings.routes.iter().flat_map(|route| &route.queues);

@@ -30,7 +30,9 @@ pub struct Args {
     #[arg(value_name = "TO")]
     pub to: PathBuf,
     #[command(flatten)]
-    pub places: flags::PlaceArgs,
+    pub file: flags::FileArgs,
+    #[command(flatten)]
+    pub data: flags::DataArgs,
     #[command(flatten)]
     pub log: flags::LogArgs,
 }

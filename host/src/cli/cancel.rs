@@ -24,7 +24,11 @@ pub struct Args {
     /// The id of a message, or the body of any number of them
     pub task: String,
     #[command(flatten)]
-    pub places: flags::PlaceArgs,
+    pub file: flags::FileArgs,
+    #[command(flatten)]
+    pub redis: flags::RedisArgs,
+    #[command(flatten)]
+    pub worqr: flags::WorqrArgs,
     #[command(flatten)]
     pub log: flags::LogArgs,
 }

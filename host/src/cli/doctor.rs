@@ -8,7 +8,6 @@ use crate::config::problem::Problem;
 use crate::error::Failure;
 use crate::telemetry::log;
 use crate::{app, config};
-use clap::builder::FalseyValueParser;
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -30,11 +29,9 @@ With --json: one array of {\"level\",\"about\",\"says\"}.";
 pub struct Args {
     /// Print the IAM policy that this run needs
     #[arg(long)]
-    #[arg(value_parser = FalseyValueParser::new())]
     pub iam: bool,
     /// Print JSON
     #[arg(long)]
-    #[arg(value_parser = FalseyValueParser::new())]
     pub json: bool,
     #[command(flatten)]
     pub run: flags::RunArgs,

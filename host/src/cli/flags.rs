@@ -19,17 +19,41 @@ pub use run::RunArgs;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Places")]
 pub struct PlaceArgs {
+    #[command(flatten)]
+    pub file: FileArgs,
+    #[command(flatten)]
+    pub stores: StoreArgs,
+    #[command(flatten)]
+    pub worqr: WorqrArgs,
+    #[command(flatten)]
+    pub aws: AwsArgs,
+}
+
+/// Where settings are.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Places")]
+pub struct FileArgs {
     /// Read settings from this TOML file; without it no file is read
     #[arg(long, value_name = "FILE")]
     pub config: Option<String>,
-    #[command(flatten)]
-    pub stores: StoreArgs,
+}
+
+/// What queues on Redis are npm worqr's.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Places")]
+pub struct WorqrArgs {
     /// Queues there that are npm worqr's, by their bare names: payments=worqr,default=worqr
     #[arg(long, value_name = "QUEUE=FORMAT")]
     pub redis_format: Option<String>,
     /// What that package's keys begin with [default: worqr]
     #[arg(long, value_name = "WORD")]
     pub redis_worqr_prefix: Option<String>,
+}
+
+/// Where AWS is.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Places")]
+pub struct AwsArgs {
     /// Speak to this address in place of AWS
     #[arg(long, value_name = "URL")]
     pub endpoint_url: Option<String>,
@@ -39,9 +63,25 @@ pub struct PlaceArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Places")]
 pub struct StoreArgs {
+    #[command(flatten)]
+    pub data: DataArgs,
+    #[command(flatten)]
+    pub redis: RedisArgs,
+}
+
+/// Where the embedded queue is.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Places")]
+pub struct DataArgs {
     /// The folder of the embedded queue [default: this user's data folder]
     #[arg(long, value_name = "FOLDER")]
     pub data: Option<String>,
+}
+
+/// Where Redis is.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Places")]
+pub struct RedisArgs {
     /// The Redis server of queues written redis:NAME [default: redis://127.0.0.1:6379]
     #[arg(long, value_name = "URL")]
     pub redis_url: Option<String>,

@@ -33,7 +33,9 @@ pub struct Args {
     #[arg(long)]
     pub print_env: bool,
     #[command(flatten)]
-    pub places: flags::PlaceArgs,
+    pub file: flags::FileArgs,
+    #[command(flatten)]
+    pub data: flags::DataArgs,
     #[command(flatten)]
     pub log: flags::LogArgs,
 }

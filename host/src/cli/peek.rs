@@ -9,7 +9,6 @@ use crate::message::{AttributeValue, Message};
 use crate::queue::DEAD_LETTER_REASON;
 use crate::queue::name::QueueName;
 use crate::telemetry::harmless::harmless;
-use clap::builder::FalseyValueParser;
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
@@ -35,7 +34,6 @@ pub struct Args {
     pub limit: u32,
     /// Print JSON: one array of messages
     #[arg(long)]
-    #[arg(value_parser = FalseyValueParser::new())]
     pub json: bool,
     #[command(flatten)]
     pub places: flags::PlaceArgs,

@@ -7,7 +7,6 @@ use crate::config::problem::Problem;
 use crate::error::Failure;
 use crate::queue::name::{Backend, QueueName};
 use crate::queue::{Depth, Trouble};
-use clap::builder::FalseyValueParser;
 use std::fmt::Write;
 
 const EXAMPLES: &str = "\
@@ -28,7 +27,6 @@ pub struct Args {
     pub queues: Vec<String>,
     /// Print JSON
     #[arg(long)]
-    #[arg(value_parser = FalseyValueParser::new())]
     pub json: bool,
     #[command(flatten)]
     pub places: flags::PlaceArgs,

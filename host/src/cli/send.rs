@@ -2,6 +2,7 @@
 
 use super::input::MessageArgs;
 use super::{Typed, block_on, flags, output};
+use crate::app::build::Backends;
 use crate::app::build::outlet::reach_of;
 use crate::app::build::schedule::{Schedules, When, in_time};
 use crate::config::Places;
@@ -12,6 +13,7 @@ use crate::error::{Exit, Failure};
 use crate::message::Outgoing;
 use crate::queue::name::QueueName;
 use crate::telemetry::log::Screen;
+use std::sync::Arc;
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
@@ -95,7 +97,8 @@ async fn send(
     message: &Outgoing,
     count: Option<u64>,
 ) -> Result<(), Failure> {
-    let schedules = Schedules::new(places.stores.clone(), places.schedule_table.clone());
+    let backends = Arc::new(Backends::new(places.stores.clone()));
+    let schedules = Schedules::new(backends, places.schedule_table.clone());
     let queue = match schedules.queue(name).await {
         Ok(queue) => queue,
         Err(error) => {

@@ -61,6 +61,45 @@ fn finding_25_settings_have_variables_and_arguments_of_a_command_have_none() {
 }
 
 #[test]
+fn finding_25_a_command_lists_no_place_that_it_does_not_use() {
+    let listed = |name: &str| -> Vec<String> {
+        let found = commands().into_iter().find(|one| one.get_name() == name);
+        let found = found.expect("a command");
+        let flags = found.get_arguments().filter_map(|arg| arg.get_long());
+        flags.map(str::to_owned).collect()
+    };
+    for (command, used, unused) in [
+        (
+            "local",
+            "data",
+            &["redis-url", "redis-format", "endpoint-url"][..],
+        ),
+        (
+            "backup",
+            "data",
+            &["redis-url", "redis-format", "endpoint-url"],
+        ),
+        (
+            "workers",
+            "redis-url",
+            &["data", "redis-format", "endpoint-url"],
+        ),
+        ("cancel", "redis-format", &["data", "endpoint-url"]),
+        (
+            "init",
+            "endpoint-url",
+            &["data", "redis-url", "redis-format"],
+        ),
+    ] {
+        let listed = listed(command);
+        assert!(listed.iter().any(|flag| flag == used), "{command} {used}");
+        for flag in unused {
+            assert!(!listed.iter().any(|one| one == flag), "{command} --{flag}");
+        }
+    }
+}
+
+#[test]
 fn all_unknown_flags_are_told_and_the_rest_is_read() {
     let line = "dispatcher run --concurency 5 --plugin p.wasm --quues=a --queues a:0 stray";
     let (_, typed) = typed(line).expect("read").expect("no help");

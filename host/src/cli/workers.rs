@@ -6,7 +6,6 @@ use crate::config::Places;
 use crate::config::problem::Problem;
 use crate::error::Failure;
 use crate::queue::Trouble;
-use clap::builder::FalseyValueParser;
 use std::fmt::Write;
 
 const EXAMPLES: &str = "\
@@ -25,10 +24,11 @@ pub struct Args {
     pub backend: String,
     /// Print JSON
     #[arg(long)]
-    #[arg(value_parser = FalseyValueParser::new())]
     pub json: bool,
     #[command(flatten)]
-    pub places: flags::PlaceArgs,
+    pub file: flags::FileArgs,
+    #[command(flatten)]
+    pub redis: flags::RedisArgs,
     #[command(flatten)]
     pub log: flags::LogArgs,
 }

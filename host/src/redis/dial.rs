@@ -2,6 +2,7 @@
 
 use super::address::Host;
 use crate::clock;
+use crate::files::bounded::{self, Limits};
 use crate::tasks::{self, Task};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisError};
@@ -61,7 +62,7 @@ pub fn tls(files: &TlsFiles) -> Result<Tls, String> {
     let config = match &files.client {
         None => config.with_no_client_auth(),
         Some((certificate, key)) => {
-            let private = PrivateKeyDer::from_pem_file(key)
+            let private = PrivateKeyDer::from_pem_slice(&contents(key)?)
                 .map_err(|error| format!("{}: {error}", key.display()))?;
             config
                 .with_client_auth_cert(certificates(certificate)?, private)
@@ -71,10 +72,14 @@ pub fn tls(files: &TlsFiles) -> Result<Tls, String> {
     Ok(Arc::new(config))
 }
 
+fn contents(file: &Path) -> Result<Vec<u8>, String> {
+    bounded::read(file, Limits::SMALL).map_err(|error| format!("{}: {error}", file.display()))
+}
+
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let named = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
-    let read = CertificateDer::pem_file_iter(file).map_err(|error| named(&error))?;
-    let read: Vec<_> = read
+    let contents = contents(file)?;
+    let read: Vec<_> = CertificateDer::pem_slice_iter(&contents)
         .collect::<Result<_, _>>()
         .map_err(|error| named(&error))?;
     match read.is_empty() {

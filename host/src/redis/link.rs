@@ -3,13 +3,16 @@
 //! whether that is safe. `topology` decides which node a call goes to.
 
 use super::bell::{Bell, Bells};
+use super::call::{Asking, Call};
 use super::dial::TlsFiles;
 use super::slots;
-use super::topology::{ANSWER, Servers};
+use super::topology::{ANSWER, Heard, Node, Servers};
 use super::trouble;
+use crate::clock;
 use crate::trouble::{Failed, Trouble};
 use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, PushInfo, ScriptInvocation};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// How many calls may carry much at once: so many of `LONGEST` bytes a line of 100 Mbit/s carries in
@@ -17,6 +20,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 const LONG: usize = 2;
 /// So often a call follows a queue to its new node before it is left to the caller.
 const MOVES: usize = 5;
+/// How long a call waits, in milliseconds, before each further try while its slot is being moved.
+/// Together they are shorter than a worker's sign of life lasts.
+const WAITS_MS: [u64; 6] = [10, 20, 40, 80, 160, 320];
 
 /// Where a server is and how it is spoken to.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -134,28 +140,62 @@ impl Link {
     /// Runs a script. Follows its key to another node of a cluster: a node that says that the key is
     /// elsewhere has done nothing.
     pub async fn run<T: FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> Result<T, Failed> {
-        for _ in 0..MOVES {
-            let node = self.servers.node_of(self.slot).await?;
-            let (number, mut live) = self.servers.connection(&node).await?;
-            let answer = script.invoke_async(&mut live.connection).await;
-            if let Some(answer) = self.servers.heard(&node, number, answer).await {
-                return answer;
-            }
-        }
-        Err(self.lost())
+        self.call(Call::Script(script)).await
     }
 
     /// Runs commands, which are atomic or only read; see `run`.
     pub async fn pipe<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, Failed> {
-        for _ in 0..MOVES {
+        self.call(Call::Commands(pipeline)).await
+    }
+
+    async fn call<T: FromRedisValue>(&self, call: Call<'_>) -> Result<T, Failed> {
+        let (mut moves, mut waits) = (0, WAITS_MS.iter());
+        loop {
             let node = self.servers.node_of(self.slot).await?;
-            let (number, mut live) = self.servers.connection(&node).await?;
-            let answer = pipeline.query_async(&mut live.connection).await;
-            if let Some(answer) = self.servers.heard(&node, number, answer).await {
-                return answer;
+            let heard = match self.on(&node, call, false).await? {
+                Heard::Moving { slot, to } => {
+                    if self.servers.has_given_away(&node, slot).await {
+                        self.on(&self.servers.node(&to), call, true).await?
+                    } else {
+                        Heard::Unsettled
+                    }
+                }
+                heard => heard,
+            };
+            match heard {
+                Heard::Answer(answer) => return answer,
+                Heard::Moved if moves + 1 < MOVES => moves += 1,
+                Heard::Moved => {
+                    return Err(self.passing(self.place(), "the queue moves from node to node"));
+                }
+                Heard::Moving { .. } | Heard::Unsettled => match waits.next() {
+                    Some(wait) => {
+                        let wait = Duration::from_millis(*wait);
+                        clock::sleep_until(Some(clock::now() + wait)).await;
+                    }
+                    None => {
+                        let why = "the slot of the queue is being moved to another node";
+                        return Err(self.passing(&node.name(), why));
+                    }
+                },
             }
         }
-        Err(self.lost())
+    }
+
+    /// Makes a call on one node; `asking` as one to which the slot is being moved.
+    async fn on<T: FromRedisValue>(
+        &self,
+        node: &Arc<Node>,
+        call: Call<'_>,
+        asking: bool,
+    ) -> Result<Heard<T>, Failed> {
+        let (number, mut live) = self.servers.connection(node).await?;
+        let answer = if asking {
+            call.on(&mut Asking(&mut live.connection)).await
+        } else {
+            call.on(&mut live.connection).await
+        };
+        Ok(self.servers.heard(node, number, answer).await)
     }
 
     /// Runs commands on the server, or on every master of a cluster.
@@ -166,9 +206,9 @@ impl Link {
         self.servers.node_of(self.slot).await?;
         let mut answers = Vec::new();
         for node in self.servers.masters() {
-            let (number, mut live) = self.servers.connection(&node).await?;
-            let answer = pipeline.query_async(&mut live.connection).await;
-            answers.extend(self.servers.heard(&node, number, answer).await);
+            if let Heard::Answer(answer) = self.on(&node, Call::Commands(pipeline), false).await? {
+                answers.push(answer);
+            }
         }
         Ok(answers)
     }
@@ -179,10 +219,10 @@ impl Link {
         self.servers.listen(self.slot, channel, bell).await
     }
 
-    fn lost(&self) -> Failed {
+    fn passing(&self, place: &str, why: &str) -> Failed {
         Failed {
             kind: Trouble::Passing,
-            message: trouble::named(self.place(), "the queue moves from node to node"),
+            message: trouble::named(place, why),
         }
     }
 }

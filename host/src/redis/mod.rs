@@ -1,10 +1,11 @@
 //! A Redis server, for all that keep something there: `address` is where it is, `dial` how a
-//! connection is made, `topology` which server a call goes to (`slots` of a cluster), `link` what is
-//! called, `bell` what the server tells by itself, `trouble` what its errors mean. Knows no queue
+//! connection is made, `topology` which server a call goes to (`slots` of a cluster), `link` and
+//! `call` what is asked, `bell` what the server tells by itself, `trouble` what its errors mean. Knows no queue
 //! and no schedule, and no script.
 
 pub mod address;
 pub mod bell;
+mod call;
 pub mod dial;
 pub mod link;
 mod slots;

@@ -1,10 +1,11 @@
 //! Which servers there are and which of them a call goes to: one server, the master that Sentinels
 //! name, or the master of a key's slot in a cluster; and one connection to each.
 //!
-//! In a cluster a call follows `MOVED`, which says that nothing was done, and never `ASK`: our
-//! scripts compute the names of their keys, so a node that has only some of a queue's keys would
-//! work on half a queue. While a slot is moved its queues therefore stand still. The first key of a
-//! script is never written, so the node that gives the slot away answers every script with `ASK`.
+//! In a cluster a call follows `MOVED`, which says that nothing was done, and `ASK` only once the
+//! node that gives the slot away has no key of it any more. Scripts compute the names of their keys,
+//! so a node that has only some of a queue's keys would work on half a queue: until the last key has
+//! moved, a queue stands still. The first key of a script is never written, so the node that gives
+//! the slot away answers every script with `ASK`, and nothing can be added there meanwhile.
 
 use super::address::{Address, Host, WANTED};
 use super::bell::{Bell, Bells};
@@ -25,6 +26,10 @@ pub const ANSWER: Duration = Duration::from_secs(5);
 /// Calls that come so soon after a failed attempt to connect share its answer.
 const AGAIN: Duration = Duration::from_millis(100);
 
+/// What to do where the nodes of a cluster are not who their certificates are for.
+const ANNOUNCE: &str = "; the cluster announced this node: set cluster-announce-hostname on each node to \
+                        the name in its certificate, and cluster-preferred-endpoint-type to hostname";
+
 /// The servers of one address.
 pub struct Servers {
     address: Address,
@@ -38,9 +43,17 @@ pub struct Servers {
     ear: Mutex<Host>,
 }
 
+/// What a node says of a slot that it does not serve.
+enum Redirection {
+    Moved { slot: u16, to: Host },
+    Ask { slot: u16, to: Host },
+}
+
 #[derive(Default)]
 struct Topology {
     known: Mutex<Known>,
+    /// What a Sentinel named last.
+    master: Mutex<Option<Host>>,
     /// One looks at a time.
     looking: tokio::sync::Mutex<()>,
 }
@@ -57,10 +70,34 @@ enum Known {
     },
 }
 
+/// What a node's answer to a call means.
+pub enum Heard<T> {
+    /// The call was made, or has failed.
+    Answer(Result<T, Failed>),
+    /// Nothing was done: another node has the slot, which is known now.
+    Moved,
+    /// Nothing was done: the slot is being moved, and what was asked for is not on this node.
+    Moving {
+        /// The slot.
+        slot: u16,
+        /// Where it is moved to.
+        to: Host,
+    },
+    /// Nothing was done, and nobody knows yet who would do it.
+    Unsettled,
+}
+
 /// The connection to one server.
 pub struct Node {
     host: Host,
     state: tokio::sync::Mutex<State>,
+}
+
+impl Node {
+    /// Host and port, for messages.
+    pub fn name(&self) -> String {
+        self.host.to_string()
+    }
 }
 
 #[derive(Default)]
@@ -171,7 +208,8 @@ impl Servers {
         hosts.iter().map(|host| self.node(host)).collect()
     }
 
-    fn node(&self, host: &Host) -> Arc<Node> {
+    /// A node by its place, whatever is known of the cluster.
+    pub fn node(&self, host: &Host) -> Arc<Node> {
         let mut nodes = lock(&self.nodes);
         let node = nodes.entry(host.clone()).or_insert_with(|| {
             Arc::new(Node {
@@ -206,7 +244,12 @@ impl Servers {
         for host in &hosts {
             match self.ask(host).await {
                 Ok(known) => {
-                    *lock(&self.topology.known) = known;
+                    let before = std::mem::replace(&mut *lock(&self.topology.known), known.clone());
+                    if let (Known::Cluster { slots: old, .. }, Known::Cluster { slots, .. }) =
+                        (&before, &known)
+                    {
+                        note_change(old.masters(), slots.masters());
+                    }
                     return Ok(());
                 }
                 // Nothing that another node could know better.
@@ -247,7 +290,7 @@ impl Servers {
         let mut slots = redis::cmd("CLUSTER");
         let answer = slots.arg("SLOTS").query_async(&mut live.connection).await;
         let answer: Value = self.plainly(&node, number, answer).await?;
-        match Slots::read(&answer, host) {
+        match Slots::read(&answer, host, self.address.tls) {
             Some(slots) if slots.masters().is_empty() => Err(Failed {
                 kind: Trouble::Passing,
                 message: trouble::named(&place, "it knows of no slots of its cluster"),
@@ -260,76 +303,82 @@ impl Servers {
         }
     }
 
-    /// Notes what an answer says of the connection and the cluster. `None`: nothing was done, since
-    /// the slot is elsewhere, which is known now.
+    /// Notes what an answer says of the connection and the cluster.
     pub async fn heard<T>(
         &self,
         node: &Arc<Node>,
         number: u64,
         answer: Result<T, RedisError>,
-    ) -> Option<Result<T, Failed>> {
+    ) -> Heard<T> {
         let error = match answer {
-            Ok(answer) => return Some(Ok(answer)),
+            Ok(answer) => return Heard::Answer(Ok(answer)),
             Err(error) => error,
         };
         if !self.is_cluster() {
-            return Some(self.plainly(node, number, Err(error)).await);
+            return Heard::Answer(self.plainly(node, number, Err(error)).await);
+        }
+        match self.redirection(node, &error) {
+            Some(Redirection::Moved { slot, to }) => {
+                if let Known::Cluster { slots, .. } = &mut *lock(&self.topology.known) {
+                    slots.moved(slot, to);
+                }
+                return Heard::Moved;
+            }
+            Some(Redirection::Ask { slot, to }) => return Heard::Moving { slot, to },
+            None => {}
         }
         match error.kind() {
+            // It does not tell where to.
             ErrorKind::Server(ServerErrorKind::Moved) => {
-                if !self.follow(node, &error) {
-                    self.outdate();
-                }
-                None
+                self.outdate();
+                Heard::Moved
             }
             // Of a transaction nothing is done unless all is.
             ErrorKind::Server(ServerErrorKind::ExecAbort) => {
                 self.outdate();
-                None
+                Heard::Unsettled
             }
-            ErrorKind::Server(ServerErrorKind::Ask | ServerErrorKind::TryAgain) => {
-                let why = "the slot of the queue is being moved to another node";
-                Some(Err(Failed {
-                    kind: Trouble::Passing,
-                    message: trouble::named(&node.host.to_string(), why),
-                }))
-            }
+            ErrorKind::Server(ServerErrorKind::Ask | ServerErrorKind::TryAgain) => Heard::Unsettled,
             _ => {
                 if trouble::is_over(&error)
                     || error.kind() == ErrorKind::Server(ServerErrorKind::ClusterDown)
                 {
                     self.outdate();
                 }
-                Some(self.plainly(node, number, Err(error)).await)
+                Heard::Answer(self.plainly(node, number, Err(error)).await)
             }
         }
     }
 
-    /// Notes where a slot is now. False if that cannot be read.
-    fn follow(&self, node: &Node, error: &RedisError) -> bool {
-        let Some((host, slot)) = error.redirect_node() else {
+    /// Where a node says that a slot is, or is going. The errors of a pipeline say the same.
+    fn redirection(&self, node: &Node, error: &RedisError) -> Option<Redirection> {
+        let errors = error.clone().into_server_errors()?;
+        errors.iter().find_map(|(_, error)| {
+            let kind = error.kind()?;
+            let mut words = error.details()?.split_ascii_whitespace();
+            let (slot, to) = (words.next()?.parse().ok()?, words.next()?);
+            let Known::Cluster { slots, .. } = &*lock(&self.topology.known) else {
+                return None;
+            };
+            let to = slots.node(to, &node.host)?;
+            match kind {
+                ServerErrorKind::Moved => Some(Redirection::Moved { slot, to }),
+                ServerErrorKind::Ask => Some(Redirection::Ask { slot, to }),
+                _ => None,
+            }
+        })
+    }
+
+    /// Whether a node that gives a slot away has no key of it any more, so that all that there is of
+    /// it is on the other node.
+    pub async fn has_given_away(&self, node: &Arc<Node>, slot: u16) -> bool {
+        let Ok((number, mut live)) = self.connection(node).await else {
             return false;
         };
-        // A node that does not know its own address leaves it out.
-        let full = match host.strip_prefix(':') {
-            Some(port) => format!("{}:{port}", node.host.name),
-            None => host.to_owned(),
-        };
-        // Without brackets, an IPv6 address ends at its last colon.
-        let found = match full.rsplit_once(':') {
-            Some((name, port)) => port.parse().ok().map(|port| Host {
-                name: name.trim_matches(['[', ']']).to_owned(),
-                port,
-            }),
-            None => None,
-        };
-        match (&mut *lock(&self.topology.known), found) {
-            (Known::Cluster { slots, .. }, Some(host)) => {
-                slots.moved(slot, host);
-                true
-            }
-            _ => false,
-        }
+        let mut count = redis::cmd("CLUSTER");
+        count.arg("COUNTKEYSINSLOT").arg(slot);
+        let keys = count.query_async::<u64>(&mut live.connection).await;
+        matches!(self.plainly(node, number, keys).await, Ok(0))
     }
 
     /// Notes what an answer says of the connection alone.
@@ -387,7 +436,17 @@ impl Servers {
     }
 
     async fn connect(&self, host: &Host) -> Result<Live, Failed> {
-        let failed = |error: &RedisError| trouble::failed(&self.name_of(host), error);
+        let failed = |error: &RedisError| {
+            let mut failed = trouble::failed(&self.name_of(host), error);
+            // The name of the node's certificate is another, as often with addresses.
+            if self.is_cluster()
+                && !self.address.hosts.contains(host)
+                && failed.message.contains("certificate")
+            {
+                failed.message.push_str(ANNOUNCE);
+            }
+            failed
+        };
         let host = match self.address.sentinels {
             Some(_) => &self.master().await?,
             None => host,
@@ -432,7 +491,12 @@ impl Servers {
                     .await
             };
             match asked.await {
-                Ok(Some((name, port))) => return Ok(Host { name, port }),
+                Ok(Some((name, port))) => {
+                    let master = Host { name, port };
+                    let before = lock(&self.topology.master).replace(master.clone());
+                    note_change(Vec::from_iter(before), vec![master.clone()]);
+                    return Ok(master);
+                }
                 Ok(None) => {
                     let why = format!("this Sentinel knows no master `{}`", sentinels.master);
                     failed.get_or_insert(Failed {
@@ -504,6 +568,18 @@ impl Servers {
             }
         }
         Err(failed.expect("there is one host at least"))
+    }
+}
+
+/// Logs a failover, or a master that came or went. Nothing where none was known before.
+fn note_change(before: Vec<Host>, now: Vec<Host>) {
+    let other_than = |hosts: &[Host], others: &[Host]| {
+        let missing = hosts.iter().filter(|host| !others.contains(host));
+        missing.map(Host::to_string).collect::<Vec<_>>().join(",")
+    };
+    let (gone, new) = (other_than(&before, &now), other_than(&now, &before));
+    if !before.is_empty() && !(gone.is_empty() && new.is_empty()) {
+        tracing::warn!(gone, new, "Redis masters changed");
     }
 }
 

@@ -12,6 +12,8 @@ pub use crate::queue::redis::Eviction;
 use crate::queue::redis::{Cancelled, Known, Redis};
 use crate::queue::sqs::{Encryption, Sqs};
 use crate::queue::{Depth, Queue, QueueError, Trouble};
+use crate::redis::link::Lines;
+use crate::trouble::Failed;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
@@ -37,6 +39,7 @@ pub struct Backends {
     stores: Stores,
     sqs: OnceCell<Sqs>,
     local: OnceCell<Store>,
+    redis_lines: OnceCell<Lines>,
     redis: OnceCell<Redis>,
     dynamodb: OnceCell<Dynamo>,
 }
@@ -48,16 +51,27 @@ impl Backends {
             stores,
             sqs: OnceCell::new(),
             local: OnceCell::new(),
+            redis_lines: OnceCell::new(),
             redis: OnceCell::new(),
             dynamodb: OnceCell::new(),
         }
     }
 
+    /// What the settings say of them.
+    pub fn stores(&self) -> &Stores {
+        &self.stores
+    }
+
+    /// The connections to the Redis server, for all that keep something there.
+    pub async fn redis_lines(&self) -> Result<&Lines, Failed> {
+        let open = || async { Lines::new(&self.stores.redis.at()) };
+        self.redis_lines.get_or_try_init(open).await
+    }
+
     async fn redis_server(&self) -> Result<&Redis, QueueError> {
-        let place = &self.stores.redis;
-        self.redis
-            .get_or_try_init(|| async { Redis::new(place.at(), &place.prefix) })
-            .await
+        let prefix = &self.stores.redis.prefix;
+        let open = || async { Redis::on(self.redis_lines().await?, prefix) };
+        self.redis.get_or_try_init(open).await
     }
 
     /// The package's prefix, if the queue is one of npm `worqr`, as its dead letters are.

@@ -1,8 +1,9 @@
 //! What the settings lend to plugins beyond queues and functions: hosts, settings, a folder, buckets.
 //! Opens no bucket's store before a plugin has one in it.
 
+use super::Backends;
 use crate::config::problem::Problem;
-use crate::config::{Place, Plugin as PluginSettings, Settings};
+use crate::config::{Place, Plugin as PluginSettings};
 use crate::keyvalue::local::Local;
 use crate::keyvalue::redis::Redis;
 use crate::keyvalue::{Backend, Bucket};
@@ -88,23 +89,27 @@ pub fn note_unused(plugin: &PluginSettings, imports: &[String]) {
 }
 
 /// The stores of buckets, each opened when its first bucket is lent.
-#[derive(Default)]
 pub struct Buckets {
+    backends: Arc<Backends>,
     local: OnceCell<Local>,
     redis: OnceCell<Redis>,
 }
 
 impl Buckets {
+    /// Those of the same places as these backends.
+    pub fn on(backends: Arc<Backends>) -> Self {
+        Self {
+            backends,
+            local: OnceCell::new(),
+            redis: OnceCell::new(),
+        }
+    }
+
     /// The buckets of a plugin. One that cannot be had is a problem and left out.
-    pub async fn of(
-        &self,
-        settings: &Settings,
-        plugin: &PluginSettings,
-        problems: &mut Vec<Problem>,
-    ) -> Stores {
+    pub async fn of(&self, plugin: &PluginSettings, problems: &mut Vec<Problem>) -> Stores {
         let mut stores = Stores::default();
         for (name, place) in &plugin.store {
-            match self.open(settings, place).await {
+            match self.open(place).await {
                 Ok(bucket) => drop(stores.0.insert(name.clone(), bucket)),
                 Err(error) => {
                     let found = format!("the store `{name}` in {place}: {error}");
@@ -119,8 +124,8 @@ impl Buckets {
         stores
     }
 
-    async fn open(&self, settings: &Settings, place: &Place) -> Result<Arc<dyn Bucket>, Failed> {
-        let stores = &settings.stores;
+    async fn open(&self, place: &Place) -> Result<Arc<dyn Bucket>, Failed> {
+        let stores = self.backends.stores();
         Ok(match place.backend {
             Backend::Local => {
                 let folder = stores.data.clone();
@@ -129,8 +134,11 @@ impl Buckets {
                 Arc::new(store.bucket(&place.bucket))
             }
             Backend::Redis => {
-                let place_of = &stores.redis;
-                let open = || async { Redis::new(place_of.at(), &place_of.prefix) };
+                let prefix = &stores.redis.prefix;
+                let open = || async {
+                    let link = self.backends.redis_lines().await?.link.clone();
+                    Ok::<_, Failed>(Redis::on(link, prefix))
+                };
                 let store = self.redis.get_or_try_init(open).await?;
                 Arc::new(store.bucket(&place.bucket))
             }

@@ -50,22 +50,22 @@ pub struct Parts {
 /// instances that take many attempts at once; `over` ends what runs beside the messages' attempts.
 pub async fn parts(
     settings: &Settings,
+    backends: &Arc<Backends>,
     counters: Arc<Counters>,
     spawn: Spawn,
     over: CancellationToken,
 ) -> Result<Parts, Vec<Problem>> {
-    let backends = Backends::new(settings.stores.clone());
     let bytes = settings.message_memory;
     let bytes = bytes.unwrap_or_else(|| memory::default_budget(memory::limit()));
     let budget = Budget::new(bytes);
     let mut problems = Vec::new();
     let mut opened = Vec::new();
     for route in &settings.routes {
-        opened.push(open_queues(&backends, route, &budget, &mut problems).await);
+        opened.push(open_queues(backends, route, &budget, &mut problems).await);
     }
     let records = records::open(settings, &mut problems);
     let mut handlers = Vec::new();
-    let loader = Loader::start(settings, counters, spawn, over);
+    let loader = Loader::start(settings, backends.clone(), counters, spawn, over);
     let loader = loader.map_err(|problem| problems.push(problem)).ok();
     if let Some(loader) = &loader {
         for route in &settings.routes {

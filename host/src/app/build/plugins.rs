@@ -1,6 +1,7 @@
 //! Loads what the settings name as handlers: components from files, and the one that comes with the
 //! program and forwards to Lambda. Opens no queue.
 
+use super::Backends;
 use super::grants::{self, Buckets};
 use super::outlet::Queues;
 use super::schedule::Schedules;
@@ -45,6 +46,7 @@ const NOTICEABLE: Duration = Duration::from_millis(300);
 /// Loads handlers, one after the other; connects to Lambda when the first needs it.
 pub struct Loader {
     settings: Settings,
+    backends: Arc<Backends>,
     pub(super) runtime: Runtime,
     pub(super) spawn: Spawn,
     /// Ends what runs beside the messages' own attempts.
@@ -73,6 +75,7 @@ impl Loader {
     /// the messages' own attempts.
     pub fn start(
         settings: &Settings,
+        backends: Arc<Backends>,
         counters: Arc<Counters>,
         spawn: Spawn,
         over: CancellationToken,
@@ -96,7 +99,8 @@ impl Loader {
             over,
             counters,
             lambda: OnceCell::new(),
-            buckets: Buckets::default(),
+            buckets: Buckets::on(backends.clone()),
+            backends,
             tallies: Mutex::default(),
             compiling: tokio::sync::Mutex::default(),
         })
@@ -188,7 +192,8 @@ impl Loader {
             let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(tallies.entry(route.name.clone()).or_default())
         };
-        options.queues = sends(&self.settings, plugin, self.counters.clone());
+        let backends = || self.backends.clone();
+        options.queues = sends(&self.settings, plugin, self.counters.clone(), backends);
         let mut allowed = plugin.allow_lambda.clone();
         if let Code::Forward(forward) = &plugin.code {
             allowed.push(forward.function.clone());
@@ -275,7 +280,9 @@ pub async fn options_by_hand(
         instance_concurrency: 1,
         // And waits for it, which is what may be measured.
         warm: Warm::default(),
-        queues: sends(settings, plugin, Arc::default()),
+        queues: sends(settings, plugin, Arc::default(), || {
+            Arc::new(Backends::new(settings.stores.clone()))
+        }),
         ..grants::options(plugin, timeout, Arc::default())
     };
     let allowed = plugin.allow_lambda.clone();
@@ -311,9 +318,10 @@ fn sends(
     settings: &Settings,
     plugin: &PluginSettings,
     counters: Arc<Counters>,
+    backends: impl Fn() -> Arc<Backends>,
 ) -> Option<queues::Queues> {
     let allowed: Vec<String> = plugin.allow_send.iter().map(ToString::to_string).collect();
-    let schedules = || Schedules::new(settings.stores.clone(), settings.schedule.table.clone());
+    let schedules = || Schedules::new(backends(), settings.schedule.table.clone());
     (!allowed.is_empty()).then(|| queues::Queues {
         deliver: Arc::new(Queues(Arc::new(schedules()))),
         allowed,

@@ -9,7 +9,6 @@ use super::{Backends, Terms};
 use crate::aws;
 use crate::clock::{self, Timestamp};
 use crate::config::Stores;
-use crate::config::redis_place::RedisPlace;
 use crate::queue::name::{Backend, QueueName};
 use crate::queue::{Queue, QueueError};
 use crate::schedule::cron::Periodic;
@@ -18,17 +17,13 @@ use crate::schedule::local::File;
 use crate::schedule::redis::Redis;
 use crate::schedule::{self, Cancelled, Job, Store, StoreError, Trouble, when};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::OnceCell;
 
 /// The stores of all backends, and the queues that their jobs go to, each opened when it is needed.
 pub struct Schedules {
-    backends: Backends,
-    data: PathBuf,
-    endpoint_url: Option<String>,
+    backends: Arc<Backends>,
     table: Option<String>,
-    redis_place: RedisPlace,
     redis: OnceCell<Redis>,
     dynamodb: OnceCell<DynamoDb>,
     open: Mutex<HashMap<QueueName, Cell>>,
@@ -68,17 +63,18 @@ pub struct Entry {
 
 impl Schedules {
     /// `table` is the one for all queues of SQS, where each has not its own.
-    pub fn new(stores: Stores, table: Option<String>) -> Self {
+    pub fn new(backends: Arc<Backends>, table: Option<String>) -> Self {
         Self {
-            data: stores.data.clone(),
-            endpoint_url: stores.endpoint_url.clone(),
-            redis_place: stores.redis.clone(),
             redis: OnceCell::new(),
-            backends: Backends::new(stores),
+            backends,
             table,
             dynamodb: OnceCell::new(),
             open: Mutex::default(),
         }
+    }
+
+    fn stores(&self) -> &Stores {
+        self.backends.stores()
     }
 
     /// The backends.
@@ -102,7 +98,7 @@ impl Schedules {
         name: &QueueName,
     ) -> Result<(Arc<dyn Store>, Option<String>), LaterError> {
         if name.backend == Backend::Local {
-            return Ok((Arc::new(File::of(&self.data)), None));
+            return Ok((Arc::new(File::of(&self.stores().data)), None));
         }
         if name.backend == Backend::Redis {
             let store = self.redis(name).await.map_err(|error| of_store(&error))?;
@@ -116,13 +112,16 @@ impl Schedules {
 
     /// The store that all embedded queues share.
     pub fn local(&self) -> Arc<dyn Store> {
-        Arc::new(File::of(&self.data))
+        Arc::new(File::of(&self.stores().data))
     }
 
     /// The store of a queue on Redis.
     pub async fn redis(&self, name: &QueueName) -> Result<Arc<dyn Store>, StoreError> {
-        let place = &self.redis_place;
-        let connect = || async { Redis::new(place.at(), &place.prefix) };
+        let prefix = &self.stores().redis.prefix;
+        let connect = || async {
+            let link = self.backends.redis_lines().await?.link.clone();
+            Ok::<_, StoreError>(Redis::on(link, prefix))
+        };
         let server = self.redis.get_or_try_init(connect).await?;
         Ok(Arc::new(server.schedule(&name.name)))
     }
@@ -173,8 +172,9 @@ impl Schedules {
     }
 
     async fn dynamodb(&self) -> &DynamoDb {
-        let connect =
-            || async { DynamoDb::connect(&aws::configuration(self.endpoint_url.as_deref()).await) };
+        let connect = || async {
+            DynamoDb::connect(&aws::configuration(self.stores().endpoint_url.as_deref()).await)
+        };
         self.dynamodb.get_or_init(connect).await
     }
 
@@ -299,7 +299,7 @@ mod tests {
             dynamodb: crate::config::DynamoDb::default(),
             refused: false,
         };
-        let schedules = Schedules::new(stores, None);
+        let schedules = Schedules::new(Arc::new(Backends::new(stores)), None);
         let names = ["redis:silent", "local:near"];
         let [silent, near] = names.map(|name| name.parse::<QueueName>().expect("a name"));
         tokio::select! {

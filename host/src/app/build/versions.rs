@@ -176,10 +176,7 @@ impl Loader {
     /// All that a route lends its plugin.
     async fn lent(&self, route: &Route) -> Result<PluginOptions, Vec<Problem>> {
         let mut problems = Vec::new();
-        let stores = self
-            .buckets
-            .of(self.settings(), &route.plugin, &mut problems);
-        let stores = stores.await;
+        let stores = self.buckets.of(&route.plugin, &mut problems).await;
         match problems.is_empty() {
             true => Ok(PluginOptions {
                 stores,

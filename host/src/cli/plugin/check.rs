@@ -13,7 +13,6 @@ use crate::error::{Exit, Failure};
 use crate::plugin::capability::asked::Asked;
 use crate::plugin::inspect::{self, Inspection};
 use crate::plugin::runtime::{Runtime, RuntimeOptions, StartError};
-use clap::builder::FalseyValueParser;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,7 +39,6 @@ pub struct Args {
     /// Print JSON: [{"file","kind","bytes","sha256","imports","exports",
     /// "asks":[{"for","granted","flag"}],"problems"}]
     #[arg(long)]
-    #[arg(value_parser = FalseyValueParser::new())]
     pub json: bool,
     #[command(flatten)]
     pub guest: GuestArgs,

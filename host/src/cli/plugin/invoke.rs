@@ -12,7 +12,6 @@ use crate::error::{Exit, Failure};
 use crate::message::{Message, Receipt};
 use crate::plugin::runtime::Insight;
 use crate::recording::entry::{self, Answer, Cause};
-use clap::builder::FalseyValueParser;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -54,16 +53,14 @@ pub struct Args {
     pub count: Option<u32>,
     /// Measure: compiling, loading, fresh and reused instances, memory; what it prints is not shown
     #[arg(long)]
-    #[arg(value_parser = FalseyValueParser::new())]
     pub bench: bool,
     /// Show every call of the plugin to the host on stderr: what was asked, answered, and how fast
     #[arg(long)]
-    #[arg(value_parser = FalseyValueParser::new(), conflicts_with = "bench")]
+    #[arg(conflicts_with = "bench")]
     pub trace: bool,
     /// Print JSON: {"verdict","after_ms","cause","why"}, and "trace" and "printed" where it broke
     /// off
     #[arg(long)]
-    #[arg(value_parser = FalseyValueParser::new())]
     pub json: bool,
     #[command(flatten)]
     pub guest: GuestArgs,

@@ -10,7 +10,6 @@ use crate::error::{Exit, Failure};
 use crate::plugin::runtime::Insight;
 use crate::recording::entry::{self, Answer, Entry};
 use crate::telemetry::harmless::harmless;
-use clap::builder::FalseyValueParser;
 use serde_json::json;
 use std::io::BufRead;
 use std::path::PathBuf;
@@ -44,11 +43,9 @@ pub struct Args {
     pub only: Vec<String>,
     /// Wait for a debugger before the first message
     #[arg(long)]
-    #[arg(value_parser = FalseyValueParser::new())]
     pub debug: bool,
     /// Print every message as one line of JSON: {"id","was","is","alike"}
     #[arg(long)]
-    #[arg(value_parser = FalseyValueParser::new())]
     pub json: bool,
     #[command(flatten)]
     pub guest: GuestArgs,

@@ -2,6 +2,7 @@
 //! after the other. Opens no queue and takes no message from one.
 
 use super::super::output;
+use crate::app::build::Backends;
 use crate::app::build::grants::Buckets;
 use crate::app::build::versions::{self, ReadError};
 use crate::app::{self, build::plugins};
@@ -100,7 +101,8 @@ impl Workbench {
         let timeout = plugin.timeout.unwrap_or(usual);
         let mut options = plugins::options_by_hand(settings, plugin, timeout).await;
         let mut problems = Vec::new();
-        options.stores = Buckets::default().of(settings, plugin, &mut problems).await;
+        let backends = Arc::new(Backends::new(settings.stores.clone()));
+        options.stores = Buckets::on(backends).of(plugin, &mut problems).await;
         if !problems.is_empty() {
             return Err(problems.into());
         }

@@ -22,7 +22,9 @@ pub struct Args {
     #[command(flatten)]
     pub table: flags::TableArgs,
     #[command(flatten)]
-    pub places: flags::PlaceArgs,
+    pub file: flags::FileArgs,
+    #[command(flatten)]
+    pub aws: flags::AwsArgs,
     #[command(flatten)]
     pub log: flags::LogArgs,
 }

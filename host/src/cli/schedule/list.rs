@@ -7,7 +7,6 @@ use crate::clock::{self, Timestamp};
 use crate::error::Failure;
 use crate::queue::name::Backend;
 use crate::schedule::{decide, when};
-use clap::builder::FalseyValueParser;
 use std::fmt::Write;
 
 const EXAMPLES: &str = "\
@@ -31,7 +30,6 @@ pub struct Args {
     pub queue: Option<String>,
     /// Print JSON
     #[arg(long)]
-    #[arg(value_parser = FalseyValueParser::new())]
     pub json: bool,
     #[command(flatten)]
     pub table: flags::TableArgs,

@@ -6,10 +6,12 @@ mod init;
 mod list;
 
 use super::Typed;
+use crate::app::build::Backends;
 use crate::app::build::schedule::{LaterError, Schedules};
 use crate::config::Places;
 use crate::error::{Exit, Failure};
 use clap::Subcommand;
+use std::sync::Arc;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,7 +46,8 @@ pub fn run(command: Command, typed: &Typed) -> Result<(), Failure> {
 }
 
 fn schedules(places: &Places) -> Schedules {
-    Schedules::new(places.stores.clone(), places.schedule_table.clone())
+    let backends = Arc::new(Backends::new(places.stores.clone()));
+    Schedules::new(backends, places.schedule_table.clone())
 }
 
 /// How a command ends that could not do it.

@@ -63,10 +63,15 @@ impl Redis {
     /// # Errors
     /// Where the address cannot be read.
     pub fn new(place: impl Into<Place>, prefix: &str) -> Result<Self, Failed> {
-        Ok(Self {
-            link: Link::new(&place.into())?,
+        Ok(Self::on(Link::new(&place.into())?, prefix))
+    }
+
+    /// The same on a connection that others use as well.
+    pub fn on(link: Link, prefix: &str) -> Self {
+        Self {
+            link,
             prefix: prefix.to_owned(),
-        })
+        }
     }
 
     /// The bucket of this name.

@@ -5,33 +5,7 @@
 use super::*;
 
 /// What `handle` is about, as a component spells it.
-const TYPES: &str = r#"
-    (import "dispatcher:plugin/types@0.1.0" (instance $types
-        (type $v (variant (case "text" string) (case "binary" (list u8))))
-        (export "attribute-value" (type $value (eq $v)))
-        (type $a (record (field "name" string) (field "data-type" string)
-            (field "value" $value)))
-        (export "attribute" (type $attribute (eq $a)))
-        (type $m (record
-            (field "id" string) (field "queue" string) (field "body" string)
-            (field "source" string) (field "receipt" string)
-            (field "receive-count" u32) (field "deadline" u64)
-            (field "sent-at" (option u64)) (field "first-received-at" (option u64))
-            (field "group" (option string))
-            (field "system-attributes" (list (tuple string string)))
-            (field "attributes" (list $attribute))
-            (field "body-md5" (option string)) (field "attributes-md5" (option string))))
-        (export "message" (type (eq $m)))
-        (type $b (record (field "after" (option u64)) (field "reason" string)))
-        (export "busy" (type $busy (eq $b)))
-        (type $f (variant (case "retry" (option u64)) (case "reject" string)
-            (case "busy" $busy) (case "closed" string)))
-        (export "failure" (type $failure (eq $f)))
-        (type $l (record (field "id" string) (field "failure" $failure)))
-        (export "failed" (type (eq $l)))))
-    (alias export $types "message" (type $message))
-    (alias export $types "failure" (type $failure))
-    (alias export $types "failed" (type $failed))"#;
+const TYPES: &str = include_str!("types.wat");
 
 /// The parts of a plugin's text that differ. `handle` begins with nothing in memory but what the
 /// host wrote at 1024 and above, and answers `Ok` where it leaves the first bytes alone.

@@ -56,9 +56,14 @@ pub struct Cancelled {
 }
 
 impl Redis {
-    /// Reads the address and the files of TLS; all keys begin with `{prefix`. The connection is made when it is first needed. Errors say what is wrong with the
-    /// address or the prefix.
+    /// Reads the address and the files of TLS; all keys begin with `{prefix`. The connection is made
+    /// when it is first needed. Errors say what is wrong with the address or the prefix.
     pub fn new(place: impl Into<Place>, prefix: &str) -> Result<Self, QueueError> {
+        Self::on(&Lines::new(&place.into())?, prefix)
+    }
+
+    /// The same on these connections, which others use as well.
+    pub fn on(lines: &Lines, prefix: &str) -> Result<Self, QueueError> {
         if prefix.is_empty() || prefix.contains(['{', '}', ':']) {
             return Err(QueueError {
                 kind: Trouble::Refused,
@@ -68,7 +73,7 @@ impl Redis {
             });
         }
         let keys = Keys::new(prefix);
-        let lines = Lines::new(&place.into())?.of(&keys.registry());
+        let lines = lines.of(&keys.registry());
         let worker = Worker::new(lines.clone(), keys.clone());
         Ok(Self {
             lines,

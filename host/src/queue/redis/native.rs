@@ -166,9 +166,8 @@ impl NativeQueue {
     /// Ends the deliveries of one call.
     async fn end(&self, part: &Part<'_>) -> Vec<Result<(), ItemError>> {
         let mut call = script::SETTLE.key(&self.base);
-        if let Some(grave) = &self.grave {
-            call.key(&grave.base);
-        }
+        let grave = self.grave.as_ref();
+        call.arg(grave.map_or("", |grave| grave.base.as_str()));
         for (_, end) in &part.ends {
             call.arg(end.id).arg(end.count).arg(end.letter);
             call.arg(&end.with);

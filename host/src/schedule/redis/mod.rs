@@ -45,10 +45,15 @@ pub struct Redis {
 impl Redis {
     /// Reads the address; the connection is made when it is first needed. All keys begin with `{prefix:`.
     pub fn new(place: impl Into<Place>, prefix: &str) -> Result<Self, StoreError> {
-        Ok(Self {
-            link: Link::new(&place.into())?,
+        Ok(Self::on(Link::new(&place.into())?, prefix))
+    }
+
+    /// The same on a connection that others use as well.
+    pub fn on(link: Link, prefix: &str) -> Self {
+        Self {
+            link,
             prefix: prefix.to_owned(),
-        })
+        }
     }
 
     /// The schedule of the queue of this bare name.

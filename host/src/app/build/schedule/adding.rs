@@ -111,6 +111,7 @@ async fn handed_over(queue: &dyn Queue, message: Outgoing) -> Result<String, Lat
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::build::Backends;
     use crate::config::redis_place::RedisPlace;
     use crate::config::{DynamoDb, Stores};
     use crate::queue::local::{Settings, Store};
@@ -133,7 +134,7 @@ mod tests {
             dynamodb: DynamoDb::default(),
             refused: false,
         };
-        let schedules = Schedules::new(stores, None);
+        let schedules = Schedules::new(Arc::new(Backends::new(stores)), None);
         let name: QueueName = "local:jobs.fifo".parse().expect("a name");
         let add = async |body: &str, group: Option<&str>| {
             let message = Outgoing {

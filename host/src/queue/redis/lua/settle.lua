@@ -1,11 +1,12 @@
--- Ends deliveries. KEYS[2] is where dead letters go, if anywhere. ARGV: for each the id, the count,
+-- Ends deliveries. ARGV: where dead letters go, or nothing; then for each delivery the id, the count,
 -- what to do (d: delete, r: release, b: bury), and with it the delay in ms or the dead letter's
 -- attributes. Answers with a number each: 0 done, 1 the message is gone, 2 it has been received
--- again since, 3 it has been given back, 5 it has been cancelled.
+-- again since, 3 it has been given back, 5 it has been cancelled. Has one key, as all scripts of a
+-- queue: a node that a slot is moved to answers calls with several keys only if all of them exist.
 local now = to_ms(time_us())
-local grave = KEYS[2] and keys_of(KEYS[2])
+local grave = ARGV[1] ~= '' and keys_of(ARGV[1])
 local ids = {}
-for at = 1, #ARGV, 4 do ids[#ids + 1] = ARGV[at] end
+for at = 2, #ARGV, 4 do ids[#ids + 1] = ARGV[at] end
 local records = call('HMGET', q.delivery, unpack(ids))
 local answers, seen = {}, {}
 local ended, removed, ungrouped, by_worker = {}, {}, {}, {}
@@ -52,7 +53,7 @@ local function finish(id, d, what, with)
 end
 
 for at, id in ipairs(ids) do
-  local count, what, with = ARGV[at * 4 - 2], ARGV[at * 4 - 1], ARGV[at * 4]
+  local count, what, with = ARGV[at * 4 - 1], ARGV[at * 4], ARGV[at * 4 + 1]
   local d = read_delivery(records[at])
   if seen[id] == 'r' then
     answers[at] = what == 'r' and 0 or 3
