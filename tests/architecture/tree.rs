@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// The repository's root.
 pub(crate) fn root() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
 /// Every file under `folder` that passes, by its path from the root; build products left out.

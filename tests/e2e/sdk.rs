@@ -220,23 +220,3 @@ async fn the_example_that_enriches_asks_once_for_each_customer() {
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }
-
-/// As a person does it, `cargo test` in the plugin's folder; here with what is compiled already.
-#[test]
-fn a_handler_is_tested_without_web_assembly() {
-    let test = std::env::current_exe().expect("a test knows its own file");
-    let target = test.ancestors().nth(3).expect("TARGET/PROFILE/deps/TEST");
-    let tested = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["test", "--locked", "--quiet"])
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/examples/enrich"))
-        .env("CARGO_TARGET_DIR", target)
-        .output()
-        .expect("cargo starts");
-    let said = String::from_utf8_lossy(&tested.stdout);
-    assert!(
-        tested.status.success(),
-        "{said}{}",
-        String::from_utf8_lossy(&tested.stderr)
-    );
-    assert!(said.contains("4 passed"), "{said}");
-}

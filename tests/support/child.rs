@@ -5,7 +5,8 @@ use crate::{MOST_PATIENCE, PATIENCE};
 pub use rustix::process::Signal;
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
@@ -375,32 +376,49 @@ fn shell_code(status: ExitStatus) -> i32 {
         .expect("a process ends by itself or by a signal")
 }
 
-/// The program: the file that `DISPATCHER_BINARY` names, else one built from this tree in the profile
-/// of this test. Cargo builds it for its own package's suite, and not for this one, so the first test
-/// to ask builds it: in the very words of `cargo test --workspace`, after which nothing is left to do.
-/// Fewer words would choose other features of the dependencies, and compile them all again.
+/// The program: the file that `DISPATCHER_BINARY` names, else the one that cargo put beside this
+/// test. `cargo test --workspace` builds it, since it is a target of a package with tests; where one
+/// suite is built alone, `cargo build` comes first.
+///
+/// # Panics
+/// Where it is missing or older than its sources: a test of yesterday's program proves nothing.
 pub fn binary() -> PathBuf {
-    static BUILT: LazyLock<PathBuf> =
-        LazyLock::new(|| std::env::var_os("DISPATCHER_BINARY").map_or_else(build, PathBuf::from));
-    BUILT.clone()
+    static FOUND: LazyLock<PathBuf> =
+        LazyLock::new(|| std::env::var_os("DISPATCHER_BINARY").map_or_else(built, PathBuf::from));
+    FOUND.clone()
 }
 
-fn build() -> PathBuf {
+fn built() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its own file");
     // TARGET/PROFILE/deps/TEST
     let profile = test.ancestors().nth(2).unwrap_or(Path::new("."));
-    let target = profile.parent().unwrap_or(Path::new("."));
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["test", "--quiet", "--workspace", "--no-run"]);
-    cargo
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .env("CARGO_TARGET_DIR", target);
-    if profile.ends_with("release") {
-        cargo.arg("--release");
+    let binary = profile.join("dispatcher");
+    let sources = fs::read_to_string(profile.join("dispatcher.d")).unwrap_or_default();
+    match newer_source(&binary, &sources) {
+        Ok(None) => binary,
+        Ok(Some(source)) => panic!(
+            "{} is older than {}: run `cargo build` first",
+            binary.display(),
+            source.display()
+        ),
+        Err(error) => panic!("{}: {error}: run `cargo build` first", binary.display()),
     }
-    let built = cargo.status().expect("cargo starts");
-    assert!(built.success(), "the program does not build");
-    profile.join("dispatcher")
+}
+
+/// The first source that changed since the binary was written, of those that cargo lists beside it as
+/// `BINARY: SOURCE SOURCE`, with a backslash before a space within a path.
+fn newer_source(binary: &Path, listed: &str) -> io::Result<Option<PathBuf>> {
+    let written = fs::metadata(binary)?.modified()?;
+    let sources = listed.split_once(": ").map_or("", |(_, sources)| sources);
+    let sources = sources.replace("\\ ", "\0");
+    let changed = |source: &PathBuf| {
+        let modified = fs::metadata(source).and_then(|file| file.modified());
+        modified.is_ok_and(|modified| modified > written)
+    };
+    let mut paths = sources
+        .split_whitespace()
+        .map(|one| PathBuf::from(one.replace('\0', " ")));
+    Ok(paths.find(changed))
 }
 
 #[cfg(test)]

@@ -29,3 +29,32 @@ fn a_line_that_never_comes_is_told_with_the_output() {
         .start()
         .wait_for_line(|line| line.contains("up"));
 }
+
+#[test]
+fn a_program_older_than_a_source_is_not_tested() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let hour = Duration::from_secs(3_600);
+    let now = std::time::SystemTime::now();
+    for (name, modified) in [
+        ("older.rs", now - hour),
+        ("program", now),
+        ("a newer.rs", now + hour),
+    ] {
+        let file = fs::File::create(at(name)).expect("a new file");
+        file.set_modified(modified).expect("it is ours");
+    }
+    let escaped = |name| at(name).display().to_string().replace(' ', "\\ ");
+    let listed = |name| {
+        format!(
+            "{}: {} {}\n",
+            escaped("program"),
+            escaped("older.rs"),
+            escaped(name)
+        )
+    };
+    let newer = |name| newer_source(&at("program"), &listed(name)).expect("the program is there");
+    assert_eq!(newer("older.rs"), None);
+    assert_eq!(newer("a newer.rs"), Some(at("a newer.rs")));
+    assert!(newer_source(&at("nothing"), "").is_err());
+}

@@ -29,7 +29,8 @@ pub fn environment() -> Vec<(&'static str, OsString)> {
     ]
 }
 
-/// Whether the machine has these; says so where it does not. Under `CI=true` it must have them.
+/// Whether the machine has these; says so where it does not. Under `CI=true`, as
+/// `.ci/run` sets it, it must have them.
 #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 pub fn has(tools: &[&str], what: &str) -> bool {
     let is_missing = |tool: &&&str| {

@@ -1,9 +1,15 @@
 //! The real stages in a simulated world: seeds by the thousand, each a small world with a time of
 //! its own, queues that misbehave as real ones do, handlers that fail, processes that die.
+//!
+//! A library, so that both tiers of tests search seeds: this crate's own tests try the first
+//! [`FAST`], `tests/seeds` those up to [`FULL`].
 
+#[cfg(test)]
 mod budget;
+#[cfg(test)]
 mod circumstances;
 mod draw;
+#[cfg(test)]
 mod lessons;
 mod process;
 mod run;
@@ -18,17 +24,22 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// How many seeds one run of the tests tries.
-const SEEDS: u64 = 20_000;
+/// How many seeds the fast tier of tests tries.
+pub const FAST: u64 = 2_000;
+/// How many seeds both tiers try together.
+pub const FULL: u64 = 20_000;
 /// How many threads try them.
 const THREADS: u64 = 2;
 /// How many failures are collected before the search ends; `SIM_ENOUGH`.
 const ENOUGH: u64 = 5;
 
-#[test]
-fn no_seed_breaks_a_rule() {
-    let first = number("SIM_FIRST").unwrap_or(0);
-    let count = number("SIM_SEEDS").unwrap_or(SEEDS);
+/// Tries `count` seeds from `first` on; `SIM_FIRST` and `SIM_SEEDS` name others.
+///
+/// # Panics
+/// When a seed breaks a rule, with the scenario as drawn and the smallest that fails as it does.
+pub fn search(first: u64, count: u64) {
+    let first = number("SIM_FIRST").unwrap_or(first);
+    let count = number("SIM_SEEDS").unwrap_or(count);
     let threads = number("SIM_THREADS").unwrap_or(THREADS);
     let most = number("SIM_ENOUGH").unwrap_or(ENOUGH);
     let (next, enough) = (AtomicU64::new(first), AtomicBool::new(false));
@@ -127,15 +138,25 @@ fn report(seed: u64, rule: &str) -> String {
     text
 }
 
-#[test]
-fn a_seed_says_all() {
-    for seed in 0..50 {
-        let scenario = draw::scenario(seed);
-        let again = || shrink::outcome(&scenario).expect("no panic");
-        let (one, other) = (again(), again());
-        for (at, (one, other)) in one.trace.iter().zip(&other.trace).enumerate() {
-            assert_eq!(one, other, "seed {seed} differs at event {at}");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_seed_breaks_a_rule() {
+        search(0, FAST);
+    }
+
+    #[test]
+    fn a_seed_says_all() {
+        for seed in 0..50 {
+            let scenario = draw::scenario(seed);
+            let again = || shrink::outcome(&scenario).expect("no panic");
+            let (one, other) = (again(), again());
+            for (at, (one, other)) in one.trace.iter().zip(&other.trace).enumerate() {
+                assert_eq!(one, other, "seed {seed} differs at event {at}");
+            }
+            assert_eq!(one, other, "seed {seed} differs");
         }
-        assert_eq!(one, other, "seed {seed} differs");
     }
 }
