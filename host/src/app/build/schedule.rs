@@ -284,6 +284,7 @@ pub fn in_time(delay: std::time::Duration) -> Result<Timestamp, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::redis_place::RedisPlace;
 
     #[tokio::test]
     async fn a_queue_that_does_not_answer_keeps_no_other_from_being_opened() {

@@ -116,6 +116,7 @@ mod tests {
     use crate::config::{DynamoDb, Stores};
     use crate::queue::local::{Settings, Store};
     use crate::schedule::cron::Periodic;
+    use std::sync::Arc;
 
     #[tokio::test]
     async fn what_an_embedded_queue_would_never_take_is_refused_before_it_waits() {
