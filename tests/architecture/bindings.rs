@@ -1,5 +1,5 @@
 //! The bindings that templates ship are what wit-bindgen makes of the contract. To write them
-//! anew: `DISPATCHER_WRITE_BINDINGS=1 cargo test -p dispatcher-tests --test architecture bindings`.
+//! anew: `DISPATCHER_WRITE_BINDINGS=1 cargo test --test architecture bindings`.
 
 use crate::tree::{files, nothing_wrong, root};
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 //! list, and nothing is taken away or changed without a version that says so. How the sources are
 //! read is in `sdk_api/listing.rs`.
 //!
-//! `RENEW_API=1 cargo test -p dispatcher-tests --test architecture sdk_api` writes the list anew.
+//! `RENEW_API=1 cargo test --test architecture sdk_api` writes the list anew.
 
 mod listing;
 
@@ -89,7 +89,7 @@ fn sdk_api_is_as_listed() {
         .collect();
     assert!(
         listed.text() == now.text(),
-        "\n{LIST} is not of now; RENEW_API=1 cargo test -p dispatcher-tests --test architecture sdk_api\n\
+        "\n{LIST} is not of now; RENEW_API=1 cargo test --test architecture sdk_api\n\
          writes it anew. Version {}; not in it:\n{}\n",
         now.version,
         new.join("\n")

@@ -15,7 +15,7 @@ const OWN_HANDLER: &str = "../my-handler/target/wasm32-wasip2/release/my_handler
 const STAND_IN: &str = "hello";
 
 /// What the shell must be, before the first word of a command line, for it to be the program's.
-const PROGRAM: [&str; 2] = ["dispatcher ", "cargo run --release -p dispatcher -- "];
+const PROGRAM: [&str; 2] = ["dispatcher ", "cargo run -- "];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
