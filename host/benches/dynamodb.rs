@@ -22,10 +22,10 @@ use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection,
     ProjectionType, ScalarAttributeType,
 };
-use dispatcher::clock;
-use dispatcher::message::{Outcome, Outgoing};
-use dispatcher::queue::dynamodb::{Consumed, Dynamo, DynamoQueue, Options};
-use dispatcher::queue::{Ask, Queue};
+use dispatcher_core::clock;
+use dispatcher_core::message::{Outcome, Outgoing};
+use dispatcher_core::queue::{Ask, Queue};
+use dispatcher_dynamodb::queue::{Consumed, Dynamo, DynamoQueue, Options};
 use servers::MiniStack;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,8 +58,8 @@ fn main() {
     }
 }
 
-async fn configuration(url: &str) -> dispatcher::aws::SdkConfig {
-    let config = dispatcher::aws::configuration(Some(url)).await;
+async fn configuration(url: &str) -> dispatcher_aws::SdkConfig {
+    let config = dispatcher_aws::configuration(Some(url)).await;
     let own = aws_sdk_dynamodb::config::Credentials::new(AWS[0].1, AWS[1].1, None, None, "bench");
     let own = aws_sdk_dynamodb::config::SharedCredentialsProvider::new(own);
     config.to_builder().credentials_provider(own).build()

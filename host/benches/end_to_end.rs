@@ -11,10 +11,10 @@
 
 mod support;
 
-use dispatcher::clock;
-use dispatcher::message::Outgoing;
-use dispatcher::queue::Queue;
-use dispatcher::queue::local::{LocalQueue, Redrive, Settings, Store};
+use dispatcher_core::clock;
+use dispatcher_core::message::Outgoing;
+use dispatcher_core::queue::Queue;
+use dispatcher_local::queue::{LocalQueue, Redrive, Settings, Store};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;

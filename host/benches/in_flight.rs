@@ -25,10 +25,10 @@ use aws_sdk_lambda::Client;
 use aws_sdk_lambda::config::retry::RetryConfig;
 use aws_sdk_lambda::config::timeout::TimeoutConfig;
 use aws_sdk_lambda::primitives::Blob;
-use dispatcher::clock;
-use dispatcher::message::Outgoing;
-use dispatcher::queue::Queue;
-use dispatcher::queue::local::Store;
+use dispatcher_core::clock;
+use dispatcher_core::message::Outgoing;
+use dispatcher_core::queue::Queue;
+use dispatcher_local::queue::Store;
 use faulty_lambda::{FaultyLambda, Step};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::Server;
@@ -239,7 +239,7 @@ fn bare(count: usize, lambda: &FaultyLambda) -> Cost {
 /// Holds so many invocations at once, once told to.
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn hold(url: &str, count: usize) {
-    let config = dispatcher::aws::configuration(Some(url)).await;
+    let config = dispatcher_aws::configuration(Some(url)).await;
     let config = aws_sdk_lambda::config::Builder::from(&config)
         .retry_config(RetryConfig::disabled())
         .timeout_config(TimeoutConfig::disabled())

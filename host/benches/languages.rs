@@ -5,11 +5,13 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
-use dispatcher::clock::{self, Timestamp};
-use dispatcher::message::{Message, Receipt, Verdict};
-use dispatcher::plugin::load::{Plugin, PluginOptions};
-use dispatcher::plugin::runtime::{Runtime, RuntimeOptions};
-use dispatcher::plugin::{Attempt, Handler, Reuse};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::handler::{Attempt, Handler};
+use dispatcher_core::message::{Message, Receipt, Verdict};
+use dispatcher_wasm::Reuse;
+use dispatcher_wasm::load::{Plugin, PluginOptions};
+use dispatcher_wasm::runtime::{Runtime, RuntimeOptions};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;

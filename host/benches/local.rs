@@ -8,10 +8,10 @@
     reason = "a benchmark paces itself and owns its threads"
 )]
 
-use dispatcher::clock;
-use dispatcher::message::{Outcome, Outgoing};
-use dispatcher::queue::local::{LocalQueue, Store};
-use dispatcher::queue::{Ask, Queue};
+use dispatcher_core::clock;
+use dispatcher_core::message::{Outcome, Outgoing};
+use dispatcher_core::queue::{Ask, Queue};
+use dispatcher_local::queue::{LocalQueue, Store};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -140,7 +140,7 @@ async fn send_all(queue: &Arc<LocalQueue>, count: usize) {
     }
 }
 
-async fn take(queue: &LocalQueue, wait: Duration) -> Vec<dispatcher::message::Message> {
+async fn take(queue: &LocalQueue, wait: Duration) -> Vec<dispatcher_core::message::Message> {
     let ask = Ask {
         max: BATCH,
         visibility: Duration::from_secs(60),

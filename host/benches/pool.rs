@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dispatcher::executor::pool::{Close, Pool, Spawner};
+use dispatcher_core::executor::pool::{Close, Pool, Spawner};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 /// In one round.

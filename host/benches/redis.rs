@@ -9,10 +9,10 @@
     reason = "a benchmark paces itself and owns its threads"
 )]
 
-use dispatcher::clock;
-use dispatcher::message::{Outcome, Outgoing};
-use dispatcher::queue::redis::{NativeQueue, Redis};
-use dispatcher::queue::{Ask, Queue};
+use dispatcher_core::clock;
+use dispatcher_core::message::{Outcome, Outgoing};
+use dispatcher_core::queue::{Ask, Queue};
+use dispatcher_redis::queue::{NativeQueue, Redis};
 use redis::aio::MultiplexedConnection;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

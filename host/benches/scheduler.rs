@@ -4,12 +4,13 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
-use dispatcher::clock::{self, Moment};
-use dispatcher::scheduler::lane::LaneRules;
-use dispatcher::scheduler::ready::{Sequence, Waiting};
-use dispatcher::scheduler::room::Permit;
-use dispatcher::scheduler::{Ended, Fate, Limits, Poll, Rules, Scheduler};
-use dispatcher::throttle::control::Showed;
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
+use dispatcher_core::scheduler::lane::LaneRules;
+use dispatcher_core::scheduler::ready::{Sequence, Waiting};
+use dispatcher_core::scheduler::room::Permit;
+use dispatcher_core::scheduler::{Ended, Fate, Limits, Poll, Rules, Scheduler};
+use dispatcher_core::throttle::control::Showed;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 use std::hint::black_box;

@@ -12,10 +12,10 @@
 mod lean;
 mod support;
 
-use dispatcher::clock;
-use dispatcher::message::Outgoing;
-use dispatcher::queue::Queue;
-use dispatcher::queue::local::Store;
+use dispatcher_core::clock;
+use dispatcher_core::message::Outgoing;
+use dispatcher_core::queue::Queue;
+use dispatcher_local::queue::Store;
 use lean::Lean;
 use std::path::{Path, PathBuf};
 use std::process::Command;

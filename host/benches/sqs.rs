@@ -17,7 +17,7 @@ use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::{
     DeleteMessageBatchRequestEntry, MessageSystemAttributeName, QueueAttributeName,
 };
-use dispatcher::clock;
+use dispatcher_core::clock;
 use server::{Calls, Server};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -67,7 +67,7 @@ fn measure(parts: &[&str]) {
 /// The loop that people write: receive ten, delete ten.
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn bare(url: &str, queue: &str, loops: &str, all: bool) {
-    let config = dispatcher::aws::configuration(Some(url)).await;
+    let config = dispatcher_aws::configuration(Some(url)).await;
     let client = Client::new(&config);
     let url = format!("{url}/000000000000/{queue}");
     let loops = (0..loops.parse().expect("a number")).map(|_| {

@@ -14,10 +14,11 @@ mod chart;
 mod support;
 
 use chart::{Line, Panel};
-use dispatcher::clock::{self, Moment};
-use dispatcher::message::Outgoing;
-use dispatcher::queue::Queue;
-use dispatcher::queue::local::{LocalQueue, Store};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
+use dispatcher_core::message::Outgoing;
+use dispatcher_core::queue::Queue;
+use dispatcher_local::queue::{LocalQueue, Store};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -5,14 +5,15 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
-use dispatcher::aws::lambda::{Invoke, InvokeError, Request, Response};
-use dispatcher::clock::{self, Timestamp};
-use dispatcher::executor::pool::Pool;
-use dispatcher::message::{Message, Receipt, Verdict};
-use dispatcher::plugin::capability::lambda::Functions;
-use dispatcher::plugin::load::{Plugin, PluginOptions};
-use dispatcher::plugin::runtime::{Runtime, RuntimeOptions};
-use dispatcher::plugin::{Attempt, Handler};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::executor::pool::Pool;
+use dispatcher_core::handler::{Attempt, Handler};
+use dispatcher_core::lambda::{Invoke, InvokeError, Request, Response};
+use dispatcher_core::message::{Message, Receipt, Verdict};
+use dispatcher_wasm::capability::lambda::Functions;
+use dispatcher_wasm::load::{Plugin, PluginOptions};
+use dispatcher_wasm::runtime::{Runtime, RuntimeOptions};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;

@@ -91,8 +91,8 @@ fn the_table_of_backends_names_every_check_that_all_of_them_pass() {
 
 #[test]
 fn the_check_sees_a_path() {
-    let text = "see `host/src/nowhere.rs:12` and [a](b.md) and [c](https://x.y/)";
-    assert_eq!(paths(text), ["host/src/nowhere.rs"]);
+    let text = "see `host/core/src/nowhere.rs:12` and [a](b.md) and [c](https://x.y/)";
+    assert_eq!(paths(text), ["host/core/src/nowhere.rs"]);
     assert_eq!(links(text), ["b.md"]);
 }
 

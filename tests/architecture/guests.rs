@@ -85,7 +85,7 @@ fn guest_crates() -> Vec<String> {
 fn every_guest_has_a_test() {
     let mut tests = sources("tests");
     tests.extend(
-        sources("host/src")
+        sources("host")
             .into_iter()
             .filter(|(name, _)| name.contains("test")),
     );

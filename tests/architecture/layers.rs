@@ -1,129 +1,166 @@
-//! Imports go down. A line of the table may import the lines below it, and itself unless its
-//! members must not know each other.
+//! Imports go down: between crates as their manifests say, which cargo enforces, and between the
+//! modules of a crate as the table here says.
 
-use crate::tree::{nothing_wrong, sources};
+use crate::tree::{files, nothing_wrong, read, sources};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// From the top down: a layer's members by their path under `host/src`, and whether they may
-/// import each other.
-const LAYERS: &[(&[&str], bool)] = &[
-    (&["main", "lib", "cli"], true),
-    (&["error"], false),
-    (&["app"], true),
-    (&["admin", "served"], false),
-    (&["config"], true),
-    (&["intake", "executor", "settlement", "rollout"], false),
-    (&["job"], false),
-    (&["scheduler"], false),
-    (&["throttle"], true),
-    (&["lease"], false),
+/// Which crates of ours each crate under `host/` may depend on.
+const CRATES: &[(&str, &[&str])] = &[
+    ("core", &[]),
+    ("sqlite", &["core"]),
+    ("http", &["core"]),
+    ("aws", &["core"]),
+    ("backends/local", &["core", "sqlite"]),
+    ("backends/redis", &["core"]),
+    ("backends/dynamodb", &["core", "aws"]),
+    ("backends/sqs", &["core", "aws"]),
+    ("wasm", &["core"]),
+    ("served", &["core", "http", "backends/local"]),
     (
+        "dispatcher",
         &[
-            "queue/dynamodb",
-            "queue/local",
-            "queue/redis",
-            "queue/sqs",
-            "idempotency/local",
-            "schedule/local",
-            "schedule/dynamodb",
-            "schedule/redis",
-            "keyvalue/local",
-            "keyvalue/redis",
-            "plugin/host",
-            "image/registry",
+            "core",
+            "sqlite",
+            "http",
+            "aws",
+            "backends/local",
+            "backends/redis",
+            "backends/dynamodb",
+            "backends/sqs",
+            "wasm",
+            "served",
         ],
-        false,
     ),
-    (
-        &["queue", "idempotency", "schedule", "keyvalue", "plugin"],
-        false,
-    ),
-    // Tells receipts that were lost before their time.
-    (&["redis"], false),
-    // Beside the queues, not on the way of a message.
-    (&["recording", "image"], false),
-    (&["message"], false),
-    (&["telemetry"], false),
-    (&["http"], false),
-    (&["sqlite"], false),
-    (
-        &["clock", "tasks", "backoff", "files", "memory", "aws"],
-        false,
-    ),
-    (&["trouble"], false),
-    // Only in tests: what fuzz targets beside the code stand on.
-    (&["fuzz"], false),
 ];
 
-/// The only places above an adapter that may name it.
-const NAMES_ADAPTERS: &[&str] = &[
-    "host/src/app/build",
-    "host/src/cli/plugin",
-    "host/src/served",
+/// From the top down, for the crates with many modules: a layer's modules, and whether they may
+/// import each other. A line may import the lines below it.
+const LAYERS: &[(&str, &[(&[&str], bool)])] = &[
+    (
+        "dispatcher",
+        &[
+            (&["main", "lib", "cli"], true),
+            (&["error"], false),
+            (&["app"], true),
+            (&["admin"], false),
+            (&["config"], true),
+            (&["name", "telemetry", "image"], false),
+        ],
+    ),
+    (
+        "core",
+        &[
+            (&["lib"], false),
+            (&["intake", "executor", "settlement", "rollout"], false),
+            (&["job"], false),
+            (&["scheduler"], false),
+            (&["throttle"], true),
+            (&["lease"], false),
+            (
+                &[
+                    "queue",
+                    "idempotency",
+                    "schedule",
+                    "keyvalue",
+                    "handler",
+                    "lambda",
+                ],
+                false,
+            ),
+            (&["recording"], false),
+            (&["message"], false),
+            (&["telemetry"], false),
+            (&["clock", "tasks", "backoff", "files", "memory"], false),
+            (&["trouble"], false),
+            // Only in tests: what fuzz targets beside the code stand on.
+            (&["fuzz"], false),
+        ],
+    ),
 ];
 
-/// What of `plugin` is the port, and not what runs behind it.
-const OF_THE_PORT: &[&str] = &["Attempt", "Handler", "HttpHost", "Peer", "Reuse", "Usage"];
+/// The only places of the program that may name a backend.
+const NAMES_BACKENDS: &[&str] = &[
+    "host/dispatcher/src/app/build",
+    "host/dispatcher/src/cli/plugin",
+];
 
-/// The member that a file or an imported path belongs to.
-fn member(path: &str) -> String {
-    let path = path.trim_end_matches(".rs").trim_end_matches("/mod");
-    let mut parts = path.split('/');
-    let (first, second) = (parts.next().unwrap_or_default(), parts.next());
-    match (first, second) {
-        ("queue", Some(backend @ ("dynamodb" | "local" | "redis" | "sqs"))) => {
-            format!("queue/{backend}")
-        }
-        ("idempotency", Some("local")) => "idempotency/local".into(),
-        ("schedule", Some(store @ ("local" | "dynamodb" | "redis"))) => format!("schedule/{store}"),
-        ("keyvalue", Some(store @ ("local" | "redis"))) => format!("keyvalue/{store}"),
-        // The port is `plugin` itself; what runs behind it is beside it.
-        ("plugin", Some(part)) if !OF_THE_PORT.contains(&part) => "plugin/host".into(),
-        ("image", Some("registry")) => "image/registry".into(),
-        (first, _) => first.to_owned(),
+/// The crates of ours that a manifest's `[dependencies]` name, by their folders under `host/`.
+fn dependencies(manifest: &str) -> BTreeSet<String> {
+    let part = manifest.split("[dependencies]").nth(1).unwrap_or_default();
+    let part = part.split("\n[").next().unwrap_or_default();
+    let named = part.lines().filter_map(|line| {
+        let name = line.strip_prefix("dispatcher-")?;
+        let end = name.find(|c: char| !c.is_alphanumeric())?;
+        Some(folder(&name[..end]))
+    });
+    named.collect()
+}
+
+/// A crate's folder under `host/`, by its name without `dispatcher-`.
+fn folder(name: &str) -> String {
+    match name {
+        "local" | "redis" | "dynamodb" | "sqs" => format!("backends/{name}"),
+        other => other.to_owned(),
     }
 }
 
-fn layer(member: &str) -> usize {
-    let at = LAYERS
+#[test]
+fn crates_depend_on_what_was_agreed() {
+    let agreed: BTreeMap<&str, BTreeSet<String>> = CRATES
         .iter()
-        .position(|(members, _)| members.contains(&member));
-    at.unwrap_or_else(|| panic!("`{member}` stands in no layer: add it to the table in this file"))
+        .map(|(name, below)| (*name, below.iter().map(|one| (*one).to_owned()).collect()))
+        .collect();
+    let mut complaints = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (name, path) in files("host", |name| name.ends_with("Cargo.toml")) {
+        let own = name
+            .trim_start_matches("host/")
+            .trim_end_matches("/Cargo.toml");
+        seen.insert(own.to_owned());
+        let found = dependencies(&read(&path));
+        match agreed.get(own) {
+            None => complaints.push(format!("{own}: add it to the table in this file")),
+            Some(agreed) if *agreed != found => complaints.push(format!(
+                "{own}: its manifest names {found:?}, agreed was {agreed:?}"
+            )),
+            Some(_) => {}
+        }
+    }
+    assert_eq!(seen.len(), CRATES.len(), "{seen:?}");
+    nothing_wrong(&complaints);
 }
 
-/// Every `crate::…` path in a source, as a slashed path of at most three parts, with its line.
-/// Groups are taken apart one level deep: `crate::{app, queue::name}`.
-fn imports(text: &str) -> Vec<(usize, String)> {
+fn layer(layers: &[(&[&str], bool)], module: &str) -> usize {
+    let at = layers
+        .iter()
+        .position(|(modules, _)| modules.contains(&module));
+    at.unwrap_or_else(|| panic!("`{module}` stands in no layer: add it to the table in this file"))
+}
+
+/// The first part of every path in a source that begins with `root::`, with its line. Groups at the
+/// root are taken apart: `crate::{app, name::Place}`.
+fn imports(text: &str, root: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let code = line.split("//").next().unwrap_or_default();
-        for (at, _) in code.match_indices("crate::") {
-            let path = &code[at + "crate::".len()..];
-            let mut push = |path: &str| {
-                let end = path
-                    .find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'))
-                    .unwrap_or(path.len());
-                let parts: Vec<&str> = path[..end]
-                    .split("::")
-                    .filter(|part| !part.is_empty())
-                    .collect();
-                if !parts.is_empty() {
-                    found.push((number + 1, parts.join("/")));
-                }
+        for (at, _) in code.match_indices(root) {
+            let path = &code[at + root.len()..];
+            let first = |path: &str| -> String {
+                path.chars()
+                    .take_while(|c| c.is_alphanumeric() || *c == '_')
+                    .collect()
             };
-            match path.split_once('{') {
-                // `crate::plugin::{Attempt, load}`: each is named with what stands before it.
-                Some((before, group))
-                    if before
-                        .chars()
-                        .all(|c| c.is_alphanumeric() || c == '_' || c == ':') =>
-                {
+            let names: Vec<String> = match path.strip_prefix('{') {
+                Some(group) => {
                     let group = group.split('}').next().unwrap_or_default();
-                    group
-                        .split(',')
-                        .for_each(|part| push(&format!("{before}{}", part.trim())));
+                    group.split(',').map(|part| first(part.trim())).collect()
                 }
-                _ => push(path),
-            }
+                None => vec![first(path)],
+            };
+            let modules = names
+                .into_iter()
+                .filter(|name| name.starts_with(|c: char| c.is_lowercase()));
+            found.extend(modules.map(|name| (number + 1, name)));
         }
     }
     found
@@ -132,20 +169,37 @@ fn imports(text: &str) -> Vec<(usize, String)> {
 #[test]
 fn imports_go_down() {
     let mut complaints = Vec::new();
-    for (name, text) in sources("host/src") {
-        let own = member(name.trim_start_matches("host/src/"));
-        for (line, import) in imports(&text) {
-            let other = member(&import);
-            let adapter_at_home = NAMES_ADAPTERS.iter().any(|place| name.starts_with(place));
-            let (up, down) = (layer(&own), layer(&other));
-            let allowed = own == other || up < down || (up == down && LAYERS[up].1);
-            if !allowed {
+    for (own_crate, layers) in LAYERS {
+        let folder = format!("host/{own_crate}/src");
+        for (name, text) in sources(&folder) {
+            let within = name.trim_start_matches(&format!("{folder}/"));
+            let own = within
+                .trim_end_matches(".rs")
+                .split('/')
+                .next()
+                .unwrap_or_default();
+            for (line, other) in imports(&text, "crate::") {
+                let (up, down) = (layer(layers, own), layer(layers, &other));
+                if own != other && up >= down && !(up == down && layers[up].1) {
+                    complaints.push(format!("{name}:{line}: `{own}` must not import `{other}`"));
+                }
+            }
+        }
+    }
+    nothing_wrong(&complaints);
+}
+
+#[test]
+fn few_places_name_a_backend() {
+    let mut complaints = Vec::new();
+    for (name, text) in sources("host/dispatcher/src") {
+        if NAMES_BACKENDS.iter().any(|place| name.starts_with(place)) {
+            continue;
+        }
+        for backend in ["local", "redis", "dynamodb", "sqs"] {
+            for (line, part) in imports(&text, &format!("dispatcher_{backend}::")) {
                 complaints.push(format!(
-                    "{name}:{line}: `{own}` must not import `{other}` ({import})"
-                ));
-            } else if other.contains('/') && own != other && !adapter_at_home {
-                complaints.push(format!(
-                    "{name}:{line}: only {NAMES_ADAPTERS:?} may name an adapter ({import})"
+                    "{name}:{line}: only {NAMES_BACKENDS:?} may name dispatcher_{backend}::{part}"
                 ));
             }
         }
@@ -155,11 +209,21 @@ fn imports_go_down() {
 
 #[test]
 fn the_check_sees_what_it_must_refuse() {
-    let text = "use crate::queue::{Queue, sqs::Sqs};\nlet x = crate::app::run(); // crate::cli\n";
-    let found: Vec<String> = imports(text)
+    let text = "use crate::{queue, app::Shared};\nlet x = crate::lease::Lease; // crate::cli\n";
+    let found: Vec<String> = imports(text, "crate::")
         .into_iter()
-        .map(|(_, path)| member(&path))
+        .map(|(_, name)| name)
         .collect();
-    assert_eq!(found, ["queue", "queue/sqs", "app"]);
-    assert!(layer("lease") > layer("executor"));
+    assert_eq!(found, ["queue", "app", "lease"]);
+    let core = LAYERS
+        .iter()
+        .find(|(name, _)| *name == "core")
+        .expect("it is there")
+        .1;
+    assert!(layer(core, "lease") > layer(core, "executor"));
+    let manifest = "[dependencies]\ndispatcher-core.workspace = true\ndispatcher-sqs = { workspace = true }\n\n[dev-dependencies]\ndispatcher-wasm.workspace = true\n";
+    assert_eq!(
+        dependencies(manifest).into_iter().collect::<Vec<_>>(),
+        ["backends/sqs", "core"]
+    );
 }

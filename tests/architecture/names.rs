@@ -2,15 +2,15 @@
 
 use crate::tree::{files, nothing_wrong, read, sources};
 
-/// What is named, and the only places under `host/src` that may name it.
+/// What is named, and the only places under `host` that may name it.
 const HOMES: &[(&str, &[&str])] = &[
-    ("wasmtime", &["plugin/"]),
-    ("wasmparser", &["plugin/"]),
+    ("wasmtime", &["wasm/"]),
+    ("wasmparser", &["wasm/"]),
     ("aws_config", &["aws/"]),
-    ("aws_sdk_sqs", &["queue/sqs/"]),
+    ("aws_sdk_sqs", &["backends/sqs/queue/"]),
     (
         "aws_sdk_dynamodb",
-        &["queue/dynamodb/", "schedule/dynamodb/"],
+        &["backends/dynamodb/queue/", "backends/dynamodb/schedule/"],
     ),
     ("aws_sdk_lambda", &["aws/"]),
     ("aws_sdk_cloudwatch", &["aws/"]),
@@ -18,71 +18,80 @@ const HOMES: &[(&str, &[&str])] = &[
         "aws_sdk_",
         &[
             "aws/",
-            "queue/sqs/",
-            "queue/dynamodb/",
-            "schedule/dynamodb/",
+            "backends/sqs/queue/",
+            "backends/dynamodb/queue/",
+            "backends/dynamodb/schedule/",
         ],
     ),
-    ("aws_smithy", &["aws/", "queue/sqs/", "queue/dynamodb/"]),
+    (
+        "aws_smithy",
+        &["aws/", "backends/sqs/queue/", "backends/dynamodb/queue/"],
+    ),
     (
         "hyper_util",
-        &["aws/", "http.rs", "plugin/capability/http/"],
+        &["aws/", "http/lib.rs", "wasm/capability/http/"],
     ),
-    ("hyper_rustls", &["plugin/capability/http/"]),
-    ("axum", &["http.rs", "admin/", "served/"]),
+    ("hyper_rustls", &["wasm/capability/http/"]),
+    ("axum", &["http/lib.rs", "dispatcher/admin/", "served/"]),
     ("form_urlencoded", &["served/"]),
     (
         "rusqlite",
         &[
-            "sqlite.rs",
+            "sqlite/lib.rs",
             "sqlite/",
-            "queue/local/",
-            "idempotency/local/",
-            "schedule/local/",
-            "keyvalue/local/",
+            "backends/local/queue/",
+            "backends/local/idempotency/",
+            "backends/local/schedule/",
+            "backends/local/keyvalue/",
         ],
     ),
-    ("croner", &["schedule/cron.rs"]),
-    ("jiff", &["schedule/cron.rs", "schedule/when.rs"]),
-    ("notify::", &["queue/local/", "app/replace/watch.rs"]),
-    ("oci_client", &["image/registry.rs"]),
-    ("reqwest", &["image/registry.rs"]),
-    ("docker_credential", &["image/registry.rs"]),
+    ("croner", &["core/schedule/cron.rs"]),
+    ("jiff", &["core/schedule/cron.rs", "core/schedule/when.rs"]),
+    (
+        "notify::",
+        &["backends/local/queue/", "dispatcher/app/replace/watch.rs"],
+    ),
+    ("oci_client", &["dispatcher/image/registry.rs"]),
+    ("reqwest", &["dispatcher/image/registry.rs"]),
+    ("docker_credential", &["dispatcher/image/registry.rs"]),
     (
         "redis::",
         &[
-            "redis/",
-            "queue/redis/",
-            "schedule/redis/",
-            "keyvalue/redis/",
+            "backends/redis/server/",
+            "backends/redis/queue/",
+            "backends/redis/schedule/",
+            "backends/redis/keyvalue/",
         ],
     ),
-    ("rustls::", &["redis/"]),
-    ("tokio_rustls", &["redis/"]),
-    ("rustls_native_certs", &["redis/"]),
-    ("crossbeam", &["executor/pool/"]),
-    ("clap", &["cli/"]),
-    ("mimalloc", &["main.rs"]),
-    ("indicatif", &["telemetry/"]),
-    ("tracing_subscriber", &["telemetry/"]),
-    ("toml::", &["config/"]),
-    ("tokio::spawn", &["tasks.rs"]),
-    ("spawn_blocking", &["tasks.rs"]),
-    ("JoinSet", &["tasks.rs"]),
-    ("Instant::now", &["clock.rs"]),
-    ("SystemTime::now", &["clock.rs"]),
-    ("clock_gettime", &["clock.rs"]),
-    ("setrlimit", &["files.rs"]),
+    ("rustls::", &["backends/redis/server/"]),
+    ("tokio_rustls", &["backends/redis/server/"]),
+    ("rustls_native_certs", &["backends/redis/server/"]),
+    ("crossbeam", &["core/executor/pool/"]),
+    ("clap", &["dispatcher/cli/"]),
+    ("mimalloc", &["dispatcher/main.rs"]),
+    ("indicatif", &["core/telemetry/"]),
+    ("tracing_subscriber", &["core/telemetry/"]),
+    ("toml::", &["dispatcher/config/"]),
+    ("tokio::spawn", &["core/tasks.rs"]),
+    ("spawn_blocking", &["core/tasks.rs"]),
+    ("JoinSet", &["core/tasks.rs"]),
+    ("Instant::now", &["core/clock.rs"]),
+    ("SystemTime::now", &["core/clock.rs"]),
+    ("clock_gettime", &["core/clock.rs"]),
+    ("setrlimit", &["core/files.rs"]),
     // SQLite's busy handler is told to wait, on a thread of its own.
-    ("thread::sleep", &["sqlite.rs", "sqlite/"]),
-    ("process::exit", &["app/drain.rs"]),
+    ("thread::sleep", &["sqlite/lib.rs", "sqlite/"]),
+    ("process::exit", &["dispatcher/app/drain.rs"]),
 ];
 
 #[test]
 fn every_library_and_effect_has_its_place() {
     let mut complaints = Vec::new();
-    for (name, text) in sources("host/src") {
-        let place = name.trim_start_matches("host/src/");
+    for (name, text) in sources("host") {
+        let place = name.trim_start_matches("host/").replacen("/src/", "/", 1);
+        if !name.contains("/src/") {
+            continue;
+        }
         // Tests may build what they test against.
         let test = place.contains("test");
         for (number, line) in text.lines().enumerate() {

@@ -141,7 +141,7 @@ fn a_change_needs_a_version_and_an_addition_does_not() {
 /// A test of a handler is to meet the bounds that the handler meets.
 #[test]
 fn a_store_in_a_test_has_the_bounds_of_the_real_one() {
-    let [host, guest] = ["host/src/keyvalue/mod.rs", "guest-sdk/src/store.rs"].map(|path| {
+    let [host, guest] = ["host/core/src/keyvalue/mod.rs", "guest-sdk/src/store.rs"].map(|path| {
         let text = read(&root().join(path));
         let bounds = text.lines().map(|line| line.trim_start_matches("pub "));
         let bounds = bounds.filter(|line| line.starts_with("const LONGEST_"));

@@ -23,7 +23,7 @@ mod settling;
 
 use backend::Backend;
 use clap::{Parser, Subcommand};
-use dispatcher::queue::dynamodb::Options;
+use dispatcher_dynamodb::queue::Options;
 use dispatcher_tests::account::{Account, Service, Which};
 use std::panic;
 use std::pin::Pin;
@@ -264,7 +264,7 @@ async fn told(account: &Account, name: &str, check: Begun) -> bool {
                 .unwrap_or("a panic without words");
             say(&format!(
                 "DIFFERS   {name}: {}",
-                dispatcher::aws::one_line(text)
+                dispatcher_aws::one_line(text)
             ));
             false
         }

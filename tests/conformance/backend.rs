@@ -1,11 +1,11 @@
 //! How a check gets an empty queue, on whichever backend it runs.
 
-use dispatcher::message::{Attribute, Message, Outcome, Outgoing};
-use dispatcher::queue::dynamodb::{Dynamo, Options};
-use dispatcher::queue::local::Store;
-use dispatcher::queue::redis::Redis;
-use dispatcher::queue::sqs::Sqs;
-use dispatcher::queue::{Ask, Queue, Received};
+use dispatcher_core::message::{Attribute, Message, Outcome, Outgoing};
+use dispatcher_core::queue::{Ask, Queue, Received};
+use dispatcher_dynamodb::queue::{Dynamo, Options};
+use dispatcher_local::queue::Store;
+use dispatcher_redis::queue::Redis;
+use dispatcher_sqs::queue::Sqs;
 use dispatcher_tests::account::Account;
 use dispatcher_tests::child::Program;
 use dispatcher_tests::dynamodb::{Dates, Tables};

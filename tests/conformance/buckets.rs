@@ -1,9 +1,9 @@
 //! What the port of keys and values promises, asked of each of its stores.
 
-use dispatcher::keyvalue::local::Local;
-use dispatcher::keyvalue::redis::Redis;
-use dispatcher::keyvalue::{Bucket, CALL, KEYS, LONGEST_KEY, LONGEST_VALUE};
-use dispatcher::trouble::Trouble;
+use dispatcher_core::keyvalue::{Bucket, CALL, KEYS, LONGEST_KEY, LONGEST_VALUE};
+use dispatcher_core::trouble::Trouble;
+use dispatcher_local::keyvalue::Local;
+use dispatcher_redis::keyvalue::Redis;
 use dispatcher_tests::redis::RedisServer;
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! is no more.
 
 use crate::backend::{Backend, Handy, LONG, PATIENT, SHORT, Wanted, bodies, grouped, plain};
-use dispatcher::message::{Attribute, AttributeValue, Outcome, Outgoing};
+use dispatcher_core::message::{Attribute, AttributeValue, Outcome, Outgoing};
 use std::collections::HashSet;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! What the program as a whole promises on any backend, whatever becomes of one process.
 
 use crate::backend::{Backend, Opened, Wanted};
-use dispatcher::queue::Depth;
+use dispatcher_core::queue::Depth;
 use dispatcher_tests::child::{Running, Signal};
 use dispatcher_tests::guests::prints;
 use dispatcher_tests::queues::{send, until_depth};

@@ -2,9 +2,9 @@
 //! what a lost answer leaves.
 
 use crate::backend::{Handy, LONG, SHORT, plain};
-use dispatcher::message::Outcome;
-use dispatcher::queue::dynamodb::{Dynamo, DynamoQueue, Options};
-use dispatcher::queue::{ItemError, Queue};
+use dispatcher_core::message::Outcome;
+use dispatcher_core::queue::{ItemError, Queue};
+use dispatcher_dynamodb::queue::{Dynamo, DynamoQueue, Options};
 use dispatcher_tests::dynamodb::{Dates, Tables, now_ms, text};
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::configuration;

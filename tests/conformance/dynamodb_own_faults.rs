@@ -4,9 +4,9 @@
 use crate::backend::{Handy, LONG, plain};
 use crate::dynamodb_own::{Scene, open, scene};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
-use dispatcher::message::Outcome;
-use dispatcher::queue::dynamodb::{Dynamo, Options};
-use dispatcher::queue::{Ask, Queue};
+use dispatcher_core::message::Outcome;
+use dispatcher_core::queue::{Ask, Queue};
+use dispatcher_dynamodb::queue::{Dynamo, Options};
 use dispatcher_tests::dynamodb::{Dates, now_ms};
 use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::relay::Relay;

@@ -3,9 +3,9 @@
 use crate::backend::{Handy, LONG, plain};
 use crate::dynamodb_own::{open, scene};
 use aws_sdk_dynamodb::types::AttributeValue;
-use dispatcher::message::Outcome;
-use dispatcher::queue::Queue;
-use dispatcher::queue::dynamodb::{Dynamo, Options};
+use dispatcher_core::message::Outcome;
+use dispatcher_core::queue::Queue;
+use dispatcher_dynamodb::queue::{Dynamo, Options};
 use dispatcher_tests::dynamodb::{Dates, Tables, now_ms, text};
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::configuration;

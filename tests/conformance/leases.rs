@@ -2,8 +2,8 @@
 
 use crate::backend::{Backend, Handy, LONG, SHORT, plain};
 use crate::settling::is_final;
-use dispatcher::message::{Outcome, Receipt};
-use dispatcher::queue::ItemError;
+use dispatcher_core::message::{Outcome, Receipt};
+use dispatcher_core::queue::ItemError;
 use std::time::Duration;
 
 pub async fn an_unsettled_message_comes_back(backend: &Backend) {

@@ -2,9 +2,9 @@
 //! server or the network fails.
 
 use crate::backend::{Handy, LONG, PATIENT, bodies, grouped, plain};
-use dispatcher::message::{Loss, Outcome};
-use dispatcher::queue::redis::{NativeQueue, Redis};
-use dispatcher::queue::{Ask, Depth, ItemError, Queue, Trouble};
+use dispatcher_core::message::{Loss, Outcome};
+use dispatcher_core::queue::{Ask, Depth, ItemError, Queue, Trouble};
+use dispatcher_redis::queue::{NativeQueue, Redis};
 use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::relay::Relay;
 use dispatcher_tests::servers::free_port;
@@ -201,7 +201,7 @@ async fn a_worker_that_is_given_up_has_lost_everything_and_begins_anew() {
     assert_eq!(lost, receipts.map(Loss::taken).collect::<Vec<_>>());
     // The same queue receives again, under another name, and in the old order.
     let again = handy.take(2, LONG).await;
-    let of = |messages: &[dispatcher::message::Message]| {
+    let of = |messages: &[dispatcher_core::message::Message]| {
         messages
             .iter()
             .map(|message| message.id.clone())

@@ -1,9 +1,9 @@
 //! What only Redis has: a server without memory, which takes nothing more and can be emptied.
 
 use crate::backend::{Handy, LONG, plain};
-use dispatcher::message::{Message, Outcome};
-use dispatcher::queue::redis::Redis;
-use dispatcher::queue::{ItemError, Queue};
+use dispatcher_core::message::{Message, Outcome};
+use dispatcher_core::queue::{ItemError, Queue};
+use dispatcher_redis::queue::Redis;
 use dispatcher_tests::PATIENCE;
 use dispatcher_tests::redis::{Answer, Plain, RedisServer};
 use std::time::{Duration, Instant};

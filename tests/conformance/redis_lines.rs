@@ -2,9 +2,9 @@
 //! full while the other keeps the process alive.
 
 use crate::backend::{Handy, LONG, PATIENT, bodies, plain};
-use dispatcher::message::{Attribute, Outcome};
-use dispatcher::queue::redis::{NativeQueue, Redis};
-use dispatcher::queue::{Ask, ItemError, Queue, Trouble};
+use dispatcher_core::message::{Attribute, Outcome};
+use dispatcher_core::queue::{Ask, ItemError, Queue, Trouble};
+use dispatcher_redis::queue::{NativeQueue, Redis};
 use dispatcher_tests::PATIENCE;
 use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::relay::Relay;

@@ -2,9 +2,9 @@
 //! worker that lives and does not know of it.
 
 use crate::backend::{Handy, LONG, PATIENT, SHORT, bodies, plain};
-use dispatcher::message::{Loss, Message, Outcome};
-use dispatcher::queue::redis::{Redis, WorqrQueue};
-use dispatcher::queue::{Ask, Queue, Trouble};
+use dispatcher_core::message::{Loss, Message, Outcome};
+use dispatcher_core::queue::{Ask, Queue, Trouble};
+use dispatcher_redis::queue::{Redis, WorqrQueue};
 use dispatcher_tests::PATIENCE;
 use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::relay::Relay;

@@ -1,8 +1,8 @@
 //! The ends of a delivery, one answer for each.
 
 use crate::backend::{Backend, Handy, LONG, SHORT, Wanted, bodies, plain, text};
-use dispatcher::message::{Attribute, Message, Outcome, Outgoing, Receipt};
-use dispatcher::queue::{ItemError, Queue};
+use dispatcher_core::message::{Attribute, Message, Outcome, Outgoing, Receipt};
+use dispatcher_core::queue::{ItemError, Queue};
 use std::time::Duration;
 
 const GRAVE: Wanted = Wanted {
@@ -130,8 +130,8 @@ pub async fn a_dead_message_moves_with_its_reason(backend: &Backend) {
     let reason = text(&dead, "dispatcher-dead-letter-reason").expect("a reason");
     let source = text(&dead, "dispatcher-dead-letter-source").expect("a source");
     let starts = |attribute: &Attribute, with: &str| match &attribute.value {
-        dispatcher::message::AttributeValue::Text(text) => text.starts_with(with),
-        dispatcher::message::AttributeValue::Binary(_) => false,
+        dispatcher_core::message::AttributeValue::Text(text) => text.starts_with(with),
+        dispatcher_core::message::AttributeValue::Binary(_) => false,
     };
     assert!(starts(reason, "it burnt: grüße"), "{reason:?}");
     assert!(starts(source, &queue.identity().source), "{source:?}");

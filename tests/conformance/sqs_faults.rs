@@ -1,9 +1,9 @@
 //! SQS when the network or the service fails: whose failure is whose, and in which words.
 
 use crate::backend::{Handy, LONG, plain};
-use dispatcher::message::{Message, Outcome};
-use dispatcher::queue::sqs::{Sqs, SqsQueue};
-use dispatcher::queue::{Ask, ItemError, Queue, Trouble};
+use dispatcher_core::message::{Message, Outcome};
+use dispatcher_core::queue::{Ask, ItemError, Queue, Trouble};
+use dispatcher_sqs::queue::{Sqs, SqsQueue};
 use dispatcher_tests::proxy::{Mode, Proxy};
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::{Server, configuration};

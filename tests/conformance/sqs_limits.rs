@@ -2,9 +2,9 @@
 
 use crate::backend::Backend;
 use crate::backend::{Handy, LONG, Wanted, grouped, plain};
-use dispatcher::message::{Outcome, Outgoing};
-use dispatcher::queue::sqs::Sqs;
-use dispatcher::queue::{ItemError, Queue, Trouble};
+use dispatcher_core::message::{Outcome, Outgoing};
+use dispatcher_core::queue::{ItemError, Queue, Trouble};
+use dispatcher_sqs::queue::Sqs;
 use dispatcher_tests::servers::{MiniStack, free_port};
 use dispatcher_tests::sqs::{Counts, Server, configuration};
 use std::time::Duration;

@@ -2,10 +2,10 @@
 //! does not take is refused in plain words.
 
 use crate::scene::{depth, guest, run, send, until_depth};
-use dispatcher::message::AttributeValue;
-use dispatcher::queue::local::Store;
-use dispatcher::queue::{DEAD_LETTER_REASON, Queue};
-use dispatcher::telemetry::harmless::harmless;
+use dispatcher_core::message::AttributeValue;
+use dispatcher_core::queue::{DEAD_LETTER_REASON, Queue};
+use dispatcher_core::telemetry::harmless::harmless;
+use dispatcher_local::queue::Store;
 use dispatcher_tests::bodies::{Allowed, LARGEST, odd_characters};
 use dispatcher_tests::child::{Program, Signal};
 use dispatcher_tests::servers::MiniStack;

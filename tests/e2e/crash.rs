@@ -1,9 +1,9 @@
 //! `kill -9` at any moment: nothing is lost, and only what was in flight comes twice.
 
 use crate::scene::{depth, printed, prints, run, send, until_depth};
-use dispatcher::message::Outgoing;
-use dispatcher::queue::Queue;
-use dispatcher::queue::local::Store;
+use dispatcher_core::message::Outgoing;
+use dispatcher_core::queue::Queue;
+use dispatcher_local::queue::Store;
 use dispatcher_tests::child::{Running, Signal};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};

@@ -2,7 +2,7 @@
 //! what becomes of the sample's own tasks.
 
 use crate::scene::{printed, prints, run};
-use dispatcher::queue::dynamodb::{Dynamo, Options};
+use dispatcher_dynamodb::queue::{Dynamo, Options};
 use dispatcher_tests::child::{Program, Running, Signal};
 use dispatcher_tests::dynamodb::{Dates, Tables, text};
 use dispatcher_tests::queues;

@@ -3,9 +3,9 @@
 
 use crate::lambda_scene::{admin, forward, forward_to, queue, queue_with_redrive, stop};
 use crate::scene::{run, send, until_depth};
-use dispatcher::message::AttributeValue;
-use dispatcher::queue::local::{Redrive, Settings, Store};
-use dispatcher::queue::{Ask, DEAD_LETTER_REASON, Queue};
+use dispatcher_core::message::AttributeValue;
+use dispatcher_core::queue::{Ask, DEAD_LETTER_REASON, Queue};
+use dispatcher_local::queue::{Redrive, Settings, Store};
 use dispatcher_tests::child::{Program, Running, Signal, Stream};
 use dispatcher_tests::faulty_lambda::{FaultyLambda, Step};
 use dispatcher_tests::http;

@@ -3,9 +3,9 @@
 
 use crate::lambda_scene::{forward_to, stop, wait};
 use aws_sdk_sqs::types::{MessageAttributeValue, SendMessageBatchRequestEntry};
-use dispatcher::message::{Attribute, Outgoing};
-use dispatcher::queue::Queue;
-use dispatcher::queue::local::Store;
+use dispatcher_core::message::{Attribute, Outgoing};
+use dispatcher_core::queue::Queue;
+use dispatcher_local::queue::Store;
 use dispatcher_tests::child::{Program, Running};
 use dispatcher_tests::faulty_lambda::{FaultyLambda, Invocation, Step};
 use dispatcher_tests::order::{Fate, Member, Order};

@@ -4,8 +4,8 @@
 
 use crate::languages::{NAME, call, calls};
 use crate::scene::{depth, send};
-use dispatcher::queue::Queue;
-use dispatcher::queue::local::Store;
+use dispatcher_core::queue::Queue;
+use dispatcher_local::queue::Store;
 use dispatcher_tests::child::{Program, Signal};
 use dispatcher_tests::{MOST_PATIENCE, toolchains};
 use std::collections::BTreeSet;
@@ -372,7 +372,7 @@ fn load_in_python(text: &str) -> (bool, String) {
     let here = env!("CARGO_MANIFEST_DIR");
     let path = [
         folder.path().display().to_string(),
-        format!("{here}/../host/src/cli/plugin/build/adapter"),
+        format!("{here}/../host/dispatcher/src/cli/plugin/build/adapter"),
         format!("{here}/e2e/handled/stubs"),
     ];
     let mut python = std::process::Command::new("python3");

@@ -11,7 +11,7 @@ const DRAWS: &str = concat!(
     (import "wasi:random/random@0.2.0" (instance $random
         (export "get-random-bytes" (func (param "len" u64) (result (list u8))))))
 "#,
-    include_str!("../../host/src/plugin/tests/types.wat"),
+    include_str!("../../host/wasm/src/tests/types.wat"),
     r#"
     (core module $memory (memory (export "memory") 1)
         (func (export "realloc") (param i32 i32 i32 i32) (result i32) i32.const 1024))

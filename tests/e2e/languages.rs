@@ -2,9 +2,9 @@
 //! `plugin check`, `plugin invoke`, and a queue with what is done, tried again and rejected.
 
 use crate::scene::{printed, send, until_depth};
-use dispatcher::message::AttributeValue;
-use dispatcher::queue::Queue;
-use dispatcher::queue::local::Store;
+use dispatcher_core::message::AttributeValue;
+use dispatcher_core::queue::Queue;
+use dispatcher_local::queue::Store;
 use dispatcher_tests::child::{Program, Signal};
 use dispatcher_tests::toolchains;
 use std::path::Path;
@@ -95,7 +95,7 @@ impl Project {
         running.wait_for_line(|line| printed(line) && line.contains("order o-1: 250 cents"));
         running.wait_for_line(|line| line.contains("dead-lettered"));
         running.wait_for_line(|line| line.contains("asked for a retry"));
-        let settled = |depth: dispatcher::queue::Depth| {
+        let settled = |depth: dispatcher_core::queue::Depth| {
             (depth.waiting, depth.in_flight, depth.delayed) == (0, 0, 1)
         };
         until_depth(self.data.path(), "default", settled).await;

@@ -6,7 +6,7 @@ use crate::order_scene::{
     Place, bodies, counted, holding, reason, until, until_counted, until_executed, until_held,
 };
 use crate::scene::{field, guest};
-use dispatcher::queue::Depth;
+use dispatcher_core::queue::Depth;
 use dispatcher_tests::child::{Program, Stream};
 use dispatcher_tests::faulty_lambda::{FaultyLambda, Step};
 use dispatcher_tests::proxy::Proxy;

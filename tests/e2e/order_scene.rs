@@ -2,10 +2,10 @@
 //! answers when it is told to.
 
 use crate::lambda_scene::{forward_to, wait};
-use dispatcher::message::{AttributeValue, Message, Outgoing};
-use dispatcher::queue::local::Store;
-use dispatcher::queue::sqs::Sqs;
-use dispatcher::queue::{Ask, DEAD_LETTER_REASON, Depth, Queue};
+use dispatcher_core::message::{AttributeValue, Message, Outgoing};
+use dispatcher_core::queue::{Ask, DEAD_LETTER_REASON, Depth, Queue};
+use dispatcher_local::queue::Store;
+use dispatcher_sqs::queue::Sqs;
 use dispatcher_tests::child::Running;
 use dispatcher_tests::faulty_lambda::{FaultyLambda, State, Step};
 use dispatcher_tests::http;

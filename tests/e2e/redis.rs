@@ -3,7 +3,7 @@
 
 use crate::redis_scene::{RedisScene, begins};
 use crate::scene::{field, printed, prints};
-use dispatcher::queue::Queue;
+use dispatcher_core::queue::Queue;
 use dispatcher_tests::child::Signal;
 use dispatcher_tests::redis::RedisServer;
 use std::collections::BTreeMap;

@@ -2,11 +2,11 @@
 //! what is refused at the start.
 
 use crate::scene::{field, guest, printed, prints, run};
-use dispatcher::keyvalue::Bucket;
-use dispatcher::keyvalue::redis::Redis as Store;
-use dispatcher::message::Outgoing;
-use dispatcher::queue::redis::Redis;
-use dispatcher::queue::{Queue, Trouble};
+use dispatcher_core::keyvalue::Bucket;
+use dispatcher_core::message::Outgoing;
+use dispatcher_core::queue::{Queue, Trouble};
+use dispatcher_redis::keyvalue::Redis as Store;
+use dispatcher_redis::queue::Redis;
 use dispatcher_tests::certificates::Certificates;
 use dispatcher_tests::child::{Program, Signal};
 use dispatcher_tests::redis::{Answer, RedisCluster, RedisServer};

@@ -4,11 +4,12 @@
 use crate::lambda_scene::admin;
 use crate::redis_scene::{RedisScene, begins};
 use crate::scene::{field, guest, printed, prints};
-use dispatcher::clock;
-use dispatcher::message::{Attribute, AttributeValue, Outgoing};
-use dispatcher::queue::Queue;
-use dispatcher::queue::redis::Redis;
-use dispatcher::schedule::{self, Store as _};
+use dispatcher_core::clock;
+use dispatcher_core::message::{Attribute, AttributeValue, Outgoing};
+use dispatcher_core::queue::Queue;
+use dispatcher_core::schedule;
+use dispatcher_core::schedule::Store as _;
+use dispatcher_redis::queue::Redis;
 use dispatcher_tests::child::Signal;
 use dispatcher_tests::http;
 use dispatcher_tests::redis::{Plain, RedisServer};

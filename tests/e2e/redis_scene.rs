@@ -1,8 +1,8 @@
 //! A queue on a Redis of the test's own, as the program and the test see it.
 
 use crate::scene::run;
-use dispatcher::queue::redis::{NativeQueue, Redis};
-use dispatcher::queue::{Depth, Queue};
+use dispatcher_core::queue::{Depth, Queue};
+use dispatcher_redis::queue::{NativeQueue, Redis};
 use dispatcher_tests::child::{Ended, Program};
 use dispatcher_tests::queues;
 use dispatcher_tests::redis::RedisServer;

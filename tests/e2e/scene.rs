@@ -1,7 +1,7 @@
 //! What the promises share: where guests are, how a run is started and read.
 
-use dispatcher::queue::local::Store;
-use dispatcher::queue::{Depth, Queue};
+use dispatcher_core::queue::{Depth, Queue};
+use dispatcher_local::queue::Store;
 pub(crate) use dispatcher_tests::guests::{field, guest, printed, prints, run};
 use dispatcher_tests::queues;
 use std::path::Path;

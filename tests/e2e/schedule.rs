@@ -2,11 +2,13 @@
 //! once for each time.
 
 use crate::scene::{depth, field, printed, prints, run, until_depth};
-use dispatcher::clock::{self, Timestamp};
-use dispatcher::message::Outgoing;
-use dispatcher::schedule::cron::Periodic;
-use dispatcher::schedule::local::File;
-use dispatcher::schedule::{self, Store};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::message::Outgoing;
+use dispatcher_core::schedule;
+use dispatcher_core::schedule::Store;
+use dispatcher_core::schedule::cron::Periodic;
+use dispatcher_local::schedule::File;
 use dispatcher_tests::child::{Ended, Program, Running, Signal};
 use serde_json::Value;
 use std::sync::Arc;
@@ -100,7 +102,7 @@ async fn a_message_for_soon_is_handled_and_one_for_later_is_not() {
             "print:far",
         ],
     );
-    let at = dispatcher::schedule::when::write(clock::today() + Duration::from_secs(1), None);
+    let at = dispatcher_core::schedule::when::write(clock::today() + Duration::from_secs(1), None);
     good(
         &data,
         &[
@@ -168,7 +170,7 @@ async fn two_dispatchers_fire_each_time_of_a_periodic_message_once() {
     // What was sent ahead and was not yet due waits in the queue.
     let mut rest = start();
     let empty =
-        |depth: dispatcher::queue::Depth| depth.in_flight + depth.waiting + depth.delayed == 0;
+        |depth: dispatcher_core::queue::Depth| depth.in_flight + depth.waiting + depth.delayed == 0;
     until_depth(data.path(), "default", empty).await;
     stop(&mut rest);
     let bodies: Vec<String> = both.iter().chain([&rest]).flat_map(prints).collect();
@@ -220,7 +222,7 @@ async fn what_a_downtime_missed_is_fired_once_and_then_by_the_clock() {
     let mut running = run("verdicts", &[]).sharing(&data).start();
     running.wait_for_line(|line| printed(line) && line.contains("late"));
     let empty =
-        |depth: dispatcher::queue::Depth| depth.in_flight + depth.waiting + depth.delayed == 0;
+        |depth: dispatcher_core::queue::Depth| depth.in_flight + depth.waiting + depth.delayed == 0;
     until_depth(data.path(), "default", empty).await;
     stop(&mut running);
     assert_eq!(prints(&running), ["late"]);

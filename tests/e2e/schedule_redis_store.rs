@@ -1,11 +1,13 @@
 //! What the schedule's port promises, kept on a real Redis: whatever order jobs come in, whoever
 //! claims them, and when answers are lost, calls come late or the server is not as it should be.
 
-use dispatcher::clock::{self, Timestamp};
-use dispatcher::message::{Attribute, Outgoing};
-use dispatcher::schedule::cron::Periodic;
-use dispatcher::schedule::redis::{Redis, Schedule};
-use dispatcher::schedule::{self, Cancelled, Ending, Job, Page, Store, Trouble, decide};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::message::{Attribute, Outgoing};
+use dispatcher_core::schedule;
+use dispatcher_core::schedule::cron::Periodic;
+use dispatcher_core::schedule::{Cancelled, Ending, Job, Page, Store, Trouble, decide};
+use dispatcher_redis::schedule::{Redis, Schedule};
 use dispatcher_tests::redis::{Answer, RedisServer};
 use dispatcher_tests::relay::Relay;
 use std::net::SocketAddr;

@@ -1,10 +1,12 @@
 //! What the schedule's port promises, kept by a table of DynamoDB on a real server.
 
-use dispatcher::clock::{self, Timestamp};
-use dispatcher::message::{Attribute, Outgoing};
-use dispatcher::schedule::cron::Periodic;
-use dispatcher::schedule::dynamodb::{DynamoDb, Table};
-use dispatcher::schedule::{self, Cancelled, Ending, Job, Store, Trouble, decide};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::message::{Attribute, Outgoing};
+use dispatcher_core::schedule;
+use dispatcher_core::schedule::cron::Periodic;
+use dispatcher_core::schedule::{Cancelled, Ending, Job, Store, Trouble, decide};
+use dispatcher_dynamodb::schedule::{DynamoDb, Table};
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::{Server, configuration};
 use dispatcher_tests::waiting::Waiting;

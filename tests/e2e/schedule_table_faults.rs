@@ -1,10 +1,11 @@
 //! What the schedule's port promises, kept by a table of DynamoDB behind a network that loses
 //! answers: the SDK asks again, and meets what its first try has done.
 
-use dispatcher::clock;
-use dispatcher::message::Outgoing;
-use dispatcher::schedule::dynamodb::{DynamoDb, Table};
-use dispatcher::schedule::{self, Cancelled, Job, Store, decide};
+use dispatcher_core::clock;
+use dispatcher_core::message::Outgoing;
+use dispatcher_core::schedule;
+use dispatcher_core::schedule::{Cancelled, Job, Store, decide};
+use dispatcher_dynamodb::schedule::{DynamoDb, Table};
 use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::relay::Relay;
 use dispatcher_tests::servers::MiniStack;

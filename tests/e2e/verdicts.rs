@@ -1,9 +1,9 @@
 //! What a handler answers, and what becomes of the message.
 
 use crate::scene::{depth, field, run, send, until_depth};
-use dispatcher::message::AttributeValue;
-use dispatcher::queue::Queue;
-use dispatcher::queue::local::Store;
+use dispatcher_core::message::AttributeValue;
+use dispatcher_core::queue::Queue;
+use dispatcher_local::queue::Store;
 use dispatcher_tests::child::Signal;
 
 #[tokio::test]

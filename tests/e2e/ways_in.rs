@@ -1,9 +1,9 @@
 //! What people have runs unchanged: programs of WASI and HTTP handlers, on a queue.
 
 use crate::scene::{depth, guest, prints, run, send, until_depth};
-use dispatcher::message::AttributeValue;
-use dispatcher::queue::local::Store;
-use dispatcher::queue::{Depth, Queue};
+use dispatcher_core::message::AttributeValue;
+use dispatcher_core::queue::{Depth, Queue};
+use dispatcher_local::queue::Store;
 use dispatcher_tests::child::{Program, Running, Signal};
 
 /// A program of WASI 0.1 as its compiler leaves it: copies stdin to stdout, and asks to be run again

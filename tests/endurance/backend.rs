@@ -3,9 +3,9 @@
 
 use crate::traffic::Role;
 use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, SendMessageBatchRequestEntry};
-use dispatcher::message::{AttributeValue, Outcome, Outgoing};
-use dispatcher::queue::local::{LocalQueue, Store};
-use dispatcher::queue::{Ask, DEAD_LETTER_REASON, Queue};
+use dispatcher_core::message::{AttributeValue, Outcome, Outgoing};
+use dispatcher_core::queue::{Ask, DEAD_LETTER_REASON, Queue};
+use dispatcher_local::queue::{LocalQueue, Store};
 use dispatcher_tests::sqs::{Counts, Server};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@ use crate::run::Ended;
 use crate::scenario::{Flavour, Happening, Mix, Scenario, Sending, What};
 use crate::shrink::outcome;
 use crate::world::Event;
-use dispatcher::clock::Moment;
+use dispatcher_core::clock::Moment;
 use std::time::Duration;
 
 /// How many messages wait at the start.

@@ -6,7 +6,6 @@
 
 #[cfg(test)]
 mod budget;
-#[cfg(test)]
 mod circumstances;
 mod draw;
 #[cfg(test)]

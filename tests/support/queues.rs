@@ -1,8 +1,8 @@
 //! What tests do with any open queue, as another process would.
 
 use crate::PATIENCE;
-use dispatcher::message::Outgoing;
-use dispatcher::queue::{Depth, Queue};
+use dispatcher_core::message::Outgoing;
+use dispatcher_core::queue::{Depth, Queue};
 use std::time::Duration;
 
 /// Sends bodies, in as many calls as the queue asks for, and tells their ids.

@@ -4,7 +4,8 @@
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::{Credentials, Region, SharedCredentialsProvider};
 use aws_sdk_sqs::types::{QueueAttributeName, SendMessageBatchRequestEntry};
-use dispatcher::aws::{self, BehaviorVersion, SdkConfig};
+use dispatcher_aws as aws;
+use dispatcher_aws::{BehaviorVersion, SdkConfig};
 use std::collections::HashMap;
 
 /// What the program is told instead of its environment: this endpoint, and credentials that an

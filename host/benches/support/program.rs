@@ -1,7 +1,8 @@
 //! Programs as child processes: their lines, what they cost, their end. Linux only: costs are read
 //! from /proc. Knows no queue.
 
-use dispatcher::clock::{self, Moment};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};

@@ -99,7 +99,7 @@ fn every_configuration_of_a_page_is_accepted() {
 #[test]
 fn every_flag_and_variable_of_a_page_is_one_of_the_programs() {
     let run = help(&["run"]);
-    let lent = read("host/src/plugin/world/command.rs");
+    let lent = read("host/wasm/src/world/command.rs");
     let mut variables = 0;
     for (name, page) in pages() {
         flags_exist(&name, &page);
@@ -149,7 +149,7 @@ fn the_event_is_one_that_the_forwarder_is_tested_with() {
 
 #[test]
 fn the_metrics_are_those_of_the_source() {
-    let source = read("host/src/telemetry/metrics/mod.rs");
+    let source = read("host/core/src/telemetry/metrics/mod.rs");
     let page = read(CLASSIC);
     let rows = source
         .lines()
@@ -173,7 +173,7 @@ const PROOFS: [(&str, &str); 4] = [
 
 #[test]
 fn every_error_stands_in_the_row_of_what_it_proves() {
-    let source = read("host/src/aws/lambda/sort.rs");
+    let source = read("host/aws/src/lambda/sort.rs");
     let (_, table) = source.split_once("const CODES").expect("the table");
     let (table, _) = table.split_once("];").expect("its end");
     let page = read(CLASSIC);

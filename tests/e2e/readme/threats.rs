@@ -8,7 +8,7 @@ const PAGE: &str = "host/docs/threat-model.md";
 /// The names of all tests.
 fn tests() -> BTreeSet<String> {
     let mut code = String::new();
-    for folder in ["host/src", "tests", "plugins/lambda-forward/src"] {
+    for folder in ["host", "tests", "plugins/lambda-forward/src"] {
         sources(&root().join(folder), &mut code);
     }
     let mut names = BTreeSet::new();

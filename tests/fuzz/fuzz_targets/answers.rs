@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| dispatcher::aws::lambda::fuzz::answers(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| dispatcher_aws::lambda::fuzz::answers(bytes));

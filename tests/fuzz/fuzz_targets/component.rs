@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| dispatcher::plugin::fuzz::component(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| dispatcher_wasm::fuzz::component(bytes));

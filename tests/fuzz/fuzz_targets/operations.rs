@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| dispatcher::queue::local::fuzz::operations(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| dispatcher_local::queue::fuzz::operations(bytes));

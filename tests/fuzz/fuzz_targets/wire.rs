@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| dispatcher::queue::sqs::fuzz::wire(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| dispatcher_sqs::queue::fuzz::wire(bytes));

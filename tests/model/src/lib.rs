@@ -6,7 +6,7 @@
 //!   models in `whole.rs` (the pool as it is) and `parts.rs` (its protocols by themselves).
 //! - `cargo miri test`: the unit tests, which are smaller there.
 
-#[path = "../../../host/src/executor/pool/mod.rs"]
+#[path = "../../../host/core/src/executor/pool/mod.rs"]
 pub mod pool;
 
 #[cfg(loom)]

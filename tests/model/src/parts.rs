@@ -13,12 +13,12 @@ use loom::{
     thread,
 };
 
-#[path = "../../../host/src/executor/pool/park.rs"]
+#[path = "../../../host/core/src/executor/pool/park.rs"]
 #[allow(dead_code, reason = "the pool uses all of it")]
 mod park;
-#[path = "../../../host/src/executor/pool/state.rs"]
+#[path = "../../../host/core/src/executor/pool/state.rs"]
 mod state;
-#[path = "../../../host/src/executor/pool/sync.rs"]
+#[path = "../../../host/core/src/executor/pool/sync.rs"]
 #[allow(dead_code, unused_imports, reason = "the pool uses all of it")]
 mod sync;
 

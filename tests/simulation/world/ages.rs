@@ -3,8 +3,9 @@
 
 use super::{Said, World};
 use crate::circumstances::Met;
-use dispatcher::clock::{self, Moment};
-use dispatcher::message::Outcome;
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
+use dispatcher_core::message::Outcome;
 use std::time::Duration;
 
 /// How the reason of a dead letter begins that was shed.

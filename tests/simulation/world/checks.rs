@@ -1,8 +1,9 @@
 //! What must hold when a message is handed out, extended or left behind, and at the very end.
 
 use super::{Delivery, Gone, Life, NONE, Said, Trial, World};
-use dispatcher::clock::{self, Moment};
-use dispatcher::queue::VISIBILITY_CEILING;
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
+use dispatcher_core::queue::VISIBILITY_CEILING;
 use std::time::Duration;
 
 /// An outcome that was not taken is told again within this, if its lease lasts so long.

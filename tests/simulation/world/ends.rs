@@ -1,9 +1,10 @@
 //! What must hold when an attempt ends and when a queue is told what became of a message.
 
 use super::{Delivery, Life, Live, Said, Stored, Trial, World};
-use dispatcher::clock::{self, Moment};
-use dispatcher::message::Outcome;
-use dispatcher::queue::VISIBILITY_CEILING;
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
+use dispatcher_core::message::Outcome;
+use dispatcher_core::queue::VISIBILITY_CEILING;
 use std::time::Duration;
 
 /// So much longer than its grace a stop waits for polls under way.

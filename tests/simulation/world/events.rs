@@ -1,7 +1,7 @@
 //! What is noted of a run: events in their order, and the rules that did not hold.
 
 use super::NONE;
-use dispatcher::clock::Moment;
+use dispatcher_core::clock::Moment;
 
 /// Something that happened, for the trace.
 #[derive(Debug, Clone, PartialEq)]

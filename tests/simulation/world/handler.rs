@@ -2,8 +2,8 @@
 
 use super::port::{delivery, sleep};
 use super::{Said, Sim, World};
-use dispatcher::message::{Message, Mishap, Verdict};
-use dispatcher::plugin::{Attempt, Handler};
+use dispatcher_core::handler::{Attempt, Handler};
+use dispatcher_core::message::{Message, Mishap, Verdict};
 use fastrand::Rng;
 use std::sync::Arc;
 use std::time::Duration;

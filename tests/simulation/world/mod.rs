@@ -17,8 +17,9 @@ pub mod views;
 
 use crate::circumstances::Met;
 use crate::scenario::{Flavour, Scenario};
-use dispatcher::clock::{self, Moment, Timestamp};
-use dispatcher::scheduler::room::Room;
+use dispatcher_core::clock;
+use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::scheduler::room::Room;
 pub use events::{Broken, Calls, Event};
 use fastrand::Rng;
 use receives::Told;

@@ -6,10 +6,12 @@ use super::receives::Want;
 use super::{NONE, Sim, World};
 use crate::circumstances::Met;
 use crate::scenario::Flavour;
-use dispatcher::clock;
-use dispatcher::message::{Attribute, Message, Outcome, Outgoing, Receipt};
-use dispatcher::queue::sqs::attempts::Lost;
-use dispatcher::queue::{Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble};
+use dispatcher_core::clock;
+use dispatcher_core::message::{Attribute, Message, Outcome, Outgoing, Receipt};
+use dispatcher_core::queue::{
+    Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble,
+};
+use dispatcher_sqs::queue::attempts::Lost;
 use std::future::Future;
 use std::time::Duration;
 use tokio::sync::oneshot;

@@ -4,7 +4,8 @@
 use super::{Delivery, Gone, NONE, Stored, World};
 use crate::circumstances::Met;
 use crate::scenario::Flavour;
-use dispatcher::clock::{self, Moment};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -4,10 +4,11 @@
 use super::port::sleep;
 use super::{Said, Sim, World};
 use crate::circumstances::Met;
-use dispatcher::clock::{self, Timestamp};
-use dispatcher::idempotency::{Records, RecordsError};
-use dispatcher::message::Outcome;
-use dispatcher::queue::Ask;
+use dispatcher_core::clock;
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::idempotency::{Records, RecordsError};
+use dispatcher_core::message::Outcome;
+use dispatcher_core::queue::Ask;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;

@@ -5,9 +5,10 @@
 use super::{Delivery, Gone, NONE, Stored, World};
 use crate::circumstances::Met;
 use crate::scenario::Flavour;
-use dispatcher::clock::{self, Moment};
-use dispatcher::message::Outcome;
-use dispatcher::queue::{ItemError, VISIBILITY_CEILING};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
+use dispatcher_core::message::Outcome;
+use dispatcher_core::queue::{ItemError, VISIBILITY_CEILING};
 use std::time::Duration;
 
 /// So close to its ceiling a delivery is as good as there.

@@ -3,7 +3,8 @@
 
 use super::{Live, NONE, Said, Trial, World};
 use crate::circumstances::Met;
-use dispatcher::clock::{self, Moment};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 

@@ -3,7 +3,8 @@
 
 use super::{Delivery, Said, World};
 use crate::circumstances::Met;
-use dispatcher::clock::{self, Moment};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
 use std::time::Duration;
 
 /// A queue that says so often that it holds nothing more has not got what is waited for.

@@ -3,7 +3,8 @@
 
 use super::{Life, Said, Trial, World};
 use crate::circumstances::Met;
-use dispatcher::clock::{self, Moment, Timestamp};
+use dispatcher_core::clock;
+use dispatcher_core::clock::{Moment, Timestamp};
 use std::time::Duration;
 
 /// An id whose answer was lost is to be used again within this.
@@ -111,7 +112,7 @@ impl World {
         queue: usize,
         taken: &[usize],
         drained: bool,
-        ask: &dispatcher::queue::Ask,
+        ask: &dispatcher_core::queue::Ask,
     ) {
         let now = clock::now();
         self.note("receives", life, queue, self.messages_of(taken));

@@ -4,7 +4,7 @@
 use super::queue::{Queue, Sent};
 use super::{Shared, say};
 use crate::support::program::Program;
-use dispatcher::clock;
+use dispatcher_core::clock;
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::io::BufRead;

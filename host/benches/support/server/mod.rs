@@ -9,7 +9,7 @@ mod queue;
 
 pub use control::{Calls, Server};
 
-use dispatcher::clock::Moment;
+use dispatcher_core::clock::Moment;
 use queue::Queue;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};

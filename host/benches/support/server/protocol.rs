@@ -4,7 +4,8 @@
 use super::http::Answer;
 use super::queue::{Queue, Refusal, Sent, Stored};
 use super::{Shared, State};
-use dispatcher::clock::{self, Moment};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::cell::RefCell;

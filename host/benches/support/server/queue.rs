@@ -1,6 +1,6 @@
 //! One standard queue: what is visible, what is away and until when. Told `now`; knows no protocol.
 
-use dispatcher::clock::{Moment, Timestamp};
+use dispatcher_core::clock::{Moment, Timestamp};
 use md5::{Digest, Md5};
 use serde_json::Value;
 use std::cmp::Reverse;

@@ -21,7 +21,7 @@ mod verdict;
 
 // The same file as in the host, which this crate must not know.
 mod check;
-#[path = "../../../../host/src/fuzz.rs"]
+#[path = "../../../../host/core/src/fuzz.rs"]
 #[expect(dead_code, reason = "the host's targets need more of it")]
 mod choices;
 

@@ -1,0 +1,66 @@
+//! Calls to AWS Lambda: one Invoke per call, never repeated by the SDK, and a look at a function's
+//! settings. Knows no message, no queue and no plugin.
+
+mod answer;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+mod look;
+mod send;
+mod sign;
+mod sort;
+
+pub use dispatcher_core::lambda::{Invocation, Invoke, InvokeError, Request, Response};
+pub use look::{Function, LookError};
+
+use async_trait::async_trait;
+use aws_config::SdkConfig;
+use aws_sdk_lambda::Client;
+use send::Sender;
+use sign::Signer;
+use std::time::Duration;
+
+/// AWS Lambda in one region. Cheap to clone; clones share connections. There is one connection for
+/// each call under way and no limit to them but that of open files; idle ones are kept for 90 s.
+#[derive(Debug, Clone)]
+pub struct Lambda {
+    signer: Signer,
+    sender: Sender,
+    /// For everything but Invoke.
+    look: Client,
+}
+
+impl Lambda {
+    /// Connects nothing yet: the first call does.
+    pub fn connect(config: &SdkConfig) -> Self {
+        Self {
+            signer: Signer::new(config),
+            sender: Sender::new(),
+            look: Client::new(config),
+        }
+    }
+
+    async fn answer(&self, mut request: Request) -> Result<Response, InvokeError> {
+        // In a box of its own: it is large, and gone while we wait.
+        let signed = Box::pin(self.signer.sign(&mut request)).await?;
+        let answer = self.sender.send(&request.function, signed).await?;
+        answer.read(&request.function)
+    }
+}
+
+#[async_trait]
+impl Invoke for Lambda {
+    async fn invoke(&self, request: Request) -> Result<Response, InvokeError> {
+        let patience = request.patience;
+        let function = request.function.clone();
+        match tokio::time::timeout(patience, self.answer(request)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(InvokeError::MayHaveRun(format!(
+                "Invoke of function `{function}`: no answer in {}",
+                humantime::format_duration(patience)
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

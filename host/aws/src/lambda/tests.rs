@@ -1,0 +1,274 @@
+//! The client of Lambda against a server of a few lines, which answers as AWS does, or not at all.
+
+use super::*;
+use crate::test_server::{Act, Server, answer, configuration, without_credentials};
+
+/// Far more than any of these tests takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn request() -> Request {
+    Request {
+        function: "orders:live".into(),
+        invocation: Invocation::RequestResponse,
+        payload: b"{\"a\":1}".to_vec(),
+        log_tail: false,
+        patience: PATIENCE,
+    }
+}
+
+/// What one invocation comes to if the server does this.
+async fn outcome(act: Act) -> Result<Response, InvokeError> {
+    let server = Server::start(vec![act]).await;
+    let lambda = Lambda::connect(&configuration(server.address()));
+    let outcome = lambda.invoke(request()).await;
+    assert_eq!(server.requests().len(), 1, "Invoke is never repeated");
+    outcome
+}
+
+#[tokio::test]
+async fn an_answer_comes_whole() {
+    let headers =
+        "X-Amz-Executed-Version: 7\r\nX-Amzn-RequestId: r-1\r\nX-Amz-Log-Result: U1RBUlQK4oI=\r\n";
+    let server = Server::start(vec![answer(200, headers, "[1,2]")]).await;
+    let lambda = Lambda::connect(&configuration(server.address()));
+    let request = Request {
+        log_tail: true,
+        ..request()
+    };
+    let response = lambda.invoke(request).await.expect("an answer");
+    let wanted = Response {
+        payload: b"[1,2]".to_vec(),
+        function_error: None,
+        // The tail ended inside of a character.
+        log_tail: Some("START\n\u{fffd}".into()),
+        executed_version: Some("7".into()),
+        request_id: Some("r-1".into()),
+    };
+    assert_eq!(response, wanted);
+    let seen = server.requests().remove(0);
+    assert!(
+        seen.contains("/functions/orders%3Alive/invocations"),
+        "{seen}"
+    );
+    assert!(
+        seen.contains("x-amz-invocation-type: RequestResponse"),
+        "{seen}"
+    );
+    assert!(seen.contains("x-amz-log-type: Tail"), "{seen}");
+    assert!(seen.ends_with("{\"a\":1}"), "{seen}");
+}
+
+#[tokio::test]
+async fn an_event_asks_for_no_log_and_has_no_answer() {
+    let server = Server::start(vec![answer(202, "", "")]).await;
+    let lambda = Lambda::connect(&configuration(server.address()));
+    let request = Request {
+        invocation: Invocation::Event,
+        log_tail: true,
+        ..request()
+    };
+    let response = lambda.invoke(request).await.expect("an answer");
+    assert_eq!(response, Response::default());
+    let seen = server.requests().remove(0);
+    assert!(seen.contains("x-amz-invocation-type: Event"), "{seen}");
+    assert!(!seen.contains("x-amz-log-type"), "{seen}");
+}
+
+#[tokio::test]
+async fn a_function_that_failed_is_an_answer() {
+    let failed = answer(
+        200,
+        "X-Amz-Function-Error: Unhandled\r\n",
+        "{\"errorType\":\"E\"}",
+    );
+    let response = outcome(failed).await.expect("an answer");
+    assert_eq!(response.function_error.as_deref(), Some("Unhandled"));
+    assert_eq!(response.payload, b"{\"errorType\":\"E\"}");
+}
+
+#[tokio::test]
+async fn a_throttle_did_not_run_and_says_when_to_come_again() {
+    let error = "x-amzn-ErrorType: TooManyRequestsException\r\n";
+    let body = r#"{"Reason":"ReservedFunctionConcurrentInvocationLimitExceeded","Type":"User","message":"Rate Exceeded."}"#;
+    let with_header = answer(429, &format!("{error}Retry-After: 3\r\n"), body);
+    let wanted = InvokeError::DidNotRun {
+        reason: "Invoke of function `orders:live`: TooManyRequestsException (HTTP 429): \
+                 ReservedFunctionConcurrentInvocationLimitExceeded: Rate Exceeded."
+            .into(),
+        retry_after: Some(Duration::from_secs(3)),
+    };
+    assert_eq!(outcome(with_header).await, Err(wanted));
+    for seconds in ["\"2\"", "2"] {
+        let body = format!("{{\"retryAfterSeconds\":{seconds},\"message\":\"slow\"}}");
+        let error = outcome(answer(429, error, &body)).await;
+        let Err(InvokeError::DidNotRun {
+            reason,
+            retry_after,
+        }) = error
+        else {
+            panic!("{error:?}");
+        };
+        assert_eq!(retry_after, Some(Duration::from_secs(2)), "{reason}");
+        assert!(
+            reason.contains("TooManyRequestsException (HTTP 429): slow"),
+            "{reason}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn refusals_are_sorted_by_code_and_status() {
+    let named = |status, code: &str| {
+        answer(
+            status,
+            &format!("x-amzn-ErrorType: {code}:http://x/\r\n"),
+            "{\"Message\":\"so\"}",
+        )
+    };
+    let too_large = outcome(named(413, "RequestTooLargeException")).await;
+    assert!(
+        matches!(too_large, Err(InvokeError::Refused(_))),
+        "{too_large:?}"
+    );
+    let missing = outcome(named(404, "ResourceNotFoundException")).await;
+    let wanted = "Invoke of function `orders:live`: ResourceNotFoundException (HTTP 404): so";
+    assert_eq!(missing, Err(InvokeError::Permanent(wanted.into())));
+    let broken = outcome(named(500, "ServiceException")).await;
+    assert!(
+        matches!(broken, Err(InvokeError::MayHaveRun(_))),
+        "{broken:?}"
+    );
+    let proxy = outcome(answer(503, "Content-Type: text/html\r\n", "<h1>busy</h1>")).await;
+    assert!(
+        matches!(proxy, Err(InvokeError::MayHaveRun(_))),
+        "{proxy:?}"
+    );
+    let proxy = outcome(answer(429, "Content-Type: text/html\r\n", "<h1>busy</h1>")).await;
+    assert!(
+        matches!(proxy, Err(InvokeError::DidNotRun { .. })),
+        "{proxy:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_leaves_it_open_whether_the_function_ran() {
+    let half = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"half\":";
+    for act in [Act::Reset, Act::Close, Act::Say(half.into())] {
+        let seen = format!("{act:?}");
+        let error = outcome(act).await;
+        let Err(InvokeError::MayHaveRun(words)) = error else {
+            panic!("{seen}: {error:?}");
+        };
+        assert!(
+            words.starts_with("Invoke of function `orders:live`: "),
+            "{words}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn patience_ends() {
+    let server = Server::start(vec![Act::Silence]).await;
+    let lambda = Lambda::connect(&configuration(server.address()));
+    let request = Request {
+        patience: Duration::from_millis(50),
+        ..request()
+    };
+    let wanted = "Invoke of function `orders:live`: no answer in 50ms".to_owned();
+    assert_eq!(
+        lambda.invoke(request).await,
+        Err(InvokeError::MayHaveRun(wanted))
+    );
+}
+
+#[tokio::test]
+async fn without_a_connection_it_did_not_run() {
+    // Bound, so that nobody else gets the port, and not listening.
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket
+        .bind(([127, 0, 0, 1], 0).into())
+        .expect("a free port");
+    let address = socket.local_addr().expect("it is bound");
+    let refused = Lambda::connect(&configuration(address))
+        .invoke(request())
+        .await;
+    let Err(InvokeError::DidNotRun {
+        reason,
+        retry_after,
+    }) = refused
+    else {
+        panic!("{refused:?}");
+    };
+    assert!(reason.contains("refused"), "{reason}");
+    assert_eq!(retry_after, None);
+    let nowhere = configuration(address)
+        .to_builder()
+        .endpoint_url("http://no-such-host.invalid")
+        .build();
+    let unknown = Lambda::connect(&nowhere).invoke(request()).await;
+    assert!(
+        matches!(unknown, Err(InvokeError::DidNotRun { .. })),
+        "{unknown:?}"
+    );
+}
+
+#[tokio::test]
+async fn without_credentials_nothing_is_sent() {
+    let server = Server::start(vec![]).await;
+    let lambda = Lambda::connect(&without_credentials(server.address()));
+    let error = lambda.invoke(request()).await;
+    let Err(InvokeError::Permanent(words)) = error else {
+        panic!("{error:?}");
+    };
+    assert!(words.starts_with("no usable AWS credentials: "), "{words}");
+    assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn calls_share_a_connection_one_after_another() {
+    let server = Server::start(vec![answer(200, "", "1"), answer(200, "", "2")]).await;
+    let lambda = Lambda::connect(&configuration(server.address()));
+    for wanted in ["1", "2"] {
+        let response = lambda.invoke(request()).await.expect("an answer");
+        assert_eq!(response.payload, wanted.as_bytes());
+    }
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_look_tells_timeout_state_and_what_is_reserved() {
+    let settings = r#"{"Timeout":90,"State":"Active"}"#;
+    let reserved = r#"{"ReservedConcurrentExecutions":5}"#;
+    let server = Server::start(vec![answer(200, "", settings), answer(200, "", reserved)]).await;
+    let lambda = Lambda::connect(&configuration(server.address()));
+    let wanted = Function {
+        timeout: Duration::from_secs(90),
+        state: "Active".into(),
+        state_reason: None,
+        reserved_concurrency: Some(5),
+    };
+    assert_eq!(lambda.look("orders:live").await, Ok(wanted));
+    let requests = server.requests();
+    assert!(requests[0].contains("/functions/orders%3Alive/configuration"));
+    assert!(requests[1].contains("/functions/orders/concurrency"));
+}
+
+#[tokio::test]
+async fn a_look_says_what_is_missing_and_what_is_denied() {
+    let named = |status, code: &str| {
+        answer(
+            status,
+            &format!("x-amzn-ErrorType: {code}\r\n"),
+            "{\"Message\":\"so\"}",
+        )
+    };
+    let look = async |act| {
+        let server = Server::start(vec![act]).await;
+        let lambda = Lambda::connect(&configuration(server.address()));
+        lambda.look("orders").await
+    };
+    let missing = look(named(404, "ResourceNotFoundException")).await;
+    assert!(matches!(missing, Err(LookError::Missing(_))), "{missing:?}");
+    let denied = look(named(403, "AccessDeniedException")).await;
+    assert!(matches!(denied, Err(LookError::Denied(_))), "{denied:?}");
+}

@@ -1,0 +1,157 @@
+//! A server that does what a test says: one act per request, in order. Knows nothing of AWS.
+
+use aws_config::SdkConfig;
+use aws_sdk_lambda::config::{Credentials, Region, SharedCredentialsProvider};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// What the server does once it has read a request.
+#[derive(Debug)]
+pub(crate) enum Act {
+    /// Sends this; then waits for the next request.
+    Answer(String),
+    /// Sends this and closes.
+    Say(String),
+    /// Closes in good order, without a word.
+    Close,
+    /// Drops the connection.
+    Reset,
+    /// Nothing, for ever.
+    Silence,
+}
+
+/// A whole answer. `headers` end with line breaks.
+pub(crate) fn answer(status: u16, headers: &str, body: &str) -> Act {
+    let length = body.len();
+    Act::Answer(format!(
+        "HTTP/1.1 {status} As Told\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
+    ))
+}
+
+/// How to reach it, with credentials that nobody checks.
+pub(crate) fn configuration(address: SocketAddr) -> SdkConfig {
+    let credentials = Credentials::new("id", "secret", None, None, "test");
+    without_credentials(address)
+        .to_builder()
+        .credentials_provider(SharedCredentialsProvider::new(credentials))
+        .build()
+}
+
+/// The same without credentials.
+pub(crate) fn without_credentials(address: SocketAddr) -> SdkConfig {
+    SdkConfig::builder()
+        .behavior_version(aws_config::BehaviorVersion::latest())
+        .region(Region::from_static("us-east-1"))
+        .endpoint_url(format!("http://{address}"))
+        .build()
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    acts: VecDeque<Act>,
+    requests: Vec<String>,
+    connections: usize,
+}
+
+/// Listens on a free port of the loopback interface until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    address: SocketAddr,
+    seen: Arc<Mutex<Seen>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Server {
+    pub async fn start(acts: Vec<Act>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let seen = Arc::new(Mutex::new(Seen {
+            acts: acts.into(),
+            ..Seen::default()
+        }));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, Arc::clone(&seen)));
+        Self {
+            address,
+            seen,
+            _tasks: tasks,
+        }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The requests so far, each with its body.
+    pub fn requests(&self) -> Vec<String> {
+        lock(&self.seen).requests.clone()
+    }
+
+    /// How many connections were made.
+    pub fn connections(&self) -> usize {
+        lock(&self.seen).connections
+    }
+}
+
+fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn accept(listener: TcpListener, seen: Arc<Mutex<Seen>>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        lock(&seen).connections += 1;
+        connections.spawn(serve(stream, Arc::clone(&seen)));
+    }
+}
+
+async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Seen>>) {
+    while let Some(request) = read(&mut stream).await {
+        let act = {
+            let mut seen = lock(&seen);
+            seen.requests.push(request);
+            seen.acts.pop_front().expect("an act for each request")
+        };
+        match act {
+            Act::Answer(text) => stream.write_all(text.as_bytes()).await.expect("a reader"),
+            Act::Say(text) => return stream.write_all(text.as_bytes()).await.expect("a reader"),
+            Act::Close => return,
+            Act::Reset => {
+                // What lingers for no time at all is reset.
+                return stream.set_zero_linger().expect("a socket's option");
+            }
+            Act::Silence => std::future::pending().await,
+        }
+    }
+}
+
+/// One request; nothing if the client has gone.
+async fn read(stream: &mut TcpStream) -> Option<String> {
+    let mut request = Vec::new();
+    loop {
+        let mut bytes = [0; 4096];
+        let count = stream.read(&mut bytes).await.ok()?;
+        if count == 0 {
+            return None;
+        }
+        request.extend_from_slice(&bytes[..count]);
+        let end = request.windows(4).position(|four| four == b"\r\n\r\n");
+        if let Some(end) = end
+            && request.len() - end - 4 >= length(&String::from_utf8_lossy(&request[..end]))
+        {
+            return Some(String::from_utf8_lossy(&request).into_owned());
+        }
+    }
+}
+
+fn length(head: &str) -> usize {
+    head.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        .map_or(0, |(_, value)| value.trim().parse().expect("a number"))
+}

@@ -1,0 +1,168 @@
+//! Dead letters in a table of their own: the copy there and the `FAILURE` here in one transaction,
+//! so that neither a crash nor a lost answer makes two of one.
+
+use super::item::{self, REASON, TASK_ID};
+use super::receipt::Delivery;
+use super::send::{Fresh, fresh};
+use super::settle::{End, end, ended_before, ending};
+use super::status::FAILURE;
+use super::table::Table;
+use super::trouble::of_item;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::{
+    CancellationReason, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
+};
+use dispatcher_core::clock;
+use dispatcher_core::message::{Attribute, Message};
+use dispatcher_core::queue::{DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, ItemError};
+
+/// Why a part of a transaction was not made: its condition did not hold, or DynamoDB takes no such
+/// item.
+const UNMET: &str = "ConditionalCheckFailed";
+const INVALID: &str = "ValidationError";
+
+/// What came of a try to bury.
+enum Tried {
+    Ended(Result<(), ItemError>),
+    /// The dead-letter table has an item of that id, which is none of this delivery.
+    IdIsTaken,
+    /// There can be no such copy: why.
+    Impossible(String),
+}
+
+/// Moves a delivery to another table, with the reason and its source as attributes. What cannot be
+/// copied there, since it would be too large, becomes a `FAILURE` where it is.
+pub(super) async fn bury(
+    table: &Table,
+    grave: &Table,
+    delivery: &Delivery,
+    message: &Message,
+    why: String,
+) -> Result<(), ItemError> {
+    let mut attributes = message.attributes.clone();
+    attributes.retain(|one| one.name != DEAD_LETTER_REASON && one.name != DEAD_LETTER_SOURCE);
+    attributes.push(Attribute::text(DEAD_LETTER_REASON, &why));
+    attributes.push(Attribute::text(DEAD_LETTER_SOURCE, &message.source));
+    let mut copy = Fresh {
+        id: message.id.clone(),
+        created: message.sent_at.unwrap_or_else(clock::today),
+        delay: std::time::Duration::ZERO,
+        life: grave.life_of_the_dead(),
+        body: &message.body,
+        attributes: &attributes,
+    };
+    let mut tried = attempt(table, grave, delivery, &copy, &why).await;
+    if let Tried::IdIsTaken = tried {
+        // Two tables may share this one, and the ids of tasks are their producers' own.
+        copy.id = format!("{}.{}", message.id, delivery.token);
+        tried = attempt(table, grave, delivery, &copy, &why).await;
+    }
+    let impossible = match tried {
+        Tried::Ended(answer) => return answer,
+        Tried::IdIsTaken => "its ids are taken there".to_owned(),
+        Tried::Impossible(words) => words,
+    };
+    let (queue, task, grave) = (&message.queue, &message.id, &grave.name);
+    tracing::warn!(
+        queue,
+        task,
+        "a dead letter cannot be copied to `{grave}` and stays here as FAILURE: {impossible}"
+    );
+    end(table, delivery, &End::Failure(why)).await
+}
+
+/// The copy and the end of the delivery in one transaction.
+async fn attempt(
+    table: &Table,
+    grave: &Table,
+    delivery: &Delivery,
+    copy: &Fresh<'_>,
+    why: &str,
+) -> Tried {
+    let mut copy = match fresh(grave, copy) {
+        Ok(copy) => copy,
+        Err(words) => return Tried::Impossible(words),
+    };
+    copy.insert(REASON.to_owned(), item::text(why));
+    let put = Put::builder()
+        .table_name(&grave.name)
+        .set_item(Some(copy))
+        .condition_expression("attribute_not_exists(#id)")
+        .expression_attribute_names("#id", TASK_ID)
+        .build()
+        .expect("table and item are set");
+    let failing = failing(table, delivery, &End::Failure(why.to_owned()));
+    let sent = table
+        .client
+        .transact_write_items()
+        .transact_items(TransactWriteItem::builder().put(put).build())
+        .transact_items(TransactWriteItem::builder().update(failing).build())
+        .send()
+        .await;
+    table.spent.wrote(None);
+    match sent {
+        Ok(_) => {
+            grave.ring();
+            Tried::Ended(Ok(()))
+        }
+        Err(error) => sort(table, delivery, &error),
+    }
+}
+
+/// What a transaction that was not made says about its two parts.
+fn sort(table: &Table, delivery: &Delivery, error: &SdkError<TransactWriteItemsError>) -> Tried {
+    let call = table.call("TransactWriteItems");
+    let reasons = reasons(error);
+    let code = |at: usize| reasons.get(at).and_then(CancellationReason::code);
+    match (code(0), code(1)) {
+        // Copy and end are made together or not at all. So a copy of this delivery may be there
+        // only if the delivery has ended.
+        (_, Some(UNMET)) => Tried::Ended(ended_before(reasons[1].item(), delivery, FAILURE)),
+        (Some(UNMET), _) => Tried::IdIsTaken,
+        (Some(INVALID), _) | (_, Some(INVALID)) => {
+            let words = reasons.iter().find_map(CancellationReason::message);
+            Tried::Impossible(words.unwrap_or(INVALID).to_owned())
+        }
+        (Some(_), _) => Tried::Ended(Err(ItemError::Passing(format!(
+            "{call} was cancelled: {}",
+            reasons
+                .iter()
+                .filter_map(|reason| reason.code())
+                .collect::<Vec<_>>()
+                .join(", ")
+        )))),
+        (None, _) => {
+            let failed = call.failed(error);
+            match error.code() {
+                Some("ValidationException") => Tried::Impossible(failed.message),
+                _ => Tried::Ended(Err(of_item(failed))),
+            }
+        }
+    }
+}
+
+fn failing(table: &Table, delivery: &Delivery, outcome: &End) -> Update {
+    let mut step = ending(table, delivery, outcome);
+    let (names, values) = step.meanings(table);
+    let update = Update::builder()
+        .table_name(&table.name)
+        .key(TASK_ID, item::text(step.task))
+        .update_expression(step.update)
+        .condition_expression(step.condition)
+        .set_expression_attribute_names(Some(names))
+        .set_expression_attribute_values(Some(values))
+        .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+    update.build().expect("table, key and update are set")
+}
+
+fn reasons(error: &SdkError<TransactWriteItemsError>) -> Vec<CancellationReason> {
+    let cancelled = match error {
+        SdkError::ServiceError(answer) => match answer.err() {
+            TransactWriteItemsError::TransactionCanceledException(cancelled) => cancelled,
+            _ => return Vec::new(),
+        },
+        _ => return Vec::new(),
+    };
+    cancelled.cancellation_reasons().to_vec()
+}

@@ -1,0 +1,349 @@
+//! Taking tasks: pages of the index, the newest first, and `PENDING → TAKEN` by condition on the
+//! item itself, since what the index says may be old.
+
+use super::item::{self, CREATED, Item, Readiness, SECONDS_END, STATUS, TASK_ID};
+use super::receipt::Delivery;
+use super::status::{self, PENDING, TAKEN};
+use super::table::{Page, Seek, Step, Stepped, side_by_side, steps};
+use super::{BATCH, DynamoQueue};
+use dispatcher_core::clock;
+use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::message::Message;
+use dispatcher_core::queue::{QueueError, Trouble, VISIBILITY_CEILING};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Pages after a first that was not enough: delayed tasks are walked past in large steps.
+const WIDE: usize = 100;
+/// So many rounds of pages are read at most before a look that found nothing ends.
+const MOST_PAGES: usize = 20;
+
+/// The condition of the time to live: a number of seconds or, as the sample writes it, of
+/// milliseconds; anything else lives for ever.
+const CONDITION: &str = "#status = :from \
+    AND (attribute_not_exists(#not_before) OR #not_before <= :now) \
+    AND ((NOT attribute_type(#ttl, :kind)) OR #ttl > :now OR #ttl BETWEEN :seconds AND :turn) \
+    AND ((NOT attribute_type(#expires, :kind)) OR #expires > :now \
+        OR #expires BETWEEN :seconds AND :turn)";
+
+const UPDATE: &str = "SET #status = :taken, #updated = :date, #token = :token, #until = :until, \
+    #first = if_not_exists(#first, :now) REMOVE #not_before ADD #receives :one";
+/// The same of a task whose `ttl` could pass before its lease does.
+const UPDATE_AND_KEEP: &str = "SET #status = :taken, #updated = :date, #token = :token, \
+    #until = :until, #first = if_not_exists(#first, :now), \
+    #expires = if_not_exists(#expires, #ttl), #ttl = :kept REMOVE #not_before ADD #receives :one";
+
+/// How far ahead the `ttl` of a taken task lies: no lease is longer than the ceiling, and whoever
+/// takes over a lease that ran out has an hour for it.
+const KEPT: Duration = VISIBILITY_CEILING.saturating_add(Duration::from_secs(3_600));
+
+const NAMES: &[(&str, &str)] = &[
+    ("#not_before", item::NOT_BEFORE),
+    ("#ttl", item::TTL),
+    ("#expires", item::EXPIRES),
+    ("#token", item::TOKEN),
+    ("#until", item::UNTIL),
+    ("#first", item::FIRST),
+    ("#receives", item::RECEIVES),
+];
+
+/// What one look at the table brought.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    pub messages: Vec<Message>,
+    /// All pages were read, and there was no more than this.
+    pub drained: bool,
+    /// Before the first was taken.
+    pub taken: Option<Moment>,
+    /// When the first of the delayed may be taken.
+    pub next: Option<Timestamp>,
+}
+
+/// How widely the newest are chosen: 1 takes the very newest. Where many dispatchers take from one
+/// table all would take the same ten, and all but one of them in vain.
+#[derive(Debug)]
+pub(super) struct Spread(AtomicUsize);
+
+const WIDEST: usize = 8;
+
+impl Default for Spread {
+    fn default() -> Self {
+        Self(AtomicUsize::new(1))
+    }
+}
+
+impl Spread {
+    fn width(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// So many steps were tried, and so many of them met a task that was gone.
+    fn learn(&self, tried: usize, lost: usize) {
+        let width = self.width();
+        if lost * 2 >= tried.max(1) {
+            self.0.store((width * 2).min(WIDEST), Ordering::Relaxed);
+        } else if lost == 0 && tried > 0 {
+            self.0.store((width / 2).max(1), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether a task was taken by this very delivery, and is still.
+fn is_ours(item: &Item, delivery: &Delivery) -> bool {
+    let is_taken = item::string(item, STATUS).is_some_and(|key| status::is(key, TAKEN));
+    let has_token = item::string(item, item::TOKEN) == Some(&delivery.token);
+    is_taken && has_token && item.contains_key(item::UNTIL)
+}
+
+/// A task that the index says may be taken.
+#[derive(Debug)]
+struct Candidate {
+    task: String,
+    key: String,
+    created: Option<Timestamp>,
+    /// When DynamoDB may delete it, in seconds; it deletes nothing by what counts milliseconds.
+    ttl: Option<u64>,
+}
+
+impl DynamoQueue {
+    /// Takes up to `max` of the newest tasks that may be taken; fewer if the first pages that have
+    /// any have no more, since what was taken does not wait for the rest to be read. Behind many that
+    /// expired or wait for their time the next look goes on where this one ends, which it does after
+    /// the page at hand when there is a hurry. Fails only if it took none.
+    pub(super) async fn look(
+        &self,
+        max: usize,
+        visibility: Duration,
+        hurry: &CancellationToken,
+    ) -> Result<Look, QueueError> {
+        self.sweeper.run().await?;
+        let width = self.spread.width();
+        let keys = self.table.shards.keys(PENDING).into_iter();
+        let mut seeks: Vec<Seek> = keys.map(|key| Seek::newest(key, BATCH * width)).collect();
+        let mut look = Look::default();
+        let (mut read, mut skipped) = (0, false);
+        while !seeks.is_empty() && look.messages.is_empty() && read < MOST_PAGES {
+            let pages = match self.pages(&seeks).await {
+                Ok(pages) => pages,
+                Err(error) if look.messages.is_empty() => return Err(error),
+                Err(_) => return Ok(look),
+            };
+            let mut candidates = self.sort_out(&seeks, &pages, &mut look);
+            if width > 1 {
+                fastrand::shuffle(&mut candidates);
+            }
+            if let Err(error) = self.take(candidates, max, visibility, &mut look).await {
+                return match look.messages.is_empty() {
+                    true => Err(error),
+                    false => Ok(look),
+                };
+            }
+            seeks = following(seeks, pages);
+            read = if hurry.is_cancelled() {
+                MOST_PAGES
+            } else {
+                read + 1
+            };
+            if read == 1
+                && look.messages.is_empty()
+                && let Some(rest) = self.rest().take()
+            {
+                (seeks, skipped) = (rest, true);
+            }
+        }
+        if look.messages.is_empty() && !seeks.is_empty() {
+            self.rest().get_or_insert(seeks);
+            return Ok(look);
+        }
+        look.drained = seeks.is_empty() && !skipped && look.messages.len() < max;
+        Ok(look)
+    }
+
+    /// Where the last look ended that found nothing and had more to read.
+    fn rest(&self) -> MutexGuard<'_, Option<Vec<Seek>>> {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn pages(&self, seeks: &[Seek]) -> Result<Vec<Page>, QueueError> {
+        let futures = seeks.iter().cloned().map(|seek| {
+            let table = self.table.clone();
+            async move { table.page(&seek).await }
+        });
+        side_by_side(futures.collect()).await.into_iter().collect()
+    }
+
+    /// What may be taken of these pages, the newest first.
+    fn sort_out(&self, seeks: &[Seek], pages: &[Page], look: &mut Look) -> Vec<Candidate> {
+        let today = clock::today();
+        let mut candidates = Vec::new();
+        for (seek, page) in seeks.iter().zip(pages) {
+            for item in &page.items {
+                match item::readiness(item, today) {
+                    Readiness::Ready => candidates.extend(candidate(item, &seek.key)),
+                    Readiness::Later(at) => soonest(&mut look.next, at),
+                    Readiness::Expired => {}
+                }
+            }
+        }
+        candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.created));
+        candidates
+    }
+
+    /// Takes of the candidates until there are `max` messages.
+    async fn take(
+        &self,
+        candidates: Vec<Candidate>,
+        max: usize,
+        visibility: Duration,
+        look: &mut Look,
+    ) -> Result<(), QueueError> {
+        let mut candidates = candidates.into_iter();
+        let (mut tried, mut lost) = (0, 0);
+        let mut failed = None;
+        while look.messages.len() < max && failed.is_none() {
+            let (taken, today) = (clock::now(), clock::today());
+            let wanted = candidates
+                .by_ref()
+                .filter(|candidate| self.table.recent.begin(&candidate.task, taken))
+                .take(max - look.messages.len());
+            let chosen: Vec<(Delivery, Step)> = wanted
+                .map(|candidate| self.claim(candidate, today, visibility))
+                .collect();
+            if chosen.is_empty() {
+                break;
+            }
+            tried += chosen.len();
+            look.taken.get_or_insert(taken);
+            let (deliveries, chosen): (Vec<_>, Vec<_>) = chosen.into_iter().unzip();
+            let answers = steps(&self.table, chosen).await;
+            for (delivery, answer) in deliveries.into_iter().zip(answers) {
+                // The answer to the SDK's first try was lost, and its second met our own claim.
+                let answer = match answer {
+                    Ok(Stepped::Not(Some(item))) if is_ours(&item, &delivery) => {
+                        Ok(Stepped::Done(item))
+                    }
+                    answer => answer,
+                };
+                // One that can never be taken, too large for what taking adds, say, is let be for a
+                // while, so that it does not stand before all the others.
+                let is_refused = matches!(&answer, Err(error) if error.kind == Trouble::Refused);
+                if !is_refused && !matches!(answer, Ok(Stepped::Done(_))) {
+                    self.table.recent.forget(&delivery.task);
+                }
+                match answer {
+                    Ok(Stepped::Done(item)) => {
+                        let message = self.table.reading.message(&item, Some(&delivery));
+                        look.messages.extend(message);
+                    }
+                    Ok(Stepped::Not(item)) => {
+                        lost += 1;
+                        self.note_unready(item.as_ref(), look);
+                    }
+                    Err(error) if is_refused => {
+                        let (queue, task) = (&self.table.reading.queue, &delivery.task);
+                        tracing::warn!(queue, task, %error, "a task cannot be taken");
+                        lost += 1;
+                    }
+                    Err(error) => failed = failed.or(Some(error)),
+                }
+            }
+        }
+        self.spread.learn(tried, lost);
+        if !look.messages.is_empty() {
+            self.sweeper.note(clock::today() + visibility);
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// What the index called ready may have been delayed since.
+    fn note_unready(&self, item: Option<&Item>, look: &mut Look) {
+        let readiness = item.map(|item| item::readiness(item, clock::today()));
+        if let Some(Readiness::Later(at)) = readiness {
+            soonest(&mut look.next, at);
+        }
+    }
+
+    fn claim(
+        &self,
+        candidate: Candidate,
+        today: Timestamp,
+        visibility: Duration,
+    ) -> (Delivery, Step) {
+        let delivery = Delivery {
+            token: uuid::Uuid::new_v4().to_string(),
+            taken: today,
+            task: candidate.task,
+        };
+        let taken = self.table.shards.key(TAKEN, &delivery.task);
+        let kept = item::ttl(today + KEPT);
+        let keep = candidate.ttl.is_some_and(|ttl| ttl < kept);
+        let mut values = vec![
+            (":from", item::text(candidate.key)),
+            (":taken", item::text(taken)),
+            (":token", item::text(delivery.token.clone())),
+            (":until", item::number((today + visibility).0)),
+            (":now", item::number(today.0)),
+            (":seconds", item::number(today.0 / 1_000 + 1)),
+            (":turn", item::number(SECONDS_END)),
+            (":kind", item::text("N")),
+            (":one", item::number(1_u64)),
+        ];
+        values.extend(keep.then(|| (":kept", item::number(kept))));
+        let step = Step {
+            task: delivery.task.clone(),
+            update: if keep { UPDATE_AND_KEEP } else { UPDATE },
+            condition: CONDITION,
+            names: NAMES,
+            values,
+        };
+        (delivery, step)
+    }
+}
+
+fn candidate(item: &Item, key: &str) -> Option<Candidate> {
+    Some(Candidate {
+        task: item::string(item, TASK_ID)?.to_owned(),
+        key: key.to_owned(),
+        created: item::date(item, CREATED),
+        ttl: item::whole(item, item::TTL).filter(|ttl| *ttl < SECONDS_END),
+    })
+}
+
+/// The pages after these.
+fn following(seeks: Vec<Seek>, pages: Vec<Page>) -> Vec<Seek> {
+    let next = seeks.into_iter().zip(pages).filter_map(|(seek, page)| {
+        Some(Seek {
+            after: Some(page.next?),
+            limit: Some(WIDE),
+            ..seek
+        })
+    });
+    next.collect()
+}
+
+fn soonest(next: &mut Option<Timestamp>, at: Timestamp) {
+    *next = Some(next.map_or(at, |known| known.min(at)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_choice_grows_wide_where_others_are_faster_and_narrow_again() {
+        let spread = Spread::default();
+        let widths = [(10, 9), (10, 5), (10, 4), (10, 10), (10, 10)].map(|(tried, lost)| {
+            spread.learn(tried, lost);
+            spread.width()
+        });
+        assert_eq!(widths, [2, 4, 4, 8, 8]);
+        spread.learn(0, 0);
+        assert_eq!(spread.width(), 8, "nothing was tried, nothing is known");
+        for _ in 0..5 {
+            spread.learn(10, 0);
+        }
+        assert_eq!(spread.width(), 1);
+    }
+}

@@ -1,0 +1,239 @@
+//! From a table's name to an open queue: what kind of table it is, and what is wrong with it.
+
+use super::item::{CREATED, Dates, Reading, STATUS, TASK_ID};
+use super::recent::Recent;
+use super::sweep::Sweeper;
+use super::table::{Spent, Table};
+use super::{BATCH, DynamoQueue, LONGEST_WAIT, Options, pace, status};
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{
+    KeySchemaElement, KeyType, ProjectionType, ScalarAttributeType, TableDescription,
+};
+use dispatcher_aws as aws;
+use dispatcher_aws::SdkConfig;
+use dispatcher_aws::failure::{About, Call};
+use dispatcher_core::queue::{Identity, QueueError, Trouble};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// The most tables that `names` looks at: one page of ListTables.
+const MOST_NAMES: i32 = 100;
+
+/// How long a received task stays ours, unless the route says otherwise: as on SQS.
+const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
+
+/// DynamoDB as one configuration reaches it. Cheap to make; nothing is called before `open`.
+#[derive(Debug)]
+pub struct Dynamo {
+    client: Client,
+    place: String,
+    options: Options,
+    /// Who waits for tasks of which table, so that a send through one queue wakes another.
+    bells: Mutex<HashMap<String, watch::Sender<u64>>>,
+}
+
+impl Dynamo {
+    /// Takes the configuration of `aws::configuration`.
+    pub fn connect(config: &SdkConfig, options: Options) -> Self {
+        Self {
+            client: Client::new(config),
+            place: aws::place(config, "DYNAMODB"),
+            options,
+            bells: Mutex::default(),
+        }
+    }
+
+    /// Opens a table, and the table that its dead letters go to; without one they stay where they
+    /// are, as `FAILURE`. Errors name the step: `Missing`, `Denied`, `Unreachable`, `Passing`,
+    /// `Refused` (no region; another kind of table; or its own dead-letter table).
+    pub async fn open(
+        &self,
+        name: &str,
+        dead_letter: Option<&str>,
+    ) -> Result<DynamoQueue, QueueError> {
+        let table = self.table(name).await?;
+        let grave = match dead_letter {
+            Some(same) if same == name => {
+                let words = "a table cannot be its own dead-letter table; wanted another one, or none: dead letters then stay in it as FAILURE";
+                return Err(table.call("opening the dead-letter table").refused(words));
+            }
+            Some(other) => Some(self.table(other).await?),
+            None => None,
+        };
+        Ok(DynamoQueue {
+            identity: Identity {
+                name: table.reading.queue.clone(),
+                source: table.reading.source.clone(),
+                visibility: DEFAULT_VISIBILITY,
+                batch: BATCH,
+                longest_wait: LONGEST_WAIT,
+                proof_wait: Duration::ZERO,
+                ordered_groups: false,
+                dead_letters: true,
+                most_receives: None,
+                redrive_target: false,
+            },
+            sweeper: Sweeper::new(table.clone()),
+            pace: Mutex::new(pace::Pace::new(self.options.idle_poll)),
+            spread: super::claim::Spread::default(),
+            rest: Mutex::default(),
+            budget: None,
+            table,
+            grave,
+        })
+    }
+
+    /// The names of the tables that can be queues, sorted; of the first hundred that there are.
+    pub async fn names(&self) -> Result<Vec<String>, QueueError> {
+        let call = Call {
+            step: "ListTables",
+            about: About::All,
+            place: &self.place,
+        };
+        let page = self.client.list_tables().limit(MOST_NAMES).send().await;
+        let page = page.map_err(|error| call.failed(&error))?;
+        let mut names = Vec::new();
+        for name in page.table_names.unwrap_or_default() {
+            let described = self.describe(&name).await;
+            if described.is_ok_and(|table| kind(&table).is_ok()) {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    async fn describe(&self, name: &str) -> Result<TableDescription, QueueError> {
+        let call = Call {
+            step: "DescribeTable",
+            about: About::Table(name),
+            place: &self.place,
+        };
+        let answer = self.client.describe_table().table_name(name).send().await;
+        let answer = answer.map_err(|error| {
+            let error = call.failed(&error);
+            match error.kind {
+                Trouble::Missing => QueueError {
+                    message: format!("{}; {}", error.message, to_create(name)),
+                    ..error
+                },
+                _ => error,
+            }
+        })?;
+        answer
+            .table
+            .ok_or_else(|| call.refused("the answer holds no table"))
+    }
+
+    async fn table(&self, name: &str) -> Result<Arc<Table>, QueueError> {
+        let described = self.describe(name).await?;
+        let call = Call {
+            step: "opening",
+            about: About::Table(name),
+            place: &self.place,
+        };
+        let kind = kind(&described)
+            .map_err(|found| call.refused(&format!("{found}; {}", to_create(name))))?;
+        let queue = format!("dynamodb:{name}");
+        let bell = {
+            let mut bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
+            let bell = bells.entry(name.to_owned());
+            bell.or_insert_with(|| watch::Sender::new(0)).clone()
+        };
+        let table = Table {
+            client: self.client.clone(),
+            name: name.to_owned(),
+            place: self.place.clone(),
+            index: kind.index,
+            dates: kind.dates,
+            shards: status::Shards::new(self.options.shards),
+            time_to_live: self.options.time_to_live,
+            reading: Reading {
+                source: described.table_arn.unwrap_or_else(|| queue.clone()),
+                queue,
+                body: self.options.body_attribute.clone(),
+            },
+            bell,
+            spent: Spent::default(),
+            recent: Recent::default(),
+            newest: Default::default(),
+        };
+        table.agree_on_shards().await?;
+        Ok(Arc::new(table))
+    }
+}
+
+/// How to make a table of this name, in one line.
+fn to_create(name: &str) -> String {
+    format!(
+        "to make it: aws dynamodb create-table --table-name {name} --billing-mode PAY_PER_REQUEST \
+         --attribute-definitions AttributeName={TASK_ID},AttributeType=S \
+         AttributeName={STATUS},AttributeType=S AttributeName={CREATED},AttributeType=N \
+         --key-schema AttributeName={TASK_ID},KeyType=HASH --global-secondary-indexes \
+         'IndexName=task-status-created-index,KeySchema=[{{AttributeName={STATUS},KeyType=HASH}},\
+         {{AttributeName={CREATED},KeyType=RANGE}}],Projection={{ProjectionType=ALL}}'"
+    )
+}
+
+/// What is particular about a table of tasks.
+#[derive(Debug, PartialEq, Eq)]
+struct Kind {
+    index: String,
+    dates: Dates,
+}
+
+/// The kind of a table, or what it lacks.
+fn kind(table: &TableDescription) -> Result<Kind, String> {
+    if !is(table.key_schema(), &[(TASK_ID, KeyType::Hash)]) {
+        return Err(format!("its key is not `{TASK_ID}` (hash) alone"));
+    }
+    let wanted = [(STATUS, KeyType::Hash), (CREATED, KeyType::Range)];
+    let indices = table.global_secondary_indexes().iter();
+    let index = indices
+        .filter(|index| is(index.key_schema(), &wanted))
+        .find_map(|index| {
+            let projection = index.projection()?.projection_type();
+            Some((
+                index.index_name()?,
+                projection == Some(&ProjectionType::All),
+            ))
+        });
+    let index = match index {
+        Some((index, true)) => index,
+        Some((index, false)) => {
+            return Err(format!(
+                "its index `{index}` does not project all attributes, so leases and times to live cannot be read in it"
+            ));
+        }
+        None => {
+            return Err(format!(
+                "it has no global secondary index with the keys `{STATUS}` (hash) and `{CREATED}` (range)"
+            ));
+        }
+    };
+    let mut types = table.attribute_definitions().iter();
+    let of_created = types.find(|attribute| attribute.attribute_name() == CREATED);
+    let dates = match of_created.map(|attribute| attribute.attribute_type()) {
+        Some(ScalarAttributeType::N) => Dates::Number,
+        Some(ScalarAttributeType::S) => Dates::Text,
+        _ => return Err(format!("`{CREATED}` is neither a number nor a text")),
+    };
+    Ok(Kind {
+        index: index.to_owned(),
+        dates,
+    })
+}
+
+fn is(keys: &[KeySchemaElement], wanted: &[(&str, KeyType)]) -> bool {
+    let has = |(name, kind): &(&str, KeyType)| {
+        keys.iter()
+            .any(|key| key.attribute_name() == *name && key.key_type() == kind)
+    };
+    keys.len() == wanted.len() && wanted.iter().all(has)
+}
+
+#[cfg(test)]
+#[path = "open_tests.rs"]
+mod tests;

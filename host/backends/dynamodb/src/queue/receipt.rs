@@ -1,0 +1,57 @@
+//! The token of one delivery, as text: which task, by which fence token, since when. Pure.
+
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::message::Receipt;
+use dispatcher_core::queue::ItemError;
+
+/// One delivery of one task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Delivery {
+    /// The fence token: a UUID, new with each delivery.
+    pub token: String,
+    /// When it was handed out; the ceiling of 12 hours is counted from it.
+    pub taken: Timestamp,
+    /// The task's id, which may be any text.
+    pub task: String,
+}
+
+impl Delivery {
+    /// As the port knows it.
+    pub fn receipt(&self) -> Receipt {
+        let Self { token, taken, task } = self;
+        Receipt(format!("{token}.{}.{task}", taken.0))
+    }
+
+    /// What `receipt` made; anything else was never a receipt of ours.
+    pub fn parse(receipt: &Receipt) -> Result<Self, ItemError> {
+        let parts = || {
+            let (token, rest) = receipt.0.split_once('.')?;
+            let (taken, task) = rest.split_once('.')?;
+            Some(Self {
+                token: token.to_owned(),
+                taken: Timestamp(taken.parse().ok()?),
+                task: task.to_owned(),
+            })
+        };
+        parts().ok_or_else(|| ItemError::Refused("not a receipt of this backend".into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn receipts_round_trip_whatever_the_id(task in ".*", ms: u64) {
+            let delivery = Delivery { token: "6f1e-9".into(), taken: Timestamp(ms), task };
+            prop_assert_eq!(Delivery::parse(&delivery.receipt()), Ok(delivery));
+        }
+
+        #[test]
+        fn no_text_panics(text in ".*") {
+            let _ = Delivery::parse(&Receipt(text));
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Which tasks this process has just tried to take: several looks at once see the same page, and all
+//! but one would try in vain, at the price of a write each. Pure, told `now`.
+
+use super::sweep::MARGIN;
+use dispatcher_core::clock::Moment;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a try is remembered, unless the task is known to be free again: less than it takes
+/// another process to put it back, which waits for the end of a lease (2 s at least) and a margin.
+const REMEMBERED: Duration = MARGIN.saturating_mul(2);
+/// So many are kept before old ones are sought.
+const MANY: usize = 1_024;
+
+/// The tries of the last few seconds.
+#[derive(Debug, Default)]
+pub(super) struct Recent(Mutex<HashMap<String, Moment>>);
+
+impl Recent {
+    /// Whether nobody here tries this task, who then does.
+    pub fn begin(&self, task: &str, now: Moment) -> bool {
+        let mut tries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = |at: &Moment| now.since(*at) < REMEMBERED;
+        if tries.len() >= MANY {
+            tries.retain(|_, at| fresh(at));
+        }
+        if tries.get(task).is_some_and(fresh) {
+            return false;
+        }
+        tries.insert(task.to_owned(), now);
+        true
+    }
+
+    /// The task may be taken again.
+    pub fn forget(&self, task: &str) {
+        let mut tries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tries.remove(task);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_is_tried_by_one_until_it_is_free_again_or_some_time_has_passed() {
+        let at = |ms| Moment::from_boot(Duration::from_millis(ms));
+        let recent = Recent::default();
+        assert!(recent.begin("a", at(0)));
+        assert!(!recent.begin("a", at(3_999)));
+        assert!(recent.begin("b", at(0)));
+        assert!(recent.begin("a", at(4_000)));
+        recent.forget("a");
+        assert!(recent.begin("a", at(4_001)));
+    }
+
+    #[test]
+    fn old_tries_take_no_room() {
+        let recent = Recent::default();
+        for n in 0..10_000_u64 {
+            recent.begin(&n.to_string(), Moment::from_boot(Duration::from_secs(n)));
+        }
+        let kept = recent.0.lock().expect("nobody panicked").len();
+        assert!(kept <= MANY, "{kept}");
+    }
+}

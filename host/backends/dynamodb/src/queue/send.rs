@@ -1,0 +1,109 @@
+//! Sending: one conditional put for each message, side by side. A batch write has no condition, and
+//! repeated after a lost answer it would begin tasks anew that were taken meanwhile.
+
+use super::DynamoQueue;
+use super::item::{self, CREATED, Item, NOT_BEFORE, STATUS, TASK_ID, TTL, UPDATED};
+use super::status::PENDING;
+use super::table::{Table, is_unmet, side_by_side};
+use super::trouble::of_item;
+use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::message;
+use dispatcher_core::message::{Attribute, Outgoing};
+use dispatcher_core::queue::ItemError;
+use std::time::Duration;
+
+/// The most bytes of a body and its attributes: what DynamoDB takes as one item, less its other
+/// columns and what taking and ending it adds.
+const MOST_BYTES: usize = 400 * 1024 - 1024;
+
+/// A task to be written.
+#[derive(Debug)]
+pub(super) struct Fresh<'a> {
+    pub id: String,
+    pub created: Timestamp,
+    pub delay: Duration,
+    /// How long it may live from when it may be taken.
+    pub life: Duration,
+    pub body: &'a str,
+    pub attributes: &'a [Attribute],
+}
+
+/// The item of a new task. An error is why it cannot be.
+pub(super) fn fresh(table: &Table, task: &Fresh<'_>) -> Result<Item, String> {
+    let mut item = table.reading.columns(task.body, task.attributes)?;
+    let status = table.shards.key(PENDING, &task.id);
+    let created = table.dates.write(task.created);
+    let today = dispatcher_core::clock::today();
+    if !task.delay.is_zero() {
+        item.insert(NOT_BEFORE.to_owned(), item::number((today + task.delay).0));
+    }
+    let end = item::ttl(today + task.delay + task.life);
+    item.insert(TTL.to_owned(), item::number(end));
+    item.insert(STATUS.to_owned(), item::text(status));
+    item.insert(CREATED.to_owned(), created.clone());
+    item.insert(UPDATED.to_owned(), created);
+    item.insert(TASK_ID.to_owned(), item::text(&task.id));
+    Ok(item)
+}
+
+impl DynamoQueue {
+    pub(super) async fn send_all(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+        let futures = items.iter().cloned().map(|outgoing| {
+            let table = self.table.clone();
+            let created = table.created();
+            async move {
+                if outgoing.group.is_some() {
+                    return Err(ItemError::Refused(format!(
+                        "`{}` keeps no groups in order: its order is the newest first; send without a group",
+                        table.reading.queue
+                    )));
+                }
+                let bytes = message::bytes(&outgoing.body, &outgoing.attributes);
+                if bytes > MOST_BYTES {
+                    return Err(ItemError::Refused(format!(
+                        "the message has {bytes} bytes with its attributes, wanted at most {MOST_BYTES}: an item of DynamoDB has up to 400 KB, with what is written to it later"
+                    )));
+                }
+                let id = uuid::Uuid::new_v4().to_string();
+                let task = Fresh {
+                    id: id.clone(),
+                    created,
+                    delay: outgoing.delay,
+                    life: table.time_to_live,
+                    body: &outgoing.body,
+                    attributes: &outgoing.attributes,
+                };
+                let item = fresh(&table, &task).map_err(ItemError::Refused)?;
+                put(&table, item).await.map(|()| id)
+            }
+        });
+        let answers = side_by_side(futures.collect()).await;
+        if answers.iter().any(Result::is_ok) {
+            self.table.ring();
+        }
+        answers
+    }
+}
+
+async fn put(table: &Table, item: Item) -> Result<(), ItemError> {
+    let sent = table
+        .client
+        .put_item()
+        .table_name(&table.name)
+        .set_item(Some(item))
+        .condition_expression("attribute_not_exists(#id)")
+        .expression_attribute_names("#id", TASK_ID)
+        .return_consumed_capacity(ReturnConsumedCapacity::Total)
+        .send()
+        .await;
+    match sent {
+        Ok(answer) => {
+            table.spent.wrote(answer.consumed_capacity());
+            Ok(())
+        }
+        // Nobody else has this id: the answer to the first of the SDK's attempts was lost.
+        Err(error) if is_unmet(&error) => Ok(()),
+        Err(error) => Err(of_item(table.call("PutItem").failed(&error))),
+    }
+}

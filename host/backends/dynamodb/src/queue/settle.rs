@@ -1,0 +1,238 @@
+//! Keeping and ending deliveries: conditional steps that ask for the fence token, never for a time.
+
+use super::DynamoQueue;
+use super::item::{self, EXPIRES, Item, NOT_BEFORE, REASON, STATUS, TOKEN, TTL, UNTIL};
+use super::receipt::Delivery;
+use super::status::{self, FAILURE, PENDING, SUCCESS, TAKEN};
+use super::table::{Step, Stepped, side_by_side};
+use super::trouble::of_item;
+use dispatcher_core::clock;
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::message::{Message, Outcome, Receipt};
+use dispatcher_core::queue::{ItemError, Trouble, VISIBILITY_CEILING};
+use std::time::Duration;
+
+type Answer = Result<(), ItemError>;
+
+/// Still ours: a task that the sample has taken since carries no lease.
+const OURS: &str = "begins_with(#status, :ours) AND #token = :token AND attribute_exists(#until)";
+const HELD: &[(&str, &str)] = &[("#token", TOKEN), ("#until", UNTIL)];
+
+/// Where a delivery goes from `TAKEN`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum End {
+    Success,
+    Failure(String),
+    Pending(Duration),
+}
+
+impl End {
+    fn status(&self) -> &'static str {
+        match self {
+            Self::Success => SUCCESS,
+            Self::Failure(_) => FAILURE,
+            Self::Pending(_) => PENDING,
+        }
+    }
+}
+
+impl DynamoQueue {
+    /// Keeps deliveries for so long from now; nothing at all gives them back.
+    pub(super) async fn extend_all(&self, items: &[(Receipt, Duration)]) -> Vec<Answer> {
+        let futures = items.iter().cloned().map(|(receipt, more)| {
+            let table = self.table.clone();
+            async move {
+                let delivery = Delivery::parse(&receipt)?;
+                if more.is_zero() {
+                    return end(&table, &delivery, &End::Pending(Duration::ZERO)).await;
+                }
+                let until = clock::today() + more;
+                if until > delivery.taken + VISIBILITY_CEILING {
+                    return Err(ItemError::Refused(format!(
+                        "{more:?} more would keep the message invisible beyond {} h after its receive",
+                        VISIBILITY_CEILING.as_secs() / 3600
+                    )));
+                }
+                let step = held(
+                    &delivery,
+                    "SET #until = :until, #updated = :date",
+                    HELD,
+                    vec![(":until", item::number(until.0))],
+                );
+                match table.step(step).await.map_err(of_item)? {
+                    Stepped::Done(_) => Ok(()),
+                    Stepped::Not(found) => Err(gone(found.as_ref())),
+                }
+            }
+        });
+        side_by_side(futures.collect()).await
+    }
+
+    /// Settles every delivery of the slice once; of different outcomes for one the most final.
+    pub(super) async fn settle_all(&self, items: &[(Message, Outcome)]) -> Vec<Answer> {
+        let mut chosen: Vec<(&Message, &Outcome)> = Vec::new();
+        let mut places = Vec::new();
+        for (message, outcome) in items {
+            let known = chosen
+                .iter()
+                .position(|(other, _)| other.receipt == message.receipt);
+            match known {
+                None => {
+                    places.push(chosen.len());
+                    chosen.push((message, outcome));
+                }
+                Some(at) => {
+                    places.push(at);
+                    if finality(outcome) > finality(chosen[at].1) {
+                        chosen[at].1 = outcome;
+                    }
+                }
+            }
+        }
+        let futures = chosen.into_iter().map(|(message, outcome)| {
+            let (table, grave) = (self.table.clone(), self.grave.clone());
+            let (message, outcome) = (message.clone(), outcome.clone());
+            async move {
+                let delivery = Delivery::parse(&message.receipt)?;
+                match (outcome, grave) {
+                    (Outcome::Delete, _) => end(&table, &delivery, &End::Success).await,
+                    (Outcome::Release(after), _) => {
+                        end(&table, &delivery, &End::Pending(after)).await
+                    }
+                    (Outcome::DeadLetter(why), None) => {
+                        end(&table, &delivery, &End::Failure(why)).await
+                    }
+                    (Outcome::DeadLetter(why), Some(grave)) => {
+                        super::bury::bury(&table, &grave, &delivery, &message, why).await
+                    }
+                }
+            }
+        });
+        let answers = side_by_side(futures.collect()).await;
+        places.into_iter().map(|at| answers[at].clone()).collect()
+    }
+}
+
+fn finality(outcome: &Outcome) -> u8 {
+    match outcome {
+        Outcome::Release(_) => 0,
+        Outcome::DeadLetter(_) => 1,
+        Outcome::Delete => 2,
+    }
+}
+
+/// A step of a delivery that is still ours.
+fn held(
+    delivery: &Delivery,
+    update: &'static str,
+    names: &'static [(&'static str, &'static str)],
+    more: Vec<(&'static str, aws_sdk_dynamodb::types::AttributeValue)>,
+) -> Step {
+    let mut values = vec![
+        (":ours", item::text(TAKEN)),
+        (":token", item::text(delivery.token.clone())),
+    ];
+    values.extend(more);
+    Step {
+        task: delivery.task.clone(),
+        update,
+        condition: OURS,
+        names,
+        values,
+    }
+}
+
+/// The step that ends a delivery.
+pub(super) fn ending(table: &super::table::Table, delivery: &Delivery, end: &End) -> Step {
+    let to = item::text(table.shards.key(end.status(), &delivery.task));
+    match end {
+        End::Success => held(
+            delivery,
+            "SET #status = :to, #updated = :date REMOVE #until",
+            HELD,
+            vec![(":to", to)],
+        ),
+        End::Failure(why) => held(
+            delivery,
+            "SET #status = :to, #updated = :date, #reason = :why, #ttl = :end \
+             REMOVE #until, #expires",
+            &[
+                ("#token", TOKEN),
+                ("#until", UNTIL),
+                ("#reason", REASON),
+                ("#ttl", TTL),
+                ("#expires", EXPIRES),
+            ],
+            vec![
+                (":to", to),
+                (":why", item::text(why)),
+                (
+                    ":end",
+                    item::number(item::ttl(due(table.life_of_the_dead()))),
+                ),
+            ],
+        ),
+        End::Pending(Duration::ZERO) => held(
+            delivery,
+            "SET #status = :to, #updated = :date REMOVE #until",
+            HELD,
+            vec![(":to", to)],
+        ),
+        End::Pending(after) => held(
+            delivery,
+            "SET #status = :to, #updated = :date, #not_before = :at REMOVE #until",
+            &[
+                ("#token", TOKEN),
+                ("#until", UNTIL),
+                ("#not_before", NOT_BEFORE),
+            ],
+            vec![(":to", to), (":at", item::number(due(*after).0))],
+        ),
+    }
+}
+
+fn due(after: Duration) -> Timestamp {
+    clock::today() + after
+}
+
+/// Ends a delivery if it is still ours, or was ended so before.
+pub(super) async fn end(table: &super::table::Table, delivery: &Delivery, end: &End) -> Answer {
+    match table.step(ending(table, delivery, end)).await {
+        Ok(Stepped::Done(_)) => {
+            if matches!(end, End::Pending(_)) {
+                table.recent.forget(&delivery.task);
+                table.ring();
+            }
+            Ok(())
+        }
+        Ok(Stepped::Not(found)) => ended_before(found.as_ref(), delivery, end.status()),
+        Err(error) => match end {
+            // The task may have no room left for a reason.
+            End::Failure(why) if error.kind == Trouble::Refused && !why.is_empty() => {
+                let (queue, task) = (&table.reading.queue, &delivery.task);
+                tracing::warn!(queue, task, why, %error, "becomes FAILURE without its reason");
+                Box::pin(self::end(table, delivery, &End::Failure(String::new()))).await
+            }
+            _ => Err(of_item(error)),
+        },
+    }
+}
+
+/// Whether this very delivery was ended so before: the answer to the first call was lost.
+pub(super) fn ended_before(found: Option<&Item>, delivery: &Delivery, status: &str) -> Answer {
+    let same = found.is_some_and(|item| {
+        let is_so = item::string(item, STATUS).is_some_and(|key| status::is(key, status));
+        is_so && item::string(item, TOKEN) == Some(&delivery.token)
+    });
+    match same {
+        true => Ok(()),
+        false => Err(gone(found)),
+    }
+}
+
+fn gone(found: Option<&Item>) -> ItemError {
+    ItemError::Gone(match found.and_then(|item| item::string(item, STATUS)) {
+        None => "there is no such task any more".into(),
+        Some(status) => format!("the task is {status} by now, and not by this delivery"),
+    })
+}

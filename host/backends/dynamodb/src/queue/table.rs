@@ -1,0 +1,346 @@
+//! One table as a place to call: the conditional update that every step of a task's life is, pages
+//! of its index, and what the calls consumed. Decides nothing about tasks.
+
+use super::item::{self, Dates, Item, Reading, STATUS, TASK_ID, UPDATED};
+use super::recent::Recent;
+use super::status::Shards;
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::{
+    AttributeValue, ConsumedCapacity, ReturnConsumedCapacity, ReturnValue,
+    ReturnValuesOnConditionCheckFailure,
+};
+use dispatcher_aws::failure::{About, Call};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::queue::QueueError;
+use dispatcher_core::tasks::Group;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How far ahead of the clock `taskCreated` may run so that no two tasks of one process share it.
+const MOST_AHEAD: Duration = Duration::from_millis(100);
+
+/// Dead letters are kept at least so long: as long as SQS keeps any message ("Amazon SQS message
+/// quotas" in its developer guide).
+const LIFE_OF_THE_DEAD: Duration = Duration::from_secs(14 * 24 * 3_600);
+
+/// A table of tasks.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub client: Client,
+    /// Its name without the backend's prefix.
+    pub name: String,
+    /// The endpoint or region; for messages.
+    pub place: String,
+    /// The index on status and created.
+    pub index: String,
+    pub dates: Dates,
+    pub shards: Shards,
+    /// How long a task that we send may live.
+    pub time_to_live: Duration,
+    pub reading: Reading,
+    /// Rung when something can be taken that could not before.
+    pub bell: watch::Sender<u64>,
+    pub spent: Spent,
+    /// What this process has just tried to take.
+    pub recent: Recent,
+    /// The newest `taskCreated` that this process has written.
+    pub newest: AtomicU64,
+}
+
+/// What the calls to one table have consumed so far, as DynamoDB told.
+#[derive(Debug, Default)]
+pub(super) struct Spent {
+    reads: AtomicU64,
+    writes: AtomicU64,
+    calls: AtomicU64,
+    conflicts: AtomicU64,
+}
+
+/// What the calls of one process to one table have consumed.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Consumed {
+    /// Read units, of the table and its index.
+    pub reads: f64,
+    /// Write units, of the table and its index. DynamoDB does not tell those of a write whose
+    /// condition did not hold, which it charges for all the same.
+    pub writes: f64,
+    /// Calls made.
+    pub calls: u64,
+    /// Writes whose condition did not hold: somebody else was faster.
+    pub conflicts: u64,
+}
+
+impl Spent {
+    fn called(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn add(to: &AtomicU64, capacity: Option<&ConsumedCapacity>) {
+        let units = capacity.and_then(ConsumedCapacity::capacity_units);
+        // Units come in halves; they are kept in thousandths.
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "units of one call are few and not negative"
+        )]
+        let thousandths = (units.unwrap_or_default() * 1e3) as u64;
+        to.fetch_add(thousandths, Ordering::Relaxed);
+    }
+
+    pub fn read(&self, capacity: Option<&ConsumedCapacity>) {
+        self.called();
+        Self::add(&self.reads, capacity);
+    }
+
+    pub fn wrote(&self, capacity: Option<&ConsumedCapacity>) {
+        self.called();
+        Self::add(&self.writes, capacity);
+    }
+
+    pub fn conflict(&self) {
+        self.called();
+        self.conflicts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn total(&self) -> Consumed {
+        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        let units = |of: &AtomicU64| of.load(Ordering::Relaxed) as f64 / 1e3;
+        Consumed {
+            reads: units(&self.reads),
+            writes: units(&self.writes),
+            calls: self.calls.load(Ordering::Relaxed),
+            conflicts: self.conflicts.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// A page of the index to be read.
+#[derive(Debug, Clone)]
+pub(super) struct Seek {
+    /// The key, which is a status or a shard of one.
+    pub key: String,
+    pub newest_first: bool,
+    /// At most so many items; without it as many as DynamoDB gives, 1 MB.
+    pub limit: Option<usize>,
+    /// Where the page before ended.
+    pub after: Option<Item>,
+    /// Only what was created after this.
+    pub above: Option<AttributeValue>,
+    /// Only these columns.
+    pub columns: &'static [&'static str],
+}
+
+impl Seek {
+    /// The first page of a key, the newest first, with all columns.
+    pub fn newest(key: String, limit: usize) -> Self {
+        Self {
+            key,
+            newest_first: true,
+            limit: Some(limit),
+            after: None,
+            above: None,
+            columns: &[],
+        }
+    }
+}
+
+/// A page of the index.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    pub items: Vec<Item>,
+    /// Where it ends, unless the key ends there too.
+    pub next: Option<Item>,
+}
+
+/// A conditional step of one task.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub task: String,
+    /// `SET … REMOVE …`; `#status`, `#updated`, `#token`, … name the columns.
+    pub update: &'static str,
+    pub condition: &'static str,
+    /// Every name that the two use.
+    pub names: &'static [(&'static str, &'static str)],
+    pub values: Vec<(&'static str, AttributeValue)>,
+}
+
+/// What the words of a step stand for: names of columns, and values.
+pub(super) type Meanings = (HashMap<String, String>, HashMap<String, AttributeValue>);
+
+impl Step {
+    /// Of its own names and values, and of those that every step has.
+    pub fn meanings(&mut self, table: &Table) -> Meanings {
+        let names = [("#status", STATUS), ("#updated", UPDATED)];
+        let names = names.iter().chain(self.names);
+        let names = names.map(|(name, column)| ((*name).to_owned(), (*column).to_owned()));
+        let date = (":date", table.dates.write(clock::today()));
+        let values = std::mem::take(&mut self.values).into_iter().chain([date]);
+        let values = values.map(|(name, value)| (name.to_owned(), value));
+        (names.collect(), values.collect())
+    }
+}
+
+/// How a step ended that DynamoDB answered.
+#[derive(Debug)]
+pub(super) enum Stepped {
+    /// It was made; the item as it is now.
+    Done(Item),
+    /// The condition did not hold; the item as it is, if there is one.
+    Not(Option<Item>),
+}
+
+impl Table {
+    pub fn call(&self, step: &'static str) -> Call<'_> {
+        Call {
+            step,
+            about: About::Table(&self.name),
+            place: &self.place,
+        }
+    }
+
+    /// How long dead letters live from their death, however short the life of tasks is.
+    pub fn life_of_the_dead(&self) -> Duration {
+        self.time_to_live.max(LIFE_OF_THE_DEAD)
+    }
+
+    /// Wakes whoever waits for tasks in this process.
+    pub fn ring(&self) {
+        self.bell
+            .send_modify(|rings| *rings = rings.wrapping_add(1));
+    }
+
+    /// A `taskCreated` for a task of now, later than all that this process wrote, as far as that
+    /// stays near the clock: tasks of one millisecond would have no order.
+    pub fn created(&self) -> Timestamp {
+        let now = clock::today().0;
+        let most = (Timestamp(now) + MOST_AHEAD).0;
+        let next = |newest: u64| Some((newest + 1).clamp(now, most));
+        let before = self
+            .newest
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        Timestamp(next(before.unwrap_or_default()).unwrap_or(now))
+    }
+
+    pub async fn page(&self, seek: &Seek) -> Result<Page, QueueError> {
+        let condition = match seek.above {
+            None => "#status = :key",
+            Some(_) => "#status = :key AND #created > :above",
+        };
+        let mut query = self
+            .client
+            .query()
+            .table_name(&self.name)
+            .index_name(&self.index)
+            .key_condition_expression(condition)
+            .expression_attribute_names("#status", STATUS)
+            .expression_attribute_values(":key", item::text(&seek.key))
+            .scan_index_forward(!seek.newest_first)
+            .set_limit(seek.limit.and_then(|limit| i32::try_from(limit).ok()))
+            .set_exclusive_start_key(seek.after.clone())
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        if let Some(above) = &seek.above {
+            query = query
+                .expression_attribute_names("#created", item::CREATED)
+                .expression_attribute_values(":above", above.clone());
+        }
+        if !seek.columns.is_empty() {
+            let names: Vec<String> = (0..seek.columns.len())
+                .map(|at| format!("#c{at}"))
+                .collect();
+            query = query.projection_expression(names.join(", "));
+            for (name, column) in names.into_iter().zip(seek.columns) {
+                query = query.expression_attribute_names(name, *column);
+            }
+        }
+        let answer = query
+            .send()
+            .await
+            .map_err(|error| self.call("Query").failed(&error))?;
+        self.spent.read(answer.consumed_capacity());
+        Ok(Page {
+            next: answer.last_evaluated_key,
+            items: answer.items.unwrap_or_default(),
+        })
+    }
+
+    /// Makes one step if its condition holds.
+    pub async fn step(&self, mut step: Step) -> Result<Stepped, QueueError> {
+        let (names, values) = step.meanings(self);
+        let update = self
+            .client
+            .update_item()
+            .table_name(&self.name)
+            .key(TASK_ID, item::text(step.task))
+            .update_expression(step.update)
+            .condition_expression(step.condition)
+            .set_expression_attribute_names(Some(names))
+            .set_expression_attribute_values(Some(values))
+            .return_values(ReturnValue::AllNew)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        match update.send().await {
+            Ok(answer) => {
+                self.spent.wrote(answer.consumed_capacity());
+                Ok(Stepped::Done(answer.attributes.unwrap_or_default()))
+            }
+            Err(SdkError::ServiceError(answer))
+                if answer.err().is_conditional_check_failed_exception() =>
+            {
+                self.spent.conflict();
+                let item = match answer.into_err() {
+                    UpdateItemError::ConditionalCheckFailedException(failed) => failed.item,
+                    _ => None,
+                };
+                Ok(Stepped::Not(item))
+            }
+            Err(error) => Err(self.call("UpdateItem").failed(&error)),
+        }
+    }
+}
+
+/// Whether a call failed for its condition.
+pub(super) fn is_unmet<E: ProvideErrorMetadata>(error: &SdkError<E>) -> bool {
+    let code = match error {
+        SdkError::ServiceError(answer) => answer.err().code(),
+        _ => None,
+    };
+    code == Some("ConditionalCheckFailedException")
+}
+
+/// Runs them all at once; the answers in their order. DynamoDB has no conditional batch but the
+/// transaction, which fails as a whole and costs twice.
+pub(super) async fn side_by_side<T, F>(futures: Vec<F>) -> Vec<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let count = futures.len();
+    let mut group = Group::new();
+    for (at, future) in futures.into_iter().enumerate() {
+        group.spawn(async move { (at, future.await) });
+    }
+    let mut answers: Vec<Option<T>> = (0..count).map(|_| None).collect();
+    for _ in 0..count {
+        let (at, answer) = group.next().await;
+        answers[at] = Some(answer);
+    }
+    answers.into_iter().flatten().collect()
+}
+
+/// Steps of many tasks side by side.
+pub(super) async fn steps(
+    table: &Arc<Table>,
+    steps: Vec<Step>,
+) -> Vec<Result<Stepped, QueueError>> {
+    let futures = steps.into_iter().map(|step| {
+        let table = table.clone();
+        async move { table.step(step).await }
+    });
+    side_by_side(futures.collect()).await
+}

@@ -1,0 +1,416 @@
+//! Jobs in a table of DynamoDB, in the shape of Shoryuken::Waiter: what its processes wrote is sent
+//! by this program, and the other way round. The only place of the schedule that names the SDK.
+//!
+//! `item` is the shape, `json` a part of it and `table` the table itself.
+
+mod item;
+mod json;
+mod table;
+
+#[cfg(test)]
+mod item_tests;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
+use dispatcher_aws as aws;
+use dispatcher_aws::SdkConfig;
+use dispatcher_aws::failure::{About, Call};
+use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::schedule::{
+    Cancelled, Claim, Ending, Job, Page, Store, StoreError, Unreadable, decide,
+};
+use dispatcher_core::tasks::Group;
+use item::{ADDED, CLAIM, CLAIM_UNTIL, INDEX, JOB_ID, Key, OWN, PERFORM_AT, SCHEDULER, WAITER};
+use item::{DEAD_PERFORM_AT, DEAD_REASON, DEAD_SINCE};
+use std::collections::HashMap;
+use std::sync::Arc;
+pub use table::Made;
+
+/// So many calls on single items are under way at once.
+const CALLS: usize = 32;
+/// The most items of one page. DynamoDB ends a page at 1 MiB besides (Query in its API reference).
+const PAGE: i32 = 500;
+
+/// DynamoDB as one configuration reaches it. Cheap to make and to clone; calls nothing by itself.
+#[derive(Debug, Clone)]
+pub struct DynamoDb {
+    client: Client,
+    /// For messages.
+    place: String,
+}
+
+impl DynamoDb {
+    /// Takes the configuration of `aws::configuration`.
+    pub fn connect(config: &SdkConfig) -> Self {
+        Self {
+            client: Client::new(config),
+            place: aws::place(config, "DYNAMODB"),
+        }
+    }
+
+    /// The jobs of a table. All go to `queue`; without it each to the queue that it names.
+    pub fn table(&self, table: &str, queue: Option<&str>) -> Table {
+        Table {
+            at: Arc::new(At {
+                dynamodb: self.clone(),
+                table: table.to_owned(),
+                queue: queue.map(str::to_owned),
+            }),
+        }
+    }
+}
+
+/// One table with jobs.
+#[derive(Debug, Clone)]
+pub struct Table {
+    at: Arc<At>,
+}
+
+#[derive(Debug)]
+struct At {
+    dynamodb: DynamoDb,
+    table: String,
+    queue: Option<String>,
+}
+
+impl At {
+    fn call(&self, step: &'static str) -> Call<'_> {
+        Call {
+            step,
+            about: About::Table(&self.table),
+            place: &self.dynamodb.place,
+        }
+    }
+
+    fn client(&self) -> &Client {
+        &self.dynamodb.client
+    }
+
+    /// The job of an item, if it is one.
+    fn job(&self, item: &HashMap<String, AttributeValue>) -> Result<Job, Unreadable> {
+        let queue = self.queue.as_deref();
+        item::read(item, queue).map_err(|why| item::unreadable(item, queue, why))
+    }
+
+    /// Takes an item out of the index, which holds only items that have a `perform_at`; all else of it
+    /// stays where it is.
+    async fn set_aside(
+        &self,
+        job: &Unreadable,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let Key { scheduler, at } = item::key_of(&job.id, &job.stamp)?;
+        let free = format!(
+            "(attribute_not_exists({CLAIM_UNTIL}) OR NOT attribute_type({CLAIM_UNTIL}, :number) OR {CLAIM_UNTIL} < :now)"
+        );
+        let asked = self
+            .client()
+            .update_item()
+            .table_name(&self.table)
+            .key(SCHEDULER, AttributeValue::S(scheduler))
+            .key(JOB_ID, AttributeValue::S(job.id.clone()))
+            .update_expression(format!(
+                "SET {DEAD_REASON} = :reason, {DEAD_SINCE} = :now, {DEAD_PERFORM_AT} = {PERFORM_AT} REMOVE {PERFORM_AT}, {CLAIM}, {CLAIM_UNTIL}"
+            ))
+            .condition_expression(format!("{PERFORM_AT} = :at AND {free}"))
+            .expression_attribute_values(":at", AttributeValue::N(at))
+            .expression_attribute_values(":reason", AttributeValue::S(reason.to_owned()))
+            .expression_attribute_values(":number", AttributeValue::S("N".to_owned()))
+            .expression_attribute_values(":now", item::seconds(now))
+            .send()
+            .await;
+        self.call("UpdateItem").held(asked)
+    }
+
+    async fn claim(&self, job: &Job, claim: &Claim, now: Timestamp) -> Result<bool, StoreError> {
+        let Key { scheduler, at } = item::key(job)?;
+        let asked = self
+            .client()
+            .update_item()
+            .table_name(&self.table)
+            .key(SCHEDULER, AttributeValue::S(scheduler))
+            .key(JOB_ID, AttributeValue::S(job.id.clone()))
+            .update_expression(format!("SET {CLAIM} = :token, {CLAIM_UNTIL} = :until"))
+            .condition_expression(format!("{PERFORM_AT} = :at AND {}", free_or_ours()))
+            .expression_attribute_values(":token", AttributeValue::S(claim.token.clone()))
+            .expression_attribute_values(":until", item::seconds(claim.until))
+            .expression_attribute_values(":at", AttributeValue::N(at))
+            .expression_attribute_values(":now", item::seconds(now))
+            .send()
+            .await;
+        self.call("UpdateItem").held(asked)
+    }
+
+    /// Claims an item, whatever its time, so that it can be cancelled.
+    async fn hold(
+        &self,
+        half: &str,
+        id: &str,
+        claim: &Claim,
+        now: Timestamp,
+    ) -> Result<Held, StoreError> {
+        let asked = self
+            .client()
+            .update_item()
+            .table_name(&self.table)
+            .key(SCHEDULER, AttributeValue::S(half.to_owned()))
+            .key(JOB_ID, AttributeValue::S(id.to_owned()))
+            .update_expression(format!("SET {CLAIM} = :token, {CLAIM_UNTIL} = :until"))
+            .condition_expression(format!("attribute_exists({JOB_ID}) AND {}", free_or_ours()))
+            .expression_attribute_values(":token", AttributeValue::S(claim.token.clone()))
+            .expression_attribute_values(":until", item::seconds(claim.until))
+            .expression_attribute_values(":now", item::seconds(now))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .send()
+            .await;
+        let is_there = match asked.as_ref().err().and_then(SdkError::as_service_error) {
+            Some(UpdateItemError::ConditionalCheckFailedException(failed)) => {
+                failed.item().is_some()
+            }
+            _ => false,
+        };
+        match self.call("UpdateItem").held(asked)? {
+            true => Ok(Held::Ours),
+            false if is_there => Ok(Held::Others),
+            false => Ok(Held::None),
+        }
+    }
+
+    /// Deletes an item that is held by this claim.
+    async fn delete(&self, half: &str, id: &str, claim: &Claim) -> Result<Cancelled, StoreError> {
+        let asked = self
+            .client()
+            .delete_item()
+            .table_name(&self.table)
+            .key(SCHEDULER, AttributeValue::S(half.to_owned()))
+            .key(JOB_ID, AttributeValue::S(id.to_owned()))
+            .condition_expression(format!("{CLAIM} = :token"))
+            .expression_attribute_values(":token", AttributeValue::S(claim.token.clone()))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .send()
+            .await;
+        let is_there = match asked.as_ref().err().and_then(SdkError::as_service_error) {
+            Some(DeleteItemError::ConditionalCheckFailedException(failed)) => {
+                failed.item().is_some()
+            }
+            _ => false,
+        };
+        // Only a claim that ran out meanwhile could be somebody else's by now.
+        match self.call("DeleteItem").held(asked)? {
+            false if is_there => Ok(Cancelled::BeingSent),
+            _ => Ok(Cancelled::Yes),
+        }
+    }
+
+    async fn end(&self, ending: &Ending) -> Result<(), StoreError> {
+        let Ending { job, token, next } = ending;
+        let Key { scheduler, .. } = item::key(job)?;
+        let (scheduler, id) = (
+            AttributeValue::S(scheduler),
+            AttributeValue::S(job.id.clone()),
+        );
+        let ours = format!("{CLAIM} = :token");
+        let token = AttributeValue::S(token.clone());
+        // A job that is not ours any more needs no end by us.
+        match next {
+            None => {
+                let asked = self
+                    .client()
+                    .delete_item()
+                    .table_name(&self.table)
+                    .key(SCHEDULER, scheduler)
+                    .key(JOB_ID, id)
+                    .condition_expression(ours)
+                    .expression_attribute_values(":token", token)
+                    .send()
+                    .await;
+                self.call("DeleteItem").held(asked).map(drop)
+            }
+            Some(next) => {
+                let mut update = format!("REMOVE {CLAIM}, {CLAIM_UNTIL}");
+                let mut asked = self
+                    .client()
+                    .update_item()
+                    .table_name(&self.table)
+                    .key(SCHEDULER, scheduler)
+                    .key(JOB_ID, id)
+                    .condition_expression(ours)
+                    .expression_attribute_values(":token", token);
+                // What is given back keeps the very digits that its producer wrote.
+                if *next != job.due {
+                    update = format!("SET {PERFORM_AT} = :next {update}");
+                    asked = asked.expression_attribute_values(":next", item::seconds(*next));
+                }
+                let asked = asked.update_expression(update).send().await;
+                self.call("UpdateItem").held(asked).map(drop)
+            }
+        }
+    }
+}
+
+/// Who has an item.
+enum Held {
+    Ours,
+    Others,
+    /// There is no such item.
+    None,
+}
+
+/// The condition that nobody has claimed an item until later than `:now`, but for who asks: where an
+/// answer is lost the SDK asks again.
+fn free_or_ours() -> String {
+    format!("(attribute_not_exists({CLAIM_UNTIL}) OR {CLAIM_UNTIL} < :now OR {CLAIM} = :token)")
+}
+
+/// Runs calls, some at once; the answers in the order of the items.
+async fn each<I, T, F>(items: Vec<I>, call: impl Fn(I) -> F) -> Vec<Result<T, StoreError>>
+where
+    F: Future<Output = Result<T, StoreError>> + Send + 'static,
+    T: Send + 'static,
+{
+    let mut answers: Vec<Option<Result<T, StoreError>>> = Vec::new();
+    answers.resize_with(items.len(), || None);
+    let mut calls = Group::new();
+    for (number, item) in items.into_iter().enumerate() {
+        if calls.len() >= CALLS {
+            let (number, answer): (usize, Result<T, StoreError>) = calls.next().await;
+            answers[number] = Some(answer);
+        }
+        let call = call(item);
+        calls.spawn(async move { (number, call.await) });
+    }
+    while !calls.is_empty() {
+        let (number, answer) = calls.next().await;
+        answers[number] = Some(answer);
+    }
+    let answers = answers.into_iter();
+    answers
+        .map(|answer| answer.expect("every call was awaited"))
+        .collect()
+}
+
+#[async_trait::async_trait]
+impl Store for Table {
+    fn place(&self) -> String {
+        format!("dynamodb table {}", self.at.table)
+    }
+
+    async fn add(&self, job: &Job) -> Result<bool, StoreError> {
+        let call = self.at.call("PutItem");
+        let mut item = item::write(job, &self.at.table).map_err(|why| call.refused(&why))?;
+        let ours = AttributeValue::S(uuid::Uuid::new_v4().to_string());
+        item.insert(ADDED.to_owned(), ours.clone());
+        let asked = self
+            .at
+            .client()
+            .put_item()
+            .table_name(&self.at.table)
+            .set_item(Some(item))
+            .condition_expression(format!("attribute_not_exists({JOB_ID})"))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .send()
+            .await;
+        let found = match asked.as_ref().err().and_then(SdkError::as_service_error) {
+            Some(PutItemError::ConditionalCheckFailedException(failed)) => failed.item(),
+            _ => None,
+        };
+        // The answer to the SDK's first try was lost, and its second met what that had added.
+        if found.is_some_and(|item| item.get(ADDED) == Some(&ours)) {
+            return Ok(true);
+        }
+        call.held(asked)
+    }
+
+    /// One half of the table after the other: the Waiter's own jobs, then those that only this
+    /// program can read. Reads are consistent, which a local index can do.
+    async fn due(&self, until: Timestamp, after: Option<&str>) -> Result<Page, StoreError> {
+        let call = self.at.call("Query");
+        let (half, start) = item::start(after).map_err(|why| call.refused(&why))?;
+        let asked = self
+            .at
+            .client()
+            .query()
+            .table_name(&self.at.table)
+            .index_name(INDEX)
+            .consistent_read(true)
+            .limit(PAGE)
+            .key_condition_expression(format!("{SCHEDULER} = :half AND {PERFORM_AT} <= :until"))
+            .expression_attribute_values(":half", AttributeValue::S(half.to_owned()))
+            .expression_attribute_values(":until", item::seconds(until))
+            .set_exclusive_start_key(start)
+            .send()
+            .await
+            .map_err(|error| call.failed(&error))?;
+        let mut page = Page {
+            next: item::next(half, asked.last_evaluated_key()),
+            ..Page::default()
+        };
+        for item in asked.items() {
+            match self.at.job(item) {
+                Ok(job) => page.jobs.push(job),
+                Err(unreadable) => page.unreadable.push(unreadable),
+            }
+        }
+        Ok(page)
+    }
+
+    async fn claim(
+        &self,
+        jobs: &[Job],
+        claim: &Claim,
+        now: Timestamp,
+    ) -> Vec<Result<bool, StoreError>> {
+        each(jobs.to_vec(), |job| {
+            let (at, claim) = (self.at.clone(), claim.clone());
+            async move { at.claim(&job, &claim, now).await }
+        })
+        .await
+    }
+
+    async fn end(&self, endings: &[Ending]) -> Vec<Result<(), StoreError>> {
+        each(endings.to_vec(), |ending| {
+            let at = self.at.clone();
+            async move { at.end(&ending).await }
+        })
+        .await
+    }
+
+    async fn set_aside(
+        &self,
+        job: &Unreadable,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.at.set_aside(job, reason, now).await
+    }
+
+    /// Claims the job, then deletes it: nobody else ends a job that is claimed. So whoever finds it
+    /// gone then has deleted it, in a try whose answer was lost.
+    async fn cancel(&self, id: &str, now: Timestamp) -> Result<Cancelled, StoreError> {
+        let claim = decide::claim(uuid::Uuid::new_v4().to_string(), now);
+        for half in [OWN, WAITER] {
+            match self.at.hold(half, id, &claim, now).await? {
+                Held::Ours => return self.at.delete(half, id, &claim).await,
+                Held::Others => return Ok(Cancelled::BeingSent),
+                Held::None => {}
+            }
+        }
+        Ok(Cancelled::Unknown)
+    }
+}
+
+/// The id that a body gives its job, where it is one of Active Job for the queue of a table's name:
+/// the Waiter looks for it in both places.
+pub fn own_id(body: &str, table: &str) -> Option<String> {
+    item::own_id(body, table)
+}
+
+/// How long a table that was just made is waited for.
+fn patience(now: Moment) -> Moment {
+    now + std::time::Duration::from_secs(60)
+}

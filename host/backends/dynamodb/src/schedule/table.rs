@@ -1,0 +1,138 @@
+//! The table itself: made, and looked at whether it is as it must be.
+
+use super::item::{INDEX, JOB_ID, PERFORM_AT, SCHEDULER};
+use super::{Table, patience};
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, LocalSecondaryIndex, Projection,
+    ProjectionType, ScalarAttributeType, TableDescription, TableStatus,
+};
+use dispatcher_aws::failure::code;
+use dispatcher_core::clock;
+use dispatcher_core::schedule::StoreError;
+use std::time::Duration;
+
+/// How often a table that is being made is asked for.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What `Table::make` found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Made {
+    /// It is new.
+    New,
+    /// It was there, and is as it must be.
+    Known,
+}
+
+impl Table {
+    /// Makes the table, paid by request, and returns when it can be used. One that is there already
+    /// is only looked at; an error says how it differs.
+    pub async fn make(&self) -> Result<Made, StoreError> {
+        let call = self.at.call("CreateTable");
+        let define = |name: &str, kind| {
+            let builder = AttributeDefinition::builder();
+            let builder = builder.attribute_name(name).attribute_type(kind);
+            builder.build().expect("name and type are set")
+        };
+        let key = |range: &str| {
+            [(SCHEDULER, KeyType::Hash), (range, KeyType::Range)].map(|(name, kind)| {
+                let builder = KeySchemaElement::builder();
+                let builder = builder.attribute_name(name).key_type(kind);
+                builder.build().expect("name and type are set")
+            })
+        };
+        let all = Projection::builder().projection_type(ProjectionType::All);
+        let index = LocalSecondaryIndex::builder()
+            .index_name(INDEX)
+            .set_key_schema(Some(key(PERFORM_AT).to_vec()))
+            .projection(all.build())
+            .build()
+            .expect("name, key and projection are set");
+        let asked = self
+            .at
+            .client()
+            .create_table()
+            .table_name(&self.at.table)
+            .attribute_definitions(define(SCHEDULER, ScalarAttributeType::S))
+            .attribute_definitions(define(JOB_ID, ScalarAttributeType::S))
+            .attribute_definitions(define(PERFORM_AT, ScalarAttributeType::N))
+            .set_key_schema(Some(key(JOB_ID).to_vec()))
+            .local_secondary_indexes(index)
+            .billing_mode(BillingMode::PayPerRequest)
+            .send()
+            .await;
+        let made = match asked {
+            Ok(_) => Made::New,
+            Err(error) if code(&error) == Some("ResourceInUseException") => Made::Known,
+            Err(error) => return Err(call.failed(&error)),
+        };
+        let until = patience(clock::now());
+        loop {
+            let table = self.describe().await?;
+            if table.table_status() == Some(&TableStatus::Active) {
+                let call = self.at.call("DescribeTable");
+                let wrong = differences(&table);
+                return match wrong.is_empty() {
+                    true => Ok(made),
+                    false => Err(call.refused(&format!(
+                        "it is there and no table of a schedule: {}",
+                        wrong.join("; ")
+                    ))),
+                };
+            }
+            if clock::now() >= until {
+                return Err(call.refused("it is still being made; look again in a minute"));
+            }
+            clock::sleep_until(Some(clock::now() + LOOK)).await;
+        }
+    }
+
+    async fn describe(&self) -> Result<TableDescription, StoreError> {
+        let call = self.at.call("DescribeTable");
+        let asked = self.at.client().describe_table();
+        let asked = asked.table_name(&self.at.table).send().await;
+        let answer = asked.map_err(|error| call.failed(&error))?;
+        answer
+            .table
+            .ok_or_else(|| call.refused("the answer describes no table"))
+    }
+}
+
+/// How a table differs from the Waiter's.
+fn differences(table: &TableDescription) -> Vec<String> {
+    let names = |schema: &[KeySchemaElement]| {
+        let names = schema.iter().map(|key| key.attribute_name().to_owned());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let mut found = Vec::new();
+    let own = names(table.key_schema());
+    if own != format!("{SCHEDULER}, {JOB_ID}") {
+        found.push(format!("its key is {own}, wanted {SCHEDULER}, {JOB_ID}"));
+    }
+    let indexes = table.local_secondary_indexes();
+    let index = indexes.iter().find(|one| one.index_name() == Some(INDEX));
+    let over = index.map(|index| names(index.key_schema()));
+    let wanted = format!("{SCHEDULER}, {PERFORM_AT}");
+    if over.as_ref() != Some(&wanted) {
+        found.push(format!("it has no local index {INDEX} over {wanted}"));
+    }
+    let kinds = table.attribute_definitions().iter();
+    for kind in kinds {
+        let wanted = match kind.attribute_name() {
+            PERFORM_AT => ScalarAttributeType::N,
+            SCHEDULER | JOB_ID => ScalarAttributeType::S,
+            _ => continue,
+        };
+        if *kind.attribute_type() != wanted {
+            let name = kind.attribute_name();
+            found.push(format!(
+                "{name} is of type {}, wanted {wanted}",
+                kind.attribute_type()
+            ));
+        }
+    }
+    let projected = index.and_then(|index| index.projection()?.projection_type().cloned());
+    if over.is_some() && projected != Some(ProjectionType::All) {
+        found.push(format!("{INDEX} does not project all attributes"));
+    }
+    found
+}

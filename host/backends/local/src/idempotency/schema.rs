@@ -1,0 +1,54 @@
+//! The file: where it lies, how it is opened, its tables, and what its errors say. Knows nothing of
+//! what is remembered when.
+
+use dispatcher_core::idempotency::RecordsError;
+use dispatcher_sqlite as sqlite;
+use dispatcher_sqlite::{Database, Schema};
+use std::path::{Path, PathBuf};
+
+const SCHEMA: Schema = Schema {
+    // `didm`
+    application: 0x6469_646d,
+    version: 1,
+    tables: &[TABLES],
+    upgrade: |_, _| Ok(None),
+    // Far shorter than a delete may be held up, so that the reason is told.
+    patience: sqlite::patience::<700>,
+    // What is lost is run again.
+    counter: None,
+};
+
+/// A queue's name, which may be a long ARN, is stored once. Records expire in the order of `until`,
+/// milliseconds since the Unix epoch.
+const TABLES: &str = "
+    CREATE TABLE queues (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+    CREATE TABLE done (
+        queue INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        until INTEGER NOT NULL,
+        PRIMARY KEY (queue, id)
+    ) WITHOUT ROWID;
+    CREATE INDEX expiry ON done (until);
+";
+
+/// Where the file of a data folder lies.
+pub fn path(folder: &Path) -> PathBuf {
+    folder.join("idempotency.db")
+}
+
+/// A failure in one line.
+pub fn failed(folder: &Path, cause: impl std::fmt::Display) -> RecordsError {
+    RecordsError(format!("`{}`: {cause}", path(folder).display()))
+}
+
+/// A failure of SQLite.
+pub fn trouble(folder: &Path, error: &rusqlite::Error) -> RecordsError {
+    failed(folder, sqlite::explain(error, &path(folder)))
+}
+
+/// Creates what is missing and opens the file twice: to write, and to read beside that.
+pub fn open(folder: &Path) -> Result<[Database; 2], RecordsError> {
+    let opened = SCHEMA.open(&path(folder), &folder.join("idempotency.lock"));
+    let opened = opened.map(|(connections, _)| connections);
+    opened.map_err(|error| failed(folder, error))
+}

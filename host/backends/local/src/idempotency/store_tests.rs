@@ -1,0 +1,148 @@
+//! The file with its threads: several handles, reopening, and what is told when it cannot be
+//! written.
+
+use super::writer::{Job, Writer};
+use super::{LocalRecords, schema};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::idempotency::Records;
+use std::path::Path;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+const LONG: Duration = Duration::from_secs(3_600);
+
+fn open(folder: &Path) -> LocalRecords {
+    LocalRecords::open(folder).expect("the folder is ours")
+}
+
+#[tokio::test]
+async fn what_one_handle_remembers_every_other_knows_and_so_does_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (open(folder.path()), open(folder.path()));
+    let until = clock::today() + LONG;
+    one.remember("q", &["a", "b"], until).await.unwrap();
+    two.remember("q", &["c"], until).await.unwrap();
+    two.remember("q", &["old"], Timestamp(1)).await.unwrap();
+    let ids = ["a", "x", "c", "old"];
+    let wanted = [true, false, true, false];
+    assert_eq!(one.known("q", &ids).await.unwrap(), wanted);
+    assert_eq!(two.known("q", &ids).await.unwrap(), wanted);
+    drop((one, two));
+    let next = open(folder.path());
+    assert_eq!(next.known("q", &ids).await.unwrap(), wanted);
+    assert_eq!(next.known("r", &ids).await.unwrap(), [false; 4]);
+}
+
+#[tokio::test]
+async fn many_writers_of_two_handles_wait_for_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let until = clock::today() + LONG;
+    let mut tasks = Vec::new();
+    for handle in 0..2 {
+        let records = std::sync::Arc::new(open(folder.path()));
+        for task in 0..8 {
+            let records = records.clone();
+            tasks.push(dispatcher_core::tasks::spawn(async move {
+                for call in 0..10 {
+                    let id = format!("{handle}-{task}-{call}");
+                    let ids = [id.as_str()];
+                    records.remember("q", &ids, until).await.unwrap();
+                    assert_eq!(records.known("q", &ids).await.unwrap(), [true]);
+                }
+            }));
+        }
+    }
+    for task in tasks {
+        task.finished().await;
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_told_to_each_and_passes() {
+    let folder = tempfile::tempdir().unwrap();
+    let [connection, reader] = schema::open(folder.path()).unwrap();
+    connection.pragma_update(None, "max_page_count", 6).unwrap();
+    let (jobs, asked) = sync_channel(10);
+    let writer = Writer::new(folder.path().to_owned(), connection, asked);
+    let mut answers = Vec::new();
+    for ids in [vec!["x".repeat(100_000)], vec!["a".to_owned()]] {
+        let (reply, answer) = oneshot::channel();
+        answers.push(answer);
+        let until = clock::today() + LONG;
+        let queue = "q".to_owned();
+        let job = Job {
+            queue,
+            ids,
+            until,
+            reply,
+        };
+        jobs.send(job).unwrap();
+    }
+    drop(jobs);
+    writer.run();
+    for answer in answers {
+        let error = answer.await.unwrap().unwrap_err().to_string();
+        assert!(error.contains("idempotency.db"), "{error}");
+        assert!(error.contains("full"), "{error}");
+    }
+    drop(reader);
+    let records = open(folder.path());
+    let until = clock::today() + LONG;
+    records.remember("q", &["a"], until).await.unwrap();
+    assert_eq!(records.known("q", &["a"]).await.unwrap(), [true]);
+}
+
+#[tokio::test]
+async fn what_has_expired_goes_while_others_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = open(folder.path());
+    let old: Vec<String> = (0..3_000).map(|n| format!("old-{n}")).collect();
+    let old: Vec<&str> = old.iter().map(String::as_str).collect();
+    records.remember("q", &old, Timestamp(1)).await.unwrap();
+    let until = clock::today() + LONG;
+    let [connection, _] = schema::open(folder.path()).unwrap();
+    let left = || {
+        let sql = "SELECT count(*) FROM done WHERE until = 1";
+        connection.query_row(sql, [], |row| row.get::<_, u32>(0))
+    };
+    let mut writes = 0;
+    while left().unwrap() > 0 {
+        let ids = [format!("new-{writes}")];
+        let ids = [ids[0].as_str()];
+        records.remember("q", &ids, until).await.unwrap();
+        writes += 1;
+        assert!(
+            writes < 3_000,
+            "every write takes two that have expired with it"
+        );
+    }
+}
+
+#[test]
+fn files_that_are_not_ours_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |wanted: &str| {
+        let error = LocalRecords::open(folder.path()).map(drop).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("idempotency.db`: "), "{error}");
+        assert!(error.contains(wanted), "{error}");
+    };
+    let file = schema::path(folder.path());
+    std::fs::write(
+        &file,
+        "not a database, but long enough to be looked at".repeat(99),
+    )
+    .unwrap();
+    refused("not a database");
+    std::fs::remove_file(&file).unwrap();
+    let other = rusqlite::Connection::open(&file).unwrap();
+    other.execute_batch("CREATE TABLE theirs (x)").unwrap();
+    refused("another program");
+    drop(other);
+    std::fs::remove_file(&file).unwrap();
+    let [connection, _] = schema::open(folder.path()).unwrap();
+    connection.pragma_update(None, "user_version", 2).unwrap();
+    refused("schema version 2, wanted 1");
+}

@@ -1,0 +1,195 @@
+//! Buckets in one SQLite file of the data folder, for all processes that share the folder. Knows
+//! nothing of the embedded queue's file.
+//!
+//! `schema` is the file, `steps` what can be done to it, `writer` the thread that writes. Reads have
+//! a thread and a connection of their own, so that none waits for the disk to take a write.
+
+mod schema;
+mod steps;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use dispatcher_core::keyvalue::{Bucket, CALL, Page};
+use dispatcher_core::trouble::{Failed, Trouble};
+use dispatcher_sqlite::Database;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use steps::{Change, Read, Write};
+use tokio::sync::{Semaphore, oneshot};
+use writer::{Job, Writer};
+
+/// So many calls may wait for a thread. More is only asked for if the disk hangs.
+const WAITING: usize = 4_096;
+/// And so many bytes that are to be written; whoever comes with more waits before that thread. Also
+/// those of callers who have gone count, which a disk that hangs would pile up.
+const WAITING_BYTES: usize = 8 * CALL;
+
+/// The file of one data folder. Its threads end with the last clone and bucket.
+#[derive(Clone)]
+pub struct Local(Arc<Threads>);
+
+struct Threads {
+    place: schema::Place,
+    writes: SyncSender<Job>,
+    room: Arc<Semaphore>,
+    reads: SyncSender<Look>,
+}
+
+/// Something to be read, and where the answer goes.
+struct Look {
+    read: Read,
+    reply: oneshot::Sender<Result<steps::Seen, Failed>>,
+}
+
+impl Local {
+    /// Opens `keyvalue.db` in the folder; creates both if they are missing. Blocks for some
+    /// milliseconds.
+    ///
+    /// # Errors
+    /// Where the file cannot be made, or is not ours.
+    pub fn open(folder: &Path) -> Result<Self, Failed> {
+        let place = schema::Place::of(folder);
+        let [writer, reader] = place.open()?;
+        let (writes, jobs) = sync_channel(WAITING);
+        let (reads, asked) = sync_channel(WAITING);
+        let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            let thread = std::thread::Builder::new().name(name.into()).spawn(run);
+            thread.map_err(|error| place.failed(Trouble::Passing, error))
+        };
+        let writer = Writer::new(place.clone(), writer, jobs);
+        start("keyvalue-writes", Box::new(move || writer.run()))?;
+        let answers = place.clone();
+        let answer = move || answer(&answers, &reader, &asked);
+        start("keyvalue-reads", Box::new(answer))?;
+        Ok(Self(Arc::new(Threads {
+            place,
+            writes,
+            room: Arc::new(Semaphore::new(WAITING_BYTES)),
+            reads,
+        })))
+    }
+
+    /// The bucket of this name.
+    pub fn bucket(&self, name: &str) -> LocalBucket {
+        LocalBucket {
+            threads: Arc::clone(&self.0),
+            name: name.to_owned(),
+        }
+    }
+}
+
+/// Answers until nobody can ask any more.
+fn answer(place: &schema::Place, connection: &Database, asked: &Receiver<Look>) {
+    for Look { read, reply } in asked {
+        if !reply.is_closed() {
+            let known = connection.known_damage();
+            let seen = known.map_err(|damage| place.damaged(&damage));
+            let seen = seen.and_then(|()| {
+                steps::read(connection, &read).map_err(|error| place.trouble(&error))
+            });
+            // A caller who has gone needs no answer.
+            let _ = reply.send(seen);
+        }
+    }
+}
+
+/// One bucket of the file.
+pub struct LocalBucket {
+    threads: Arc<Threads>,
+    name: String,
+}
+
+impl LocalBucket {
+    async fn read(&self, what: steps::What) -> Result<steps::Seen, Failed> {
+        let (reply, answer) = oneshot::channel();
+        let bucket = self.name.clone();
+        let read = Read { bucket, what };
+        self.hand(&self.threads.reads, Look { read, reply })?;
+        answer.await.map_err(|_| self.ended())?
+    }
+
+    /// `change` copies so many bytes of what the caller has, once there is room for them.
+    async fn write(&self, bytes: usize, change: impl FnOnce() -> Change) -> Result<i64, Failed> {
+        let bytes = u32::try_from(bytes.min(WAITING_BYTES)).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.threads.room).acquire_many_owned(bytes);
+        let room = room.await.map_err(|_| self.ended())?;
+        let (reply, answer) = oneshot::channel();
+        let bucket = self.name.clone();
+        let change = change();
+        let write = Write { bucket, change };
+        self.hand(
+            &self.threads.writes,
+            Job {
+                write,
+                _room: room,
+                reply,
+            },
+        )?;
+        answer.await.map_err(|_| self.ended())?
+    }
+
+    /// Hands a call to its thread.
+    fn hand<T>(&self, calls: &SyncSender<T>, call: T) -> Result<(), Failed> {
+        calls.try_send(call).map_err(|error| match error {
+            TrySendError::Full(_) => {
+                let why = "too many calls wait for the disk";
+                self.threads.place.failed(Trouble::Passing, why)
+            }
+            TrySendError::Disconnected(_) => self.ended(),
+        })
+    }
+
+    fn ended(&self) -> Failed {
+        let place = &self.threads.place;
+        place.failed(Trouble::Passing, "its thread has ended")
+    }
+}
+
+#[async_trait::async_trait]
+impl Bucket for LocalBucket {
+    async fn get(&self, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, Failed> {
+        let seen = self.read(steps::What::Values(keys.to_vec())).await?;
+        match seen.too_long {
+            true => Err(dispatcher_core::keyvalue::too_long()),
+            false => Ok(seen.values),
+        }
+    }
+
+    async fn exists(&self, key: &str) -> Result<bool, Failed> {
+        Ok(self.read(steps::What::Exists(key.to_owned())).await?.exists)
+    }
+
+    async fn set(&self, pairs: &[(String, Vec<u8>)]) -> Result<(), Failed> {
+        let bytes = pairs.iter().map(|(key, value)| key.len() + value.len());
+        let change = || Change::Set(pairs.to_vec());
+        self.write(bytes.sum(), change).await.map(drop)
+    }
+
+    async fn delete(&self, keys: &[String]) -> Result<(), Failed> {
+        let bytes = keys.iter().map(String::len).sum();
+        let change = || Change::Delete(keys.to_vec());
+        self.write(bytes, change).await.map(drop)
+    }
+
+    async fn increment(&self, key: &str, by: i64) -> Result<i64, Failed> {
+        let change = || Change::Increment(key.to_owned(), by);
+        self.write(key.len(), change).await
+    }
+
+    async fn swap(&self, key: &str, stands: Option<&[u8]>, value: &[u8]) -> Result<bool, Failed> {
+        let bytes = key.len() + stands.map_or(0, <[u8]>::len) + value.len();
+        let change = || Change::Swap {
+            key: key.to_owned(),
+            stands: stands.map(<[u8]>::to_vec),
+            value: value.to_vec(),
+        };
+        Ok(self.write(bytes, change).await? == steps::DONE)
+    }
+
+    async fn keys(&self, from: Option<u64>) -> Result<Page, Failed> {
+        Ok(self.read(steps::What::Keys(from)).await?.page)
+    }
+}

@@ -1,0 +1,81 @@
+//! The file: where it lies, how it is opened, its tables, and what its errors say. Knows nothing of
+//! what is kept in it.
+
+use dispatcher_core::trouble::{Failed, Trouble};
+use dispatcher_sqlite as sqlite;
+use dispatcher_sqlite::{Damage, Database, Schema};
+#[cfg(test)]
+use rusqlite::Connection;
+use std::path::{Path, PathBuf};
+
+const SCHEMA: Schema = Schema {
+    // `dikv`
+    application: 0x6469_6b76,
+    version: 1,
+    tables: &[TABLES],
+    upgrade: |_, _| Ok(None),
+    // An attempt waits for it, and another process writes for milliseconds.
+    patience: sqlite::patience::<2_000>,
+    counter: Some("SELECT seq FROM sqlite_sequence WHERE name = 'pairs'"),
+};
+
+/// A bucket's name is stored once. `number` gives pages of keys an order; it is never used twice, so
+/// that no key that is there all the while is passed over.
+const TABLES: &str = "
+    CREATE TABLE buckets (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+    CREATE TABLE pairs (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        bucket INTEGER NOT NULL,
+        key TEXT NOT NULL,
+        value BLOB NOT NULL,
+        UNIQUE (bucket, key)
+    );
+    CREATE INDEX pages ON pairs (bucket, number);
+";
+
+/// The file of a data folder.
+#[derive(Debug, Clone)]
+pub struct Place(PathBuf);
+
+impl Place {
+    /// Where it lies.
+    pub fn of(folder: &Path) -> Self {
+        Self(folder.to_owned())
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("keyvalue.db")
+    }
+
+    /// Creates what is missing and opens the file twice: to write, and to read beside that.
+    pub fn open(&self) -> Result<[Database; 2], Failed> {
+        let opened = SCHEMA.open(&self.file(), &self.0.join("keyvalue.lock"));
+        let opened = opened.map(|(connections, _)| connections);
+        opened.map_err(|error| self.failed(error.kind, error))
+    }
+
+    /// A failure of SQLite, in one line.
+    pub fn trouble(&self, error: &rusqlite::Error) -> Failed {
+        let cause = sqlite::explain(error, &self.file());
+        self.failed(sqlite::judge(error), cause)
+    }
+
+    /// A file that was lost while it was in use.
+    pub fn damaged(&self, damage: &Damage) -> Failed {
+        self.failed(Trouble::Passing, damage)
+    }
+
+    /// A failure of a known kind, in one line.
+    pub fn failed(&self, kind: Trouble, cause: impl std::fmt::Display) -> Failed {
+        Failed {
+            kind,
+            message: format!("`{}`: {cause}", self.file().display()),
+        }
+    }
+}
+
+/// A database of its own in memory, for tests of the steps.
+#[cfg(test)]
+pub fn in_memory() -> Connection {
+    SCHEMA.in_memory()
+}

@@ -1,0 +1,108 @@
+//! The one thread that writes. It takes everything that waits, writes it in one transaction,
+//! commits once, then answers all: the cost of reaching the disk is shared.
+
+use super::schema::Place;
+use super::steps::{self, Write};
+use dispatcher_core::trouble::Failed;
+use dispatcher_sqlite::{Database, IDLE};
+use rusqlite::TransactionBehavior;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+/// The most jobs of one transaction: bounds how long the first waits for the last.
+const GROUP: usize = 256;
+
+/// A change, and where the answer goes.
+pub struct Job {
+    /// What is written.
+    pub write: Write,
+    /// Its bytes among those that may wait.
+    pub _room: OwnedSemaphorePermit,
+    /// What `steps::write` answers.
+    pub reply: oneshot::Sender<Result<i64, Failed>>,
+}
+
+/// One for each job, in their order.
+type Answers = Vec<Result<i64, Failed>>;
+
+/// The state of the thread.
+pub struct Writer {
+    place: Place,
+    connection: Database,
+    jobs: Receiver<Job>,
+}
+
+impl Writer {
+    /// A writer that has done nothing yet.
+    pub fn new(place: Place, connection: Database, jobs: Receiver<Job>) -> Self {
+        Self {
+            place,
+            connection,
+            jobs,
+        }
+    }
+
+    /// Runs until nobody can ask any more.
+    pub fn run(mut self) {
+        let mut is_tidy = false;
+        loop {
+            let first = match is_tidy {
+                true => self.jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                false => self.jobs.recv_timeout(IDLE),
+            };
+            let mut jobs = match first {
+                Ok(first) => vec![first],
+                Err(RecvTimeoutError::Timeout) => {
+                    is_tidy = self.connection.tidy();
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            is_tidy = false;
+            jobs.extend(self.jobs.try_iter().take(GROUP - 1));
+            // What nobody waits for any more is not begun.
+            jobs.retain(|job| !job.reply.is_closed());
+            if jobs.is_empty() {
+                continue;
+            }
+            let answers = match self.write(&jobs) {
+                Ok(answers) => answers,
+                Err(failed) => vec![Err(failed); jobs.len()],
+            };
+            for (job, answer) in jobs.into_iter().zip(answers) {
+                // A caller who has gone needs no answer.
+                let _ = job.reply.send(answer);
+            }
+        }
+        self.connection.tidy();
+    }
+
+    /// One transaction, of which nobody is told unless the file is still there.
+    fn write(&mut self, jobs: &[Job]) -> Result<Answers, Failed> {
+        let damaged = |place: &Place| {
+            let place = place.clone();
+            move |damage| place.damaged(&damage)
+        };
+        self.connection.check().map_err(damaged(&self.place))?;
+        let (answers, number) = self.commit(jobs).map_err(|error| {
+            self.connection.note_failure(&error);
+            self.place.trouble(&error)
+        })?;
+        self.connection.check().map_err(damaged(&self.place))?;
+        self.connection.note_written(number);
+        Ok(answers)
+    }
+
+    /// The answers, and the number that is acknowledged with them.
+    fn commit(&mut self, jobs: &[Job]) -> rusqlite::Result<(Answers, Option<i64>)> {
+        let transaction =
+            rusqlite::Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
+        let written = jobs
+            .iter()
+            .map(|job| steps::write(&transaction, &job.write));
+        let answers = written.collect::<rusqlite::Result<Answers>>()?;
+        let number = self.connection.counter()?;
+        transaction.commit()?;
+        Ok((answers, number))
+    }
+}

@@ -1,0 +1,7 @@
+//! The embedded backend: queues, schedules, key-value buckets and idempotency records in SQLite files
+//! of one data folder.
+
+pub mod idempotency;
+pub mod keyvalue;
+pub mod queue;
+pub mod schedule;

@@ -1,0 +1,147 @@
+//! Messages that were sent with a delay and have not been received yet: seen, and taken back. Pure
+//! steps on a connection that are told `now`.
+
+use super::deliver::decode;
+use super::settle::remove;
+use super::time::StoreTime;
+use super::turn::{QueueId, Turn};
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::message::Outgoing;
+use rusqlite::{OptionalExtension, params};
+
+/// A message that waits for its time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delayed {
+    /// The message's id.
+    pub id: String,
+    /// The bare name of its queue.
+    pub queue: String,
+    /// When it may be received, by the calendar of now.
+    pub due: Timestamp,
+    /// What was sent; `delay` is what is left of it.
+    pub message: Outgoing,
+}
+
+/// What was never received and is not yet visible: neither in flight nor released to come back.
+const WAITING: &str = "e.visible_at > ?1 AND e.in_flight = 0 AND e.receive_count = 0";
+
+/// All that wait in these queues, or in all queues; the soonest first.
+pub fn list(turn: &Turn<'_>, queue: Option<&str>) -> rusqlite::Result<Vec<Delayed>> {
+    let sql = format!(
+        "SELECT p.id, q.name, e.visible_at, p.body, coalesce(e.attributes, p.attributes),
+                e.message_group
+         FROM queues q JOIN entries e ON e.queue = q.id
+              JOIN payloads p ON p.seq = coalesce(e.payload, e.seq)
+         WHERE {WAITING} AND (?2 IS NULL OR q.name = ?2) ORDER BY e.visible_at, e.seq"
+    );
+    let mut find = turn.connection.prepare_cached(&sql)?;
+    let rows = find.query_map(params![turn.now, queue], |row| {
+        let due: StoreTime = row.get(2)?;
+        let attributes: Option<String> = row.get(4)?;
+        Ok(Delayed {
+            id: row.get(0)?,
+            queue: row.get(1)?,
+            due: turn.date(due),
+            message: Outgoing {
+                body: row.get(3)?,
+                attributes: decode(attributes.as_deref(), 4)?,
+                delay: due.since(turn.now),
+                group: row.get(5)?,
+                scheduled: None,
+            },
+        })
+    })?;
+    rows.collect()
+}
+
+/// Takes one back; false if none of the id waits in the queue. The next of its group moves up.
+pub fn cancel(turn: &mut Turn<'_>, queue: &str, id: &str) -> rusqlite::Result<bool> {
+    let sql = format!(
+        "SELECT e.seq, e.queue, e.message_group
+         FROM queues q JOIN entries e ON e.queue = q.id
+              JOIN payloads p ON p.seq = coalesce(e.payload, e.seq)
+         WHERE {WAITING} AND q.name = ?2 AND p.id = ?3"
+    );
+    let found = turn
+        .connection
+        .prepare_cached(&sql)?
+        .query_row(params![turn.now, queue, id], |row| {
+            let group: Option<String> = row.get(2)?;
+            Ok((row.get::<_, i64>(0)?, row.get::<_, QueueId>(1)?, group))
+        })
+        .optional()?;
+    let Some((seq, queue, group)) = found else {
+        return Ok(false);
+    };
+    remove(turn, queue, seq, group.as_deref())?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::{deliver, look, schema};
+    use dispatcher_core::message::Attribute;
+    use dispatcher_core::queue::Ask;
+    use std::time::Duration;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn later(body: &str, delay: Duration, group: Option<&str>) -> Outgoing {
+        Outgoing {
+            scheduled: None,
+            body: body.into(),
+            attributes: vec![Attribute::text("k", "v")],
+            delay,
+            group: group.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn what_waits_is_listed_and_can_be_taken_back_until_it_is_due() {
+        let connection = schema::in_memory();
+        let mut turn = Turn::new(&connection, StoreTime(1_000));
+        let queue = look::queue_id(&connection, "q").unwrap();
+        let items = [
+            later("far", HOUR * 2, None),
+            later("near", HOUR, None),
+            later("now", Duration::ZERO, None),
+        ];
+        let sent = deliver::send(&mut turn, queue, &items).unwrap();
+        let found = list(&turn, Some("q")).unwrap();
+        let bodies: Vec<_> = found.iter().map(|one| one.message.body.as_str()).collect();
+        assert_eq!(bodies, ["near", "far"]);
+        assert_eq!(found[0].message, items[1]);
+        assert_eq!(list(&turn, Some("other")).unwrap(), []);
+        let near = sent[1].clone().unwrap();
+        assert!(!cancel(&mut turn, "other", &near).unwrap());
+        assert!(cancel(&mut turn, "q", &near).unwrap());
+        assert!(!cancel(&mut turn, "q", &near).unwrap());
+        assert!(!cancel(&mut turn, "q", sent[2].as_ref().unwrap()).unwrap());
+        turn.now = turn.now + HOUR * 2;
+        assert_eq!(list(&turn, None).unwrap(), []);
+        assert!(!cancel(&mut turn, "q", sent[0].as_ref().unwrap()).unwrap());
+    }
+
+    #[test]
+    fn who_waits_behind_one_of_his_group_moves_up_when_it_is_taken_back() {
+        let connection = schema::in_memory();
+        let mut turn = Turn::new(&connection, StoreTime(1_000));
+        let queue = look::queue_id(&connection, "q").unwrap();
+        let items = [
+            later("first", HOUR, Some("g")),
+            later("second", Duration::ZERO, Some("g")),
+        ];
+        let sent = deliver::send(&mut turn, queue, &items).unwrap();
+        assert!(cancel(&mut turn, "q", sent[0].as_ref().unwrap()).unwrap());
+        let ask = Ask {
+            max: 5,
+            visibility: HOUR,
+            wait: Duration::ZERO,
+            ..Ask::PLAIN
+        };
+        let received = deliver::receive(&mut turn, queue, "local:q", ask).unwrap();
+        assert_eq!(received.messages.len(), 1);
+        assert_eq!(received.messages[0].body, "second");
+    }
+}

@@ -1,0 +1,128 @@
+//! Looking without touching: names, depth, peek; and the keys of queues. Pure steps on a
+//! connection that are told `now`.
+
+use super::deliver::{Following, find, look_at};
+use super::time::StoreTime;
+use super::turn::{QueueId, Turn};
+use dispatcher_core::message::Message;
+use dispatcher_core::queue::{Ask, Depth};
+use rusqlite::{Connection, OptionalExtension, params};
+
+/// Waiting, in flight, delayed, and when the oldest that is not in flight was sent.
+pub const DEPTH: &str = "SELECT count(*) FILTER (WHERE visible_at <= ?2),
+            count(*) FILTER (WHERE visible_at > ?2 AND in_flight),
+            count(*) FILTER (WHERE visible_at > ?2 AND NOT in_flight),
+            min(sent_at) FILTER (WHERE visible_at <= ?2 OR NOT in_flight)
+     FROM entries WHERE queue = ?1";
+
+/// What is visible, in the order of becoming so.
+pub const VISIBLE: &str = "SELECT seq FROM entries
+     WHERE queue = ?1 AND head = ?2 AND visible_at <= ?3 ORDER BY visible_at, seq LIMIT ?4";
+
+/// The key of a queue, which is created if there is none of the name.
+pub fn queue_id(connection: &Connection, name: &str) -> rusqlite::Result<QueueId> {
+    if let Some(id) = known_id(connection, name)? {
+        return Ok(id);
+    }
+    // One that was deleted has the key that it had.
+    connection
+        .prepare_cached("INSERT OR IGNORE INTO queues (name) VALUES (?1)")?
+        .execute(params![name])?;
+    connection
+        .prepare_cached(
+            "DELETE FROM deleted_queues WHERE queue = (SELECT id FROM queues WHERE name = ?1)",
+        )?
+        .execute(params![name])?;
+    connection
+        .prepare_cached("SELECT id FROM queues WHERE name = ?1")?
+        .query_row(params![name], |row| row.get(0))
+}
+
+/// The key of a queue, if there is one of the name.
+pub fn known_id(connection: &Connection, name: &str) -> rusqlite::Result<Option<QueueId>> {
+    connection
+        .prepare_cached(
+            "SELECT id FROM queues
+             WHERE name = ?1 AND id NOT IN (SELECT queue FROM deleted_queues)",
+        )?
+        .query_row(params![name], |row| row.get(0))
+        .optional()
+}
+
+/// All queues that were ever opened or hold dead letters, by name.
+pub fn names(turn: &Turn<'_>) -> rusqlite::Result<Vec<String>> {
+    turn.connection
+        .prepare_cached(
+            "SELECT name FROM queues WHERE id NOT IN (SELECT queue FROM deleted_queues)
+             ORDER BY name",
+        )?
+        .query_map([], |row| row.get(0))?
+        .collect()
+}
+
+/// Exact counts, from one pass over an index. What waits behind the head of its group counts as
+/// waiting: it waits for its turn, not for a time.
+pub fn depth(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Depth> {
+    let count = |count: i64| u64::try_from(count).unwrap_or(0);
+    turn.connection
+        .prepare_cached(DEPTH)?
+        .query_row(params![queue, turn.now], |row| {
+            let oldest: Option<StoreTime> = row.get(3)?;
+            Ok(Depth {
+                waiting: count(row.get(0)?),
+                in_flight: count(row.get(1)?),
+                delayed: count(row.get(2)?),
+                oldest: oldest.map(|sent| turn.now.since(sent)),
+            })
+        })
+}
+
+/// How much each of these queues holds, in their order; `None` for one that does not exist.
+pub fn depths(turn: &Turn<'_>, names: &[String]) -> rusqlite::Result<Vec<Option<Depth>>> {
+    let one = |name: &String| match known_id(turn.connection, name)? {
+        Some(queue) => depth(turn, queue).map(Some),
+        None => Ok(None),
+    };
+    // One lock of the file for all of them, and one moment.
+    let reading = turn.connection.unchecked_transaction()?;
+    let depths = names.iter().map(one).collect();
+    reading.finish()?;
+    depths
+}
+
+/// Up to `max` waiting messages without receipts: first what a receive would bring, in its order,
+/// then what waits behind the heads of groups.
+pub fn peek(
+    turn: &Turn<'_>,
+    queue: QueueId,
+    name: &str,
+    max: usize,
+) -> rusqlite::Result<Vec<Message>> {
+    let first = find(turn, queue, Ask { max, ..Ask::PLAIN }, Following::None)?;
+    let mut rows: Vec<i64> = first.candidates.iter().map(|one| one.seq).collect();
+    for head in [true, false] {
+        if rows.len() < max {
+            let more = visible(turn, queue, head, max + rows.len())?;
+            let more: Vec<i64> = more.into_iter().filter(|seq| !rows.contains(seq)).collect();
+            rows.extend(more);
+        }
+    }
+    let rows = rows.into_iter().take(max);
+    rows.map(|seq| look_at(turn, seq, name)).collect()
+}
+
+/// What is visible in a queue, whether or not it can be received, in the order of becoming so.
+fn visible(turn: &Turn<'_>, queue: QueueId, head: bool, max: usize) -> rusqlite::Result<Vec<i64>> {
+    turn.connection
+        .prepare_cached(VISIBLE)?
+        .query_map(
+            params![
+                queue,
+                head,
+                turn.now,
+                i64::try_from(max).unwrap_or(i64::MAX)
+            ],
+            |row| row.get(0),
+        )?
+        .collect()
+}

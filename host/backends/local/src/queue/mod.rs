@@ -1,0 +1,365 @@
+//! The embedded queue: one SQLite file, safe for several processes at once. The only place that
+//! names SQLite; knows no other backend.
+//!
+//! `schema` is the file. `deliver`, `settle` and `look` are what can be done to it, as steps that
+//! are told `now` (`turn`), a moment of the store's own time (`time`). `writer` is the thread that runs them, many in one transaction; `work`
+//! is how it is asked, `lines` who waits for messages, `bell` how other processes are woken.
+//!
+//! Beyond the port, for whoever serves the file to others: `service` is the way in, `settings`,
+//! `registry`, `sending`, `holding`, `carry` and `moves` what it can do.
+
+mod bell;
+mod carry;
+mod content;
+mod delayed;
+mod deliver;
+mod groups;
+mod holding;
+mod lines;
+mod look;
+mod moves;
+mod refusal;
+mod registry;
+mod schema;
+mod sending;
+mod service;
+mod settings;
+mod settle;
+mod time;
+mod turn;
+mod work;
+mod writer;
+
+#[cfg(test)]
+mod core_tests;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+#[cfg(any(test, fuzzing))]
+mod model;
+#[cfg(test)]
+mod model_tests;
+#[cfg(test)]
+mod sending_tests;
+#[cfg(test)]
+mod service_tests;
+#[cfg(test)]
+mod store_tests;
+#[cfg(test)]
+mod time_tests;
+
+pub use delayed::Delayed;
+use deliver::Terms;
+use dispatcher_core::memory::Budget;
+use dispatcher_core::message::{Message, Outcome, Outgoing, Receipt};
+use dispatcher_core::queue::{
+    Ask, Depth, GroupShare, Identity, ItemError, Queue, QueueError, Received, Trouble,
+    VISIBILITY_CEILING,
+};
+use settle::Origin;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use turn::Delivery;
+use work::{Care, Handle};
+
+pub use holding::Unheld;
+pub use moves::{Move, Status};
+pub use registry::Known;
+pub use sending::{Draft, Sent, content_id, once_key};
+pub use settings::{LONGEST_MESSAGE, Redrive, Settings, arn, named_by};
+pub use time::StoreTime;
+pub use turn::QueueId;
+
+/// The longest `wait` of one receive; the same as SQS, so that routes behave alike.
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
+/// The most messages of one call.
+const BATCH: usize = 100;
+/// The most messages that one receive brings behind others of their groups. Each round of a group,
+/// from its receive to the commit of its last deletion, waits for the disk a few times; the more
+/// messages share that, the less it costs each.
+const MOST_FOLLOWING: usize = 500;
+/// The suffix of the queue that dead letters go to unless another is named.
+const DEAD: &str = ".dead";
+
+/// One folder with its file of queues. Clones share the connection; its thread ends with the
+/// last clone and the last queue of it.
+#[derive(Clone)]
+pub struct Store {
+    handle: Arc<Handle>,
+    place: schema::Place,
+}
+
+impl Store {
+    /// Opens `local.db` in the folder; creates both if they are missing. Blocks for some
+    /// milliseconds. Errors name the folder and the cause.
+    pub fn open(folder: &Path) -> Result<Self, QueueError> {
+        Self::start(folder).map(|(store, _)| store)
+    }
+
+    fn start(folder: &Path) -> Result<(Self, JoinHandle<()>), QueueError> {
+        let (place, connection, bell) = schema::open(folder)?;
+        let clock = time::StoreClock::of(&connection).map_err(|error| place.trouble(&error))?;
+        let (sender, jobs) = mpsc::channel();
+        let handle = Handle::new(sender, place.clone());
+        let bell = bell::Bell::new(place.bell(), bell);
+        let writer = writer::Writer::new(
+            place.clone(),
+            (connection, clock),
+            bell,
+            jobs,
+            Arc::downgrade(&handle),
+        );
+        let thread = std::thread::Builder::new()
+            .name("local-queue".into())
+            .spawn(move || writer.run())
+            .map_err(|error| place.failed(Trouble::Passing, error))?;
+        Ok((Self { handle, place }, thread))
+    }
+
+    /// Opens a queue by its bare name; creates it if there is none. Dead letters go to the queue
+    /// `dead_letter` of the same file, without it to the one that the queue's settings name, else to
+    /// `NAME.dead`; a queue whose own name ends in `.dead` has none by itself. The visibility is the
+    /// settings' too. Blocks for some milliseconds.
+    pub fn queue(&self, name: &str, dead_letter: Option<&str>) -> Result<LocalQueue, QueueError> {
+        let wanted = name.to_owned();
+        let (id, settings) = self.handle.ask_blocking(Care::Full, move |turn| {
+            let id = look::queue_id(turn.connection, &wanted)?;
+            Ok((id, settings::read(turn, id)?.unwrap_or_default()))
+        })?;
+        let redrive = settings.redrive;
+        let dead_letter = match dead_letter {
+            Some(same) if same == name => {
+                return Err(self.place.failed(
+                    Trouble::Refused,
+                    format!("`{name}` cannot be its own dead-letter queue"),
+                ));
+            }
+            Some(other) => Some(other.to_owned()),
+            None => match &redrive {
+                Some(redrive) => Some(redrive.grave.clone()),
+                None if name.ends_with(DEAD) => None,
+                None => Some(format!("{name}{DEAD}")),
+            },
+        };
+        let full = format!("local:{name}");
+        Ok(LocalQueue {
+            handle: self.handle.clone(),
+            name: full.as_str().into(),
+            identity: Identity {
+                name: full.clone(),
+                source: full,
+                visibility: Duration::from_secs(settings.visibility_s),
+                batch: BATCH,
+                longest_wait: LONGEST_WAIT,
+                proof_wait: Duration::ZERO,
+                ordered_groups: true,
+                dead_letters: dead_letter.is_some(),
+                most_receives: redrive.as_ref().map(|redrive| redrive.most_receives),
+                redrive_target: false,
+            },
+            terms: Terms {
+                dead_letter: dead_letter.clone(),
+                ..Terms::default()
+            },
+            origin: Origin {
+                id,
+                name: name.to_owned(),
+                dead_letter,
+            },
+            redrive_target: redrive.map(|redrive| redrive.grave),
+        })
+    }
+
+    /// The bare names of all queues that were opened once or have got dead letters, sorted.
+    /// Blocks for some milliseconds.
+    pub fn names(&self) -> Result<Vec<String>, QueueError> {
+        self.handle
+            .ask_blocking(Care::Look, |turn| look::names(turn))
+    }
+
+    /// How much each of these queues holds, by their bare names and in their order; `None` for one
+    /// that does not exist. One call, however many they are, and makes no queue.
+    pub async fn depths(&self, names: Vec<String>) -> Result<Vec<Option<Depth>>, QueueError> {
+        let run = move |turn: &mut turn::Turn<'_>| look::depths(turn, &names);
+        self.handle.ask(Care::Look, run).await
+    }
+
+    /// What was sent with a delay to the queue of this bare name, or to any, and still waits for its
+    /// time; the soonest first.
+    pub async fn delayed(&self, queue: Option<&str>) -> Result<Vec<Delayed>, QueueError> {
+        let queue = queue.map(str::to_owned);
+        let run = move |turn: &mut turn::Turn<'_>| delayed::list(turn, queue.as_deref());
+        self.handle.ask(Care::Look, run).await
+    }
+
+    /// Takes such a message back; false if none of the id waits in that queue.
+    pub async fn cancel(&self, queue: &str, id: &str) -> Result<bool, QueueError> {
+        let (queue, id) = (queue.to_owned(), id.to_owned());
+        let run = move |turn: &mut turn::Turn<'_>| delayed::cancel(turn, &queue, &id);
+        self.handle.ask(Care::Full, run).await
+    }
+}
+
+/// One queue of a `Store`.
+pub struct LocalQueue {
+    handle: Arc<Handle>,
+    identity: Identity,
+    origin: Origin,
+    name: Arc<str>,
+    terms: Terms,
+    /// The target of its redrive policy, by its bare name.
+    redrive_target: Option<String>,
+}
+
+impl LocalQueue {
+    /// The same for a process that may hold so many bytes, and makes so many attempts: what was
+    /// received as often and the last time not answered, and what is larger than all that may be
+    /// held, goes to the dead letters without being read. `Received` reports what is dead-lettered so.
+    #[must_use]
+    pub fn within(self, budget: Option<Arc<Budget>>, attempts: Option<u32>) -> Self {
+        let terms = Terms {
+            budget,
+            attempts,
+            reports: true,
+            ..self.terms
+        };
+        Self { terms, ..self }
+    }
+
+    /// Runs a step on every item whose receipt can be read, in one transaction.
+    async fn each<I, F>(
+        &self,
+        care: Care,
+        items: Vec<(Receipt, I)>,
+        step: F,
+    ) -> Vec<Result<(), ItemError>>
+    where
+        I: Send + 'static,
+        F: Fn(&mut turn::Turn<'_>, Delivery, &I) -> rusqlite::Result<settle::Answer>
+            + Send
+            + 'static,
+    {
+        let count = items.len();
+        if count == 0 {
+            return Vec::new();
+        }
+        let run = move |turn: &mut turn::Turn<'_>| {
+            items
+                .iter()
+                .map(|(receipt, item)| match Delivery::parse(receipt) {
+                    Ok(delivery) => step(turn, delivery, item),
+                    Err(error) => Ok(Err(error)),
+                })
+                .collect()
+        };
+        spread(self.handle.ask(care, run).await, count)
+    }
+}
+
+/// A whole call's failure is every item's.
+fn spread<T>(
+    outcome: Result<Vec<Result<T, ItemError>>, QueueError>,
+    count: usize,
+) -> Vec<Result<T, ItemError>> {
+    outcome.unwrap_or_else(|error| {
+        std::iter::repeat_with(|| Err(schema::item_error(&error)))
+            .take(count)
+            .collect()
+    })
+}
+
+#[async_trait::async_trait]
+impl Queue for LocalQueue {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn dead_letter_queue(&self) -> Option<String> {
+        let name = self.origin.dead_letter.as_ref()?;
+        Some(format!("local:{name}"))
+    }
+
+    fn redrive_policy_target(&self) -> Option<String> {
+        let name = self.redrive_target.as_ref()?;
+        Some(format!("local:{name}"))
+    }
+
+    fn reports_redrives(&self) -> bool {
+        self.terms.reports
+    }
+
+    async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
+        if ask.visibility > VISIBILITY_CEILING {
+            return Err(QueueError {
+                kind: Trouble::Refused,
+                message: format!(
+                    "`{}`: a visibility of {:?} is too long, wanted 0 s to 12 h",
+                    self.name, ask.visibility
+                ),
+            });
+        }
+        let ask = Ask {
+            max: ask.max.clamp(1, self.identity.batch),
+            wait: ask.wait.min(self.identity.longest_wait),
+            groups: match ask.groups {
+                GroupShare::Spread(beyond) => GroupShare::Spread(beyond.min(MOST_FOLLOWING)),
+                groups => groups,
+            },
+            ..ask
+        };
+        let of = (self.origin.id, self.name.clone());
+        self.handle
+            .receive(of, ask, self.terms.clone(), hurry)
+            .await
+    }
+
+    async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {
+        let queue = self.origin.id;
+        self.each(Care::Light, items.to_vec(), move |turn, delivery, more| {
+            settle::extend(turn, queue, delivery, *more)
+        })
+        .await
+    }
+
+    async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {
+        let origin = self.origin.clone();
+        let items = items
+            .iter()
+            .map(|(message, outcome)| (message.receipt.clone(), outcome.clone()))
+            .collect();
+        self.each(Care::Full, items, move |turn, delivery, outcome| {
+            settle::settle(turn, &origin, delivery, outcome)
+        })
+        .await
+    }
+
+    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+        let (queue, count, items) = (self.origin.id, items.len(), items.to_vec());
+        if count == 0 {
+            return Vec::new();
+        }
+        let run = move |turn: &mut turn::Turn<'_>| sending::send_as_set(turn, queue, &items);
+        spread(self.handle.ask(Care::Full, run).await, count)
+    }
+
+    async fn would_take(&self, item: &Outgoing) -> Result<(), ItemError> {
+        let (queue, item) = (self.origin.id, item.clone());
+        let run = move |turn: &mut turn::Turn<'_>| sending::would_take(turn, queue, &item);
+        let told = self.handle.ask(Care::Look, run).await;
+        told.unwrap_or_else(|error| Err(schema::item_error(&error)))
+    }
+
+    async fn depth(&self) -> Result<Depth, QueueError> {
+        let queue = self.origin.id;
+        let run = move |turn: &mut turn::Turn<'_>| look::depth(turn, queue);
+        self.handle.ask(Care::Look, run).await
+    }
+
+    async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError> {
+        let (queue, name) = (self.origin.id, self.name.clone());
+        let run = move |turn: &mut turn::Turn<'_>| look::peek(turn, queue, &name, max);
+        self.handle.ask(Care::Look, run).await
+    }
+}

@@ -1,0 +1,176 @@
+//! Which messages are not handed out, and what becomes of them: decided by what is known without
+//! reading them, and done without reading them. Pure steps on a connection that are told `now`.
+
+use super::carry;
+use super::deliver::{Candidate, Following, Terms};
+use super::settings::Redrive;
+use super::settle::postpone;
+use super::turn::{Delivery, QueueId, Turn};
+use dispatcher_core::queue::DeadLettered;
+use dispatcher_core::telemetry::events::{Reason, ReasonKind};
+use rusqlite::params;
+use std::time::Duration;
+
+/// How long a message that is too large, and has no dead-letter queue to go to, is left alone.
+const LATER: Duration = Duration::from_mins(1);
+
+/// What decides on one queue's messages for one caller.
+pub struct Rules<'a> {
+    /// The queue's own redrive policy.
+    pub redrive: Option<Redrive>,
+    /// The queue's bare name.
+    pub name: &'a str,
+    /// What the caller wants.
+    pub terms: &'a Terms,
+}
+
+/// Why a message is not handed out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// It has been received as often as the queue's redrive policy allows: so many times.
+    Redrive(u32),
+    /// It has been received as often as attempts are allowed, and the last time nobody answered.
+    Unanswered(u32),
+    /// It is larger than all that the process may hold.
+    TooLarge(u64),
+}
+
+/// What was done to a message that was not handed out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Its id.
+    pub id: String,
+    /// How often it had been received.
+    pub receives: u32,
+    /// Why, for people.
+    pub reason: String,
+    /// Why.
+    pub refusal: Refusal,
+    /// Whoever gave it back at the last receive that the redrive policy permits has reported that the
+    /// policy dead-letters it.
+    pub reported: bool,
+    /// The dead-letter queue that it was moved to; without it, it was left in its queue for a while.
+    pub dead_letter_queue: Option<String>,
+}
+
+impl Refused {
+    /// What the caller of the receive is told of it; `None` where it was reported before, or stays in
+    /// its queue.
+    pub fn dead_lettered(&self) -> Option<DeadLettered> {
+        let to = self.dead_letter_queue.as_ref().filter(|_| !self.reported)?;
+        let (kind, max_receive_count) = match self.refusal {
+            Refusal::Redrive(most) => (ReasonKind::NoAnswer, Some(most)),
+            Refusal::Unanswered(_) => (ReasonKind::NoAnswer, None),
+            Refusal::TooLarge(_) => (ReasonKind::TooLarge, None),
+        };
+        Some(DeadLettered {
+            id: self.id.clone(),
+            receive_count: self.receives,
+            to: format!("local:{to}"),
+            reason: Reason::new(kind, &self.reason),
+            max_receive_count,
+        })
+    }
+}
+
+impl Rules<'_> {
+    /// Which messages come behind others of their groups.
+    pub fn following(&self) -> Following {
+        Following::under(self.redrive.as_ref().map(|redrive| redrive.most_receives))
+    }
+
+    /// Why a message is not handed out, if it is not.
+    pub fn refusal(&self, candidate: &Candidate) -> Option<Refusal> {
+        let Terms {
+            dead_letter,
+            attempts,
+            budget,
+            reports: _,
+        } = self.terms;
+        if let Some(redrive) = &self.redrive
+            && candidate.receives >= redrive.most_receives
+        {
+            return Some(Refusal::Redrive(redrive.most_receives));
+        }
+        if let Some(budget) = budget
+            && candidate.bytes > budget.capacity()
+        {
+            return Some(Refusal::TooLarge(budget.capacity()));
+        }
+        // What was given back has had an answer: it is the caller's to judge.
+        let unanswered = candidate.in_flight && dead_letter.is_some();
+        attempts
+            .filter(|attempts| unanswered && candidate.receives >= *attempts)
+            .map(Refusal::Unanswered)
+    }
+
+    /// Moves a message to where it belongs, or out of the way.
+    pub fn refuse(
+        &self,
+        turn: &mut Turn<'_>,
+        queue: QueueId,
+        candidate: &Candidate,
+        refusal: Refusal,
+    ) -> rusqlite::Result<Refused> {
+        let id = id_of(turn, candidate.seq)?;
+        let reason = reason(candidate, &refusal);
+        let dead_letter_queue = match (&refusal, &self.redrive, &self.terms.dead_letter) {
+            (Refusal::Redrive(_), Some(redrive), _) => {
+                carry::give_up(turn, queue, self.name, candidate.seq, redrive)?;
+                Some(redrive.grave.clone())
+            }
+            (_, _, Some(target)) => {
+                let from = (queue, self.name);
+                let receipt = Delivery {
+                    seq: candidate.seq,
+                    count: i64::from(candidate.receives),
+                };
+                carry::dead_letter(turn, from, target, receipt, &reason)?;
+                Some(target.clone())
+            }
+            _ => {
+                let delivery = Delivery {
+                    seq: candidate.seq,
+                    count: i64::from(candidate.receives),
+                };
+                postpone(turn, queue, delivery, false, turn.now + LATER)?;
+                None
+            }
+        };
+        let last = matches!(refusal, Refusal::Redrive(most) if candidate.receives == most);
+        Ok(Refused {
+            id,
+            receives: candidate.receives,
+            reason,
+            reported: last && !candidate.in_flight,
+            refusal,
+            dead_letter_queue,
+        })
+    }
+}
+
+fn reason(candidate: &Candidate, refusal: &Refusal) -> String {
+    let Candidate {
+        receives, bytes, ..
+    } = candidate;
+    match refusal {
+        Refusal::Redrive(_) => {
+            format!("received {receives} times, as often as the redrive policy allows")
+        }
+        Refusal::Unanswered(attempts) => format!(
+            "received {receives} times, the last time without an answer; {attempts} attempts are allowed"
+        ),
+        Refusal::TooLarge(capacity) => {
+            format!("too large to be handled: {bytes} bytes, and message-memory is {capacity}")
+        }
+    }
+}
+
+fn id_of(turn: &Turn<'_>, seq: i64) -> rusqlite::Result<String> {
+    turn.connection
+        .prepare_cached(
+            "SELECT p.id FROM entries e CROSS JOIN payloads p ON p.seq = coalesce(e.payload, e.seq)
+             WHERE e.seq = ?1",
+        )?
+        .query_row(params![seq], |row| row.get(0))
+}

@@ -1,0 +1,177 @@
+//! Sending as SQS's queues do: with attributes of the queue's own, and on FIFO queues each
+//! deduplication id once within five minutes. Pure steps on a connection that are told `now`.
+
+use super::deliver::{self, encode_system, put};
+use super::settings::{self, Settings};
+use super::turn::{QueueId, Turn};
+use dispatcher_core::message;
+use dispatcher_core::message::Outgoing;
+use dispatcher_core::queue::ItemError;
+use rusqlite::{OptionalExtension, params};
+use sha2::{Digest, Sha256};
+use std::time::Duration;
+
+/// How long a deduplication id is remembered: SQS's deduplication interval.
+const REMEMBERED: Duration = Duration::from_secs(300);
+
+/// A message to be sent.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Draft {
+    /// What the port knows of it.
+    pub message: Outgoing,
+    /// The queue's own attributes of it, by name.
+    pub system: Vec<(String, String)>,
+    /// What is taken once only: the deduplication id, with its group where that counts.
+    pub once: Option<String>,
+}
+
+/// A message that has been sent, now or before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sent {
+    /// Its id.
+    pub id: String,
+    /// Its row, which is its place in the order of sending.
+    pub seq: i64,
+}
+
+/// Puts messages into a queue; one answer per item, in order.
+pub fn send(
+    turn: &mut Turn<'_>,
+    queue: QueueId,
+    drafts: &[Draft],
+) -> rusqlite::Result<Vec<Result<Sent, ItemError>>> {
+    if drafts.iter().any(|draft| draft.once.is_some()) {
+        forget(turn)?;
+    }
+    drafts.iter().map(|draft| one(turn, queue, draft)).collect()
+}
+
+/// What was sent so long ago that it may be sent again.
+fn forget(turn: &Turn<'_>) -> rusqlite::Result<()> {
+    let old = "DELETE FROM sent_before WHERE until <= ?1";
+    let mut old = turn.connection.prepare_cached(old)?;
+    old.execute(params![turn.now]).map(drop)
+}
+
+/// Puts messages into a queue as its settings say: with its own delay where none is asked for, no
+/// longer than it takes, and on FIFO queues each once. Delays of any length are taken, also where SQS
+/// takes none. One answer per item, in order: the message's id.
+pub fn send_as_set(
+    turn: &mut Turn<'_>,
+    queue: QueueId,
+    items: &[Outgoing],
+) -> rusqlite::Result<Vec<Result<String, ItemError>>> {
+    let Some(settings) = settings::read(turn, queue)? else {
+        return deliver::send(turn, queue, items);
+    };
+    forget(turn)?;
+    let mut each = items.iter().map(|item| match draft(item, &settings) {
+        Ok(draft) => Ok(one(turn, queue, &draft)?.map(|sent| sent.id)),
+        Err(error) => Ok(Err(error)),
+    });
+    each.by_ref().collect()
+}
+
+/// Whether the queue's settings let this message in.
+pub fn would_take(
+    turn: &Turn<'_>,
+    queue: QueueId,
+    item: &Outgoing,
+) -> rusqlite::Result<Result<(), ItemError>> {
+    let settings = settings::read(turn, queue)?;
+    Ok(settings.map_or(Ok(()), |settings| draft(item, &settings).map(drop)))
+}
+
+/// A message of this program's own for a queue that is set.
+fn draft(item: &Outgoing, settings: &Settings) -> Result<Draft, ItemError> {
+    let bytes = message::bytes(&item.body, &item.attributes) as u64;
+    if bytes > settings.longest {
+        return Err(ItemError::Refused(format!(
+            "the message has {bytes} bytes with its attributes; its queue is set to take at most {}",
+            settings.longest
+        )));
+    }
+    let mut draft = Draft {
+        message: item.clone(),
+        ..Draft::default()
+    };
+    if item.delay.is_zero() && item.scheduled.is_none() {
+        draft.message.delay = Duration::from_secs(settings.delay_s);
+    }
+    if settings.fifo {
+        let Some(group) = &item.group else {
+            return Err(ItemError::Refused(
+                "it is a FIFO queue; wanted a message group".into(),
+            ));
+        };
+        let id = match &item.scheduled {
+            Some(name) => content_id(name),
+            None if settings.ids_from_content => content_id(&item.body),
+            None => uuid::Uuid::new_v4().to_string(),
+        };
+        draft.once = Some(once_key(settings, group, &id));
+        draft.system = vec![("MessageDeduplicationId".into(), id)];
+    }
+    Ok(draft)
+}
+
+/// What is taken once only, by the queue's settings: a deduplication id, or a pair with its group.
+pub fn once_key(settings: &Settings, group: &str, id: &str) -> String {
+    match settings.ids_by_group {
+        // An id has no blank, so no two pairs are one text.
+        true => format!("{group} {id}"),
+        false => id.to_owned(),
+    }
+}
+
+/// The deduplication id that SQS makes of a text: the digest of a body, where nothing else is said.
+pub fn content_id(text: &str) -> String {
+    let bytes = Sha256::digest(text);
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn one(
+    turn: &mut Turn<'_>,
+    queue: QueueId,
+    draft: &Draft,
+) -> rusqlite::Result<Result<Sent, ItemError>> {
+    if let Some(key) = &draft.once
+        && let Some(sent) = sent_before(turn, queue, key)?
+    {
+        return Ok(Ok(sent));
+    }
+    let system = match encode_system(&draft.system) {
+        Ok(system) => system,
+        Err(why) => return Ok(Err(ItemError::Refused(why))),
+    };
+    let sent = match put(turn, queue, &draft.message, system.as_deref())? {
+        Ok((id, seq)) => Sent { id, seq },
+        Err(error) => return Ok(Err(error)),
+    };
+    if let Some(key) = &draft.once {
+        turn.connection
+            .prepare_cached(
+                "INSERT INTO sent_before (queue, key, until, id, seq) VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?
+            .execute(params![
+                queue,
+                key,
+                turn.now + REMEMBERED,
+                sent.id,
+                sent.seq
+            ])?;
+    }
+    Ok(Ok(sent))
+}
+
+fn sent_before(turn: &Turn<'_>, queue: QueueId, key: &str) -> rusqlite::Result<Option<Sent>> {
+    turn.connection
+        .prepare_cached("SELECT id, seq FROM sent_before WHERE queue = ?1 AND key = ?2")?
+        .query_row(params![queue, key], |row| {
+            Ok(Sent {
+                id: row.get(0)?,
+                seq: row.get(1)?,
+            })
+        })
+        .optional()
+}

@@ -1,0 +1,515 @@
+//! What the store offers beyond the port, and that older files open.
+
+use super::schema;
+use super::*;
+use crate::queue::service::Held;
+use rusqlite::Connection;
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(600);
+
+fn store() -> (Store, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    (Store::open(folder.path()).unwrap(), folder)
+}
+
+async fn made(store: &Store, name: &str, settings: Settings) -> Known {
+    store.create(name, settings).await.unwrap();
+    store.find(name).await.unwrap().expect("it was just made")
+}
+
+fn draft(body: &str) -> Draft {
+    Draft {
+        message: Outgoing {
+            body: body.into(),
+            ..Outgoing::default()
+        },
+        ..Draft::default()
+    }
+}
+
+fn once(id: &str, body: &str) -> Draft {
+    Draft {
+        once: Some(id.into()),
+        ..draft(body)
+    }
+}
+
+async fn send(store: &Store, queue: &Known, drafts: Vec<Draft>) -> Vec<Sent> {
+    let answers = store.send_to(queue.id, drafts).await.unwrap();
+    answers.into_iter().collect::<Result<_, _>>().unwrap()
+}
+
+async fn take(store: &Store, queue: &Known, visibility: Duration) -> Vec<Message> {
+    let ask = Ask {
+        max: 10,
+        visibility,
+        wait: Duration::ZERO,
+        newest_first: false,
+        ..Ask::PLAIN
+    };
+    let hurry = CancellationToken::new();
+    store
+        .receive_from(queue, ask, &hurry)
+        .await
+        .unwrap()
+        .messages
+}
+
+async fn delete(store: &Store, queue: &Known, message: &Message, ordered: bool) -> Held {
+    let receipts = vec![message.receipt.clone()];
+    let mut answers = store
+        .delete_from(queue.id, receipts, ordered)
+        .await
+        .unwrap();
+    answers.remove(0)
+}
+
+/// The tables of version 2, as files of that time have them.
+const VERSION_2: &str = "
+    CREATE TABLE queues (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+    CREATE TABLE entries (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, queue INTEGER NOT NULL, head INTEGER NOT NULL,
+        visible_at INTEGER NOT NULL, in_flight INTEGER NOT NULL, receive_count INTEGER NOT NULL,
+        received_at INTEGER, first_received_at INTEGER, sent_at INTEGER NOT NULL,
+        message_group TEXT, moved_from TEXT
+    );
+    CREATE INDEX ready ON entries (queue, head, visible_at, seq, in_flight, sent_at);
+    CREATE INDEX groups ON entries (queue, message_group, seq) WHERE message_group IS NOT NULL;
+    CREATE INDEX moved ON entries (moved_from) WHERE moved_from IS NOT NULL;
+    CREATE TABLE payloads (
+        seq INTEGER PRIMARY KEY, id TEXT NOT NULL, body TEXT NOT NULL, attributes TEXT
+    );
+    CREATE TABLE clock (
+        id INTEGER PRIMARY KEY CHECK (id = 1), boot TEXT, zero INTEGER NOT NULL,
+        seen INTEGER NOT NULL, seen_on INTEGER NOT NULL
+    );
+    INSERT INTO queues (name) VALUES ('q');
+    INSERT INTO entries (queue, head, visible_at, in_flight, receive_count, sent_at)
+        VALUES (1, 1, 0, 0, 0, 0);
+    INSERT INTO payloads VALUES (1, 'old', 'kept', NULL);
+    PRAGMA application_id = 0x64697370;
+    PRAGMA user_version = 2;
+";
+
+#[tokio::test]
+async fn a_file_of_the_version_before_opens_and_keeps_what_it_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = Connection::open(folder.path().join("local.db")).unwrap();
+    old.execute_batch(VERSION_2).unwrap();
+    drop(old);
+    for _ in 0..2 {
+        let store = Store::open(folder.path()).unwrap();
+        let queue = store.find("q").await.unwrap().expect("it is in the file");
+        assert_eq!(queue.settings, Settings::default());
+        assert!(!queue.configured);
+        let found = take(&store, &queue, Duration::ZERO).await;
+        assert_eq!((&*found[0].id, &*found[0].body), ("old", "kept"));
+    }
+    let now = Connection::open(folder.path().join("local.db")).unwrap();
+    let columns = |connection: &Connection| -> String {
+        connection
+            .query_row(
+                "SELECT group_concat(name) FROM pragma_table_info('payloads')",
+                [],
+                |row| row.get(0),
+            )
+            .unwrap()
+    };
+    assert_eq!(columns(&now), columns(&schema::in_memory()));
+}
+
+#[tokio::test]
+async fn an_id_is_sent_once() {
+    let (store, _folder) = store();
+    let queue = made(&store, "q.fifo", Settings::default()).await;
+    let first = send(
+        &store,
+        &queue,
+        vec![once("a", "1"), once("b", "2"), once("a", "3")],
+    )
+    .await;
+    assert_eq!(first[0], first[2]);
+    assert!(first[0].seq < first[1].seq);
+    let taken = take(&store, &queue, LONG).await;
+    assert_eq!(taken.len(), 2);
+    assert_eq!(delete(&store, &queue, &taken[0], true).await, Ok(()));
+    // Deleted or not, it was sent.
+    assert_eq!(
+        send(&store, &queue, vec![once("a", "4")]).await[0],
+        first[0]
+    );
+    assert_eq!(take(&store, &queue, LONG).await, []);
+    let other = made(&store, "other.fifo", Settings::default()).await;
+    assert_ne!(
+        send(&store, &other, vec![once("a", "1")]).await[0].id,
+        first[0].id
+    );
+}
+
+#[tokio::test]
+async fn what_was_received_often_enough_is_given_up_unaltered() {
+    let (store, _folder) = store();
+    let redrive = Redrive {
+        most_receives: 2,
+        grave: "grave".into(),
+    };
+    let settings = Settings {
+        redrive: Some(redrive),
+        ..Settings::default()
+    };
+    let queue = made(&store, "q", settings).await;
+    let attribute = dispatcher_core::message::Attribute::text("kind", "x");
+    let mut sent = draft("poison");
+    sent.message.attributes.push(attribute.clone());
+    send(&store, &queue, vec![sent, draft("other")]).await;
+    for _ in 0..2 {
+        assert_eq!(take(&store, &queue, Duration::ZERO).await.len(), 2);
+    }
+    send(&store, &queue, vec![draft("new")]).await;
+    let left = take(&store, &queue, LONG).await;
+    assert_eq!(left.iter().map(|m| &*m.body).collect::<Vec<_>>(), ["new"]);
+    let grave = store.find("grave").await.unwrap().expect("it was made");
+    let dead = take(&store, &grave, LONG).await;
+    assert_eq!(dead.len(), 2);
+    assert_eq!(
+        (&*dead[0].body, &dead[0].attributes),
+        ("poison", &vec![attribute])
+    );
+    assert_eq!(dead[0].receive_count, 1);
+    let from = ("DeadLetterQueueSourceArn".to_owned(), arn("q"));
+    assert_eq!(dead[0].system_attributes, [from]);
+    // The port knows where they go.
+    let port = store.queue("q", None).unwrap();
+    assert_eq!(port.identity().most_receives, Some(2));
+    assert_eq!(port.origin.dead_letter.as_deref(), Some("grave"));
+    assert_eq!(store.sources("grave").await.unwrap(), ["q"]);
+}
+
+/// What one receive brings of a queue as a route asks it.
+async fn spread(queue: &LocalQueue) -> Vec<Message> {
+    let ask = Ask {
+        max: 2,
+        groups: GroupShare::Spread(500),
+        ..Ask::PLAIN
+    };
+    let received = queue.receive(ask, &CancellationToken::new()).await;
+    received.unwrap().messages
+}
+
+/// A redrive policy counts receives: what comes behind others of its group may go back unattempted
+/// with one that fails, or be lost with its holder, and that may cost it one receive at most.
+#[tokio::test]
+async fn finding_12_one_group_of_a_queue_with_a_redrive_policy_comes_many_at_once() {
+    const MESSAGES: usize = 200;
+    for (most_receives, receives) in [(1, MESSAGES), (2, MESSAGES), (3, 4), (10, 4)] {
+        let (store, _folder) = store();
+        let redrive = Redrive {
+            most_receives,
+            grave: "grave".into(),
+        };
+        let settings = Settings {
+            redrive: Some(redrive),
+            ..Settings::default()
+        };
+        made(&store, "q.fifo", settings).await;
+        let queue = store.queue("q.fifo", None).unwrap();
+        let bodies: Vec<String> = (0..MESSAGES).map(|number| number.to_string()).collect();
+        for body in &bodies {
+            let message = Outgoing {
+                body: body.clone(),
+                group: Some("g".into()),
+                ..Outgoing::default()
+            };
+            queue.send(&[message]).await[0].clone().unwrap();
+        }
+        let mut handled = Vec::new();
+        let mut calls = 0;
+        while handled.len() < MESSAGES {
+            let messages = spread(&queue).await;
+            handled.extend(messages.iter().map(|message| message.body.clone()));
+            calls += 1;
+            let done = messages
+                .into_iter()
+                .map(|message| (message, Outcome::Delete));
+            let done: Vec<_> = done.collect();
+            assert!(queue.settle(&done).await.iter().all(Result::is_ok));
+        }
+        assert_eq!(handled, bodies);
+        assert_eq!(calls, receives, "at most {most_receives} receives");
+    }
+}
+
+#[tokio::test]
+async fn finding_12_what_was_received_before_is_received_as_the_first_of_its_group_only() {
+    let (store, _folder) = store();
+    let redrive = Redrive {
+        most_receives: 3,
+        grave: "grave".into(),
+    };
+    let settings = Settings {
+        redrive: Some(redrive),
+        ..Settings::default()
+    };
+    made(&store, "q.fifo", settings).await;
+    let queue = store.queue("q.fifo", None).unwrap();
+    for body in ["1", "2", "3"] {
+        let message = Outgoing {
+            body: body.into(),
+            group: Some("g".into()),
+            ..Outgoing::default()
+        };
+        queue.send(&[message]).await[0].clone().unwrap();
+    }
+    let counts = |messages: &[Message]| -> Vec<(String, u32)> {
+        let count = |message: &Message| (message.body.clone(), message.receive_count);
+        messages.iter().map(count).collect()
+    };
+    let wanted = |all: &[(&str, u32)]| -> Vec<(String, u32)> {
+        all.iter()
+            .map(|(body, count)| ((*body).into(), *count))
+            .collect()
+    };
+    let first = spread(&queue).await;
+    assert_eq!(counts(&first), wanted(&[("1", 1), ("2", 1), ("3", 1)]));
+    let back = Outcome::Release(Duration::ZERO);
+    let back: Vec<_> = first
+        .into_iter()
+        .map(|message| (message, back.clone()))
+        .collect();
+    assert!(queue.settle(&back).await.iter().all(Result::is_ok));
+    for count in [2, 3] {
+        let head = spread(&queue).await;
+        assert_eq!(counts(&head), wanted(&[("1", count)]));
+        let back = Outcome::Release(Duration::ZERO);
+        assert_eq!(queue.settle(&[(head[0].clone(), back)]).await, [Ok(())]);
+    }
+    let next = spread(&queue).await;
+    assert_eq!(
+        counts(&next),
+        wanted(&[("2", 2)]),
+        "the first is a dead letter"
+    );
+}
+
+#[tokio::test]
+async fn dead_letters_go_back_where_they_came_from() {
+    let (store, _folder) = store();
+    let port = store.queue("q", None).unwrap();
+    port.send(&[Outgoing {
+        body: "rejected".into(),
+        ..Outgoing::default()
+    }])
+    .await;
+    let queue = store.find("q").await.unwrap().unwrap();
+    let taken = take(&store, &queue, LONG).await.remove(0);
+    port.settle(&[(taken.clone(), Outcome::DeadLetter("why".into()))])
+        .await;
+    assert!(store.start_move("one", "q.dead", None, None).await.unwrap());
+    assert!(!store.start_move("two", "q.dead", None, None).await.unwrap());
+    assert_eq!(store.running_moves().await.unwrap().len(), 1);
+    assert_eq!(store.step_move("one", 10).await.unwrap(), Some(1));
+    assert_eq!(store.step_move("one", 10).await.unwrap(), None);
+    let back = take(&store, &queue, LONG).await.remove(0);
+    assert_eq!((&*back.body, back.receive_count), ("rejected", 1));
+    assert_eq!(
+        (&back.attributes[..], &back.system_attributes[..]),
+        (&[][..], &[][..])
+    );
+    let task = store.moves("q.dead", 10).await.unwrap().remove(0);
+    assert_eq!(
+        (task.status, task.moved, task.total),
+        (Status::Completed, 1, 1)
+    );
+
+    assert!(
+        store
+            .start_move("two", "q.dead", None, Some(1))
+            .await
+            .unwrap()
+    );
+    let running = store.cancel_move("two").await.unwrap().unwrap();
+    assert_eq!(running.status, Status::Running);
+    assert_eq!(store.step_move("two", 10).await.unwrap(), None);
+    assert_eq!(store.cancel_move("three").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_deleted_queue_leaves_its_key_to_nobody() {
+    let (store, _folder) = store();
+    let queue = made(&store, "q", Settings::default()).await;
+    send(&store, &queue, vec![draft("gone")]).await;
+    assert!(store.delete_queue("q").await.unwrap());
+    assert!(!store.delete_queue("q").await.unwrap());
+    assert_eq!(store.find("q").await.unwrap(), None);
+    assert_eq!(store.names().unwrap(), [""; 0]);
+    let other = made(&store, "other", Settings::default()).await;
+    assert_ne!(other.id, queue.id);
+    let again = made(&store, "q", Settings::default()).await;
+    assert_eq!(again.id, queue.id);
+    assert_eq!(take(&store, &again, LONG).await, []);
+    assert_eq!(store.list("", "", 10).await.unwrap(), ["other", "q"]);
+    assert_eq!(store.list("o", "", 10).await.unwrap(), ["other"]);
+    assert_eq!(store.list("", "other", 10).await.unwrap(), ["q"]);
+    assert_eq!(store.list("%", "", 10).await.unwrap(), [""; 0]);
+}
+
+#[tokio::test]
+async fn the_first_to_set_a_queue_sets_it() {
+    let (store, _folder) = store();
+    store.queue("q", None).unwrap();
+    let wished = |seconds| Settings {
+        visibility_s: seconds,
+        ..Settings::default()
+    };
+    assert_eq!(store.create("q", wished(1)).await.unwrap(), None);
+    let there = store.create("q", wished(2)).await.unwrap().unwrap();
+    assert_eq!(there.settings.visibility_s, 1);
+    let port = store.queue("q", None).unwrap();
+    assert_eq!(port.identity().visibility, Duration::from_secs(1));
+    let changed = store
+        .change("q", |settings| settings.visibility_s = 5)
+        .await;
+    assert!(changed.unwrap());
+    assert!(!store.change("none", |_| {}).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_late_delete_is_an_error_only_where_order_is_kept() {
+    let (store, _folder) = store();
+    let queue = made(&store, "q", Settings::default()).await;
+    send(&store, &queue, vec![draft("x")]).await;
+    let first = take(&store, &queue, Duration::ZERO).await.remove(0);
+    assert_eq!(
+        delete(&store, &queue, &first, true).await,
+        Err(Unheld::Expired)
+    );
+    let second = take(&store, &queue, Duration::ZERO).await.remove(0);
+    assert_eq!(
+        delete(&store, &queue, &first, true).await,
+        Err(Unheld::Expired)
+    );
+    assert_eq!(
+        delete(&store, &queue, &first, false).await,
+        Ok(()),
+        "and nothing is deleted"
+    );
+    assert_eq!(
+        delete(&store, &queue, &second, false).await,
+        Ok(()),
+        "late, but the newest"
+    );
+    assert_eq!(take(&store, &queue, LONG).await, []);
+    assert_eq!(
+        delete(&store, &queue, &second, true).await,
+        Ok(()),
+        "it is gone already"
+    );
+}
+
+#[tokio::test]
+async fn a_visibility_is_changed_while_it_lasts() {
+    let (store, _folder) = store();
+    let queue = made(&store, "q", Settings::default()).await;
+    send(&store, &queue, vec![draft("x")]).await;
+    let change = async |message: &Message, more| {
+        let items = vec![(message.receipt.clone(), more)];
+        let answers = store.change_visibility(queue.id, items).await;
+        answers.unwrap().remove(0)
+    };
+    let first = take(&store, &queue, LONG).await.remove(0);
+    let ceiling = VISIBILITY_CEILING + Duration::from_secs(1);
+    assert_eq!(change(&first, ceiling).await, Err(Unheld::BeyondCeiling));
+    assert_eq!(change(&first, Duration::ZERO).await, Ok(()));
+    assert_eq!(change(&first, LONG).await, Err(Unheld::Visible));
+    let second = take(&store, &queue, LONG).await.remove(0);
+    assert_eq!(change(&first, LONG).await, Err(Unheld::Expired));
+    assert_eq!(delete(&store, &queue, &second, false).await, Ok(()));
+    assert_eq!(change(&second, LONG).await, Err(Unheld::Vanished));
+}
+
+#[tokio::test]
+async fn an_attempt_is_repeated_only_as_it_was() {
+    let (store, _folder) = store();
+    let queue = made(&store, "q.fifo", Settings::default()).await;
+    send(&store, &queue, vec![draft("1"), draft("2")]).await;
+    let taken = take(&store, &queue, LONG).await;
+    let receipts: Vec<_> = taken
+        .iter()
+        .map(|message| message.receipt.clone())
+        .collect();
+    let until = store
+        .until(queue.id, receipts[0].clone())
+        .await
+        .unwrap()
+        .unwrap();
+    let again = async |until| {
+        let again = store.take_again(&queue, receipts.clone(), until, 2 * LONG);
+        again.await.unwrap()
+    };
+    let (messages, later) = again(until).await.expect("nothing has changed");
+    assert!(later > until);
+    let same = |list: &[Message]| -> Vec<_> {
+        let one = |one: &Message| (one.id.clone(), one.body.clone(), one.receipt.clone());
+        list.iter().map(one).collect()
+    };
+    assert_eq!(same(&messages), same(&taken));
+    assert_eq!(messages[0].receive_count, 1);
+    assert_eq!(again(until).await, None, "it was repeated since");
+    assert_eq!(delete(&store, &queue, &taken[0], true).await, Ok(()));
+    assert_eq!(again(later).await, None, "one is deleted");
+}
+
+#[tokio::test]
+async fn what_is_older_than_its_queue_keeps_is_dropped() {
+    let (store, _folder) = store();
+    let none = Settings {
+        retention_s: Some(0),
+        ..Settings::default()
+    };
+    let short = made(&store, "short", none).await;
+    let long = made(&store, "long", Settings::default()).await;
+    let delayed = Outgoing {
+        delay: LONG,
+        ..draft("not due yet").message
+    };
+    let delayed = Draft {
+        message: delayed,
+        ..draft("")
+    };
+    send(&store, &short, vec![delayed]).await;
+    let mut grouped = draft("of a group");
+    grouped.message.group = Some("g".into());
+    send(&store, &short, vec![draft("old"), grouped.clone(), grouped]).await;
+    send(&store, &long, vec![draft("kept")]).await;
+    assert!(!store.drop_old().await.unwrap(), "there is no more");
+    assert_eq!(take(&store, &short, LONG).await, []);
+    assert_eq!(take(&store, &long, LONG).await.len(), 1);
+    let depth = store.queue("short", None).unwrap().depth().await.unwrap();
+    assert_eq!(depth.delayed, 1, "it was never there to be received");
+}
+
+#[tokio::test]
+async fn finding_13_many_queues_are_counted_in_one_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let full = store.queue("full", None).unwrap();
+    store.queue("empty", None).unwrap();
+    let message = Outgoing {
+        body: "x".into(),
+        ..Outgoing::default()
+    };
+    full.send(&[message]).await[0].clone().unwrap();
+    let names = ["empty", "none", "full"].map(str::to_owned).to_vec();
+    let depths = store.depths(names).await.unwrap();
+    let waiting: Vec<_> = depths
+        .iter()
+        .map(|depth| depth.map(|depth| depth.waiting))
+        .collect();
+    assert_eq!(waiting, [Some(0), None, Some(1)]);
+    assert_eq!(
+        store.names().unwrap(),
+        ["empty", "full"],
+        "a look makes none"
+    );
+}

@@ -1,0 +1,170 @@
+//! The life of a delivery after its receive: extend, delete, release, dead-letter, as pure steps
+//! on a connection that are told `now`. Knows no threads and no transactions.
+
+use super::carry;
+use super::groups::set_gate;
+use super::time::StoreTime;
+use super::turn::{Delivery, Lost, QueueId, Turn, entry, group_of};
+use dispatcher_core::message::Outcome;
+use dispatcher_core::queue::{ItemError, VISIBILITY_CEILING};
+use rusqlite::{OptionalExtension, params};
+use std::time::Duration;
+
+/// Whether a delivery was dead-lettered before.
+pub const MOVED: &str = "SELECT 1 FROM entries WHERE moved_from = ?1";
+
+/// The answer to one item of a call.
+pub type Answer = Result<(), ItemError>;
+
+/// The queue whose deliveries are settled, and where its dead letters go.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    /// Its key.
+    pub id: QueueId,
+    /// Its name as the configuration writes it.
+    pub name: String,
+    /// The dead-letter queue's name within the same file.
+    pub dead_letter: Option<String>,
+}
+
+/// Keeps a delivery invisible for `more` from now.
+pub fn extend(
+    turn: &mut Turn<'_>,
+    queue: QueueId,
+    delivery: Delivery,
+    more: Duration,
+) -> rusqlite::Result<Answer> {
+    let entry = match entry(turn, queue, delivery)? {
+        Ok(entry) if entry.in_flight => entry,
+        Ok(_) => return Ok(released()),
+        Err(lost) => return Ok(Err(gone(lost))),
+    };
+    let until = turn.now + more;
+    if until > entry.received_at + VISIBILITY_CEILING {
+        return Ok(Err(ItemError::Refused(format!(
+            "{more:?} more would keep the message invisible beyond {} h after its receive",
+            VISIBILITY_CEILING.as_secs() / 3600
+        ))));
+    }
+    postpone(turn, queue, delivery, true, until)?;
+    if until < entry.visible_at {
+        turn.stirred.insert(queue);
+    }
+    Ok(Ok(()))
+}
+
+/// Ends a delivery.
+pub fn settle(
+    turn: &mut Turn<'_>,
+    origin: &Origin,
+    delivery: Delivery,
+    outcome: &Outcome,
+) -> rusqlite::Result<Answer> {
+    let entry = match entry(turn, origin.id, delivery)? {
+        Ok(entry) => entry,
+        Err(Lost::Vanished) => return vanished(turn, delivery, outcome),
+        Err(lost) => return Ok(Err(gone(lost))),
+    };
+    match outcome {
+        Outcome::Release(_) if !entry.in_flight => return Ok(Ok(())),
+        _ if !entry.in_flight => return Ok(released()),
+        Outcome::Delete => remove(turn, origin.id, delivery.seq, entry.group.as_deref())?,
+        Outcome::Release(after) => {
+            postpone(turn, origin.id, delivery, false, turn.now + *after)?;
+            turn.stirred.insert(origin.id);
+        }
+        Outcome::DeadLetter(reason) => {
+            let Some(target) = &origin.dead_letter else {
+                return Ok(Err(ItemError::Refused(format!(
+                    "`{}` has no dead-letter queue",
+                    origin.name
+                ))));
+            };
+            carry::dead_letter(turn, (origin.id, &origin.name), target, delivery, reason)?;
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Settling what is not there: harmless if this very delivery was settled so before.
+fn vanished(turn: &Turn<'_>, delivery: Delivery, outcome: &Outcome) -> rusqlite::Result<Answer> {
+    let done = match outcome {
+        Outcome::Delete => true,
+        Outcome::Release(_) => false,
+        Outcome::DeadLetter(_) => turn
+            .connection
+            .prepare_cached(MOVED)?
+            .exists(params![delivery.receipt().0])?,
+    };
+    Ok(if done {
+        Ok(())
+    } else {
+        Err(gone(Lost::Vanished))
+    })
+}
+
+fn gone(lost: Lost) -> ItemError {
+    match lost {
+        Lost::Vanished => ItemError::Gone("the message has been settled and is gone".into()),
+        Lost::Void(error) => error,
+    }
+}
+
+fn released() -> Answer {
+    Err(ItemError::Gone("the message has been released".into()))
+}
+
+/// Sets from when a message can be received.
+pub fn postpone(
+    turn: &mut Turn<'_>,
+    queue: QueueId,
+    delivery: Delivery,
+    in_flight: bool,
+    until: StoreTime,
+) -> rusqlite::Result<()> {
+    turn.connection
+        .prepare_cached("UPDATE entries SET in_flight = ?2, visible_at = ?3 WHERE seq = ?1")?
+        .execute(params![delivery.seq, in_flight, until])?;
+    let group = group_of(turn, delivery.seq)?;
+    regroup(turn, queue, group.as_deref())
+}
+
+/// Takes a message out of the file and lets the next of its group forward.
+pub fn remove(
+    turn: &mut Turn<'_>,
+    queue: QueueId,
+    seq: i64,
+    group: Option<&str>,
+) -> rusqlite::Result<()> {
+    let payload: Option<i64> = turn
+        .connection
+        .prepare_cached("SELECT coalesce(payload, seq) FROM entries WHERE seq = ?1")?
+        .query_row(params![seq], |row| row.get(0))
+        .optional()?;
+    turn.connection
+        .prepare_cached("DELETE FROM payloads WHERE seq = ?1")?
+        .execute(params![payload])?;
+    take_out(turn, queue, seq, group)
+}
+
+/// Takes a message out of its queue and lets the next of its group forward. Its payload stays.
+pub fn take_out(
+    turn: &mut Turn<'_>,
+    queue: QueueId,
+    seq: i64,
+    group: Option<&str>,
+) -> rusqlite::Result<()> {
+    turn.connection
+        .prepare_cached("DELETE FROM entries WHERE seq = ?1")?
+        .execute(params![seq])?;
+    regroup(turn, queue, group)
+}
+
+fn regroup(turn: &mut Turn<'_>, queue: QueueId, group: Option<&str>) -> rusqlite::Result<()> {
+    if let Some(group) = group
+        && set_gate(turn, queue, group)?
+    {
+        turn.stirred.insert(queue);
+    }
+    Ok(())
+}

@@ -1,0 +1,216 @@
+//! The store's own time: shared by all processes on the file, moved by no change of the date while
+//! the machine runs, and never going back, over restarts and reboots neither. Knows of queues and
+//! messages nothing.
+
+use super::turn::Turn;
+use dispatcher_core::clock;
+use dispatcher_core::clock::{Moment, Timestamp};
+use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use std::cell::Cell;
+use std::time::Duration;
+
+/// A moment of the store's time, in milliseconds. A store's first is the date on which the file
+/// was made; how far it is from the date later means nothing. As SQLite holds it: signed, and the
+/// last one is "never".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct StoreTime(pub i64);
+
+impl StoreTime {
+    /// How long after `earlier` this is; zero if it is not after it.
+    pub fn since(self, earlier: StoreTime) -> Duration {
+        let ms = self.0.saturating_sub(earlier.0);
+        Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+    }
+}
+
+impl std::ops::Add<Duration> for StoreTime {
+    type Output = StoreTime;
+    fn add(self, later: Duration) -> StoreTime {
+        StoreTime(self.0.saturating_add(millis(later)))
+    }
+}
+
+impl ToSql for StoreTime {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        self.0.to_sql()
+    }
+}
+
+impl FromSql for StoreTime {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        i64::column_result(value).map(Self)
+    }
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A date as SQLite holds it.
+fn signed(date: Timestamp) -> i64 {
+    i64::try_from(date.0).unwrap_or(i64::MAX)
+}
+
+/// How long the file may be written to before it notes the time again. After a reboot the store's
+/// time goes on from so long after the note at least: later than all that was written.
+const KEEP: Duration = Duration::from_secs(1);
+/// A date that is off by less was not set: two clocks are never read at once.
+const SET: Duration = Duration::from_secs(1);
+
+/// What the file says of its time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// The boot that wrote this, if the system told, and the store's time when it began. None if
+    /// the file is older than the store's time, or new.
+    pub boot: Option<(Option<String>, StoreTime)>,
+    /// The last time noted.
+    pub seen: StoreTime,
+    /// The date then.
+    pub seen_on: Timestamp,
+}
+
+/// What the machine says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Here {
+    /// The boot's name, if the system tells.
+    pub boot: Option<String>,
+    /// How long ago it was.
+    pub up: Duration,
+    /// The date.
+    pub today: Timestamp,
+}
+
+impl Here {
+    fn read() -> Self {
+        Self {
+            boot: clock::boot(),
+            up: clock::now().since(Moment::default()),
+            today: clock::today(),
+        }
+    }
+}
+
+/// The store's time when this boot began, and whether that is news to the file.
+///
+/// On the boot that the file knows it stands, whatever the date. After another, the store's time
+/// goes on from the last one noted by what the calendar says has passed since: the one thing that
+/// the date decides. If the date went back meanwhile, it goes on as if no time had passed, so that
+/// nothing waits longer than it had left, but for what the machine was off.
+///
+/// Where the system does not name its boots (all but Linux), a machine that has run for longer
+/// than it had when the file was last written counts as not started again: what waits for a time
+/// then waits longer by the time that is lost so, and nothing comes early.
+pub fn zero(kept: &Kept, here: &Here) -> (StoreTime, bool) {
+    if let Some((boot, zero)) = &kept.boot {
+        let other = boot.is_some() && here.boot.is_some() && *boot != here.boot;
+        // No machine goes back in time but one put back to an earlier state, the file not.
+        if !other && *zero + here.up >= kept.seen {
+            return (*zero, *boot != here.boot && here.boot.is_some());
+        }
+    }
+    let passed = here.today.since(kept.seen_on).max(KEEP);
+    let now = kept.seen + passed;
+    (StoreTime(now.0.saturating_sub(millis(here.up))), true)
+}
+
+/// How far the date is ahead of the store's time, given how far it was: the same unless it was
+/// set. So a message is told the same date at each delivery.
+fn ahead(before: i64, measured: i64) -> i64 {
+    match Duration::from_millis(measured.abs_diff(before)) < SET {
+        true => before,
+        false => measured,
+    }
+}
+
+/// Tells the store's time in one process.
+pub struct StoreClock {
+    /// The store's time when this boot began.
+    zero: StoreTime,
+    /// How far the date is ahead, in milliseconds.
+    ahead: Cell<i64>,
+}
+
+impl StoreClock {
+    /// The clock of this file; the first to come after a boot sets it. Begins a transaction of
+    /// its own.
+    pub fn of(connection: &Connection) -> rusqlite::Result<Self> {
+        let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+        let kept = kept(&transaction)?;
+        // Read when nobody else writes any more, so not before what the last one noted.
+        let here = Here::read();
+        let (zero, news) = zero(&kept, &here);
+        let clock = Self {
+            zero,
+            ahead: Cell::new(0),
+        };
+        if news {
+            transaction.execute(
+                "INSERT OR REPLACE INTO clock (id, boot, zero, seen, seen_on)
+                 VALUES (1, ?1, ?2, ?3, ?4)",
+                params![here.boot, zero, zero + here.up, signed(here.today)],
+            )?;
+        }
+        transaction.commit()?;
+        Ok(clock)
+    }
+
+    /// The present time.
+    pub fn now(&self) -> StoreTime {
+        self.zero + clock::now().since(Moment::default())
+    }
+
+    /// A transaction, or a look, that begins now.
+    pub fn turn<'a>(&self, connection: &'a Connection) -> Turn<'a> {
+        let now = self.now();
+        let measured = signed(clock::today()).saturating_sub(now.0);
+        self.ahead.set(ahead(self.ahead.get(), measured));
+        Turn {
+            ahead: self.ahead.get(),
+            ..Turn::new(connection, now)
+        }
+    }
+}
+
+/// Notes the time in the file with a transaction that writes anyway: now and then, and when the
+/// date was set, so that it decides nothing after a reboot.
+pub fn keep(turn: &Turn<'_>) -> rusqlite::Result<()> {
+    turn.connection
+        .prepare_cached(
+            "UPDATE clock SET seen = ?1, seen_on = ?2
+             WHERE seen <= ?1 - ?3 OR abs(seen_on - seen - ?2 + ?1) >= ?4",
+        )?
+        .execute(params![
+            turn.now,
+            signed(turn.date(turn.now)),
+            millis(KEEP),
+            millis(SET)
+        ])
+        .map(drop)
+}
+
+fn kept(connection: &Connection) -> rusqlite::Result<Kept> {
+    let known = connection
+        .query_row("SELECT boot, zero, seen, seen_on FROM clock", [], |row| {
+            Ok(Kept {
+                boot: Some((row.get(0)?, row.get(1)?)),
+                seen: row.get(2)?,
+                seen_on: Timestamp(row.get::<_, i64>(3)?.try_into().unwrap_or(0)),
+            })
+        })
+        .optional()?;
+    if let Some(kept) = known {
+        return Ok(kept);
+    }
+    // Files of the first version hold dates, and so tell on which they were written to at least.
+    let latest: i64 = connection.query_row(
+        "SELECT coalesce(max(max(sent_at, coalesce(received_at, 0))), 0) FROM entries",
+        [],
+        |row| row.get(0),
+    )?;
+    Ok(Kept {
+        boot: None,
+        seen: StoreTime(latest),
+        seen_on: Timestamp(latest.try_into().unwrap_or(0)),
+    })
+}

@@ -1,0 +1,186 @@
+//! What the writer's thread is asked to do, and the handle that asks it. Knows no SQL.
+
+use super::deliver::Terms;
+use super::lines::Asked;
+use super::schema::Place;
+use super::turn::{QueueId, Turn};
+use dispatcher_core::clock;
+use dispatcher_core::queue::{Ask, QueueError, Received, Trouble};
+use std::sync::{Arc, mpsc};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+/// How a piece of work must be run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Care {
+    /// Only reads.
+    Look,
+    /// Survives a crash of the process, not a loss of power: what an extension loses is merely
+    /// delivered again.
+    Light,
+    /// Survives a loss of power.
+    Full,
+}
+
+/// A piece of work with a place for its outcome. `run` may be called again after its transaction
+/// was rolled back; the last outcome counts.
+pub trait Work: Send {
+    /// How it must be run.
+    fn care(&self) -> Care;
+    /// Does it, inside a transaction unless it only looks.
+    fn run(&mut self, turn: &mut Turn<'_>) -> rusqlite::Result<()>;
+    /// Notes that it failed.
+    fn fail(&mut self, error: QueueError);
+    /// Tells the outcome to whoever asked.
+    fn answer(self: Box<Self>);
+}
+
+/// What is sent to the writer's thread.
+pub enum Job {
+    /// Run this.
+    Work(Box<dyn Work>),
+    /// Somebody wants messages.
+    Receive(QueueId, Asked),
+    /// Nobody wants to wait for this queue any longer.
+    Hurry(QueueId),
+    /// Another process has rung.
+    Bell,
+}
+
+struct Task<T, F, R> {
+    care: Care,
+    run: F,
+    outcome: Option<Result<T, QueueError>>,
+    reply: R,
+}
+
+impl<T, F, R> Work for Task<T, F, R>
+where
+    T: Send,
+    F: FnMut(&mut Turn<'_>) -> rusqlite::Result<T> + Send,
+    R: FnOnce(Result<T, QueueError>) + Send,
+{
+    fn care(&self) -> Care {
+        self.care
+    }
+
+    fn run(&mut self, turn: &mut Turn<'_>) -> rusqlite::Result<()> {
+        self.outcome = Some(Ok((self.run)(turn)?));
+        Ok(())
+    }
+
+    fn fail(&mut self, error: QueueError) {
+        self.outcome = Some(Err(error));
+    }
+
+    fn answer(self: Box<Self>) {
+        if let Some(outcome) = self.outcome {
+            (self.reply)(outcome);
+        }
+    }
+}
+
+/// Work whose outcome nobody waits for.
+pub fn unasked<F>(care: Care, run: F) -> Box<dyn Work>
+where
+    F: FnMut(&mut Turn<'_>) -> rusqlite::Result<()> + Send + 'static,
+{
+    Box::new(Task {
+        care,
+        run,
+        outcome: None,
+        reply: drop,
+    })
+}
+
+/// Asks the writer's thread, which ends when the last handle is gone.
+pub struct Handle {
+    jobs: mpsc::Sender<Job>,
+    place: Place,
+}
+
+impl Handle {
+    /// A handle of the thread that reads the other end of `jobs`.
+    pub fn new(jobs: mpsc::Sender<Job>, place: Place) -> Arc<Self> {
+        Arc::new(Self { jobs, place })
+    }
+
+    /// Tells the writer that another process has rung.
+    pub fn rung(&self) {
+        // A writer that has ended needs no waking.
+        let _ = self.jobs.send(Job::Bell);
+    }
+
+    fn ended(&self) -> QueueError {
+        self.place
+            .failed(Trouble::Refused, "its thread has ended; open it again")
+    }
+
+    fn put<T, F, R>(&self, care: Care, run: F, reply: R) -> Result<(), QueueError>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Turn<'_>) -> rusqlite::Result<T> + Send + 'static,
+        R: FnOnce(Result<T, QueueError>) + Send + 'static,
+    {
+        let task = Box::new(Task {
+            care,
+            run,
+            outcome: None,
+            reply,
+        });
+        self.jobs.send(Job::Work(task)).map_err(|_| self.ended())
+    }
+
+    /// Runs work and waits for its outcome.
+    pub async fn ask<T, F>(&self, care: Care, run: F) -> Result<T, QueueError>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Turn<'_>) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let (reply, outcome) = oneshot::channel();
+        // A caller who has gone needs no answer.
+        self.put(care, run, move |value| drop(reply.send(value)))?;
+        outcome.await.unwrap_or_else(|_| Err(self.ended()))
+    }
+
+    /// Runs work and blocks until it is done: a few milliseconds.
+    pub fn ask_blocking<T, F>(&self, care: Care, run: F) -> Result<T, QueueError>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Turn<'_>) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let (reply, outcome) = mpsc::channel();
+        self.put(care, run, move |value| drop(reply.send(value)))?;
+        outcome.recv().unwrap_or_else(|_| Err(self.ended()))
+    }
+
+    /// Stands in line for messages.
+    pub async fn receive(
+        &self,
+        (queue, name): (QueueId, Arc<str>),
+        ask: Ask,
+        terms: Terms,
+        hurry: &CancellationToken,
+    ) -> Result<Received, QueueError> {
+        let (reply, mut outcome) = oneshot::channel();
+        let asked = Asked {
+            name,
+            ask,
+            terms,
+            until: clock::now() + ask.wait,
+            reply,
+        };
+        self.jobs
+            .send(Job::Receive(queue, asked))
+            .map_err(|_| self.ended())?;
+        let answer = tokio::select! {
+            answer = &mut outcome => answer,
+            () = hurry.cancelled() => {
+                // The writer ends the wait itself, so that nothing is given to a call that left.
+                self.jobs.send(Job::Hurry(queue)).map_err(|_| self.ended())?;
+                outcome.await
+            }
+        };
+        answer.unwrap_or_else(|_| Err(self.ended()))
+    }
+}

@@ -1,0 +1,76 @@
+//! The file: where it lies, how it is opened, its table, and what its errors mean to the schedule.
+
+use dispatcher_core::schedule::{StoreError, Trouble};
+use dispatcher_sqlite as sqlite;
+use dispatcher_sqlite::{Damage, Database, Schema};
+use std::path::{Path, PathBuf};
+
+const SCHEMA: Schema = Schema {
+    // `dsch`
+    application: 0x6473_6368,
+    version: 1,
+    tables: &[TABLES],
+    upgrade: |_, _| Ok(None),
+    patience: sqlite::patience::<10_000>,
+    // Jobs have no number.
+    counter: None,
+};
+
+/// Dates are milliseconds since the Unix epoch. `token` and `until` are those of a claim.
+const TABLES: &str = "
+    CREATE TABLE IF NOT EXISTS jobs (
+        id TEXT PRIMARY KEY,
+        queue TEXT NOT NULL,
+        due INTEGER NOT NULL,
+        body TEXT NOT NULL,
+        attributes TEXT NOT NULL,
+        message_group TEXT,
+        pattern TEXT,
+        zone TEXT,
+        token TEXT,
+        until INTEGER
+    ) WITHOUT ROWID;
+    CREATE INDEX IF NOT EXISTS due ON jobs (due, id);
+";
+
+/// Jobs that cannot be read, as they stood in `jobs`; made when there is the first.
+pub const DEAD: &str = "
+    CREATE TABLE IF NOT EXISTS dead (
+        id PRIMARY KEY,
+        queue, due, body, attributes, message_group, pattern, zone,
+        reason TEXT NOT NULL,
+        since INTEGER NOT NULL
+    );
+";
+
+/// Where the file of a data folder lies.
+pub fn path(folder: &Path) -> PathBuf {
+    folder.join("schedule.db")
+}
+
+/// A failure in one line.
+pub fn failed(folder: &Path, kind: Trouble, cause: impl std::fmt::Display) -> StoreError {
+    StoreError {
+        kind,
+        message: format!("`{}`: {cause}", path(folder).display()),
+    }
+}
+
+/// A failure of SQLite.
+pub fn trouble(folder: &Path, error: &rusqlite::Error) -> StoreError {
+    let cause = sqlite::explain(error, &path(folder));
+    failed(folder, sqlite::judge(error), cause)
+}
+
+/// A file that was lost while it was in use.
+pub fn damaged(folder: &Path, damage: &Damage) -> StoreError {
+    failed(folder, Trouble::Passing, damage)
+}
+
+/// Creates what is missing and opens the file.
+pub fn open(folder: &Path) -> Result<Database, StoreError> {
+    match SCHEMA.open(&path(folder), &folder.join("schedule.lock")) {
+        Ok(([opened], _)) => Ok(opened),
+        Err(error) => Err(failed(folder, error.kind, error)),
+    }
+}

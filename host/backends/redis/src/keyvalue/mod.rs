@@ -1,0 +1,187 @@
+//! Buckets on a Redis server. A bucket is a hash, and a set of its keys' names beside it, since
+//! paging through a hash would read the values as well. Knows nothing of queues.
+
+use crate::server::link::{Link, Place};
+use crate::server::trouble::strange;
+use dispatcher_core::keyvalue::{Bucket, CALL, Page, not_a_number, too_long};
+use dispatcher_core::trouble::Failed;
+use redis::{Script, Value, pipe};
+use std::sync::LazyLock;
+
+/// How many keys a page has about.
+const PAGE: usize = 1_000;
+
+/// Values in one answer, unless they are too many bytes: then nothing.
+static GET: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "#!lua flags=allow-oom\n\
+         local bytes = 0\n\
+         for at = 2, #ARGV do bytes = bytes + redis.call('HSTRLEN', KEYS[1], ARGV[at]) end\n\
+         if bytes > tonumber(ARGV[1]) then return false end\n\
+         return redis.call('HMGET', KEYS[1], unpack(ARGV, 2))",
+    )
+});
+
+/// The sum as text: Lua's own numbers are exact to 2^53 only. Nothing where it is no number.
+static INCREMENT: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "#!lua\n\
+         local sum = redis.pcall('HINCRBY', KEYS[1], ARGV[1], ARGV[2])\n\
+         if type(sum) == 'table' then\n\
+           local why = sum.err or ''\n\
+           if why:find('not an integer') or why:find('overflow') then return false end\n\
+           return sum\n\
+         end\n\
+         redis.call('SADD', KEYS[2], ARGV[1])\n\
+         return redis.call('HGET', KEYS[1], ARGV[1])",
+    )
+});
+
+/// Whether it was written. The third argument tells nothing from an empty value.
+static SWAP: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "#!lua\n\
+         local stands = redis.call('HGET', KEYS[1], ARGV[1])\n\
+         if ARGV[3] == '0' then\n\
+           if stands then return 0 end\n\
+         elseif stands ~= ARGV[4] then return 0 end\n\
+         redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])\n\
+         redis.call('SADD', KEYS[2], ARGV[1])\n\
+         return 1",
+    )
+});
+
+/// One server, and our names there.
+pub struct Redis {
+    link: Link,
+    prefix: String,
+}
+
+impl Redis {
+    /// Reads the address; the connection is made when it is first needed. All keys begin with `{prefix:kv:`.
+    ///
+    /// # Errors
+    /// Where the address cannot be read.
+    pub fn new(place: impl Into<Place>, prefix: &str) -> Result<Self, Failed> {
+        Ok(Self::on(Link::new(&place.into())?, prefix))
+    }
+
+    /// The same on a connection that others use as well.
+    pub fn on(link: Link, prefix: &str) -> Self {
+        Self {
+            link,
+            prefix: prefix.to_owned(),
+        }
+    }
+
+    /// The bucket of this name.
+    pub fn bucket(&self, name: &str) -> RedisBucket {
+        let base = format!("{{{}:kv:{name}}}", self.prefix);
+        RedisBucket {
+            link: self.link.of(&base),
+            values: format!("{base}:values"),
+            names: format!("{base}:names"),
+        }
+    }
+}
+
+/// One bucket of the server. Both its keys lie in one slot of a cluster.
+pub struct RedisBucket {
+    link: Link,
+    values: String,
+    names: String,
+}
+
+impl RedisBucket {
+    fn strange(&self, what: &str) -> Failed {
+        strange(self.link.place(), what)
+    }
+}
+
+#[async_trait::async_trait]
+impl Bucket for RedisBucket {
+    async fn get(&self, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, Failed> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut call = GET.key(&self.values);
+        call.arg(CALL).arg(keys);
+        let values: Option<Vec<Option<Vec<u8>>>> = self.link.run(&call).await?;
+        let values = values.ok_or_else(too_long)?;
+        match values.len() == keys.len() {
+            true => Ok(values),
+            false => Err(self.strange("a look at values")),
+        }
+    }
+
+    async fn exists(&self, key: &str) -> Result<bool, Failed> {
+        let mut call = pipe();
+        call.hexists(&self.values, key);
+        let (exists,) = self.link.pipe(&call).await?;
+        Ok(exists)
+    }
+
+    async fn set(&self, pairs: &[(String, Vec<u8>)]) -> Result<(), Failed> {
+        if pairs.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<&str> = pairs.iter().map(|(key, _)| key.as_str()).collect();
+        let mut call = pipe();
+        call.atomic()
+            .hset_multiple(&self.values, pairs)
+            .ignore()
+            .sadd(&self.names, names)
+            .ignore();
+        self.link.pipe(&call).await
+    }
+
+    async fn delete(&self, keys: &[String]) -> Result<(), Failed> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let mut call = pipe();
+        call.atomic()
+            .hdel(&self.values, keys)
+            .ignore()
+            .srem(&self.names, keys)
+            .ignore();
+        self.link.pipe(&call).await
+    }
+
+    async fn increment(&self, key: &str, by: i64) -> Result<i64, Failed> {
+        let mut call = INCREMENT.key(&self.values);
+        call.key(&self.names).arg(key).arg(by);
+        let sum: Option<String> = self.link.run(&call).await?;
+        let sum = sum.ok_or_else(|| not_a_number(key))?;
+        sum.parse().map_err(|_| self.strange("an increment"))
+    }
+
+    async fn swap(&self, key: &str, stands: Option<&[u8]>, value: &[u8]) -> Result<bool, Failed> {
+        let mut call = SWAP.key(&self.values);
+        call.key(&self.names)
+            .arg(key)
+            .arg(value)
+            .arg(i32::from(stands.is_some()))
+            .arg(stands.unwrap_or_default());
+        self.link.run(&call).await
+    }
+
+    async fn keys(&self, from: Option<u64>) -> Result<Page, Failed> {
+        let mut call = pipe();
+        call.cmd("SSCAN")
+            .arg(&self.names)
+            .arg(from.unwrap_or(0))
+            .arg("COUNT")
+            .arg(PAGE);
+        let (answer,): (Value,) = self.link.pipe(&call).await?;
+        let read: Result<(String, Vec<String>), _> = redis::from_redis_value(answer);
+        let read = read.ok().and_then(|(next, keys)| {
+            let next: u64 = next.parse().ok()?;
+            Some(Page {
+                keys,
+                next: (next != 0).then_some(next),
+            })
+        });
+        read.ok_or_else(|| self.strange("a look at keys"))
+    }
+}

@@ -1,0 +1,269 @@
+//! Queues on Redis. Knows no other backend; the connection is `crate::server`.
+//!
+//! A queue's state lies on the server, and each step is one script there (`lua`): `keys` says how
+//! things are called, `wire` how they are written, `endings` in which
+//! calls deliveries end, `turns` which receives wait for one another. `native` is one queue, `doubts` which of its
+//! claims nobody heard the answer of, `worker` this process as others see it, `worqr` one queue in
+//! the format of the npm package, `server` what a server says of itself.
+
+mod doubts;
+mod endings;
+mod keys;
+mod native;
+mod script;
+mod server;
+mod trouble;
+mod turns;
+mod wire;
+mod worker;
+mod worqr;
+
+pub use native::NativeQueue;
+pub use server::Eviction;
+pub use worker::Known;
+pub use worqr::WorqrQueue;
+
+use crate::server::{bell, link, slot};
+use dispatcher_core::queue::{Identity, QueueError, Trouble};
+use keys::{DEAD, Keys};
+use link::{Lines, Place};
+use native::Grave;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use worker::Worker;
+
+/// The most messages of one call: a hundred take the server about half a millisecond.
+const BATCH: usize = 100;
+/// The longest `wait` of one receive; the same as SQS, so that routes behave alike.
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
+
+/// One server, and our names there. Clones share the connections.
+#[derive(Clone)]
+pub struct Redis {
+    lines: Lines,
+    keys: Keys,
+    worker: Arc<Worker>,
+}
+
+/// How many messages a cancel has removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cancelled {
+    /// Nobody had begun them.
+    pub waiting: u64,
+    /// Their attempts are told to stop.
+    pub running: u64,
+}
+
+impl Redis {
+    /// Reads the address and the files of TLS; all keys begin with `{prefix`. The connection is made
+    /// when it is first needed. Errors say what is wrong with the address or the prefix.
+    pub fn new(place: impl Into<Place>, prefix: &str) -> Result<Self, QueueError> {
+        Self::on(&Lines::new(&place.into())?, prefix)
+    }
+
+    /// The same on these connections, which others use as well.
+    pub fn on(lines: &Lines, prefix: &str) -> Result<Self, QueueError> {
+        if prefix.is_empty() || prefix.contains(['{', '}', ':']) {
+            return Err(QueueError {
+                kind: Trouble::Refused,
+                message: format!(
+                    "`{prefix}` is no prefix for Redis; wanted a word without {{, }} and :"
+                ),
+            });
+        }
+        let keys = Keys::new(prefix);
+        let lines = lines.of(&keys.registry());
+        let worker = Worker::new(lines.clone(), keys.clone());
+        Ok(Self {
+            lines,
+            keys,
+            worker,
+        })
+    }
+
+    /// Opens a queue by its bare name. Dead letters go to the queue `dead_letter` of the same
+    /// server, without it to `NAME.dead`; a queue whose own name ends in `.dead` has none by itself.
+    pub async fn queue(
+        &self,
+        name: &str,
+        dead_letter: Option<&str>,
+    ) -> Result<NativeQueue, QueueError> {
+        let dead_letter = grave(name, dead_letter)?;
+        self.reach().await?;
+        let base = self.keys.queue(name);
+        if let Some(dead_letter) = &dead_letter
+            && slot(&self.keys.queue(dead_letter)) != slot(&base)
+            && self.lines.link.is_cluster().await?
+        {
+            return Err(self.refused(&format!(
+                "in a cluster the dead letters of `{name}` lie beside it, in `{name}{DEAD}`, and \
+                 not in `{dead_letter}`; leave the dead-letter queue out"
+            )));
+        }
+        let identity = identity(name, true, dead_letter.is_some());
+        let lines = self.lines.of(&base);
+        let grave = dead_letter.map(|name| Grave {
+            base: self.keys.queue(&name),
+            name,
+        });
+        Ok(NativeQueue::new(
+            (identity, name.to_owned(), base),
+            grave,
+            (lines, self.worker.clone()),
+            self.keys.registry(),
+        ))
+    }
+
+    /// Opens a queue of npm `worqr` by its bare name; `prefix` is the package's. Dead letters go as
+    /// with `queue`, to another queue of the package.
+    pub async fn worqr(
+        &self,
+        prefix: &str,
+        name: &str,
+        dead_letter: Option<&str>,
+    ) -> Result<WorqrQueue, QueueError> {
+        let dead_letter = grave(name, dead_letter)?;
+        self.reach().await?;
+        if self.lines.link.is_cluster().await? {
+            return Err(self.refused(
+                "the keys of npm worqr do not share a slot, so its queues cannot lie in a cluster",
+            ));
+        }
+        let identity = identity(name, false, dead_letter.is_some());
+        let lines = self.lines.clone();
+        Ok(WorqrQueue::new(
+            identity,
+            (prefix, name),
+            dead_letter,
+            lines,
+        ))
+    }
+
+    /// Removes every instance of a task from a queue of npm `worqr`, and tells its workers; those of
+    /// the package stop it if they are made to.
+    pub async fn cancel_worqr(
+        &self,
+        prefix: &str,
+        name: &str,
+        task: &str,
+    ) -> Result<Cancelled, QueueError> {
+        let mut call = script::WORQR_CANCEL.key(prefix);
+        let (waiting, running) = self.lines.link.run(call.arg(name).arg(task)).await?;
+        Ok(Cancelled { waiting, running })
+    }
+
+    /// Whether the server is there and lets us in.
+    async fn reach(&self) -> Result<(), QueueError> {
+        let mut pipe = redis::pipe();
+        pipe.cmd("PING").ignore();
+        self.lines.link.pipe::<()>(&pipe).await
+    }
+
+    fn refused(&self, why: &str) -> QueueError {
+        QueueError {
+            kind: Trouble::Refused,
+            message: crate::server::trouble::named(self.lines.link.place(), why),
+        }
+    }
+
+    /// Whether the server, or a master of the cluster, throws messages away when its memory ends.
+    /// `None` where it does not answer. Asks `INFO`, then `CONFIG`: a user may be denied either, and
+    /// some services have only one.
+    pub async fn eviction(&self) -> Option<Eviction> {
+        let link = &self.lines.link;
+        let unknown = |error: QueueError| Eviction::Unknown(error.message);
+        let mut info = redis::pipe();
+        info.cmd("INFO").arg("memory");
+        let told = match link.pipe_everywhere::<(String,)>(&info).await {
+            Ok(told) => told.into_iter().map(|one| match one {
+                Ok((text,)) => server::of_info(&text),
+                Err(error) => unknown(error),
+            }),
+            Err(_) => return None,
+        };
+        match server::worst(told) {
+            Eviction::Unknown(_) => {}
+            known => return Some(known),
+        }
+        let mut config = redis::pipe();
+        let names = ["maxmemory", "maxmemory-policy"];
+        config.cmd("CONFIG").arg("GET").arg(&names);
+        type Settings = (HashMap<String, String>,);
+        let told = link.pipe_everywhere::<Settings>(&config).await.ok()?;
+        Some(server::worst(told.into_iter().map(|one| match one {
+            Ok((settings,)) => server::of_settings(&settings),
+            Err(error) => unknown(error),
+        })))
+    }
+
+    /// The bare names of all queues that were received from or sent to, sorted.
+    pub async fn names(&self) -> Result<Vec<String>, QueueError> {
+        let mut pipe = redis::pipe();
+        pipe.smembers(self.keys.queues());
+        let (mut names,): (Vec<String>,) = self.lines.link.pipe(&pipe).await?;
+        names.sort();
+        Ok(names)
+    }
+
+    /// The workers that are alive, sorted.
+    pub async fn workers(&self) -> Result<Vec<Known>, QueueError> {
+        worker::all(&self.lines.link, &self.keys).await
+    }
+
+    /// Removes a task from the queue of this bare name: the message with that id or, if there is
+    /// none, every message with that payload, for which the whole queue is looked through.
+    pub async fn cancel(&self, name: &str, task: &str) -> Result<Cancelled, QueueError> {
+        let base = self.keys.queue(name);
+        let link = self.lines.link.of(&base);
+        let mut cancelled = Cancelled::default();
+        let mut step = async |kind: &str, cursor: &str| {
+            let mut call = script::CANCEL.key(&base);
+            call.arg(kind).arg(task).arg(cursor);
+            let (next, waiting, running): (String, u64, u64) = link.run(&call).await?;
+            cancelled.waiting += waiting;
+            cancelled.running += running;
+            Ok::<_, QueueError>((next, waiting + running))
+        };
+        if step("id", "0").await?.1 == 0 {
+            let mut cursor = "0".to_owned();
+            loop {
+                cursor = step("body", &cursor).await?.0;
+                if cursor == "0" {
+                    break;
+                }
+            }
+        }
+        Ok(cancelled)
+    }
+}
+
+/// What is known of a queue before it is asked.
+fn identity(name: &str, ordered_groups: bool, dead_letters: bool) -> Identity {
+    let full = format!("redis:{name}");
+    Identity {
+        name: full.clone(),
+        source: full,
+        visibility: Duration::from_secs(30),
+        batch: BATCH,
+        longest_wait: LONGEST_WAIT,
+        proof_wait: Duration::ZERO,
+        ordered_groups,
+        dead_letters,
+        most_receives: None,
+        redrive_target: false,
+    }
+}
+
+/// Where the dead letters of a queue go.
+fn grave(name: &str, dead_letter: Option<&str>) -> Result<Option<String>, QueueError> {
+    match dead_letter {
+        Some(same) if same == name => Err(QueueError {
+            kind: Trouble::Refused,
+            message: format!("`{name}` cannot be its own dead-letter queue"),
+        }),
+        Some(other) => Ok(Some(other.to_owned())),
+        None if name.ends_with(DEAD) => Ok(None),
+        None => Ok(Some(format!("{name}{DEAD}"))),
+    }
+}

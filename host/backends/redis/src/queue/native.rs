@@ -1,0 +1,426 @@
+//! One queue in our own format: every call is one script. The server's clock is the only one for
+//! leases and delays.
+
+use super::bell::Bell;
+use super::doubts::Doubts;
+use super::endings::{self, End, Part};
+use super::link::{Lines, Link};
+use super::turns::{self, Turns};
+use super::wire::{self, Claimed};
+use super::worker::Worker;
+use super::{keys, script, trouble};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
+use dispatcher_core::memory::Budget;
+use dispatcher_core::message::{Loss, Message, Outcome, Outgoing, Receipt};
+use dispatcher_core::queue::{
+    Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble, VISIBILITY_CEILING,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// How often to look for what nobody rang for: a message to a subscriber may be lost.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Where dead letters go.
+pub struct Grave {
+    /// Its bare name.
+    pub name: String,
+    /// What its keys begin with.
+    pub base: String,
+}
+
+/// One open queue.
+pub struct NativeQueue {
+    identity: Identity,
+    name: String,
+    base: String,
+    suffix: String,
+    grave: Option<Grave>,
+    lines: Lines,
+    worker: Arc<Worker>,
+    registry: String,
+    bell: Arc<Bell>,
+    losses: tokio::sync::Mutex<mpsc::UnboundedReceiver<Vec<Loss>>>,
+    doubts: Doubts,
+    turns: Turns,
+    sent: AtomicBool,
+    buried: AtomicBool,
+    /// The bytes that the process may hold.
+    budget: Option<Arc<Budget>>,
+}
+
+impl NativeQueue {
+    /// A queue whose keys begin with `base`, and with `registry` those that belong to none.
+    pub fn new(
+        (identity, name, base): (Identity, String, String),
+        grave: Option<Grave>,
+        (lines, worker): (Lines, Arc<Worker>),
+        registry: String,
+    ) -> Self {
+        let (bell, losses) = Bell::new();
+        worker.tell(&base, &bell);
+        Self {
+            identity,
+            name,
+            suffix: keys::id_suffix(&base),
+            base,
+            grave,
+            lines,
+            worker,
+            registry,
+            bell,
+            losses: tokio::sync::Mutex::new(losses),
+            doubts: Doubts::default(),
+            turns: Turns::default(),
+            sent: AtomicBool::new(false),
+            buried: AtomicBool::new(false),
+            budget: None,
+        }
+    }
+
+    /// The same for a process that may hold so many bytes.
+    #[must_use]
+    pub fn within(self, budget: Option<Arc<Budget>>) -> Self {
+        Self { budget, ..self }
+    }
+
+    /// One look for messages.
+    async fn claim(&self, ask: Ask, bytes: u64) -> Result<Claimed, QueueError> {
+        let worker = self.worker.join(&self.name, &self.base).await?;
+        let number = self.doubts.number();
+        let doubts = self.doubts.take(&worker);
+        let list: String = doubts.iter().map(|claim| format!("{claim},")).collect();
+        let mut call = script::CLAIM.key(&self.base);
+        call.arg(&*worker)
+            .arg(number)
+            .arg(ask.max)
+            .arg(wire::ms(ask.visibility))
+            .arg(if ask.newest_first { "newest" } else { "oldest" })
+            .arg(list)
+            .arg(bytes);
+        let answer = self.lines.link.run::<Vec<redis::Value>>(&call).await;
+        let answer = answer.inspect_err(|error| {
+            let this = trouble::is_doubtful(error).then_some(number);
+            self.doubts.add(&worker, doubts.iter().copied().chain(this));
+        })?;
+        let claimed = wire::claimed(&answer, &self.identity.name)
+            .ok_or_else(|| trouble::strange(self.lines.link.place(), "a claim"))?;
+        match &claimed {
+            Claimed::Stranger => self.worker.lose(&worker),
+            Claimed::Nothing(_) => {}
+            Claimed::Messages { messages, .. } => {
+                let receipts = messages.iter().map(|message| message.receipt.clone());
+                if !self.worker.took(&worker, &self.base, receipts) {
+                    return Ok(Claimed::Stranger);
+                }
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// Enters a queue among all there are, once.
+    async fn enter(&self, name: &str, entered: &AtomicBool) -> Result<(), QueueError> {
+        if entered.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut call = script::ENTER.key(&self.registry);
+        let link = self.lines.link.of(&self.registry);
+        link.run::<()>(call.arg(name)).await?;
+        entered.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives `call` every item whose receipt can be read, and puts the answers where they belong.
+    async fn each(
+        &self,
+        line: &Link,
+        call: &redis::ScriptInvocation<'_>,
+        mut answers: Vec<Result<(), ItemError>>,
+    ) -> Vec<Result<(), ItemError>> {
+        let open = answers.iter().filter(|answer| answer.is_ok()).count();
+        if open == 0 {
+            return answers;
+        }
+        let numbers = match line.run::<Vec<i64>>(call).await {
+            Ok(numbers) if numbers.len() == open => numbers,
+            Ok(_) => {
+                let error = trouble::strange(line.place(), "a batch");
+                return trouble::all(&error, answers.len());
+            }
+            Err(error) => {
+                let places = answers.iter_mut().filter(|answer| answer.is_ok());
+                places.for_each(|place| *place = Err(trouble::item(&error)));
+                return answers;
+            }
+        };
+        let places = answers.iter_mut().filter(|answer| answer.is_ok());
+        for (place, number) in places.zip(numbers) {
+            *place = wire::answer(number);
+        }
+        answers
+    }
+
+    /// Ends the deliveries of one call.
+    async fn end(&self, part: &Part<'_>) -> Vec<Result<(), ItemError>> {
+        let mut call = script::SETTLE.key(&self.base);
+        let grave = self.grave.as_ref();
+        call.arg(grave.map_or("", |grave| grave.base.as_str()));
+        for (_, end) in &part.ends {
+            call.arg(end.id).arg(end.count).arg(end.letter);
+            call.arg(&end.with);
+        }
+        let answers = vec![Ok(()); part.ends.len()];
+        if !part.long {
+            return self.each(&self.lines.urgent, &call, answers).await;
+        }
+        let _turn = self.lines.turn().await;
+        self.each(&self.lines.link, &call, answers).await
+    }
+
+    /// Sends what one call carries.
+    async fn send_batch(
+        &self,
+        items: &[Outgoing],
+    ) -> Result<Vec<Result<String, ItemError>>, QueueError> {
+        let mut call = script::SEND.key(&self.base);
+        call.arg(&self.suffix);
+        let mut answers = Vec::with_capacity(items.len());
+        for item in items {
+            answers.push(wire::sendable(item).map(|attributes| {
+                let group = item.group.as_ref().map(|group| format!("={group}"));
+                call.arg(&item.body)
+                    .arg(attributes)
+                    .arg(wire::ms(item.delay))
+                    .arg(group.unwrap_or_default());
+                String::new()
+            }));
+        }
+        let open = answers.iter().filter(|answer| answer.is_ok()).count();
+        if open == 0 {
+            return Ok(answers);
+        }
+        let _turn = match items.iter().map(wire::weight).sum::<usize>() {
+            ..=turns::SHORT => None,
+            _ => Some(self.lines.turn().await),
+        };
+        let ids: Vec<String> = self.lines.link.run(&call).await?;
+        if ids.len() != open {
+            return Err(trouble::strange(self.lines.link.place(), "a send"));
+        }
+        let places = answers.iter_mut().filter_map(|answer| answer.as_mut().ok());
+        places.zip(ids).for_each(|(place, id)| *place = id);
+        Ok(answers)
+    }
+}
+
+#[async_trait::async_trait]
+impl Queue for NativeQueue {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn dead_letter_queue(&self) -> Option<String> {
+        let grave = self.grave.as_ref()?;
+        Some(format!("redis:{}", grave.name))
+    }
+
+    async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
+        if ask.visibility > VISIBILITY_CEILING {
+            return Err(QueueError {
+                kind: Trouble::Refused,
+                message: format!(
+                    "`{}`: a visibility of {:?} is too long, wanted 0 s to 12 h",
+                    self.identity.name, ask.visibility
+                ),
+            });
+        }
+        let ask = Ask {
+            max: ask.max.clamp(1, self.identity.batch),
+            wait: ask.wait.min(self.identity.longest_wait),
+            ..ask
+        };
+        let until = clock::now() + ask.wait;
+        let mut rings = self.bell.rings.subscribe();
+        if !ask.wait.is_zero() {
+            self.lines
+                .link
+                .listen(&keys::bell(&self.base), &self.bell)
+                .await?;
+        }
+        loop {
+            rings.mark_unchanged();
+            let turn = tokio::select! {
+                biased;
+                turn = self.turns.next(&self.lines) => turn,
+                () = hurry.cancelled() => return Ok(Received {
+                    drained: false,
+                    ..Received::default()
+                }),
+            };
+            let taken = clock::now();
+            // One message comes whatever its size.
+            let (most, budget) = (wire::CALL as u64, self.budget.as_ref());
+            let bytes = budget.map_or(most, |budget| budget.free().min(most));
+            let reserved = budget.map(|budget| budget.take(bytes));
+            let claimed = self.claim(ask, bytes).await;
+            drop(turn);
+            let brought = claimed.as_ref().ok();
+            self.turns.note(brought.map(Claimed::messages));
+            let soonest = match claimed? {
+                Claimed::Messages { messages, more } => {
+                    let held = budget.map(|budget| {
+                        let bytes = messages.iter().map(Message::held_bytes);
+                        bytes.map(|bytes| budget.take(bytes)).collect()
+                    });
+                    drop(reserved);
+                    return Ok(Received {
+                        held: held.unwrap_or_default(),
+                        drained: !more && messages.len() < ask.max,
+                        messages,
+                        taken: Some(taken),
+                        ..Received::default()
+                    });
+                }
+                Claimed::Stranger => continue,
+                Claimed::Nothing(soonest) => soonest,
+            };
+            drop(reserved);
+            let now = clock::now();
+            let over = now >= until || hurry.is_cancelled();
+            if !over {
+                let look = soonest
+                    .unwrap_or(LOOK)
+                    .clamp(Duration::from_millis(1), LOOK);
+                let at: Moment = until.min(now + look);
+                tokio::select! {
+                    _ = rings.changed() => continue,
+                    () = clock::sleep_until(Some(at)) => continue,
+                    () = hurry.cancelled() => {}
+                }
+            }
+            return Ok(Received {
+                drained: true,
+                ..Received::default()
+            });
+        }
+    }
+
+    async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {
+        let mut call = script::EXTEND.key(&self.base);
+        call.arg(wire::ms(VISIBILITY_CEILING));
+        let mut answers = Vec::with_capacity(items.len());
+        for (receipt, more) in items {
+            answers.push(wire::delivery(receipt).map(|(id, count)| {
+                call.arg(id).arg(count).arg(wire::ms(*more));
+            }));
+        }
+        let answers = self.each(&self.lines.urgent, &call, answers).await;
+        let over = items.iter().zip(&answers);
+        let over = over
+            .filter(|(_, answer)| matches!(answer, Err(ItemError::Gone(_) | ItemError::Cancelled)));
+        self.worker
+            .ended(&self.base, over.map(|((receipt, _), _)| receipt));
+        answers
+    }
+
+    async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {
+        let mut ends = Vec::with_capacity(items.len());
+        let mut buries = false;
+        let mut answers = Vec::with_capacity(items.len());
+        for (message, outcome) in items {
+            let burial = matches!(outcome, Outcome::DeadLetter(_));
+            if burial && self.grave.is_none() {
+                let why = format!("`{}` has no dead-letter queue", self.identity.name);
+                answers.push(Err(ItemError::Refused(why)));
+                continue;
+            }
+            let end = End::of(message, outcome, &self.identity.name);
+            answers.push(end.map(|end| {
+                buries |= burial;
+                ends.push((answers.len(), end));
+            }));
+        }
+        if let (true, Some(grave)) = (buries, &self.grave)
+            && let Err(error) = self.enter(&grave.name, &self.buried).await
+        {
+            return trouble::all(&error, items.len());
+        }
+        for part in endings::parts(ends) {
+            let told = self.end(&part).await;
+            let places = part.ends.iter().map(|(place, _)| *place);
+            places.zip(told).for_each(|(at, told)| answers[at] = told);
+        }
+        let over = items.iter().zip(&answers).filter(|(_, answer)| {
+            !matches!(answer, Err(ItemError::Passing(_) | ItemError::Refused(_)))
+        });
+        let receipts = over.map(|((message, _), _)| &message.receipt);
+        self.worker.ended(&self.base, receipts);
+        answers
+    }
+
+    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+        if let Err(error) = self.enter(&self.name, &self.sent).await {
+            return trouble::all(&error, items.len());
+        }
+        let mut answers = Vec::with_capacity(items.len());
+        for batch in wire::batches(items) {
+            match self.send_batch(batch).await {
+                Ok(sent) => answers.extend(sent),
+                Err(error) => {
+                    // What comes later must not overtake it.
+                    let left = items.len() - answers.len();
+                    answers.extend(trouble::all(&error, left));
+                    break;
+                }
+            }
+        }
+        answers
+    }
+
+    async fn depth(&self) -> Result<Depth, QueueError> {
+        let call = script::DEPTH.key(&self.base);
+        let numbers: Vec<i64> = self.lines.link.run(&call).await?;
+        let [waiting, in_flight, delayed, oldest] = numbers[..] else {
+            return Err(trouble::strange(self.lines.link.place(), "the depth"));
+        };
+        let count = |number: i64| u64::try_from(number).unwrap_or_default();
+        Ok(Depth {
+            waiting: count(waiting),
+            in_flight: count(in_flight),
+            delayed: count(delayed),
+            oldest: u64::try_from(oldest).ok().map(Duration::from_millis),
+        })
+    }
+
+    async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError> {
+        let mut call = script::PEEK.key(&self.base);
+        call.arg(max).arg(wire::CALL);
+        let _turn = self.lines.turn().await;
+        let answer: Vec<redis::Value> = self.lines.link.run(&call).await?;
+        match wire::claimed(&answer, &self.identity.name) {
+            Some(Claimed::Messages { mut messages, .. }) => {
+                for message in &mut messages {
+                    message.receipt = Receipt(String::new());
+                }
+                Ok(messages)
+            }
+            Some(Claimed::Nothing(_)) => Ok(Vec::new()),
+            _ => Err(trouble::strange(self.lines.link.place(), "a look")),
+        }
+    }
+
+    async fn lost(&self) -> Vec<Loss> {
+        match self.losses.lock().await.recv().await {
+            Some(losses) => {
+                let receipts = losses.iter().map(|loss| &loss.receipt);
+                self.worker.ended(&self.base, receipts);
+                losses
+            }
+            None => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! What a failed call on the server means for the messages of a queue.
+
+pub use crate::server::trouble::{is_doubtful, strange};
+use dispatcher_core::queue::{ItemError, QueueError, Trouble};
+
+/// A whole call's failure as the answer to one of its items.
+pub fn item(error: &QueueError) -> ItemError {
+    match error.kind {
+        // A password that changes is known to us a moment later than to the server.
+        Trouble::Passing | Trouble::Unreachable | Trouble::Denied => {
+            ItemError::Passing(error.message.clone())
+        }
+        Trouble::Missing | Trouble::Refused => ItemError::Refused(error.message.clone()),
+    }
+}
+
+/// The same for every item.
+pub fn all<T>(error: &QueueError, count: usize) -> Vec<Result<T, ItemError>> {
+    std::iter::repeat_with(|| Err(item(error)))
+        .take(count)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_that_changes_spoils_no_message() {
+        let denied = QueueError {
+            kind: Trouble::Denied,
+            message: "WRONGPASS".into(),
+        };
+        assert!(matches!(item(&denied), ItemError::Passing(_)), "{denied}");
+    }
+}

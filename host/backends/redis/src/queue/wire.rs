@@ -1,0 +1,341 @@
+//! Messages and receipts as scripts take and give them. Pure.
+
+pub use crate::server::{CALL, LONGEST};
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::message;
+use dispatcher_core::message::{Attribute, Message, Outcome, Outgoing, Receipt};
+use dispatcher_core::queue::{
+    DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, ItemError, VISIBILITY_CEILING,
+};
+use redis::Value;
+use std::time::Duration;
+
+/// Far beyond any delay, and Lua still counts milliseconds exactly.
+const FAR: u64 = 1 << 50;
+/// The values of one message in an answer.
+const FIELDS: usize = 6;
+
+/// What `claim` answered.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Claimed {
+    Messages {
+        /// At least one.
+        messages: Vec<Message>,
+        /// More were there, and would have been too much for one answer.
+        more: bool,
+    },
+    /// None; when to look again unless something is sent.
+    Nothing(Option<Duration>),
+    /// The worker may receive no more.
+    Stranger,
+}
+
+impl Claimed {
+    /// What it brought.
+    pub fn messages(&self) -> &[Message] {
+        match self {
+            Self::Messages { messages, .. } => messages,
+            Self::Nothing(_) | Self::Stranger => &[],
+        }
+    }
+}
+
+/// Reads an answer of `claim` or `peek`; `None` if it is not one. `queue` is the queue's name as the
+/// configuration writes it.
+pub fn claimed(answer: &[Value], queue: &str) -> Option<Claimed> {
+    let (first, rest) = answer.split_first()?;
+    let Value::Int(first) = first else {
+        return None;
+    };
+    if rest.is_empty() {
+        return Some(match *first {
+            -2 => Claimed::Stranger,
+            ..0 => Claimed::Nothing(None),
+            ms => Claimed::Nothing(Some(Duration::from_millis(ms.unsigned_abs()))),
+        });
+    }
+    let messages = rest.chunks(FIELDS).map(|fields| message(fields, queue));
+    Some(Claimed::Messages {
+        messages: messages.collect::<Option<_>>()?,
+        more: *first == 1,
+    })
+}
+
+fn message(fields: &[Value], queue: &str) -> Option<Message> {
+    let text = |at: usize| match fields.get(at)? {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        _ => None,
+    };
+    let (id, count) = (text(0)?, text(4)?);
+    let mut unreadable = None;
+    let mut content = |at: usize, what: &str| match content(fields.get(at)?, what) {
+        Ok(text) => Some(text.to_owned()),
+        Err(why) => {
+            unreadable.get_or_insert(why);
+            Some(String::new())
+        }
+    };
+    let (body, attributes) = (content(1, "body")?, content(2, "attributes")?);
+    let attributes = match attributes.as_str() {
+        "" => Vec::new(),
+        json => serde_json::from_str(json).unwrap_or_else(|error| {
+            unreadable.get_or_insert(format!("its attributes cannot be read: {error}"));
+            Vec::new()
+        }),
+    };
+    Some(Message {
+        receipt: Receipt(format!("{id}.{count}")),
+        queue: queue.to_owned(),
+        source: queue.to_owned(),
+        body,
+        receive_count: count.parse().unwrap_or(u32::MAX),
+        sent_at: sent_at(&id),
+        first_received_at: text(5)?.parse().ok().map(Timestamp),
+        group: text(3)?.strip_prefix('=').map(str::to_owned),
+        system_attributes: Vec::new(),
+        attributes,
+        body_md5: None,
+        attributes_md5: None,
+        unreadable,
+        id,
+    })
+}
+
+/// A part of a message's content as text. The error is why it cannot be had.
+pub fn content<'a>(value: &'a Value, what: &str) -> Result<&'a str, String> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes)
+            .map_err(|error| format!("its {what} cannot be read: {error}")),
+        Value::Nil => Err(format!(
+            "no {what} on the Redis server: evicted, or deleted by somebody else"
+        )),
+        other => Err(format!("its {what} cannot be read: found {other:?}")),
+    }
+}
+
+/// An id begins with the microsecond of its sending.
+fn sent_at(id: &str) -> Option<Timestamp> {
+    let us: u64 = id.get(..16)?.parse().ok()?;
+    Some(Timestamp(us / 1000))
+}
+
+/// A receipt as its id and count.
+pub fn delivery(receipt: &Receipt) -> Result<(&str, &str), ItemError> {
+    let text = &receipt.0;
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.split_once('.')
+        .filter(|(id, count)| id.len() == 25 && digits(count))
+        .ok_or_else(|| ItemError::Refused(format!("`{text}` is not a receipt of Redis")))
+}
+
+/// Whole milliseconds.
+pub fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(FAR).min(FAR)
+}
+
+/// The sender's attributes; empty for none.
+pub fn attributes(attributes: &[Attribute]) -> Result<String, ItemError> {
+    if attributes.is_empty() {
+        return Ok(String::new());
+    }
+    serde_json::to_string(attributes).map_err(|error| {
+        ItemError::Refused(format!("the attributes cannot be written as JSON: {error}"))
+    })
+}
+
+/// Messages in parts that one call carries each: `CALL` bytes, or one message.
+pub fn batches(items: &[Outgoing]) -> impl Iterator<Item = &[Outgoing]> {
+    let mut left = items;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = left.iter().take_while(|item| {
+            let first = bytes == 0;
+            bytes += weight(item).max(1);
+            first || bytes <= CALL
+        });
+        let batch;
+        (batch, left) = left.split_at(fits.count());
+        (!batch.is_empty()).then_some(batch)
+    })
+}
+
+/// The bytes of a message to be sent.
+pub fn weight(item: &Outgoing) -> usize {
+    message::bytes(&item.body, &item.attributes)
+}
+
+/// The attributes of a message that is not too long, as `attributes` writes them.
+pub fn sendable(item: &Outgoing) -> Result<String, ItemError> {
+    let bytes = weight(item);
+    if bytes > LONGEST {
+        return Err(ItemError::Refused(format!(
+            "the message has {bytes} bytes with its attributes, at most {LONGEST} fit"
+        )));
+    }
+    attributes(&item.attributes)
+}
+
+/// What `settle` is told to do: a letter, and what goes with it. `source` is the queue's name.
+pub fn outcome(
+    message: &Message,
+    outcome: &Outcome,
+    source: &str,
+) -> Result<(&'static str, String), ItemError> {
+    Ok(match outcome {
+        Outcome::Delete => ("d", String::new()),
+        Outcome::Release(after) => ("r", ms(*after).to_string()),
+        Outcome::DeadLetter(reason) => {
+            let mut kept = message.attributes.clone();
+            kept.retain(|attribute| {
+                attribute.name != DEAD_LETTER_REASON && attribute.name != DEAD_LETTER_SOURCE
+            });
+            kept.push(Attribute::text(DEAD_LETTER_REASON, reason));
+            kept.push(Attribute::text(DEAD_LETTER_SOURCE, source));
+            ("b", attributes(&kept)?)
+        }
+    })
+}
+
+/// What a number in the answer of `settle` or `extend` means.
+pub fn answer(number: i64) -> Result<(), ItemError> {
+    let gone = |why: &str| Err(ItemError::Gone(why.to_owned()));
+    match number {
+        0 => Ok(()),
+        1 => gone("the message has been settled or cancelled and is gone"),
+        2 => gone("the message has been received again since"),
+        3 => gone("the message has been given back"),
+        5 => Err(ItemError::Cancelled),
+        _ => Err(ItemError::Refused(format!(
+            "that would keep the message invisible beyond {} h after its receive",
+            VISIBILITY_CEILING.as_secs() / 3600
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dispatcher_core::message::AttributeValue;
+    use dispatcher_core::message::samples::message as sample;
+    use proptest::prelude::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn a_message_is_read() {
+        let id = "1763764000123456-0123abcd";
+        let fields = [id, "body", "", "=g", "3", "1763764000999"].map(text);
+        let mut answer = vec![Value::Int(0)];
+        answer.extend(fields);
+        let Some(Claimed::Messages { messages, more }) = claimed(&answer, "redis:q") else {
+            panic!("messages");
+        };
+        assert!(!more);
+        let message = &messages[0];
+        assert_eq!((message.id.as_str(), message.receive_count), (id, 3));
+        assert_eq!(message.sent_at, Some(Timestamp(1_763_764_000_123)));
+        assert_eq!(message.group.as_deref(), Some("g"));
+        assert_eq!(delivery(&message.receipt), Ok((id, "3")));
+    }
+
+    #[test]
+    fn nothing_is_told_with_its_time() {
+        let read = |number| claimed(&[Value::Int(number)], "redis:q");
+        assert_eq!(read(-1), Some(Claimed::Nothing(None)));
+        assert_eq!(read(-2), Some(Claimed::Stranger));
+        let soon = Claimed::Nothing(Some(Duration::from_millis(5)));
+        assert_eq!(read(5), Some(soon));
+        assert_eq!(claimed(&[], "redis:q"), None);
+        assert_eq!(claimed(&[text("x")], "redis:q"), None);
+        assert_eq!(claimed(&[Value::Int(0), text("x")], "redis:q"), None);
+    }
+
+    #[test]
+    fn a_dead_letter_has_one_reason() {
+        let mut message = sample("m");
+        message.attributes = vec![
+            Attribute::text(DEAD_LETTER_REASON, "an older one"),
+            Attribute::text("tenant", "7"),
+        ];
+        let dead = Outcome::DeadLetter("why".into());
+        let (letter, json) = outcome(&message, &dead, "redis:q").expect("written");
+        assert_eq!(letter, "b");
+        let read: Vec<Attribute> = serde_json::from_str(&json).expect("JSON");
+        let names: Vec<_> = read.iter().map(|attribute| &*attribute.name).collect();
+        assert_eq!(names, ["tenant", DEAD_LETTER_REASON, DEAD_LETTER_SOURCE]);
+        assert_eq!(read[1].value, AttributeValue::Text("why".into()));
+    }
+
+    #[test]
+    fn a_message_that_no_call_carries_is_refused() {
+        let mut item = Outgoing {
+            body: "x".repeat(LONGEST - 5),
+            ..Outgoing::default()
+        };
+        assert_eq!(sendable(&item), Ok(String::new()));
+        // With `String` these are nine bytes more.
+        item.attributes = vec![Attribute::text("a", "bc")];
+        let refused = sendable(&item).expect_err("too long").to_string();
+        assert!(refused.contains("32000004 bytes"), "{refused}");
+    }
+
+    #[test]
+    fn finding_03_content_that_is_missing_or_unreadable_spoils_its_own_message_alone() {
+        let good = ["1763764000123456-0123abcd", "body", "", "", "1", "1"].map(text);
+        let not_utf8 = Value::BulkString(vec![b'a', 0xff]);
+        for (at, bad, says) in [
+            (1, Value::Nil, "no body"),
+            (1, not_utf8.clone(), "its body cannot be read"),
+            (2, Value::Nil, "no attributes"),
+            (2, not_utf8, "its attributes cannot be read"),
+            (2, text("{"), "its attributes cannot be read"),
+        ] {
+            let mut fields = good.clone();
+            fields[at] = bad;
+            let answer = [&[Value::Int(0)], &good[..], &fields[..]].concat();
+            let read = claimed(&answer, "redis:q").expect("messages");
+            let [first, second] = read.messages() else {
+                panic!("{read:?}");
+            };
+            assert_eq!((first.body.as_str(), &first.unreadable), ("body", &None));
+            let why = second.unreadable.as_deref().unwrap_or_default();
+            assert!(why.starts_with(says), "{why}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn batches_hold_everything_in_order_and_no_more_than_fits(
+            sizes in proptest::collection::vec(0..CALL / 2, 0..9),
+        ) {
+            let item = |size: &usize| Outgoing {
+                body: "x".repeat(*size),
+                ..Outgoing::default()
+            };
+            let items: Vec<_> = sizes.iter().map(item).collect();
+            let split: Vec<_> = batches(&items).collect();
+            prop_assert_eq!(&split.concat(), &items);
+            let sum = |batch: &&[Outgoing]| batch.iter().map(weight).sum::<usize>();
+            prop_assert!(split.iter().all(|batch| sum(batch) <= CALL || batch.len() == 1));
+            for pair in split.windows(2) {
+                prop_assert!(sum(&pair[0]) + weight(&pair[1][0]) > CALL - 9);
+            }
+        }
+
+        #[test]
+        fn no_receipt_panics(text in ".{0,40}") {
+            let receipt = Receipt(text);
+            if let Ok((id, count)) = delivery(&receipt) {
+                prop_assert_eq!(format!("{}.{}", id, count), receipt.0.clone());
+            }
+        }
+
+        #[test]
+        fn no_answer_panics(numbers in proptest::collection::vec(any::<i64>(), 0..4)) {
+            let answer: Vec<Value> = numbers.into_iter().map(Value::Int).collect();
+            claimed(&answer, "redis:q");
+        }
+    }
+}

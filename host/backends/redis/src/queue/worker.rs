@@ -1,0 +1,365 @@
+//! This process as a worker: its name on the server, which lives three seconds at a time, and what
+//! it has in flight. Finds dead workers and gives their messages back. Knows no payloads.
+
+use super::bell::Bell;
+use super::keys::{self, Keys};
+use super::link::{Lines, Link};
+use super::script;
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
+use dispatcher_core::message::{Loss, Receipt};
+use dispatcher_core::queue::{QueueError, Trouble};
+use dispatcher_core::tasks;
+use dispatcher_core::tasks::{Group, Task};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+/// How long a worker lives on without a sign of life.
+const LIFE: Duration = Duration::from_secs(3);
+/// How often it gives one and looks for the dead: often enough that those are found well within a
+/// second.
+const BEAT: Duration = Duration::from_millis(500);
+/// For so long after one has looked nobody else need.
+const SWEPT: Duration = Duration::from_millis(450);
+
+/// The worker that this process is, once it receives.
+pub struct Worker {
+    lines: Lines,
+    keys: Keys,
+    label: String,
+    state: Mutex<State>,
+    joining: tokio::sync::Mutex<()>,
+    beating: OnceLock<Task<()>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// None before the first receive, and after the worker was lost.
+    id: Option<Arc<str>>,
+    /// Until then nobody gives it up.
+    lives_until: Moment,
+    /// By what the keys of a queue begin with.
+    queues: HashMap<String, Served>,
+}
+
+#[derive(Default)]
+struct Served {
+    joined: bool,
+    in_flight: HashSet<Receipt>,
+    /// Of everyone who has opened the queue.
+    bells: Vec<Weak<Bell>>,
+}
+
+impl Worker {
+    /// A worker that has not begun.
+    pub fn new(lines: Lines, keys: Keys) -> Arc<Self> {
+        Arc::new(Self {
+            lines,
+            keys,
+            label: label(),
+            state: Mutex::default(),
+            joining: tokio::sync::Mutex::default(),
+            beating: OnceLock::new(),
+        })
+    }
+
+    /// Tells this bell what is lost of a queue.
+    pub fn tell(&self, base: &str, bell: &Arc<Bell>) {
+        let mut state = self.lock();
+        let served = state.queues.entry(base.to_owned()).or_default();
+        served.bells.retain(|old| old.strong_count() > 0);
+        served.bells.push(Arc::downgrade(bell));
+    }
+
+    /// The name under which messages of a queue may be received. It is given anew to a worker that
+    /// was lost. `base` is what the keys of the queue begin with.
+    pub async fn join(self: &Arc<Self>, queue: &str, base: &str) -> Result<Arc<str>, QueueError> {
+        if let Some(id) = self.joined(base) {
+            return Ok(id);
+        }
+        let _one_at_a_time = self.joining.lock().await;
+        if let Some(id) = self.joined(base) {
+            return Ok(id);
+        }
+        let id = self.enrolled().await?;
+        let urgent = &self.lines.urgent;
+        // In this order: whatever it may receive from is known to those who may have to clean up.
+        // Either refuses a worker that was given up, however late the call comes.
+        let mut enter = script::ENTER.key(self.keys.registry());
+        let mut joined: bool = urgent.run(enter.arg(queue).arg(&*id)).await?;
+        if joined {
+            let of_queue = urgent.of(base);
+            joined = of_queue.run(script::JOIN.key(base).arg(&*id)).await?;
+        }
+        if !joined {
+            self.lose(&id);
+        }
+        let mut state = self.lock();
+        if state.id.as_ref() != Some(&id) {
+            return Err(QueueError {
+                kind: Trouble::Passing,
+                message: format!("Redis at {}: too slow to join", urgent.place()),
+            });
+        }
+        let served = state.queues.entry(base.to_owned()).or_default();
+        served.joined = true;
+        drop(state);
+        self.beating
+            .get_or_init(|| tasks::spawn(beat(Arc::downgrade(self))));
+        Ok(id)
+    }
+
+    fn joined(&self, base: &str) -> Option<Arc<str>> {
+        let state = self.lock();
+        let joined = state.queues.get(base).is_some_and(|served| served.joined);
+        state.id.clone().filter(|_| joined)
+    }
+
+    async fn enrolled(&self) -> Result<Arc<str>, QueueError> {
+        if let Some(id) = &self.lock().id {
+            return Ok(id.clone());
+        }
+        let id: Arc<str> = uuid::Uuid::new_v4().simple().to_string().into();
+        let sent = clock::now();
+        let mut call = script::ENROL.key(self.keys.registry());
+        call.arg(&*id).arg(&self.label).arg(LIFE.as_secs());
+        self.lines.urgent.run::<()>(&call).await?;
+        let mut state = self.lock();
+        state.id = Some(id.clone());
+        state.lives_until = sent + LIFE;
+        Ok(id)
+    }
+
+    /// Notes what was received under a name. False if the name has been lost since: then it belongs
+    /// to nobody, and will be given back.
+    pub fn took(&self, id: &Arc<str>, base: &str, receipts: impl Iterator<Item = Receipt>) -> bool {
+        let mut state = self.lock();
+        let ours = state.id.as_ref() == Some(id);
+        if let (true, Some(served)) = (ours, state.queues.get_mut(base)) {
+            served.in_flight.extend(receipts);
+        }
+        ours
+    }
+
+    /// Notes what is in flight no more.
+    pub fn ended<'a>(&self, base: &str, receipts: impl Iterator<Item = &'a Receipt>) {
+        if let Some(served) = self.lock().queues.get_mut(base) {
+            for receipt in receipts {
+                served.in_flight.remove(receipt);
+            }
+        }
+    }
+
+    /// The name is not ours any more: everything that is in flight under it is lost.
+    pub fn lose(&self, id: &Arc<str>) {
+        let mut state = self.lock();
+        if state.id.as_ref() != Some(id) {
+            return;
+        }
+        state.id = None;
+        let mut messages = 0;
+        for served in state.queues.values_mut() {
+            served.joined = false;
+            messages += served.in_flight.len();
+            let lost: Vec<Loss> = served.in_flight.drain().map(Loss::taken).collect();
+            for bell in served.bells.iter().filter_map(Weak::upgrade) {
+                bell.lose(lost.clone());
+                bell.ring();
+            }
+        }
+        drop(state);
+        tracing::warn!(
+            worker = &**id,
+            messages,
+            "Redis has not heard of this worker in time: what it was handling is lost to it, and it begins anew"
+        );
+    }
+
+    /// One sign of life, and one look for the dead.
+    async fn beat(&self) -> Vec<(String, Vec<String>)> {
+        let (id, lives_until) = {
+            let state = self.lock();
+            let Some(id) = state.id.clone() else {
+                return Vec::new();
+            };
+            (id, state.lives_until)
+        };
+        let sent = clock::now();
+        let mut call = script::BEAT.key(self.keys.registry());
+        call.arg(&*id)
+            .arg(&self.label)
+            .arg(LIFE.as_secs())
+            .arg(u64::try_from(SWEPT.as_millis()).unwrap_or_default());
+        let answer = tokio::select! {
+            answer = self.lines.urgent.run::<Vec<String>>(&call) => answer,
+            // Nothing is known of the server, so it may have given us up from now on.
+            () = clock::sleep_until(Some(lives_until)) => {
+                self.lose(&id);
+                return Vec::new();
+            }
+        };
+        match answer {
+            Ok(answer) if answer.first().is_some_and(|alive| alive == "1") => {
+                self.live_on(&id, sent + LIFE);
+                return dead(&answer[1..]);
+            }
+            Ok(answer) => {
+                self.lose(&id);
+                return dead(answer.get(1..).unwrap_or_default());
+            }
+            Err(_) if clock::now() >= lives_until => self.lose(&id),
+            // The next beat tries again; receives say what is wrong.
+            Err(error) => tracing::debug!("no sign of life was given: {error}"),
+        }
+        Vec::new()
+    }
+
+    fn live_on(&self, id: &Arc<str>, until: Moment) {
+        let mut state = self.lock();
+        if state.id.as_ref() == Some(id) {
+            state.lives_until = until;
+        }
+    }
+
+    /// Gives back what dead workers had, and forgets them. What fails is found again by the next.
+    async fn bury(&self, dead: Vec<(String, Vec<String>)>) {
+        for (worker, queues) in dead {
+            if let Err(error) = self.bury_one(&worker, &queues).await {
+                tracing::debug!(worker, "a dead worker is left for later: {error}");
+            }
+        }
+    }
+
+    async fn bury_one(&self, worker: &str, queues: &[String]) -> Result<(), QueueError> {
+        for queue in queues {
+            let base = self.keys.queue(queue);
+            let link = self.lines.link.of(&base);
+            let messages: u64 = link.run(script::RECLAIM.key(&base).arg(worker)).await?;
+            if messages > 0 {
+                tracing::warn!(
+                    worker,
+                    queue = format!("redis:{queue}"),
+                    messages,
+                    "a worker has died, and what it was handling is back in the queue"
+                );
+            }
+        }
+        let mut pipe = redis::pipe();
+        pipe.atomic();
+        pipe.srem(self.keys.workers(), worker).ignore();
+        pipe.del(self.keys.worker_queues(worker)).ignore();
+        self.lines.link.pipe::<()>(&pipe).await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change is complete or not begun.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Beats until the worker is dropped. The dead are buried beside that, at their own pace: a server
+/// that is slow to do it must not cost us our own life.
+async fn beat(worker: Weak<Worker>) {
+    let mut burials = Group::new();
+    loop {
+        let next = clock::now() + BEAT;
+        let Some(living) = worker.upgrade() else {
+            return;
+        };
+        let dead = living.beat().await;
+        match burials.is_empty() && !dead.is_empty() {
+            true => burials.spawn(async move { living.bury(dead).await }),
+            false => drop(living),
+        }
+        loop {
+            tokio::select! {
+                () = burials.next() => {}
+                () = clock::sleep_until(Some(next)) => break,
+            }
+        }
+    }
+}
+
+/// Reads the dead and their queues: name, count, queues, and so on.
+fn dead(words: &[String]) -> Vec<(String, Vec<String>)> {
+    let mut words = words.iter();
+    let mut dead = Vec::new();
+    while let (Some(worker), Some(count)) = (words.next(), words.next()) {
+        let count = count.parse().unwrap_or_default();
+        dead.push((
+            worker.clone(),
+            words.by_ref().take(count).cloned().collect(),
+        ));
+    }
+    dead
+}
+
+/// What people are told of this process: its id and machine.
+fn label() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = match host.trim() {
+        "" => "this-host",
+        host => host,
+    };
+    format!("{}@{host}", std::process::id())
+}
+
+/// Who is alive, as people are told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// Its name.
+    pub id: String,
+    /// Its process and machine.
+    pub label: String,
+    /// The bare name of each queue that it serves, with how many messages it has in flight.
+    pub queues: Vec<(String, u64)>,
+}
+
+/// All workers that are alive, sorted.
+pub async fn all(link: &Link, keys: &Keys) -> Result<Vec<Known>, QueueError> {
+    let mut pipe = redis::pipe();
+    pipe.smembers(keys.workers());
+    let (ids,): (Vec<String>,) = link.pipe(&pipe).await?;
+    let mut known = Vec::new();
+    for id in ids {
+        let mut pipe = redis::pipe();
+        pipe.get(keys.worker(&id)).smembers(keys.worker_queues(&id));
+        let (label, mut queues): (Option<String>, Vec<String>) = link.pipe(&pipe).await?;
+        let Some(label) = label else { continue };
+        queues.sort();
+        let mut counted = Vec::with_capacity(queues.len());
+        for queue in queues {
+            let base = keys.queue(&queue);
+            let mut pipe = redis::pipe();
+            pipe.scard(keys::in_process(&base, &id));
+            let (count,): (u64,) = link.of(&base).pipe(&pipe).await?;
+            counted.push((queue, count));
+        }
+        known.push(Known {
+            id,
+            label,
+            queues: counted,
+        });
+    }
+    known.sort_by(|a, b| (&a.label, &a.id).cmp(&(&b.label, &b.id)));
+    Ok(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dead_are_read_with_their_queues() {
+        let words = ["a", "2", "q1", "q2", "b", "0", "c", "1", "q"].map(String::from);
+        let read = dead(&words);
+        let names: Vec<_> = read
+            .iter()
+            .map(|(worker, queues)| (&**worker, queues.len()))
+            .collect();
+        assert_eq!(names, [("a", 2), ("b", 0), ("c", 1)]);
+        assert_eq!(read[2].1, ["q"]);
+        assert_eq!(dead(&[]), []);
+    }
+}

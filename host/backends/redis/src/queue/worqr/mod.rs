@@ -1,0 +1,319 @@
+//! One queue on the keys and channels of npm `worqr` 1.2.3, as its producer and as its worker. Tasks
+//! are payloads and nothing else; a delivery lasts as long as its worker lives and keeps it.
+
+mod wire;
+mod worker;
+
+use super::bell::Bell;
+use super::link::Lines;
+use super::turns::{self, Turns};
+use super::{script, trouble};
+use dispatcher_core::clock;
+use dispatcher_core::message::{Loss, Message, Outcome, Outgoing, Receipt};
+use dispatcher_core::queue::{
+    Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble, VISIBILITY_CEILING,
+};
+use dispatcher_core::tasks;
+use dispatcher_core::tasks::Task;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use worker::{Asked, Held, Inner, LIFE, live};
+
+/// How often to look for what nobody was told of: the package says nothing of returned tasks.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// One open queue, and this process as a worker of it.
+pub struct WorqrQueue {
+    inner: Arc<Inner>,
+    losses: tokio::sync::Mutex<mpsc::UnboundedReceiver<Vec<Loss>>>,
+    joining: tokio::sync::Mutex<()>,
+    beating: OnceLock<Task<()>>,
+    turns: Turns,
+}
+
+impl WorqrQueue {
+    /// A queue under the package's prefix.
+    pub fn new(
+        identity: Identity,
+        (prefix, name): (&str, &str),
+        grave: Option<String>,
+        lines: Lines,
+    ) -> Self {
+        let (bell, losses) = Bell::new();
+        Self {
+            inner: Arc::new(Inner {
+                identity,
+                prefix: prefix.to_owned(),
+                name: name.to_owned(),
+                grave,
+                lines,
+                bell,
+                state: Mutex::default(),
+            }),
+            losses: tokio::sync::Mutex::new(losses),
+            joining: tokio::sync::Mutex::default(),
+            beating: OnceLock::new(),
+            turns: Turns::default(),
+        }
+    }
+
+    /// The worker's name; begins one if there is none.
+    async fn join(&self) -> Result<Arc<str>, QueueError> {
+        let inner = &self.inner;
+        if let Some(id) = inner.lock().id.clone() {
+            return Ok(id);
+        }
+        let _one_at_a_time = self.joining.lock().await;
+        if let Some(id) = inner.lock().id.clone() {
+            return Ok(id);
+        }
+        let channel = |what: &str| format!("{}_{}_{what}", inner.prefix, inner.name);
+        inner
+            .lines
+            .link
+            .listen(&channel("work"), &inner.bell)
+            .await?;
+        // Before there is a worker: one whose signs of life nobody gives must not take anything.
+        if self.beating.get().is_none() {
+            let (cancels, cancelled) = Bell::of_tasks();
+            let link = &inner.lines.link;
+            link.listen(&channel("cancel"), &cancels).await?;
+            let inner = Arc::downgrade(inner);
+            self.beating
+                .get_or_init(|| tasks::spawn(live(inner, cancels, cancelled)));
+        }
+        let id: Arc<str> = uuid::Uuid::new_v4().to_string().into();
+        let sent = clock::now();
+        let mut call = script::WORQR_JOIN.key(&inner.prefix);
+        call.arg(&*id).arg(&inner.name);
+        inner.lines.urgent.run::<()>(&call).await?;
+        {
+            let mut state = inner.lock();
+            state.id = Some(id.clone());
+            state.lives_until = sent + LIFE;
+        }
+        Ok(id)
+    }
+
+    async fn take(&self, max: usize, visibility: Duration) -> Result<wire::Taken, QueueError> {
+        let inner = &self.inner;
+        let worker = self.join().await?;
+        // Version 7 sorts as it was made.
+        let id = |_| format!("{}_{}", inner.name, uuid::Uuid::now_v7());
+        let asked = Asked::new(inner, (0..max).map(id).collect());
+        let sent = clock::now();
+        let mut call = script::WORQR_TAKE.key(&inner.prefix);
+        call.arg(&inner.name).arg(&*worker);
+        call.arg(super::wire::CALL).arg(asked.ids());
+        let answer: Vec<redis::Value> = inner.lines.link.run(&call).await?;
+        let taken = wire::taken(&answer, &inner.identity.name)
+            .ok_or_else(|| trouble::strange(inner.lines.link.place(), "a dequeue"))?;
+        match &taken {
+            wire::Taken::Stranger => inner.fail(&worker),
+            wire::Taken::Messages { messages, .. } => {
+                let mut state = inner.lock();
+                if state.id.as_ref() != Some(&worker) {
+                    return Ok(wire::Taken::Stranger);
+                }
+                for message in messages {
+                    let held = Held {
+                        task: message.body.clone(),
+                        until: sent + visibility.min(VISIBILITY_CEILING),
+                    };
+                    state.held.insert(message.id.clone(), held);
+                }
+            }
+            wire::Taken::Nothing(_) => {}
+        }
+        Ok(taken)
+    }
+}
+
+#[async_trait::async_trait]
+impl Queue for WorqrQueue {
+    fn identity(&self) -> &Identity {
+        &self.inner.identity
+    }
+
+    async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
+        if ask.newest_first {
+            return Err(QueueError {
+                kind: Trouble::Refused,
+                message: format!(
+                    "`{}`: the worqr format has one order, the oldest first",
+                    self.inner.identity.name
+                ),
+            });
+        }
+        let max = ask.max.clamp(1, self.inner.identity.batch);
+        let until = clock::now() + ask.wait.min(self.inner.identity.longest_wait);
+        let mut rings = self.inner.bell.rings.subscribe();
+        loop {
+            rings.mark_unchanged();
+            let turn = tokio::select! {
+                biased;
+                turn = self.turns.next(&self.inner.lines) => turn,
+                () = hurry.cancelled() => return Ok(Received {
+                    drained: false,
+                    ..Received::default()
+                }),
+            };
+            let at = clock::now();
+            let taken = self.take(max, ask.visibility).await;
+            drop(turn);
+            let brought = taken.as_ref().ok();
+            self.turns.note(brought.map(wire::Taken::messages));
+            let soonest = match taken? {
+                wire::Taken::Messages { messages, more } => {
+                    return Ok(Received {
+                        drained: !more && messages.len() < max,
+                        messages,
+                        taken: Some(at),
+                        ..Received::default()
+                    });
+                }
+                wire::Taken::Stranger => continue,
+                wire::Taken::Nothing(soonest) => soonest,
+            };
+            let now = clock::now();
+            if now < until && !hurry.is_cancelled() {
+                let look = soonest
+                    .unwrap_or(LOOK)
+                    .clamp(Duration::from_millis(1), LOOK);
+                tokio::select! {
+                    _ = rings.changed() => continue,
+                    () = clock::sleep_until(Some(until.min(now + look))) => continue,
+                    () = hurry.cancelled() => {}
+                }
+            }
+            return Ok(Received {
+                drained: true,
+                ..Received::default()
+            });
+        }
+    }
+
+    /// Processes last as long as their worker, which gives back those that are kept no more: says
+    /// which are still ours, as the last beat found.
+    async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {
+        let now = clock::now();
+        let mut state = self.inner.lock();
+        let held = items.iter().map(|(receipt, more)| {
+            let held = state.held.get_mut(&receipt.0).ok_or_else(wire::gone)?;
+            held.until = now + (*more).min(VISIBILITY_CEILING);
+            Ok(())
+        });
+        held.collect()
+    }
+
+    async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {
+        let inner = &self.inner;
+        let Some(worker) = inner.lock().id.clone() else {
+            return items.iter().map(|_| Err(wire::gone())).collect();
+        };
+        let mut call = inner.finish(&worker);
+        let mut answers = Vec::with_capacity(items.len());
+        for (message, outcome) in items {
+            let (letter, delay) = match outcome {
+                Outcome::Delete => ("d", Duration::ZERO),
+                Outcome::Release(after) => ("r", *after),
+                Outcome::DeadLetter(_) if inner.grave.is_none() => {
+                    let why = format!("`{}` has no dead-letter queue", inner.identity.name);
+                    answers.push(Err(ItemError::Refused(why)));
+                    continue;
+                }
+                Outcome::DeadLetter(_) => ("b", Duration::ZERO),
+            };
+            call.arg(&message.receipt.0).arg(letter);
+            call.arg(super::wire::ms(delay))
+                .arg(wire::md5(&message.body));
+            answers.push(Ok(()));
+        }
+        let open = answers.iter().filter(|answer| answer.is_ok()).count();
+        if open == 0 {
+            return answers;
+        }
+        let numbers = match inner.lines.urgent.run::<Vec<i64>>(&call).await {
+            Ok(numbers) => numbers,
+            Err(error) => return trouble::all(&error, items.len()),
+        };
+        let mut state = inner.lock();
+        let places = items
+            .iter()
+            .zip(&mut answers)
+            .filter(|(_, answer)| answer.is_ok());
+        for (((message, _), answer), number) in places.zip(numbers) {
+            state.held.remove(&message.receipt.0);
+            if number != 0 {
+                *answer = Err(wire::gone());
+            }
+        }
+        answers
+    }
+
+    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+        let inner = &self.inner;
+        let mut tasks = Vec::new();
+        let mut answers: Vec<Result<String, ItemError>> = Vec::with_capacity(items.len());
+        for item in items {
+            answers.push(wire::sendable(item).map(|()| {
+                tasks.push(item.body.as_str());
+                uuid::Uuid::now_v7().to_string()
+            }));
+        }
+        if tasks.is_empty() {
+            return answers;
+        }
+        let mut pipe = redis::pipe();
+        pipe.atomic();
+        pipe.lpush(format!("{}:queues:{}", inner.prefix, inner.name), &tasks)
+            .ignore();
+        let channel = format!("{}_{}_work", inner.prefix, inner.name);
+        pipe.publish(channel, tasks.len()).ignore();
+        let _turn = match tasks.iter().map(|task| task.len()).sum::<usize>() {
+            ..=turns::SHORT => None,
+            _ => Some(inner.lines.turn().await),
+        };
+        match inner.lines.link.pipe::<()>(&pipe).await {
+            Ok(()) => answers,
+            Err(error) => trouble::all(&error, items.len()),
+        }
+    }
+
+    async fn depth(&self) -> Result<Depth, QueueError> {
+        let inner = &self.inner;
+        let key = |what: &str| format!("{}:{what}:{}", inner.prefix, inner.name);
+        let mut pipe = redis::pipe();
+        pipe.llen(key("queues")).scard(key("workingProcesses"));
+        pipe.zcard(key("dispatcher:released"));
+        let (waiting, working, delayed): (u64, u64, u64) = inner.lines.link.pipe(&pipe).await?;
+        Ok(Depth {
+            waiting,
+            in_flight: working.saturating_sub(delayed),
+            delayed,
+            oldest: None,
+        })
+    }
+
+    async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError> {
+        let inner = &self.inner;
+        let last = isize::try_from(max).unwrap_or(isize::MAX);
+        let mut pipe = redis::pipe();
+        pipe.lrange(format!("{}:queues:{}", inner.prefix, inner.name), -last, -1);
+        let _turn = inner.lines.turn().await;
+        let (tasks,): (Vec<redis::Value>,) = inner.lines.link.pipe(&pipe).await?;
+        let tasks = tasks.iter().rev();
+        Ok(tasks
+            .map(|task| wire::message(String::new(), task, 0, &inner.identity.name))
+            .collect())
+    }
+
+    async fn lost(&self) -> Vec<Loss> {
+        match self.losses.lock().await.recv().await {
+            Some(losses) => losses,
+            None => std::future::pending().await,
+        }
+    }
+}

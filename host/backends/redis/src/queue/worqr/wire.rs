@@ -1,0 +1,164 @@
+//! Tasks as the scripts of the worqr format give them, and what they cannot carry. Pure.
+
+use super::super::wire::content;
+use dispatcher_core::message::{Message, Outgoing, Receipt};
+use dispatcher_core::queue::ItemError;
+use md5::{Digest, Md5};
+use redis::Value;
+use std::time::Duration;
+
+/// What `take` answered.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Taken {
+    Messages {
+        /// At least one.
+        messages: Vec<Message>,
+        /// More may be there, and would have been too much for one answer.
+        more: bool,
+    },
+    /// None; when a released task is back.
+    Nothing(Option<Duration>),
+    /// The worker has failed.
+    Stranger,
+}
+
+impl Taken {
+    /// What it brought.
+    pub fn messages(&self) -> &[Message] {
+        match self {
+            Self::Messages { messages, .. } => messages,
+            Self::Nothing(_) | Self::Stranger => &[],
+        }
+    }
+}
+
+/// Reads an answer of `take`; `None` if it is not one.
+pub fn taken(answer: &[Value], queue: &str) -> Option<Taken> {
+    let (first, rest) = answer.split_first()?;
+    let Value::Int(first) = first else {
+        return None;
+    };
+    if rest.is_empty() {
+        return Some(match *first {
+            -2 => Taken::Stranger,
+            ..0 => Taken::Nothing(None),
+            ms => Taken::Nothing(Some(Duration::from_millis(ms.unsigned_abs()))),
+        });
+    }
+    let text = |value: &Value| match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        _ => None,
+    };
+    let messages = rest.chunks(3).map(|fields| match fields {
+        [id, task, count] => {
+            let count = text(count)?.parse().unwrap_or(u32::MAX);
+            Some(message(text(id)?, task, count, queue))
+        }
+        _ => None,
+    });
+    Some(Taken::Messages {
+        messages: messages.collect::<Option<_>>()?,
+        more: *first == 1,
+    })
+}
+
+/// What `beat` answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Beat<'a> {
+    /// Whether the worker was.
+    pub alive: bool,
+    /// Its processes that somebody has taken away.
+    pub gone: &'a [String],
+    /// Its processes.
+    pub there: &'a [String],
+}
+
+/// Reads an answer of `beat`; `None` if it is not one.
+pub fn beat(answer: &[String]) -> Option<Beat<'_>> {
+    let [alive, gone, processes @ ..] = answer else {
+        return None;
+    };
+    let (gone, there) = processes.split_at_checked(gone.parse().ok()?)?;
+    Some(Beat {
+        alive: alive == "1",
+        gone,
+        there,
+    })
+}
+
+/// A task as a message: its process is its id and its receipt.
+pub fn message(id: String, task: &Value, count: u32, queue: &str) -> Message {
+    let task = content(task, "body");
+    Message {
+        receipt: Receipt(id.clone()),
+        id,
+        queue: queue.to_owned(),
+        source: queue.to_owned(),
+        unreadable: task.as_ref().err().cloned(),
+        body: task.unwrap_or_default().to_owned(),
+        receive_count: count,
+        sent_at: None,
+        first_received_at: None,
+        group: None,
+        system_attributes: Vec::new(),
+        attributes: Vec::new(),
+        body_md5: None,
+        attributes_md5: None,
+    }
+}
+
+/// Whether a message is nothing but a payload.
+pub fn sendable(item: &Outgoing) -> Result<(), ItemError> {
+    let more = match item {
+        Outgoing { attributes, .. } if !attributes.is_empty() => "attributes",
+        Outgoing { group: Some(_), .. } => "groups",
+        Outgoing { delay, .. } if !delay.is_zero() => "delays",
+        _ => return Ok(()),
+    };
+    let why = format!("the worqr format has payloads alone, and no {more}");
+    Err(ItemError::Refused(why))
+}
+
+/// Somebody has taken the process away, or it was finished.
+pub fn gone() -> ItemError {
+    ItemError::Gone("the process is not this worker's any more".into())
+}
+
+/// What the package calls the lock of a unique task after.
+pub fn md5(task: &str) -> String {
+    let digest = Md5::digest(task.as_bytes());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_is_the_packages() {
+        // RFC 1321, A.5.
+        assert_eq!(md5("abc"), "900150983cd24fb0d6963f7d28e17f72");
+    }
+
+    #[test]
+    fn answers_are_read() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        assert_eq!(taken(&[Value::Int(-2)], "redis:q"), Some(Taken::Stranger));
+        let answer = [Value::Int(0), text("q_1"), text("task"), text("2")];
+        let Some(Taken::Messages { messages, more }) = taken(&answer, "redis:q") else {
+            panic!("messages");
+        };
+        assert_eq!((&*messages[0].body, messages[0].receive_count), ("task", 2));
+        assert!(!more);
+        assert_eq!(taken(&answer[..3], "redis:q"), None);
+        let words = ["1", "1", "q_1", "q_2", "q_3"].map(String::from);
+        let read = Beat {
+            alive: true,
+            gone: &words[2..3],
+            there: &words[3..],
+        };
+        assert_eq!(beat(&words), Some(read));
+        assert_eq!(beat(&words[..1]), None);
+        assert_eq!(beat(&words[..2]), None);
+    }
+}

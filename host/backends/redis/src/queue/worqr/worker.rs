@@ -1,0 +1,255 @@
+//! This process as a worker of the package: signs of life, what it holds, what others take from it.
+
+use super::super::bell::Bell;
+use super::super::link::Lines;
+use super::super::script;
+use super::wire;
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
+use dispatcher_core::message::{Loss, Receipt};
+use dispatcher_core::queue::Identity;
+use dispatcher_core::tasks::Group;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// How long a worker lives on without a sign of life, and how often it gives one; the package's.
+pub const LIFE: Duration = Duration::from_secs(3);
+const BEAT: Duration = Duration::from_secs(1);
+
+/// One queue's worker.
+pub struct Inner {
+    /// What is known of the queue.
+    pub identity: Identity,
+    /// Before all keys and channels.
+    pub prefix: String,
+    /// The bare name.
+    pub name: String,
+    /// Where dead letters go.
+    pub grave: Option<String>,
+    /// The connections.
+    pub lines: Lines,
+    /// Rings when there is work.
+    pub bell: Arc<Bell>,
+    /// Who it is, and what it holds.
+    pub state: Mutex<State>,
+}
+
+/// What may change.
+#[derive(Default)]
+pub struct State {
+    /// None before the first receive, and after the worker has failed.
+    pub id: Option<Arc<str>>,
+    /// Until then nobody takes it for dead.
+    pub lives_until: Moment,
+    /// The processes that are ours.
+    pub held: HashMap<String, Held>,
+    /// Processes that were asked for, and of which nothing is known yet.
+    asked: HashSet<String>,
+}
+
+/// A process of ours.
+pub struct Held {
+    /// The payload.
+    pub task: String,
+    /// When it is to go back unless it is kept.
+    pub until: Moment,
+}
+
+/// Processes that are asked for, until this is dropped: what the server has of them then, and we
+/// have not, is given back.
+pub struct Asked<'a> {
+    inner: &'a Inner,
+    ids: Vec<String>,
+}
+
+impl<'a> Asked<'a> {
+    /// Asked for from now on.
+    pub fn new(inner: &'a Inner, ids: Vec<String>) -> Self {
+        inner.lock().asked.extend(ids.iter().cloned());
+        Self { inner, ids }
+    }
+
+    /// Their ids.
+    pub fn ids(&self) -> &[String] {
+        &self.ids
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let mut state = self.inner.lock();
+        for id in &self.ids {
+            state.asked.remove(id);
+        }
+    }
+}
+
+impl Inner {
+    /// The state.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The worker is one no more; all that it holds is lost.
+    pub fn fail(&self, worker: &Arc<str>) {
+        let mut state = self.lock();
+        if state.id.as_ref() != Some(worker) {
+            return;
+        }
+        state.id = None;
+        let held = state.held.drain();
+        let lost: Vec<Loss> = held.map(|(id, _)| Loss::taken(Receipt(id))).collect();
+        drop(state);
+        tracing::warn!(
+            worker = &**worker,
+            queue = self.identity.name,
+            tasks = lost.len(),
+            "Redis has not heard of this worker in time: what it was handling is lost to it, and it begins anew"
+        );
+        self.bell.lose(lost);
+        self.bell.ring();
+    }
+
+    /// One sign of life. Answers with the worker and what it has on the server and is to give back.
+    async fn beat(&self) -> Option<(Arc<str>, Vec<String>)> {
+        let (worker, lives_until) = {
+            let state = self.lock();
+            (state.id.clone()?, state.lives_until)
+        };
+        let sent = clock::now();
+        let mut call = script::WORQR_BEAT.key(&self.prefix);
+        call.arg(&*worker);
+        let answer = tokio::select! {
+            answer = self.lines.urgent.run::<Vec<String>>(&call) => answer,
+            () = clock::sleep_until(Some(lives_until)) => {
+                self.fail(&worker);
+                return None;
+            }
+        };
+        match answer.as_deref().map(wire::beat) {
+            Ok(Some(beat)) if beat.alive => {
+                let back = self.heard(&worker, sent, beat);
+                return Some((worker, back));
+            }
+            Ok(_) => self.fail(&worker),
+            Err(_) if clock::now() >= lives_until => self.fail(&worker),
+            Err(error) => tracing::debug!("no sign of life was given: {error}"),
+        }
+        None
+    }
+
+    /// Notes what a beat that was sent then has told. Answers with what is to be given back: what
+    /// nobody here has heard of, and what nobody has kept.
+    fn heard(&self, worker: &Arc<str>, sent: Moment, beat: wire::Beat<'_>) -> Vec<String> {
+        let mut state = self.lock();
+        if state.id.as_ref() != Some(worker) {
+            return Vec::new();
+        }
+        state.lives_until = sent + LIFE;
+        let now = clock::now();
+        // What was finished meanwhile is nobody's loss.
+        let gone = beat
+            .gone
+            .iter()
+            .filter(|id| state.held.remove(*id).is_some());
+        let mut lost: Vec<Loss> = gone.cloned().map(Receipt).map(Loss::taken).collect();
+        state.held.retain(|id, held| {
+            let kept = held.until > now;
+            if !kept {
+                lost.push(Loss::taken(Receipt(id.clone())));
+            }
+            kept
+        });
+        let strangers = beat
+            .there
+            .iter()
+            .filter(|id| !state.held.contains_key(*id) && !state.asked.contains(*id));
+        let back = strangers.cloned().collect();
+        drop(state);
+        self.bell.lose(lost);
+        back
+    }
+
+    /// Gives processes back to the front. What fails is found again by the next beat.
+    async fn give_back(&self, worker: &str, ids: Vec<String>) {
+        let mut call = self.finish(worker);
+        // In their old order: the first to be taken is the last to be put in front.
+        let mut ids = ids;
+        ids.sort_unstable_by(|a, b| b.cmp(a));
+        for id in &ids {
+            call.arg(id).arg("r").arg(0).arg("");
+        }
+        match self.lines.urgent.run::<Vec<i64>>(&call).await {
+            Ok(_) => self.bell.ring(),
+            Err(error) => tracing::debug!("tasks are given back later: {error}"),
+        }
+    }
+
+    /// Ends the processes of a cancelled task.
+    async fn cancel(&self, task: &str) {
+        let (worker, ids) = {
+            let state = self.lock();
+            let Some(worker) = state.id.clone() else {
+                return;
+            };
+            let ours = state.held.iter().filter(|(_, held)| held.task == task);
+            (worker, ours.map(|(id, _)| id.clone()).collect::<Vec<_>>())
+        };
+        if ids.is_empty() {
+            return;
+        }
+        let cancelled = ids.iter().cloned().map(Receipt).map(Loss::cancelled);
+        self.bell.lose(cancelled.collect());
+        let mut call = self.finish(&worker);
+        for id in &ids {
+            call.arg(id).arg("d").arg(0).arg(wire::md5(task));
+        }
+        match self.lines.urgent.run::<Vec<i64>>(&call).await {
+            Ok(_) => ids.iter().for_each(|id| drop(self.lock().held.remove(id))),
+            Err(error) => tracing::warn!("a cancelled task is still there: {error}"),
+        }
+    }
+
+    /// The call that ends processes, without any yet.
+    pub fn finish(&self, worker: &str) -> redis::ScriptInvocation<'static> {
+        let mut call = script::WORQR_FINISH.key(&self.prefix);
+        call.arg(&self.name)
+            .arg(worker)
+            .arg(self.grave.as_deref().unwrap_or_default());
+        call
+    }
+}
+
+/// Beats, and listens for cancelled tasks, until the queue is dropped. `_ear` hangs as long. Tasks
+/// are given back beside that, so that the signs of life are in time.
+pub async fn live(
+    inner: Weak<Inner>,
+    _ear: Arc<Bell>,
+    mut cancelled: mpsc::UnboundedReceiver<Vec<Loss>>,
+) {
+    let mut next = clock::now();
+    let mut returns = Group::new();
+    loop {
+        tokio::select! {
+            () = returns.next() => {}
+            () = clock::sleep_until(Some(next)) => {
+                next = clock::now() + BEAT;
+                let Some(inner) = inner.upgrade() else { return };
+                if let Some((worker, back)) = inner.beat().await
+                    && returns.is_empty()
+                    && !back.is_empty()
+                {
+                    returns.spawn(async move { inner.give_back(&worker, back).await });
+                }
+            }
+            Some(tasks) = cancelled.recv() => {
+                let Some(inner) = inner.upgrade() else { return };
+                for task in tasks {
+                    inner.cancel(&task.receipt.0).await;
+                }
+            }
+        }
+    }
+}

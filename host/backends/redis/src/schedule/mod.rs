@@ -1,0 +1,185 @@
+//! Jobs of queues on Redis, beside their queue on its server. Each step is one script there (`lua`),
+//! and a step whose answer was lost is made once more: it changes nothing if it was carried out.
+//! `wire` is how jobs are written. Knows nothing of how the queues themselves are kept.
+
+mod wire;
+
+use crate::server::link::{Link, Place};
+use crate::server::trouble::{is_doubtful, strange};
+use crate::server::{CALL, LONGEST};
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::schedule::{
+    Cancelled, Claim, Ending, Job, Page, Store, StoreError, Trouble, Unreadable,
+};
+use redis::{FromRedisValue, Script, ScriptInvocation, Value};
+use std::sync::LazyLock;
+
+/// The most jobs of one page.
+const PAGE: usize = 500;
+
+macro_rules! script {
+    ($flags:literal, $name:literal) => {
+        LazyLock::new(|| {
+            Script::new(concat!(
+                $flags,
+                include_str!("lua/prelude.lua"),
+                include_str!(concat!("lua/", $name, ".lua"))
+            ))
+        })
+    };
+}
+
+/// All but `ADD` run beyond `maxmemory` (Redis 7.0, "script flags"). None of them is said to write
+/// nothing, so that a replica, which may be behind, refuses the look as well.
+static ADD: LazyLock<Script> = script!("", "add");
+static DUE: LazyLock<Script> = script!("#!lua flags=allow-oom\n", "due");
+static CLAIM: LazyLock<Script> = script!("#!lua flags=allow-oom\n", "claim");
+static END: LazyLock<Script> = script!("#!lua flags=allow-oom\n", "end");
+static ASIDE: LazyLock<Script> = script!("#!lua flags=allow-oom\n", "aside");
+static CANCEL: LazyLock<Script> = script!("#!lua flags=allow-oom\n", "cancel");
+
+/// One server, and our names there.
+pub struct Redis {
+    link: Link,
+    prefix: String,
+}
+
+impl Redis {
+    /// Reads the address; the connection is made when it is first needed. All keys begin with `{prefix:`.
+    pub fn new(place: impl Into<Place>, prefix: &str) -> Result<Self, StoreError> {
+        Ok(Self::on(Link::new(&place.into())?, prefix))
+    }
+
+    /// The same on a connection that others use as well.
+    pub fn on(link: Link, prefix: &str) -> Self {
+        Self {
+            link,
+            prefix: prefix.to_owned(),
+        }
+    }
+
+    /// The schedule of the queue of this bare name.
+    pub fn schedule(&self, name: &str) -> Schedule {
+        let base = format!("{{{}:{name}}}:schedule", self.prefix);
+        Schedule {
+            link: self.link.of(&base),
+            base,
+            queue: format!("redis:{name}"),
+        }
+    }
+}
+
+/// What waits for one queue.
+#[derive(Clone)]
+pub struct Schedule {
+    link: Link,
+    base: String,
+    queue: String,
+}
+
+impl Schedule {
+    /// One step, once more if nobody knows whether it was carried out.
+    async fn run<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, StoreError> {
+        match self.link.run(call).await {
+            Err(error) if is_doubtful(&error) => self.link.run(call).await,
+            outcome => outcome,
+        }
+    }
+
+    fn strange(&self, what: &str) -> StoreError {
+        strange(self.link.place(), what)
+    }
+}
+
+/// A call's own id.
+fn fresh() -> String {
+    uuid::Uuid::new_v4().simple().to_string()
+}
+
+#[async_trait::async_trait]
+impl Store for Schedule {
+    fn place(&self) -> String {
+        format!("{} on Redis at {}", self.base, self.link.place())
+    }
+
+    async fn add(&self, job: &Job) -> Result<bool, StoreError> {
+        let refused = |message: String| StoreError {
+            kind: Trouble::Refused,
+            message,
+        };
+        let record = wire::write(job)
+            .map_err(|error| refused(format!("the job cannot be written as JSON: {error}")))?;
+        let bytes = record.len();
+        if bytes > LONGEST {
+            let why = format!("the message has {bytes} bytes as JSON, at most {LONGEST} fit");
+            return Err(refused(why));
+        }
+        let mut call = ADD.key(&self.base);
+        call.arg(fresh())
+            .arg(&job.id)
+            .arg(wire::digits(job.due))
+            .arg(record);
+        self.run(&call).await
+    }
+
+    async fn due(&self, until: Timestamp, after: Option<&str>) -> Result<Page, StoreError> {
+        let late = Timestamp(until.0.saturating_add(1));
+        let mut call = DUE.key(&self.base);
+        call.arg(after.unwrap_or_default())
+            .arg(wire::digits(late))
+            .arg(PAGE)
+            .arg(CALL);
+        let answer: Vec<Value> = self.run(&call).await?;
+        let read = wire::page(&answer, &self.queue);
+        read.ok_or_else(|| self.strange("a look at what is due"))
+    }
+
+    async fn claim(
+        &self,
+        jobs: &[Job],
+        claim: &Claim,
+        now: Timestamp,
+    ) -> Vec<Result<bool, StoreError>> {
+        let mut call = CLAIM.key(&self.base);
+        call.arg(&claim.token).arg(claim.until.0).arg(now.0);
+        for job in jobs {
+            call.arg(&job.id).arg(&job.stamp);
+        }
+        match self.run::<Vec<bool>>(&call).await {
+            Ok(answers) if answers.len() == jobs.len() => answers.into_iter().map(Ok).collect(),
+            Ok(_) => vec![Err(self.strange("a claim")); jobs.len()],
+            Err(error) => vec![Err(error); jobs.len()],
+        }
+    }
+
+    async fn end(&self, endings: &[Ending]) -> Vec<Result<(), StoreError>> {
+        let mut call = END.key(&self.base);
+        for Ending { job, token, next } in endings {
+            let next = next.map(wire::digits).unwrap_or_default();
+            call.arg(&job.id).arg(token).arg(next);
+        }
+        vec![self.run::<()>(&call).await; endings.len()]
+    }
+
+    async fn set_aside(
+        &self,
+        job: &Unreadable,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let mut call = ASIDE.key(&self.base);
+        call.arg(fresh()).arg(&job.stamp).arg(now.0).arg(reason);
+        self.run(&call).await
+    }
+
+    async fn cancel(&self, id: &str, now: Timestamp) -> Result<Cancelled, StoreError> {
+        let mut call = CANCEL.key(&self.base);
+        call.arg(fresh()).arg(id).arg(now.0);
+        match self.run::<u64>(&call).await? {
+            0 => Ok(Cancelled::Unknown),
+            1 => Ok(Cancelled::Yes),
+            2 => Ok(Cancelled::BeingSent),
+            _ => Err(self.strange("a cancel")),
+        }
+    }
+}

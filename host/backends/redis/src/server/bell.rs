@@ -1,0 +1,181 @@
+//! What the server tells by itself: there is something to receive, a delivery was cancelled, the
+//! connection is gone. Only hints, save for the cancelled: receivers look by themselves, later, and
+//! an extension of a lost lease is refused.
+
+use dispatcher_core::message::{Loss, Receipt};
+use redis::{PushInfo, PushKind, Value};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::sync::{mpsc, watch};
+
+/// What one queue hears.
+#[derive(Debug)]
+pub struct Bell {
+    /// Changes whenever it rings.
+    pub rings: watch::Sender<u64>,
+    lost: mpsc::UnboundedSender<Vec<Loss>>,
+    /// Whatever is said is a task that was cancelled, and passed on in place of a receipt.
+    of_tasks: bool,
+}
+
+impl Bell {
+    /// A bell, and where deliveries are told that were lost before their time.
+    pub fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Vec<Loss>>) {
+        let (lost, losses) = mpsc::unbounded_channel();
+        let rings = watch::Sender::new(0);
+        let of_tasks = false;
+        (
+            Arc::new(Self {
+                rings,
+                lost,
+                of_tasks,
+            }),
+            losses,
+        )
+    }
+
+    /// One that hears the payloads of cancelled tasks, which come as receipts do.
+    pub fn of_tasks() -> (Arc<Self>, mpsc::UnboundedReceiver<Vec<Loss>>) {
+        let (lost, losses) = mpsc::unbounded_channel();
+        let bell = Self {
+            rings: watch::Sender::new(0),
+            lost,
+            of_tasks: true,
+        };
+        (Arc::new(bell), losses)
+    }
+
+    /// Wakes whoever waits.
+    pub fn ring(&self) {
+        self.rings
+            .send_modify(|rings| *rings = rings.wrapping_add(1));
+    }
+
+    /// Tells of lost deliveries.
+    pub fn lose(&self, losses: Vec<Loss>) {
+        if !losses.is_empty() {
+            // A queue that is closed has no deliveries.
+            let _ = self.lost.send(losses);
+        }
+    }
+
+    fn hear(&self, words: &[u8]) {
+        let of_tasks = self.of_tasks.then_some(words);
+        match of_tasks.or_else(|| words.strip_prefix(b"cancel ")) {
+            None => self.ring(),
+            Some(receipt) => {
+                let receipt = String::from_utf8_lossy(receipt).into_owned();
+                self.lose(vec![Loss::cancelled(Receipt(receipt))]);
+            }
+        }
+    }
+}
+
+/// All bells of a process, by channel.
+#[derive(Debug, Default)]
+pub struct Bells {
+    by_channel: Mutex<ByChannel>,
+}
+
+/// A queue that is opened twice has two bells on one channel.
+type ByChannel = HashMap<String, Vec<Weak<Bell>>>;
+
+impl Bells {
+    /// Hangs up a bell. Whether the channel has to be subscribed to: it is the first there.
+    pub fn hang(&self, channel: &str, bell: &Arc<Bell>) -> bool {
+        let mut bells = self.lock();
+        let there = bells.entry(channel.to_owned()).or_default();
+        let first = there.is_empty();
+        if !there
+            .iter()
+            .any(|old| std::ptr::eq(old.as_ptr(), Arc::as_ptr(bell)))
+        {
+            there.push(Arc::downgrade(bell));
+        }
+        first
+    }
+
+    /// Takes the bells of a channel down that could not be subscribed to, so that it is tried again.
+    pub fn take_down(&self, channel: &str) {
+        self.lock().remove(channel);
+    }
+
+    /// The channels of all bells that are still of use.
+    pub fn channels(&self) -> Vec<String> {
+        let mut bells = self.lock();
+        for there in bells.values_mut() {
+            there.retain(|bell| bell.strong_count() > 0);
+        }
+        bells.retain(|_, there| !there.is_empty());
+        bells.keys().cloned().collect()
+    }
+
+    /// Passes on what the server said.
+    pub fn hear(&self, said: &PushInfo) {
+        match (&said.kind, said.data.as_slice()) {
+            (PushKind::Message, [Value::BulkString(channel), Value::BulkString(words)]) => {
+                let channel = String::from_utf8_lossy(channel);
+                let bells: Vec<_> = match self.lock().get(&*channel) {
+                    Some(there) => there.iter().filter_map(Weak::upgrade).collect(),
+                    None => Vec::new(),
+                };
+                bells.iter().for_each(|bell| bell.hear(words));
+            }
+            // Whoever waits looks at once, which connects again.
+            (PushKind::Disconnection, _) => {
+                let bells: Vec<_> = {
+                    let all = self.lock();
+                    all.values().flatten().filter_map(Weak::upgrade).collect()
+                };
+                bells.iter().for_each(|bell| bell.ring());
+            }
+            _ => {}
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ByChannel> {
+        self.by_channel
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(channel: &str, words: &str) -> PushInfo {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        PushInfo {
+            kind: PushKind::Message,
+            data: vec![text(channel), text(words)],
+        }
+    }
+
+    #[test]
+    fn each_bell_hears_its_own_channel_and_all_hear_the_end() {
+        let bells = Bells::default();
+        let ((one, mut losses), (other, _)) = (Bell::new(), Bell::new());
+        assert!(bells.hang("one", &one) && bells.hang("other", &other));
+        assert!(!bells.hang("one", &one));
+        let (mut at_one, mut at_other) = (one.rings.subscribe(), other.rings.subscribe());
+        bells.hear(&message("one", "wake"));
+        assert!(at_one.has_changed().expect("it hangs"));
+        assert!(!at_other.has_changed().expect("it hangs"));
+        at_one.mark_unchanged();
+        bells.hear(&message("one", "cancel id.3"));
+        assert!(!at_one.has_changed().expect("it hangs"));
+        let told = losses.try_recv().expect("told");
+        assert_eq!(told, [Loss::cancelled(Receipt("id.3".into()))]);
+        let end = PushInfo {
+            kind: PushKind::Disconnection,
+            data: Vec::new(),
+        };
+        bells.hear(&end);
+        assert!(at_one.has_changed().expect("it hangs"));
+        assert!(at_other.has_changed().expect("it hangs"));
+        at_other.mark_unchanged();
+        drop(one);
+        assert_eq!(bells.channels(), ["other"]);
+    }
+}

@@ -1,0 +1,130 @@
+//! What the server's and the network's words mean for whoever called.
+
+use dispatcher_core::trouble::{Failed, Trouble};
+use redis::{ErrorKind, RedisError, ServerErrorKind as Server};
+
+/// What may be done about a failed call.
+pub fn kind(error: &RedisError) -> Trouble {
+    match error.kind() {
+        // After half an answer nobody knows what was done.
+        ErrorKind::Io | ErrorKind::Parse => Trouble::Unreachable,
+        // A replica, or a server that loads its data, will be a master or loaded some day, and what
+        // the address names may be another server by then.
+        ErrorKind::Server(
+            Server::BusyLoading
+            | Server::TryAgain
+            | Server::ClusterDown
+            | Server::MasterDown
+            | Server::ReadOnly
+            | Server::Moved
+            | Server::Ask
+            | Server::ExecAbort,
+        ) => Trouble::Passing,
+        ErrorKind::AuthenticationFailed | ErrorKind::Server(Server::NoPerm) => Trouble::Denied,
+        _ => match error.code() {
+            Some("BUSY" | "OOM" | "MISCONF" | "NOREPLICAS" | "UNKILLABLE" | "UNBLOCKED") => {
+                Trouble::Passing
+            }
+            Some("NOAUTH" | "WRONGPASS" | "DENIED") => Trouble::Denied,
+            _ => Trouble::Refused,
+        },
+    }
+}
+
+/// Whether the connection is of no use any more, and a new one may be.
+pub fn is_over(error: &RedisError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Io
+            | ErrorKind::Parse
+            | ErrorKind::Server(
+                Server::ReadOnly
+                    | Server::MasterDown
+                    | Server::ExecAbort
+                    | Server::Moved
+                    | Server::Ask
+            )
+    )
+}
+
+/// Whether the server may have done what it was asked and could not say so.
+pub fn is_doubtful(error: &Failed) -> bool {
+    error.kind == Trouble::Unreachable
+}
+
+/// A failed call, in one line.
+pub fn failed(place: &str, error: &RedisError) -> Failed {
+    let kind = kind(error);
+    let words = error.to_string();
+    let words = words.lines().next().unwrap_or_default();
+    let hint = match error.kind() {
+        ErrorKind::RESP3NotSupported => "; wanted Redis 7.0 or later",
+        // Earlier ones do not know what our scripts begin with.
+        _ if words.contains("compiling script") => "; wanted Redis 7.0 or later",
+        ErrorKind::Server(Server::CrossSlot) => "; in a cluster all keys of a call share a slot",
+        _ => "",
+    };
+    Failed {
+        kind,
+        message: named(place, &format!("{words}{hint}")),
+    }
+}
+
+/// What is wrong, with the server that it is about.
+pub fn named(place: &str, what: &str) -> String {
+    format!("Redis at {place}: {what}")
+}
+
+/// An answer that no script of ours gives.
+pub fn strange(place: &str, what: &str) -> Failed {
+    Failed {
+        kind: Trouble::Refused,
+        message: named(
+            place,
+            &format!("{what} was answered in a form that is not ours"),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redis::{ConnectionInfo, IntoConnectionInfo};
+
+    #[test]
+    fn what_passes_is_told_from_what_does_not() {
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        assert_eq!(kind(&refused.into()), Trouble::Unreachable);
+        let of = |kind| RedisError::from((kind, "words"));
+        for (error, wanted) in [
+            (ErrorKind::Server(Server::ReadOnly), Trouble::Passing),
+            (ErrorKind::Server(Server::BusyLoading), Trouble::Passing),
+            (ErrorKind::Server(Server::NoPerm), Trouble::Denied),
+            (ErrorKind::AuthenticationFailed, Trouble::Denied),
+            (ErrorKind::Server(Server::Moved), Trouble::Passing),
+            (ErrorKind::Parse, Trouble::Unreachable),
+            (ErrorKind::InvalidClientConfig, Trouble::Refused),
+        ] {
+            assert_eq!(kind(&of(error)), wanted, "{error:?}");
+        }
+        for over in [Server::ReadOnly, Server::Moved, Server::Ask] {
+            assert!(is_over(&of(ErrorKind::Server(over))), "{over:?}");
+        }
+        assert!(!is_over(&of(ErrorKind::Server(Server::BusyLoading))));
+        let says = "Error compiling script (new function)".to_owned();
+        let old = (ErrorKind::Server(Server::ResponseError), "ERR", says);
+        let old = failed("127.0.0.1:1", &old.into()).message;
+        assert!(old.ends_with("; wanted Redis 7.0 or later"), "{old}");
+        let line = failed("127.0.0.1:1", &of(ErrorKind::Server(Server::Moved))).message;
+        assert!(
+            line.contains("127.0.0.1:1") && !line.contains('\n'),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn an_address_is_read() {
+        let info: Result<ConnectionInfo, _> = "redis://127.0.0.1:6379/3".into_connection_info();
+        assert!(info.is_ok());
+    }
+}

@@ -1,0 +1,3 @@
+//! The SQS backend.
+
+pub mod queue;

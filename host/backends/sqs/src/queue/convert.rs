@@ -1,0 +1,128 @@
+//! Between SQS's shapes and the program's nouns, both ways. Pure; calls nothing.
+
+use aws_sdk_sqs::primitives::Blob;
+use aws_sdk_sqs::types::{self as sdk, MessageAttributeValue};
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::message::{Attribute, AttributeValue, Message, Receipt};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// The order in which AWS writes these in its events; the SDK's map has lost it. Attributes that
+/// are new to us follow by name.
+const SYSTEM_ORDER: [&str; 9] = [
+    "ApproximateReceiveCount",
+    "AWSTraceHeader",
+    "SentTimestamp",
+    "SequenceNumber",
+    "MessageGroupId",
+    "SenderId",
+    "MessageDeduplicationId",
+    "ApproximateFirstReceiveTimestamp",
+    "DeadLetterQueueSourceArn",
+];
+
+/// A delivery as the program knows it. `None` for one without id or receipt, which could be
+/// neither told apart nor settled.
+pub(super) fn message(delivery: sdk::Message, queue: &str, source: &str) -> Option<Message> {
+    let system = system_attributes(delivery.attributes.unwrap_or_default());
+    let mut unreadable = delivery
+        .body
+        .is_none()
+        .then(|| "no body in SQS's answer".to_owned());
+    let attributes =
+        attributes(delivery.message_attributes.unwrap_or_default()).unwrap_or_else(|why| {
+            unreadable.get_or_insert(why);
+            Vec::new()
+        });
+    let text = |name: &str| find(&system, name);
+    let number = |name: &str| text(name).and_then(|value| value.parse::<u64>().ok());
+    Some(Message {
+        id: delivery.message_id?,
+        queue: queue.to_owned(),
+        body: delivery.body.unwrap_or_default(),
+        source: source.to_owned(),
+        receipt: Receipt(delivery.receipt_handle?),
+        receive_count: number("ApproximateReceiveCount")
+            .and_then(|count| u32::try_from(count).ok())
+            .unwrap_or(1)
+            .max(1),
+        sent_at: number("SentTimestamp").map(Timestamp),
+        first_received_at: number("ApproximateFirstReceiveTimestamp").map(Timestamp),
+        group: text("MessageGroupId").map(str::to_owned),
+        attributes,
+        body_md5: delivery.md5_of_body,
+        attributes_md5: delivery.md5_of_message_attributes,
+        unreadable,
+        system_attributes: system,
+    })
+}
+
+/// One of a message's system attributes.
+pub(super) fn find<'a>(system: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    let (_, value) = system.iter().find(|(known, _)| known == name)?;
+    Some(value)
+}
+
+fn system_attributes(
+    map: HashMap<sdk::MessageSystemAttributeName, String>,
+) -> Vec<(String, String)> {
+    let mut list: Vec<(String, String)> = map
+        .into_iter()
+        .map(|(name, value)| (name.as_str().to_owned(), value))
+        .collect();
+    let place = |name: &str| SYSTEM_ORDER.iter().position(|known| *known == name);
+    list.sort_by(|(a, _), (b, _)| {
+        let rank = |name: &str| place(name).unwrap_or(SYSTEM_ORDER.len());
+        rank(a).cmp(&rank(b)).then_with(|| a.cmp(b))
+    });
+    list
+}
+
+/// The sender's attributes by name. The error names one that has no value.
+fn attributes(map: HashMap<String, MessageAttributeValue>) -> Result<Vec<Attribute>, String> {
+    let attribute = |(name, value): (String, MessageAttributeValue)| {
+        let value_of = match (value.binary_value, value.string_value) {
+            (Some(bytes), _) => AttributeValue::Binary(bytes.into_inner()),
+            (None, Some(text)) => AttributeValue::Text(text),
+            (None, None) => return Err(format!("its attribute `{name}` has no value")),
+        };
+        Ok(Attribute {
+            name,
+            data_type: value.data_type,
+            value: value_of,
+        })
+    };
+    let mut list: Vec<Attribute> = map.into_iter().map(attribute).collect::<Result<_, _>>()?;
+    list.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(list)
+}
+
+/// An attribute as SQS wants it.
+pub(super) fn attribute(attribute: &Attribute) -> MessageAttributeValue {
+    let builder = MessageAttributeValue::builder().data_type(&attribute.data_type);
+    match &attribute.value {
+        AttributeValue::Text(text) => builder.string_value(text),
+        AttributeValue::Binary(bytes) => builder.binary_value(Blob::new(bytes.clone())),
+    }
+    .build()
+    .expect("the data type, the one required field, is set")
+}
+
+/// Whether SQS takes this character in a body or an attribute: those of XML 1.0 (SendMessage in the
+/// SQS API reference).
+pub(super) fn takes(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}')
+        || c >= '\u{10000}'
+}
+
+/// Whole seconds, which is all that SQS knows: rounded up, so that nothing becomes visible or
+/// gives up earlier than was asked for, and at most `most`.
+pub(super) fn seconds(duration: Duration, most: u16) -> i32 {
+    let whole = duration
+        .as_secs()
+        .saturating_add(u64::from(duration.subsec_nanos() > 0));
+    u16::try_from(whole).map_or(most, |s| s.min(most)).into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! What reaches the dead-letter queue.
+
+use super::*;
+use crate::queue::tests::{delivery, target};
+use proptest::prelude::*;
+
+fn text<'a>(parcel: &'a Parcel, name: &str) -> Option<&'a str> {
+    let attribute = parcel.attributes.iter().find(|a| a.name == name)?;
+    match &attribute.value {
+        AttributeValue::Text(text) => Some(text),
+        AttributeValue::Binary(_) => None,
+    }
+}
+
+#[test]
+fn the_message_travels_with_reason_and_source() {
+    let mut message = delivery("a", 3);
+    message.attributes = vec![
+        Attribute::text("tenant", "7"),
+        Attribute::text(REASON, "old"),
+    ];
+    message.system_attributes = vec![("AWSTraceHeader".into(), "Root=1".into())];
+    let (parcel, left_out) = parcel(&message, "it burnt", &target(false));
+    assert!(left_out.is_empty());
+    assert_eq!(text(&parcel, "tenant"), Some("7"));
+    assert_eq!(text(&parcel, REASON), Some("it burnt"));
+    assert_eq!(text(&parcel, SOURCE), Some(&*message.source));
+    assert_eq!(parcel.attributes.len(), 3);
+    assert_eq!(parcel.trace_header.as_deref(), Some("Root=1"));
+    assert_eq!(parcel.group, None);
+}
+
+#[test]
+fn the_sender_s_attributes_are_never_dropped() {
+    for (own, expected) in [(8, vec![]), (9, vec![SOURCE]), (10, vec![REASON, SOURCE])] {
+        let mut message = delivery("a", 1);
+        message.attributes = (0..own)
+            .map(|n| Attribute::text(format!("a{n}"), "v"))
+            .collect();
+        let (parcel, left_out) = parcel(&message, "why", &target(false));
+        assert_eq!(left_out, expected);
+        assert_eq!(parcel.attributes.len(), (own + 2).min(10));
+        assert_eq!(parcel.attributes[..own], message.attributes);
+    }
+    let mut full = delivery("a", 1);
+    full.body = "x".repeat(MOST_BYTES);
+    assert_eq!(parcel(&full, "why", &target(false)).1, [REASON, SOURCE]);
+}
+
+#[test]
+fn a_fifo_grave_gets_a_group_and_one_copy() {
+    let mut message = delivery("a", 1);
+    let (alone, _) = parcel(&message, "why", &target(true));
+    assert_eq!(alone.group.as_deref(), Some("a"));
+    assert_eq!(alone.deduplication.as_deref(), Some("a"));
+    message.group = Some("g".into());
+    let (grouped, _) = parcel(&message, "why", &target(true));
+    assert_eq!(grouped.group.as_deref(), Some("g"));
+}
+
+#[test]
+fn a_reason_is_made_legible() {
+    assert_eq!(legible(""), "no reason given");
+    assert_eq!(legible("a\0b\u{fffe}c\td"), "a\u{fffd}b\u{fffd}c\td");
+}
+
+proptest! {
+    #[test]
+    fn a_reason_is_never_empty_nor_long(reason in any::<String>(), times in 1_usize..300) {
+        let text = legible(&reason.repeat(times));
+        prop_assert!(!text.is_empty());
+        prop_assert!(text.len() <= LONGEST_REASON);
+        prop_assert_eq!(legible(&text), text);
+    }
+}
+
+#[test]
+fn the_buried_are_remembered_within_bounds() {
+    let buried = Buried::default();
+    for n in 0..=MOST_BURIED {
+        buried.add(&n.to_string());
+    }
+    assert!(!buried.contains("0"), "the oldest has gone");
+    assert!(buried.contains("1"));
+    buried.forget("1");
+    assert!(!buried.contains("1"));
+    assert!(buried.contains(&MOST_BURIED.to_string()));
+}

@@ -1,0 +1,338 @@
+//! Amazon SQS. The only place that names its SDK; knows no other backend.
+
+mod address;
+pub mod attempts;
+mod batch;
+mod convert;
+mod dead;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+mod open;
+mod send;
+mod settle;
+mod trouble;
+
+pub use open::{Encryption, Sqs};
+
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::types::{MessageSystemAttributeName, QueueAttributeName};
+use dispatcher_aws as aws;
+use dispatcher_aws::SdkConfig;
+use dispatcher_aws::failure::{About, Call};
+use dispatcher_core::clock;
+use dispatcher_core::memory::Budget;
+use dispatcher_core::message::{Message, Outcome, Outgoing, Receipt};
+use dispatcher_core::queue::{Ask, Depth, Identity, ItemError, Queue, QueueError, Received};
+use send::Parcel;
+use settle::SAFE_CEILING_S;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// The most entries of one call (SQS quotas).
+const BATCH: usize = 10;
+/// The most bytes of one message (SQS developer guide, message quotas).
+const LONGEST_MESSAGE: u64 = 1_048_576;
+
+/// The longest long poll (SQS quotas), in seconds.
+const LONGEST_WAIT_S: u16 = 20;
+
+/// The longest visibility timeout, in seconds.
+const LONGEST_VISIBILITY_S: u16 = 43_200;
+
+/// The clients for one region and endpoint. Two, since they differ in patience: an extension that
+/// hangs as long as a long poll may would lose the lease.
+#[derive(Debug)]
+struct Clients {
+    control: Client,
+    polls: Client,
+    /// The endpoint, or the region where the SDK finds it; for messages.
+    place: String,
+    has_region: bool,
+}
+
+impl Clients {
+    fn of(config: &SdkConfig) -> Self {
+        Self {
+            control: Client::new(config),
+            polls: Client::new(&aws::for_long_polls(config)),
+            place: aws::place(config, "SQS"),
+            has_region: config.region().is_some(),
+        }
+    }
+}
+
+/// One queue as a place to call.
+#[derive(Debug)]
+struct Target {
+    /// As the configuration writes it.
+    name: String,
+    url: String,
+    fifo: bool,
+    content_deduplication: bool,
+    clients: Arc<Clients>,
+}
+
+impl Target {
+    fn call(&self, step: &'static str) -> Call<'_> {
+        Call {
+            step,
+            about: About::Queue(&self.name),
+            place: &self.clients.place,
+        }
+    }
+}
+
+/// An open queue of SQS.
+#[derive(Debug)]
+pub struct SqsQueue {
+    identity: Identity,
+    target: Target,
+    /// The route's dead-letter queue or, on a FIFO queue, the target of its redrive policy.
+    dead_letter: Option<Target>,
+    /// The ARN of the target of its redrive policy.
+    redrive_target: Option<String>,
+    buried: dead::Buried,
+    lost: attempts::Lost,
+    own_delay: Duration,
+    /// The bytes that the process may hold.
+    budget: Option<Arc<Budget>>,
+}
+
+impl SqsQueue {
+    /// The same for a process that may hold so many bytes.
+    #[must_use]
+    pub fn within(self, budget: Option<Arc<Budget>>) -> Self {
+        Self { budget, ..self }
+    }
+}
+
+impl Sqs {
+    /// Opens a queue by name, URL or ARN, and the queue that its dead letters go to: for a FIFO queue
+    /// where none is named, the target of its redrive policy, if that can be opened. Errors name
+    /// the step: `Missing` (and then `names` tells which queues there are), `Denied`,
+    /// `Unreachable`, `Passing`, `Refused` (no region; or its own dead-letter queue).
+    pub async fn open(
+        &self,
+        name: &str,
+        dead_letter: Option<&str>,
+    ) -> Result<SqsQueue, QueueError> {
+        let found = self.find(name).await?;
+        let grave = match dead_letter {
+            Some(name) => Some(self.find(name).await?),
+            None => None,
+        };
+        if let Some(grave) = &grave
+            && grave.source == found.source
+        {
+            return Err(grave
+                .target
+                .call("opening the dead-letter queue")
+                .refused("a queue cannot be its own dead-letter queue; wanted another one"));
+        }
+        let own = match (&grave, &found.redrive.target) {
+            (None, Some(target)) if found.target.fifo => self.redrive_target(name, target).await,
+            _ => None,
+        };
+        Ok(SqsQueue {
+            identity: Identity {
+                name: name.to_owned(),
+                source: found.source,
+                visibility: found.visibility,
+                batch: BATCH,
+                longest_wait: Duration::from_secs(LONGEST_WAIT_S.into()),
+                proof_wait: Duration::from_secs(1),
+                ordered_groups: found.target.fifo,
+                dead_letters: grave.is_some(),
+                most_receives: found.redrive.most_receives,
+                redrive_target: own.is_some(),
+            },
+            target: found.target,
+            dead_letter: grave.map(|grave| grave.target).or(own),
+            redrive_target: found.redrive.target,
+            buried: dead::Buried::default(),
+            lost: attempts::Lost::default(),
+            own_delay: found.own_delay,
+            budget: None,
+        })
+    }
+}
+
+/// For how many messages of the largest size there is room; for one in any case, else a queue that is
+/// polled for long would keep others from being polled at all.
+fn affordable(free: u64, max: usize) -> usize {
+    let fit = usize::try_from(free / LONGEST_MESSAGE).unwrap_or(usize::MAX);
+    fit.clamp(1, max)
+}
+
+impl Sqs {
+    /// The target of a FIFO queue's redrive policy, if it can be opened. Without it SQS dead-letters
+    /// by its policy alone, and with a message that fails what waits behind it in its group.
+    async fn redrive_target(&self, queue: &str, target: &str) -> Option<Target> {
+        match self.find(target).await {
+            Ok(found) => Some(found.target),
+            Err(error) => {
+                tracing::warn!(
+                    queue,
+                    target_arn = target,
+                    %error,
+                    "cannot open the target of the queue's redrive policy; messages behind a failing one of their group may be dead-lettered without an attempt"
+                );
+                None
+            }
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Queue for SqsQueue {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn dead_letter_queue(&self) -> Option<String> {
+        let target = self.dead_letter.as_ref()?;
+        Some(target.name.clone())
+    }
+
+    fn redrive_policy_target(&self) -> Option<String> {
+        self.redrive_target.clone()
+    }
+
+    /// On a FIFO queue no message has a delay of its own (SendMessage in the SQS API reference).
+    fn own_delay(&self) -> Duration {
+        match self.target.fifo {
+            true => self.own_delay,
+            false => Duration::ZERO,
+        }
+    }
+
+    /// SQS does not hear of a poll that was cut.
+    fn ends_waits(&self) -> bool {
+        false
+    }
+
+    /// A long poll asks every server of SQS and a short one only some, so only a long poll that
+    /// brought fewer than asked is taken as proof that there was no more. There is no hurry here:
+    /// SQS does not hear of a poll that was cut, and would hand its messages to nobody.
+    async fn receive(&self, ask: Ask, _: &CancellationToken) -> Result<Received, QueueError> {
+        let budget = self.budget.as_ref();
+        let max = ask.max.clamp(1, BATCH);
+        let max = budget.map_or(max, |budget| affordable(budget.free(), max));
+        // SQS cannot be asked by bytes: until it answers, the call counts with the most it may bring.
+        let reserved = budget.map(|budget| budget.take(max as u64 * LONGEST_MESSAGE));
+        let wait = convert::seconds(ask.wait, LONGEST_WAIT_S);
+        let fresh = || uuid::Uuid::new_v4().to_string();
+        let attempt = self
+            .target
+            .fifo
+            .then(|| self.lost.next(max, fresh, clock::now()));
+        let max = attempt.as_ref().map_or(max, |attempt| attempt.max);
+        let answer = self
+            .target
+            .clients
+            .polls
+            .receive_message()
+            .queue_url(&self.target.url)
+            .max_number_of_messages(i32::try_from(max).expect("at most ten"))
+            .visibility_timeout(convert::seconds(ask.visibility, LONGEST_VISIBILITY_S))
+            .wait_time_seconds(wait)
+            .message_system_attribute_names(MessageSystemAttributeName::All)
+            .message_attribute_names("All")
+            .set_receive_request_attempt_id(attempt.as_ref().map(|attempt| attempt.id.clone()))
+            .send()
+            .await;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                let error = self.target.call("ReceiveMessage").failed(&error);
+                if let Some(attempt) = attempt {
+                    self.lost.failed(attempt, error.kind);
+                }
+                return Err(error);
+            }
+        };
+        let deliveries = answer.messages.unwrap_or_default();
+        let news = attempt.is_none_or(|attempt| attempt.is_news());
+        let drained = news && wait > 0 && deliveries.len() < max;
+        let Identity { name, source, .. } = &self.identity;
+        let count = deliveries.len();
+        let messages: Vec<Message> = deliveries
+            .into_iter()
+            .filter_map(|delivery| convert::message(delivery, name, source))
+            .collect();
+        if messages.len() < count {
+            let messages = count - messages.len();
+            tracing::error!(
+                queue = name,
+                messages,
+                "messages without id or receipt handle ignored; SQS delivers them again"
+            );
+        }
+        let held = budget.map(|budget| {
+            let bytes = messages.iter().map(Message::held_bytes);
+            bytes.map(|bytes| budget.take(bytes)).collect()
+        });
+        drop(reserved);
+        Ok(Received {
+            messages,
+            drained,
+            held: held.unwrap_or_default(),
+            ..Received::default()
+        })
+    }
+
+    async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {
+        let changes: Vec<(&Receipt, i32)> = items
+            .iter()
+            .map(|(receipt, time)| (receipt, convert::seconds(*time, SAFE_CEILING_S)))
+            .collect();
+        self.change_visibility(&changes).await
+    }
+
+    async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {
+        self.settle_all(items).await
+    }
+
+    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+        let parcels: Vec<Parcel> = items
+            .iter()
+            .map(|item| Parcel::of(item, &self.target))
+            .collect();
+        send::send(&self.target, &parcels).await
+    }
+
+    /// As SQS counts: approximately, about a minute late. It does not tell the oldest message.
+    async fn depth(&self) -> Result<Depth, QueueError> {
+        use QueueAttributeName as Name;
+        let answer = self
+            .target
+            .clients
+            .control
+            .get_queue_attributes()
+            .queue_url(&self.target.url)
+            .attribute_names(Name::ApproximateNumberOfMessages)
+            .attribute_names(Name::ApproximateNumberOfMessagesNotVisible)
+            .attribute_names(Name::ApproximateNumberOfMessagesDelayed)
+            .send()
+            .await
+            .map_err(|error| self.target.call("GetQueueAttributes").failed(&error))?;
+        let attributes = answer.attributes.unwrap_or_default();
+        let count = |name| attributes.get(&name).and_then(|n| n.parse().ok());
+        Ok(Depth {
+            waiting: count(Name::ApproximateNumberOfMessages).unwrap_or_default(),
+            in_flight: count(Name::ApproximateNumberOfMessagesNotVisible).unwrap_or_default(),
+            delayed: count(Name::ApproximateNumberOfMessagesDelayed).unwrap_or_default(),
+            oldest: None,
+        })
+    }
+
+    async fn peek(&self, _max: usize) -> Result<Vec<Message>, QueueError> {
+        Err(self.target.call("peek").refused(
+            "SQS cannot show messages without receiving them, which would hide them from their handlers and count as a delivery",
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+//! Ending deliveries: deletes, releases and burials, one call for each that the slice needs.
+
+use super::batch::{Plan, Step, answers, entry_id};
+use super::trouble::{every_item, is_beyond_ceiling};
+use super::{SqsQueue, convert, dead, send};
+use aws_sdk_sqs::types::{
+    ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry,
+};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::message::{Message, Outcome, Receipt};
+use dispatcher_core::queue::ItemError;
+use std::time::Duration;
+
+/// What AWS advises to ask for instead of the full 12 hours, since asking for a second more than
+/// is left is an error (ChangeMessageVisibility in the SQS API reference).
+pub(super) const SAFE_CEILING_S: u16 = 43_195;
+
+type Answer = Result<(), ItemError>;
+
+impl SqsQueue {
+    /// Settles every message of the slice once. Burials are sent before anything is deleted, so
+    /// that one call deletes them with those that are done.
+    pub(super) async fn settle_all(&self, items: &[(Message, Outcome)]) -> Vec<Answer> {
+        let plan = Plan::of(items);
+        let (released, removed) = tokio::join!(self.release(&plan.steps), self.remove(&plan.steps));
+        let results: Vec<Answer> = released
+            .into_iter()
+            .zip(removed)
+            .map(|(released, removed)| {
+                released
+                    .or(removed)
+                    .expect("every outcome either releases or removes")
+            })
+            .collect();
+        plan.spread(&results)
+    }
+
+    /// One answer for every step that releases, `None` for the others.
+    async fn release(&self, steps: &[Step<'_>]) -> Vec<Option<Answer>> {
+        let today = clock::today();
+        let mut places = Vec::new();
+        let mut changes = Vec::new();
+        for (at, step) in steps.iter().enumerate() {
+            if let Outcome::Release(after) = step.outcome {
+                places.push(at);
+                changes.push((step.receipt(), release_s(step.message, *after, today)));
+            }
+        }
+        let mut results = self.change_visibility(&changes).await;
+        // We cannot always know how long this delivery has been in flight. What was too much at
+        // full length fits at half, unless it has been in flight for more than half of the 12
+        // hours; then it comes back when its present visibility ends.
+        let late: Vec<usize> = (0..changes.len())
+            .filter(|&at| matches!(&results[at], Err(error) if is_beyond_ceiling(error)))
+            .collect();
+        if !late.is_empty() {
+            let halves: Vec<_> = late
+                .iter()
+                .map(|&at| (changes[at].0, changes[at].1 / 2))
+                .collect();
+            for (at, answer) in late.into_iter().zip(self.change_visibility(&halves).await) {
+                results[at] = answer;
+            }
+        }
+        let mut list = vec![None; steps.len()];
+        for (at, answer) in places.into_iter().zip(results) {
+            list[at] = Some(answer);
+        }
+        list
+    }
+
+    /// One answer for every step that deletes or buries, `None` for the others.
+    async fn remove(&self, steps: &[Step<'_>]) -> Vec<Option<Answer>> {
+        let mut list = self.bury(steps).await;
+        let places: Vec<usize> = steps
+            .iter()
+            .enumerate()
+            .filter(|(at, step)| match step.outcome {
+                Outcome::Delete => true,
+                Outcome::DeadLetter(_) => matches!(list[*at], Some(Ok(()))),
+                Outcome::Release(_) => false,
+            })
+            .map(|(at, _)| at)
+            .collect();
+        let receipts: Vec<&Receipt> = places.iter().map(|&at| steps[at].receipt()).collect();
+        for (at, answer) in places.into_iter().zip(self.delete(&receipts).await) {
+            if answer.is_ok() {
+                self.buried.forget(&steps[at].message.id);
+            }
+            list[at] = Some(answer);
+        }
+        list
+    }
+
+    /// Sends to the dead-letter queue. One answer for every step that asks for it.
+    async fn bury(&self, steps: &[Step<'_>]) -> Vec<Option<Answer>> {
+        let mut places = Vec::new();
+        let mut parcels = Vec::new();
+        let Some(grave) = &self.dead_letter else {
+            let refused = || {
+                Err(ItemError::Refused(format!(
+                    "queue `{}` has no dead-letter queue to move the message to",
+                    self.identity.name
+                )))
+            };
+            let is_dead = |step: &Step| matches!(step.outcome, Outcome::DeadLetter(_));
+            return steps
+                .iter()
+                .map(|step| is_dead(step).then(refused))
+                .collect();
+        };
+        let mut list: Vec<Option<Answer>> = vec![None; steps.len()];
+        for (at, step) in steps.iter().enumerate() {
+            if let Outcome::DeadLetter(reason) = step.outcome {
+                if self.buried.contains(&step.message.id) {
+                    list[at] = Some(Ok(()));
+                    continue;
+                }
+                let (parcel, left_out) = dead::parcel(step.message, reason, grave);
+                if !left_out.is_empty() {
+                    tracing::warn!(
+                        queue = self.identity.name,
+                        message = step.message.id,
+                        reason,
+                        ?left_out,
+                        "no room for these attributes beside the message's own; it is dead-lettered without them"
+                    );
+                }
+                places.push(at);
+                parcels.push(parcel);
+            }
+        }
+        for (at, answer) in places.into_iter().zip(send::send(grave, &parcels).await) {
+            if answer.is_ok() {
+                self.buried.add(&steps[at].message.id);
+            }
+            list[at] = Some(answer.map(|_id| ()));
+        }
+        list
+    }
+
+    async fn delete(&self, receipts: &[&Receipt]) -> Vec<Answer> {
+        if receipts.is_empty() {
+            return Vec::new();
+        }
+        let entries = receipts.iter().enumerate().map(|(position, receipt)| {
+            DeleteMessageBatchRequestEntry::builder()
+                .id(entry_id(position))
+                .receipt_handle(&receipt.0)
+                .build()
+                .expect("id and receipt are set")
+        });
+        let deleted = self
+            .target
+            .clients
+            .control
+            .delete_message_batch()
+            .queue_url(&self.target.url)
+            .set_entries(Some(entries.collect()))
+            .send()
+            .await;
+        match deleted {
+            Ok(answer) => {
+                let done = answer.successful.into_iter().map(|e| (e.id, ()));
+                answers(receipts.len(), done, &answer.failed)
+            }
+            Err(error) => {
+                let error = self.target.call("DeleteMessageBatch").failed(&error);
+                vec![Err(every_item(&error)); receipts.len()]
+            }
+        }
+    }
+
+    /// Sets how long deliveries stay invisible, in seconds from now.
+    pub(super) async fn change_visibility(&self, changes: &[(&Receipt, i32)]) -> Vec<Answer> {
+        if changes.is_empty() {
+            return Vec::new();
+        }
+        let entries = changes
+            .iter()
+            .enumerate()
+            .map(|(position, (receipt, seconds))| {
+                ChangeMessageVisibilityBatchRequestEntry::builder()
+                    .id(entry_id(position))
+                    .receipt_handle(&receipt.0)
+                    .visibility_timeout(*seconds)
+                    .build()
+                    .expect("id and receipt are set")
+            });
+        let changed = self
+            .target
+            .clients
+            .control
+            .change_message_visibility_batch()
+            .queue_url(&self.target.url)
+            .set_entries(Some(entries.collect()))
+            .send()
+            .await;
+        match changed {
+            Ok(answer) => {
+                let done = answer.successful.into_iter().map(|e| (e.id, ()));
+                answers(changes.len(), done, &answer.failed)
+            }
+            Err(error) => {
+                let call = self.target.call("ChangeMessageVisibilityBatch");
+                vec![Err(every_item(&call.failed(&error))); changes.len()]
+            }
+        }
+    }
+}
+
+/// The seconds to release a delivery for: at most what the 12 hours since its receive leave. SQS
+/// tells when a message was received first, which for a first delivery is this receive.
+fn release_s(message: &Message, after: Duration, today: Timestamp) -> i32 {
+    let held = match message.first_received_at {
+        Some(received) if message.receive_count == 1 => today.since(received),
+        _ => Duration::ZERO,
+    };
+    let left = i32::from(SAFE_CEILING_S) - convert::seconds(held, SAFE_CEILING_S);
+    convert::seconds(after, SAFE_CEILING_S).min(left)
+}
+
+#[cfg(test)]
+mod tests;

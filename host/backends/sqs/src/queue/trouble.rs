@@ -1,0 +1,57 @@
+//! What failures of SQS mean to single entries; to whole calls, `aws::failure` knows. Decides; calls
+//! nothing.
+
+use aws_sdk_sqs::types::BatchResultErrorEntry;
+use dispatcher_aws::failure::is_throttle;
+use dispatcher_aws::one_line;
+use dispatcher_core::queue::{ItemError, QueueError, Trouble};
+
+/// One entry of a batch that SQS answered for on its own.
+pub(super) fn entry_failed(entry: &BatchResultErrorEntry) -> ItemError {
+    let text = entry.message().unwrap_or("no reason given");
+    let words = one_line(&format!("{}: {text}", entry.code()));
+    let code = entry
+        .code()
+        .strip_prefix("AWS.SimpleQueueService.")
+        .unwrap_or(entry.code());
+    match code {
+        "ReceiptHandleIsInvalid" | "MessageNotInflight" => ItemError::Gone(words),
+        "InvalidParameterValue" if is_about_receipt(text) => ItemError::Gone(words),
+        "InternalError" | "InternalFailure" | "ServiceUnavailable" => ItemError::Passing(words),
+        _ if is_throttle(code) || !entry.sender_fault() => ItemError::Passing(words),
+        _ => ItemError::Refused(words),
+    }
+}
+
+/// "Value … for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired." and
+/// "… Reason: Message does not exist or is not available for visibility timeout change."
+fn is_about_receipt(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    [
+        "receipthandle",
+        "receipt handle",
+        "not available for visibility",
+    ]
+    .iter()
+    .any(|hint| text.contains(hint))
+}
+
+/// Whether an entry was refused because its message has been in flight for too much of 12 hours:
+/// "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]".
+pub(super) fn is_beyond_ceiling(error: &ItemError) -> bool {
+    matches!(error, ItemError::Refused(words) if words.contains("Total VisibilityTimeout"))
+}
+
+/// What a failed call means to each of its entries.
+pub(super) fn every_item(error: &QueueError) -> ItemError {
+    let words = error.message.clone();
+    match error.kind {
+        // Credentials and policies are put right while we run; the receipt outlives that.
+        Trouble::Passing | Trouble::Unreachable | Trouble::Denied => ItemError::Passing(words),
+        Trouble::Missing => ItemError::Gone(words),
+        Trouble::Refused => ItemError::Refused(words),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! One attempt: the handler runs until it answers, its time is up, its leases are lost, or the
+//! process must end. A panic is an answer too.
+
+use crate::clock;
+use crate::clock::{Moment, Timestamp};
+use crate::handler::{Attempt, Handler};
+use crate::job::{Ending, Job};
+use crate::lease::Lease;
+use crate::memory::HeldBytes;
+use crate::message::{Message, Mishap, Verdict};
+use crate::scheduler::room::Permit;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+/// What ends an attempt that does not end by itself.
+#[derive(Clone, Copy)]
+pub struct Limits<'a> {
+    /// The longest it may take.
+    pub timeout: Duration,
+    /// Set when it must end at once.
+    pub halt: &'a CancellationToken,
+    /// The runtime whose timers it uses.
+    pub control: &'a Handle,
+}
+
+/// What is still ours to attempt, and what is not: a lease that was lost while the job waited, and
+/// in an ordered group all that comes after it.
+pub fn still_ours(jobs: Vec<Job>, ordered: bool) -> (Vec<Job>, Vec<(Job, Ending)>) {
+    let now = clock::now();
+    let mut ours = Vec::with_capacity(jobs.len());
+    let mut over: Vec<(Job, Ending)> = Vec::new();
+    for job in jobs {
+        job.lease.check(now);
+        let group = job.message.group.as_deref().filter(|_| ordered);
+        let same = |(other, _): &(Job, Ending)| other.message.group.as_deref() == group;
+        if job.lease.lost().is_cancelled() {
+            over.push((job, Ending::Lost));
+        } else if group.is_some() && over.iter().any(same) {
+            over.push((job, Ending::Returned));
+        } else {
+            ours.push(job);
+        }
+    }
+    (ours, over)
+}
+
+enum End {
+    Answered(Vec<Verdict>),
+    Panicked(String),
+    TimedOut,
+    AllLost,
+    Halted,
+    Unbegun,
+}
+
+/// Attempts the jobs together and says how each ended, in order.
+pub async fn attempt(
+    handler: &dyn Handler,
+    jobs: Vec<Job>,
+    limits: Limits<'_>,
+) -> Vec<(Job, Ending)> {
+    let mut messages = Vec::with_capacity(jobs.len());
+    let mut kept = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        messages.push(job.message);
+        kept.push(Kept {
+            lease: job.lease,
+            permit: job.permit,
+            held: job.held,
+            sent_at: job.sent_at,
+            expires: job.expires,
+            holds: job.holds,
+            tries: job.tries,
+            not_before: job.not_before,
+            last_chance: job.last_chance,
+        });
+    }
+    let attempt = Arc::new(Attempt {
+        messages,
+        cancelled: kept.iter().map(|kept| kept.lease.lost().clone()).collect(),
+        deadline: clock::now() + limits.timeout,
+        deadline_date: clock::today() + limits.timeout,
+    });
+    // Asked before: the handler may be another by the end.
+    let reaches_out = handler.reaches_out();
+    let end = run(handler, &attempt, limits).await;
+    // The handler is done with it, unless an instance that is kept still names it.
+    let attempt = Arc::try_unwrap(attempt).unwrap_or_else(|shared| (*shared).clone());
+    let lost: Vec<bool> = attempt
+        .cancelled
+        .iter()
+        .map(CancellationToken::is_cancelled)
+        .collect();
+    let left = attempt.deadline.since(clock::now());
+    let halted = match reaches_out {
+        true => Ending::Stopped(left),
+        false => Ending::Returned,
+    };
+    let endings = endings(end, &lost, limits.timeout, &halted);
+    let jobs = attempt.messages.into_iter().zip(kept);
+    jobs.zip(endings)
+        .map(|((message, kept), ending)| (kept.with(message), ending))
+        .collect()
+}
+
+/// A job without its message, which the handler has.
+struct Kept {
+    lease: Lease,
+    permit: Permit,
+    held: Option<HeldBytes>,
+    sent_at: Timestamp,
+    expires: Option<Moment>,
+    holds: u32,
+    tries: u32,
+    not_before: Option<Moment>,
+    last_chance: bool,
+}
+
+impl Kept {
+    fn with(self, message: Message) -> Job {
+        Job {
+            message,
+            lease: self.lease,
+            permit: self.permit,
+            held: self.held,
+            sent_at: self.sent_at,
+            expires: self.expires,
+            holds: self.holds,
+            tries: self.tries,
+            not_before: self.not_before,
+            last_chance: self.last_chance,
+        }
+    }
+}
+
+async fn run(handler: &dyn Handler, attempt: &Arc<Attempt>, limits: Limits<'_>) -> End {
+    if attempt
+        .cancelled
+        .iter()
+        .all(CancellationToken::is_cancelled)
+    {
+        return End::AllLost; // while they waited
+    }
+    if limits.halt.is_cancelled() {
+        return End::Unbegun;
+    }
+    let mut handling = pin!(CatchPanic(Some(handler.handle(attempt.clone()))));
+    // Most attempts end in their first poll: they need no timer and no watch on their leases.
+    let first = std::future::poll_fn(|cx| Poll::Ready(handling.as_mut().poll(cx))).await;
+    if let Poll::Ready(end) = first {
+        return end;
+    }
+    let timer = clock::sleep_on(limits.control, attempt.deadline);
+    let all_lost = async {
+        for lost in &attempt.cancelled {
+            lost.cancelled().await;
+        }
+    };
+    tokio::select! {
+        biased; // a guest that computes is stopped from inside, with a backtrace
+        end = &mut handling => end,
+        () = all_lost => End::AllLost,
+        () = limits.halt.cancelled() => End::Halted,
+        () = timer => End::TimedOut,
+    }
+}
+
+/// One ending per message. What a handler answered about a message whose lease is lost does not
+/// count, whatever it was.
+fn endings(end: End, lost: &[bool], timeout: Duration, halted: &Ending) -> Vec<Ending> {
+    let same = |ending: Ending| vec![ending; lost.len()];
+    let retry = |why| Ending::Verdict(Verdict::Retry { after: None, why });
+    let answered = match end {
+        End::Answered(verdicts) if verdicts.len() == lost.len() => {
+            verdicts.into_iter().map(Ending::Verdict).collect()
+        }
+        End::Answered(verdicts) => same(retry(Mishap::Host(format!(
+            "the handler gave {} verdicts on {} messages",
+            verdicts.len(),
+            lost.len()
+        )))),
+        End::Panicked(why) => same(retry(Mishap::Host(why))),
+        End::TimedOut => same(retry(Mishap::TimedOut(timeout))),
+        End::AllLost => same(Ending::Lost),
+        End::Unbegun => same(Ending::Returned),
+        End::Halted => same(halted.clone()),
+    };
+    let fence = |(ending, &lost): (Ending, &bool)| match ending {
+        // It was done, whoever holds the message now: worth remembering when it comes back.
+        Ending::Verdict(Verdict::Done) => ending,
+        _ if lost => Ending::Lost,
+        _ => ending,
+    };
+    answered.into_iter().zip(lost).map(fence).collect()
+}
+
+/// Turns a panic of the host's own code into an answer.
+struct CatchPanic<'a>(Option<Pin<Box<dyn Future<Output = Vec<Verdict>> + Send + 'a>>>);
+
+impl Drop for CatchPanic<'_> {
+    fn drop(&mut self) {
+        let future = self.0.take();
+        // One in the future's drop would take the worker with it; it has been reported already.
+        drop(std::panic::catch_unwind(AssertUnwindSafe(|| drop(future))));
+    }
+}
+
+impl Future for CatchPanic<'_> {
+    type Output = End;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<End> {
+        // After a panic the future is never polled again, so no broken state is seen.
+        let Some(future) = &mut self.0 else {
+            return Poll::Pending;
+        };
+        match std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+            Ok(poll) => poll.map(End::Answered),
+            Err(panic) => {
+                let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+                let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+                let text = text.unwrap_or_else(|| "a panic without words".into());
+                Poll::Ready(End::Panicked(text))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "attempt_tests.rs"]
+mod tests;

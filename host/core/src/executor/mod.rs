@@ -1,0 +1,356 @@
+//! Runs jobs on the guest pool: a worker asks for the most urgent jobs when it is free, attempts
+//! them together, and hands them on. Knows no other stage and no plugin by name.
+
+pub mod attempt;
+mod conclude;
+pub mod downstream;
+pub mod pool;
+
+use crate::clock;
+use crate::clock::Moment;
+use crate::handler::Handler;
+use crate::job::{Ending, Job, Outbox, hand_on, hand_on_all};
+use crate::message::{Message, Outcome, Verdict};
+use crate::scheduler::board::Board;
+use crate::scheduler::{After, Ended, Fate, Scheduler, Start};
+use crate::telemetry::counters::Counters;
+use crate::telemetry::metrics::meter::Meter;
+use attempt::{Limits, attempt, still_ours};
+use conclude::Pause;
+use downstream::{Downstream, State};
+use pool::Spawner;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+/// The executor of one route.
+pub struct Executor {
+    /// The route's scheduler.
+    pub board: Arc<Board<Job>>,
+    /// What handles its messages.
+    pub handler: Arc<dyn Handler>,
+    /// The longest that one attempt may take.
+    pub timeout: Duration,
+    /// Where finished jobs go.
+    pub outbox: Outbox,
+    /// Who runs its workers.
+    pub workers: Workers,
+    /// The runtime whose timers end attempts.
+    pub control: Handle,
+    /// Set when running attempts must end.
+    pub halt: CancellationToken,
+    /// What is counted.
+    pub counters: Arc<Counters>,
+    /// What is measured of each queue, in the route's order.
+    pub meters: Vec<Arc<Meter>>,
+    /// Says when what the handler needs is busy or closed.
+    pub downstream: Downstream,
+    /// What becomes of messages whose attempts fail.
+    pub prospects: Arc<dyn Prospects>,
+}
+
+/// What the stage after this one makes of failed attempts, as far as what waits behind them in their
+/// groups depends on it.
+pub trait Prospects: Send + Sync {
+    /// What the queue `lane` will be told of a message whose attempt ended so. `None` where giving
+    /// back what waits behind it costs nothing but a receive, since nobody counts receives.
+    fn outlook(&self, lane: usize, job: &Job, ending: &Ending) -> Option<Outcome>;
+    /// A message whose attempt ended so is attempted again in the same delivery, after a pause.
+    fn tries_again(&self, lane: usize, job: &Job, ending: &Ending, pause: Duration);
+}
+
+/// One worker, to be polled to its end.
+pub type Worker = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Who polls an executor's workers.
+#[derive(Clone)]
+pub enum Workers {
+    /// The guest threads.
+    Pool(Spawner),
+    /// Somebody who polls a future to its end, or drops it with the whole process: a simulation,
+    /// which runs everything in one thread.
+    Elsewhere(Arc<dyn Fn(Worker) + Send + Sync>),
+}
+
+impl Workers {
+    fn run(&self, worker: impl Future<Output = ()> + Send + 'static, refused: impl FnOnce()) {
+        match self {
+            Self::Pool(spawner) => match spawner.spawn(worker) {
+                Ok(()) => {}
+                Err(_) => refused(),
+            },
+            Self::Elsewhere(spawn) => spawn(Box::pin(worker)),
+        }
+    }
+}
+
+impl Executor {
+    /// Sheds what is too old by now, and starts as many workers as there is work for. To be called
+    /// whenever jobs arrived or may start, or a queue turned out to be empty.
+    pub fn hire(self: &Arc<Self>) {
+        let now = clock::now();
+        let (expired, overtaking, hired) = {
+            let mut scheduler = self.board.lock();
+            // After the halt a worker starts nothing; its end would only ask for another.
+            let hired = match self.halt.is_cancelled() {
+                true => 0,
+                false => scheduler.hire(now),
+            };
+            (scheduler.expired(now), scheduler.overtaking(), hired)
+        };
+        self.shed(expired);
+        self.release(overtaking, now);
+        for _ in 0..hired {
+            self.workers.run(self.clone().work(), || {
+                // The pool is closed only once nothing runs or waits any more.
+                self.board.lock().dismiss();
+            });
+        }
+    }
+
+    /// Gives back what has not begun or is held.
+    pub fn give_back(&self) {
+        let now = clock::now();
+        let released = {
+            let mut scheduler = self.board.lock();
+            let mut released = scheduler.stop(|_, _| true, now);
+            released.extend(scheduler.overtaking());
+            released
+        };
+        self.release(released, now);
+    }
+
+    fn release(&self, released: Vec<(usize, Job)>, now: Moment) {
+        for (lane, job) in released {
+            let ending = job.given_back(now);
+            hand_on(&self.outbox, lane, job, ending);
+        }
+    }
+
+    fn shed(&self, expired: Vec<(usize, Job)>) {
+        for (lane, job) in expired {
+            hand_on(&self.outbox, lane, job, Ending::Shed);
+        }
+    }
+
+    async fn work(self: Arc<Self>) {
+        let mut hire = Hire {
+            board: self.board.clone(),
+            ended: false,
+        };
+        // What waits at the halt is given back by whoever set it.
+        while !self.halt.is_cancelled() {
+            let now = clock::now();
+            let (expired, next) = {
+                let mut scheduler = self.board.lock();
+                (scheduler.expired(now), scheduler.next_jobs(now))
+            };
+            self.shed(expired);
+            let Some(Start { lane, jobs, replan }) = next else {
+                hire.ended = true;
+                return;
+            };
+            if replan {
+                self.board.replan.notify_one();
+            }
+            if self.run(lane, jobs).await {
+                self.hire();
+            }
+        }
+    }
+
+    /// One attempt: start, verdicts, hand-over. Whether there may be work for more workers.
+    async fn run(&self, lane: usize, jobs: Vec<Job>) -> bool {
+        let began = clock::now();
+        let ordered = self.board.lock().orders_groups(lane);
+        let (ours, gone) = still_ours(jobs, ordered);
+        let mut ended = match ours.is_empty() {
+            true => Vec::new(),
+            false => self.attempt(lane, ours).await,
+        };
+        if ordered {
+            conclude::in_group_order(&mut ended);
+        }
+        let halted = self.halt.is_cancelled();
+        if halted {
+            conclude::let_go(&mut ended);
+        }
+        conclude::count_tries(&mut ended);
+        ended.extend(gone);
+        let outlook = |job: &Job, ending: &Ending| self.prospects.outlook(lane, job, ending);
+        let fates = match ordered && !halted {
+            true => conclude::fates(&ended, outlook),
+            false => ended
+                .iter()
+                .map(|(_, ending)| conclude::fate(ending))
+                .collect(),
+        };
+        let (over, after) = self.conclude(lane, began, ended, fates);
+        let returned = after.overtaking.into_iter();
+        let returned = returned.map(|job| (job, Ending::Returned));
+        let over = over.into_iter().chain(returned);
+        hand_on_all(&self.outbox, lane, over, after.awaits_settling);
+        after.hire
+    }
+
+    async fn attempt(&self, lane: usize, jobs: Vec<Job>) -> Vec<(Job, Ending)> {
+        for job in &jobs {
+            let Message {
+                queue,
+                id,
+                receive_count,
+                ..
+            } = &job.message;
+            tracing::debug!(queue, message_id = id, receive_count, "an attempt begins");
+        }
+        self.counters.attempts.one();
+        let _running = self.counters.running.hold();
+        let _in_flight = self.meters[lane].hold(u32::try_from(jobs.len()).unwrap_or(u32::MAX));
+        let limits = Limits {
+            timeout: self.timeout,
+            halt: &self.halt,
+            control: &self.control,
+        };
+        attempt(&*self.handler, jobs, limits).await
+    }
+
+    fn measure(&self, lane: usize, took: Duration, ended: &[(Job, Ending)]) {
+        let meter = &self.meters[lane];
+        for (_, ending) in ended {
+            match ending {
+                Ending::Verdict(Verdict::Done) => {}
+                Ending::Verdict(Verdict::Retry { .. } | Verdict::Reject(_)) => meter.failed.one(),
+                Ending::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => {
+                    meter.throttled.one();
+                    continue;
+                }
+                Ending::Returned
+                | Ending::Stopped(_)
+                | Ending::Behind(_)
+                | Ending::AlreadyDone
+                | Ending::Exhausted(_)
+                | Ending::Unreadable(_)
+                | Ending::Shed
+                | Ending::Lost => continue,
+            }
+            meter.took(took);
+        }
+    }
+
+    /// Tells the scheduler what the attempt has shown, and gives it back what is to be held or stays
+    /// with its group.
+    fn conclude(
+        &self,
+        lane: usize,
+        began: Moment,
+        ended: Vec<(Job, Ending)>,
+        fates: Vec<Fate>,
+    ) -> (Vec<(Job, Ending)>, After<Job>) {
+        let now = clock::now();
+        self.measure(lane, now.since(began), &ended);
+        let showed = conclude::showed(ended.iter().map(|(_, ending)| ending));
+        let group = |job: &Job| job.message.group.clone();
+        let groups: Vec<_> = ended.iter().map(|(job, _)| group(job)).collect();
+        let groups = || groups.iter().map(Option::as_deref);
+        let mut scheduler = self.board.lock();
+        let stays = scheduler.stays(lane, groups().zip(fates.iter().copied()));
+        let staying = |group: Option<&str>| group.and_then(|group| stays.get(group)).copied();
+        let (mut held, mut over, mut behind) = (Vec::new(), Vec::new(), Vec::new());
+        let mut kept: BTreeMap<String, Vec<Job>> = BTreeMap::new();
+        for ((job, ending), fate) in ended.into_iter().zip(fates.iter().copied()) {
+            let group = job.message.group.clone();
+            match (fate, staying(group.as_deref())) {
+                (Fate::Kept, _) => held.push((job, ending)),
+                (Fate::DeadLettered, Some(_)) => {
+                    scheduler.leaves(lane, &job);
+                    over.push((job, ending));
+                }
+                (Fate::Again(pause), Some(_)) => {
+                    self.prospects.tries_again(lane, &job, &ending, pause);
+                    let job = Job {
+                        not_before: Some(now + pause),
+                        ..job
+                    };
+                    kept.entry(group.unwrap_or_default()).or_default().push(job);
+                }
+                (Fate::Behind { .. }, Some(_)) => {
+                    kept.entry(group.unwrap_or_default()).or_default().push(job);
+                }
+                (Fate::Behind { .. }, None) => behind.push(job),
+                (fate, _) => {
+                    scheduler.fared(lane, &job, fate, now);
+                    over.push((job, ending));
+                }
+            }
+        }
+        for job in scheduler.take_back(lane, behind) {
+            scheduler.fared(lane, &job, Fate::Failed, now);
+            over.push((job, Ending::Returned));
+        }
+        let attempted = Ended {
+            lane,
+            began,
+            showed,
+        };
+        let fates = groups().zip(fates).map(|(group, fate)| match fate {
+            Fate::Done => (group, fate),
+            _ if staying(group).is_some() => (group, Fate::Kept),
+            _ => (group, fate),
+        });
+        let after = scheduler.ended(attempted, fates, now);
+        for (group, first) in &stays {
+            let jobs = kept.remove(group).unwrap_or_default();
+            scheduler.keep(lane, group, jobs, *first, now);
+        }
+        let why = self.hold(&mut scheduler, lane, held, now);
+        let state = State {
+            limit: scheduler.attempts_limit(),
+            lowered: scheduler.is_lowered(),
+            closed: scheduler.is_closed(),
+        };
+        drop(scheduler);
+        self.downstream.note(showed, why.as_deref(), state, now);
+        (over, after)
+    }
+
+    /// Gives the scheduler what is to be held; why it is.
+    fn hold(
+        &self,
+        scheduler: &mut Scheduler<Job>,
+        lane: usize,
+        held: Vec<(Job, Ending)>,
+        now: Moment,
+    ) -> Option<String> {
+        let why = conclude::why(&held);
+        if let Some(Pause { not_before, until }) = conclude::pause(&held, now, fastrand::u64(..)) {
+            self.counters.held.many(held.len());
+            let again = held.into_iter().map(|(job, _)| Job {
+                holds: job.holds.saturating_add(1),
+                ..job
+            });
+            scheduler.hold(lane, again.collect(), not_before, until);
+        }
+        why
+    }
+}
+
+/// One worker's hire. However its future ends, the scheduler hears of it.
+struct Hire {
+    board: Arc<Board<Job>>,
+    /// The scheduler ended it.
+    ended: bool,
+}
+
+impl Drop for Hire {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.board.lock().dismiss();
+        }
+        self.board.replan.notify_one();
+        self.board.retired.notify_one();
+    }
+}

@@ -1,0 +1,102 @@
+//! What the fuzz targets beside the code stand on: choices read from arbitrary bytes, and the replay
+//! of a corpus in ordinary tests. Not in the program: only for tests and `--cfg fuzzing`. Knows no
+//! target.
+
+/// Arbitrary bytes as a series of choices. Never runs dry: at the end of the bytes every choice is
+/// the first.
+#[derive(Debug)]
+pub struct Choices<'a>(&'a [u8]);
+
+impl<'a> Choices<'a> {
+    /// All choices that the bytes make.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Whether no byte is left.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Any byte.
+    pub fn byte(&mut self) -> u8 {
+        self.bytes(1).first().copied().unwrap_or_default()
+    }
+
+    /// Any number, of few bytes where it is small.
+    pub fn number(&mut self) -> u64 {
+        let length = usize::from(self.byte() % 9);
+        let bytes = self.bytes(length).iter().rev();
+        bytes.fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+
+    /// One of the numbers below `end`, which is 1 to 256.
+    pub fn below(&mut self, end: usize) -> usize {
+        usize::from(self.byte()) % end
+    }
+
+    /// True or false.
+    pub fn flag(&mut self) -> bool {
+        self.byte() % 2 == 1
+    }
+
+    /// Something, or nothing.
+    pub fn option<T>(&mut self, choose: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        self.flag().then(|| choose(self))
+    }
+
+    /// Fewer than `end` of something.
+    pub fn list<T>(&mut self, end: usize, mut choose: impl FnMut(&mut Self) -> T) -> Vec<T> {
+        (0..self.below(end)).map(|_| choose(self)).collect()
+    }
+
+    /// Any text of at most 255 bytes, or three times as many where they are not UTF-8.
+    pub fn text(&mut self) -> String {
+        let length = usize::from(self.byte());
+        String::from_utf8_lossy(self.bytes(length)).into_owned()
+    }
+
+    /// So many bytes, or all that are left.
+    pub fn bytes(&mut self, length: usize) -> &'a [u8] {
+        let (first, rest) = self.0.split_at(length.min(self.0.len()));
+        self.0 = rest;
+        first
+    }
+
+    /// All bytes that are left.
+    pub fn rest(&mut self) -> &'a [u8] {
+        self.bytes(usize::MAX)
+    }
+}
+
+/// Feeds every file of `tests/fuzz/corpus/NAME` to a target.
+#[cfg(any(test, feature = "samples"))]
+pub fn replay(name: &str, target: fn(&[u8])) {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fuzz/corpus");
+    let folder = std::path::Path::new(folder).join(name);
+    let entries = std::fs::read_dir(&folder).expect("the corpus has a folder for each target");
+    let mut count = 0;
+    for entry in entries {
+        let path = entry.expect("a readable entry").path();
+        // Shown where the target fails.
+        println!("{}", path.display());
+        target(&std::fs::read(&path).expect("a readable file"));
+        count += 1;
+    }
+    assert!(count > 0, "no files in {}", folder.display());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_come_from_the_bytes_and_never_run_dry() {
+        let mut choices = Choices::new(&[7, 2, 1, 1, 3, b'a', b'b', 0xff, 9]);
+        assert_eq!((choices.byte(), choices.number()), (7, 0x0101));
+        assert_eq!(choices.text(), "ab\u{fffd}");
+        assert_eq!(choices.list(5, Choices::flag), [false; 4]);
+        assert!(choices.is_empty());
+        assert_eq!((choices.below(3), choices.text()), (0, String::new()));
+    }
+}

@@ -1,0 +1,458 @@
+//! The first stage: asks the queues for what the scheduler wants, and turns what comes into jobs.
+//! Knows no other stage and no backend by name.
+
+pub mod group;
+mod recall;
+pub mod trouble;
+
+use crate::clock;
+use crate::clock::{Moment, Timestamp};
+use crate::idempotency::guard::Guard;
+use crate::job::{Ending, Job, Outbox, hand_on};
+use crate::lease::Ledger;
+use crate::lease::book::Terms;
+use crate::memory::{Budget, HeldBytes};
+use crate::message::Message;
+use crate::queue::{Ask, DeadLettered, GroupShare, Queue, QueueError, Received};
+use crate::scheduler::Poll;
+use crate::scheduler::board::Board;
+use crate::scheduler::ready::Waiting as _;
+use crate::tasks::Group;
+use crate::telemetry::counters::Counters;
+use crate::telemetry::metrics::meter::Meter;
+use crate::telemetry::readiness::Readiness;
+use group::GroupBy;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use trouble::Trouble;
+
+/// How long a queue waits for bytes before one of its messages goes beyond what may be held.
+const SHORT_OF_BYTES: Duration = Duration::from_secs(1);
+
+/// One queue of a route, to be received from.
+pub struct Source {
+    /// The queue.
+    pub queue: Arc<dyn Queue>,
+    /// Its place in the keeper's list.
+    pub place: usize,
+    /// How long what is received stays invisible.
+    pub visibility: Duration,
+    /// Whether it is asked for the newest messages.
+    pub newest_first: bool,
+    /// What was sent longer ago is too old to be started.
+    pub max_age: Option<Duration>,
+    /// What is measured of it.
+    pub meter: Arc<Meter>,
+    /// Where messages say which group they belong to, unless the queue does.
+    pub group_by: Option<GroupBy>,
+}
+
+/// What the stages after this one say about a message that has just arrived.
+pub trait Arrivals: Send + Sync {
+    /// How a message of the queue `lane` ends that need not run; `None`: it runs.
+    fn ending(&self, lane: usize, message: &Message) -> Option<Ending>;
+    /// Whether a message that was not started is better finished than given back at a stop.
+    fn prefers_finishing(&self, lane: usize, message: &Message) -> bool;
+    /// The queue `lane` has dead-lettered a message instead of handing it out.
+    fn dead_lettered(&self, lane: usize, letter: &DeadLettered);
+    /// Jobs have arrived or may start now, or a queue turned out to be empty.
+    fn arrived(&self);
+}
+
+/// The intake of one route.
+pub struct Intake {
+    /// The route's name.
+    pub route: String,
+    /// The route's scheduler.
+    pub board: Arc<Board<Job>>,
+    /// The route's queues, in the order of its lanes.
+    pub sources: Vec<Source>,
+    /// Where leases are entered.
+    pub ledger: Arc<Ledger>,
+    /// Where jobs go that need not run.
+    pub outbox: Outbox,
+    /// The stages after this one.
+    pub arrivals: Arc<dyn Arrivals>,
+    /// Set when nothing more is to be asked for.
+    pub stop: CancellationToken,
+    /// Knows what was done before, in other processes as well, where the route wants it.
+    pub guard: Option<Arc<Guard>>,
+    /// What is counted.
+    pub counters: Arc<Counters>,
+    /// Red while a queue cannot be received from.
+    pub readiness: Arc<Readiness>,
+    /// How many bytes of messages the process may hold; any number without.
+    pub budget: Option<Arc<Budget>>,
+}
+
+struct Answer {
+    poll: Poll,
+    called: Moment,
+    answered: Moment,
+    received: Result<Received, QueueError>,
+    /// What of it was done before, by the route's guard; may be empty where that is nothing.
+    known: Vec<bool>,
+}
+
+impl Intake {
+    /// Polls until the stop, then until the last poll under way was answered.
+    pub async fn run(self) {
+        let mut polls: Group<Answer> = Group::new();
+        let mut troubles: Vec<Trouble> = self.sources.iter().map(|_| Trouble::default()).collect();
+        let room = self.board.lock().room().clone();
+        let (mut stopping, mut awaited) = (false, false);
+        while !stopping || !polls.is_empty() {
+            let now = clock::now();
+            let (plan, next) = {
+                let mut scheduler = self.board.lock();
+                (scheduler.plan(now), scheduler.next_attention(now))
+            };
+            for poll in plan {
+                polls.spawn(self.receive(poll));
+            }
+            tokio::select! {
+                biased; // for simulations; every round plans, whatever woke it
+                () = self.stop.cancelled(), if !stopping => {
+                    stopping = true;
+                    self.release_waiting();
+                    awaited = self.report_outstanding();
+                }
+                answer = polls.next() => self.take(answer, &mut troubles),
+                () = clock::sleep_until(next) => self.arrivals.arrived(),
+                () = room.freed() => {}
+                () = self.board.replan.notified() => self.arrivals.arrived(),
+            }
+        }
+        if awaited {
+            tracing::info!(route = self.route, "outstanding receives answered");
+        }
+    }
+
+    /// Logs which receives a stop must wait for, and how long at most. Whether there are any.
+    fn report_outstanding(&self) -> bool {
+        let mut outstanding = self.board.lock().outstanding();
+        outstanding.retain(|(lane, _)| !self.sources[*lane].queue.ends_waits());
+        let latest = outstanding.iter().map(|(_, answered_by)| *answered_by);
+        let Some(latest) = latest.max() else {
+            return false;
+        };
+        let queues = outstanding.iter();
+        let queues = queues.map(|(lane, _)| self.sources[*lane].queue.identity().name.as_str());
+        tracing::info!(
+            route = self.route,
+            queues = queues.collect::<Vec<_>>().join(","),
+            at_most_s = clock::whole_seconds(latest.since(clock::now())),
+            "waiting for outstanding receives: cut off, they would hide the messages that they bring"
+        );
+        true
+    }
+
+    fn receive(&self, poll: Poll) -> impl Future<Output = Answer> + Send + 'static {
+        let source = &self.sources[poll.lane];
+        let queue = source.queue.clone();
+        let ask = Ask {
+            max: poll.max,
+            visibility: source.visibility,
+            wait: poll.wait,
+            newest_first: source.newest_first,
+            groups: GroupShare::Spread(self.board.lock().group_share()),
+            overdraw: false,
+        };
+        let budget = self.budget.clone();
+        let stop = self.stop.clone();
+        let guard = self.guard.clone();
+        self.counters.receive_calls.one();
+        source.meter.calls.one();
+        async move {
+            let called = clock::now();
+            let received = receive(&*queue, ask, budget.as_deref(), &stop).await;
+            let answered = clock::now();
+            let known = match (guard, &received) {
+                (Some(guard), Ok(received)) => {
+                    recall::known(&guard, &received.messages, ask.visibility).await
+                }
+                _ => Vec::new(),
+            };
+            Answer {
+                poll,
+                called,
+                answered,
+                received,
+                known,
+            }
+        }
+    }
+
+    fn take(&self, answer: Answer, troubles: &mut [Trouble]) {
+        let Answer {
+            mut poll,
+            called,
+            answered,
+            received,
+            known,
+        } = answer;
+        let lane = poll.lane;
+        let visibility = self.sources[lane].visibility;
+        let name = &self.sources[lane].queue.identity().name;
+        let now = clock::now();
+        match received {
+            Err(error) => {
+                let rest = troubles[lane].failed(name, &error, now);
+                if troubles[lane].lasts() {
+                    self.readiness
+                        .set(format!("queue {name}"), error.to_string());
+                }
+                self.counters.failed_calls.one();
+                self.board.lock().failed(poll, rest, now);
+            }
+            Ok(Received {
+                mut messages,
+                drained,
+                taken,
+                held,
+                short_of: _,
+                dead_lettered,
+            }) => {
+                for letter in &dead_lettered {
+                    self.arrivals.dead_lettered(lane, letter);
+                }
+                if troubles[lane].passed(name) {
+                    self.readiness.clear(&format!("queue {name}"));
+                }
+                self.counters.received.many(messages.len());
+                self.measure(lane, &messages);
+                self.group(lane, &mut messages);
+                let taken = handed_out(called, taken, visibility, answered);
+                let jobs = self.jobs(&mut poll, taken, messages, held);
+                let jobs = self.sort_out(lane, jobs, &known);
+                let surplus = {
+                    let mut scheduler = self.board.lock();
+                    scheduler.answered(poll, jobs, drained, now);
+                    scheduler.surplus()
+                };
+                for (lane, job, after) in surplus {
+                    hand_on(&self.outbox, lane, job, Ending::Behind(after));
+                }
+            }
+        }
+        self.arrivals.arrived();
+    }
+
+    /// Says of what has arrived which group it belongs to, where its queue does not.
+    fn group(&self, lane: usize, messages: &mut [Message]) {
+        let source = &self.sources[lane];
+        let Some(by) = &source.group_by else { return };
+        let own = source.queue.identity().ordered_groups;
+        for message in messages {
+            if !(own && message.group.is_some()) {
+                message.group = by.group(message);
+            }
+        }
+    }
+
+    fn measure(&self, lane: usize, messages: &[Message]) {
+        let meter = &self.sources[lane].meter;
+        meter.received.many(messages.len());
+        let today = clock::today();
+        for sent in messages.iter().filter_map(|message| message.sent_at) {
+            meter.aged(today.since(sent));
+        }
+    }
+
+    fn jobs(
+        &self,
+        poll: &mut Poll,
+        received: Moment,
+        messages: Vec<Message>,
+        held: Vec<HeldBytes>,
+    ) -> Vec<Job> {
+        let source = &self.sources[poll.lane];
+        let answered = clock::now();
+        let terms = messages.iter().map(|message| Terms {
+            queue: source.place,
+            receipt: message.receipt.clone(),
+            received,
+            answered,
+            visibility: source.visibility,
+        });
+        let leases = self.ledger.open(terms);
+        let (now, today) = (clock::now(), clock::today());
+        let expires = |(sent, max_age): (Timestamp, Duration)| now + (sent + max_age).since(today);
+        let counted = held.into_iter().map(Some).chain(std::iter::repeat(None));
+        let count = |message: &Message| Some(self.budget.as_ref()?.take(message.held_bytes()));
+        let seated = messages.into_iter().zip(leases).zip(counted);
+        seated
+            .map(|((message, lease), counted)| Job {
+                held: counted.or_else(|| count(&message)),
+                last_chance: self.arrivals.prefers_finishing(poll.lane, &message),
+                sent_at: message.sent_at.unwrap_or(today),
+                expires: message.sent_at.zip(source.max_age).map(expires),
+                message,
+                lease,
+                permit: poll.seat(),
+                holds: 0,
+                tries: 0,
+                not_before: None,
+            })
+            .collect()
+    }
+
+    /// Sends on what need not run, and what comes after the stop and is better given back.
+    fn sort_out(&self, lane: usize, jobs: Vec<Job>, known: &[bool]) -> Vec<Job> {
+        let stopping = self.stop.is_cancelled();
+        let now = clock::now();
+        let ordered = self.board.lock().orders_groups(lane);
+        let ending = |(at, job): (usize, &Job)| {
+            let done = known.get(at).is_some_and(|known| *known);
+            let too_old = job.expires.is_some_and(|at| at <= now);
+            done.then_some(Ending::AlreadyDone)
+                .or_else(|| self.arrivals.ending(lane, &job.message))
+                .or_else(|| too_old.then_some(Ending::Shed))
+        };
+        let mut endings: Vec<Option<Ending>> = jobs.iter().enumerate().map(ending).collect();
+        if stopping {
+            let arrived = jobs.iter().map(|job| {
+                let group = job.message.group.as_deref().filter(|_| ordered);
+                (group, job.last_chance)
+            });
+            give_back(&arrived.collect::<Vec<_>>(), &mut endings);
+        }
+        if ordered {
+            self.pass_by(lane, &jobs, &endings);
+        }
+        let mut run = Vec::with_capacity(jobs.len());
+        for (job, ending) in jobs.into_iter().zip(endings) {
+            match ending {
+                None => run.push(job),
+                Some(ending) => hand_on(&self.outbox, lane, job, ending),
+            }
+        }
+        run
+    }
+
+    /// What follows in the groups of those that need not run waits until they are settled.
+    fn pass_by(&self, lane: usize, jobs: &[Job], endings: &[Option<Ending>]) {
+        let now = clock::now();
+        let kept_here = self.sources[lane].group_by.is_some();
+        let mut scheduler = self.board.lock();
+        for (job, ending) in jobs.iter().zip(endings) {
+            let waits = match ending {
+                None | Some(Ending::AlreadyDone) => false,
+                // Only where the order is kept here does what is given back overtake nothing.
+                Some(Ending::Verdict(_) | Ending::Exhausted(_) | Ending::Unreadable(_)) => true,
+                Some(_) => kept_here,
+            };
+            if waits {
+                scheduler.passed_by(lane, job, now);
+            }
+        }
+    }
+
+    fn release_waiting(&self) {
+        let chosen = |_, job: &Job| job.may_be_given_back();
+        let now = clock::now();
+        let released = self.board.lock().stop(chosen, now);
+        for (lane, job) in released {
+            let ending = job.given_back(now);
+            hand_on(&self.outbox, lane, job, ending);
+        }
+    }
+}
+
+/// Receives as far as the process may hold what comes: what is too much waits until other messages
+/// are settled. Those may wait in turn for an answer of this queue, so after a while one message goes
+/// beyond what may be held.
+async fn receive(
+    queue: &dyn Queue,
+    mut ask: Ask,
+    budget: Option<&Budget>,
+    stop: &CancellationToken,
+) -> Result<Received, QueueError> {
+    loop {
+        let received = queue.receive(ask, stop).await?;
+        let (Some(bytes), Some(budget)) = (received.short_of, budget) else {
+            return Ok(received);
+        };
+        let nothing = received.messages.is_empty() && received.dead_lettered.is_empty();
+        if !nothing || stop.is_cancelled() {
+            return Ok(received);
+        }
+        tokio::select! {
+            () = budget.available(bytes) => ask.overdraw = false,
+            () = clock::sleep_until(Some(clock::now() + SHORT_OF_BYTES)) => ask.overdraw = true,
+            () = stop.cancelled() => {}
+        }
+    }
+}
+
+/// What arrives after the stop is given back, unless its next receive may dead-letter it; and unless
+/// something behind it in its group must run for that reason, which it cannot before this has.
+/// `arrived` is the group, if its order is kept, and whether it is the last chance, of each.
+fn give_back(arrived: &[(Option<&str>, bool)], endings: &mut [Option<Ending>]) {
+    let mut needed: Vec<&str> = Vec::new();
+    for ((group, last_chance), ending) in arrived.iter().zip(endings).rev() {
+        if ending.is_some() {
+            continue;
+        }
+        match group {
+            Some(group) if needed.contains(group) => {}
+            Some(group) if *last_chance => needed.push(group),
+            None if *last_chance => {}
+            _ => *ending = Some(Ending::Returned),
+        }
+    }
+}
+
+/// When what a poll brought was handed out. A backend that does not tell may have waited long
+/// before; then the answer is taken to have been under way for a quarter of the visibility at
+/// most. The first extension, at half of it, makes sure.
+fn handed_out(
+    called: Moment,
+    taken: Option<Moment>,
+    visibility: Duration,
+    answered: Moment,
+) -> Moment {
+    let slowest = answered.since(called).min(visibility / 4);
+    taken.unwrap_or(called + (answered.since(called) - slowest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finding_02_after_the_stop_what_is_before_a_last_chance_in_its_group_is_not_given_back() {
+        let (a, b) = (Some("a"), Some("b"));
+        let arrived = [
+            (a, false),
+            (b, false),
+            (a, true),
+            (None, false),
+            (a, false),
+            (None, true),
+            (b, false),
+        ];
+        let mut endings = vec![None; arrived.len()];
+        endings[6] = Some(Ending::AlreadyDone);
+        give_back(&arrived, &mut endings);
+        let back = Some(Ending::Returned);
+        let done = Some(Ending::AlreadyDone);
+        assert_eq!(
+            endings,
+            [None, back.clone(), None, back.clone(), back, None, done]
+        );
+    }
+
+    #[test]
+    fn a_message_that_comes_late_in_a_long_poll_has_most_of_its_lease_before_it() {
+        let at = |seconds| Moment::from_boot(Duration::from_secs(seconds));
+        let counted_from =
+            |answered| handed_out(at(100), None, Duration::from_secs(8), at(answered));
+        assert_eq!(counted_from(100), at(100));
+        assert_eq!(counted_from(101), at(100));
+        assert_eq!(counted_from(119), at(117));
+        let told = handed_out(at(100), Some(at(118)), Duration::from_secs(8), at(119));
+        assert_eq!(told, at(118));
+    }
+}

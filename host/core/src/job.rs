@@ -1,0 +1,194 @@
+//! A job: a message with its lease and its place in the room; and how it ended. What the stages
+//! hand to each other, so that none imports another.
+
+use crate::clock::{Moment, Timestamp};
+use crate::lease::Lease;
+use crate::memory::HeldBytes;
+use crate::message::{Message, Verdict};
+use crate::scheduler::ready::Waiting;
+use crate::scheduler::room::Permit;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+
+/// A message that is ours and waits or runs.
+#[derive(Debug)]
+pub struct Job {
+    /// What was received.
+    pub message: Message,
+    /// Our claim on it.
+    pub lease: Lease,
+    /// Its place in the room; given back when its outcome is on its way.
+    pub permit: Permit,
+    /// The bytes that it takes of the process's budget, where there is one.
+    pub held: Option<HeldBytes>,
+    /// When it was sent; where the backend does not tell, when it was received.
+    pub sent_at: Timestamp,
+    /// When it becomes too old to be started; never, if there is no such moment.
+    pub expires: Option<Moment>,
+    /// How often in a row it was begun in vain, its downstream being busy.
+    pub holds: u32,
+    /// How many attempts of this delivery have ended with a verdict that counts.
+    pub tries: u32,
+    /// Before when it is not to be attempted again, after an attempt of this delivery that failed.
+    pub not_before: Option<Moment>,
+    /// Whether its next receive may dead-letter it: it is better finished than given back.
+    pub last_chance: bool,
+}
+
+impl Waiting for Job {
+    fn group(&self) -> Option<&str> {
+        self.message.group.as_deref()
+    }
+
+    fn sent_at(&self) -> Timestamp {
+        self.sent_at
+    }
+
+    fn expires(&self) -> Option<Moment> {
+        self.expires
+    }
+
+    fn id(&self) -> &str {
+        &self.message.id
+    }
+
+    fn may_be_given_back(&self) -> bool {
+        // An attempt was made: what becomes of it then is no dead letter without one.
+        !self.last_chance || self.tries > 0
+    }
+}
+
+impl Job {
+    /// How it ends if it is given back now.
+    pub fn given_back(&self, now: Moment) -> Ending {
+        match self.not_before {
+            Some(at) if at > now => Ending::Behind(at.since(now)),
+            _ => Ending::Returned,
+        }
+    }
+
+    /// Ends the job.
+    pub fn finish(self, ending: Ending) -> Finished {
+        Finished {
+            message: self.message,
+            lease: self.lease,
+            permit: self.permit,
+            held: self.held,
+            tries: self.tries,
+            ending,
+            is_awaited: false,
+        }
+    }
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// Its attempt ended with a verdict.
+    Verdict(Verdict),
+    /// It was never started, or stopped with the process: others may have it at once.
+    Returned,
+    /// It was stopped with the process, and what it has begun elsewhere may go on for so long:
+    /// nobody is to have it before.
+    Stopped(Duration),
+    /// It was not started, others of its group being ahead of it and no place to wait for them
+    /// here; or it paused after a failed attempt of this delivery. Nobody needs it before so long.
+    Behind(Duration),
+    /// It was handled before and only its deletion is missing.
+    AlreadyDone,
+    /// It was received more often than attempts are allowed, and no attempt ever answered; in words.
+    Exhausted(String),
+    /// Its content is missing or cannot be read, so no attempt was made; in words.
+    Unreadable(String),
+    /// It was too old before it was started.
+    Shed,
+    /// Its lease was lost while it ran.
+    Lost,
+}
+
+/// A job on its way to settlement.
+#[derive(Debug)]
+pub struct Finished {
+    /// What was received.
+    pub message: Message,
+    /// Our claim on it, to be settled or let go.
+    pub lease: Lease,
+    /// Its place in the room, which settlement keeps while it cannot keep up.
+    pub permit: Permit,
+    /// The bytes that it takes, until its queue is told.
+    pub held: Option<HeldBytes>,
+    /// How many attempts of this delivery have ended with a verdict that counts.
+    pub tries: u32,
+    /// How it ended.
+    pub ending: Ending,
+    /// Its queue gives nothing more of its group before it has heard of it, and nothing else of the
+    /// queue is about to end: its outcome does not wait for others to share the call.
+    pub is_awaited: bool,
+}
+
+/// Where finished jobs go: one sender per queue of a route, in the route's order. A send fails
+/// only when the process is past its end, and then the lease's drop lets the message go.
+pub type Outbox = Vec<UnboundedSender<Finished>>;
+
+/// Sends a job that ended on to the settlement of its queue.
+pub fn hand_on(outbox: &Outbox, lane: usize, job: Job, ending: Ending) {
+    // See `Outbox`: without a receiver the lease's drop lets the message go.
+    let _ = outbox[lane].send(job.finish(ending));
+}
+
+/// The same of jobs of which the last is awaited, where `awaited` says so.
+pub fn hand_on_all(
+    outbox: &Outbox,
+    lane: usize,
+    jobs: impl IntoIterator<Item = (Job, Ending)>,
+    awaited: bool,
+) {
+    let mut jobs = jobs.into_iter().peekable();
+    while let Some((job, ending)) = jobs.next() {
+        let is_awaited = awaited && jobs.peek().is_none();
+        // See `Outbox`: without a receiver the lease's drop lets the message go.
+        let _ = outbox[lane].send(Finished {
+            is_awaited,
+            ..job.finish(ending)
+        });
+    }
+}
+
+/// Jobs for tests.
+#[cfg(any(test, feature = "samples"))]
+pub mod samples {
+    use super::Job;
+    use crate::clock;
+    use crate::clock::Timestamp;
+    use crate::lease::Ledger;
+    use crate::lease::book::Terms;
+    use crate::message::samples;
+    use crate::scheduler::room::Room;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// A job on a message of this id, with a lease of 30 s that nobody extends.
+    pub fn job(id: &str) -> Job {
+        let message = samples::message(id);
+        let terms = Terms {
+            queue: 0,
+            receipt: message.receipt.clone(),
+            received: clock::now(),
+            answered: clock::now(),
+            visibility: Duration::from_secs(30),
+        };
+        let lease = Arc::new(Ledger::default()).open([terms]).remove(0);
+        Job {
+            message,
+            lease,
+            permit: Room::new(1).reserve(1),
+            held: None,
+            sent_at: Timestamp::default(),
+            expires: None,
+            holds: 0,
+            tries: 0,
+            not_before: None,
+            last_chance: false,
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The port to stores of keys and values: few verbs, the contract in their docs. Knows neither
+//! plugins nor what they are lent; the adapters are in the folders beside.
+
+use crate::trouble::{Failed, Trouble};
+use std::fmt;
+use std::str::FromStr;
+
+/// The most bytes of a key; it has at least one.
+pub const LONGEST_KEY: usize = 1 << 10;
+/// The most bytes of a value.
+pub const LONGEST_VALUE: usize = 1 << 20;
+/// The most keys of one call.
+pub const KEYS: usize = 100;
+/// The most bytes of all values of one call, there or back.
+pub const CALL: usize = 8 << 20;
+/// The most bytes of a bucket's name.
+const LONGEST_NAME: usize = 80;
+
+/// Where a bucket lies: `local:NAME` or `redis:NAME`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// In what.
+    pub backend: Backend,
+    /// The bucket's name there.
+    pub bucket: String,
+}
+
+/// What keeps buckets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Backend {
+    /// A file in the data folder.
+    Local,
+    /// The Redis server of the settings.
+    Redis,
+}
+
+impl FromStr for Place {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const WANTED: &str =
+            "local:BUCKET or redis:BUCKET, the bucket in letters, digits, - _ and .";
+        let (backend, bucket) = text.trim().split_once(':').ok_or(WANTED)?;
+        let backend = match backend {
+            "local" => Backend::Local,
+            "redis" => Backend::Redis,
+            _ => return Err(WANTED),
+        };
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if bucket.is_empty() || bucket.len() > LONGEST_NAME || !bucket.bytes().all(plain) {
+            return Err(WANTED);
+        }
+        Ok(Self {
+            backend,
+            bucket: bucket.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let backend = match self.backend {
+            Backend::Local => "local",
+            Backend::Redis => "redis",
+        };
+        write!(out, "{backend}:{}", self.bucket)
+    }
+}
+
+/// Some of a bucket's keys.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Page {
+    /// In no order. A key may come on two pages.
+    pub keys: Vec<String>,
+    /// Where the next page begins; none after the last.
+    pub next: Option<u64>,
+}
+
+/// One bucket. What a call has written survives a crash once it is answered with `Ok`, as far as the
+/// backend keeps what it says; a bucket is made by its first write. A call whose error is
+/// `Unreachable` may have been done. Whoever calls keeps to the limits above.
+#[async_trait::async_trait]
+pub trait Bucket: Send + Sync + 'static {
+    /// The values of up to `KEYS` keys, one for each. Refused if they have more than `CALL` bytes.
+    async fn get(&self, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, Failed>;
+
+    /// Whether there is a value.
+    async fn exists(&self, key: &str) -> Result<bool, Failed>;
+
+    /// Writes up to `KEYS` values, all or none. Of two for one key the last counts.
+    async fn set(&self, pairs: &[(String, Vec<u8>)]) -> Result<(), Failed>;
+
+    /// Removes up to `KEYS` keys, all or none; one that is not there is no error.
+    async fn delete(&self, keys: &[String]) -> Result<(), Failed>;
+
+    /// Adds to a whole number that is written in digits, 0 where there is none, and gives the sum.
+    /// Refused beyond what 64 bits hold and where something else stands.
+    async fn increment(&self, key: &str, by: i64) -> Result<i64, Failed>;
+
+    /// Writes a value if this is what stands there, or nothing does and `None` is given. Whether it
+    /// was.
+    async fn swap(&self, key: &str, stands: Option<&[u8]>, value: &[u8]) -> Result<bool, Failed>;
+
+    /// Keys, from the beginning or from where a page ended. Each that is there all the while comes
+    /// at least once.
+    async fn keys(&self, from: Option<u64>) -> Result<Page, Failed>;
+}
+
+/// The sum of what stands there and `by`, if that is a number as `increment` wants it: as its digits
+/// are written, without `+` or leading zero.
+pub fn sum(stands: Option<&[u8]>, by: i64) -> Option<i64> {
+    let number: i64 = match stands {
+        None => 0,
+        Some(stands) => {
+            let text = std::str::from_utf8(stands).ok()?;
+            let number: i64 = text.parse().ok()?;
+            (number.to_string() == text).then_some(number)?
+        }
+    };
+    number.checked_add(by)
+}
+
+/// A call that the store refuses, whatever store it is.
+pub fn refused(message: String) -> Failed {
+    Failed {
+        kind: Trouble::Refused,
+        message,
+    }
+}
+
+/// `increment` of a value that is no number, or of which there would be none.
+pub fn not_a_number(key: &str) -> Failed {
+    refused(format!(
+        "what stands at `{}` cannot be incremented by that: wanted a whole number in digits, and a sum that 64 bits hold",
+        key.escape_debug()
+    ))
+}
+
+/// A call whose values have more than [`CALL`] bytes.
+pub fn too_long() -> Failed {
+    refused(format!(
+        "the values have more than {CALL} bytes together: ask for fewer keys"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_backend_and_a_bucket() {
+        for text in ["local:orders", "redis:a.b-c_9"] {
+            let place: Place = text.parse().expect(text);
+            assert_eq!(place.to_string(), text);
+        }
+        let long = format!("local:{}", "a".repeat(LONGEST_NAME + 1));
+        for text in [
+            "",
+            "orders",
+            "local:",
+            "sqs:orders",
+            "local:a b",
+            "local:a/b",
+            "redis:{a}",
+            &long,
+        ] {
+            assert!(text.parse::<Place>().is_err(), "{text}");
+        }
+    }
+}

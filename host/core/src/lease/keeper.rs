@@ -1,0 +1,156 @@
+//! Extends every live lease on the control runtime, where no guest can starve it: a shell around
+//! the book.
+
+use super::Ledger;
+use super::book::Call;
+use crate::clock;
+use crate::clock::Moment;
+use crate::message::{Loss, Receipt};
+use crate::queue::{ItemError, Queue};
+use crate::tasks::Group;
+use crate::telemetry::counters::Counters;
+use crate::telemetry::metrics::meter::Meter;
+use crate::telemetry::said::Said;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+/// The longest that the keeper sleeps while it keeps something.
+const LONGEST_SLEEP: Duration = Duration::from_secs(5);
+
+/// Runs until dropped. Queues, each with its meter, are named by their place in `queues`.
+pub async fn keep(
+    ledger: Arc<Ledger>,
+    queues: Vec<(Arc<dyn Queue>, Arc<Meter>)>,
+    counters: Arc<Counters>,
+) {
+    let mut calls = Group::new();
+    let mut losses = Losses::of(&queues);
+    let mut said: Vec<Said> = queues.iter().map(|_| Said::default()).collect();
+    loop {
+        let changed = ledger.changed.notified();
+        let (due, next) = {
+            let mut book = ledger.lock();
+            let due = book.due(clock::now(), |queue| queues[queue].0.identity().batch);
+            (due, book.next_attention())
+        };
+        for call in due {
+            let (queue, meter) = queues[call.queue].clone();
+            counters.extend_calls.one();
+            meter.calls.one();
+            calls.spawn(extend(queue, call));
+        }
+        tokio::select! {
+            biased; // for simulations; answers are few, and all is looked at in every round
+            answer = calls.next() => {
+                let said = &mut said[answer.call.queue];
+                report(&queues[answer.call.queue].0, &answer, said, &counters);
+                note(&ledger, &answer);
+            }
+            (queue, losses) = losses.next() => ledger.lock().lose(queue, &losses),
+            () = changed => {}
+            () = clock::sleep_until(soon(next)) => {}
+        }
+    }
+}
+
+/// What backends take away, asked of all queues at once.
+struct Losses {
+    queues: Vec<Arc<dyn Queue>>,
+    waits: Vec<Pin<Box<dyn Future<Output = Vec<Loss>> + Send>>>,
+}
+
+impl Losses {
+    fn of(queues: &[(Arc<dyn Queue>, Arc<Meter>)]) -> Self {
+        let queues: Vec<_> = queues.iter().map(|(queue, _)| queue.clone()).collect();
+        Self {
+            waits: queues.iter().cloned().map(Self::wait).collect(),
+            queues,
+        }
+    }
+
+    fn wait(queue: Arc<dyn Queue>) -> Pin<Box<dyn Future<Output = Vec<Loss>> + Send>> {
+        Box::pin(async move { queue.lost().await })
+    }
+
+    /// The next loss and its queue's place. Safe to drop and ask again.
+    async fn next(&mut self) -> (usize, Vec<Loss>) {
+        poll_fn(|cx| {
+            for (place, wait) in self.waits.iter_mut().enumerate() {
+                if let Poll::Ready(losses) = wait.as_mut().poll(cx) {
+                    *wait = Self::wait(self.queues[place].clone());
+                    return Poll::Ready((place, losses));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// Timers stand still while the machine sleeps and deadlines do not: looks often enough to notice.
+fn soon(next: Option<Moment>) -> Option<Moment> {
+    next.map(|at| at.min(clock::now() + LONGEST_SLEEP))
+}
+
+/// Says that leases are not extended, once a minute for each queue.
+fn report(queue: &Arc<dyn Queue>, answer: &Answer, said: &mut Said, counters: &Counters) {
+    let mut errors = answer
+        .results
+        .iter()
+        .filter_map(|result| result.as_ref().err());
+    let Some(error) = errors.next() else { return };
+    let leases = errors.count() + 1;
+    if leases == answer.results.len() {
+        counters.failed_calls.one();
+    }
+    if said.again(clock::now()) {
+        let queue = &queue.identity().name;
+        tracing::warn!(
+            queue,
+            leases,
+            "leases were not extended, which is tried again: {error}"
+        );
+    }
+}
+
+struct Answer {
+    call: Call,
+    called: Moment,
+    results: Vec<Result<(), ItemError>>,
+}
+
+async fn extend(queue: Arc<dyn Queue>, call: Call) -> Answer {
+    let items: Vec<(Receipt, Duration)> = call
+        .items
+        .iter()
+        .map(|(_, receipt, length)| (receipt.clone(), *length))
+        .collect();
+    let called = clock::now();
+    // A call that hangs must leave time for another before the first lease runs out.
+    let patience = called + call.runs_out.since(called) / 3;
+    let results = tokio::select! {
+        biased; // an answer in time is one
+        results = queue.extend(&items) => results,
+        () = clock::sleep_until(Some(patience)) => {
+            vec![Err(ItemError::Passing("no answer in time".into())); items.len()]
+        }
+    };
+    Answer {
+        call,
+        called,
+        results,
+    }
+}
+
+fn note(ledger: &Ledger, answer: &Answer) {
+    let now = clock::now();
+    let mut book = ledger.lock();
+    for ((id, _, asked), result) in answer.call.items.iter().zip(&answer.results) {
+        book.extended(*id, answer.called, *asked, result, now);
+    }
+    drop(book);
+    ledger.answered.notify_waiters();
+}

@@ -1,0 +1,28 @@
+//! The nouns, the ports and the stages of a message's life. Knows no queue system, no WebAssembly, no
+//! database and no HTTP: those are crates that depend on this one. `host/README.md` is the map.
+
+pub mod backoff;
+pub mod clock;
+pub mod executor;
+pub mod files;
+#[cfg(any(test, fuzzing, feature = "samples"))]
+pub mod fuzz;
+pub mod handler;
+pub mod idempotency;
+pub mod intake;
+pub mod job;
+pub mod keyvalue;
+pub mod lambda;
+pub mod lease;
+pub mod memory;
+pub mod message;
+pub mod queue;
+pub mod recording;
+pub mod rollout;
+pub mod schedule;
+pub mod scheduler;
+pub mod settlement;
+pub mod tasks;
+pub mod telemetry;
+pub mod throttle;
+pub mod trouble;

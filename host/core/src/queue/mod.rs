@@ -1,0 +1,226 @@
+//! The port to queues: few verbs, batch first, an answer for every item. Knows no backend; each
+//! backend is a folder beside this file and the only place that names its library.
+
+use crate::clock::Moment;
+use crate::memory::HeldBytes;
+use crate::message::{Loss, Message, Outcome, Outgoing, Receipt};
+use crate::telemetry::events::Reason;
+pub use crate::trouble::{Failed as QueueError, Trouble};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// The longest that a message may stay invisible after a receive, extensions included: SQS's
+/// 12 hours (SQS developer guide, "visibility timeout"). Every backend keeps to it.
+pub const VISIBILITY_CEILING: Duration = Duration::from_secs(43_200);
+
+/// The attribute of a dead letter that says why it is one.
+pub const DEAD_LETTER_REASON: &str = "dispatcher-dead-letter-reason";
+/// The attribute of a dead letter that names where it came from, as `Message::source` does.
+pub const DEAD_LETTER_SOURCE: &str = "dispatcher-dead-letter-source";
+
+/// What is known about a queue once it is open.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// As the configuration writes it, without its weight.
+    pub name: String,
+    /// The ARN, or the backend's own name.
+    pub source: String,
+    /// How long a received message stays invisible unless extended, when the route does not say.
+    pub visibility: Duration,
+    /// The most messages of one `receive`, and items of one `extend`, `settle` or `send`.
+    pub batch: usize,
+    /// The longest `wait` of one `receive`.
+    pub longest_wait: Duration,
+    /// The shortest `wait` after which an answer can be `drained`: a short poll of SQS proves
+    /// nothing, one of the local queue proves all.
+    pub proof_wait: Duration,
+    /// Whether messages of one group must be handled one at a time and in order.
+    pub ordered_groups: bool,
+    /// Whether `Outcome::DeadLetter` has somewhere to go.
+    pub dead_letters: bool,
+    /// After so many receives the backend's own redrive policy buries a message.
+    pub most_receives: Option<u32>,
+    /// Whether `Outcome::DeadLetter` goes to the target of that policy where the route names no
+    /// dead-letter queue.
+    pub redrive_target: bool,
+}
+
+/// A request for messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ask {
+    /// At most so many, but for `GroupShare::Spread`; 1 to `Identity::batch`.
+    pub max: usize,
+    /// How long what is received stays invisible, from the moment it is handed out; 0 s to 12 h.
+    pub visibility: Duration,
+    /// How long to wait for the first message; at most `Identity::longest_wait`.
+    pub wait: Duration,
+    /// Whether to hand out first what was sent last, of all that can be received, and not what
+    /// the queue would give by itself. What must be in order within its group stays so. A backend
+    /// that cannot choose does as it always does: SQS.
+    pub newest_first: bool,
+    /// How many messages of one group. A backend that cannot choose does as it always does: SQS
+    /// tries to return as many as possible, Redis one.
+    pub groups: GroupShare,
+    /// Whether to hand out one message even if the process holds as many bytes as it may.
+    pub overdraw: bool,
+}
+
+/// How many messages of one group a receive brings where groups are kept in order. Those that it
+/// brings are in order, and nothing more of the group is handed out until all of them are deleted
+/// or visible again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum GroupShare {
+    /// One.
+    #[default]
+    One,
+    /// One of each group that has any. If these are fewer than asked for, there is nothing else to
+    /// hand out: then those that follow in the same groups, too, so many beyond `Ask::max` at most.
+    Spread(usize),
+    /// As many as possible of one group before those of the next, as SQS does.
+    Fill,
+}
+
+impl Ask {
+    /// One message, for half a minute, without waiting.
+    pub const PLAIN: Self = Self {
+        max: 1,
+        visibility: Duration::from_secs(30),
+        wait: Duration::ZERO,
+        newest_first: false,
+        groups: GroupShare::One,
+        overdraw: false,
+    };
+}
+
+/// The answer to an `Ask`.
+#[derive(Debug, Clone, Default)]
+pub struct Received {
+    /// In the queue's order, or the newest first where that was asked for and can be done.
+    pub messages: Vec<Message>,
+    /// The backend has looked everywhere and held nothing more that could be received.
+    pub drained: bool,
+    /// When the messages were handed out, where the backend knows.
+    pub taken: Option<Moment>,
+    /// The bytes that the messages take of the process's budget, if it has one; in their order.
+    pub held: Vec<HeldBytes>,
+    /// The next message has so many bytes, which are not free: others must be settled first.
+    pub short_of: Option<u64>,
+    /// What the backend dead-lettered instead of handing it out, as far as it was not reported before.
+    pub dead_lettered: Vec<DeadLettered>,
+}
+
+/// A message that a receive moved to a dead-letter queue instead of handing it out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLettered {
+    /// The message's id.
+    pub id: String,
+    /// How often it had been received.
+    pub receive_count: u32,
+    /// The queue that it was moved to, by its name.
+    pub to: String,
+    /// Why.
+    pub reason: Reason,
+    /// The receives that the backend's redrive policy permits, where that policy moved it.
+    pub max_receive_count: Option<u32>,
+}
+
+/// How many messages a queue holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Depth {
+    /// Could be received now.
+    pub waiting: u64,
+    /// Received and invisible.
+    pub in_flight: u64,
+    /// Sent with a delay, or released to come back later.
+    pub delayed: u64,
+    /// Age of the oldest message that is not in flight, where the backend tells.
+    pub oldest: Option<Duration>,
+}
+
+/// One item of a call that failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ItemError {
+    /// The receipt is not ours any more: it ran out, or the message is gone.
+    #[error("the receipt is no longer valid: {0}")]
+    Gone(String),
+    /// The message was cancelled: it is not delivered again.
+    #[error("the message was cancelled")]
+    Cancelled,
+    /// May pass; the same item may be tried again.
+    #[error("{0}")]
+    Passing(String),
+    /// Will never succeed as it is.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// One open queue. All calls may run at once and are safe to drop, save `receive`: a dropped
+/// receive may have taken messages that nobody will hear of until they are visible again.
+#[async_trait::async_trait]
+pub trait Queue: Send + Sync + 'static {
+    /// What is known about the queue. Cheap.
+    fn identity(&self) -> &Identity;
+
+    /// What the queue delays every message by, where a message cannot say otherwise. Cheap.
+    fn own_delay(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Whether a `receive` that waits for messages ends soon once its `hurry` is set. Cheap.
+    fn ends_waits(&self) -> bool {
+        true
+    }
+
+    /// The queue that `Outcome::DeadLetter` moves messages to, by its name, where there is one. Cheap.
+    fn dead_letter_queue(&self) -> Option<String> {
+        None
+    }
+
+    /// The queue that the backend's own redrive policy moves messages to: an ARN, or the backend's name
+    /// for it. Cheap.
+    fn redrive_policy_target(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether a `receive` reports what that policy moves because nobody answered for its last
+    /// receive. Cheap.
+    fn reports_redrives(&self) -> bool {
+        false
+    }
+
+    /// Takes up to `ask.max` messages and makes them invisible for `ask.visibility`. Waits up to `ask.wait` for the first; not any longer once
+    /// `hurry` is set, where the backend can end a wait without losing what it might bring. No
+    /// messages is not an error.
+    async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError>;
+
+    /// Keeps deliveries invisible for the given time from now; at most `Identity::batch` items
+    /// and at most what the ceiling of 12 hours leaves. One answer per item, in order.
+    async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>>;
+
+    /// Ends deliveries; at most `Identity::batch` items. One answer per item, in order. Settling
+    /// the same delivery with the same outcome again is harmless.
+    async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>>;
+
+    /// Sends; at most `Identity::batch` items. `Ok` is the new message's id and means that it
+    /// survives a crash. One answer per item, in order.
+    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>>;
+
+    /// Whether a message could be sent, as far as the queue can tell without sending it: an error is
+    /// the very one that `send` would give.
+    async fn would_take(&self, _item: &Outgoing) -> Result<(), ItemError> {
+        Ok(())
+    }
+
+    /// How much the queue holds.
+    async fn depth(&self) -> Result<Depth, QueueError>;
+
+    /// The next messages without receiving them; `Trouble::Refused` where the backend cannot.
+    async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError>;
+
+    /// The next deliveries that the backend has taken away before their time, or may have: cancelled,
+    /// or given to others since this process was not heard of. May name what is ours no more. Never
+    /// ready where a backend does no such thing; safe to drop.
+    async fn lost(&self) -> Vec<Loss> {
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,311 @@
+//! One recorded message as it stands on one line of JSON, and back.
+
+use super::ENDING;
+use super::redact::BLOT;
+use crate::clock;
+use crate::clock::Timestamp;
+use crate::files::bounded;
+use crate::files::bounded::Limits;
+use crate::message::{Attribute, AttributeValue, Message, Mishap, Receipt, Verdict};
+use crate::telemetry::harmless::harmless;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// One line: a message and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// When it was answered, in milliseconds since the Unix epoch.
+    pub at: Timestamp,
+    /// The plugin's name.
+    pub plugin: String,
+    /// Which version of it answered.
+    pub version: String,
+    /// How long its attempt took, in microseconds.
+    pub took_us: u64,
+    /// The message, without its receipt.
+    pub message: Kept,
+    /// What the plugin answered.
+    pub answer: Answer,
+}
+
+/// What is kept of a message.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[expect(
+    missing_docs,
+    reason = "each is the field of the same name of `Message`"
+)]
+pub struct Kept {
+    #[serde(default)]
+    pub id: String,
+    #[serde(default)]
+    pub queue: String,
+    /// Has no default: a line without it must not be replayed as an empty message.
+    pub body: String,
+    #[serde(default)]
+    pub source: String,
+    #[serde(default)]
+    pub receive_count: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_received_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<Attribute>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub system_attributes: Vec<(String, String)>,
+}
+
+/// A verdict as JSON has it: `{"verdict":"retry","after_ms":1000,"cause":"asked","why":"…"}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verdict", rename_all = "lowercase")]
+#[expect(missing_docs, reason = "as the verdicts are")]
+pub enum Answer {
+    Done,
+    Retry {
+        after_ms: Option<u64>,
+        cause: Cause,
+        why: String,
+    },
+    Reject {
+        why: String,
+    },
+    Busy {
+        after_ms: Option<u64>,
+        why: String,
+    },
+    Closed {
+        why: String,
+    },
+}
+
+/// What led to a retry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "as the mishaps are")]
+pub enum Cause {
+    Asked,
+    Failed,
+    Trapped,
+    TimedOut,
+    OutOfMemory,
+    Host,
+}
+
+impl Answer {
+    /// The verdict's.
+    pub fn of(verdict: &Verdict) -> Self {
+        let ms = |after: &Option<Duration>| {
+            after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
+        };
+        match verdict {
+            Verdict::Done => Self::Done,
+            Verdict::Retry { after, why } => Self::Retry {
+                after_ms: ms(after),
+                cause: match why {
+                    Mishap::Asked
+                    | Mishap::AskedFor(_)
+                    | Mishap::Function(_)
+                    | Mishap::FunctionUnknown(_) => Cause::Asked,
+                    Mishap::Failed(_) => Cause::Failed,
+                    Mishap::Trapped(_) => Cause::Trapped,
+                    Mishap::TimedOut(_) => Cause::TimedOut,
+                    Mishap::OutOfMemory(_) => Cause::OutOfMemory,
+                    Mishap::Host(_) => Cause::Host,
+                },
+                why: why.to_string(),
+            },
+            Verdict::Reject(why) => Self::Reject { why: why.clone() },
+            Verdict::Busy { after, why } => Self::Busy {
+                after_ms: ms(after),
+                why: why.clone(),
+            },
+            Verdict::Closed(why) => Self::Closed { why: why.clone() },
+        }
+    }
+
+    /// Without what the guest or somebody downstream may have put into words: it may be of the
+    /// message.
+    pub fn without_words(mut self) -> Self {
+        match &mut self {
+            Self::Done
+            // These are numbers of ours.
+            | Self::Retry {
+                cause: Cause::TimedOut | Cause::OutOfMemory,
+                ..
+            } => {}
+            Self::Retry { why, .. }
+            | Self::Reject { why }
+            | Self::Busy { why, .. }
+            | Self::Closed { why } => BLOT.clone_into(why),
+        }
+        self
+    }
+
+    /// Whether both have the same effect on a message: the same kind, for the same cause. Words and
+    /// times to wait may differ.
+    pub fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Retry { cause: one, .. }, Self::Retry { cause: two, .. }) => one == two,
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+}
+
+/// For a terminal: control characters in the plugin's words are spelt out.
+impl std::fmt::Display for Answer {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let after = |ms: &u64| humantime::format_duration(Duration::from_millis(*ms));
+        match self {
+            Self::Done => out.write_str("done"),
+            Self::Retry {
+                after_ms: Some(ms),
+                why,
+                ..
+            } => write!(out, "retry after {}: {}", after(ms), harmless(why)),
+            Self::Retry { why, .. } => write!(out, "retry: {}", harmless(why)),
+            Self::Reject { why } => write!(out, "reject: {}", harmless(why)),
+            Self::Busy {
+                after_ms: Some(ms),
+                why,
+            } => write!(out, "busy for {}: {}", after(ms), harmless(why)),
+            Self::Busy { why, .. } => write!(out, "busy: {}", harmless(why)),
+            Self::Closed { why } => write!(out, "closed: {}", harmless(why)),
+        }
+    }
+}
+
+impl Entry {
+    /// Of a message that has just been answered.
+    pub fn new(
+        plugin: &str,
+        version: &str,
+        message: Message,
+        verdict: &Verdict,
+        took: Duration,
+    ) -> Self {
+        Self {
+            at: clock::today(),
+            plugin: plugin.to_owned(),
+            version: version.to_owned(),
+            took_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            message: Kept {
+                id: message.id,
+                queue: message.queue,
+                body: message.body,
+                source: message.source,
+                receive_count: message.receive_count,
+                sent_at: message.sent_at,
+                first_received_at: message.first_received_at,
+                group: message.group,
+                attributes: message.attributes,
+                system_attributes: message.system_attributes,
+            },
+            answer: Answer::of(verdict),
+        }
+    }
+
+    /// About how many bytes it takes in memory.
+    pub(super) fn bytes(&self) -> usize {
+        let message = &self.message;
+        let why = match &self.answer {
+            Answer::Done => 0,
+            Answer::Retry { why, .. }
+            | Answer::Reject { why }
+            | Answer::Busy { why, .. }
+            | Answer::Closed { why } => why.len(),
+        };
+        let attributes = message.attributes.iter().map(|attribute| {
+            let value = match &attribute.value {
+                AttributeValue::Text(text) => text.len(),
+                AttributeValue::Binary(bytes) => bytes.len(),
+            };
+            attribute.name.len() + value
+        });
+        let system = message.system_attributes.iter();
+        let system = system.map(|(name, value)| name.len() + value.len());
+        size_of::<Self>() + message.body.len() + why + attributes.chain(system).sum::<usize>()
+    }
+}
+
+impl From<Kept> for Message {
+    fn from(kept: Kept) -> Self {
+        Self {
+            id: kept.id,
+            queue: kept.queue,
+            body: kept.body,
+            source: kept.source,
+            receipt: Receipt("recorded".into()),
+            receive_count: kept.receive_count.max(1),
+            sent_at: kept.sent_at,
+            first_received_at: kept.first_received_at,
+            group: kept.group,
+            system_attributes: kept.system_attributes,
+            attributes: kept.attributes,
+            body_md5: None,
+            attributes_md5: None,
+            unreadable: None,
+        }
+    }
+}
+
+/// The entries of a recording: of a file, or of all recordings in a folder by the order of their
+/// names.
+///
+/// # Errors
+/// One line that names what cannot be read, or the line of a file that is no entry.
+pub fn read_all(recording: &Path) -> Result<Vec<Entry>, String> {
+    let files = files(recording).map_err(|error| format!("{}: {error}", recording.display()))?;
+    let mut entries = Vec::new();
+    for file in files {
+        entries.extend(read(&file)?);
+    }
+    Ok(entries)
+}
+
+fn files(recording: &Path) -> std::io::Result<Vec<PathBuf>> {
+    if !recording.is_dir() {
+        return Ok(vec![recording.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(recording)? {
+        let path = entry?.path();
+        if path.to_string_lossy().ends_with(ENDING) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The entries of a file, in its order. What a killed process left half written at the end is left
+/// out.
+///
+/// # Errors
+/// One line that names the file and the line of it that is no entry.
+pub fn read(file: &Path) -> Result<Vec<Entry>, String> {
+    let contents = bounded::read(file, Limits::RECORDING);
+    let contents = contents.map_err(|error| format!("{}: {error}", file.display()))?;
+    let lines = contents.strip_suffix(b"\n").unwrap_or(&contents);
+    let mut lines = lines.split(|byte| *byte == b'\n').enumerate().peekable();
+    let mut entries = Vec::new();
+    while let Some((number, line)) = lines.next() {
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        match serde_json::from_slice(line) {
+            Ok(entry) => entries.push(entry),
+            Err(error) if error.is_eof() && lines.peek().is_none() => {}
+            Err(error) => {
+                let (file, number) = (file.display(), number + 1);
+                return Err(format!("{file}:{number}: no recorded message: {error}"));
+            }
+        }
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests;

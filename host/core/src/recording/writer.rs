@@ -1,0 +1,204 @@
+//! A thread that writes entries, and the queue before it, which has bounds: nothing that is handled
+//! waits for a disk. Knows nothing of files.
+
+use super::entry::Entry;
+use super::pages::Pages;
+use crate::clock;
+use crate::clock::Moment;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel,
+};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Entries that wait to be written; beyond them they are left out.
+const WAITING: usize = 1_024;
+/// Nor do more bytes wait, unless one entry alone has more.
+const BYTES: usize = 32 << 20;
+/// After a failed write nothing is tried for so long.
+const REST: Duration = Duration::from_secs(1);
+/// How often it is said that entries are left out.
+const MINUTE: Duration = Duration::from_secs(60);
+/// How long the end waits for the disk.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Writes on a thread of its own; ends, with all written, when dropped, unless the disk takes too
+/// long.
+#[derive(Debug)]
+pub(super) struct Writer {
+    folder: PathBuf,
+    entries: Option<SyncSender<Entry>>,
+    /// How many bytes wait.
+    waiting: Arc<AtomicUsize>,
+    counts: Arc<Counts>,
+    refused: Mutex<Complaint>,
+    /// Hangs up when the thread ends.
+    ended: Mutex<Receiver<()>>,
+    patience: Duration,
+}
+
+/// What became of entries.
+#[derive(Debug, Default)]
+struct Counts {
+    kept: AtomicU64,
+    left_out: AtomicU64,
+}
+
+/// Why an entry is not written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum Refused {
+    #[error("they cannot be written as fast")]
+    Full,
+    #[error("the thread that writes them has ended")]
+    Ended,
+}
+
+impl Writer {
+    /// Writes to files in the folder, from the first entry on.
+    pub(super) fn start(folder: &Path, plugin: &str, most: u64) -> std::io::Result<Self> {
+        let counts = Arc::<Counts>::default();
+        let mut scribe = Scribe {
+            counts: counts.clone(),
+            pages: Pages::new(folder, plugin, most),
+            folder: folder.to_owned(),
+            rest: None,
+            failed: Complaint::default(),
+        };
+        let write = move |entry: &Entry| scribe.take(entry, clock::now());
+        let mut writer = Self::with(folder, PATIENCE, write)?;
+        writer.counts = counts;
+        Ok(writer)
+    }
+
+    /// Hands entries to `write` on a thread of its own.
+    fn with(
+        folder: &Path,
+        patience: Duration,
+        mut write: impl FnMut(&Entry) + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let (sender, entries) = sync_channel::<Entry>(WAITING);
+        let (alive, ended) = channel::<()>();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let of_thread = waiting.clone();
+        std::thread::Builder::new()
+            .name("recorder".into())
+            .spawn(move || {
+                let _alive = alive;
+                for entry in entries {
+                    write(&entry);
+                    of_thread.fetch_sub(entry.bytes(), Relaxed);
+                }
+            })?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            entries: Some(sender),
+            waiting,
+            counts: Arc::default(),
+            refused: Mutex::default(),
+            ended: Mutex::new(ended),
+            patience,
+        })
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// How many entries were written, and how many left out.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        let Counts { kept, left_out } = &*self.counts;
+        (kept.load(Relaxed), left_out.load(Relaxed))
+    }
+
+    pub(super) fn write(&self, entry: Entry) {
+        let Err(why) = self.offer(entry) else { return };
+        self.counts.left_out.fetch_add(1, Relaxed);
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(left_out) = refused.count(clock::now()) {
+            let folder = self.folder.display();
+            tracing::warn!(left_out, "{folder}: messages are not recorded: {why}");
+        }
+    }
+
+    fn offer(&self, entry: Entry) -> Result<(), Refused> {
+        let bytes = entry.bytes();
+        let more = |waiting| (waiting == 0 || waiting + bytes <= BYTES).then_some(waiting + bytes);
+        let room = self.waiting.fetch_update(Relaxed, Relaxed, more);
+        room.map_err(|_| Refused::Full)?;
+        let entries = self.entries.as_ref().ok_or(Refused::Ended)?;
+        entries.try_send(entry).map_err(|error| {
+            self.waiting.fetch_sub(bytes, Relaxed);
+            match error {
+                TrySendError::Full(_) => Refused::Full,
+                TrySendError::Disconnected(_) => Refused::Ended,
+            }
+        })
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.entries = None;
+        let ended = self.ended.get_mut();
+        let ended = ended.unwrap_or_else(PoisonError::into_inner);
+        if ended.recv_timeout(self.patience) == Err(RecvTimeoutError::Timeout) {
+            let (folder, bytes) = (self.folder.display(), self.waiting.load(Relaxed));
+            tracing::warn!(
+                bytes,
+                "{folder}: the end does not wait for what is not written"
+            );
+        }
+    }
+}
+
+/// Writes, and rests where it cannot.
+struct Scribe {
+    counts: Arc<Counts>,
+    pages: Pages,
+    folder: PathBuf,
+    /// Until when, and why.
+    rest: Option<(Moment, String)>,
+    failed: Complaint,
+}
+
+impl Scribe {
+    fn take(&mut self, entry: &Entry, now: Moment) {
+        if self.rest.as_ref().is_none_or(|(until, _)| now >= *until) {
+            let error = self.pages.write(entry).err();
+            self.rest = error.map(|error| (now + REST, error.to_string()));
+        }
+        let Some((_, why)) = &self.rest else {
+            self.counts.kept.fetch_add(1, Relaxed);
+            return;
+        };
+        self.counts.left_out.fetch_add(1, Relaxed);
+        if let Some(left_out) = self.failed.count(now) {
+            let folder = self.folder.display();
+            tracing::error!(left_out, "{folder}: messages are not recorded: {why}");
+        }
+    }
+}
+
+/// How many entries were left out, and when that was said.
+#[derive(Debug, Default)]
+struct Complaint {
+    left_out: u64,
+    said: Option<Moment>,
+}
+
+impl Complaint {
+    /// Counts one more. All so far, if it is time to say it.
+    fn count(&mut self, now: Moment) -> Option<u64> {
+        self.left_out += 1;
+        if self.said.is_some_and(|said| now.since(said) < MINUTE) {
+            return None;
+        }
+        self.said = Some(now);
+        Some(self.left_out)
+    }
+}
+
+#[cfg(test)]
+mod tests;

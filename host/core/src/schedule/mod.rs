@@ -1,0 +1,167 @@
+//! Messages for later: jobs that wait in a store until a queue may have them, and periodic ones.
+//! The port to stores, small on purpose; `mover` takes what is due from a store to its queue. Knows
+//! no queue and no store by name; each store is a folder beside this file.
+
+pub mod cron;
+pub mod decide;
+pub mod mover;
+#[cfg(any(test, feature = "samples"))]
+pub mod samples;
+pub mod when;
+
+#[cfg(test)]
+mod mover_order_tests;
+#[cfg(test)]
+mod mover_tests;
+#[cfg(test)]
+mod mover_trouble_tests;
+
+use crate::clock::Timestamp;
+use crate::message::Outgoing;
+pub use crate::trouble::{Failed as StoreError, Trouble};
+use cron::Periodic;
+
+/// One message that waits for its time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// Unique within its store; has no `/`.
+    pub id: String,
+    /// The queue that it goes to, as people write it: `payments`, `local:default`.
+    pub queue: String,
+    /// When it may be received first; of a periodic job the next time that it fires.
+    pub due: Timestamp,
+    /// What is sent; its `delay` means nothing.
+    pub message: Outgoing,
+    /// When it fires again, for jobs that do.
+    pub every: Option<Periodic>,
+    /// Who is sending it.
+    pub claim: Option<Claim>,
+    /// The store's own words for `due`, by which it knows a job that was changed meanwhile. Empty
+    /// for a job that is yet to be added.
+    pub stamp: String,
+}
+
+/// The right to send a job, for a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// Made anew for every claim; proves whose it is.
+    pub token: String,
+    /// From then on anybody may take it over.
+    pub until: Timestamp,
+}
+
+/// What has become of a claimed job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ending {
+    /// As it was read.
+    pub job: Job,
+    /// The token of our claim.
+    pub token: String,
+    /// When it is due next; `None`: never again. The same `due` gives it back unsent.
+    pub next: Option<Timestamp>,
+}
+
+/// Some jobs of a store.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Page {
+    /// The soonest first.
+    pub jobs: Vec<Job>,
+    /// Where the next page begins; `None` on the last.
+    pub next: Option<String>,
+    /// Jobs of this page whose message is missing or cannot be read.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// A job that waits in a store, and whose message is missing or cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Its id, as far as the store tells.
+    pub id: String,
+    /// The queue that it would go to, where that can be read.
+    pub queue: Option<String>,
+    /// What is wrong with it.
+    pub why: String,
+    /// The store's own words for its place, by which it knows a job that was changed meanwhile.
+    pub stamp: String,
+}
+
+/// What became of a wish to cancel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancelled {
+    /// It will not be sent.
+    Yes,
+    /// There is none of the id: never was, sent, or cancelled before.
+    Unknown,
+    /// A dispatcher is sending it at this moment.
+    BeingSent,
+}
+
+/// A place where jobs wait. All calls may run at once, in many processes. A call that is dropped may
+/// have been carried out or not.
+#[async_trait::async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// What people call it.
+    fn place(&self) -> String;
+
+    /// Adds a job; `Ok` means that it survives a crash. False if there is one of the id already,
+    /// which stays as it is.
+    async fn add(&self, job: &Job) -> Result<bool, StoreError>;
+
+    /// The jobs due no later than `until`, claimed ones included; from where the page `after` ended.
+    /// Sees all that was added before the call.
+    async fn due(&self, until: Timestamp, after: Option<&str>) -> Result<Page, StoreError>;
+
+    /// Claims jobs that nobody has claimed until later than `now`, and that are as they were read.
+    /// Of two who claim the same job, whatever their clocks say, one is told true. One answer per
+    /// job, in order.
+    async fn claim(
+        &self,
+        jobs: &[Job],
+        claim: &Claim,
+        now: Timestamp,
+    ) -> Vec<Result<bool, StoreError>>;
+
+    /// Ends claims: the jobs go, or get a new time and no claim. Does nothing to a job that is no
+    /// longer claimed by this token: somebody else's by now, or written anew. One answer per item.
+    async fn end(&self, endings: &[Ending]) -> Vec<Result<(), StoreError>>;
+
+    /// Takes an unreadable job out of what waits and keeps what there is of it, with `reason`, among the
+    /// dead jobs of the store. True if this call did; false if somebody has claimed it until later than
+    /// `now`, or it is not as it was read.
+    async fn set_aside(
+        &self,
+        job: &Unreadable,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<bool, StoreError>;
+
+    /// Takes a job away that nobody has claimed until later than `now`.
+    async fn cancel(&self, id: &str, now: Timestamp) -> Result<Cancelled, StoreError>;
+}
+
+/// All that waits in a store, the soonest first within each page.
+pub async fn list(store: &dyn Store) -> Result<Vec<Job>, StoreError> {
+    let mut jobs = Vec::new();
+    let mut after = None;
+    loop {
+        let page = store.due(when::NEVER, after.as_deref()).await?;
+        jobs.extend(page.jobs);
+        after = page.next;
+        if after.is_none() {
+            return Ok(jobs);
+        }
+    }
+}
+
+/// A job that nobody has claimed, with an id of its own.
+pub fn job(queue: &str, due: Timestamp, message: Outgoing, every: Option<Periodic>) -> Job {
+    Job {
+        id: uuid::Uuid::now_v7().to_string(),
+        queue: queue.to_owned(),
+        due,
+        message,
+        every,
+        claim: None,
+        stamp: String::new(),
+    }
+}

@@ -1,0 +1,318 @@
+//! Takes what is due from a store to its queue, round by round: read, claim, send, end. Decides
+//! nothing itself.
+//!
+//! A job is claimed before it is sent and ended after: whoever dies in between leaves a claim that
+//! runs out, and the job is sent by another. The end is bound to the claim, since by then the job may
+//! have run, and its producer written it anew under the same id.
+
+mod aside;
+mod end;
+mod learn;
+mod say;
+mod ship;
+
+use super::decide::{self, Planned, Reach};
+use super::{Ending, Job, Store, StoreError, Trouble};
+use crate::clock;
+use crate::clock::{Moment, Timestamp};
+use crate::tasks::Group;
+use crate::telemetry::counters::Counters;
+use crate::telemetry::said::Said;
+use learn::{Asked, Known};
+use ship::Load;
+pub use ship::{NotSent, Outlet};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// So many jobs are claimed together.
+const CHUNK: usize = 100;
+
+/// What one round did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Round {
+    /// Messages that their queues took.
+    pub sent: usize,
+    /// Jobs that another dispatcher claimed first.
+    pub lost: usize,
+    /// Messages that their queues did not take; their jobs stay.
+    pub failed: usize,
+    /// Jobs that could not be read and were set aside.
+    pub dead: usize,
+    /// When the first job that is held back is ready, or fires next.
+    pub held: Option<Timestamp>,
+    /// What went wrong with the store; the first of it.
+    pub trouble: Option<StoreError>,
+}
+
+impl Round {
+    fn hold(&mut self, ready: Timestamp) {
+        self.held = Some(self.held.map_or(ready, |held| held.min(ready)));
+    }
+}
+
+/// Moves the jobs of one store.
+pub struct Mover {
+    store: Arc<dyn Store>,
+    outlet: Arc<dyn Outlet>,
+    interval: Duration,
+    /// What was sent and could not be ended, and what may be claimed by us without our knowledge.
+    unended: Vec<Ending>,
+    /// Queues that have not answered yet.
+    asked: Asked,
+    said: Said,
+    counters: Arc<Counters>,
+    /// Whether the store has answered once.
+    known: bool,
+    /// Whether it is there even if it has not.
+    certain: bool,
+}
+
+/// A job that is to be sent now, and what its queue takes.
+type Ready = (Planned, Reach);
+
+impl Mover {
+    /// Looks every `interval`.
+    pub fn new(store: Arc<dyn Store>, outlet: Arc<dyn Outlet>, interval: Duration) -> Self {
+        Self {
+            store,
+            outlet,
+            interval,
+            unended: Vec::new(),
+            asked: Asked::default(),
+            said: Said::default(),
+            counters: Arc::default(),
+            known: false,
+            certain: false,
+        }
+    }
+
+    /// Counts here what cannot be read.
+    pub fn counting(mut self, counters: Arc<Counters>) -> Self {
+        self.counters = counters;
+        self
+    }
+
+    /// Of a store that is there, or may be at any moment, even if it does not answer, and costs little
+    /// to look at: it is soon looked at again.
+    pub fn certain(mut self) -> Self {
+        self.certain = true;
+        self
+    }
+
+    /// Round after round until the stop; what is claimed by then is still sent and ended. The first
+    /// begins at a random time within the interval, so that dispatchers that start together do not
+    /// all ask for the same jobs.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let phase = self.interval.mul_f64(fastrand::f64()).min(FIRST);
+        let mut wait = phase;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = clock::sleep_until(Some(clock::now() + wait)) => {}
+            }
+            let round = self.round(&stop).await;
+            self.report(&round);
+            let next = decide::wait(clock::today(), self.interval, round.held);
+            let rest = round.trouble.map(|error| self.trouble(&error));
+            // What is held is ready in time, whatever else failed.
+            wait = match (rest, round.held) {
+                (Some(rest), None) => rest,
+                (_, _) => next,
+            };
+        }
+    }
+
+    /// Everything that is due, once. What fails is told at the end, and the rest done all the same.
+    pub async fn round(&mut self, stop: &CancellationToken) -> Round {
+        let mut round = Round::default();
+        // Whoever may not strike out what it sends would send it again and again.
+        if let Err(error) = self.end_the_rest().await {
+            round.trouble = Some(error);
+            return round;
+        }
+        let mut known = Known::default();
+        let mut after = None;
+        loop {
+            let until = clock::today() + decide::AHEAD;
+            let page = tokio::select! {
+                page = self.store.due(until, after.as_deref()) => page,
+                () = stop.cancelled() => return round,
+            };
+            let page = match page {
+                Ok(page) => page,
+                Err(error) => {
+                    round.trouble.get_or_insert(error);
+                    return round;
+                }
+            };
+            self.known = true;
+            self.set_aside(&page.unreadable, &mut round).await;
+            for chunk in chunks(&page.jobs, fastrand::usize(..)) {
+                if stop.is_cancelled() {
+                    return round;
+                }
+                self.learn(&chunk, &mut known).await;
+                if self.chunk(chunk, &mut known, &mut round).await.is_break() {
+                    return round;
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                return round;
+            }
+        }
+    }
+
+    /// Which of these jobs are to be sent now, and how.
+    fn plan(
+        &mut self,
+        jobs: Vec<Job>,
+        known: &mut Known,
+        now: Timestamp,
+        round: &mut Round,
+    ) -> Vec<Ready> {
+        let mut planned = Vec::new();
+        for job in jobs {
+            // It was sent, or not; what is left is to tell its store.
+            let is_it = |one: &Ending| (&one.job.id, one.job.due) == (&job.id, job.due);
+            if let Some(unended) = self.unended.iter().find(|one| is_it(one)) {
+                if end::is_given_back(unended) {
+                    known.stop(&job);
+                }
+                continue;
+            }
+            let Some(reach) = known.reach_of(&job) else {
+                known.stop(&job);
+                round.failed += 1;
+                continue;
+            };
+            if known.is_stopped(&job) {
+                continue;
+            }
+            match decide::plan(&job, reach, self.interval, now) {
+                Ok(Some(one)) => planned.push((one, reach)),
+                Ok(None) if decide::is_claimed(&job, now) => {}
+                Ok(None) => round.hold(decide::ready_at(&job, reach, self.interval)),
+                Err(why) => self.refused(&job.queue, &job.id, &why),
+            }
+        }
+        planned
+    }
+
+    /// Breaks where the rest of the round would fail as well, or must not be.
+    async fn chunk(
+        &mut self,
+        jobs: Vec<Job>,
+        known: &mut Known,
+        round: &mut Round,
+    ) -> ControlFlow<()> {
+        let (started, now) = (clock::now(), clock::today());
+        let planned = self.plan(jobs, known, now, round);
+        if planned.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        let token = uuid::Uuid::new_v4().to_string();
+        let claim = decide::claim(token.clone(), now);
+        let wanted: Vec<Job> = planned.iter().map(|(one, _)| one.job.clone()).collect();
+        let answers = self.store.claim(&wanted, &claim, now).await;
+        let is_away = |answer: &Result<bool, StoreError>| matches!(answer, Err(error) if error.kind == Trouble::Unreachable);
+        let away = answers.iter().all(is_away);
+        let (mut ours, mut behind) = (Vec::new(), Vec::new());
+        for (one, answer) in planned.into_iter().zip(answers) {
+            match answer {
+                Ok(true) if known.is_stopped(&one.0.job) => behind.push(one),
+                Ok(true) => ours.push(one),
+                Ok(false) => round.lost += 1,
+                Err(why) => {
+                    if why.kind != Trouble::Refused {
+                        known.stop(&one.0.job);
+                    }
+                    self.unclaimed(one.0.job, why, &token, round);
+                }
+            }
+        }
+        let mut sent = self.send(&ours, started, known, round).await;
+        // What is behind one that could not be claimed is given back.
+        ours.append(&mut behind);
+        sent.resize(ours.len(), 0);
+        if let Err(denied) = self.end(ours, &sent, &token).await {
+            round.trouble = Some(denied);
+            return ControlFlow::Break(());
+        }
+        match away {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Sends what is ours, to all its queues at once. How many messages of each job were taken.
+    async fn send(
+        &mut self,
+        ours: &[Ready],
+        started: Moment,
+        known: &mut Known,
+        round: &mut Round,
+    ) -> Vec<usize> {
+        let mut loads: HashMap<&str, Load> = HashMap::new();
+        for (place, (one, reach)) in ours.iter().enumerate() {
+            let load = loads.entry(&one.job.queue).or_default();
+            load.add(place, one, *reach);
+        }
+        let mut sending = Group::new();
+        for (queue, load) in loads {
+            let (outlet, queue) = (self.outlet.clone(), queue.to_owned());
+            sending.spawn(load.send(outlet, queue, started));
+        }
+        let mut sent = vec![0; ours.len()];
+        while !sending.is_empty() {
+            for (place, answer) in sending.next().await {
+                match answer {
+                    Ok(()) => {
+                        round.sent += 1;
+                        sent[place] += 1;
+                    }
+                    Err(not_sent) => {
+                        round.failed += 1;
+                        let job = &ours[place].0.job;
+                        let why = match not_sent {
+                            NotSent::Refused(why) => why,
+                            NotSent::Passing(why) => {
+                                known.stop(job);
+                                why
+                            }
+                        };
+                        self.refused(&job.queue, &job.id, &why);
+                    }
+                }
+            }
+        }
+        // What fires again is not forgotten until the next look; what failed waits for that.
+        for ((one, reach), sent) in ours.iter().zip(&sent) {
+            let whole = *sent == one.ticks.len();
+            if let Some(due) = one.next.filter(|_| whole) {
+                let job = one.job.clone();
+                let next = Job { due, ..job };
+                round.hold(decide::ready_at(&next, *reach, self.interval));
+            }
+        }
+        sent
+    }
+}
+
+/// The longest that a run waits before its first look.
+const FIRST: Duration = Duration::from_secs(5);
+
+/// The jobs of a page in parts, beginning somewhere, so that dispatchers that look at once do not
+/// claim the same ones; in order where groups are.
+fn chunks(jobs: &[Job], start: usize) -> Vec<Vec<Job>> {
+    let mut chunks: Vec<Vec<Job>> = jobs.chunks(CHUNK).map(<[Job]>::to_vec).collect();
+    let ordered = jobs.iter().any(|job| job.message.group.is_some());
+    if !ordered && !chunks.is_empty() {
+        let at = start % chunks.len();
+        chunks.rotate_left(at);
+    }
+    chunks
+}

@@ -1,0 +1,43 @@
+//! Takes jobs that cannot be read out of what waits, so that each is reported once. Knows no queue.
+
+use super::{Mover, Round};
+use crate::clock;
+use crate::schedule::Unreadable;
+use crate::telemetry::events;
+use crate::telemetry::events::{Reason, ReasonKind, ScheduledDeadLetter};
+
+/// So many of a page at most; the others in later rounds.
+const MOST: usize = 100;
+
+impl Mover {
+    /// Sets aside what of a page cannot be read.
+    pub(super) async fn set_aside(&mut self, unreadable: &[Unreadable], round: &mut Round) {
+        for job in unreadable.iter().take(MOST) {
+            let why = format!("content missing or unreadable: {}", job.why);
+            let reason = Reason::new(ReasonKind::Unreadable, &why);
+            match self
+                .store
+                .set_aside(job, reason.text(), clock::today())
+                .await
+            {
+                Ok(true) => {
+                    round.dead += 1;
+                    events::scheduled_dead_lettered(
+                        &self.counters,
+                        &ScheduledDeadLetter {
+                            queue: job.queue.as_deref(),
+                            job: &job.id,
+                            store: &self.store.place(),
+                            reason: &reason,
+                        },
+                    );
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    round.trouble.get_or_insert(error);
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Sends the messages of claimed jobs to one queue: each job's one after the other, so that what was
+//! taken is always the first part of them. Knows no store, and decides nothing about when.
+
+use crate::clock;
+use crate::clock::{Moment, Timestamp};
+use crate::message::Outgoing;
+use crate::schedule::decide;
+use crate::schedule::decide::{Planned, Reach};
+use crate::tasks::Group;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// So many calls that send are under way at once, to queues that keep no order.
+const CALLS: usize = 10;
+
+/// Why a message was not sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotSent {
+    /// It may be later.
+    Passing(String),
+    /// It never will, as it is.
+    Refused(String),
+}
+
+/// Where messages go.
+#[async_trait::async_trait]
+pub trait Outlet: Send + Sync + 'static {
+    /// What a queue takes, by the name that a job has.
+    async fn reach(&self, queue: &str) -> Result<Reach, String>;
+
+    /// Sends at most `Reach::batch` messages; one answer per item, in order.
+    async fn send(&self, queue: &str, items: Vec<Outgoing>) -> Vec<Result<(), NotSent>>;
+}
+
+/// Of messages in one lane none goes before what is ahead of it was taken.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Lane {
+    Job(usize),
+    Group(String),
+}
+
+/// A message on its way.
+#[derive(Debug, Clone)]
+struct Parcel {
+    /// The place of its job.
+    job: usize,
+    /// Its place among those of its job.
+    number: usize,
+    lane: Lane,
+    due: Timestamp,
+    message: Outgoing,
+}
+
+/// An answer, and the place of the job that it is about.
+pub(super) type Answer = (usize, Result<(), NotSent>);
+
+/// Everything for one queue.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    parcels: Vec<Parcel>,
+    reach: Option<Reach>,
+}
+
+impl Load {
+    /// Adds the messages of a job, which has this place.
+    pub fn add(&mut self, place: usize, planned: &Planned, reach: Reach) {
+        self.reach = Some(reach);
+        let Planned { job, ticks, .. } = planned;
+        let group = job.message.group.clone().filter(|_| reach.ordered);
+        let lane = group.map_or(Lane::Job(place), Lane::Group);
+        self.parcels
+            .extend(ticks.iter().enumerate().map(|(number, due)| Parcel {
+                job: place,
+                number,
+                lane: lane.clone(),
+                due: *due,
+                message: Outgoing {
+                    scheduled: Some(format!("{}/{}", job.id, due.0)),
+                    ..job.message.clone()
+                },
+            }));
+    }
+
+    /// Sends it; the answers of each job in the order of its messages, up to its first failure.
+    /// Where the queue keeps order, what is behind a failure that may pass in the same group is not
+    /// sent. Calls that would begin too late after the claim, `started`, are not made.
+    pub async fn send(
+        self,
+        outlet: Arc<dyn Outlet>,
+        queue: String,
+        started: Moment,
+    ) -> Vec<Answer> {
+        let Some(reach) = self.reach else {
+            return Vec::new();
+        };
+        let mut stopped = HashSet::new();
+        let mut answers = Vec::new();
+        for mut step in steps(self.parcels, reach) {
+            step.retain(|one| {
+                !stopped.contains(&Lane::Job(one.job)) && !stopped.contains(&one.lane)
+            });
+            let told = send_step(&outlet, &queue, &step, reach, started).await;
+            for (parcel, answer) in step.into_iter().zip(told) {
+                if answer.is_err() {
+                    stopped.insert(Lane::Job(parcel.job));
+                }
+                if matches!(answer, Err(NotSent::Passing(_))) {
+                    stopped.insert(parcel.lane);
+                }
+                answers.push((parcel.job, answer));
+            }
+        }
+        answers
+    }
+}
+
+/// What may be under way at once: no two of a lane. Where the queue keeps order, one call.
+fn steps(mut parcels: Vec<Parcel>, reach: Reach) -> Vec<Vec<Parcel>> {
+    let most = if reach.ordered {
+        parcels.sort_by_key(|one| one.due);
+        reach.batch.max(1)
+    } else {
+        // The first message of every job, then the second of those that have one.
+        parcels.sort_by_key(|one| one.number);
+        usize::MAX
+    };
+    let mut steps: Vec<Vec<Parcel>> = Vec::new();
+    let mut lanes = HashSet::new();
+    for parcel in parcels {
+        let fits = steps.last().is_some_and(|step| step.len() < most);
+        if !fits || lanes.contains(&parcel.lane) {
+            lanes.clear();
+            steps.push(Vec::new());
+        }
+        lanes.insert(parcel.lane.clone());
+        steps.last_mut().expect("there is one by now").push(parcel);
+    }
+    steps
+}
+
+/// One answer per parcel, in order.
+async fn send_step(
+    outlet: &Arc<dyn Outlet>,
+    queue: &str,
+    step: &[Parcel],
+    reach: Reach,
+    started: Moment,
+) -> Vec<Result<(), NotSent>> {
+    let most = if reach.ordered { 1 } else { CALLS };
+    let batches: Vec<&[Parcel]> = step.chunks(reach.batch.max(1)).collect();
+    let mut answers: Vec<Option<Vec<Result<(), NotSent>>>> = vec![None; batches.len()];
+    let mut calls = Group::new();
+    for (number, batch) in batches.iter().enumerate() {
+        if calls.len() >= most {
+            let (number, answer) = calls.next().await;
+            answers[number] = Some(answer);
+        }
+        if clock::now().since(started) >= decide::SEND_WITHIN {
+            break;
+        }
+        let now = clock::today();
+        let item = |one: &Parcel| Outgoing {
+            delay: decide::delay(&one.message, one.due, now, reach),
+            ..one.message.clone()
+        };
+        let items = batch.iter().map(item).collect();
+        let (outlet, queue) = (outlet.clone(), queue.to_owned());
+        calls.spawn(async move { (number, outlet.send(&queue, items).await) });
+    }
+    while !calls.is_empty() {
+        let (number, answer) = calls.next().await;
+        answers[number] = Some(answer);
+    }
+    let late = || Err(NotSent::Passing("its claim was about to run out".into()));
+    let mut all = Vec::with_capacity(step.len());
+    for (batch, answer) in batches.into_iter().zip(answers) {
+        let mut answer = answer.unwrap_or_default().into_iter();
+        all.extend(batch.iter().map(|_| answer.next().unwrap_or_else(late)));
+    }
+    all
+}

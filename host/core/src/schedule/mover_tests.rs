@@ -1,0 +1,285 @@
+//! Rounds over a store in memory: what is sent, how often, and what stays.
+
+use super::cron::Periodic;
+use super::mover::{Mover, Round};
+use super::samples::{Fake, Taken, job};
+use super::{Claim, Job, Store, Trouble};
+use crate::clock;
+use crate::clock::Timestamp;
+use crate::clock::simulated;
+use crate::clock::simulated::Simulation;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
+
+pub(super) fn soon(seconds: u64) -> Timestamp {
+    clock::today() + Duration::from_secs(seconds)
+}
+
+pub(super) fn mover(store: &Arc<Fake>, queue: &Arc<Taken>) -> Mover {
+    Mover::new(store.clone(), queue.clone(), MINUTE)
+}
+
+pub(super) async fn round(mover: &mut Mover) -> Round {
+    let round = mover.round(&CancellationToken::new()).await;
+    assert_eq!(round.trouble, None);
+    round
+}
+
+pub(super) fn left(store: &Fake) -> Vec<String> {
+    store.jobs.lock().unwrap().keys().cloned().collect()
+}
+
+#[tokio::test]
+async fn what_is_due_is_sent_once_with_its_delay_and_the_rest_stays() {
+    let jobs = (0..40).map(|n| job(&format!("due-{n}"), soon(n)));
+    let far = (0..20).map(|n| job(&format!("far-{n:02}"), soon(1_000 + n)));
+    let store = Arc::new(Fake::holding(jobs.chain(far)));
+    let queue = Arc::new(Taken::default());
+    let mut mover = mover(&store, &queue);
+    assert_eq!(round(&mut mover).await.sent, 40);
+    assert_eq!(round(&mut mover).await, Round::default());
+    assert_eq!(queue.bodies().len(), 40);
+    assert_eq!(left(&store).len(), 20);
+    let messages = queue.messages.lock().unwrap();
+    let late = messages.iter().find(|one| one.body == "body of due-39");
+    let delay = late.expect("it was sent").delay;
+    assert!(
+        delay > Duration::from_secs(30) && delay <= Duration::from_secs(39),
+        "{delay:?}"
+    );
+}
+
+#[tokio::test]
+async fn two_movers_send_each_job_once() {
+    let jobs = (0..500).map(|n| job(&format!("{n}"), soon(1)));
+    let store = Arc::new(Fake::holding(jobs));
+    let queue = Arc::new(Taken::default());
+    let (mut one, mut two) = (mover(&store, &queue), mover(&store, &queue));
+    let (first, second) = tokio::join!(round(&mut one), round(&mut two));
+    assert_eq!(first.sent + second.sent, 500);
+    let mut bodies = queue.bodies();
+    bodies.dedup();
+    assert_eq!(bodies.len(), 500);
+    assert_eq!(left(&store), [""; 0]);
+}
+
+#[tokio::test]
+async fn the_job_of_a_dead_dispatcher_is_taken_up_when_its_claim_has_run_out() {
+    let claimed = |id: &str, until| Job {
+        claim: Some(Claim {
+            token: "dead".into(),
+            until,
+        }),
+        ..job(id, soon(0))
+    };
+    let past = Timestamp(clock::today().0 - 1_000);
+    let store = Arc::new(Fake::holding([
+        claimed("live", soon(60)),
+        claimed("left", past),
+    ]));
+    let queue = Arc::new(Taken::default());
+    assert_eq!(round(&mut mover(&store, &queue)).await.sent, 1);
+    assert_eq!(queue.bodies(), ["body of left"]);
+    assert_eq!(left(&store), ["live"]);
+}
+
+#[tokio::test]
+async fn what_was_sent_and_could_not_be_ended_is_ended_later_and_not_sent_again() {
+    let store = Arc::new(Fake::holding([job("a", soon(0)), job("b", soon(0))]));
+    *store.failing_ends.lock().unwrap() = 2;
+    let queue = Arc::new(Taken::default());
+    let mut mover = mover(&store, &queue);
+    assert_eq!(round(&mut mover).await.sent, 2);
+    assert_eq!(left(&store).len(), 2);
+    assert_eq!(round(&mut mover).await.sent, 0);
+    assert_eq!(left(&store), [""; 0]);
+    assert_eq!(queue.bodies().len(), 2);
+}
+
+#[tokio::test]
+async fn what_its_queue_does_not_take_stays_and_is_tried_again() {
+    let jobs = ["busy", "refused", "fine"].map(|id| job(id, soon(0)));
+    let lost = Job {
+        queue: "gone".into(),
+        ..job("lost", soon(0))
+    };
+    let store = Arc::new(Fake::holding(jobs.into_iter().chain([lost])));
+    let queue = Arc::new(Taken::default());
+    let mut mover = mover(&store, &queue);
+    let first = round(&mut mover).await;
+    assert_eq!((first.sent, first.failed), (1, 3));
+    assert_eq!(round(&mut mover).await.sent, 1);
+    assert_eq!(queue.bodies(), ["body of busy", "body of fine"]);
+    assert_eq!(left(&store), ["lost", "refused"]);
+}
+
+#[tokio::test]
+async fn a_job_that_its_producer_wrote_anew_is_not_ended_with_the_old_one() {
+    let store = Arc::new(Fake::holding([job("a", soon(0))]));
+    *store.failing_ends.lock().unwrap() = 1;
+    let queue = Arc::new(Taken::default());
+    let mut mover = mover(&store, &queue);
+    assert_eq!(round(&mut mover).await.sent, 1);
+    let anew = job("a", soon(5_000));
+    store.jobs.lock().unwrap().insert("a".into(), anew);
+    assert_eq!(round(&mut mover).await.sent, 0);
+    assert_eq!(left(&store), ["a"]);
+}
+
+#[tokio::test]
+async fn on_a_queue_without_delays_jobs_are_held_and_looked_for_in_time() {
+    let due = soon(20);
+    let store = Arc::new(Fake::holding([job("held", due), job("now", soon(0))]));
+    let queue = Arc::new(Taken {
+        fifo: true,
+        ..Taken::default()
+    });
+    let round = round(&mut mover(&store, &queue)).await;
+    assert_eq!((round.sent, round.held), (1, Some(due)));
+    assert_eq!(left(&store), ["held"]);
+    assert_eq!(super::list(&*store).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_cancelled_job_is_not_sent() {
+    let store = Arc::new(Fake::holding([job("a", soon(0))]));
+    let now = clock::today();
+    assert_eq!(store.cancel("a", now).await, Ok(super::Cancelled::Yes));
+    assert_eq!(store.cancel("a", now).await, Ok(super::Cancelled::Unknown));
+    let queue = Arc::new(Taken::default());
+    assert_eq!(round(&mut mover(&store, &queue)).await.sent, 0);
+}
+
+/// Runs until nothing waits but timers, and then lets time go on to the next.
+pub(super) fn simulate(test: impl Future<Output = ()>) {
+    let _simulation = Simulation::begin(Timestamp(1_800_000_000_000));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .on_thread_park(|| assert!(simulated::advance(), "nothing would ever happen"))
+        .build();
+    runtime.expect("a runtime").block_on(test);
+}
+
+/// Lets a mover run for so long.
+pub(super) async fn run(mover: Mover, time: Duration) {
+    let stop = CancellationToken::new();
+    let running = crate::tasks::spawn(mover.run(stop.clone()));
+    clock::sleep_until(Some(clock::now() + time)).await;
+    stop.cancel();
+    running.finished().await;
+}
+
+fn periodic(pattern: &str, due: Timestamp) -> Job {
+    let every = Periodic::new(pattern, "UTC").expect(pattern);
+    Job {
+        every: Some(every),
+        ..job("tick", due)
+    }
+}
+
+#[test]
+fn on_a_queue_without_delays_no_tick_is_lost_or_late_while_a_dispatcher_runs() {
+    simulate(async {
+        let first = soon(7);
+        let store = Arc::new(Fake::holding([periodic("*/7 * * * * *", first)]));
+        let queue = Arc::new(Taken {
+            fifo: true,
+            ..Taken::default()
+        });
+        run(mover(&store, &queue), 10 * MINUTE).await;
+        let every = Periodic::new("*/7 * * * * *", "UTC").expect("a pattern");
+        let mut wanted = vec![first];
+        while wanted.len() < queue.messages.lock().unwrap().len() {
+            let next = every.next(*wanted.last().expect("there is one"));
+            wanted.push(next.expect("a pattern").expect("it goes on"));
+        }
+        assert_eq!(*queue.dates.lock().unwrap(), wanted);
+        assert!(wanted.len() > 80, "{}", wanted.len());
+    });
+}
+
+#[test]
+fn what_cannot_be_ended_past_its_lease_is_not_sent_again() {
+    simulate(async {
+        let store = Arc::new(Fake::holding([job("a", soon(0))]));
+        // Once a look, for half an hour.
+        *store.failing_ends.lock().unwrap() = 30;
+        let queue = Arc::new(Taken::default());
+        run(mover(&store, &queue), 40 * MINUTE).await;
+        assert_eq!(queue.bodies(), ["body of a"]);
+        assert_eq!(left(&store), [""; 0]);
+    });
+}
+
+#[test]
+fn who_may_not_end_what_it_sends_sends_nothing_more_until_it_may() {
+    simulate(async {
+        let jobs = (0..500).map(|n| job(&format!("{n:03}"), soon(0)));
+        let store = Arc::new(Fake::holding(jobs));
+        *store.failing.lock().unwrap() = Some(Trouble::Denied);
+        // The first page of seven, and 29 more looks at it.
+        *store.failing_ends.lock().unwrap() = 7 * 30;
+        let queue = Arc::new(Taken::default());
+        let mut mover = mover(&store, &queue);
+        let never = CancellationToken::new();
+        for _ in 0..30 {
+            let round = mover.round(&never).await;
+            let kind = round.trouble.map(|error| error.kind);
+            assert_eq!(kind, Some(Trouble::Denied));
+            assert_eq!(queue.bodies().len(), 7);
+            simulated::pass(MINUTE);
+        }
+        assert_eq!(round(&mut mover).await.sent, 493);
+        let bodies: BTreeSet<String> = queue.bodies().into_iter().collect();
+        assert_eq!((bodies.len(), queue.bodies().len()), (500, 500));
+        assert_eq!(left(&store), [""; 0]);
+    });
+}
+
+#[tokio::test]
+async fn a_claim_that_fails_is_told_at_the_end_of_the_round() {
+    let jobs = (0..100).map(|n| job(&format!("{n}"), soon(0)));
+    let bad = (0..10).map(|n| job(&format!("unclaimed-{n}"), Timestamp(n)));
+    let store = Arc::new(Fake::holding(bad.chain(jobs)));
+    let queue = Arc::new(Taken::default());
+    let told = mover(&store, &queue).round(&CancellationToken::new()).await;
+    assert_eq!((told.sent, left(&store).len()), (100, 10));
+    assert_eq!(told.trouble.map(|error| error.kind), Some(Trouble::Passing));
+}
+
+#[tokio::test]
+async fn queues_that_do_not_answer_hold_up_no_other() {
+    let to = |queue: String| Job {
+        queue: queue.clone(),
+        ..job(&queue, soon(0))
+    };
+    let jobs = (0..6).map(|n| to(format!("dead-{n}")));
+    let store = Arc::new(Fake::holding(jobs.chain([to("q".into())])));
+    let queue = Arc::new(Taken::default());
+    let mut mover = mover(&store, &queue);
+    // The dead ones answer when the other has taken its own.
+    let found = tokio::time::timeout(Duration::from_secs(20), round(&mut mover));
+    let found = found.await.expect("none waits for a dead one");
+    assert_eq!((found.sent, found.failed), (1, 6));
+}
+
+#[tokio::test]
+async fn a_tick_that_fails_stops_those_after_it_and_none_is_sent_twice() {
+    let first = Timestamp(clock::today().0 / 1_000 * 1_000 + 1_000);
+    let mut busy = periodic("* * * * * *", first);
+    busy.message.body = "busy".into();
+    let store = Arc::new(Fake::holding([busy, job("other", soon(0))]));
+    let queue = Arc::new(Taken::default());
+    let mut mover = mover(&store, &queue);
+    let failed = round(&mut mover).await;
+    assert_eq!((failed.sent, failed.failed), (1, 1));
+    let sent = round(&mut mover).await.sent;
+    assert!(sent >= 119, "two looks of a minute ahead: {sent}");
+    let messages = queue.messages.lock().unwrap();
+    let ticks: Vec<_> = messages.iter().map(|one| one.scheduled.clone()).collect();
+    let once: BTreeSet<_> = ticks.iter().collect();
+    assert_eq!(once.len(), ticks.len());
+}

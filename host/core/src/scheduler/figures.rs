@@ -1,0 +1,41 @@
+//! What a scheduler tells of its control. Pure.
+
+use super::Scheduler;
+use super::ready::Waiting;
+use std::time::Duration;
+
+/// How the control of one route stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// The median time that an attempt takes a worker; `None` while it is not known.
+    pub hand_over: Option<Duration>,
+    /// Messages held, started or not.
+    pub in_flight: usize,
+    /// The most of them.
+    pub in_flight_limit: usize,
+    /// Attempts under way.
+    pub attempts: usize,
+    /// The most of them.
+    pub attempts_limit: usize,
+    /// How long little room is left to gather before it is asked for.
+    pub wait: Duration,
+    /// Receives under way.
+    pub polls: usize,
+}
+
+impl<J: Waiting> Scheduler<J> {
+    /// How its control stands now.
+    pub fn figures(&self) -> Figures {
+        let reserved: usize = self.lanes.iter().map(|lane| lane.reserved).sum();
+        Figures {
+            hand_over: self.pace.hand_over(),
+            // What a poll has reserved has not come yet.
+            in_flight: self.room.used().saturating_sub(reserved),
+            in_flight_limit: self.room.capacity(),
+            attempts: self.lanes.iter().map(|lane| lane.attempts).sum(),
+            attempts_limit: self.control.open_limit(),
+            wait: self.longest_gathering_time(),
+            polls: self.lanes.iter().map(|lane| lane.polls).sum(),
+        }
+    }
+}

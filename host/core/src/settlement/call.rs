@@ -1,0 +1,119 @@
+//! One call that tells the queue outcomes: what is in it, what is too late for it, what came of it.
+
+use super::end::End;
+use super::record;
+use crate::clock;
+use crate::clock::Moment;
+use crate::idempotency::guard::Guard;
+use crate::lease::Claim;
+use crate::lease::hidden::UNHEARD;
+use crate::memory::HeldBytes;
+use crate::message::{Message, Outcome};
+use crate::queue::{ItemError, Queue};
+use crate::scheduler::room::Permit;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An outcome on its way to the queue.
+pub(super) struct Item {
+    pub message: Message,
+    pub outcome: Outcome,
+    /// How its delivery ends once the queue has accepted the outcome.
+    pub end: End,
+    pub claim: Claim,
+    pub tries: u32,
+    /// Done, and the guard has not remembered it yet.
+    pub unrecorded: bool,
+    /// Its place in the room, if it kept it.
+    pub seat: Option<Permit>,
+    /// The bytes that it takes of the process's budget.
+    pub held: Option<HeldBytes>,
+}
+
+impl Item {
+    /// Until when the queue may hide the message if it has taken nothing that it was told.
+    pub fn latest(&self, now: Moment) -> Moment {
+        let latest = self.claim.hidden().latest();
+        self.told_before(now).map_or(latest, |at| at.max(latest))
+    }
+
+    /// Until when calls of which nothing was heard may hide it though it was told now.
+    pub fn unheard(&self, now: Moment) -> Option<Moment> {
+        self.claim.hidden().unheard().max(self.told_before(now))
+    }
+
+    /// The same of earlier tries to give it back.
+    fn told_before(&self, now: Moment) -> Option<Moment> {
+        match self.outcome {
+            Outcome::Release(after) if self.tries > 0 => Some(now + UNHEARD + after),
+            _ => None,
+        }
+    }
+}
+
+/// What became of a call.
+pub(super) struct Answer {
+    /// What the queue was not told, since its lease was over by then.
+    pub late: Vec<Item>,
+    pub items: Vec<Item>,
+    pub results: Vec<Result<(), ItemError>>,
+    /// What the call took, if there was one.
+    pub took: Option<Duration>,
+}
+
+/// Leaves out what would come after its lease. A deletion may: it is right whoever holds the message
+/// now. What is still in time, and what is not.
+pub(super) fn in_time(items: Vec<Item>, now: Moment) -> (Vec<Item>, Vec<Item>) {
+    let late = |item: &Item| item.claim.until() <= now && item.outcome != Outcome::Delete;
+    let (late, items): (Vec<Item>, Vec<Item>) = items.into_iter().partition(late);
+    (items, late)
+}
+
+/// Tells the queue, after the guard, if there is one.
+pub(super) async fn settle(
+    queue: Arc<dyn Queue>,
+    guard: Option<Arc<Guard>>,
+    mut items: Vec<Item>,
+) -> Answer {
+    let mut late = Vec::new();
+    if let Some(guard) = guard {
+        record::together(&guard, &mut items).await;
+        // That may have taken longer than a lease lasts.
+        (items, late) = in_time(items, clock::now());
+    }
+    let mut claims = Vec::with_capacity(items.len());
+    let mut told = Vec::with_capacity(items.len());
+    for item in items {
+        told.push((item.message, item.outcome));
+        let kept = (item.seat, item.held);
+        claims.push((item.end, item.claim, item.tries, item.unrecorded, kept));
+    }
+    let called = clock::now();
+    let results = match told.is_empty() {
+        true => Vec::new(),
+        false => queue.settle(&told).await,
+    };
+    let took = (!told.is_empty()).then(|| clock::now().since(called));
+    let items = told
+        .into_iter()
+        .zip(claims)
+        .map(
+            |((message, outcome), (end, claim, tries, unrecorded, (seat, held)))| Item {
+                message,
+                outcome,
+                end,
+                claim,
+                tries,
+                unrecorded,
+                seat,
+                held,
+            },
+        )
+        .collect();
+    Answer {
+        late,
+        items,
+        results,
+        took,
+    }
+}

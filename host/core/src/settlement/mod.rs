@@ -1,0 +1,538 @@
+//! The last stage: turns endings into outcomes and tells the queue, in batches and off the hot
+//! path; tries again what was not taken until the lease ends. Knows no other stage and no backend
+//! by name.
+
+pub mod batch;
+mod call;
+pub mod decide;
+mod end;
+pub mod memory;
+mod order;
+mod record;
+
+use crate::backoff;
+use crate::clock;
+use crate::clock::Moment;
+use crate::idempotency::guard::Guard;
+use crate::job::{Ending, Finished};
+use crate::message::{Message, Outcome, Verdict};
+use crate::queue::{DeadLettered, ItemError, Queue};
+use crate::scheduler::room::Room;
+use crate::tasks::Group;
+use crate::telemetry::counters::Counters;
+use crate::telemetry::events::{
+    Delivery, MessageEvent, MessageEvents, Reason, ReasonKind, ShedTo, bounded,
+};
+use crate::telemetry::metrics::meter::Meter;
+use crate::throttle::median::Median;
+use batch::Batcher;
+use call::{Answer, Item, in_time, settle};
+use decide::{Policy, decide};
+use end::{End, end};
+use memory::Memory;
+pub use order::Order;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio_util::sync::CancellationToken;
+
+/// How long an outcome waits for others to share its call.
+const LINGER: Duration = Duration::from_millis(5);
+/// The longest that a deletion waits for others while more are to come: twice as long as such a call
+/// takes, but no longer than this. Nobody waits for a deletion, but each costs a call unless it
+/// shares one; and a process that is killed before does at most a call's worth again.
+const LONGEST_LINGER: Duration = Duration::from_millis(100);
+/// It waits only if its lease lasts so much longer.
+const LEASE_LEFT: Duration = Duration::from_secs(1);
+/// The first and the longest pause before an outcome is told again.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// So many calls of one queue at once. While they are all under way, what is finished keeps its
+/// place in the room: a queue that cannot be told is not asked for more either.
+const MOST_CALLS: usize = 32;
+
+/// Why the queue was not told.
+const TOO_LATE: &str = "the lease ended before";
+
+/// One queue's settlement.
+pub struct Settlement {
+    queue: Arc<dyn Queue>,
+    policy: Policy,
+    room: Room,
+    memory: Mutex<Memory>,
+    halt: CancellationToken,
+    counters: Arc<Counters>,
+    meter: Arc<Meter>,
+    events: MessageEvents,
+    /// Remembers beyond the process what is done, where the route wants it.
+    guard: Option<Arc<Guard>>,
+    /// Who waits for what is told, where groups are kept in order here.
+    order: Option<Order>,
+}
+
+impl Settlement {
+    /// Settles on `queue` by `policy`. Once `halt` is set nothing is tried again.
+    pub fn new(
+        queue: Arc<dyn Queue>,
+        policy: Policy,
+        room: Room,
+        halt: CancellationToken,
+        counters: Arc<Counters>,
+        meter: Arc<Meter>,
+    ) -> Self {
+        let name = &queue.identity().name;
+        Self {
+            events: MessageEvents::new(name, counters.clone(), meter.clone()),
+            queue,
+            policy,
+            room,
+            memory: Mutex::default(),
+            halt,
+            counters,
+            meter,
+            guard: None,
+            order: None,
+        }
+    }
+
+    /// The same with a guard that is told what is done before the queue is.
+    pub fn guarded(self, guard: Option<Arc<Guard>>) -> Self {
+        Self { guard, ..self }
+    }
+
+    /// Tells `order` what the queue was told.
+    pub fn in_order(self, order: Option<Order>) -> Self {
+        Self { order, ..self }
+    }
+
+    /// How a message ends that need not run: handled before, or out of attempts.
+    pub fn on_arrival(&self, message: &Message) -> Option<Ending> {
+        let memory = self.memory();
+        if memory.is_done(&message.id) {
+            return Some(Ending::AlreadyDone);
+        }
+        if let Some(why) = &message.unreadable {
+            let why = format!("content missing or unreadable: {why}");
+            return Some(Ending::Unreadable(why));
+        }
+        self.policy.on_arrival(memory.attempts(message))
+    }
+
+    /// Whether a message that was not started is better finished than given back at a stop.
+    pub fn prefers_finishing(&self, message: &Message) -> bool {
+        let redrive = self.queue.identity().most_receives;
+        // The queue itself counts every receive, whether or not an attempt came of it.
+        redrive.is_some_and(|most| message.receive_count >= most)
+            || self
+                .policy
+                .next_receive_is_fatal(self.memory().attempts(message))
+    }
+
+    /// What the queue will be told of an ending, where groups must wait for it: a failed attempt at
+    /// a message whose attempts are limited, and what goes to the dead letters.
+    pub fn outlook(&self, message: &Message, tries: u32, ending: &Ending) -> Option<Outcome> {
+        let attempts = attempts(&self.memory(), message, tries);
+        let outcome = decide(ending, attempts, &self.policy, fastrand::u64(..));
+        let kept_here = self.order.as_ref().is_some_and(Order::is_kept_here);
+        let policy = self.queue.identity().most_receives;
+        let counts = self.policy.limit().is_some()
+            || matches!(outcome, Some(Outcome::DeadLetter(_)))
+            || (kept_here && policy.is_some_and(|most| attempts < most));
+        outcome.filter(|_| counts)
+    }
+
+    /// An attempt ended so and is followed by another in the same delivery, after `pause`, since others
+    /// of its group wait behind it.
+    pub fn tries_again(&self, message: &Message, tries: u32, ending: &Ending, pause: Duration) {
+        let made = attempts(&self.memory(), message, tries);
+        let retried = end(ending, &Outcome::Release(pause), made, None);
+        if let End::Retried {
+            attempt,
+            delay,
+            reason,
+        } = &retried
+        {
+            self.events.emit(MessageEvent::Retried {
+                of: delivery(message),
+                attempt: *attempt,
+                delay: *delay,
+                reason,
+            });
+        }
+    }
+
+    /// Emits that the queue has dead-lettered a message instead of handing it out.
+    pub fn dead_lettered(&self, letter: &DeadLettered) {
+        let DeadLettered {
+            id,
+            receive_count,
+            to,
+            reason,
+            max_receive_count,
+        } = letter;
+        let of = Delivery {
+            id,
+            receive_count: *receive_count,
+        };
+        let to = Some(to.as_str());
+        self.events.emit(match *max_receive_count {
+            Some(max_receive_count) => MessageEvent::DeadLetteredByPolicy {
+                of,
+                max_receive_count,
+                to,
+                reason,
+            },
+            None => MessageEvent::DeadLettered {
+                of,
+                attempts: *receive_count,
+                to,
+                reason,
+            },
+        });
+    }
+
+    fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Settles what comes until the senders are gone and everything is told or its lease over.
+    pub async fn run(self: Arc<Self>, mut finished: UnboundedReceiver<Finished>) {
+        let mut batch = Batcher::new(self.queue.identity().batch, LINGER);
+        let mut calls: Group<Answer> = Group::new();
+        let mut overtaken: Group<Item> = Group::new();
+        let mut call_times = Median::default();
+        let mut open = true;
+        while open || !batch.is_empty() || !calls.is_empty() || !overtaken.is_empty() {
+            let now = clock::now();
+            batch.set_patience(self.patience(call_times.get()));
+            while calls.len() < MOST_CALLS
+                && let Some(items) =
+                    batch.take(now, !open || batch.is_awaited() && calls.is_empty())
+            {
+                let (items, late) = in_time(items, now);
+                late.iter()
+                    .for_each(|item| self.not_settled(item, TOO_LATE, now));
+                if !items.is_empty() {
+                    self.counters.settle_calls.one();
+                    self.meter.calls.one();
+                }
+                calls.spawn(settle(self.queue.clone(), self.guard.clone(), items));
+            }
+            let due = batch.next_due().filter(|_| calls.len() < MOST_CALLS);
+            tokio::select! {
+                biased; // for simulations; of answers there are few, of what is finished many
+                answer = calls.next() => {
+                    answer.took.into_iter().for_each(|took| call_times.note(took));
+                    self.note(answer, &mut batch);
+                }
+                item = overtaken.next() => batch.push(item, false, clock::now()),
+                next = finished.recv(), if open => match next {
+                    None => open = false,
+                    Some(finished) => {
+                        self.admit(finished, &mut batch, &mut calls, &mut overtaken);
+                    }
+                },
+                () = clock::sleep_until(due) => {}
+            }
+        }
+    }
+
+    /// How long deletions wait for others to share their call, which takes so long: longer while
+    /// messages are in hand or asked for, since theirs are to come.
+    fn patience(&self, call_time: Option<Duration>) -> Duration {
+        let ordered = self.queue.identity().ordered_groups || self.order.is_some();
+        match call_time.filter(|_| !ordered && self.room.used() > 0) {
+            Some(took) => took.saturating_mul(2).min(LONGEST_LINGER),
+            None => LINGER,
+        }
+    }
+
+    /// Decides on one finished job and queues its outcome.
+    fn admit(
+        &self,
+        finished: Finished,
+        batch: &mut Batcher<Item>,
+        calls: &mut Group<Answer>,
+        overtaken: &mut Group<Item>,
+    ) {
+        let Finished {
+            message,
+            lease,
+            permit,
+            held,
+            tries,
+            ending,
+            is_awaited,
+        } = finished;
+        if is_awaited {
+            batch.await_next();
+        }
+        if lease.is_cancelled() {
+            self.comes_again(&message.id, lease.hidden().latest());
+            self.cancelled(&message);
+            return;
+        }
+        let crowded = calls.len() >= MOST_CALLS;
+        let attempts = self.remember(&message, tries, &ending);
+        let unrecorded = self.guard.is_some() && ending == Ending::Verdict(Verdict::Done);
+        let outcome = decide(&ending, attempts, &self.policy, fastrand::u64(..));
+        let latest = lease.hidden().latest();
+        let Some(outcome) = outcome.map(legible) else {
+            self.lost(&message, false);
+            self.comes_again(&message.id, latest);
+            return;
+        };
+        let Some(claim) = lease.settle() else {
+            self.lost(&message, ending == Ending::Verdict(Verdict::Done));
+            self.comes_again(&message.id, latest);
+            if let Some(guard) = self.guard.clone().filter(|_| unrecorded) {
+                calls.spawn(record::alone(guard, message));
+            }
+            return;
+        };
+        let last_receive = self.last_receive(&message);
+        let end = end(&ending, &outcome, attempts, last_receive);
+        if (&outcome, &ending) == (&Outcome::Delete, &Ending::Shed) {
+            // What is to be buried is not remembered: it would be deleted instead.
+            self.memory().handled(&message.id);
+        }
+        let item = Item {
+            message,
+            outcome,
+            end,
+            claim,
+            tries: 0,
+            unrecorded,
+            seat: crowded.then_some(permit),
+            held,
+        };
+        // Only a release can be undone by an extension that overtakes it.
+        if !matches!(item.outcome, Outcome::Release(_)) || item.claim.is_quiet() {
+            let now = clock::now();
+            let patient = batch.has_patience()
+                && item.outcome == Outcome::Delete
+                && item.claim.until() > now + LEASE_LEFT;
+            batch.push(item, patient, now);
+        } else {
+            overtaken.spawn(async move {
+                item.claim.quiet().await;
+                item
+            });
+        }
+    }
+
+    /// Notes what will matter when the id comes back. Answers with the attempts so far.
+    fn remember(&self, message: &Message, tries: u32, ending: &Ending) -> u32 {
+        let mut memory = self.memory();
+        let attempts = attempts(&memory, message, tries);
+        match ending {
+            Ending::Verdict(Verdict::Done) => memory.handled(&message.id),
+            Ending::Verdict(Verdict::Retry { .. } | Verdict::Reject(_))
+            | Ending::Returned
+            | Ending::Behind(_)
+            | Ending::Stopped(_)
+            | Ending::Lost => memory.given_back(&message.id, tries),
+            Ending::Verdict(_)
+            | Ending::AlreadyDone
+            | Ending::Exhausted(_)
+            | Ending::Unreadable(_)
+            | Ending::Shed => {}
+        }
+        attempts
+    }
+
+    /// What the queue's redrive policy permits, where it permits no receive after this one.
+    fn last_receive(&self, message: &Message) -> Option<u32> {
+        let policy = self.queue.identity().most_receives;
+        policy.filter(|most| message.receive_count >= *most)
+    }
+
+    /// The lease was lost, whether or not the handler was done. At the last receive the queue's redrive
+    /// policy dead-letters the message; a queue that reports that itself does so when it happens.
+    fn lost(&self, message: &Message, handled: bool) {
+        let of = delivery(message);
+        let last_receive = self.last_receive(message);
+        let last_receive = last_receive.filter(|_| !self.queue.reports_redrives());
+        let Some(max_receive_count) = last_receive else {
+            self.events.emit(MessageEvent::Lost { of, handled });
+            return;
+        };
+        let why = match handled {
+            true => "its lease was lost at the last permitted receive, after it was handled",
+            false => "its lease was lost at the last permitted receive",
+        };
+        let to = self.queue.redrive_policy_target();
+        self.events.emit(MessageEvent::DeadLetteredByPolicy {
+            of,
+            max_receive_count,
+            to: to.as_deref(),
+            reason: &Reason::new(ReasonKind::LeaseLost, why),
+        });
+    }
+
+    /// Emits how deliveries ended whose outcomes the queue has accepted.
+    fn emit_ends(&self, ended: &[(Message, End)]) {
+        let mut released: Vec<(&Reason, Vec<&str>)> = Vec::new();
+        let mut shed: Vec<(&Reason, bool, Vec<&str>)> = Vec::new();
+        for (message, end) in ended {
+            let (of, id) = (delivery(message), message.id.as_str());
+            match end {
+                End::Done => self.events.emit(MessageEvent::Done { of }),
+                End::Duplicate => self.events.emit(MessageEvent::Duplicate { of }),
+                End::Retried {
+                    attempt,
+                    delay,
+                    reason,
+                } => self.events.emit(MessageEvent::Retried {
+                    of,
+                    attempt: *attempt,
+                    delay: *delay,
+                    reason,
+                }),
+                End::DeadLettered { attempts, reason } => {
+                    let to = self.queue.dead_letter_queue();
+                    self.events.emit(MessageEvent::DeadLettered {
+                        of,
+                        attempts: *attempts,
+                        to: to.as_deref(),
+                        reason,
+                    });
+                }
+                End::DeadLetteredByPolicy {
+                    max_receive_count,
+                    reason,
+                } => {
+                    let to = self.queue.redrive_policy_target();
+                    self.events.emit(MessageEvent::DeadLetteredByPolicy {
+                        of,
+                        max_receive_count: *max_receive_count,
+                        to: to.as_deref(),
+                        reason,
+                    });
+                }
+                End::Released { reason } => {
+                    match released.iter_mut().find(|(same, _)| *same == reason) {
+                        Some((_, ids)) => ids.push(id),
+                        None => released.push((reason, vec![id])),
+                    }
+                }
+                End::Shed { reason, deleted } => {
+                    match shed.iter_mut().find(|(_, same, _)| same == deleted) {
+                        Some((_, _, ids)) => ids.push(id),
+                        None => shed.push((reason, *deleted, vec![id])),
+                    }
+                }
+            }
+        }
+        for (reason, ids) in released {
+            let ids = &ids;
+            self.events.emit(MessageEvent::Released { ids, reason });
+        }
+        for (reason, deleted, ids) in shed {
+            let queue = self.queue.dead_letter_queue();
+            let to = match deleted {
+                true => ShedTo::Deleted,
+                false => ShedTo::DeadLetters(queue.as_deref()),
+            };
+            let ids = &ids;
+            self.events.emit(MessageEvent::Shed { ids, to, reason });
+        }
+    }
+
+    /// The message was cancelled while it was held here, and its queue has removed it.
+    fn cancelled(&self, message: &Message) {
+        let of = delivery(message);
+        self.events.emit(MessageEvent::Cancelled { of });
+    }
+
+    /// The queue was not told in time, or did not accept it; it delivers the message again.
+    fn not_settled(&self, item: &Item, error: &str, now: Moment) {
+        self.events.emit(MessageEvent::NotSettled {
+            of: delivery(&item.message),
+            wanted: item.end.kind(),
+            outcome: match item.outcome {
+                Outcome::Delete => "delete",
+                Outcome::Release(_) => "release",
+                Outcome::DeadLetter(_) => "dead-letter",
+            },
+            error,
+        });
+        self.comes_again(&item.message.id, item.latest(now));
+    }
+
+    /// Reads a call's answers; what may pass is told again while its lease lasts.
+    fn note(&self, answer: Answer, batch: &mut Batcher<Item>) {
+        let now = clock::now();
+        for item in &answer.late {
+            self.not_settled(item, TOO_LATE, now);
+        }
+        let mut ended = Vec::with_capacity(answer.items.len());
+        let missing = || {
+            Err(ItemError::Passing(
+                "the queue's answer did not mention it".into(),
+            ))
+        };
+        let results = answer
+            .results
+            .into_iter()
+            .chain(std::iter::repeat_with(missing));
+        for (item, result) in answer.items.into_iter().zip(results) {
+            match result {
+                Ok(()) => {
+                    if item.outcome == Outcome::Delete {
+                        self.memory().deleted(&item.message.id);
+                    }
+                    if let Some(order) = &self.order {
+                        order.told(&item.message.id, &item.outcome, item.unheard(now), now);
+                    }
+                    ended.push((item.message, item.end));
+                }
+                Err(ItemError::Passing(why)) => self.again(item, &why, now, batch),
+                Err(ItemError::Cancelled) => {
+                    self.cancelled(&item.message);
+                    self.comes_again(&item.message.id, item.latest(now));
+                }
+                Err(error) => self.not_settled(&item, &error.to_string(), now),
+            }
+        }
+        self.emit_ends(&ended);
+    }
+
+    fn again(&self, mut item: Item, why: &str, now: Moment, batch: &mut Batcher<Item>) {
+        item.tries += 1;
+        item.seat.get_or_insert_with(|| self.room.overdraw(1));
+        let at = now + backoff::full_jitter(AGAIN.0, AGAIN.1, item.tries, fastrand::u64(..));
+        if at < item.claim.until() && !self.halt.is_cancelled() {
+            batch.push_later(item, at);
+        } else {
+            self.not_settled(&item, &format!("{TOO_LATE}: {why}"), now);
+        }
+    }
+
+    /// The queue delivers it again without having been told, from `due` on at the latest.
+    fn comes_again(&self, id: &str, due: Moment) {
+        if let Some(order) = &self.order {
+            order.comes_again(id, due);
+        }
+    }
+}
+
+fn delivery(message: &Message) -> Delivery<'_> {
+    Delivery {
+        id: &message.id,
+        receive_count: message.receive_count,
+    }
+}
+
+/// With a reason that is bounded and without control characters, as the log has it.
+fn legible(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::DeadLetter(why) => Outcome::DeadLetter(bounded(&why)),
+        other => other,
+    }
+}
+
+/// How many attempts a message has had, so many of them in this delivery.
+fn attempts(memory: &Memory, message: &Message, tries: u32) -> u32 {
+    let more = tries.saturating_sub(1);
+    memory.attempts(message).saturating_add(more)
+}

@@ -1,0 +1,60 @@
+//! Who waits for a settlement: groups whose order the scheduler keeps, and those that are blocked
+//! until a message of theirs has gone to the dead letters. Knows no other stage.
+
+use crate::clock;
+use crate::clock::Moment;
+use crate::job::Job;
+use crate::message::Outcome;
+use crate::scheduler::board::Board;
+use std::sync::Arc;
+
+/// The scheduler, told what a queue was told.
+pub struct Order {
+    board: Arc<Board<Job>>,
+    lane: usize,
+    /// Whether the queue keeps the order: then only dead letters are waited for.
+    by_queue: bool,
+}
+
+impl Order {
+    /// Of the queue `lane`, which keeps the order of its groups or does not.
+    pub fn new(board: Arc<Board<Job>>, lane: usize, by_queue: bool) -> Self {
+        Self {
+            board,
+            lane,
+            by_queue,
+        }
+    }
+
+    /// Whether the order is kept here, and not by the queue.
+    pub(super) fn is_kept_here(&self) -> bool {
+        !self.by_queue
+    }
+
+    /// The queue has taken this outcome. Calls of which nothing was heard may hide the message
+    /// until `unheard` all the same.
+    pub(super) fn told(&self, id: &str, outcome: &Outcome, unheard: Option<Moment>, now: Moment) {
+        if self.by_queue && !matches!(outcome, Outcome::DeadLetter(_)) {
+            return;
+        }
+        let due = match outcome {
+            Outcome::Delete | Outcome::DeadLetter(_) => None,
+            Outcome::Release(after) => Some(now + *after).max(unheard),
+        };
+        self.tell(id, due);
+    }
+
+    /// The message is delivered again, from `due` on at the latest.
+    pub(super) fn comes_again(&self, id: &str, due: Moment) {
+        self.tell(id, Some(due));
+    }
+
+    fn tell(&self, id: &str, due: Option<Moment>) {
+        self.board.lock().told(self.lane, id, due, clock::now());
+        if due.is_none() || self.by_queue {
+            // What waited for it may start; intake sees to that, and after a stop the drain.
+            self.board.replan.notify_one();
+            self.board.retired.notify_one();
+        }
+    }
+}

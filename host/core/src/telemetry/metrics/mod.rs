@@ -1,0 +1,124 @@
+//! What is measured per queue, and its way out: a meter is written by the stages, drained once an
+//! interval into a report, and the report is published to a sink. Knows no queue and no stage.
+//!
+//! | metric | unit | means |
+//! | --- | --- | --- |
+//! | `Messages` | Count | messages received |
+//! | `Failures` | Count | messages whose attempt failed |
+//! | `Throttles` | Count | messages that had to wait for what stands behind the handler |
+//! | `Shed` | Count | messages that were too old to be started |
+//! | `Duration` | Milliseconds | how long a message's attempt took |
+//! | `Age` | Milliseconds | how long ago a message had been sent when it was received |
+//! | `InFlight` | Count | the most messages that were in flight at once |
+//! | `CallsPerMessage` | None | calls to the queue per message received |
+//!
+//! Each by `Queue`, and once without a dimension for all queues.
+
+pub mod data;
+pub mod histogram;
+pub mod meter;
+
+use crate::clock::Timestamp;
+use meter::{Interval, Level, Meter};
+use std::sync::Arc;
+
+/// The meters of all queues of one process; shared by `Arc`.
+#[derive(Debug, Default)]
+pub struct Meters {
+    queues: Vec<(Arc<str>, Arc<Meter>)>,
+    all: Arc<Level>,
+}
+
+impl Meters {
+    /// One meter per queue, by its name. A name that comes twice has one meter.
+    pub fn new(names: impl IntoIterator<Item = impl Into<Arc<str>>>) -> Self {
+        let mut meters = Self::default();
+        for name in names {
+            let name = name.into();
+            if meters.of(&name).is_none() {
+                let meter = Arc::new(Meter::new(&meters.all));
+                meters.queues.push((name, meter));
+            }
+        }
+        meters
+    }
+
+    /// The meter of a queue, if there is such a queue.
+    pub fn of(&self, name: &str) -> Option<Arc<Meter>> {
+        let mut queues = self.iter();
+        queues
+            .find(|(other, _)| &***other == name)
+            .map(|(_, meter)| Arc::clone(meter))
+    }
+
+    /// All queues, in the order in which they were named.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Meter>)> {
+        self.queues.iter().map(|(name, meter)| (name, meter))
+    }
+
+    /// What was measured since the last call. For one reader.
+    pub fn drain(&self, at: Timestamp) -> Report {
+        let drained = self
+            .iter()
+            .map(|(name, meter)| (Arc::clone(name), meter.drain()));
+        let queues: Vec<(Arc<str>, Interval)> = drained.collect();
+        let mut total = Interval {
+            in_flight: self.all.take_most(),
+            ..Interval::default()
+        };
+        for (_, interval) in &queues {
+            total.counts.add(&interval.counts);
+        }
+        Report { at, queues, total }
+    }
+}
+
+/// One interval of all queues.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// When it ended.
+    pub at: Timestamp,
+    /// Each queue by its name.
+    pub queues: Vec<(Arc<str>, Interval)>,
+    /// All of them together.
+    pub total: Interval,
+}
+
+impl Report {
+    /// Each queue by its name, and last the total, which has none.
+    pub fn rows(&self) -> impl Iterator<Item = (Option<&Arc<str>>, &Interval)> {
+        let queues = self
+            .queues
+            .iter()
+            .map(|(name, interval)| (Some(name), interval));
+        queues.chain([(None, &self.total)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_total_is_of_all_queues_and_its_peak_that_of_one_moment() {
+        let meters = Meters::new(["a", "b", "a"]);
+        let (a, b) = (meters.of("a").expect("a"), meters.of("b").expect("b"));
+        a.received.many(2);
+        b.received.one();
+        drop(a.hold(4));
+        drop(b.hold(3));
+        let report = meters.drain(Timestamp(7));
+        assert_eq!(report.queues.len(), 2);
+        assert_eq!(report.total.counts.received, 3);
+        assert_eq!(
+            report.total.in_flight, 4,
+            "they were never in flight together"
+        );
+        assert!(meters.of("c").is_none());
+        let names: Vec<Option<&str>> = report
+            .rows()
+            .map(|(name, _)| name.map(|name| &**name))
+            .collect();
+        assert_eq!(names, [Some("a"), Some("b"), None]);
+    }
+}

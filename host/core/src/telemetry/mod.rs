@@ -1,0 +1,9 @@
+//! What the program tells its operator: log lines, a progress line, counters, metrics, readiness.
+//! Knows nothing of queues, plugins or stages; they write here.
+
+pub mod counters;
+pub mod events;
+pub mod harmless;
+pub mod metrics;
+pub mod readiness;
+pub mod said;

@@ -1,0 +1,271 @@
+//! What operators and their machines ask a running program over HTTP: is it alive, is it ready,
+//! what has it counted, which plugins run. Knows counters and readiness, nothing of what they are
+//! about.
+
+pub mod access;
+
+use crate::telemetry::plugins::Plugins;
+use crate::telemetry::prometheus;
+use crate::telemetry::routes::Routes;
+use access::{Access, Refusal};
+use axum::extract::{Request, State as From};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Json, Response};
+use axum::{Router, routing::get};
+use dispatcher_core::tasks;
+use dispatcher_core::telemetry::counters::Counters;
+use dispatcher_core::telemetry::metrics::Meters;
+use dispatcher_core::telemetry::readiness::Readiness;
+use dispatcher_http as http;
+use dispatcher_http::{Limits, Peer};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+const LIMITS: Limits = Limits {
+    connections: 64,
+    patience: Duration::from_secs(10),
+};
+/// Requests that are answered at once, besides probes: the other connections are for those. A probe
+/// is answered at once, so it keeps none for long.
+const OTHERS: usize = 16;
+
+/// What browsers are told with every answer: it is data, to be neither run nor framed nor kept. There
+/// is no CORS header, so no page of another site can read it.
+const HEADERS: [(&str, &str); 4] = [
+    (
+        "content-security-policy",
+        "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cache-control", "no-store"),
+];
+/// How to send the token.
+const SCHEMES: [&str; 2] = [
+    "Bearer realm=\"dispatcher\"",
+    "Basic realm=\"dispatcher\", charset=\"UTF-8\"",
+];
+
+/// Has plugins looked at again: whether all that is new was taken, and what came of it.
+pub type Reload = Arc<dyn Fn() -> Reloading + Send + Sync>;
+/// The same, under way.
+pub type Reloading = Pin<Box<dyn Future<Output = (bool, Value)> + Send>>;
+
+/// What is told. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct State {
+    /// The counts of the process.
+    pub counters: Arc<Counters>,
+    /// What is measured by queue.
+    pub meters: Arc<Meters>,
+    /// How the control of each route stands.
+    pub routes: Arc<Routes>,
+    /// How the versions of each plugin stand.
+    pub plugins: Arc<Plugins>,
+    /// What is wrong, if anything is.
+    pub readiness: Arc<Readiness>,
+    /// How plugins are replaced.
+    pub reload: Option<Reload>,
+    /// Who may ask for more than probes and metrics.
+    pub access: Arc<Access>,
+}
+
+/// Listens on `address`, and says where: port 0 is any that is free.
+///
+/// # Errors
+/// One line that names the address, if it cannot be had.
+pub async fn listen(address: SocketAddr) -> Result<TcpListener, String> {
+    let (listener, at) = http::listen(address).await?;
+    tracing::info!(address = %at, "health and metrics at http://{at}");
+    Ok(listener)
+}
+
+/// Answers until `stop`, and then for a second at most to finish what is under way. To anybody:
+///
+/// - `GET /healthz`: 200 `ok` as long as the program runs;
+/// - `GET /readyz`: 200 `{"ready":true}`, or 503 `{"ready":false,"why":[{"what","reason"}]}`;
+/// - `GET /metrics`: counts in the text format of Prometheus.
+///
+/// To whom `Access` admits, others getting 401, 403 or 421:
+///
+/// - `GET /plugins`: 200 `{"plugins":[{"route","plugin","current":{"file","sha256"},…}]}`;
+/// - `POST /plugins`: looks at their files again; 200, or 422 where one is refused,
+///   `{"plugins":[{"route","replaced":[…],"refused":[…]}]}`.
+///
+/// Errors are problem details (RFC 9457).
+pub async fn serve(listener: TcpListener, state: State, stop: CancellationToken) {
+    serve_within(LIMITS, listener, state, stop).await;
+}
+
+async fn serve_within(
+    limits: Limits,
+    listener: TcpListener,
+    state: State,
+    stop: CancellationToken,
+) {
+    let door = Door {
+        access: Arc::clone(&state.access),
+        others: Arc::new(Semaphore::new(OTHERS)),
+    };
+    let router = Router::new()
+        .route("/healthz", get(async || "ok"))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/plugins", get(plugins).post(reload))
+        .fallback(unknown)
+        .method_not_allowed_fallback(not_allowed)
+        .layer(middleware::from_fn_with_state(door, enter))
+        .with_state(state);
+    http::serve(listener, router, limits, stop).await;
+}
+
+/// What every request passes.
+#[derive(Clone)]
+struct Door {
+    access: Arc<Access>,
+    /// A permit is a request that is no probe.
+    others: Arc<Semaphore>,
+}
+
+async fn enter(From(door): From<Door>, request: Request, next: Next) -> Response {
+    let mut answer = match is_probe(&request) {
+        true => next.run(request).await,
+        false => door.admit(request, next).await,
+    };
+    let headers = answer.headers_mut();
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    answer
+}
+
+/// Asked by kubelet and Prometheus, which name the pod's address or anything else as the host, and
+/// have no token.
+fn is_probe(request: &Request) -> bool {
+    matches!(*request.method(), Method::GET | Method::HEAD)
+        && ["/healthz", "/readyz", "/metrics"].contains(&request.uri().path())
+}
+
+impl Door {
+    async fn admit(&self, request: Request, next: Next) -> Response {
+        let (parts, body) = request.into_parts();
+        if let Err(refusal) = self.access.judge(&parts) {
+            return refused(&refusal, &parts);
+        }
+        let Ok(_permit) = self.others.try_acquire() else {
+            let why = format!("{OTHERS} requests are being answered already. Try again later.");
+            return problem(StatusCode::SERVICE_UNAVAILABLE, &why);
+        };
+        let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
+        let peer = peer(&parts);
+        let answer = next.run(Request::from_parts(parts, body)).await;
+        if !method.is_safe() {
+            let status = answer.status().as_u16();
+            tracing::info!(%method, path, peer, status, "admin action");
+        }
+        answer
+    }
+}
+
+fn peer(parts: &Parts) -> Option<String> {
+    let peer = parts.extensions.get::<Peer>()?;
+    Some(peer.0.to_string())
+}
+
+fn refused(refusal: &Refusal, parts: &Parts) -> Response {
+    let status = refusal.status();
+    // Whoever reaches the address can have this logged as often as he likes.
+    tracing::debug!(
+        method = %parts.method,
+        path = parts.uri.path(),
+        peer = peer(parts),
+        status = status.as_u16(),
+        "admin request refused"
+    );
+    let mut answer = problem(status, &refusal.detail());
+    if status == StatusCode::UNAUTHORIZED {
+        for scheme in SCHEMES {
+            let scheme = HeaderValue::from_static(scheme);
+            answer
+                .headers_mut()
+                .append(header::WWW_AUTHENTICATE, scheme);
+        }
+    }
+    answer
+}
+
+/// An answer that says what is wrong (RFC 9457).
+fn problem(status: StatusCode, detail: &str) -> Response {
+    problem_with(status, detail, json!({}))
+}
+
+/// The same, with these members besides.
+fn problem_with(status: StatusCode, detail: &str, mut members: Value) -> Response {
+    members["title"] = json!(status.canonical_reason());
+    members["status"] = json!(status.as_u16());
+    members["detail"] = json!(detail);
+    let kind = [(header::CONTENT_TYPE, "application/problem+json")];
+    (status, kind, members.to_string()).into_response()
+}
+
+async fn unknown() -> Response {
+    problem(StatusCode::NOT_FOUND, "There is nothing at this path.")
+}
+
+async fn not_allowed(method: Method) -> Response {
+    let why = format!("{method} means nothing at this path.");
+    problem(StatusCode::METHOD_NOT_ALLOWED, &why)
+}
+
+async fn ready(From(state): From<State>) -> Response {
+    let reasons = state.readiness.reasons();
+    if reasons.is_empty() {
+        return Json(json!({"ready": true})).into_response();
+    }
+    let why = reasons.into_iter();
+    let why: Vec<_> = why
+        .map(|(what, reason)| json!({"what": what, "reason": reason}))
+        .collect();
+    let body = Json(json!({"ready": false, "why": why}));
+    (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
+}
+
+async fn metrics(From(state): From<State>) -> Response {
+    let mut text = prometheus::text(&state.counters.snapshot(), &state.meters, tasks::alive());
+    text.push_str(&state.routes.text());
+    text.push_str(&state.plugins.text());
+    ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], text).into_response()
+}
+
+async fn plugins(From(state): From<State>) -> Response {
+    let shown = state.plugins.figures().into_iter().map(|(route, figures)| {
+        let mut shown = json!(figures);
+        shown["route"] = Value::String(route);
+        shown
+    });
+    Json(json!({ "plugins": shown.collect::<Vec<_>>() })).into_response()
+}
+
+async fn reload(From(state): From<State>) -> Response {
+    let Some(reload) = &state.reload else {
+        return unknown().await;
+    };
+    match reload().await {
+        (true, came) => Json(came).into_response(),
+        (false, came) => {
+            let why = "Not every plugin was replaced; the old versions stay.";
+            problem_with(StatusCode::UNPROCESSABLE_ENTITY, why, came)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

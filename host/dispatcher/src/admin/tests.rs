@@ -1,0 +1,134 @@
+//! The endpoints as a client of a few lines sees them.
+
+use super::*;
+use dispatcher_core::tasks;
+use dispatcher_core::tasks::Task;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+struct Running {
+    at: SocketAddr,
+    state: State,
+    stop: CancellationToken,
+    task: Task<()>,
+}
+
+async fn start() -> Running {
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let listener = listen(any).await.expect("a free port");
+    let at = listener.local_addr().expect("it is bound");
+    let state = State {
+        meters: Arc::new(Meters::new(["local:a"])),
+        ..State::default()
+    };
+    let stop = CancellationToken::new();
+    let task = tasks::spawn(serve(listener, state.clone(), stop.clone()));
+    Running {
+        at,
+        state,
+        stop,
+        task,
+    }
+}
+
+async fn get(at: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(at).await.expect("it listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream
+        .write_all(request.as_bytes())
+        .await
+        .expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("an answer");
+    answer
+}
+
+#[tokio::test]
+async fn it_is_alive_and_ready() {
+    let running = start().await;
+    let alive = get(running.at, "/healthz").await;
+    assert!(
+        alive.starts_with("HTTP/1.1 200 ") && alive.ends_with("\r\n\r\nok"),
+        "{alive}"
+    );
+    let ready = get(running.at, "/readyz").await;
+    assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
+    assert!(ready.ends_with("\r\n\r\n{\"ready\":true}"), "{ready}");
+    let nothing = get(running.at, "/").await;
+    assert!(nothing.starts_with("HTTP/1.1 404 "), "{nothing}");
+}
+
+#[tokio::test]
+async fn it_says_what_is_wrong_until_it_is_well() {
+    let running = start().await;
+    running.state.readiness.set("sqs:a", "no \"answer\"");
+    let red = get(running.at, "/readyz").await;
+    assert!(red.starts_with("HTTP/1.1 503 "), "{red}");
+    let body = red.split("\r\n\r\n").last().expect("a body");
+    let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
+    let wanted = json!({"ready": false, "why": [{"what": "sqs:a", "reason": "no \"answer\""}]});
+    assert_eq!(body, wanted);
+    running.state.readiness.clear("sqs:a");
+    let green = get(running.at, "/readyz").await;
+    assert!(green.starts_with("HTTP/1.1 200 "), "{green}");
+}
+
+#[tokio::test]
+async fn metrics_are_counts_since_the_start() {
+    let running = start().await;
+    running.state.counters.done.many(3);
+    running.state.meters.of("local:a").expect("a").done.many(3);
+    // Publishing takes nothing away from here.
+    running
+        .state
+        .meters
+        .drain(dispatcher_core::clock::Timestamp(0));
+    let metrics = get(running.at, "/metrics").await;
+    assert!(
+        metrics.contains("content-type: text/plain; version=0.0.4"),
+        "{metrics}"
+    );
+    assert!(metrics.contains("\ndispatcher_done_total 3\n"), "{metrics}");
+    let queue = "\ndispatcher_queue_done_total{queue=\"local:a\"} 3\n";
+    assert!(metrics.contains(queue), "{metrics}");
+}
+
+#[tokio::test]
+async fn it_stops_also_under_a_client_that_says_nothing() {
+    let running = start().await;
+    let _silent = TcpStream::connect(running.at).await.expect("it listens");
+    get(running.at, "/healthz").await;
+    running.stop.cancel();
+    running.task.finished().await;
+}
+
+/// Silent connections that are never closed for their silence, many more than may be open.
+#[tokio::test]
+async fn finding_18_silent_clients_keep_no_probe_out() {
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let (listener, at) = http::listen(any).await.expect("a free port");
+    let limits = Limits {
+        connections: 8,
+        patience: Duration::from_secs(3_600),
+    };
+    let (state, stop) = (State::default(), CancellationToken::new());
+    let _served = tasks::spawn(serve_within(limits, listener, state, stop));
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.push(TcpStream::connect(at).await.expect("it listens"));
+    }
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        let answer = get(at, path).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{path}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_taken_address_is_named() {
+    let running = start().await;
+    let error = listen(running.at).await.expect_err("it is taken");
+    assert!(
+        error.starts_with(&format!("cannot listen on {}: ", running.at)),
+        "{error}"
+    );
+}

@@ -1,0 +1,147 @@
+//! What the settings lend to plugins beyond queues and functions: hosts, settings, a folder, buckets.
+//! Opens no bucket's store before a plugin has one in it.
+
+use super::Backends;
+use crate::config::problem::Problem;
+use crate::config::{Place, Plugin as PluginSettings};
+use dispatcher_core::keyvalue::{Backend, Bucket};
+use dispatcher_core::tasks;
+use dispatcher_core::telemetry::counters::Counters;
+use dispatcher_core::trouble::{Failed, Trouble};
+use dispatcher_local::keyvalue::Local;
+use dispatcher_redis::keyvalue::Redis;
+use dispatcher_wasm::capability::asked::Asked;
+use dispatcher_wasm::capability::http::Outgoing;
+use dispatcher_wasm::capability::refusals::Count;
+use dispatcher_wasm::capability::store::Stores;
+use dispatcher_wasm::load::PluginOptions;
+use dispatcher_wasm::warm::Warm;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::OnceCell;
+
+/// What needs nothing opened, for attempts of `timeout`. No queues, functions and buckets.
+pub fn options(
+    plugin: &PluginSettings,
+    timeout: Duration,
+    counters: Arc<Counters>,
+) -> PluginOptions {
+    PluginOptions {
+        name: plugin.name.clone(),
+        max_memory: plugin.max_memory,
+        timeout: Some(timeout),
+        env: plugin.env.clone(),
+        reuse: plugin.reuse,
+        warm: Warm {
+            count: plugin.warm,
+            of_heavy: 0,
+            patience: timeout,
+        },
+        instance_concurrency: plugin.instance_concurrency,
+        peers: plugin.allow_connect.clone(),
+        http: Outgoing {
+            hosts: plugin.allow_http.clone(),
+            longest: timeout,
+        },
+        settings: plugin.setting.clone(),
+        folder: plugin.allow_read.clone(),
+        refused: Count::by(move || counters.refused.one()),
+        ..PluginOptions::default()
+    }
+}
+
+/// What the settings grant of something, as people wrote it: of variables and settings the names, since
+/// the values may be secret.
+pub fn granted(plugin: &PluginSettings, asked: Asked) -> Vec<String> {
+    fn shown<T: ToString>(all: &[T]) -> Vec<String> {
+        all.iter().map(ToString::to_string).collect()
+    }
+    let names = |pairs: &[(String, String)]| pairs.iter().map(|(name, _)| name.clone()).collect();
+    match asked {
+        Asked::Functions => plugin.allow_lambda.clone(),
+        Asked::Queues => shown(&plugin.allow_send),
+        Asked::Http => shown(&plugin.allow_http),
+        Asked::Settings => names(&plugin.setting),
+        Asked::Stores => {
+            let stores = plugin.store.iter();
+            stores.map(|(name, at)| format!("{name}={at}")).collect()
+        }
+        Asked::Files => {
+            let folder = plugin.allow_read.iter();
+            folder.map(|folder| folder.display().to_string()).collect()
+        }
+        Asked::Connections => shown(&plugin.allow_connect),
+        Asked::Variables => names(&plugin.env),
+    }
+}
+
+/// Logs, in one line, what is granted to a component that does not import it: a grant that somebody
+/// forgot to take back, or a component that is not the one that was meant.
+pub fn note_unused(plugin: &PluginSettings, imports: &[String]) {
+    let asked = Asked::of(imports);
+    let unused =
+        Asked::all().filter(|one| !asked.contains(one) && !granted(plugin, *one).is_empty());
+    let grants: Vec<_> = unused.map(Asked::key).collect();
+    if !grants.is_empty() {
+        let (plugin, grants) = (plugin.name.as_str(), grants.join(", "));
+        tracing::warn!(plugin, grants, "granted but not imported by the component");
+    }
+}
+
+/// The stores of buckets, each opened when its first bucket is lent.
+pub struct Buckets {
+    backends: Arc<Backends>,
+    local: OnceCell<Local>,
+    redis: OnceCell<Redis>,
+}
+
+impl Buckets {
+    /// Those of the same places as these backends.
+    pub fn on(backends: Arc<Backends>) -> Self {
+        Self {
+            backends,
+            local: OnceCell::new(),
+            redis: OnceCell::new(),
+        }
+    }
+
+    /// The buckets of a plugin. One that cannot be had is a problem and left out.
+    pub async fn of(&self, plugin: &PluginSettings, problems: &mut Vec<Problem>) -> Stores {
+        let mut stores = Stores::default();
+        for (name, place) in &plugin.store {
+            match self.open(place).await {
+                Ok(bucket) => drop(stores.0.insert(name.clone(), bucket)),
+                Err(error) => {
+                    let found = format!("the store `{name}` in {place}: {error}");
+                    let problem = Problem::new(&plugin.at, found, "");
+                    problems.push(match error.kind {
+                        Trouble::Passing | Trouble::Unreachable => problem.unreachable(),
+                        Trouble::Missing | Trouble::Denied | Trouble::Refused => problem,
+                    });
+                }
+            }
+        }
+        stores
+    }
+
+    async fn open(&self, place: &Place) -> Result<Arc<dyn Bucket>, Failed> {
+        let stores = self.backends.stores();
+        Ok(match place.backend {
+            Backend::Local => {
+                let folder = stores.data.clone();
+                let open = || tasks::blocking(move || Local::open(&folder)).finished();
+                let store = self.local.get_or_try_init(open).await?;
+                Arc::new(store.bucket(&place.bucket))
+            }
+            Backend::Redis => {
+                let prefix = &stores.redis.prefix;
+                let open = || async {
+                    let link = self.backends.redis_lines().await?.link.clone();
+                    Ok::<_, Failed>(Redis::on(link, prefix))
+                };
+                let store = self.redis.get_or_try_init(open).await?;
+                Arc::new(store.bucket(&place.bucket))
+            }
+        })
+    }
+}

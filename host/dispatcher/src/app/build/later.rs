@@ -1,0 +1,46 @@
+//! Why nothing was scheduled, whichever backend was asked. Knows no backend.
+
+use dispatcher_core::queue::{ItemError, QueueError, Trouble};
+use dispatcher_core::schedule::StoreError;
+
+/// Why nothing was added, looked at or cancelled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct LaterError {
+    /// Whether it may succeed later.
+    pub passing: bool,
+    /// One line.
+    pub message: String,
+}
+
+/// It will not succeed later either.
+pub fn refused(message: String) -> LaterError {
+    LaterError {
+        passing: false,
+        message,
+    }
+}
+
+/// A failure of a store.
+pub fn of_store(error: &StoreError) -> LaterError {
+    LaterError {
+        passing: matches!(error.kind, Trouble::Unreachable | Trouble::Passing),
+        message: error.message.clone(),
+    }
+}
+
+/// A failure of a queue.
+pub fn of_queue(error: &QueueError) -> LaterError {
+    LaterError {
+        passing: matches!(error.kind, Trouble::Unreachable | Trouble::Passing),
+        message: error.message.clone(),
+    }
+}
+
+/// A failure of one message.
+pub fn of_item(error: &ItemError) -> LaterError {
+    LaterError {
+        passing: matches!(error, ItemError::Passing(_)),
+        message: error.to_string(),
+    }
+}

@@ -1,0 +1,172 @@
+//! Makes the parts that settings name: the only place that knows which backends there are.
+//! Receives nothing; finds every problem at once.
+
+pub mod backends;
+pub mod grants;
+pub mod later;
+pub mod outlet;
+pub mod plugins;
+pub mod records;
+pub mod schedule;
+pub mod versions;
+
+pub use backends::{Backends, Eviction, Terms};
+pub use dispatcher_wasm::runtime::Spawn;
+
+use crate::config::problem::Problem;
+use crate::config::{MetricsSink, Route, Settings, Shed};
+use dispatcher_aws as aws;
+use dispatcher_core::idempotency::Records;
+use dispatcher_core::memory;
+use dispatcher_core::memory::Budget;
+use dispatcher_core::queue::Queue;
+use dispatcher_core::telemetry::counters::Counters;
+use plugins::{Loaded, Loader};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// A route with its parts made.
+pub struct Built {
+    /// What it was made from.
+    pub route: Route,
+    /// In the route's order.
+    pub queues: Vec<Arc<dyn Queue>>,
+    /// What handles its messages.
+    pub loaded: Loaded,
+    /// Where it is remembered what is done, if the route wants that.
+    pub records: Option<Arc<dyn Records>>,
+}
+
+/// All that settings name.
+pub struct Parts {
+    /// In the settings' order.
+    pub routes: Vec<Built>,
+    /// Loads other versions of their plugins.
+    pub loader: Loader,
+    /// How many bytes of messages may be held.
+    pub budget: Arc<Budget>,
+}
+
+/// Opens every queue and loads every plugin of the settings, or says all that is wrong. `spawn` runs
+/// instances that take many attempts at once; `over` ends what runs beside the messages' attempts.
+pub async fn parts(
+    settings: &Settings,
+    backends: &Arc<Backends>,
+    counters: Arc<Counters>,
+    spawn: Spawn,
+    over: CancellationToken,
+) -> Result<Parts, Vec<Problem>> {
+    let bytes = settings.message_memory;
+    let bytes = bytes.unwrap_or_else(|| memory::default_budget(memory::limit()));
+    let budget = Budget::new(bytes);
+    let mut problems = Vec::new();
+    let mut opened = Vec::new();
+    for route in &settings.routes {
+        opened.push(open_queues(backends, route, &budget, &mut problems).await);
+    }
+    let records = records::open(settings, &mut problems);
+    let mut handlers = Vec::new();
+    let loader = Loader::start(settings, backends.clone(), counters, spawn, over);
+    let loader = loader.map_err(|problem| problems.push(problem)).ok();
+    if let Some(loader) = &loader {
+        for route in &settings.routes {
+            handlers.push(loader.load(route, &mut problems).await);
+        }
+    }
+    let routes = settings.routes.iter();
+    let endless = routes
+        .zip(&opened)
+        .filter(|(route, queues)| is_endless(route, queues));
+    problems.extend(endless.map(|(route, _)| needs_dead_letters(route)));
+    let routes = settings.routes.iter().zip(&opened);
+    problems.extend(routes.flat_map(|(route, queues)| buries_nowhere(route, queues)));
+    problems.extend(has_no_region_for_metrics(settings).await);
+    let Some(loader) = loader.filter(|_| problems.is_empty()) else {
+        return Err(problems);
+    };
+    let parts = settings.routes.iter().zip(opened).zip(handlers);
+    let routes = parts
+        .filter_map(|((route, queues), loaded)| {
+            Some(Built {
+                route: route.clone(),
+                queues,
+                loaded: loaded?,
+                records: records.clone().filter(|_| route.idempotency.is_some()),
+            })
+        })
+        .collect();
+    Ok(Parts {
+        routes,
+        loader,
+        budget,
+    })
+}
+
+/// Metrics that are to go to CloudWatch and could reach none: every publication would fail.
+async fn has_no_region_for_metrics(settings: &Settings) -> Option<Problem> {
+    let metrics = settings.metrics.filter(|_| settings.name.is_some())?;
+    if metrics.sink != MetricsSink::CloudWatch {
+        return None;
+    }
+    let config = aws::configuration(settings.stores.endpoint_url.as_deref()).await;
+    if config.region().is_some() {
+        return None;
+    }
+    let found = "metrics go to CloudWatch, and no AWS region is configured";
+    let problem = Problem::new("--name", found, "AWS_REGION or a region in the profile");
+    Some(problem.hint("or --metrics emf, or --metrics none"))
+}
+
+async fn open_queues(
+    backends: &Backends,
+    route: &Route,
+    budget: &Arc<Budget>,
+    problems: &mut Vec<Problem>,
+) -> Vec<Arc<dyn Queue>> {
+    let terms = Terms {
+        dead_letter: route.dead_letter.as_ref(),
+        attempts: route.retry.attempts.map(std::num::NonZero::get),
+        budget: Some(budget),
+    };
+    let mut queues = Vec::new();
+    for queue in &route.queues {
+        match backends.open(&queue.name, terms).await {
+            Ok(opened) => queues.push(opened),
+            Err(error) => problems.push(backends.problem(&queue.at, &queue.name, &error).await),
+        }
+    }
+    queues
+}
+
+/// Whether a route limits attempts and no queue of it has a dead-letter queue. Of queues that could
+/// not be opened nothing is known.
+fn is_endless(route: &Route, queues: &[Arc<dyn Queue>]) -> bool {
+    let endless = !queues.is_empty() && queues.iter().all(|queue| !queue.identity().dead_letters);
+    route.retry.attempts.is_some() && endless
+}
+
+fn needs_dead_letters(route: &Route) -> Problem {
+    let found = "a limit of attempts without a dead-letter queue, where it can have no effect";
+    let problem = Problem::new(&route.at, found, "a dead-letter queue as well");
+    problem.hint("or leave the limit to the queue's own redrive policy")
+}
+
+/// The queues of a route whose old messages are to become dead letters, and cannot.
+fn buries_nowhere<'a>(
+    route: &'a Route,
+    queues: &'a [Arc<dyn Queue>],
+) -> impl Iterator<Item = Problem> + 'a {
+    let buries = route
+        .shedding
+        .is_some_and(|shedding| shedding.shed == Shed::DeadLetter);
+    let queues = queues.iter().map(|queue| queue.identity());
+    let without = queues.filter(move |queue| buries && !queue.dead_letters);
+    without.map(|queue| {
+        let found = format!(
+            "a max-age, and `{}` has no dead-letter queue for what is older",
+            queue.name
+        );
+        let problem = Problem::new(&route.at, found, "a dead-letter queue as well");
+        problem.hint("or `shed = \"drop\"`, which deletes what is too old")
+    })
+}

@@ -1,0 +1,159 @@
+//! Messages for later on their way in: to the queue itself where it delays by so much, else to where
+//! they wait. What the queue would never take is told before it waits.
+
+use super::{Added, LaterError, Schedules, When};
+use crate::app::build::later::{of_item, of_queue, refused};
+use crate::app::build::outlet::scheduled_reach_of;
+use crate::name::{Backend, QueueName};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::message::Outgoing;
+use dispatcher_core::queue::Queue;
+use dispatcher_core::schedule;
+
+impl Schedules {
+    /// Sends a message that is due then, for whoever will not list it. To a queue on Redis it goes at
+    /// once, whatever its delay: its dispatchers know delays, and may be of a release that looks for
+    /// nothing else. For all others this is `add`.
+    pub async fn send(
+        &self,
+        name: &QueueName,
+        message: Outgoing,
+        due: Timestamp,
+    ) -> Result<Added, LaterError> {
+        let queue = self.queue(name).await.map_err(|error| of_queue(&error))?;
+        // Those that keep no order of groups are npm `worqr`'s, which knows no delays.
+        if name.backend != Backend::Redis || !queue.identity().ordered_groups {
+            return self.add(name, message, When::At(due)).await;
+        }
+        let delay = due.since(clock::today());
+        let id = handed_over(&*queue, Outgoing { delay, ..message }).await?;
+        Ok(Added {
+            id,
+            due,
+            waits: false,
+        })
+    }
+
+    /// Sends a message to a queue as far as the queue itself can delay it, else puts it where it
+    /// waits.
+    pub async fn add(
+        &self,
+        name: &QueueName,
+        message: Outgoing,
+        when: When,
+    ) -> Result<Added, LaterError> {
+        let queue = self.queue(name).await.map_err(|error| of_queue(&error))?;
+        let reach = scheduled_reach_of(name, &*queue);
+        let now = clock::today();
+        let (due, every) = match when {
+            When::At(due) => (due, None),
+            When::Every(every) => {
+                let due = every.next(now).map_err(refused)?;
+                let due = due.ok_or_else(|| refused("it never fires again".into()))?;
+                (due, Some(every))
+            }
+        };
+        let delay = due.since(now);
+        let waits = name.backend == Backend::Local;
+        let in_reach = delay <= reach.longest_delay_of(&message);
+        if every.is_none() && (delay.is_zero() || in_reach) {
+            let id = handed_over(&*queue, Outgoing { delay, ..message }).await?;
+            let id = if waits { format!("{name}/{id}") } else { id };
+            return Ok(Added { id, due, waits });
+        }
+        if name.backend == Backend::Sqs && reach.ordered && message.group.is_none() {
+            return Err(refused(format!(
+                "`{name}` is a FIFO queue; wanted a message group"
+            )));
+        }
+        if name.backend == Backend::Sqs && message.body.is_empty() {
+            return Err(refused("SQS takes no empty message; wanted a body".into()));
+        }
+        if name.backend == Backend::Redis
+            && !reach.ordered
+            && (message.group.is_some() || !message.attributes.is_empty())
+        {
+            let why = "is a queue of npm worqr, whose messages have no attributes and groups";
+            return Err(refused(format!("`{name}` {why}")));
+        }
+        let taken = queue.would_take(&message).await;
+        taken.map_err(|error| of_item(&error))?;
+        let (store, table) = self.store(name).await?;
+        let mut job = schedule::job(&name.to_string(), due, message, every);
+        let plain = job.message.group.is_none() && job.every.is_none();
+        let own = table
+            .filter(|_| plain)
+            .and_then(|table| dispatcher_dynamodb::schedule::own_id(&job.message.body, &table));
+        job.id = own.unwrap_or(job.id);
+        let added = store.add(&job).await;
+        match added.map_err(|error| self.of_store(name, &error))? {
+            true => Ok(Added {
+                id: format!("{name}/{}", job.id),
+                due,
+                waits: true,
+            }),
+            false => Err(refused(format!(
+                "there is a job `{name}/{}` already",
+                job.id
+            ))),
+        }
+    }
+}
+
+/// Sends it now; its id.
+async fn handed_over(queue: &dyn Queue, message: Outgoing) -> Result<String, LaterError> {
+    let answers = queue.send(&[message]).await;
+    let id = answers.into_iter().next();
+    let id = id.ok_or_else(|| refused("the queue did not answer".into()))?;
+    id.map_err(|error| of_item(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::build::Backends;
+    use crate::config::redis_place::RedisPlace;
+    use crate::config::{DynamoDb, Stores};
+    use dispatcher_core::schedule::cron::Periodic;
+    use dispatcher_local::queue::{Settings, Store};
+    use std::sync::Arc;
+
+    #[tokio::test]
+    async fn what_an_embedded_queue_would_never_take_is_refused_before_it_waits() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let fifo = Settings {
+            fifo: true,
+            longest: 10,
+            ..Settings::default()
+        };
+        let store = Store::open(folder.path()).expect("a store");
+        store.create("jobs.fifo", fifo).await.expect("a queue");
+        let stores = Stores {
+            data: folder.path().to_owned(),
+            endpoint_url: None,
+            redis: RedisPlace::default(),
+            dynamodb: DynamoDb::default(),
+            refused: false,
+        };
+        let schedules = Schedules::new(Arc::new(Backends::new(stores)), None);
+        let name: QueueName = "local:jobs.fifo".parse().expect("a name");
+        let add = async |body: &str, group: Option<&str>| {
+            let message = Outgoing {
+                body: body.into(),
+                group: group.map(str::to_owned),
+                ..Outgoing::default()
+            };
+            let every = Periodic::new("@hourly", "UTC").expect("a pattern");
+            schedules.add(&name, message, When::Every(every)).await
+        };
+        let told = add("x", None).await.expect_err("it has no group");
+        assert!(told.message.contains("wanted a message group"), "{told}");
+        let told = add("far too long", Some("g")).await;
+        let told = told.expect_err("it is too long");
+        assert!(told.message.contains("12 bytes"), "{told}");
+        assert!(add("x", Some("g")).await.is_ok());
+        let listed = schedules.list(Some(&name)).await.expect("a list");
+        assert_eq!(listed.len(), 1);
+    }
+}

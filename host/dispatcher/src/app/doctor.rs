@@ -1,0 +1,374 @@
+//! What will hurt a run one day, found by looking at its real queues and functions: opens and asks,
+//! receives nothing, invokes nothing. What is seen is judged by pure functions.
+
+use super::build::{Backends, Eviction, Terms, records};
+use super::stop::{self, Platform, StopPlan};
+use crate::config::iam::QueueKey;
+use crate::config::problem::{Fault, Problem};
+use crate::config::{Code, Forward, Route, Settings};
+use crate::name::{Backend, QueueName};
+use dispatcher_aws as aws;
+use dispatcher_aws::lambda::{Function, Lambda, LookError};
+use dispatcher_core::files;
+use dispatcher_core::queue::Identity;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A lease shorter than this is lost by a pause that any machine may make.
+const SHORT_LEASE: Duration = Duration::from_secs(10);
+
+/// A redrive policy that buries after so many receives takes one restart for a bad message.
+const FEW_RECEIVES: u32 = 2;
+
+/// Open files beside the connections of invocations: polls, settlement, metrics, the data folder.
+const OTHER_FILES: u64 = 100;
+
+/// How much something hurts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// Not at all.
+    Ok,
+    /// It works, and will hurt one day.
+    Warn,
+    /// It does not work; whose fault that is.
+    Bad(Fault),
+}
+
+/// One line about one thing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// How much it hurts.
+    pub level: Level,
+    /// What it is about: `queue payments`, `function my-function`, `--timeout`.
+    pub about: String,
+    /// What was found, in a clause.
+    pub says: String,
+}
+
+impl Finding {
+    fn new(level: Level, about: &str, says: impl Into<String>) -> Self {
+        Self {
+            level,
+            about: about.to_owned(),
+            says: says.into(),
+        }
+    }
+}
+
+impl From<Problem> for Finding {
+    fn from(problem: Problem) -> Self {
+        let says = Problem {
+            at: String::new(),
+            ..problem.clone()
+        };
+        let says = says.to_string().trim_start_matches(": ").to_owned();
+        Self::new(Level::Bad(problem.fault), &problem.at, says)
+    }
+}
+
+/// Looks at everything that settings without problems name. What `check` would refuse is bad.
+pub async fn look(settings: &Settings) -> Vec<Finding> {
+    let backends = Arc::new(Backends::new(settings.stores.clone()));
+    let mut findings: Vec<Finding> = match super::examine(settings, &backends).await {
+        Ok(plan) => vec![of_stop(plan, super::platform())],
+        Err(problems) => problems.into_iter().map(Finding::from).collect(),
+    };
+    for route in &settings.routes {
+        for queue in &route.queues {
+            // What cannot be opened is among the problems of `check`.
+            let terms = Terms {
+                dead_letter: route.dead_letter.as_ref(),
+                ..Terms::default()
+            };
+            let opened = backends.open(&queue.name, terms).await;
+            if let Ok(opened) = opened {
+                findings.extend(of_queue(route, &queue.name, opened.identity()));
+            }
+        }
+        findings.extend(records::words(settings, route).map(|says| {
+            let about = format!("idempotency of route {}", route.name);
+            Finding::new(Level::Ok, &about, says)
+        }));
+    }
+    findings.extend(
+        eviction(settings, &backends)
+            .await
+            .as_ref()
+            .and_then(of_eviction),
+    );
+    let functions = functions(settings);
+    if !functions.is_empty() {
+        let lambda =
+            Lambda::connect(&aws::configuration(settings.stores.endpoint_url.as_deref()).await);
+        for (function, uses) in functions {
+            let seen = lambda.look(function).await;
+            findings.extend(of_function(function, &uses, seen, settings.shutdown_grace));
+        }
+    }
+    findings.extend(of_files(settings, files::raise_limit().1));
+    findings
+}
+
+/// The keys of the settings' encrypted queues, for their policy. Where SQS cannot be asked, since the
+/// role may not exist yet, the log says what is missing from the policy then.
+pub async fn keys(settings: &Settings) -> Vec<QueueKey> {
+    let mut names = BTreeSet::new();
+    for route in &settings.routes {
+        names.extend(route.queues.iter().map(|queue| &queue.name));
+        names.extend(&route.dead_letter);
+        names.extend(&route.plugin.allow_send);
+    }
+    let (keys, errors) = Backends::new(settings.stores.clone()).keys(names).await;
+    if let Some(reason) = errors.first() {
+        tracing::warn!(
+            %reason,
+            "encryption unknown: if a queue is encrypted with a key of AWS KMS, add \
+             kms:Decrypt and kms:GenerateDataKey for it"
+        );
+    }
+    keys
+}
+
+fn of_queue(route: &Route, name: &QueueName, seen: &Identity) -> Vec<Finding> {
+    let about = format!("queue {name}");
+    let mut findings = Vec::new();
+    let mut warn = |says: String| findings.push(Finding::new(Level::Warn, &about, says));
+    let buried = seen.dead_letters || seen.most_receives.is_some();
+    if !buried {
+        warn(
+            "it has no redrive policy and the route no dead-letter queue: a message that always \
+             fails comes back until its retention ends"
+                .to_owned(),
+        );
+    }
+    if let Some(most) = seen.most_receives.filter(|most| *most <= FEW_RECEIVES) {
+        let times = if most == 1 { "time" } else { "times" };
+        warn(format!(
+            "its redrive policy buries a message that was received {most} {times}: one restart or \
+             one short trouble makes a good message a dead one; 5 or more is usual"
+        ));
+    }
+    let fifo = seen.ordered_groups && name.backend == Backend::Sqs;
+    if let Some(most) = seen.most_receives.filter(|_| fifo) {
+        if !seen.redrive_target && !seen.dead_letters {
+            warn(
+                "the target of its redrive policy cannot be opened and the route has no dead-letter \
+                 queue: a message that always fails takes those behind it in its group to the dead \
+                 letters, without an attempt; allow sqs:GetQueueUrl, sqs:GetQueueAttributes and \
+                 sqs:SendMessage on the target"
+                    .to_owned(),
+            );
+        }
+        if most == 1 {
+            warn(
+                "FIFO with maxReceiveCount 1: every receive is the last, so what waits behind a \
+                 failing message must run before a stop ends, and a crash makes dead letters of \
+                 messages that were not attempted"
+                    .to_owned(),
+            );
+        }
+    }
+    let visibility = route.visibility.unwrap_or(seen.visibility);
+    if visibility < SHORT_LEASE {
+        let words = humantime::format_duration(visibility);
+        warn(format!(
+            "a message is visible again after {words}: a pause that long gives it to somebody else \
+             while it is worked on; --visibility 30 is enough"
+        ));
+    }
+    if fifo && !route.batch_window.is_zero() {
+        warn("a FIFO queue with a batch window: every wait holds a whole group up".to_owned());
+    }
+    if findings.is_empty() {
+        let words = humantime::format_duration(visibility);
+        let fifo = match (fifo, seen.most_receives) {
+            (true, Some(most)) => format!(
+                "; FIFO: one attempt at a time for each message group, at most {most} for a message \
+                 while others of its group wait behind it"
+            ),
+            (true, None) => "; FIFO: one attempt at a time for each message group".to_owned(),
+            (false, _) => String::new(),
+        };
+        let says = format!("open; a message is leased for {words} at a time{fifo}");
+        findings.push(Finding::new(Level::Ok, &about, says));
+    }
+    findings
+}
+
+fn of_stop(plan: StopPlan, platform: Option<Platform>) -> Finding {
+    let about = "stop";
+    match stop::advice(plan, platform) {
+        Some(says) => Finding::new(Level::Warn, about, says),
+        None => {
+            let time = humantime::format_duration(plan.total());
+            let says =
+                format!("over within {time} of SIGTERM; what sends it must not kill earlier");
+            Finding::new(Level::Ok, about, says)
+        }
+    }
+}
+
+/// Whether the Redis server of the routes' queues throws messages away; `None` where there is no
+/// such queue, or the server cannot be reached, which is among the problems of `check`.
+pub async fn eviction(settings: &Settings, backends: &Backends) -> Option<Eviction> {
+    let mut queues = settings.routes.iter().flat_map(|route| &route.queues);
+    if !queues.any(|queue| queue.name.backend == Backend::Redis) {
+        return None;
+    }
+    backends.redis_eviction().await.ok().flatten()
+}
+
+fn of_eviction(eviction: &Eviction) -> Option<Finding> {
+    let says = match eviction {
+        Eviction::Never => return None,
+        Eviction::By(policy) => format!(
+            "its maxmemory-policy is {policy}: when its memory ends it throws messages away; \
+             `CONFIG SET maxmemory-policy noeviction` makes it refuse new ones instead"
+        ),
+        Eviction::Unknown(why) => {
+            format!("its maxmemory-policy cannot be read, make sure that it is noeviction: {why}")
+        }
+    };
+    Some(Finding::new(Level::Warn, "the Redis server", says))
+}
+
+/// The routes that forward to each function.
+fn functions(settings: &Settings) -> BTreeMap<&str, Vec<(&Route, &Forward)>> {
+    let mut functions = BTreeMap::<&str, Vec<(&Route, &Forward)>>::new();
+    for route in &settings.routes {
+        if let Code::Forward(forward) = &route.plugin.code {
+            let uses = functions.entry(&forward.function).or_default();
+            uses.push((route, forward));
+        }
+    }
+    functions
+}
+
+fn of_function(
+    name: &str,
+    uses: &[(&Route, &Forward)],
+    seen: Result<Function, LookError>,
+    grace: Duration,
+) -> Vec<Finding> {
+    let about = format!("function {name}");
+    let function = match seen {
+        Ok(function) => function,
+        // Among the problems of `check`.
+        Err(LookError::Missing(_) | LookError::Unreachable(_)) => return Vec::new(),
+        Err(error @ (LookError::Denied(_) | LookError::Other(_))) => {
+            let level = Level::Bad(Fault::Settings);
+            return vec![Finding::new(level, &about, error.to_string())];
+        }
+    };
+    let mut said: Vec<(Level, String)> = Vec::new();
+    said.extend(of_state(&function));
+    let wanted = uses.iter().map(|(route, _)| route.concurrency).sum();
+    said.extend(of_reserve(&function, wanted));
+    let waited = uses.iter().any(|(_, forward)| !forward.asynchronous);
+    if waited && grace < function.timeout {
+        said.push((
+            Level::Warn,
+            format!(
+                "it may run for {} and a stop waits {}: what it still works on then comes back \
+                 only when it can run no longer; --shutdown-grace sets the wait",
+                humantime::format_duration(function.timeout),
+                humantime::format_duration(grace)
+            ),
+        ));
+    }
+    let routes = uses.iter().copied();
+    said.extend(routes.filter_map(|(route, forward)| of_patience(&function, route, forward)));
+    if said.is_empty() {
+        let timeout = humantime::format_duration(function.timeout);
+        said.push((
+            Level::Ok,
+            format!("there; an invocation may take {timeout}"),
+        ));
+    }
+    let findings = said.into_iter();
+    findings
+        .map(|(level, says)| Finding::new(level, &about, says))
+        .collect()
+}
+
+fn of_state(function: &Function) -> Option<(Level, String)> {
+    let why = function
+        .state_reason
+        .as_deref()
+        .unwrap_or("no reason given");
+    match function.state.as_str() {
+        "" | "Active" => None,
+        "Failed" => Some((
+            Level::Bad(Fault::Settings),
+            format!("its state is Failed and it cannot be invoked: {why}"),
+        )),
+        state => Some((
+            Level::Warn,
+            format!("its state is {state}, so that the first invocations are refused: {why}"),
+        )),
+    }
+}
+
+/// `wanted` is how many are invoked at once, by all routes together.
+fn of_reserve(function: &Function, wanted: usize) -> Option<(Level, String)> {
+    match function.reserved_concurrency {
+        Some(0) => Some((
+            Level::Bad(Fault::Settings),
+            "its reserved concurrency is 0: every invocation is throttled".to_owned(),
+        )),
+        Some(reserved) if usize::try_from(reserved).is_ok_and(|most| most < wanted) => Some((
+            Level::Warn,
+            format!(
+                "its reserved concurrency is {reserved} and up to {wanted} are invoked at once: \
+                 the others are throttled; --concurrency {reserved} or less suits it"
+            ),
+        )),
+        _ => None,
+    }
+}
+
+/// Without a time-out of its own a route follows the function's.
+fn of_patience(function: &Function, route: &Route, forward: &Forward) -> Option<(Level, String)> {
+    let timeout = route.plugin.timeout?;
+    (!forward.asynchronous && timeout < function.timeout).then(|| {
+        let says = format!(
+            "it may run for {} and route {} waits {}: an invocation that is given up may go on, \
+             and its messages are handled again",
+            humantime::format_duration(function.timeout),
+            route.name,
+            humantime::format_duration(timeout),
+        );
+        (Level::Warn, says)
+    })
+}
+
+/// Whether every invocation can have its connection. `limit` is that of open files.
+fn of_files(settings: &Settings, limit: u64) -> Option<Finding> {
+    let invoking = settings.routes.iter().filter(|route| {
+        matches!(route.plugin.code, Code::Forward(_)) || !route.plugin.allow_lambda.is_empty()
+    });
+    let invocations: usize = invoking.map(|route| route.concurrency).sum();
+    let needed = u64::try_from(invocations).unwrap_or(u64::MAX);
+    let needed = needed.saturating_add(OTHER_FILES);
+    let about = "open files";
+    Some(match (invocations, limit < needed) {
+        (0, _) => return None,
+        (_, true) => Finding::new(
+            Level::Warn,
+            about,
+            format!(
+                "at most {limit}, and {invocations} invocations at once need about {needed}: \
+                 raise the hard limit (ulimit -Hn, LimitNOFILE) or lower --concurrency"
+            ),
+        ),
+        (_, false) => Finding::new(
+            Level::Ok,
+            about,
+            format!("enough for {invocations} invocations at once"),
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests;

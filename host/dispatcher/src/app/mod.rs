@@ -1,0 +1,322 @@
+//! The life of the process, as a table of contents: make the parts, wire them, run until a signal,
+//! drain. Knows no business rule.
+
+pub mod build;
+pub mod doctor;
+pub mod drain;
+mod observe;
+mod reload;
+mod replace;
+pub mod route;
+mod schedule;
+pub mod stop;
+
+use crate::admin::access::Access;
+use crate::config::flags::Flags;
+use crate::config::problem::Problem;
+use crate::config::{Code, Settings};
+use crate::telemetry::plugins::Plugins;
+use crate::telemetry::routes::Routes;
+use build::{Backends, Built, Eviction, Spawn};
+use dispatcher_core::executor::Workers;
+use dispatcher_core::executor::pool::Pool;
+use dispatcher_core::lease::{Ledger, keeper};
+use dispatcher_core::memory::Budget;
+use dispatcher_core::queue::Queue;
+use dispatcher_core::tasks;
+use dispatcher_core::tasks::Task;
+use dispatcher_core::telemetry::counters::Counters;
+use dispatcher_core::telemetry::metrics::Meters;
+use dispatcher_core::telemetry::metrics::meter::Meter;
+use dispatcher_core::telemetry::readiness::Readiness;
+use drain::Signals;
+use replace::Replaceable;
+use route::Running;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use stop::{Platform, StopPlan};
+use tokio_util::sync::CancellationToken;
+
+/// How long an attempt may take that nobody has said more about.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What every route of a process shares.
+pub struct Shared {
+    /// All leases.
+    pub ledger: Arc<Ledger>,
+    /// What is counted.
+    pub counters: Arc<Counters>,
+    /// What is measured, by queue.
+    pub meters: Arc<Meters>,
+    /// How the control of each route stands.
+    pub routes: Arc<Routes>,
+    /// How the versions of each plugin stand.
+    pub plugins: Arc<Plugins>,
+    /// How many bytes of messages may be held; any number without.
+    pub budget: Option<Arc<Budget>>,
+    /// What keeps the program from being ready.
+    pub readiness: Arc<Readiness>,
+    /// Set when nothing more is to be received.
+    pub stop: CancellationToken,
+    /// Set when running attempts must end.
+    pub halt: CancellationToken,
+    /// Set when a stage has ended that should not have.
+    pub broken: CancellationToken,
+}
+
+/// Runs until a signal, and then until nothing is ours any more. `flags` are what the settings were
+/// made from: SIGHUP reads their file again.
+pub async fn run(
+    settings: Settings,
+    flags: Flags,
+    counters: Arc<Counters>,
+) -> Result<(), Vec<Problem>> {
+    let system = |what: &str, error: &std::io::Error| vec![system_problem(what, error)];
+    let rereads = flags.file.is_some() || token_file(&settings).is_some();
+    let hangup = rereads.then(reload::listen).transpose();
+    let hangup = hangup.map_err(|error| system("signal handlers", &error))?;
+    // Before anything that takes time.
+    let mut signals =
+        Signals::listen(!rereads).map_err(|error| system("signal handlers", &error))?;
+    let pool = Pool::start(settings.workers, "guest")
+        .map_err(|error| system("the guest threads", &error))?;
+    let spawner = pool.spawner();
+    // A future that a closed pool refuses is dropped, which is what its owner is told.
+    let spawn = Arc::new(move |future| drop(spawner.spawn(future)));
+    let over = CancellationToken::new();
+    let backends = Arc::new(Backends::new(settings.stores.clone()));
+    let making = parts(&settings, &backends, counters.clone(), spawn, over.clone());
+    let made = tokio::select! {
+        biased; // a signal beside problems is obeyed
+        _ = signals.next() => {
+            tracing::info!("stopped before the first receive");
+            return Ok(());
+        }
+        made = making => made?,
+    };
+    let Made {
+        access,
+        parts:
+            build::Parts {
+                routes: built,
+                loader,
+                budget,
+            },
+    } = made;
+    let plan = stop_plan(&settings, &built);
+    warn_of_stop(plan);
+    let queues: Vec<Arc<dyn Queue>> = built
+        .iter()
+        .flat_map(|route| route.queues.iter().cloned())
+        .collect();
+    let mut shared = Shared::new(&queues, counters);
+    shared.budget = Some(budget);
+    let replaceable = replaceable(&built, &shared.plugins);
+    let (replacing, wishes) = replace::start(loader, replaceable, over);
+    warn_of_eviction(&settings, &backends).await;
+    let watching = observe::start(&settings, &shared, wishes.clone(), &access)
+        .await
+        .map_err(|problem| vec![problem])?;
+    let _keeper = shared.keep(&queues);
+    let counters = &shared.counters;
+    let scheduling =
+        schedule::start(&settings, backends, &shared.stop, &shared.halt, counters).await;
+    announce(&settings, &built);
+    let mut place = 0;
+    let mut routes: Vec<Running> = Vec::new();
+    for built in built {
+        let queues = built.queues.len();
+        let workers = Workers::Pool(pool.spawner());
+        routes.push(route::start(built, place, &shared, workers));
+        place += queues;
+    }
+    let adjustable = routes.iter().map(Running::adjustable).collect();
+    let reload = reload::Reloaded {
+        started: settings,
+        flags,
+        routes: adjustable,
+        plugins: wishes,
+        access,
+    };
+    let reloading = hangup.map(|signal| tasks::spawn(reload::watch(signal, reload)));
+    let until_stop = (reloading, replacing);
+    let stopped =
+        drain::until_stopped(signals, &shared, routes, until_stop, scheduling, pool, plan);
+    let drained = stopped.await;
+    watching.finish().await;
+    drained
+}
+
+/// Warns of a Redis server that throws messages away when its memory ends.
+async fn warn_of_eviction(settings: &Settings, backends: &Backends) {
+    match doctor::eviction(settings, backends).await {
+        Some(Eviction::By(policy)) => tracing::warn!(
+            policy,
+            "Redis evicts messages when its memory ends; set maxmemory-policy to noeviction"
+        ),
+        Some(Eviction::Unknown(reason)) => tracing::info!(
+            reason,
+            "Redis does not show its maxmemory-policy; make sure that it is noeviction"
+        ),
+        Some(Eviction::Never) | None => {}
+    }
+}
+
+/// Opens and loads everything and receives nothing. Answers with all that is wrong. Opens nothing
+/// where an address could not be read: a default would be another server.
+pub async fn check(settings: &Settings) -> Vec<Problem> {
+    if settings.stores.refused {
+        return Vec::new();
+    }
+    let backends = Arc::new(Backends::new(settings.stores.clone()));
+    let examined = examine(settings, &backends).await;
+    warn_of_eviction(settings, &backends).await;
+    match examined {
+        Ok(plan) => {
+            warn_of_stop(plan);
+            Vec::new()
+        }
+        Err(problems) => problems,
+    }
+}
+
+/// The same, with how a stop is planned where nothing is wrong.
+async fn examine(settings: &Settings, backends: &Arc<Backends>) -> Result<StopPlan, Vec<Problem>> {
+    // Nothing is attempted, so nothing needs to be run.
+    let over = CancellationToken::new();
+    let made = parts(settings, backends, Arc::default(), Arc::new(drop), over).await?;
+    Ok(stop_plan(settings, &made.parts.routes))
+}
+
+/// What a run is made of.
+struct Made {
+    access: Arc<Access>,
+    parts: build::Parts,
+}
+
+/// Makes it, or says all that is wrong.
+async fn parts(
+    settings: &Settings,
+    backends: &Arc<Backends>,
+    counters: Arc<Counters>,
+    spawn: Spawn,
+    over: CancellationToken,
+) -> Result<Made, Vec<Problem>> {
+    let access = settings.admin.as_ref().map(Access::open).transpose();
+    let parts = build::parts(settings, backends, counters, spawn, over).await;
+    match (access, parts) {
+        (Ok(access), Ok(parts)) => Ok(Made {
+            access: Arc::new(access.unwrap_or_default()),
+            parts,
+        }),
+        (access, parts) => {
+            let mut problems = parts.err().unwrap_or_default();
+            problems.extend(access.err());
+            Err(problems)
+        }
+    }
+}
+
+fn token_file(settings: &Settings) -> Option<&Path> {
+    settings.admin.as_ref()?.token_file.as_deref()
+}
+
+fn stop_plan(settings: &Settings, built: &[Built]) -> StopPlan {
+    let routes = built.iter().map(|built| (&built.route, &*built.queues));
+    StopPlan::new(settings.shutdown_grace, routes)
+}
+
+fn platform() -> Option<Platform> {
+    Platform::of(|name| std::env::var_os(name).is_some())
+}
+
+fn warn_of_stop(plan: StopPlan) {
+    if let Some(advice) = stop::advice(plan, platform()) {
+        tracing::warn!("{advice}");
+    }
+}
+
+impl Shared {
+    /// For all queues of a process, those of each route together.
+    pub fn new(queues: &[Arc<dyn Queue>], counters: Arc<Counters>) -> Self {
+        let names = queues.iter().map(|queue| queue.identity().name.as_str());
+        Self {
+            ledger: Arc::default(),
+            counters,
+            meters: Arc::new(Meters::new(names)),
+            routes: Arc::default(),
+            plugins: Arc::default(),
+            budget: None,
+            readiness: Arc::default(),
+            stop: CancellationToken::new(),
+            halt: CancellationToken::new(),
+            broken: CancellationToken::new(),
+        }
+    }
+
+    /// Extends the leases on messages of these queues, which leases name by their place, until
+    /// dropped.
+    pub fn keep(&self, queues: &[Arc<dyn Queue>]) -> Task<()> {
+        let watched = self.watched(queues);
+        let keeper = keeper::keep(self.ledger.clone(), watched, self.counters.clone());
+        tasks::spawn(tasks::watched(&self.broken, keeper))
+    }
+
+    /// The meter of a queue.
+    fn meter(&self, queue: &Arc<dyn Queue>) -> Arc<Meter> {
+        let name = &queue.identity().name;
+        self.meters.of(name).unwrap_or_default()
+    }
+
+    /// Queues with their meters.
+    fn watched(&self, queues: &[Arc<dyn Queue>]) -> Vec<(Arc<dyn Queue>, Arc<Meter>)> {
+        let pair = |queue: &Arc<dyn Queue>| (queue.clone(), self.meter(queue));
+        queues.iter().map(pair).collect()
+    }
+}
+
+/// The routes whose plugins can be replaced; they are shown from now on.
+fn replaceable(built: &[Built], shown: &Plugins) -> Vec<Replaceable> {
+    let mut replaceable = Vec::new();
+    for Built { route, loaded, .. } in built {
+        if let Some(rollout) = &loaded.rollout {
+            let asked = rollout.clone();
+            shown.add(&route.name, move || replace::figures(&asked));
+            replaceable.push(Replaceable {
+                route: route.clone(),
+                wanted: None,
+                rollout: rollout.clone(),
+            });
+        }
+    }
+    replaceable
+}
+
+fn announce(settings: &Settings, built: &[Built]) {
+    for Built { route, queues, .. } in built {
+        let names: Vec<&str> = queues
+            .iter()
+            .map(|queue| queue.identity().name.as_str())
+            .collect();
+        let (path, function) = match &route.plugin.code {
+            Code::Component(source) => (Some(source.to_string()), None),
+            Code::Forward(forward) => (None, Some(forward.function.as_str())),
+            Code::Missing => (None, None),
+        };
+        tracing::info!(
+            route = route.name,
+            queues = names.join(","),
+            plugin = route.plugin.name,
+            path,
+            function,
+            concurrency = route.concurrency,
+            workers = settings.workers,
+            "running"
+        );
+    }
+}
+
+fn system_problem(what: &str, error: &std::io::Error) -> Problem {
+    Problem::new(what, error.to_string(), "").failed()
+}

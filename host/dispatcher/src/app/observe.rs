@@ -1,0 +1,142 @@
+//! Starts what watches a run: metrics on their way to CloudWatch or stdout, and the admin page.
+
+use super::Shared;
+use super::replace::Wishes;
+use crate::admin;
+use crate::admin::Reload;
+use crate::admin::access::Access;
+use crate::config::problem::Problem;
+use crate::config::{MetricsSink, Settings};
+use crate::telemetry::embedded::Embedded;
+use crate::telemetry::publish::{ToCloudWatch, publish, resolution_s};
+use dispatcher_aws::cloudwatch::CloudWatch;
+use dispatcher_core::clock;
+use dispatcher_core::tasks;
+use dispatcher_core::tasks::Task;
+use dispatcher_core::telemetry::readiness::Readiness;
+use dispatcher_sqlite as sqlite;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// What watches; ends with `finish`.
+pub(crate) struct Watching {
+    over: CancellationToken,
+    publishing: Option<Task<()>>,
+    serving: Option<Task<()>>,
+    files: Task<()>,
+}
+
+/// How often databases are asked for that cannot be used.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Starts what the settings ask for.
+pub(crate) async fn start(
+    settings: &Settings,
+    shared: &Shared,
+    wishes: Wishes,
+    access: &Arc<Access>,
+) -> Result<Watching, Problem> {
+    let over = CancellationToken::new();
+    let files = tasks::spawn(watch_files(shared.readiness.clone(), over.clone()));
+    let serving = match &settings.admin {
+        None => None,
+        Some(served) => {
+            let listener = admin::listen(served.address)
+                .await
+                .map_err(|why| Problem::new("--admin", why, "an address that is free"))?;
+            let state = admin::State {
+                counters: shared.counters.clone(),
+                meters: shared.meters.clone(),
+                routes: shared.routes.clone(),
+                plugins: shared.plugins.clone(),
+                readiness: shared.readiness.clone(),
+                reload: Some(reload(wishes)),
+                access: Arc::clone(access),
+            };
+            Some(tasks::spawn(admin::serve(listener, state, over.clone())))
+        }
+    };
+    let publishing = publishing(settings, shared, over.clone()).await;
+    Ok(Watching {
+        over,
+        publishing,
+        serving,
+        files,
+    })
+}
+
+/// Keeps the databases that cannot be used among the reasons for not being ready.
+async fn watch_files(readiness: Arc<Readiness>, over: CancellationToken) {
+    let mut named = BTreeSet::<String>::new();
+    while !over.is_cancelled() {
+        let unusable = sqlite::unusable().into_iter();
+        let unusable: BTreeMap<_, _> = unusable
+            .map(|(path, why)| (format!("file {}", path.display()), why))
+            .collect();
+        for name in named
+            .iter()
+            .filter(|name: &&String| !unusable.contains_key(*name))
+        {
+            readiness.clear(name);
+        }
+        named = unusable.keys().cloned().collect();
+        for (name, why) in unusable {
+            readiness.set(name, why);
+        }
+        tokio::select! {
+            () = over.cancelled() => {}
+            () = clock::sleep_until(Some(clock::now() + LOOK)) => {}
+        }
+    }
+}
+
+/// Has the plugins looked at again, and says what came of it.
+fn reload(wishes: Wishes) -> Reload {
+    Arc::new(move || {
+        let wishes = wishes.clone();
+        Box::pin(async move {
+            let reports = wishes.look().await;
+            let good = reports.iter().all(|report| report.refused.is_empty());
+            (good, serde_json::json!({ "plugins": reports }))
+        })
+    })
+}
+
+async fn publishing(
+    settings: &Settings,
+    shared: &Shared,
+    over: CancellationToken,
+) -> Option<Task<()>> {
+    let metrics = settings.metrics?;
+    let namespace = format!("Dispatcher-{}", settings.name.as_deref()?);
+    let resolution_s = resolution_s(metrics.interval);
+    let meters = shared.meters.clone();
+    Some(match metrics.sink {
+        MetricsSink::CloudWatch => {
+            let config =
+                dispatcher_aws::configuration(settings.stores.endpoint_url.as_deref()).await;
+            let sink = ToCloudWatch {
+                client: CloudWatch::connect(&config, namespace),
+                resolution_s,
+            };
+            tasks::spawn(publish(sink, meters, metrics.interval, over))
+        }
+        MetricsSink::EmbeddedFormat => {
+            let sink = Embedded::new(namespace, resolution_s, std::io::stdout());
+            tasks::spawn(publish(sink, meters, metrics.interval, over))
+        }
+    })
+}
+
+impl Watching {
+    /// The run is over: publishes what was measured last, and answers no more.
+    pub(crate) async fn finish(self) {
+        self.over.cancel();
+        let tasks = [self.publishing, self.serving, Some(self.files)];
+        for task in tasks.into_iter().flatten() {
+            task.finished().await;
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! SIGHUP: reads the admin token and the settings again, and applies the limits that may change while
+//! a run goes on.
+
+use super::replace::Wishes;
+use super::route::Adjustable;
+use crate::admin::access::Access;
+use crate::config;
+use crate::config::Settings;
+use crate::config::flags::Flags;
+use crate::config::reload::changes;
+use dispatcher_core::tasks;
+use std::sync::Arc;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// From now on the signal does not end the process.
+pub(crate) fn listen() -> std::io::Result<Signal> {
+    signal(SignalKind::hangup())
+}
+
+/// What is read again, and who is told of it.
+pub(crate) struct Reloaded {
+    /// What the run began with.
+    pub started: Settings,
+    /// What that was made from.
+    pub flags: Flags,
+    /// The routes at work.
+    pub routes: Vec<Adjustable>,
+    /// Replaces their plugins.
+    pub plugins: Wishes,
+    /// Who may use the admin address.
+    pub access: Arc<Access>,
+}
+
+/// Applies what is new at every signal, until dropped.
+pub(crate) async fn watch(mut signal: Signal, reloaded: Reloaded) {
+    let Reloaded {
+        started,
+        flags,
+        routes,
+        plugins,
+        access,
+    } = reloaded;
+    while signal.recv().await.is_some() {
+        let (named, access) = (flags.clone(), access.clone());
+        // The files may lie where nobody answers.
+        let read = tasks::blocking(move || {
+            access.reload();
+            config::settings(&named)
+        });
+        let (settings, problems) = read.finished().await;
+        if !problems.is_empty() {
+            for problem in &problems {
+                tracing::error!("{problem}");
+            }
+            tracing::error!("settings not reloaded: they have problems, so nothing changes");
+            continue;
+        }
+        let changes = changes(&started, &settings);
+        for line in &changes.needs_restart {
+            tracing::warn!("setting not applied until the next start: {line}");
+        }
+        for limits in &changes.routes {
+            let named = routes.iter().find(|route| route.name == limits.route);
+            if let Some(route) = named {
+                route.adjust(&limits.limits);
+            }
+        }
+        plugins.settings(changes.plugins);
+        let routes = changes.routes.len();
+        tracing::info!(
+            routes,
+            "settings reloaded: limits and plugins apply from now on"
+        );
+    }
+}

@@ -1,0 +1,215 @@
+//! Says when one of some files may have changed: at once where the system tells, every few seconds
+//! otherwise. Reads none of them, and waits long for no file system.
+
+use dispatcher_core::files::bounded;
+use dispatcher_core::{clock, tasks};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use std::collections::BTreeSet;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Files are looked at so often where nothing is told: some file systems tell nothing.
+const LOOK: Duration = Duration::from_secs(5);
+/// After a change the next ones are waited for so long: a file is written in many steps.
+const QUIET: Duration = Duration::from_millis(100);
+/// But no longer than this.
+const BUSY: Duration = Duration::from_secs(2);
+
+/// What a file was like when it was looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Seen {
+    /// There was none, or none that we may see.
+    Absent,
+    /// Its file system did not answer.
+    Stalled,
+    Present(Version),
+}
+
+/// Device and number, size, and when contents and file last changed.
+type Version = (u64, u64, u64, i64, i64, i64, i64);
+
+/// Watches some files.
+pub(super) struct Watch {
+    told: Arc<Notify>,
+    files: Vec<(PathBuf, Seen)>,
+    /// Of the folders; by name a file may be another at any moment.
+    watcher: Option<RecommendedWatcher>,
+}
+
+impl Watch {
+    pub(super) fn new() -> Self {
+        Self {
+            told: Arc::new(Notify::new()),
+            files: Vec::new(),
+            watcher: None,
+        }
+    }
+
+    /// Watches these files from now on, as they are now.
+    pub(super) async fn on(&mut self, files: Vec<PathBuf>) {
+        let seen = look(files.clone()).await;
+        self.files = files.into_iter().zip(seen).collect();
+        self.watcher = None;
+        let folders: BTreeSet<PathBuf> = self.files.iter().map(|(file, _)| folder(file)).collect();
+        if folders.is_empty() {
+            return;
+        }
+        let told = self.told.clone();
+        let begin = tasks::blocking(move || watcher(told, &folders));
+        match begin.finished().await {
+            Ok(watcher) => self.watcher = Some(watcher),
+            Err(error) => tracing::warn!(
+                error,
+                "cannot watch the folders of plugins; looking every {LOOK:?} instead"
+            ),
+        }
+    }
+
+    /// Returns the files that are not what they were, once they have been left alone for a moment. Safe
+    /// to drop and ask again.
+    pub(super) async fn changed(&mut self) -> Vec<PathBuf> {
+        while !self.is_other().await {
+            let now = clock::now();
+            tokio::select! {
+                // Others may write beside them without a pause.
+                () = self.told.notified() => clock::sleep_until(Some(now + QUIET)).await,
+                () = clock::sleep_until(Some(now + LOOK)) => {}
+            }
+        }
+        self.quiet().await;
+        // What changes while it is read is told again.
+        let now = self.look().await;
+        let mut changed = Vec::new();
+        for ((file, seen), now) in self.files.iter_mut().zip(now) {
+            if *seen != now {
+                *seen = now;
+                changed.push(file.clone());
+            }
+        }
+        changed
+    }
+
+    async fn look(&self) -> Vec<Seen> {
+        look(self.files.iter().map(|(file, _)| file.clone()).collect()).await
+    }
+
+    async fn is_other(&self) -> bool {
+        let now = self.look().await;
+        self.files.iter().map(|(_, seen)| seen).ne(&now)
+    }
+
+    /// Returns when none of the files has changed for a while.
+    async fn quiet(&self) {
+        let latest = clock::now() + BUSY;
+        loop {
+            let before = self.look().await;
+            clock::sleep_until(Some(clock::now() + QUIET)).await;
+            if self.look().await == before || clock::now() >= latest {
+                return;
+            }
+        }
+    }
+}
+
+fn folder(file: &Path) -> PathBuf {
+    match file.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => PathBuf::from("."),
+        Some(folder) => folder.to_owned(),
+        None => PathBuf::from("/"),
+    }
+}
+
+/// Notifies of changes in these folders.
+fn watcher(told: Arc<Notify>, folders: &BTreeSet<PathBuf>) -> Result<RecommendedWatcher, String> {
+    let made = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        if event.is_ok_and(|event| !event.kind.is_access()) {
+            told.notify_one();
+        }
+    });
+    let mut watcher = made.map_err(|error| error.to_string())?;
+    for folder in folders {
+        let at = folder.clone();
+        let watched = bounded::within(folder, move || {
+            let watched = watcher.watch(&at, RecursiveMode::NonRecursive);
+            watched.map(|()| watcher)
+        });
+        let watched = watched.map_err(|error| format!("{}: {error}", folder.display()))?;
+        watcher = watched.map_err(|error| error.to_string())?;
+    }
+    Ok(watcher)
+}
+
+/// Follows links: what counts is what would be read. A file system that does not answer is waited for
+/// once, not at every look.
+async fn look(files: Vec<PathBuf>) -> Vec<Seen> {
+    let looked = tasks::blocking(move || files.iter().map(|file| seen(file)).collect());
+    looked.finished().await
+}
+
+fn seen(file: &Path) -> Seen {
+    match bounded::about(file) {
+        Ok(about) => Seen::Present(version(&about)),
+        Err(error) if error.is_stall() => Seen::Stalled,
+        Err(_) => Seen::Absent,
+    }
+}
+
+fn version(about: &Metadata) -> Version {
+    (
+        about.dev(),
+        about.ino(),
+        about.len(),
+        about.mtime(),
+        about.mtime_nsec(),
+        about.ctime(),
+        about.ctime_nsec(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_is_written_replaced_or_made_is_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("a"), "1").expect("written");
+        let mut watch = Watch::new();
+        watch.on(vec![path("a"), path("b")]).await;
+        std::fs::write(path("a"), "22").expect("written");
+        assert_eq!(watch.changed().await, [path("a")]);
+        std::fs::write(path("new"), "3").expect("written");
+        std::fs::rename(path("new"), path("a")).expect("renamed");
+        assert_eq!(watch.changed().await, [path("a")]);
+        std::fs::write(path("b"), "4").expect("written");
+        assert_eq!(watch.changed().await, [path("b")]);
+        assert!(!watch.is_other().await);
+        std::fs::write(path("stranger"), "5").expect("written");
+        assert!(!watch.is_other().await);
+    }
+
+    #[tokio::test]
+    async fn a_link_that_is_turned_elsewhere_is_told() {
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        for version in ["1", "2"] {
+            std::fs::create_dir(path(version)).expect("made");
+            std::fs::write(path(version).join("a"), version).expect("written");
+        }
+        // As Kubernetes mounts what it may change: a link in a linked folder.
+        symlink("1", path("..data")).expect("linked");
+        symlink("..data/a", path("a")).expect("linked");
+        let mut watch = Watch::new();
+        watch.on(vec![path("a")]).await;
+        symlink("2", path("..next")).expect("linked");
+        std::fs::rename(path("..next"), path("..data")).expect("renamed");
+        assert_eq!(watch.changed().await, [path("a")]);
+        assert!(!watch.is_other().await);
+    }
+}

@@ -1,0 +1,288 @@
+//! Wires one route: intake, scheduler, executor, settlement. No business rule.
+
+use super::Shared;
+use super::build::Built;
+use crate::config::Route;
+use dispatcher_core::clock;
+use dispatcher_core::executor::downstream::Downstream;
+use dispatcher_core::executor::{Executor, Prospects, Workers};
+use dispatcher_core::idempotency::Records;
+use dispatcher_core::idempotency::guard::Guard;
+use dispatcher_core::intake::{Arrivals, Intake, Source};
+use dispatcher_core::job::{Ending, Job};
+use dispatcher_core::lease::book::SHORTEST_VISIBILITY;
+use dispatcher_core::message::{Message, Outcome};
+use dispatcher_core::queue::{DeadLettered, Identity, Queue};
+use dispatcher_core::scheduler::board::Board;
+use dispatcher_core::scheduler::lane::LaneRules;
+use dispatcher_core::scheduler::ready::Sequence;
+use dispatcher_core::scheduler::room::Room;
+use dispatcher_core::scheduler::{Limits, Rules, Scheduler};
+use dispatcher_core::settlement::decide::Policy;
+use dispatcher_core::settlement::{Order, Settlement};
+use dispatcher_core::tasks;
+use dispatcher_core::tasks::{Group, Task};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::unbounded_channel;
+
+/// A route at work.
+pub struct Running {
+    /// What is waiting and running.
+    pub board: Arc<Board<Job>>,
+    /// Ends after the stop, when the last poll was answered.
+    pub intake: Task<()>,
+    /// End when the last job is settled and no stage can send another.
+    pub settlements: Group<()>,
+    /// Held until nothing runs any more: its end lets the settlements end.
+    pub executor: Arc<Executor>,
+    /// The route's name.
+    pub name: String,
+}
+
+impl Running {
+    /// What of it can be changed while it runs.
+    pub(crate) fn adjustable(&self) -> Adjustable {
+        Adjustable {
+            name: self.name.clone(),
+            board: self.board.clone(),
+            executor: Arc::downgrade(&self.executor),
+        }
+    }
+}
+
+/// What can be changed of a route at work.
+pub(crate) struct Adjustable {
+    /// The route's name.
+    pub name: String,
+    board: Arc<Board<Job>>,
+    /// Not held: its end ends the settlements.
+    executor: Weak<Executor>,
+}
+
+impl Adjustable {
+    /// Other limits from now on.
+    pub(crate) fn adjust(&self, limits: &Limits) {
+        self.board.lock().set_limits(limits, clock::now());
+        self.board.replan.notify_one();
+        if let Some(executor) = self.executor.upgrade() {
+            executor.hire();
+        }
+    }
+}
+
+/// Starts a route whose queues are in the keeper's list from `place` on, on the present runtime.
+pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> Running {
+    let Built {
+        route,
+        queues,
+        loaded,
+        records,
+    } = built;
+    let name = route.name.clone();
+    let guard = guard(&route, records, shared);
+    let board = Arc::new(Board::new(Scheduler::new(rules(&route, &queues))));
+    let settlements = settlements(&route, &queues, &board, guard.as_ref(), shared);
+    let mut outbox = Vec::new();
+    let mut running = Group::new();
+    for settlement in &settlements {
+        let (sender, finished) = unbounded_channel();
+        outbox.push(sender);
+        running.spawn(tasks::watched(
+            &shared.broken,
+            settlement.clone().run(finished),
+        ));
+    }
+    let executor = Arc::new(Executor {
+        board: board.clone(),
+        handler: loaded.handler,
+        timeout: loaded.timeout,
+        outbox: outbox.clone(),
+        workers,
+        control: Handle::current(),
+        halt: shared.halt.clone(),
+        counters: shared.counters.clone(),
+        meters: queues.iter().map(|queue| shared.meter(queue)).collect(),
+        downstream: Downstream::new(&route.name, shared.readiness.clone()),
+        prospects: Arc::new(Outlook(settlements.clone())),
+    });
+    let watched = board.clone();
+    let figures = move || watched.lock().figures();
+    shared.routes.add(&route.name, figures);
+    let source = |(at, queue): (usize, &Arc<dyn Queue>)| Source {
+        visibility: visibility(&route, queue.identity()),
+        queue: queue.clone(),
+        place: place + at,
+        newest_first: route.sequence == Sequence::Lifo,
+        max_age: route.shedding.map(|shedding| shedding.max_age),
+        meter: shared.meter(queue),
+        group_by: route.group_by.clone(),
+    };
+    let intake = Intake {
+        route: name.clone(),
+        board: board.clone(),
+        sources: queues.iter().enumerate().map(source).collect(),
+        ledger: shared.ledger.clone(),
+        outbox,
+        arrivals: Arc::new(Next {
+            settlements,
+            executor: executor.clone(),
+        }),
+        stop: shared.stop.clone(),
+        guard,
+        counters: shared.counters.clone(),
+        readiness: shared.readiness.clone(),
+        budget: shared.budget.clone(),
+    };
+    Running {
+        board,
+        intake: tasks::spawn(tasks::watched(&shared.broken, intake.run())),
+        settlements: running,
+        executor,
+        name,
+    }
+}
+
+/// One for each queue, which tells the scheduler what the queue was told where groups are kept in
+/// order here.
+fn settlements(
+    route: &Route,
+    queues: &[Arc<dyn Queue>],
+    board: &Arc<Board<Job>>,
+    guard: Option<&Arc<Guard>>,
+    shared: &Shared,
+) -> Vec<Arc<Settlement>> {
+    let in_order = |lane| {
+        let by_queue = route.group_by.is_none();
+        if !by_queue {
+            board.lock().keep_sending_order(lane);
+        } else if !board.lock().orders_groups(lane) {
+            return None;
+        }
+        Some(Order::new(board.clone(), lane, by_queue))
+    };
+    let one = |(lane, queue): (usize, &Arc<dyn Queue>)| {
+        let room = board.lock().room().clone();
+        let settlement = settlement(route, queue, room, shared);
+        Arc::new(settlement.guarded(guard.cloned()).in_order(in_order(lane)))
+    };
+    queues.iter().enumerate().map(one).collect()
+}
+
+/// What settlement makes of failed attempts, as the executor asks it.
+struct Outlook(Vec<Arc<Settlement>>);
+
+impl Prospects for Outlook {
+    fn outlook(&self, lane: usize, job: &Job, ending: &Ending) -> Option<Outcome> {
+        self.0[lane].outlook(&job.message, job.tries, ending)
+    }
+
+    fn tries_again(&self, lane: usize, job: &Job, ending: &Ending, pause: Duration) {
+        self.0[lane].tries_again(&job.message, job.tries, ending, pause);
+    }
+}
+
+/// The stages after intake, as intake sees them.
+struct Next {
+    settlements: Vec<Arc<Settlement>>,
+    executor: Arc<Executor>,
+}
+
+impl Arrivals for Next {
+    fn ending(&self, lane: usize, message: &Message) -> Option<Ending> {
+        self.settlements[lane].on_arrival(message)
+    }
+
+    fn prefers_finishing(&self, lane: usize, message: &Message) -> bool {
+        self.settlements[lane].prefers_finishing(message)
+    }
+
+    fn dead_lettered(&self, lane: usize, letter: &DeadLettered) {
+        self.settlements[lane].dead_lettered(letter);
+    }
+
+    fn arrived(&self) {
+        // Once attempts must end, nothing begins any more: what a late receive brings is given back.
+        match self.executor.halt.is_cancelled() {
+            true => self.executor.give_back(),
+            false => self.executor.hire(),
+        }
+    }
+}
+
+/// How long what is received of a queue stays invisible.
+fn visibility(route: &Route, identity: &Identity) -> Duration {
+    let visibility = route.visibility.unwrap_or(identity.visibility);
+    visibility.max(SHORTEST_VISIBILITY)
+}
+
+fn rules(route: &Route, queues: &[Arc<dyn Queue>]) -> Rules {
+    let lane = |identity: &Identity| LaneRules {
+        batch: identity.batch,
+        poll_for: route.poll_for.min(identity.longest_wait),
+        proof_wait: identity.proof_wait,
+        sleep: route.sleep,
+        ordered_groups: identity.ordered_groups || route.group_by.is_some(),
+        sequence: route.sequence,
+    };
+    let visibilities = queues
+        .iter()
+        .map(|queue| visibility(route, queue.identity()));
+    Rules {
+        // A lease is extended at half of its visibility.
+        horizon: match route.sequence {
+            Sequence::Fifo => visibilities.min().unwrap_or_default() / 2,
+            // What is held ahead is the choice of the newest: all that is allowed.
+            Sequence::Lifo => Duration::MAX,
+        },
+        lanes: queues.iter().map(|queue| lane(queue.identity())).collect(),
+        weights: route
+            .queues
+            .iter()
+            .map(|queue| Some(queue.weight?.get()))
+            .collect(),
+        batch: route.batch_size,
+        limits: route.limits(),
+    }
+}
+
+fn settlement(route: &Route, queue: &Arc<dyn Queue>, room: Room, shared: &Shared) -> Settlement {
+    let policy = Policy {
+        first: route.retry.first,
+        most: route.retry.most,
+        attempts: route.retry.attempts.map(std::num::NonZero::get),
+        dead_letters: queue.identity().dead_letters,
+        receives: receives(queue.identity()),
+        shedding: route.shedding,
+    };
+    Settlement::new(
+        queue.clone(),
+        policy,
+        room,
+        shared.halt.clone(),
+        shared.counters.clone(),
+        shared.meter(queue),
+    )
+}
+
+/// The receives that the queue's redrive policy allows, where they are the attempts of a message.
+fn receives(identity: &Identity) -> Option<u32> {
+    let takes = identity.dead_letters || identity.redrive_target;
+    identity
+        .most_receives
+        .filter(|_| identity.ordered_groups && takes)
+}
+
+/// What keeps the route from doing twice what it remembers, if it is to.
+fn guard(route: &Route, records: Option<Arc<dyn Records>>, shared: &Shared) -> Option<Arc<Guard>> {
+    let (counters, readiness) = (shared.counters.clone(), shared.readiness.clone());
+    let guard = Guard::new(
+        records?,
+        route.idempotency?,
+        &route.name,
+        counters,
+        readiness,
+    );
+    Some(Arc::new(guard))
+}

@@ -1,0 +1,73 @@
+//! Starts what takes scheduled messages to their queues while a run goes on, and ends it.
+
+use super::build::Backends;
+use super::build::outlet::{LOOK, Queues};
+use super::build::schedule::Schedules;
+use crate::config::Settings;
+use crate::name::Backend;
+use dispatcher_core::schedule::mover::{Mover, Outlet};
+use dispatcher_core::tasks;
+use dispatcher_core::tasks::Task;
+use dispatcher_core::telemetry::counters::Counters;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// Movers at work.
+pub(crate) struct Scheduling {
+    movers: Vec<Task<()>>,
+    halt: CancellationToken,
+}
+
+/// One mover for each store of the run's queues. They begin nothing new after `stop`, and are
+/// dropped at `halt`; what they had claimed is then sent by others when the claims have run out.
+pub(crate) async fn start(
+    settings: &Settings,
+    backends: Arc<Backends>,
+    stop: &CancellationToken,
+    halt: &CancellationToken,
+    counters: &Arc<Counters>,
+) -> Scheduling {
+    let table = settings.schedule.table.clone();
+    let schedules = Arc::new(Schedules::new(backends, table));
+    let interval = settings.schedule.interval;
+    let outlet: Arc<dyn Outlet> = Arc::new(Queues(schedules.clone()));
+    let names = settings.routes.iter().flat_map(|route| &route.queues);
+    let names: BTreeSet<_> = names.map(|queue| &queue.name).collect();
+    let outlet = || outlet.clone();
+    let often = |store| Mover::new(store, outlet(), interval.min(LOOK)).certain();
+    let mut movers = Vec::new();
+    if names.iter().any(|name| name.backend == Backend::Local) {
+        movers.push(often(schedules.local()));
+    }
+    for name in names.iter().filter(|name| name.backend == Backend::Redis) {
+        match schedules.redis(name).await {
+            Ok(store) => movers.push(often(store)),
+            // An address that cannot be read has ended the run already.
+            Err(error) => tracing::error!(queue = %name, "nothing is scheduled for it: {error}"),
+        }
+    }
+    let tables = schedules.tables(&names).await;
+    let table = |store| Mover::new(store, outlet(), interval);
+    movers.extend(tables.into_iter().map(table));
+    let start = |mover: Mover| {
+        let mover = mover.counting(counters.clone());
+        tasks::spawn(mover.run(stop.clone()))
+    };
+    Scheduling {
+        movers: movers.into_iter().map(start).collect(),
+        halt: halt.clone(),
+    }
+}
+
+impl Scheduling {
+    /// Waits until what was claimed is sent, but not beyond the halt.
+    pub(crate) async fn finish(self) {
+        for mover in self.movers {
+            tokio::select! {
+                () = mover.finished() => {}
+                () = self.halt.cancelled() => return,
+            }
+        }
+    }
+}

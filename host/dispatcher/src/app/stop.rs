@@ -1,0 +1,161 @@
+//! How the time of a stop is spent, and whether whatever stops the program gives it as much. Pure.
+
+use crate::config::Route;
+use dispatcher_core::clock::whole_seconds;
+use dispatcher_core::queue::Queue;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long after SIGTERM Kubernetes (`terminationGracePeriodSeconds`) and ECS (`stopTimeout`) kill,
+/// unless they are told otherwise.
+const USUAL: Duration = Duration::from_secs(30);
+/// How much longer than its wait a receive may take to be answered.
+const ANSWER: Duration = Duration::from_secs(4);
+/// What comes after the last attempt and the last receive: the queues are told the last outcomes, and
+/// at the same time or later the last metrics are published, for 3 s at most.
+const AFTERWARDS: Duration = Duration::from_secs(4);
+
+/// How long each part of a stop may take, counted from the signal. Attempts and receives go on side by
+/// side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StopPlan {
+    grace: Duration,
+    longest_receive: Duration,
+}
+
+impl StopPlan {
+    /// For the routes of a run with their queues. `grace` is for running attempts.
+    pub fn new<'a>(
+        grace: Duration,
+        routes: impl IntoIterator<Item = (&'a Route, &'a [Arc<dyn Queue>])>,
+    ) -> Self {
+        let waits = routes.into_iter().flat_map(|(route, queues)| {
+            let awaited = queues.iter().filter(|queue| !queue.ends_waits());
+            awaited.map(|queue| route.poll_for.min(queue.identity().longest_wait))
+        });
+        Self {
+            grace,
+            longest_receive: waits.max().unwrap_or_default(),
+        }
+    }
+
+    /// When attempts that still run are stopped.
+    pub fn attempts(self) -> Duration {
+        self.grace
+    }
+
+    /// When a receive that is not answered is given up. It is never cut off earlier: what it may bring
+    /// would be hidden from everybody until its visibility ends.
+    pub fn receives(self) -> Duration {
+        self.grace.max(self.longest_receive.saturating_add(ANSWER))
+    }
+
+    /// The longest that the stop is planned to take.
+    pub fn total(self) -> Duration {
+        self.receives().saturating_add(AFTERWARDS)
+    }
+}
+
+/// What stops the program, where it can be known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Platform {
+    /// A pod.
+    Kubernetes,
+    /// A task's container.
+    Ecs,
+}
+
+impl Platform {
+    /// The platform that sets these environment variables for its containers.
+    pub fn of(is_set: impl Fn(&str) -> bool) -> Option<Self> {
+        match () {
+            () if is_set("KUBERNETES_SERVICE_HOST") => Some(Self::Kubernetes),
+            () if is_set("ECS_CONTAINER_METADATA_URI_V4") => Some(Self::Ecs),
+            () => None,
+        }
+    }
+}
+
+/// What to do where the platform kills before the stop is over, unless it is told otherwise. It does
+/// not tell a container how long it waits.
+pub fn advice(plan: StopPlan, platform: Option<Platform>) -> Option<String> {
+    let total = plan.total();
+    let (who, setting) = match platform? {
+        Platform::Kubernetes => ("Kubernetes", "terminationGracePeriodSeconds"),
+        Platform::Ecs => ("ECS", "stopTimeout"),
+    };
+    (total > USUAL).then(|| {
+        format!(
+            "a stop may take {}, and {who} kills {} after SIGTERM unless its {setting} is longer: \
+             set that to {} at least, or lower --shutdown-grace",
+            humantime::format_duration(total),
+            humantime::format_duration(USUAL),
+            whole_seconds(total),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(grace_s: u64, longest_receive_s: u64) -> StopPlan {
+        StopPlan {
+            grace: Duration::from_secs(grace_s),
+            longest_receive: Duration::from_secs(longest_receive_s),
+        }
+    }
+
+    fn seconds(plan: StopPlan) -> [u64; 3] {
+        [plan.attempts(), plan.receives(), plan.total()].map(|time| time.as_secs())
+    }
+
+    #[test]
+    fn finding_14_by_default_a_stop_is_over_before_kubernetes_and_ecs_kill() {
+        let (settings, problems) = crate::config::settings(&crate::config::flags::Flags::default());
+        // No plugin is named, and nothing else is wrong.
+        assert_eq!(problems.len(), 1);
+        let poll_for = settings.routes.iter().map(|route| route.poll_for).max();
+        let by_default = StopPlan {
+            grace: settings.shutdown_grace,
+            longest_receive: poll_for.expect("a route"),
+        };
+        assert_eq!(seconds(by_default), [20, 24, 28]);
+        assert!(by_default.total() < USUAL);
+        for platform in [None, Some(Platform::Kubernetes), Some(Platform::Ecs)] {
+            assert_eq!(advice(by_default, platform), None);
+        }
+    }
+
+    #[test]
+    fn attempts_and_receives_go_on_side_by_side() {
+        assert_eq!(seconds(plan(60, 20)), [60, 60, 64]);
+        assert_eq!(seconds(plan(0, 20)), [0, 24, 28]);
+        assert_eq!(seconds(plan(5, 2)), [5, 6, 10]);
+        assert_eq!(seconds(plan(5, 0)), [5, 5, 9]);
+        let endless = StopPlan {
+            grace: Duration::MAX,
+            longest_receive: Duration::MAX,
+        };
+        assert_eq!(endless.total(), Duration::MAX);
+    }
+
+    #[test]
+    fn finding_14_a_platform_that_kills_earlier_is_named_with_its_setting() {
+        let platform = |set: &str| Platform::of(|name| name == set);
+        assert_eq!(platform("HOME"), None);
+        let long = plan(60, 20);
+        assert_eq!(advice(long, platform("HOME")), None);
+        let kubernetes = advice(long, platform("KUBERNETES_SERVICE_HOST"));
+        assert_eq!(
+            kubernetes.as_deref(),
+            Some(
+                "a stop may take 1m 4s, and Kubernetes kills 30s after SIGTERM unless its \
+                 terminationGracePeriodSeconds is longer: set that to 64 at least, or lower \
+                 --shutdown-grace"
+            )
+        );
+        let ecs = advice(long, platform("ECS_CONTAINER_METADATA_URI_V4"));
+        assert!(ecs.is_some_and(|advice| advice.contains("ECS") && advice.contains("stopTimeout")));
+    }
+}

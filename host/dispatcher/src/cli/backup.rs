@@ -1,0 +1,183 @@
+//! `dispatcher backup`: copy a data folder while it is in use.
+
+use super::{Typed, flags, output};
+use crate::app::build::versions;
+use crate::config::problem::Problem;
+use crate::error::{Exit, Failure};
+use dispatcher_core::files;
+use dispatcher_core::trouble::{Failed, Trouble};
+use dispatcher_sqlite as sqlite;
+use dispatcher_sqlite::Copy;
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  dispatcher backup /backups/monday
+      copies this user's data folder; /backups/monday must not exist, or be empty
+  dispatcher backup --data ./queues /backups/monday
+  dispatcher queues --data /backups/monday
+      looks at the copy, which is a data folder
+
+To restore: stop every process that uses the data folder, move the folder away, put the copy in
+its place, start again.";
+
+/// Copy a data folder while it is in use: queues, schedule, idempotency records, keys and values
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The folder to make; one that is there must be empty
+    #[arg(value_name = "TO")]
+    pub to: PathBuf,
+    #[command(flatten)]
+    pub file: flags::FileArgs,
+    #[command(flatten)]
+    pub data: flags::DataArgs,
+    #[command(flatten)]
+    pub log: flags::LogArgs,
+}
+
+/// The databases of a data folder, all there can be.
+const DATABASES: [&str; 4] = ["local.db", "schedule.db", "idempotency.db", "keyvalue.db"];
+
+/// Copies into a folder beside `TO`, which becomes `TO` when it is complete.
+pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+    let (places, _screen, problems) = flags::places(&typed.matches);
+    if !problems.is_empty() {
+        return Err(problems.into());
+    }
+    let data = &places.stores.data;
+    let databases = present(data)?;
+    check_target(&args.to, data)?;
+    let partial = partial(&args.to);
+    let copied = copy(data, &databases, &partial).and_then(|sizes| {
+        let plain = |error| write_failure(&args.to, &error);
+        std::fs::rename(&partial, &args.to).map_err(plain)?;
+        sync_parent(&args.to).map_err(plain)?;
+        Ok(sizes)
+    });
+    if copied.is_err() {
+        // What is left of it says by its name what it is.
+        let _ = std::fs::remove_dir_all(&partial);
+    }
+    for (name, bytes) in copied? {
+        output::line(format!("{name}  {bytes} bytes"))?;
+    }
+    output::note(format!(
+        "copied {} to {}",
+        data.display(),
+        args.to.display()
+    ));
+    Ok(())
+}
+
+fn present(data: &Path) -> Result<Vec<&'static str>, Failure> {
+    let databases = DATABASES.into_iter();
+    let databases: Vec<_> = databases.filter(|name| data.join(name).exists()).collect();
+    match databases.is_empty() {
+        false => Ok(databases),
+        true => {
+            let found = format!("there is no database in `{}`", data.display());
+            let wanted = "the data folder of `dispatcher run` or `dispatcher local`";
+            Err(Problem::new("--data", found, wanted).into())
+        }
+    }
+}
+
+/// Nothing is overwritten, and a copy inside of what is copied would be part of the next one.
+fn check_target(to: &Path, data: &Path) -> Result<(), Failure> {
+    let wanted = "a folder that does not exist, or is empty";
+    let problem = |found: String| Err(Problem::new("TO", found, wanted).into());
+    let parent = match to.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let is_within = |data: PathBuf| {
+        let parent = std::fs::canonicalize(parent);
+        parent.is_ok_and(|parent| parent.starts_with(data))
+    };
+    if std::fs::canonicalize(data).is_ok_and(is_within) {
+        return problem(format!("`{}` is in the data folder itself", to.display()));
+    }
+    match std::fs::read_dir(to) {
+        Ok(mut entries) => match entries.next() {
+            None => Ok(()),
+            Some(_) => problem(format!("`{}` is not empty", to.display())),
+        },
+        Err(error) if error.kind() == ErrorKind::NotFound => match parent.is_dir() {
+            true => Ok(()),
+            false => problem(format!("there is no folder `{}`", parent.display())),
+        },
+        Err(error) => problem(format!("`{}`: {error}", to.display())),
+    }
+}
+
+/// Where a copy lies that is not complete.
+fn partial(to: &Path) -> PathBuf {
+    let mut name = to.as_os_str().to_owned();
+    name.push(format!(".partial-{}", std::process::id()));
+    name.into()
+}
+
+/// Copies all that is worth it; what, and how many bytes.
+fn copy(data: &Path, databases: &[&str], to: &Path) -> Result<Vec<(String, u64)>, Failure> {
+    let plain = |error: io::Error| write_failure(to, &error);
+    std::fs::create_dir(to).map_err(plain)?;
+    let copies: Vec<_> = databases
+        .iter()
+        .map(|name| Copy {
+            from: data.join(name),
+            to: to.join(name),
+        })
+        .collect();
+    sqlite::copy(&copies).map_err(failure)?;
+    let mut sizes = Vec::new();
+    for name in databases {
+        let length = std::fs::metadata(to.join(name)).map_err(plain)?.len();
+        sizes.push(((*name).to_owned(), length));
+    }
+    let images = versions::images(data);
+    if images.is_dir() {
+        let bytes = copy_files(&images, &versions::images(to)).map_err(plain)?;
+        sizes.push(("images".to_owned(), bytes));
+    }
+    File::open(to).and_then(|to| to.sync_all()).map_err(plain)?;
+    Ok(sizes)
+}
+
+/// Copies the files of a folder, and of those in it; answers with their bytes.
+fn copy_files(from: &Path, to: &Path) -> io::Result<u64> {
+    files::make_folder(to)?;
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let (kind, target) = (entry.file_type()?, to.join(entry.file_name()));
+        if kind.is_dir() {
+            bytes += copy_files(&entry.path(), &target)?;
+        } else if kind.is_file() {
+            let mut target = files::create_private(&target)?;
+            bytes += io::copy(&mut File::open(entry.path())?, &mut target)?;
+            target.sync_all()?;
+        }
+    }
+    Ok(bytes)
+}
+
+fn sync_parent(to: &Path) -> io::Result<()> {
+    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new("."))).and_then(|parent| parent.sync_all())
+}
+
+fn write_failure(to: &Path, error: &io::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("`{}`: {error}", to.display()))
+}
+
+/// What is locked cannot be reached; on a full disk, or with a damaged database, the copy failed.
+fn failure(error: Failed) -> Failure {
+    let exit = match error.kind {
+        Trouble::Unreachable => Exit::Unreachable,
+        Trouble::Passing | Trouble::Missing | Trouble::Denied | Trouble::Refused => Exit::Failed,
+    };
+    Failure::new(exit, error.message)
+}

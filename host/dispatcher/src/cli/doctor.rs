@@ -1,0 +1,125 @@
+//! `dispatcher doctor`: look at the real queues and functions of a run and say what will hurt; or
+//! print what its role must be allowed.
+
+use super::{Typed, block_on, flags, output};
+use crate::app::doctor;
+use crate::app::doctor::{Finding, Level};
+use crate::config::iam;
+use crate::config::problem::Problem;
+use crate::error::Failure;
+use crate::telemetry::log;
+use crate::{app, config};
+use serde_json::json;
+
+const EXAMPLES: &str = "\
+Examples:
+  dispatcher doctor --config dispatcher.toml
+  dispatcher doctor --function my-function --queues payments:3,default:1
+  dispatcher doctor --config dispatcher.toml --iam > policy.json
+
+One line for everything that was looked at: ok, warn (it will hurt one day) or bad (it will not
+work). Receives no message and invokes no function. Exits as `check` does: with 0 unless something
+is bad. With --iam the policy follows from the settings; SQS is only asked which of the queues are
+encrypted with a key of AWS KMS, and where it cannot be asked, stderr says so.
+
+With --json: one array of {\"level\",\"about\",\"says\"}.";
+
+/// Look at the real queues and functions of a run and name what will hurt
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Print the IAM policy that this run needs
+    #[arg(long)]
+    pub iam: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub run: flags::RunArgs,
+}
+
+/// Prints what was found, or the policy.
+pub fn run(args: &Args, typed: Typed) -> Result<(), Failure> {
+    let flags = flags::with_classic(&typed.matches);
+    let (settings, mut problems) = config::settings(&flags);
+    problems.splice(0..0, typed.unknown);
+    log::start(settings.log_format, &settings.log_level);
+    flags::log_notices(&flags);
+    if !problems.is_empty() {
+        if !args.iam {
+            problems.extend(block_on(app::check(&settings))?);
+        }
+        return Err(problems.into());
+    }
+    if args.iam {
+        let keys = block_on(doctor::keys(&settings))?;
+        return output::line(iam::policy(&settings, &keys));
+    }
+    let findings = block_on(doctor::look(&settings))?;
+    match args.json {
+        true => output::json(&findings.iter().map(as_json).collect())?,
+        false => output::bytes(findings.iter().map(as_text).collect::<String>().as_bytes())?,
+    }
+    let bad: Vec<Problem> = findings
+        .into_iter()
+        .filter_map(|finding| match finding.level {
+            Level::Bad(fault) => Some(Problem {
+                fault,
+                ..Problem::new(finding.about, finding.says, "")
+            }),
+            Level::Ok | Level::Warn => None,
+        })
+        .collect();
+    match bad.is_empty() {
+        true => Ok(()),
+        // All has been said; what is left is the exit code.
+        false => Err(Failure {
+            lines: Vec::new(),
+            ..Failure::from(bad)
+        }),
+    }
+}
+
+fn word(level: Level) -> &'static str {
+    match level {
+        Level::Ok => "ok",
+        Level::Warn => "warn",
+        Level::Bad(_) => "bad",
+    }
+}
+
+fn as_text(finding: &Finding) -> String {
+    let Finding { level, about, says } = finding;
+    format!("{:<4}  {about}: {says}\n", word(*level))
+}
+
+fn as_json(finding: &Finding) -> serde_json::Value {
+    json!({
+        "level": word(finding.level),
+        "about": finding.about,
+        "says": finding.says,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::problem::Fault;
+
+    #[test]
+    fn both_forms_say_the_same() {
+        let finding = |level| Finding {
+            level,
+            about: "queue payments".into(),
+            says: "it is there".into(),
+        };
+        assert_eq!(
+            as_text(&finding(Level::Ok)),
+            "ok    queue payments: it is there\n"
+        );
+        assert_eq!(
+            as_json(&finding(Level::Bad(Fault::Settings))).to_string(),
+            r#"{"about":"queue payments","level":"bad","says":"it is there"}"#
+        );
+    }
+}

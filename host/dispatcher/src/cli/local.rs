@@ -1,0 +1,119 @@
+//! `dispatcher local`: serve the embedded queue over the SQS protocol.
+
+use super::{Typed, block_on, flags, output};
+use crate::app::drain::Signals;
+use crate::config::Places;
+use crate::config::problem::Problem;
+use crate::error::{Exit, Failure};
+use dispatcher_served as served;
+use dispatcher_served::Served;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use tokio_util::sync::CancellationToken;
+
+const EXAMPLES: &str = "\
+Examples:
+  dispatcher local
+      any AWS SDK uses the embedded queue with the `export` lines that this prints
+  eval \"$(dispatcher local --print-env)\"
+      in another shell: sets what SDKs need to use it; serves nothing
+  dispatcher local --listen 127.0.0.1:0 --data ./queues
+      on a free port, with a folder of its own
+
+A queue is the same here and elsewhere: what an SDK sends to `payments` is received by
+`dispatcher run --queues local:payments`, and `dispatcher send local:payments` reaches the SDK.
+Signatures are not checked: who reaches the address may do everything.";
+
+/// Serve the embedded queue over the SQS protocol, so that any AWS SDK can use it
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The address to listen on; port 0 is any that is free
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9324")]
+    pub listen: String,
+    /// Print the `export` lines for the address of --listen and exit; serve nothing
+    #[arg(long)]
+    pub print_env: bool,
+    #[command(flatten)]
+    pub file: flags::FileArgs,
+    #[command(flatten)]
+    pub data: flags::DataArgs,
+    #[command(flatten)]
+    pub log: flags::LogArgs,
+}
+
+/// Serves until a signal, or prints what an SDK needs.
+pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+    let (places, _screen, mut problems) = flags::places(&typed.matches);
+    let address = args.listen.parse::<SocketAddr>();
+    if let Some(problem) = listen_problem(&address, args) {
+        problems.push(problem);
+    }
+    match address {
+        Ok(address) if problems.is_empty() => match args.print_env {
+            true => output::line(exports(address)),
+            false => block_on(serve(&places, address))?,
+        },
+        _ => Err(problems.into()),
+    }
+}
+
+/// What is wrong with the address, if anything is.
+fn listen_problem<E>(address: &Result<SocketAddr, E>, args: &Args) -> Option<Problem> {
+    match address {
+        Err(_) => Some(Problem::new(
+            "--listen",
+            format!("`{}` is not an address", args.listen),
+            "ADDRESS:PORT, as in 127.0.0.1:9324",
+        )),
+        Ok(address) if args.print_env && address.port() == 0 => Some(Problem::new(
+            "--listen",
+            "port 0 is any free port, known only once the server listens",
+            "the port that the server listens on, with --print-env",
+        )),
+        Ok(_) => None,
+    }
+}
+
+/// The lines with which a shell sets what every AWS SDK needs to use the server at this address:
+/// SDKs differ in which of the two names of the region they read.
+fn exports(mut at: SocketAddr) -> String {
+    // A server that listens on all addresses is reached at this one, too.
+    match at.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => at.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => at.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    format!(
+        "export AWS_ENDPOINT_URL_SQS=http://{at}\n\
+         export AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1\n\
+         export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local"
+    )
+}
+
+async fn serve(places: &Places, address: SocketAddr) -> Result<(), Failure> {
+    let failed = |line: String| Failure::new(Exit::Failed, line);
+    let mut signals = Signals::listen(true)
+        .map_err(|error| failed(format!("cannot listen for signals: {error}")))?;
+    let served = Served::open(&places.stores.data)?;
+    let (listener, at) = served::listen(address).await.map_err(failed)?;
+    if !at.ip().is_loopback() {
+        tracing::warn!(
+            address = %at,
+            "signatures are not checked: everybody who reaches this address may read, send and delete"
+        );
+    }
+    tracing::info!(
+        address = %at,
+        folder = %places.stores.data.display(),
+        "serving the embedded queue over the SQS protocol"
+    );
+    output::note(exports(at));
+    let stop = CancellationToken::new();
+    let answering = dispatcher_core::tasks::spawn(served.serve(listener, stop.clone()));
+    signals.next().await;
+    tracing::info!("stopping");
+    stop.cancel();
+    answering.finished().await;
+    tracing::info!("stopped");
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! The command line: what is typed, and which command answers. One file per command; knows what
+//! to print and how to exit, and leaves all else to `app` and `config`.
+
+mod backup;
+mod cancel;
+mod check;
+mod completions;
+mod doctor;
+mod flags;
+mod input;
+mod local;
+mod output;
+mod peek;
+mod plugin;
+mod queues;
+mod run;
+mod schedule;
+mod send;
+mod workers;
+
+use crate::config::problem::Problem;
+use crate::error::{Exit, Failure};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use dispatcher_core::files;
+use dispatcher_sqlite as sqlite;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long the end of a command waits for its databases to be closed.
+const CLOSING: Duration = Duration::from_secs(2);
+
+const EXAMPLES: &str = "\
+Examples:
+  dispatcher run --plugin handler.wasm        handle what is sent to local:default
+  dispatcher send local:default hello         send it something, from another terminal
+  dispatcher run --plugin handler.wasm --queues payments:3,default:1
+  dispatcher run --function my-function --queues payments:3,default:1
+  dispatcher check --config dispatcher.toml   find every problem, start nothing
+  dispatcher schedule add local:default --in 36h --body hello
+  dispatcher doctor --config dispatcher.toml  look at real queues and functions for what will hurt
+
+A queue is a name (SQS), an SQS URL or ARN, local:NAME (a file on this machine), redis:NAME, or
+dynamodb:TABLE (the newest first).
+Every setting is also an environment variable: --poll-for is DISPATCHER_POLL_FOR. Arguments of one
+command, such as --delay or --json, are not. Flags win over the environment, and both over the file
+that --config names. No file is read unless --config names it.
+
+Exit codes:
+  0    a clean end
+  1    failed while running
+  2    bad usage or configuration; every problem is listed
+  3    something needed could not be reached at start
+  130  a second SIGINT forced the stop
+  143  a second SIGTERM forced the stop";
+
+/// Takes messages from queues by priority, runs a sandboxed WebAssembly handler on each or forwards
+/// it to AWS Lambda, and settles it: done, again later, or dead
+#[derive(Debug, Parser)]
+#[command(name = "dispatcher", version, after_help = EXAMPLES, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::Args),
+    Send(send::Args),
+    Queues(queues::Args),
+    Peek(peek::Args),
+    Cancel(cancel::Args),
+    Workers(workers::Args),
+    Check(check::Args),
+    Doctor(doctor::Args),
+    Local(local::Args),
+    Backup(backup::Args),
+    #[command(subcommand)]
+    Schedule(schedule::Command),
+    #[command(subcommand)]
+    Plugin(plugin::Command),
+    Completions(completions::Args),
+}
+
+/// What was typed beside the typed arguments.
+struct Typed {
+    /// Of the innermost command.
+    matches: ArgMatches,
+    /// Flags that there are none of.
+    unknown: Vec<Problem>,
+}
+
+/// The program: runs the command of this process's arguments.
+pub fn main() -> ExitCode {
+    let answer = answer(std::env::args_os().collect());
+    // Their threads close them after whoever used them has gone.
+    sqlite::wait_closed(CLOSING);
+    match answer {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn answer(words: Vec<OsString>) -> Result<(), Failure> {
+    let Some((cli, typed)) = parse(words)? else {
+        return Ok(());
+    };
+    if !matches!(&cli.command, Command::Plugin(command) if command.writes_project()) {
+        files::keep_private();
+    }
+    match cli.command {
+        Command::Run(_) => run::run(typed),
+        Command::Send(args) => send::run(args, &typed),
+        Command::Queues(args) => queues::run(args, &typed),
+        Command::Peek(args) => peek::run(args, &typed),
+        Command::Cancel(args) => cancel::run(args, &typed),
+        Command::Workers(args) => workers::run(args, &typed),
+        Command::Check(_) => check::run(typed),
+        Command::Doctor(args) => doctor::run(&args, typed),
+        Command::Local(args) => local::run(&args, &typed),
+        Command::Backup(args) => backup::run(&args, &typed),
+        Command::Schedule(command) => schedule::run(command, &typed),
+        Command::Plugin(command) => plugin::run(command, &typed),
+        Command::Completions(args) => completions::run(&args, &mut command()),
+    }
+}
+
+/// The command line with the variables of its settings.
+fn command() -> clap::Command {
+    flags::with_variables(Cli::command())
+}
+
+/// `None` if help or the version was asked for, and printed.
+fn parse(mut words: Vec<OsString>) -> Result<Option<(Cli, Typed)>, Failure> {
+    let mut unknown = Vec::new();
+    loop {
+        let error = match command().try_get_matches_from(&words) {
+            Ok(matches) => match Cli::from_arg_matches(&matches) {
+                Ok(cli) => {
+                    let matches = innermost(matches);
+                    return Ok(Some((cli, Typed { matches, unknown })));
+                }
+                Err(error) => error,
+            },
+            Err(error) => error,
+        };
+        // Only these take nothing but flags: what follows an unknown one belongs to it.
+        let flags_only = words
+            .get(1)
+            .is_some_and(|word| word == "run" || word == "check" || word == "doctor");
+        if flags_only
+            && error.kind() == ErrorKind::UnknownArgument
+            && let Some(problem) = take_unknown(&error, &mut words)
+        {
+            unknown.push(problem);
+            continue;
+        }
+        let mut failure = Failure::from(unknown);
+        failure.exit = Exit::Usage;
+        // Nobody is left to tell if this fails.
+        let _ = error.print();
+        return match error.use_stderr() {
+            true => Err(failure),
+            false => Ok(None),
+        };
+    }
+}
+
+/// Takes an unknown flag and its value out of the words, so that the rest can be looked at too.
+fn take_unknown(error: &clap::Error, words: &mut Vec<OsString>) -> Option<Problem> {
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let begins = |word: &OsString| {
+        let word = word.to_string_lossy();
+        word.split_once('=').map_or(&*word, |(flag, _)| flag) == flag
+    };
+    let at = words.iter().position(begins)?;
+    let with_value = words.remove(at).to_string_lossy().contains('=');
+    let is_value = |word: &OsString| !word.to_string_lossy().starts_with('-');
+    if flag.starts_with('-') && !with_value && words.get(at).is_some_and(is_value) {
+        words.remove(at);
+    }
+    let what = match flag.starts_with('-') {
+        true => "unknown flag",
+        false => "a word where a flag is wanted",
+    };
+    let problem = Problem::new(flag, what, "");
+    Some(match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(name)) => problem.hint(format!("did you mean `{name}`?")),
+        _ => problem.hint("see --help"),
+    })
+}
+
+fn innermost(mut matches: ArgMatches) -> ArgMatches {
+    while let Some((_, inner)) = matches.remove_subcommand() {
+        matches = inner;
+    }
+    matches
+}
+
+/// Runs a future on the control runtime: the threads of polls, leases and settlement.
+fn block_on<T>(future: impl Future<Output = T>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("control")
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Failed, format!("no control threads: {error}")))?;
+    let made = runtime.block_on(future);
+    runtime.shutdown_background();
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests;

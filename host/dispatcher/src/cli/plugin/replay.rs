@@ -1,0 +1,149 @@
+//! `dispatcher plugin replay`: recorded messages once more, against a component of today, and what
+//! it answers otherwise.
+
+use super::super::flags::{GuestArgs, LogArgs, StoreArgs};
+use super::super::{Typed, block_on, output};
+use super::settings;
+use super::workbench::{self, Workbench};
+use crate::config::problem::Problem;
+use crate::error::{Exit, Failure};
+use dispatcher_core::recording::entry;
+use dispatcher_core::recording::entry::{Answer, Entry};
+use dispatcher_core::telemetry::harmless::harmless;
+use dispatcher_wasm::runtime::Insight;
+use serde_json::json;
+use std::io::BufRead;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  dispatcher plugin replay handler.wasm recordings/
+  dispatcher plugin replay handler.wasm orders-1763800000000-4711-1.recording.jsonl --json
+  dispatcher plugin replay handler.wasm recordings/ --only 01a2… --debug
+
+A recording is what `run --record FOLDER` writes. Prints each message that is answered otherwise than
+it was, and a summary. Nothing is lent to the plugin but what the flags lend. Exits with 0 if all
+answers are alike, and with 1 if one is not.
+
+--debug compiles the component for debuggers, says how one is attached, and waits for Enter. The
+component must have been built with debugging information; its lines and variables are then known to
+lldb and gdb.";
+
+/// Run recorded messages against a component and compare
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The component
+    #[arg(value_name = "FILE")]
+    pub plugin_file: PathBuf,
+    /// Recordings: files, or folders of them
+    #[arg(value_name = "RECORDING", required = true)]
+    pub recordings: Vec<PathBuf>,
+    /// Only the message of this id; may be repeated
+    #[arg(long, value_name = "ID")]
+    pub only: Vec<String>,
+    /// Wait for a debugger before the first message
+    #[arg(long)]
+    pub debug: bool,
+    /// Print every message as one line of JSON: {"id","was","is","alike"}
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub guest: GuestArgs,
+    #[command(flatten)]
+    pub stores: StoreArgs,
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Prints what differs.
+pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+    let (settings, plugin, mut problems) = settings(typed, &args.plugin_file);
+    let entries = entries(args, &mut problems);
+    let Some(plugin) = plugin.filter(|_| problems.is_empty()) else {
+        return Err(problems.into());
+    };
+    let (mut alike, mut otherwise) = (0, 0);
+    block_on(async {
+        let insight = match args.debug {
+            true => Insight::Debugger,
+            false => Insight::Lines,
+        };
+        let workbench = Workbench::set_up(&plugin, &settings, insight).await?;
+        let loaded = workbench.load(None, true)?;
+        if args.debug {
+            wait_for_debugger()?;
+        }
+        for entry in entries {
+            let message = entry.message.clone().into();
+            let ran = loaded.run(message).await?;
+            let is = Answer::of(&ran.verdict);
+            let same = is.is_like(&entry.answer);
+            match same {
+                true => alike += 1,
+                false => otherwise += 1,
+            }
+            if let Some(scene) = ran.scene.as_ref().filter(|_| !same) {
+                workbench::show(scene);
+            }
+            print(args, &entry, &is, same)?;
+        }
+        Ok::<_, Failure>(())
+    })??;
+    if !args.json {
+        output::line(format!("{alike} answered alike, {otherwise} otherwise"))?;
+    }
+    match otherwise {
+        0 => Ok(()),
+        _ => Err(Failure {
+            exit: Exit::Failed,
+            lines: Vec::new(),
+        }),
+    }
+}
+
+fn print(args: &Args, entry: &Entry, is: &Answer, alike: bool) -> Result<(), Failure> {
+    let (id, was) = (&entry.message.id, &entry.answer);
+    match (args.json, alike) {
+        (true, _) => output::json(&json!({ "id": id, "was": was, "is": is, "alike": alike })),
+        (false, true) => Ok(()),
+        (false, false) => {
+            let id = harmless(id);
+            output::line(format!("{id}\n  was: {was}\n  is:  {is}"))
+        }
+    }
+}
+
+/// What is recorded, in the order of the files' names and lines.
+fn entries(args: &Args, problems: &mut Vec<Problem>) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for recording in &args.recordings {
+        match entry::read_all(recording) {
+            Ok(read) => entries.extend(read),
+            Err(why) => problems.push(Problem::new("RECORDING", why, "what --record wrote")),
+        }
+    }
+    if !args.only.is_empty() {
+        entries.retain(|entry| args.only.contains(&entry.message.id));
+    }
+    if entries.is_empty() && problems.is_empty() {
+        let wanted = "at least one recorded message";
+        problems.push(Problem::new("RECORDING", "nothing to run", wanted));
+    }
+    entries
+}
+
+fn wait_for_debugger() -> Result<(), Failure> {
+    let process = std::process::id();
+    let file = std::env::current_exe().unwrap_or_else(|_| "dispatcher".into());
+    output::note(format!(
+        "The component is compiled. Attach a debugger, set breakpoints, let it go on, and press Enter here:\n  \
+         lldb -p {process} -o 'settings set plugin.jit-loader.gdb.enable on'\n  \
+         gdb {} {process}",
+        file.display()
+    ));
+    let mut line = String::new();
+    let read = std::io::stdin().lock().read_line(&mut line);
+    let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("stdin: {error}"));
+    read.map(drop).map_err(failed)
+}

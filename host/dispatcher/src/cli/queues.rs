@@ -1,0 +1,192 @@
+//! `dispatcher queues`: how much queues hold.
+
+use super::{Typed, block_on, flags, output};
+use crate::app::build::Backends;
+use crate::config::Places;
+use crate::config::problem::Problem;
+use crate::error::Failure;
+use crate::name::{Backend, QueueName};
+use dispatcher_core::queue::{Depth, Trouble};
+use std::fmt::Write;
+
+const EXAMPLES: &str = "\
+Examples:
+  dispatcher queues                       every queue of the embedded backend
+  dispatcher queues payments default      these, on SQS
+  dispatcher queues sqs: local:           every queue of both
+  dispatcher queues --json | jq '.[].waiting'
+
+With --json: one array of {\"queue\",\"waiting\",\"in_flight\",\"delayed\",\"oldest_s\"}.";
+
+/// Show how many messages queues hold, and the age of the oldest
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Queues; a bare `local:`, `redis:`, `dynamodb:` or `sqs:` is every queue there [default: local:]
+    #[arg(value_name = "QUEUE")]
+    pub queues: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub places: flags::PlaceArgs,
+    #[command(flatten)]
+    pub log: flags::LogArgs,
+}
+
+/// One queue, or all of a backend.
+enum Which {
+    One(QueueName),
+    All(Backend),
+}
+
+/// Looks at every queue; one that fails does not hide the others.
+pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
+    let (places, _screen, mut problems) = flags::places(&typed.matches);
+    let mut wanted = Vec::new();
+    for text in &args.queues {
+        match which(text) {
+            Ok(which) => wanted.push(which),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    if args.queues.is_empty() {
+        wanted.push(Which::All(Backend::Local));
+    }
+    if !problems.is_empty() {
+        return Err(problems.into());
+    }
+    let (depths, problems) = block_on(look(&places, wanted))?;
+    match args.json {
+        true => output::json(&depths.iter().map(json).collect())?,
+        false => output::bytes(table(&depths).as_bytes())?,
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(problems.into()),
+    }
+}
+
+fn which(text: &str) -> Result<Which, Problem> {
+    match text {
+        "local:" => Ok(Which::All(Backend::Local)),
+        "redis:" => Ok(Which::All(Backend::Redis)),
+        "sqs:" => Ok(Which::All(Backend::Sqs)),
+        "dynamodb:" => Ok(Which::All(Backend::DynamoDb)),
+        text => text
+            .parse()
+            .map(Which::One)
+            .map_err(|found| Problem::new("QUEUE", found, "")),
+    }
+}
+
+async fn look(places: &Places, wanted: Vec<Which>) -> (Vec<(QueueName, Depth)>, Vec<Problem>) {
+    let backends = Backends::new(places.stores.clone());
+    let mut names = Vec::new();
+    let mut problems = Vec::new();
+    for which in wanted {
+        match which {
+            Which::One(name) => names.push(name),
+            Which::All(backend) => match backends.list(backend).await {
+                Ok(known) => names.extend(known),
+                Err(error) => {
+                    let at = match backend {
+                        Backend::Local => "local:",
+                        Backend::Redis => "redis:",
+                        Backend::Sqs => "sqs:",
+                        Backend::DynamoDb => "dynamodb:",
+                    };
+                    let problem = Problem::new(at, error.to_string(), "");
+                    problems.push(match error.kind {
+                        Trouble::Unreachable => problem.unreachable(),
+                        _ => problem,
+                    });
+                }
+            },
+        }
+    }
+    let mut depths = Vec::new();
+    let found = backends.depths(&names).await;
+    for (name, depth) in names.into_iter().zip(found) {
+        match depth {
+            Ok(depth) => depths.push((name, depth)),
+            Err(error) => problems.push(backends.problem("QUEUE", &name, &error).await),
+        }
+    }
+    (depths, problems)
+}
+
+fn json((name, depth): &(QueueName, Depth)) -> serde_json::Value {
+    serde_json::json!({
+        "queue": name.to_string(),
+        "waiting": depth.waiting,
+        "in_flight": depth.in_flight,
+        "delayed": depth.delayed,
+        "oldest_s": depth.oldest.map(|age| age.as_secs()),
+    })
+}
+
+fn table(depths: &[(QueueName, Depth)]) -> String {
+    let names: Vec<_> = depths.iter().map(|(name, _)| name.to_string()).collect();
+    let width = names
+        .iter()
+        .map(|name| name.chars().count())
+        .max()
+        .unwrap_or(0)
+        .max(5);
+    let mut text = String::new();
+    let head = ("QUEUE", "WAITING", "IN FLIGHT", "DELAYED", "OLDEST");
+    let (queue, waiting, in_flight, delayed, oldest) = head;
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        text,
+        "{queue:width$}  {waiting:>9}  {in_flight:>9}  {delayed:>9}  {oldest}"
+    );
+    for (name, (_, depth)) in names.iter().zip(depths) {
+        let Depth {
+            waiting,
+            in_flight,
+            delayed,
+            oldest,
+        } = depth;
+        let oldest = oldest.map_or("-".to_owned(), |age| {
+            humantime::format_duration(std::time::Duration::from_secs(age.as_secs())).to_string()
+        });
+        let _ = writeln!(
+            text,
+            "{name:width$}  {waiting:>9}  {in_flight:>9}  {delayed:>9}  {oldest}"
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn both_forms_say_the_same() {
+        let name = "local:default".parse().expect("a name");
+        let oldest = Some(Duration::from_millis(61_500));
+        let depth = Depth {
+            waiting: 3,
+            in_flight: 2,
+            delayed: 1,
+            oldest,
+        };
+        let row = (name, depth);
+        assert_eq!(
+            json(&row).to_string(),
+            r#"{"delayed":1,"in_flight":2,"oldest_s":61,"queue":"local:default","waiting":3}"#
+        );
+        let table = table(&[row]);
+        let words: Vec<_> = table
+            .lines()
+            .nth(1)
+            .expect("a row")
+            .split_whitespace()
+            .collect();
+        assert_eq!(words, ["local:default", "3", "2", "1", "1m", "1s"]);
+    }
+}

@@ -1,0 +1,58 @@
+//! `dispatcher schedule cancel`: take back what waits.
+
+use super::{failure, schedules};
+use crate::cli::{Typed, block_on, flags, output};
+use crate::config::problem::Problem;
+use crate::error::{Exit, Failure};
+use dispatcher_core::schedule::Cancelled;
+
+const EXAMPLES: &str = "\
+Examples:
+  dispatcher schedule cancel local:default/0197a3b2-8f0c-7c41-b0de-2f6d3c1a9e55
+  dispatcher schedule cancel payments/0197a3b2-8f0c-7c41-b0de-2f6d3c1a9e55
+
+What has gone to its queue of SQS, from 15 minutes before it is due, is not found any more.";
+
+/// Take back a message that waits, or stop a periodic one
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The id as `schedule add` and `schedule list` print it: QUEUE/JOB
+    pub id: String,
+    #[command(flatten)]
+    pub table: flags::TableArgs,
+    #[command(flatten)]
+    pub places: flags::PlaceArgs,
+    #[command(flatten)]
+    pub log: flags::LogArgs,
+}
+
+/// Cancels it; not finding it is a failure.
+pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+    let (places, _screen, mut problems) = flags::places(&typed.matches);
+    let split = args.id.rsplit_once('/').filter(|(_, job)| !job.is_empty());
+    let Some((text, job)) = split else {
+        let found = format!("`{}` is not the id of a scheduled message", args.id);
+        problems.push(Problem::new(
+            "ID",
+            found,
+            "QUEUE/JOB, as `schedule list` prints it",
+        ));
+        return Err(problems.into());
+    };
+    let name = flags::queue(text, &mut problems);
+    let (Some(name), true) = (name, problems.is_empty()) else {
+        return Err(problems.into());
+    };
+    let schedules = schedules(&places);
+    let cancelled = block_on(schedules.cancel(&name, job))?;
+    let why = match cancelled.map_err(|error| failure(&args.id, &error))? {
+        Cancelled::Yes => {
+            output::note(format!("cancelled {}", args.id));
+            return Ok(());
+        }
+        Cancelled::Unknown => "nothing of this id waits: it was sent, or cancelled, or never was",
+        Cancelled::BeingSent => "a dispatcher is sending it at this moment",
+    };
+    Err(Failure::new(Exit::Failed, format!("{}: {why}", args.id)))
+}

@@ -1,0 +1,51 @@
+//! `dispatcher schedule init`: make the table in which scheduled messages for SQS wait.
+
+use super::{failure, schedules};
+use crate::cli::{Typed, block_on, flags, output};
+use crate::error::Failure;
+use crate::name::Backend;
+
+const EXAMPLES: &str = "\
+Examples:
+  dispatcher schedule init payments                the table of one queue, named as it is
+  dispatcher schedule init --schedule-table jobs   one table for all queues
+
+Needs dynamodb:CreateTable and dynamodb:DescribeTable. The table is paid by request. One that is
+there already is checked and left as it is.";
+
+/// Make the table of DynamoDB that scheduled messages for SQS wait in
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The queue whose name the table gets; not needed with --schedule-table
+    pub queue: Option<String>,
+    #[command(flatten)]
+    pub table: flags::TableArgs,
+    #[command(flatten)]
+    pub file: flags::FileArgs,
+    #[command(flatten)]
+    pub aws: flags::AwsArgs,
+    #[command(flatten)]
+    pub log: flags::LogArgs,
+}
+
+/// Makes it, or finds that it is there.
+pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+    let (places, name) = flags::place_of_any(&typed.matches, args.queue.as_deref())?;
+    if name
+        .as_ref()
+        .is_some_and(|name| name.backend == Backend::Local)
+    {
+        output::note("embedded queues need no table");
+        return Ok(());
+    }
+    let schedules = schedules(&places);
+    let made = block_on(schedules.init(name.as_ref()))?;
+    let (table, is_new) = made.map_err(|error| failure("schedule init", &error))?;
+    output::line(&table)?;
+    output::note(match is_new {
+        true => format!("made table `{table}`"),
+        false => format!("table `{table}` is there already, and as it must be"),
+    });
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! `dispatcher workers`: which processes receive from a Redis server now.
+
+use super::{Typed, block_on, flags, output};
+use crate::app::build::Backends;
+use crate::config::Places;
+use crate::config::problem::Problem;
+use crate::error::Failure;
+use dispatcher_core::queue::Trouble;
+use std::fmt::Write;
+
+const EXAMPLES: &str = "\
+Examples:
+  dispatcher workers redis:
+  dispatcher workers redis: --json | jq '.[].process'
+
+With --json: one array of {\"worker\",\"process\",\"queues\":[{\"queue\",\"in_flight\"}]}.";
+
+/// Show which processes receive from Redis, and what each has in flight
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The backend: redis:
+    #[arg(value_name = "BACKEND", value_parser = ["redis:"])]
+    pub backend: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub file: flags::FileArgs,
+    #[command(flatten)]
+    pub redis: flags::RedisArgs,
+    #[command(flatten)]
+    pub log: flags::LogArgs,
+}
+
+/// One process: its worker's name, its id and machine, and its queues with what is in flight.
+type Row = (String, String, Vec<(String, u64)>);
+
+/// Prints them.
+pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
+    let (places, _screen, problems) = flags::places(&typed.matches);
+    if !problems.is_empty() {
+        return Err(problems.into());
+    }
+    let rows = block_on(look(&places))??;
+    match args.json {
+        true => output::json(&rows.iter().map(json).collect()),
+        false => output::bytes(table(&rows).as_bytes()),
+    }
+}
+
+async fn look(places: &Places) -> Result<Vec<Row>, Failure> {
+    let backends = Backends::new(places.stores.clone());
+    let known = backends.workers().await.map_err(|error| {
+        let problem = Problem::new("BACKEND", error.to_string(), "");
+        Failure::from(vec![match error.kind {
+            Trouble::Unreachable | Trouble::Passing => problem.unreachable(),
+            _ => problem,
+        }])
+    })?;
+    let rows = known.into_iter().map(|worker| {
+        let queues = worker.queues.into_iter();
+        let queues = queues.map(|(queue, in_flight)| (format!("redis:{queue}"), in_flight));
+        (worker.id, worker.label, queues.collect())
+    });
+    Ok(rows.collect())
+}
+
+fn json((worker, process, queues): &Row) -> serde_json::Value {
+    let queues: Vec<_> = queues
+        .iter()
+        .map(|(queue, in_flight)| serde_json::json!({ "queue": queue, "in_flight": in_flight }))
+        .collect();
+    serde_json::json!({ "worker": worker, "process": process, "queues": queues })
+}
+
+fn table(rows: &[Row]) -> String {
+    let longest = rows.iter().map(|(_, process, _)| process.chars().count());
+    let width = longest.max().unwrap_or_default().max(7);
+    let mut text = format!("{:width$}  {:>9}  QUEUE\n", "PROCESS", "IN FLIGHT");
+    for (_, process, queues) in rows {
+        for (queue, in_flight) in queues {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{process:width$}  {in_flight:>9}  {queue}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_say_the_same() {
+        let row = (
+            "w1".to_owned(),
+            "7@host".to_owned(),
+            vec![("redis:q".to_owned(), 3)],
+        );
+        assert_eq!(
+            json(&row).to_string(),
+            r#"{"process":"7@host","queues":[{"in_flight":3,"queue":"redis:q"}],"worker":"w1"}"#
+        );
+        let table = table(&[row]);
+        let words: Vec<_> = table
+            .lines()
+            .nth(1)
+            .expect("a row")
+            .split_whitespace()
+            .collect();
+        assert_eq!(words, ["7@host", "3", "redis:q"]);
+    }
+}

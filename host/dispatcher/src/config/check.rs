@@ -1,0 +1,387 @@
+//! Sections into settings: file < environment < flags, defaults, and what must hold between
+//! values. Every problem is collected; nothing is opened.
+
+mod admin;
+mod dynamodb;
+mod limits;
+mod order;
+mod plugin;
+mod schedule;
+mod telemetry;
+mod trials;
+
+use super::file::File;
+use super::flags::Flags;
+use super::problem::Problem;
+use super::queues;
+use super::redis_place::{self, RedisPlace};
+use super::section::{Given, Layers, Section};
+use super::value::{self, Bare};
+use super::{LogFormat, Places, Plugin, Retry, Route, Settings, Stores};
+use crate::name::{Backend, QueueName};
+use dispatcher_core::memory;
+use dispatcher_core::queue::VISIBILITY_CEILING;
+use dispatcher_redis::server::dial::TlsFiles;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// With what a stop needs besides it fits into the 30 s after which Kubernetes and ECS kill, see
+/// `app/stop.rs`.
+const GRACE: Duration = Duration::from_secs(20);
+const CONCURRENCY: usize = 50;
+const MOST_CONCURRENCY: usize = 100_000;
+const LONGEST_POLL: Duration = Duration::from_secs(20);
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_MOST: Duration = Duration::from_secs(900);
+const ATTEMPTS: Option<NonZeroU32> = NonZeroU32::new(10);
+/// Far beyond any machine.
+const MOST_MESSAGE_MEMORY: usize = 1 << 40;
+const ANY_TIME: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::MAX;
+const WITHIN_LEASE: std::ops::RangeInclusive<Duration> = Duration::ZERO..=VISIBILITY_CEILING;
+
+/// Collects problems while values are read.
+#[derive(Debug, Default)]
+pub(super) struct Check {
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Check {
+    /// The value as parsed, or `None` if there is none or it is wrong, which is then recorded.
+    fn read<T>(
+        &mut self,
+        given: Option<&Given>,
+        parse: impl FnOnce(&Given) -> Result<T, Problem>,
+    ) -> Option<T> {
+        parse(given?)
+            .map_err(|problem| self.problems.push(problem))
+            .ok()
+    }
+
+    /// Where things are, from flags and the file.
+    pub(super) fn places(&mut self, program: Layers<'_>) -> Places {
+        let given = self.read(program.one("data"), |given| value::text(given, "a folder"));
+        let data = given.map(PathBuf::from).or_else(default_data);
+        // The cache of compiled plugins wants it so. Without a working folder it stays as it is.
+        let data = data.map(|data| std::path::absolute(&data).unwrap_or(data));
+        if data.is_none() {
+            let found = "this user has no home folder";
+            self.problems.push(Problem::new(
+                "--data",
+                found,
+                "the folder that data lives in",
+            ));
+        }
+        let format = |given: &Given| {
+            value::choice(
+                given,
+                &[("text", LogFormat::Text), ("json", LogFormat::Json)],
+            )
+        };
+        let level = |given: &Given| match crate::telemetry::log::filter(&given.text) {
+            Ok(_) => Ok(given.text.clone()),
+            Err(why) => {
+                let found = format!("`{}` is no log level: {why}", given.text);
+                let wanted = "error, warn, info, debug or trace, or directives such as guest=debug";
+                Err(Problem::new(&given.at, found, wanted))
+            }
+        };
+        let problems = self.problems.len();
+        let endpoint_url = self.read(program.one("endpoint-url"), value::url);
+        let redis = self.redis(program);
+        let dynamodb = self.dynamodb(program);
+        // What stands in for an address that cannot be read is another server.
+        let refused = self.problems.len() > problems;
+        Places {
+            stores: Stores {
+                data: data.unwrap_or_default(),
+                endpoint_url,
+                redis,
+                dynamodb,
+                refused,
+            },
+            log_format: self
+                .read(program.one("log-format"), format)
+                .unwrap_or_default(),
+            log_level: self
+                .read(program.one("log-level"), level)
+                .unwrap_or_else(|| "info".to_owned()),
+            schedule_table: self.schedule_table(program),
+        }
+    }
+
+    fn redis(&mut self, program: Layers<'_>) -> RedisPlace {
+        let default = RedisPlace::default();
+        let url = self.read(program.one("redis-url"), redis_place::url);
+        let prefix = self.read(program.one("redis-prefix"), redis_place::prefix);
+        let worqr_prefix = program.one("redis-worqr-prefix");
+        let worqr_prefix = self.read(worqr_prefix, redis_place::worqr_prefix);
+        let mut worqr = BTreeSet::new();
+        for (queue, given) in program.entries("redis-format") {
+            if self.read(Some(given), redis_place::is_worqr) == Some(true) {
+                worqr.insert(queue.to_owned());
+            }
+        }
+        let ca = self.read(program.one("redis-ca-file"), redis_place::file);
+        let (cert, key) = (
+            program.one("redis-cert-file"),
+            program.one("redis-key-file"),
+        );
+        if let (Some(given), None) | (None, Some(given)) = (&cert, &key) {
+            let found = "a client certificate or its key alone";
+            let wanted = "both, cert-file and key-file";
+            self.problems.push(Problem::new(&given.at, found, wanted));
+        }
+        let files = [program.one("redis-ca-file"), cert, key];
+        let plain = match &url {
+            Some(url) => !url.starts_with("rediss"),
+            None => program.one("redis-url").is_none(),
+        };
+        if let Some(given) = files.into_iter().flatten().next().filter(|_| plain) {
+            let found = "a file for TLS, and an address without TLS";
+            let wanted = "an address that begins with rediss";
+            self.problems.push(Problem::new(&given.at, found, wanted));
+        }
+        let cert = self.read(cert, redis_place::file);
+        let key = self.read(key, redis_place::file);
+        RedisPlace {
+            url: url.unwrap_or(default.url),
+            tls: TlsFiles {
+                ca,
+                client: cert.zip(key),
+            },
+            prefix: prefix.unwrap_or(default.prefix),
+            worqr,
+            worqr_prefix: worqr_prefix.unwrap_or(default.worqr_prefix),
+        }
+    }
+
+    /// Everything that a run needs.
+    pub(super) fn settings(&mut self, flags: &Flags, file: &File) -> Settings {
+        let both = [&flags.program, &file.program];
+        let program = Layers(&both);
+        let places = self.places(program);
+        let grace = self.read(program.one("shutdown-grace"), |given| {
+            value::duration(given, Bare::Refused, &ANY_TIME)
+        });
+        let workers = self.read(program.one("workers"), |given| {
+            value::number(given, &(1..=1_024))
+        });
+        let message_memory = self.read(program.one("message-memory"), |given| {
+            let least = usize::try_from(memory::LEAST).unwrap_or(usize::MAX);
+            value::size(given, &(least..=MOST_MESSAGE_MEMORY))
+        });
+        let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let (name, metrics) = self.metrics(program);
+        Settings {
+            stores: places.stores,
+            log_format: places.log_format,
+            log_level: places.log_level,
+            shutdown_grace: grace.unwrap_or(GRACE),
+            message_memory: message_memory.map(|bytes| bytes as u64),
+            name,
+            metrics,
+            admin: self.admin(program),
+            workers: workers.and_then(NonZeroUsize::new).unwrap_or(processors),
+            schedule: self.schedule(program, places.schedule_table),
+            routes: self.routes(flags, file),
+        }
+    }
+
+    fn routes(&mut self, flags: &Flags, file: &File) -> Vec<Route> {
+        if file.routes.len() > 1 {
+            self.refuse_route_flags(flags, file.routes.len());
+        }
+        let mut plugins = BTreeMap::new();
+        for (name, section) in &file.plugins {
+            let is_only_routes = file.routes.len() <= 1
+                && plugin::name_of(file.routes.first(), file).is_some_and(|of| of == name);
+            let layers: &[&Section] = match is_only_routes {
+                true => &[&flags.plugin, section],
+                false => &[section],
+            };
+            plugins.insert(
+                name.as_str(),
+                self.plugin(name, &section.at, Layers(layers)),
+            );
+        }
+        let mut routes = match file.routes.as_slice() {
+            [] => vec![self.route(&[&flags.route, &file.program], flags, file, &plugins)],
+            [only] => {
+                vec![self.route(&[&flags.route, only, &file.program], flags, file, &plugins)]
+            }
+            several => several
+                .iter()
+                .map(|section| self.route(&[section, &file.program], flags, file, &plugins))
+                .collect(),
+        };
+        self.unique_names(&mut routes, &file.routes);
+        self.disjoint_queues(&routes);
+        routes
+    }
+
+    fn refuse_route_flags(&mut self, flags: &Flags, routes: usize) {
+        for given in flags.route.all().chain(flags.plugin.all()) {
+            let found = format!("it describes one route, and the file has {routes}");
+            let problem = Problem::new(&given.at, found, "the setting in the file's route");
+            if !self.problems.contains(&problem) {
+                self.problems.push(problem);
+            }
+        }
+    }
+
+    /// `layers` ends with the program's section, whose concurrency is every route's default.
+    fn route(
+        &mut self,
+        layers: &[&Section],
+        flags: &Flags,
+        file: &File,
+        plugins: &BTreeMap<&str, Plugin>,
+    ) -> Route {
+        let with_defaults = Layers(layers);
+        let layers = Layers(&layers[..layers.len() - 1]);
+        let section = layers.0.last().copied().unwrap_or(&flags.route);
+        let implied = [Given::new("--queues", "local:default")];
+        let queues = match layers.list("queues") {
+            Some(list) => list,
+            None if file.routes.len() > 1 => &[],
+            None => &implied,
+        };
+        if queues.is_empty() {
+            let problem = Problem::new(&section.at, "the route has no queues", "at least one");
+            self.problems
+                .push(problem.hint("written like queues = [\"local:default\"]"));
+        }
+        let mut queues = queues::read(queues, &mut self.problems);
+        self.limits(layers, &mut queues);
+        let dead_letter = self.read(layers.one("dead-letter"), |given| {
+            queues::dead_letter(given, &queues)
+        });
+        let has_dead_letters =
+            dead_letter.is_some() || queues.iter().any(|queue| buries_by_itself(&queue.name));
+        let plugin = self.plugin_for(section, flags, file, plugins);
+        let lease = |given: &Given| value::duration(given, Bare::Seconds, &WITHIN_LEASE);
+        let poll = Duration::ZERO..=LONGEST_POLL;
+        let (batch_size, batch_window) = self.batches(layers);
+        let ordering = self.ordering(layers, &queues);
+        let name = self.read(layers.one("name"), |given| value::text(given, "a name"));
+        Route {
+            name: name.unwrap_or_else(|| plugin.name.clone()),
+            at: section.at.clone(),
+            queues,
+            plugin,
+            batch_size,
+            batch_window,
+            concurrency: self
+                .read(with_defaults.one("concurrency"), |given| {
+                    value::number(given, &(1..=MOST_CONCURRENCY))
+                })
+                .unwrap_or(CONCURRENCY),
+            prefetch: ordering.prefetch,
+            sequence: ordering.sequence,
+            group_by: ordering.group_by,
+            shedding: self.shedding(layers),
+            idempotency: self.idempotency(layers),
+            visibility: self.read(layers.one("visibility"), lease),
+            poll_for: self
+                .read(layers.one("poll-for"), |given| {
+                    value::duration(given, Bare::Seconds, &poll)
+                })
+                .unwrap_or(LONGEST_POLL),
+            sleep: self
+                .read(layers.one("sleep"), |given| {
+                    value::duration(given, Bare::Seconds, &ANY_TIME)
+                })
+                .unwrap_or_default(),
+            retry: self.retry(layers, has_dead_letters),
+            dead_letter,
+        }
+    }
+
+    fn retry(&mut self, layers: Layers<'_>, has_dead_letters: bool) -> Retry {
+        let pause = |given: &Given| value::duration(given, Bare::Refused, &WITHIN_LEASE);
+        let first = self.read(layers.one("retry.first"), pause);
+        let most = self.read(layers.one("retry.most"), pause);
+        if let (Some(first), Some(most), Some(given)) = (first, most, layers.one("retry.most"))
+            && most < first
+        {
+            let found = format!("`most` is {most:?} and `first` is {first:?}");
+            self.problems.push(Problem::new(
+                &given.at,
+                found,
+                "`most` no less than `first`",
+            ));
+        }
+        let attempts = self.read(layers.one("retry.attempts"), |given| {
+            value::number(given, &(1..=1_000_000))
+        });
+        let default = if has_dead_letters { ATTEMPTS } else { None };
+        let first = first.unwrap_or_else(|| RETRY_FIRST.min(most.unwrap_or(RETRY_MOST)));
+        Retry {
+            first,
+            most: most.unwrap_or(RETRY_MOST.max(first)),
+            attempts: attempts.and_then(NonZeroU32::new).or(default),
+        }
+    }
+
+    /// Named routes must differ; unnamed ones are made to.
+    fn unique_names(&mut self, routes: &mut [Route], sections: &[Section]) {
+        let mut taken = BTreeMap::<String, String>::new();
+        for (route, section) in routes.iter().zip(sections) {
+            let Some(given) = section.one("name") else {
+                continue;
+            };
+            if let Some(first) = taken.insert(route.name.clone(), given.at.clone()) {
+                let found = format!("route `{}` is there already, at {first}", route.name);
+                self.problems
+                    .push(Problem::new(&given.at, found, "names that differ"));
+            }
+        }
+        for (route, section) in routes.iter_mut().zip(sections) {
+            if section.one("name").is_none() {
+                let plain = route.name.clone();
+                let mut copy = 1;
+                while taken.contains_key(&route.name) {
+                    copy += 1;
+                    route.name = format!("{plain}-{copy}");
+                }
+                taken.insert(route.name.clone(), route.at.clone());
+            }
+        }
+    }
+
+    fn disjoint_queues(&mut self, routes: &[Route]) {
+        let mut taken = BTreeMap::<&QueueName, &str>::new();
+        for route in routes {
+            for queue in &route.queues {
+                match taken.get(&queue.name) {
+                    Some(other) if *other != route.name => {
+                        let found = format!("`{}` is in route `{other}` already", queue.name);
+                        let wanted = "each queue in one route";
+                        self.problems.push(Problem::new(&queue.at, found, wanted));
+                    }
+                    _ => {
+                        taken.insert(&queue.name, &route.name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether a queue has somewhere to put its dead letters without being told.
+fn buries_by_itself(queue: &QueueName) -> bool {
+    match queue.backend {
+        Backend::Local | Backend::Redis => !queue.name.ends_with(".dead"),
+        // They stay in the table, as FAILURE.
+        Backend::DynamoDb => true,
+        Backend::Sqs => false,
+    }
+}
+
+fn default_data() -> Option<PathBuf> {
+    use etcetera::BaseStrategy;
+    let strategy = etcetera::choose_base_strategy().ok()?;
+    Some(strategy.data_dir().join("dispatcher"))
+}

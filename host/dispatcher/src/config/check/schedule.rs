@@ -1,0 +1,93 @@
+//! Where scheduled messages wait and how often they are looked for. Opens nothing.
+
+use super::Check;
+use crate::config::Schedule;
+use crate::config::problem::Problem;
+use crate::config::section::{Given, Layers};
+use crate::config::value;
+use crate::config::value::Bare;
+use std::time::Duration;
+
+const INTERVAL: Duration = Duration::from_secs(60);
+const SHORTEST: Duration = Duration::from_secs(1);
+/// Jobs are read 15 minutes ahead: with less to spare, one look that fails would make them late.
+const LONGEST: Duration = Duration::from_secs(600);
+
+impl Check {
+    /// `table` is what `schedule_table` has read.
+    pub(super) fn schedule(&mut self, program: Layers<'_>, table: Option<String>) -> Schedule {
+        let range = SHORTEST..=LONGEST;
+        let interval = self.read(program.one("schedule-interval"), |given| {
+            value::duration(given, Bare::Seconds, &range)
+        });
+        Schedule {
+            interval: interval.unwrap_or(INTERVAL),
+            table,
+        }
+    }
+
+    pub(super) fn schedule_table(&mut self, program: Layers<'_>) -> Option<String> {
+        self.read(program.one("schedule-table"), table)
+    }
+}
+
+/// The name of a table of DynamoDB ("Naming rules and data types", DynamoDB developer guide).
+fn table(given: &Given) -> Result<String, Problem> {
+    let text = given.text.trim();
+    let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    match (3..=255).contains(&text.len()) && text.chars().all(legal) {
+        true => Ok(text.to_owned()),
+        false => {
+            let found = format!("`{text}` cannot name a table of DynamoDB");
+            let wanted = "3 to 255 letters, digits, `-`, `_` or `.`";
+            Err(Problem::new(&given.at, found, wanted))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::flags::Flags;
+    use crate::config::section::Given;
+    use crate::config::settings;
+    use std::time::Duration;
+
+    fn problems(flag: &str, text: &str) -> Vec<String> {
+        let mut flags = Flags::default();
+        flags.take("plugin", Given::new("--plugin", "p.wasm"));
+        assert!(flags.take(flag, Given::new(format!("--{flag}"), text)));
+        let (settings, problems) = settings(&flags);
+        if problems.is_empty() && flag == "schedule-interval" {
+            assert_eq!(settings.schedule.interval, Duration::from_secs(90));
+        }
+        problems.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn looks_are_a_second_to_ten_minutes_apart_and_tables_have_names() {
+        for (flag, text, wanted) in [
+            ("schedule-interval", "90", None),
+            ("schedule-interval", "0", Some("wanted 1s to 10m")),
+            ("schedule-interval", "15m", Some("wanted 1s to 10m")),
+            ("schedule-table", "jobs", None),
+            ("schedule-table", "a b", Some("wanted 3 to 255 letters")),
+            ("allow-send", "local:later", None),
+            ("allow-send", "a b", Some("is not a queue name")),
+            ("allow-connect", "192.0.2.7:7000", None),
+            (
+                "allow-connect",
+                "feed:7000",
+                Some("wanted an IP address and a port"),
+            ),
+        ] {
+            let found = problems(flag, text);
+            match wanted {
+                None => assert_eq!(found, [""; 0], "{text}"),
+                Some(wanted) => {
+                    assert_eq!(found.len(), 1, "{found:?}");
+                    assert!(found[0].contains(wanted), "{found:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What is tried, compared and recorded beside a plugin. Opens nothing.
+
+use super::Check;
+use crate::config::problem::Problem;
+use crate::config::section::{Given, Layers};
+use crate::config::value;
+use crate::config::{ImageName, Record, Share, Source, Terms, Trial, Trials};
+use dispatcher_core::recording::redact::Rule;
+
+/// Of the messages, for a canary where nothing is said.
+const TRIED: f64 = 0.1;
+/// How much is recorded at most where nothing is said.
+const MOST: usize = 1 << 30;
+const BOUNDS: std::ops::RangeInclusive<usize> = (1 << 20)..=(1 << 50);
+
+impl Check {
+    pub(super) fn trials(&mut self, layers: Layers<'_>, forwards: bool) -> Trials {
+        if forwards {
+            for key in ["canary.file", "shadow.file", "record.folder"] {
+                if let Some(given) = layers.one(key) {
+                    let found = "a trial beside a plugin that forwards to a function";
+                    let wanted = "it beside a component only";
+                    let problem = Problem::new(&given.at, found, wanted);
+                    self.problems.push(match key {
+                        "canary.file" => problem.hint("an alias of the function can shift traffic"),
+                        _ => problem,
+                    });
+                }
+            }
+        }
+        Trials {
+            canary: self.canary(layers),
+            shadow: self
+                .alone(layers, "shadow", "file")
+                .and_then(|given| self.read(Some(given), source)),
+            record: self.record(layers),
+        }
+    }
+
+    fn canary(&mut self, layers: Layers<'_>) -> Option<Trial> {
+        let file = self.alone(layers, "canary", "file")?;
+        let share = self.read(layers.one("canary.share"), share);
+        let default = Share::new(TRIED).unwrap_or(Share::ALL);
+        Some(Trial {
+            source: self.read(Some(file), source)?,
+            share: share.unwrap_or(default),
+        })
+    }
+
+    fn record(&mut self, layers: Layers<'_>) -> Option<Record> {
+        let folder = self.alone(layers, "record", "folder")?;
+        let rules = layers.list("record.redact").unwrap_or_default();
+        let rule = |given: &Given| {
+            let rule: Result<Rule, _> = given.text.trim().parse();
+            let found = format!("`{}` names nothing that could be left out", given.text);
+            rule.map_err(|wanted| Problem::new(&given.at, found, wanted))
+        };
+        let redact = rules
+            .iter()
+            .filter_map(|given| self.read(Some(given), rule))
+            .collect();
+        let most = self.read(layers.one("record.most"), |given| {
+            value::size(given, &BOUNDS)
+        });
+        let share = self.read(layers.one("record.share"), share);
+        let folder = self.read(Some(folder), |given| value::text(given, "a folder"))?;
+        Some(Record {
+            terms: Terms {
+                folder: folder.into(),
+                redact,
+                most: most.unwrap_or(MOST) as u64,
+            },
+            share: share.unwrap_or(Share::ALL),
+        })
+    }
+
+    /// What a table must hold, if the table is there.
+    fn alone<'a>(&mut self, layers: Layers<'a>, table: &str, key: &str) -> Option<&'a Given> {
+        let given = layers.one(&format!("{table}.{key}"));
+        if given.is_none()
+            && let Some((name, other)) = layers.entries(table).into_iter().next()
+        {
+            let found = format!("`{table}` says `{name}` and no `{key}`");
+            let problem = Problem::new(&other.at, found, format!("a {key} as well"));
+            self.problems.push(problem);
+        }
+        given
+    }
+}
+
+/// A component: a file, or `oci://HOST/NAME@sha256:DIGEST`.
+pub(super) fn source(given: &Given) -> Result<Source, Problem> {
+    let text = value::text(given, "a component's file")?;
+    if !text.starts_with(ImageName::SCHEME) {
+        return Ok(Source::File(text.into()));
+    }
+    let found = format!("`{text}` names no component");
+    let image = text.parse().map(Source::Image);
+    image.map_err(|wanted: &str| Problem::new(&given.at, found, wanted))
+}
+
+/// `0.1` or `10%`.
+fn share(given: &Given) -> Result<Share, Problem> {
+    let text = given.text.trim();
+    let fraction = match text.strip_suffix('%') {
+        Some(percent) => percent.trim().parse::<f64>().map(|percent| percent / 100.0),
+        None => text.parse(),
+    };
+    fraction.ok().and_then(Share::new).ok_or_else(|| {
+        let found = format!("`{text}` is no share");
+        Problem::new(
+            &given.at,
+            found,
+            "a number above 0, at most 1, or a percentage",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::flags::Flags;
+    use crate::config::section::Given;
+    use crate::config::{Plugin, settings};
+
+    fn plugin(flags: &[(&str, &str)]) -> (Plugin, Vec<String>) {
+        let mut all = Flags::default();
+        for (flag, text) in [("plugin", "a.wasm")].iter().chain(flags) {
+            all.take(flag, Given::new(format!("--{flag}"), *text));
+        }
+        let (settings, problems) = settings(&all);
+        let problems = problems.iter().map(ToString::to_string).collect();
+        (settings.routes[0].plugin.clone(), problems)
+    }
+
+    #[test]
+    fn what_is_tried_beside_a_plugin_is_read() {
+        let (read, problems) = plugin(&[
+            ("canary", "b.wasm"),
+            ("canary-share", "5%"),
+            ("shadow", "c.wasm"),
+            ("record", "kept"),
+            ("record-redact", "/a\nattribute:b"),
+            ("record-share", "0.5"),
+        ]);
+        assert_eq!(problems, [""; 0]);
+        let canary = read.trials.canary.expect("a canary");
+        assert_eq!(
+            (canary.source.to_string().as_str(), canary.share.get()),
+            ("b.wasm", 0.05)
+        );
+        assert_eq!(read.trials.shadow.expect("a shadow").to_string(), "c.wasm");
+        let record = read.trials.record.expect("a recording");
+        assert_eq!((record.terms.redact.len(), record.share.get()), (2, 0.5));
+        assert_eq!(record.terms.most, 1 << 30);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said_all_at_once() {
+        let image = "oci://registry.example/handlers/orders:latest";
+        let (_, problems) = plugin(&[
+            ("canary-share", "0.5"),
+            ("shadow", image),
+            ("record", "kept"),
+            ("record-redact", "email"),
+            ("record-share", "0"),
+        ]);
+        let begins = [
+            "--canary-share: `canary` says `share` and no `file`",
+            "--shadow: `oci://registry.example/handlers/orders:latest` names no component; wanted",
+            "--record-redact: `email` names nothing that could be left out; wanted",
+            "--record-share: `0` is no share; wanted",
+        ];
+        assert_eq!(problems.len(), begins.len(), "{problems:#?}");
+        for (problem, begin) in problems.iter().zip(begins) {
+            assert!(problem.starts_with(begin), "{problem}");
+        }
+    }
+}

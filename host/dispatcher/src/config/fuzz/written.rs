@@ -1,0 +1,244 @@
+//! Settings written out as a file that says everything and leaves nothing to defaults.
+
+use crate::config::{
+    Code, DynamoDb, MetricsSink, Plugin, Route, Settings, Shed, Shedding, WeightedQueue,
+};
+use crate::name::Backend;
+use dispatcher_core::scheduler::ready::Sequence;
+use std::fmt::{Display, Write};
+use std::time::Duration;
+
+/// The whole file.
+pub fn file(settings: &Settings) -> String {
+    let mut out = Lines::default();
+    out.line("[dispatcher]");
+    out.text("data", &settings.stores.data.to_string_lossy());
+    out.option("endpoint-url", settings.stores.endpoint_url.as_ref());
+    out.time("shutdown-grace", settings.shutdown_grace);
+    if let Some(bytes) = settings.message_memory {
+        out.text("message-memory", &bytes.to_string());
+    }
+    out.text(
+        "log-format",
+        &format!("{:?}", settings.log_format).to_lowercase(),
+    );
+    out.text("log-level", &settings.log_level);
+    out.text("workers", &settings.workers.to_string());
+    out.option("name", settings.name.as_ref());
+    let sink = settings.metrics.map(|metrics| metrics.sink);
+    out.text(
+        "metrics",
+        match sink {
+            None => "none",
+            Some(MetricsSink::CloudWatch) => "cloudwatch",
+            Some(MetricsSink::EmbeddedFormat) => "emf",
+        },
+    );
+    if let Some(metrics) = settings.metrics {
+        out.time("metrics-interval", metrics.interval);
+    }
+    if let Some(admin) = &settings.admin {
+        out.text("admin", &admin.address.to_string());
+        out.list("admin-host", admin.hosts.iter().cloned());
+        if let Some(file) = &admin.token_file {
+            out.text("admin-token-file", &file.to_string_lossy());
+        }
+    }
+    out.time("schedule-interval", settings.schedule.interval);
+    out.option("schedule-table", settings.schedule.table.as_ref());
+    out.line("[backend.redis]");
+    out.text("url", &settings.stores.redis.url);
+    let tls = &settings.stores.redis.tls;
+    let path = |path: &std::path::PathBuf| path.display().to_string();
+    out.option("ca-file", tls.ca.as_ref().map(path).as_ref());
+    let client = tls.client.as_ref();
+    out.option("cert-file", client.map(|(cert, _)| path(cert)).as_ref());
+    out.option("key-file", client.map(|(_, key)| path(key)).as_ref());
+    out.text("prefix", &settings.stores.redis.prefix);
+    out.text("worqr-prefix", &settings.stores.redis.worqr_prefix);
+    for queue in &settings.stores.redis.worqr {
+        out.line(&format!("format.{queue:?} = \"worqr\""));
+    }
+    tables(&mut out, &settings.stores.dynamodb);
+    for (at, one) in settings.routes.iter().enumerate() {
+        plugin(&mut out, at, &one.plugin);
+        route(&mut out, at, one);
+    }
+    out.0
+}
+
+fn tables(out: &mut Lines, tables: &DynamoDb) {
+    out.line("[backend.dynamodb]");
+    out.option("body-attribute", tables.body_attribute.as_ref());
+    out.option("shards", tables.shards.as_ref());
+    if let Some(live) = tables.time_to_live {
+        out.time("time-to-live", live);
+    }
+    if let Some(pause) = tables.idle_poll {
+        out.time("idle-poll", pause);
+    }
+}
+
+/// A queue and its weight; with the backend in front, without which `sqs:local:3` would be another.
+pub fn queue(queue: &WeightedQueue) -> String {
+    let name = &queue.name;
+    let plain = !name.name.contains(':');
+    let before = match name.backend {
+        Backend::Sqs if plain => "sqs:",
+        _ => "",
+    };
+    match queue.weight {
+        Some(weight) => format!("{before}{name}:{weight}"),
+        None => format!("{before}{name}"),
+    }
+}
+
+/// Each route has a plugin of its own here, whose name is thus lost.
+fn plugin(out: &mut Lines, at: usize, plugin: &Plugin) {
+    out.line(&format!("[plugin.p{at}]"));
+    match &plugin.code {
+        Code::Missing => unreachable!("that is a problem"),
+        Code::Component(source) => out.text("file", &source.to_string()),
+        Code::Forward(forward) => {
+            out.text("function", &forward.function);
+            out.text(
+                "invocation",
+                if forward.asynchronous {
+                    "async"
+                } else {
+                    "sync"
+                },
+            );
+            out.line(&format!("partial-failures = {}", forward.partial_failures));
+        }
+    }
+    out.list("allow-lambda", plugin.allow_lambda.iter().cloned());
+    let sends = plugin.allow_send.iter().map(ToString::to_string);
+    out.list("allow-send", sends);
+    let peers = plugin.allow_connect.iter().map(ToString::to_string);
+    out.list("allow-connect", peers);
+    let hosts = plugin.allow_http.iter().map(ToString::to_string);
+    out.list("allow-http", hosts);
+    out.text(
+        "instance-concurrency",
+        &plugin.instance_concurrency.to_string(),
+    );
+    if let Some(timeout) = plugin.timeout {
+        out.time("timeout", timeout);
+    }
+    out.text("max-memory", &plugin.max_memory.to_string());
+    for (key, value) in &plugin.env {
+        out.text(&format!("env.{}", quoted(key)), value);
+    }
+    if let Some(canary) = &plugin.trials.canary {
+        out.text("canary.file", &canary.source.to_string());
+        out.text("canary.share", &canary.share.to_string());
+    }
+    if let Some(shadow) = &plugin.trials.shadow {
+        out.text("shadow.file", &shadow.to_string());
+    }
+    if let Some(record) = &plugin.trials.record {
+        out.text("record.folder", &record.terms.folder.to_string_lossy());
+        out.text("record.most", &record.terms.most.to_string());
+        out.text("record.share", &record.share.to_string());
+        let rules = record.terms.redact.iter().map(ToString::to_string);
+        out.list("record.redact", rules);
+    }
+    if let Some(warm) = plugin.warm {
+        out.text("warm", &warm.to_string());
+    }
+    if let Some(reuse) = plugin.reuse {
+        out.text("reuse.count", &reuse.count.to_string());
+        out.time("reuse.age", reuse.age);
+        out.text("reuse.memory", &reuse.memory.to_string());
+    }
+}
+
+fn route(out: &mut Lines, at: usize, route: &Route) {
+    out.line("[[route]]");
+    out.text("name", &route.name);
+    out.text("plugin", &format!("p{at}"));
+    out.list("queues", route.queues.iter().map(queue));
+    for queue in &route.queues {
+        let name = quoted(&queue.name.to_string());
+        if let Some(rate) = queue.rate {
+            out.text(&format!("rate.{name}"), &format!("{rate}/s"));
+        }
+        if let Some(most) = queue.concurrency {
+            out.text(&format!("queue-concurrency.{name}"), &most.to_string());
+        }
+    }
+    out.text("batch-size", &route.batch_size.to_string());
+    out.time("batch-window", route.batch_window);
+    out.text("concurrency", &route.concurrency.to_string());
+    out.text("prefetch", &route.prefetch.to_string());
+    out.text(
+        "order",
+        match route.sequence {
+            Sequence::Fifo => "fifo",
+            Sequence::Lifo => "lifo",
+        },
+    );
+    out.option("group-by", route.group_by.as_ref());
+    if let Some(Shedding { max_age, shed }) = route.shedding {
+        out.time("max-age", max_age);
+        let dropped = shed == Shed::Drop;
+        out.text("shed", if dropped { "drop" } else { "dead-letter" });
+    }
+    if let Some(idempotency) = route.idempotency {
+        out.time("idempotency", idempotency);
+    }
+    if let Some(visibility) = route.visibility {
+        out.time("visibility", visibility);
+    }
+    out.time("poll-for", route.poll_for);
+    out.time("sleep", route.sleep);
+    out.time("retry.first", route.retry.first);
+    out.time("retry.most", route.retry.most);
+    out.option("retry.attempts", route.retry.attempts.as_ref());
+    out.option("dead-letter", route.dead_letter.as_ref());
+}
+
+#[derive(Default)]
+struct Lines(String);
+
+impl Lines {
+    fn line(&mut self, line: &str) {
+        self.0.push_str(line);
+        self.0.push('\n');
+    }
+
+    fn text(&mut self, key: &str, value: &str) {
+        self.line(&format!("{key} = {}", quoted(value)));
+    }
+
+    fn option(&mut self, key: &str, value: Option<&impl Display>) {
+        if let Some(value) = value {
+            self.text(key, &value.to_string());
+        }
+    }
+
+    fn time(&mut self, key: &str, time: Duration) {
+        self.text(key, &humantime::format_duration(time).to_string());
+    }
+
+    fn list(&mut self, key: &str, values: impl Iterator<Item = String>) {
+        let values: Vec<_> = values.map(|value| quoted(&value)).collect();
+        self.line(&format!("{key} = [{}]", values.join(", ")));
+    }
+}
+
+/// A string of TOML in one line.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => out.extend(['\\', letter]),
+            c if c.is_control() => {
+                write!(out, "\\U{:08X}", u32::from(c)).expect("a string takes any text");
+            }
+            c => out.push(c),
+        }
+    }
+    out + "\""
+}

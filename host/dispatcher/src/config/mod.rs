@@ -1,0 +1,419 @@
+//! Settings: file < environment < flags, made into types with every problem found at once. Opens
+//! no queue and no plugin, knows no network; `app` does that with what is decided here.
+
+mod check;
+pub mod classic;
+mod file;
+pub mod flags;
+pub mod function;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+pub mod iam;
+pub mod problem;
+mod queues;
+pub mod redis_place;
+pub mod reload;
+pub mod section;
+pub mod value;
+
+pub use crate::image::ImageName;
+use crate::name::QueueName;
+pub use crate::telemetry::log::LogFormat;
+use dispatcher_core::files::bounded::{Limits as FileLimits, read_text};
+use dispatcher_core::intake::group::GroupBy;
+pub use dispatcher_core::keyvalue::Place;
+pub use dispatcher_core::recording::Terms;
+pub use dispatcher_core::rollout::canary::Share;
+use dispatcher_core::scheduler::Limits;
+use dispatcher_core::scheduler::lane::LaneLimits;
+use dispatcher_core::scheduler::ready::Sequence;
+pub use dispatcher_core::settlement::decide::{Shed, Shedding};
+pub use dispatcher_wasm::{HttpHost, Peer, Reuse};
+use flags::Flags;
+use problem::Problem;
+use redis_place::RedisPlace;
+use section::Layers;
+use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// All that one `run` needs to know.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Where queues live.
+    pub stores: Stores,
+    /// How long running attempts may go on after the first SIGTERM or SIGINT.
+    pub shutdown_grace: Duration,
+    /// How log lines are written.
+    pub log_format: LogFormat,
+    /// What is logged: a level, or directives as `RUST_LOG` has them. Parses as a filter.
+    pub log_level: String,
+    /// The most bytes of messages held at once; without it, a part of the process's memory limit.
+    pub message_memory: Option<u64>,
+    /// Threads that run guests.
+    pub workers: NonZeroUsize,
+    /// What the program is called in metrics.
+    pub name: Option<String>,
+    /// Where metrics go; nowhere without.
+    pub metrics: Option<Metrics>,
+    /// Where `/healthz`, `/readyz`, `/metrics` and more are served; nowhere without.
+    pub admin: Option<Admin>,
+    /// How scheduled messages are looked for.
+    pub schedule: Schedule,
+    /// At least one, with different names and without a queue in common.
+    pub routes: Vec<Route>,
+}
+
+/// Where queues live, of all backends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stores {
+    /// The folder of the embedded queue and of compiled plugins. Not created yet.
+    pub data: PathBuf,
+    /// `http://` or `https://` address for every AWS service; without it, as the SDK decides.
+    pub endpoint_url: Option<String>,
+    /// Where Redis is.
+    pub redis: RedisPlace,
+    /// How tables of DynamoDB are used as queues.
+    pub dynamodb: DynamoDb,
+    /// Some of this could not be read, and a default is in its place: nothing may be opened.
+    pub refused: bool,
+}
+
+/// How tables of DynamoDB are used as queues; what is `None` is as the backend has it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DynamoDb {
+    /// The column that is the body; without it all of the task's own columns, as JSON.
+    pub body_attribute: Option<String>,
+    /// Over how many keys of the index each status is spread, 1 to 100.
+    pub shards: Option<u16>,
+    /// How long a task that is sent may live, 1 s to 100 years.
+    pub time_to_live: Option<Duration>,
+    /// The longest pause between two looks at a table that has nothing, 50 ms to 20 s.
+    pub idle_poll: Option<Duration>,
+}
+
+/// Where scheduled messages for SQS wait, and how often they are looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schedule {
+    /// How often, 1 s to 10 min.
+    pub interval: Duration,
+    /// The table of DynamoDB for all queues; without it each queue has one of its own name.
+    pub table: Option<String>,
+}
+
+/// The admin address and who may use it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admin {
+    /// Where it is; off loopback only with a token.
+    pub address: SocketAddr,
+    /// The file that holds the token; a relative path is relative to the working directory. Without
+    /// it nobody may act.
+    pub token_file: Option<PathBuf>,
+    /// Host names that it answers to besides IP addresses and `localhost`, in lower case.
+    pub hosts: Vec<String>,
+}
+
+/// How metrics are published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metrics {
+    /// Where they go.
+    pub sink: MetricsSink,
+    /// How often, 1 s to 1 h.
+    pub interval: Duration,
+}
+
+/// Where metrics go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricsSink {
+    /// To CloudWatch, by `PutMetricData`.
+    CloudWatch,
+    /// To stdout, one line of Embedded Metric Format per queue and interval.
+    EmbeddedFormat,
+}
+
+/// Some queues that share a plugin, a priority order and a concurrency.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Route {
+    /// Unique; the plugin's name if none was given.
+    pub name: String,
+    /// Where it was written, for problems found later: `dispatcher.toml:12`, `--queues`.
+    pub at: String,
+    /// At least one, the most urgent first; all weighted or none.
+    pub queues: Vec<WeightedQueue>,
+    /// What handles the messages.
+    pub plugin: Plugin,
+    /// The most messages of one attempt, 1 to 10,000.
+    pub batch_size: usize,
+    /// How long a message waits for others to share its attempt, up to 300 s.
+    pub batch_window: Duration,
+    /// The most attempts at once, at least 1.
+    pub concurrency: usize,
+    /// How many messages may be held, leased and not started, beyond what runs.
+    pub prefetch: usize,
+    /// Which of the waiting messages goes first.
+    pub sequence: Sequence,
+    /// What keeps messages in order on queues that have no groups of their own.
+    pub group_by: Option<GroupBy>,
+    /// Which messages are too old to be handled.
+    pub shedding: Option<Shedding>,
+    /// How long what is done is remembered beyond the process, 1 s to a year; `None`: not at all.
+    pub idempotency: Option<Duration>,
+    /// How long a received message stays invisible unless extended, up to 12 h; `None`: as the
+    /// queue itself says.
+    pub visibility: Option<Duration>,
+    /// How long one receive waits for messages, up to 20 s.
+    pub poll_for: Duration,
+    /// The pause after a receive that brought nothing.
+    pub sleep: Duration,
+    /// What happens to a message that was not handled.
+    pub retry: Retry,
+    /// Where rejected messages go: on the backend of every queue of the route, and none of them.
+    pub dead_letter: Option<QueueName>,
+}
+
+/// One queue of a route.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WeightedQueue {
+    /// Which queue.
+    pub name: QueueName,
+    /// Its share of the picks, 1 to 1,000,000; `None` in strict order.
+    pub weight: Option<NonZeroU32>,
+    /// The most messages of it that are started in a second, greater than 0.
+    pub rate: Option<f64>,
+    /// The most attempts at its messages at once, besides the route's.
+    pub concurrency: Option<usize>,
+    /// Where it was written, for problems found later: `dispatcher.toml:12`, `--queues`.
+    pub at: String,
+}
+
+impl Route {
+    /// What may change while it runs.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            attempts: self.concurrency,
+            prefetch: self.prefetch,
+            window: self.batch_window,
+            lanes: self.queues.iter().map(WeightedQueue::limits).collect(),
+        }
+    }
+}
+
+impl WeightedQueue {
+    /// Its own limits, besides the route's.
+    pub fn limits(&self) -> LaneLimits {
+        LaneLimits {
+            rate: self.rate,
+            attempts: self.concurrency,
+        }
+    }
+}
+
+/// When a message comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retry {
+    /// The pause after the first attempt; doubles from there.
+    pub first: Duration,
+    /// The longest pause, at least `first` and at most 12 h.
+    pub most: Duration,
+    /// After so many attempts the message is dead-lettered; `None`: never, that is left to the
+    /// backend's own redrive policy.
+    pub attempts: Option<NonZeroU32>,
+}
+
+/// A handler and what it may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plugin {
+    /// The name in the file, or the file's stem.
+    pub name: String,
+    /// Where it was written, for problems found later: `dispatcher.toml:12`, `--plugin`.
+    pub at: String,
+    /// What it is made of.
+    pub code: Code,
+    /// The Lambda functions that it may invoke: names, `name:alias` or ARNs, in which `*` stands
+    /// for any characters. A forwarder may invoke its own function besides.
+    pub allow_lambda: Vec<String>,
+    /// The queues that it may send to.
+    pub allow_send: Vec<QueueName>,
+    /// Where it may connect to.
+    pub allow_connect: Vec<Peer>,
+    /// Where it may send HTTP requests to.
+    pub allow_http: Vec<HttpHost>,
+    /// The folder that it may read; a relative path is relative to the working directory.
+    pub allow_read: Option<PathBuf>,
+    /// What it reads as its configuration, sorted by name.
+    pub setting: Vec<(String, String)>,
+    /// The buckets that it may open, by the names that it opens them by, sorted.
+    pub store: Vec<(String, Place)>,
+    /// The most attempts that one instance works on at once, at least 1. More than 1 suits only
+    /// components whose handler is `async`.
+    pub instance_concurrency: usize,
+    /// How long one attempt may take, 1 ms to 12 h; without it 30 s, and for a forwarder as long
+    /// as its function may run and a little more.
+    pub timeout: Option<Duration>,
+    /// The most memory of one instance in bytes, 64 KiB to 4 GiB.
+    pub max_memory: usize,
+    /// The guest's environment variables, sorted by name.
+    pub env: Vec<(String, String)>,
+    /// How long an instance may live; `None`: one attempt.
+    pub reuse: Option<Reuse>,
+    /// How many instances are made ahead of messages, up to 1,000; `None`: as the component's size
+    /// tells. None where attempts share instances.
+    pub warm: Option<usize>,
+    /// What is tried, compared and recorded beside it.
+    pub trials: Trials,
+}
+
+/// What is tried beside a plugin on the messages that come. Of a forwarder, nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trials {
+    /// A version that takes a share of the messages.
+    pub canary: Option<Trial>,
+    /// A version whose answers are only compared.
+    pub shadow: Option<Source>,
+    /// Messages that are kept.
+    pub record: Option<Record>,
+}
+
+/// A version that is tried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trial {
+    /// The version.
+    pub source: Source,
+    /// On how many of the messages.
+    pub share: Share,
+}
+
+/// Messages that are kept with what became of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Where, and what is left out.
+    pub terms: Terms,
+    /// Which of them.
+    pub share: Share,
+}
+
+/// Where a component comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// The file; a relative path is relative to the working directory.
+    File(PathBuf),
+    /// A registry's artefact.
+    Image(ImageName),
+}
+
+impl Source {
+    /// The file, if it is one.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(file) => Some(file),
+            Self::Image(_) => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(file) => write!(out, "{}", file.display()),
+            Self::Image(image) => image.fmt(out),
+        }
+    }
+}
+
+/// What a plugin is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Code {
+    /// Nothing was named, which is a problem that has been reported.
+    Missing,
+    /// This component.
+    Component(Source),
+    /// The component that comes with the program and forwards messages to a Lambda function.
+    Forward(Forward),
+}
+
+impl Code {
+    /// Where the component comes from, if one was named.
+    pub fn source(&self) -> Option<&Source> {
+        match self {
+            Self::Component(source) => Some(source),
+            Self::Missing | Self::Forward(_) => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Missing => out.write_str("nothing"),
+            Self::Component(source) => source.fmt(out),
+            Self::Forward(forward) => write!(out, "Lambda function {}", forward.function),
+        }
+    }
+}
+
+/// How messages are forwarded to AWS Lambda.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forward {
+    /// Name, `name:alias`, `name:version` or ARN.
+    pub function: String,
+    /// Whether to leave Lambda alone with the event, and not to wait for the function's answer.
+    pub asynchronous: bool,
+    /// Whether the function's `batchItemFailures` are heeded.
+    pub partial_failures: bool,
+}
+
+/// What a command needs that only looks at queues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// As in `Settings`.
+    pub stores: Stores,
+    /// As in `Settings`.
+    pub log_format: LogFormat,
+    /// As in `Settings`.
+    pub log_level: String,
+    /// As `Schedule::table`.
+    pub schedule_table: Option<String>,
+}
+
+/// Everything for a run, from flags and the file that they name. With problems the settings are
+/// only good for looking for more of them: what a problem is about is left out or defaulted, and a
+/// plugin that names nothing to run is `Code::Missing`.
+pub fn settings(flags: &Flags) -> (Settings, Vec<Problem>) {
+    let (file, problems) = load(flags);
+    let mut check = check::Check { problems };
+    let settings = check.settings(flags, &file);
+    (settings, check.problems)
+}
+
+/// Where the queues are, from flags and the file that they name; as good as `settings`.
+pub fn places(flags: &Flags) -> (Places, Vec<Problem>) {
+    let (file, problems) = load(flags);
+    let mut check = check::Check { problems };
+    let places = check.places(Layers(&[&flags.program, &file.program]));
+    (places, check.problems)
+}
+
+fn load(flags: &Flags) -> (file::File, Vec<Problem>) {
+    let (file, mut problems) = match &flags.file {
+        None => (file::File::default(), Vec::new()),
+        Some(given) => match read_text(Path::new(&given.text), FileLimits::CONFIGURATION) {
+            Ok(text) => file::read(Path::new(&given.text), &text),
+            Err(error) => {
+                let found = format!("cannot read `{}`: {error}", given.text);
+                let wanted = "a configuration file in TOML";
+                let problem = Problem::new(&given.at, found, wanted);
+                let unread = file::File {
+                    unread: true,
+                    ..file::File::default()
+                };
+                (unread, vec![problem])
+            }
+        },
+    };
+    problems.extend(flags.problems.iter().cloned());
+    (file, problems)
+}
+
+#[cfg(test)]
+mod tests;

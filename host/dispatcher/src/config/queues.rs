@@ -1,0 +1,146 @@
+//! The list of a route's queues with their weights, and its dead-letter queue. Pure.
+
+use super::WeightedQueue;
+use super::problem::Problem;
+use super::section::Given;
+use crate::name::QueueName;
+use std::num::NonZeroU32;
+
+const MOST_WEIGHT: u32 = 1_000_000;
+
+/// Reads a list such as `payments:3,default:1`, whole or in items; problems with it go to `problems`.
+pub fn read(list: &[Given], problems: &mut Vec<Problem>) -> Vec<WeightedQueue> {
+    let mut queues = Vec::<WeightedQueue>::new();
+    let mut weighted = None;
+    let mut plain = None;
+    let items = list.iter().flat_map(|given| {
+        let texts = given.text.split(',');
+        texts.map(move |text| (text.trim(), given))
+    });
+    for (text, given) in items {
+        let (name, weight) = QueueName::split_weight(text);
+        match weight {
+            Some(_) => weighted = weighted.or(Some(text)),
+            None => plain = plain.or(Some((text, given))),
+        }
+        let weight = match weight.map(|weight| read_weight(given, name, weight)) {
+            Some(Ok(weight)) => Some(weight),
+            Some(Err(problem)) => {
+                problems.push(problem);
+                None
+            }
+            None => None,
+        };
+        let name = match name.parse::<QueueName>() {
+            Ok(name) => name,
+            Err(found) => {
+                problems.push(Problem::new(&given.at, found, ""));
+                continue;
+            }
+        };
+        if queues.iter().any(|queue| queue.name == name) {
+            let found = format!("`{name}` is there twice");
+            problems.push(Problem::new(&given.at, found, "each queue once"));
+            continue;
+        }
+        queues.push(WeightedQueue {
+            name,
+            weight,
+            rate: None,
+            concurrency: None,
+            at: given.at.clone(),
+        });
+    }
+    if let (Some(weighted), Some((plain, given))) = (weighted, plain) {
+        let found = format!("`{weighted}` has a weight and `{plain}` has none");
+        let wanted = "weights on all queues, or on none for strict order";
+        problems.push(Problem::new(&given.at, found, wanted));
+    }
+    queues
+}
+
+fn read_weight(given: &Given, name: &str, weight: &str) -> Result<NonZeroU32, Problem> {
+    let number = weight.parse::<NonZeroU32>().ok();
+    number
+        .filter(|number| number.get() <= MOST_WEIGHT)
+        .ok_or_else(|| {
+            let found = format!("`{weight}` is not a weight for the queue `{name}`");
+            Problem::new(&given.at, found, "a whole number from 1 to 1,000,000")
+        })
+}
+
+/// Reads a dead-letter queue for these queues.
+pub fn dead_letter(given: &Given, queues: &[WeightedQueue]) -> Result<QueueName, Problem> {
+    let name = given
+        .text
+        .trim()
+        .parse::<QueueName>()
+        .map_err(|found| Problem::new(&given.at, found, ""))?;
+    if queues.iter().any(|queue| queue.name == name) {
+        let found = format!("`{name}` is one of the route's queues too");
+        let wanted = "a dead-letter queue that the route does not read";
+        return Err(Problem::new(&given.at, found, wanted));
+    }
+    match queues
+        .iter()
+        .find(|queue| queue.name.backend != name.backend)
+    {
+        None => Ok(name),
+        Some(queue) => {
+            let found = format!("`{name}` is on another backend than `{}`", queue.name);
+            let wanted = "a dead-letter queue on the same backend as every queue of the route";
+            Err(Problem::new(&given.at, found, wanted))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(list: &str) -> Vec<String> {
+        let list = [Given::new("--queues", list)];
+        let mut problems = Vec::new();
+        read(&list, &mut problems);
+        problems.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn good_lists() {
+        for list in [
+            "a",
+            "a,b",
+            "payments:3, submissions:2,default:1",
+            "local:a:1000000",
+        ] {
+            assert_eq!(problems(list), [""; 0], "{list}");
+        }
+    }
+
+    #[test]
+    fn bad_lists_say_what_is_wrong() {
+        for (list, wanted) in [
+            ("a:0", "`0` is not a weight for the queue `a`"),
+            ("a:1000001", "1 to 1,000,000"),
+            ("a:-1", "1 to 1,000,000"),
+            ("a:x", "`x` is not a weight"),
+            ("a:", "`` is not a weight"),
+            ("a:3,b", "`a:3` has a weight and `b` has none"),
+            ("a,a", "`a` is there twice"),
+            ("a:1,sqs:a:2", "`a` is there twice"),
+            ("a,,b", "`` is not a queue name"),
+        ] {
+            let found = problems(list);
+            assert_eq!(found.len(), 1, "{list}: {found:?}");
+            assert!(found[0].contains(wanted), "{list}: {found:?}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_list_panics(items in proptest::collection::vec(".{0,12}", 0..5)) {
+            let list: Vec<_> = items.into_iter().map(|item| Given::new("x", item)).collect();
+            read(&list, &mut Vec::new());
+        }
+    }
+}

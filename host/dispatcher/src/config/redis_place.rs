@@ -1,0 +1,151 @@
+//! What the settings say of the Redis server: its address, and what our names there begin with.
+//! Connects to nothing.
+
+use super::problem::Problem;
+use super::section::Given;
+use super::value;
+use dispatcher_redis::server::address::{Address, WANTED};
+use dispatcher_redis::server::dial::TlsFiles;
+use dispatcher_redis::server::link::Place;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+/// The address without which nothing else is said.
+const URL: &str = "redis://127.0.0.1:6379";
+/// What every key of ours begins with, in braces.
+const PREFIX: &str = "dispatcher";
+
+/// The default of the package.
+const WORQR_PREFIX: &str = "worqr";
+
+/// The Redis server and our names there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedisPlace {
+    /// See `redis::address`.
+    pub url: String,
+    /// The files of TLS, for addresses that begin with `rediss`.
+    pub tls: TlsFiles,
+    /// A word without `{`, `}` and `:`.
+    pub prefix: String,
+    /// The bare names of the queues that are npm `worqr`'s.
+    pub worqr: BTreeSet<String>,
+    /// What that package's keys begin with.
+    pub worqr_prefix: String,
+}
+
+impl Default for RedisPlace {
+    fn default() -> Self {
+        Self {
+            url: URL.to_owned(),
+            tls: TlsFiles::default(),
+            prefix: PREFIX.to_owned(),
+            worqr: BTreeSet::new(),
+            worqr_prefix: WORQR_PREFIX.to_owned(),
+        }
+    }
+}
+
+impl RedisPlace {
+    /// Where the server is and how it is spoken to.
+    pub fn at(&self) -> Place {
+        Place {
+            url: self.url.clone(),
+            tls: self.tls.clone(),
+        }
+    }
+}
+
+/// Reads the address. The problem does not quote it: it may hold a password.
+pub(super) fn url(given: &Given) -> Result<String, Problem> {
+    let text = given.text.trim();
+    match Address::parse(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(found) => {
+            let problem = Problem::new(&given.at, found, WANTED);
+            Err(problem.hint(format!("written like {URL}")))
+        }
+    }
+}
+
+/// The name of a file.
+pub(super) fn file(given: &Given) -> Result<PathBuf, Problem> {
+    match given.text.trim() {
+        "" => Err(Problem::new(&given.at, "no name", "the name of a file")),
+        name => Ok(PathBuf::from(name)),
+    }
+}
+
+/// Reads the prefix of npm `worqr`, which separates names by `_` and so mistakes one with it.
+pub(super) fn worqr_prefix(given: &Given) -> Result<String, Problem> {
+    match prefix(given) {
+        Ok(text) if !text.contains('_') => Ok(text),
+        _ => {
+            let found = format!("`{}` is no prefix of npm worqr", given.text.trim());
+            Err(Problem::new(
+                &given.at,
+                found,
+                "a word without `_`, `{`, `}` and `:`",
+            ))
+        }
+    }
+}
+
+/// Reads a queue's format.
+pub(super) fn is_worqr(given: &Given) -> Result<bool, Problem> {
+    value::choice(given, &[("native", false), ("worqr", true)])
+}
+
+/// Reads the prefix.
+pub(super) fn prefix(given: &Given) -> Result<String, Problem> {
+    let text = given.text.trim();
+    let strange = |c: char| "{}:".contains(c) || c.is_whitespace() || c.is_control();
+    match text.is_empty() || text.contains(strange) {
+        false => Ok(text.to_owned()),
+        true => {
+            let found = format!("`{text}` is no prefix for keys");
+            Err(Problem::new(
+                &given.at,
+                found,
+                "a word without `{`, `}` and `:`",
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_prefixes() {
+        let at = |text: &str| Given::new("--redis-url", text);
+        let good = [
+            URL,
+            "redis://u:p@h:1/2",
+            "redis://[::1]:6379",
+            "rediss://u:p@h",
+            "redis://a:1,b:2",
+            "redis+sentinel://a,b/main",
+        ];
+        for text in good {
+            assert_eq!(url(&at(text)).as_deref(), Ok(text));
+        }
+        let bad = [
+            "",
+            "redis://",
+            "http://h",
+            "redis://a b",
+            "127.0.0.1:6379",
+            "rediss://u:secret@h/x",
+        ];
+        for text in bad {
+            let problem = url(&at(text)).expect_err(text).to_string();
+            assert!(problem.contains("wanted redis://"), "{problem}");
+            assert!(!problem.contains("secret"), "{problem}");
+        }
+        assert_eq!(prefix(&at("team-7")).as_deref(), Ok("team-7"));
+        for text in ["", "a{b", "a:b", "a b"] {
+            assert!(prefix(&at(text)).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! One text into one typed value, or the problem with it. Knows no layers and no sections.
+
+use super::problem::{Problem, nearest};
+use super::section::Given;
+use bytesize::ByteSize;
+use dispatcher_aws::hide_userinfo;
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// What a bare number means to a duration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bare {
+    /// Seconds, as the classic flags have it.
+    Seconds,
+    /// Nothing: a unit is needed.
+    Refused,
+}
+
+/// A duration such as `30s`, `1h 30m` or `250ms` within the range, both ends included.
+pub fn duration(
+    given: &Given,
+    bare: Bare,
+    range: &RangeInclusive<Duration>,
+) -> Result<Duration, Problem> {
+    let text = given.text.trim();
+    let number = text.parse::<f64>().ok();
+    let parsed = match (bare, number) {
+        (Bare::Seconds, Some(seconds)) => Duration::try_from_secs_f64(seconds).ok(),
+        _ => humantime::parse_duration(text).ok(),
+    };
+    let wanted = match (*range.end() == Duration::MAX, bare) {
+        (true, _) => format!("a duration of at least {}", words(*range.start())),
+        (false, Bare::Refused) => format!("{} to {}", words(*range.start()), words(*range.end())),
+        (false, Bare::Seconds) => format!(
+            "{} to {}, a bare number being seconds",
+            words(*range.start()),
+            words(*range.end())
+        ),
+    };
+    match parsed {
+        Some(parsed) if range.contains(&parsed) => Ok(parsed),
+        Some(_) => Err(Problem::new(
+            &given.at,
+            format!("`{text}` is out of range"),
+            wanted,
+        )),
+        None => {
+            let problem = Problem::new(&given.at, format!("`{text}` is not a duration"), wanted);
+            Err(match number {
+                Some(number) if number > 0.0 => problem.hint(format!("did you mean `{text}s`?")),
+                _ => problem.hint("written like 30s, 15m or 36h"),
+            })
+        }
+    }
+}
+
+fn words(duration: Duration) -> String {
+    humantime::format_duration(duration).to_string()
+}
+
+/// A size in bytes such as `64MiB` within the range, both ends included.
+pub fn size(given: &Given, range: &RangeInclusive<usize>) -> Result<usize, Problem> {
+    let text = given.text.trim();
+    let bytes = |size: &usize| ByteSize::b(*size as u64).to_string();
+    let wanted = format!("{} to {}", bytes(range.start()), bytes(range.end()));
+    let Ok(size) = text.parse::<ByteSize>() else {
+        let found = format!("`{text}` is not a size");
+        return Err(Problem::new(&given.at, found, wanted).hint("written like 64MiB"));
+    };
+    usize::try_from(size.as_u64())
+        .ok()
+        .filter(|size| range.contains(size))
+        .ok_or_else(|| {
+            let found = format!("`{text}` is {size}, which is out of range");
+            let problem = Problem::new(&given.at, found, wanted);
+            match text.parse::<u32>() {
+                Ok(_) => problem.hint(format!("a bare number is bytes; did you mean `{text}MiB`?")),
+                Err(_) => problem,
+            }
+        })
+}
+
+/// A whole number within the range, both ends included.
+pub fn number<T>(given: &Given, range: &RangeInclusive<T>) -> Result<T, Problem>
+where
+    T: std::str::FromStr + PartialOrd + Display,
+{
+    let text = given.text.trim();
+    match text.parse::<T>() {
+        Ok(number) if range.contains(&number) => Ok(number),
+        _ => {
+            let whole = text.strip_prefix('-').unwrap_or(text);
+            let is_number = !whole.is_empty() && whole.bytes().all(|byte| byte.is_ascii_digit());
+            let found = match is_number {
+                true => format!("`{text}` is out of range"),
+                false => format!("`{text}` is not a whole number"),
+            };
+            let wanted = format!("{} to {}", range.start(), range.end());
+            Err(Problem::new(&given.at, found, wanted))
+        }
+    }
+}
+
+/// One of the words.
+pub fn choice<T: Copy>(given: &Given, words: &[(&str, T)]) -> Result<T, Problem> {
+    let text = given.text.trim();
+    if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
+        return Ok(*value);
+    }
+    let names = || words.iter().map(|(word, _)| *word);
+    let wanted = names().collect::<Vec<_>>().join(" or ");
+    let problem = Problem::new(&given.at, format!("`{text}` is not known"), wanted);
+    Err(match nearest(text, names()) {
+        Some(name) => problem.hint(format!("did you mean `{name}`?")),
+        None => problem,
+    })
+}
+
+/// The address of a service: a scheme and a host, and no blanks.
+pub fn url(given: &Given) -> Result<String, Problem> {
+    let text = given.text.trim();
+    let host = ["http://", "https://"]
+        .iter()
+        .find_map(|scheme| text.strip_prefix(scheme));
+    let good = host.is_some_and(|rest| {
+        rest.starts_with(|c: char| c.is_alphanumeric() || c == '[')
+            && !rest.contains(char::is_whitespace)
+            && !rest.contains('@')
+    });
+    match good {
+        true => Ok(text.to_owned()),
+        false => {
+            // AWS clients sign requests; a user name and a password in the address do nothing.
+            let shown = hide_userinfo(text);
+            let found = format!("`{shown}` is not the address of a service");
+            let wanted = "http:// or https:// and a host";
+            Err(Problem::new(&given.at, found, wanted).hint("written like http://127.0.0.1:9324"))
+        }
+    }
+}
+
+/// A socket to listen at, such as `127.0.0.1:9090`.
+pub fn socket(given: &Given) -> Result<SocketAddr, Problem> {
+    let text = given.text.trim();
+    text.parse().map_err(|_| {
+        let found = format!("`{text}` is not a socket address");
+        let problem = Problem::new(&given.at, found, "an IP address and a port");
+        let port = text.strip_prefix("localhost").unwrap_or(text);
+        let port = port.strip_prefix(':').unwrap_or(port);
+        match port.parse::<u16>() {
+            Ok(port) => problem.hint(format!("did you mean `127.0.0.1:{port}`?")),
+            Err(_) => problem.hint("written like 127.0.0.1:9090"),
+        }
+    })
+}
+
+/// How many a second, from a number and its unit: `100/s`, `30/m`, `0.5/h`. One a day at least,
+/// so that the wait for the next one is always a time that can be waited for.
+pub fn rate(given: &Given) -> Result<f64, Problem> {
+    const LEAST: f64 = 1.0 / 86_400.0;
+    const MOST: f64 = 1_000_000.0;
+    let text = given.text.trim();
+    let decimal = |text: &str| {
+        let digits = |c: char| c.is_ascii_digit() || c == '.';
+        text.chars().all(digits).then(|| text.parse::<f64>().ok())?
+    };
+    let parsed = text.split_once('/').and_then(|(number, unit)| {
+        let seconds = match unit.trim() {
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3_600.0,
+            _ => return None,
+        };
+        Some(decimal(number.trim())? / seconds)
+    });
+    let wanted = "a number and /s, /m or /h, from one a day to 1000000/s";
+    match parsed {
+        Some(rate) if (LEAST..=MOST).contains(&rate) => Ok(rate),
+        Some(_) => {
+            let found = format!("`{text}` is out of range");
+            Err(Problem::new(&given.at, found, wanted))
+        }
+        None => {
+            let problem = Problem::new(&given.at, format!("`{text}` is not a rate"), wanted);
+            Err(match decimal(text) {
+                Some(_) => problem.hint(format!("did you mean `{text}/s`?")),
+                None => problem.hint("written like 100/s"),
+            })
+        }
+    }
+}
+
+/// A name that can be part of a namespace of CloudWatch, whose letters these are.
+pub fn namespace(given: &Given) -> Result<String, Problem> {
+    let text = given.text.trim();
+    let legal = |c: char| c.is_ascii_alphanumeric() || ".-_/#".contains(c);
+    match (1..=200).contains(&text.len()) && text.chars().all(legal) {
+        true => Ok(text.to_owned()),
+        false => {
+            let found = format!("`{text}` cannot name a namespace of metrics");
+            let wanted = "1 to 200 letters, digits, `.`, `-`, `_`, `/` or `#`";
+            Err(Problem::new(&given.at, found, wanted))
+        }
+    }
+}
+
+/// `true` or `false`.
+pub fn switch(given: &Given) -> Result<bool, Problem> {
+    choice(given, &[("true", true), ("false", false)])
+}
+
+/// A text with something in it, `what` being what it names.
+pub fn text(given: &Given, what: &str) -> Result<String, Problem> {
+    let empty = given.text.is_empty() || given.text.contains('\0');
+    match empty {
+        true => Err(Problem::new(&given.at, "it is empty", what)),
+        false => Ok(given.text.clone()),
+    }
+}
+
+/// Splits `K=V` at the first `=`; the key must be a key.
+pub fn pair(given: &Given) -> Result<(String, String), Problem> {
+    match given.text.split_once('=') {
+        Some((key, value)) if is_key(key) && !value.contains('\0') => {
+            Ok((key.to_owned(), value.to_owned()))
+        }
+        _ => {
+            let found = format!("`{}` is not a name and a value", given.text);
+            Err(Problem::new(&given.at, found, "NAME=VALUE"))
+        }
+    }
+}
+
+/// Whether the text can name an environment variable or an attribute.
+pub fn is_key(text: &str) -> bool {
+    !text.is_empty() && !text.contains(['=', '\0'])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,12 @@
+//! `dispatcher` sits between queues and the code that handles their messages. This crate is the
+//! program: command line, configuration, wiring, stop, reload, admin pages and exporters; `main.rs`
+//! only calls it. `host/README.md` is the map.
+
+pub mod admin;
+pub mod app;
+pub mod cli;
+pub mod config;
+pub mod error;
+pub mod image;
+pub mod name;
+pub mod telemetry;

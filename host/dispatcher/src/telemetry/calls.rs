@@ -1,0 +1,250 @@
+//! Shows each call of a guest to the host: what was asked, what was answered, and how long it took.
+//! Reads the events that generated bindings emit; knows no interface.
+
+use super::log::Screen;
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
+use dispatcher_core::telemetry::harmless::steers;
+use std::fmt::{self, Write};
+use std::io::Write as _;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::{Context, Layer};
+use tracing_subscriber::registry::LookupSpan;
+
+/// What the bindings call the span of a call.
+const CALL: &str = "wit-bindgen import";
+/// The most characters of one call's arguments, and of its result.
+const SHOWN: usize = 200;
+
+/// Writes one line for each call that ends.
+#[derive(Debug)]
+pub(super) struct Calls {
+    pub(super) screen: Screen,
+    /// As JSON, not for people.
+    pub(super) json: bool,
+}
+
+/// A call under way.
+#[derive(Default)]
+struct Call {
+    interface: String,
+    function: String,
+    arguments: String,
+    result: Option<String>,
+    began: Moment,
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Calls {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let metadata = attributes.metadata();
+        let Some(span) = context.span(id).filter(|_| metadata.name() == CALL) else {
+            return;
+        };
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        let interface = fields.take("module");
+        span.extensions_mut().insert(Call {
+            interface: match package(metadata.target()) {
+                Some(package) => format!("{package}/{interface}"),
+                None => interface,
+            },
+            function: function(&fields.take("function")),
+            began: clock::now(),
+            ..Call::default()
+        });
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let Some(span) = context.event_span(event) else {
+            return;
+        };
+        // What the host does during the call has events of its own.
+        if span.metadata().target() != event.metadata().target() {
+            return;
+        }
+        let mut extensions = span.extensions_mut();
+        let Some(call) = extensions.get_mut::<Call>() else {
+            return;
+        };
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        match fields.take("message").as_str() {
+            "call" => call.arguments = fields.listed(),
+            _ => call.result = Some(answer(&call.interface, &fields.take("result"))),
+        }
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        let span = context.span(&id);
+        let call = span.and_then(|span| span.extensions_mut().remove::<Call>());
+        if let Some(call) = call {
+            let line = self.line(&call);
+            // Nobody is left to tell if this fails.
+            let _ = self.screen.make_writer().write_all(line.as_bytes());
+        }
+    }
+}
+
+impl Calls {
+    fn line(&self, call: &Call) -> String {
+        let took = clock::now().since(call.began);
+        let Call {
+            interface,
+            function,
+            arguments,
+            result,
+            ..
+        } = call;
+        let us = took.as_micros();
+        if self.json {
+            let line = serde_json::json!({
+                "target": "call", "interface": interface, "function": function,
+                "arguments": arguments, "result": result, "took_us": us,
+            });
+            return format!("{line}\n");
+        }
+        let result = result.as_deref().unwrap_or("no answer");
+        format!("{us:>8} µs  {interface} {function}({arguments}) → {result}\n")
+    }
+}
+
+/// The WIT package of generated bindings by the path of their module: `wasi:clocks` of
+/// `…::wasi::clocks::wall_clock`.
+fn package(target: &str) -> Option<String> {
+    let mut parts = target.rsplit("::").skip(1);
+    let (package, namespace) = (parts.next()?, parts.next()?);
+    Some(format!("{namespace}:{}", package.replace('_', "-")))
+}
+
+/// `bucket.get` of `[method]bucket.get`, `new bucket` of `[constructor]bucket`.
+fn function(name: &str) -> String {
+    match name.strip_prefix('[').and_then(|name| name.split_once(']')) {
+        Some(("constructor", name)) => format!("new {name}"),
+        Some((_, name)) => name.to_owned(),
+        None => name.to_owned(),
+    }
+}
+
+/// What the guest got. Around it is whether the host trapped, but for our own interfaces, where it
+/// cannot.
+fn answer(interface: &str, result: &str) -> String {
+    let own = interface.starts_with("dispatcher:");
+    let got = result.strip_prefix("Ok(").filter(|_| !own);
+    let got = got.map(|got| got.strip_suffix(')').unwrap_or(got));
+    got.unwrap_or(result).to_owned()
+}
+
+/// With `#3` in place of the engine's long word for the handle 3.
+fn with_short_handles(mut text: &str) -> String {
+    let mut out = String::new();
+    while let Some((before, after)) = text.split_once("Resource { rep: ") {
+        let end = after.find(|letter: char| !letter.is_ascii_digit());
+        let (number, after) = after.split_at(end.unwrap_or(after.len()));
+        out += before;
+        out += &format!("#{number}");
+        text = after.split_once(" }").map_or("", |(_, after)| after);
+    }
+    out + text
+}
+
+/// The fields of a span or an event, bounded and harmless.
+#[derive(Default)]
+struct Fields(Vec<(&'static str, String)>);
+
+impl Fields {
+    fn take(&mut self, name: &str) -> String {
+        let at = self.0.iter().position(|(field, _)| *field == name);
+        at.map(|at| self.0.remove(at).1).unwrap_or_default()
+    }
+
+    fn listed(&self) -> String {
+        let all: Vec<_> = self
+            .0
+            .iter()
+            .map(|(name, value)| match *name {
+                "self_" => value.clone(),
+                _ => format!("{name}: {value}"),
+            })
+            .collect();
+        all.join(", ")
+    }
+}
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let mut text = Bounded::default();
+        // It ends with an error once there is no more room.
+        let _ = write!(text, "{value:?}");
+        let mut shown = with_short_handles(&text.text);
+        if text.cut {
+            shown.push('…');
+        }
+        self.0.push((field.name(), shown));
+    }
+}
+
+/// The beginning of a text, without what steers a terminal.
+#[derive(Default)]
+struct Bounded {
+    text: String,
+    taken: usize,
+    cut: bool,
+}
+
+impl Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for letter in text.chars() {
+            if self.taken == SHOWN {
+                self.cut = true;
+                return Err(fmt::Error);
+            }
+            self.taken += 1;
+            match steers(letter) {
+                true => self.text.extend(letter.escape_default()),
+                false => self.text.push(letter),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_bounded_and_harmless() {
+        let mut text = Bounded::default();
+        assert!(write!(text, "{}", "x".repeat(SHOWN + 1)).is_err());
+        assert!(text.cut && text.text.len() == SHOWN);
+        let mut text = Bounded::default();
+        assert!(write!(text, "a\u{1b}[2J\u{202e}").is_ok());
+        assert_eq!(text.text, "a\\u{1b}[2J\\u{202e}");
+    }
+
+    #[test]
+    fn a_call_reads_as_it_is_written() {
+        assert_eq!(function("[method]bucket.get"), "bucket.get");
+        assert_eq!(function("[constructor]fields"), "new fields");
+        assert_eq!(function("now"), "now");
+        let handles = r#"Some(Resource { rep: 12, state: "borrow" }), Resource { rep: 3, st"#;
+        assert_eq!(with_short_handles(handles), "Some(#12), #3");
+        assert_eq!(answer("wasi:clocks/wall-clock", "Ok(7)"), "7");
+        assert_eq!(answer("wasi:http/types", "Ok(Ok(\"x…"), "Ok(\"x…");
+        assert_eq!(answer("dispatcher:plugin/queues", "Ok(7)"), "Ok(7)");
+    }
+
+    #[test]
+    fn an_interface_is_named_with_its_package() {
+        let target = "wasmtime_wasi::p2::bindings::async_io::wasi::clocks::wall_clock";
+        assert_eq!(package(target).as_deref(), Some("wasi:clocks"));
+        assert_eq!(package("alone"), None);
+    }
+}

@@ -1,0 +1,12 @@
+//! Ways out for what the stages report: log lines, a progress line, Prometheus text, CloudWatch and
+//! the embedded metric format.
+
+mod calls;
+pub mod embedded;
+mod fields;
+pub mod log;
+pub mod plugins;
+pub mod progress;
+pub mod prometheus;
+pub mod publish;
+pub mod routes;

@@ -1,0 +1,87 @@
+//! What is done without being asked: messages older than their queue keeps are dropped, and tasks
+//! that move dead letters go on, those of an earlier process too. Asks the store; knows no wire.
+
+use super::desk::Desk;
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often to look for what is too old.
+const OLD: Duration = Duration::from_secs(30);
+/// The most messages that are moved in one transaction.
+const AT_ONCE: u32 = 100;
+/// How long to leave a file alone that cannot be written now.
+const REST: Duration = Duration::from_secs(1);
+
+/// Goes on until it is dropped.
+pub async fn forever(desk: Arc<Desk>) {
+    tokio::join!(drop_old(&desk), move_on(&desk));
+}
+
+async fn drop_old(desk: &Desk) {
+    loop {
+        match desk.store.drop_old().await {
+            Ok(true) => continue,
+            Ok(false) => {}
+            Err(error) => tracing::warn!(%error, "cannot drop old messages now"),
+        }
+        clock::sleep_until(Some(clock::now() + OLD)).await;
+    }
+}
+
+/// Takes the steps of every running task, each at its own rate.
+async fn move_on(desk: &Desk) {
+    let mut next: HashMap<String, Moment> = HashMap::new();
+    loop {
+        let tasks = match desk.store.running_moves().await {
+            Ok(tasks) => tasks,
+            Err(error) => {
+                tracing::warn!(%error, "cannot look for tasks that move messages now");
+                clock::sleep_until(Some(clock::now() + REST)).await;
+                continue;
+            }
+        };
+        next.retain(|handle, _| tasks.iter().any(|task| task.handle == *handle));
+        for task in &tasks {
+            let now = clock::now();
+            if next.get(&task.handle).is_some_and(|at| *at > now) {
+                continue;
+            }
+            let max = task.rate.map_or(AT_ONCE, |rate| rate.clamp(1, AT_ONCE));
+            let max = usize::try_from(max).unwrap_or(1);
+            let pause = match desk.store.step_move(&task.handle, max).await {
+                Ok(moved) => pause(moved.unwrap_or(0), task.rate),
+                Err(error) => {
+                    tracing::warn!(%error, source = task.source, "cannot move messages now");
+                    REST
+                }
+            };
+            next.insert(task.handle.clone(), now + pause);
+        }
+        match tasks.is_empty() {
+            true => desk.moves.notified().await,
+            false => clock::sleep_until(next.values().min().copied()).await,
+        }
+    }
+}
+
+/// How long to wait after so many were moved.
+fn pause(moved: usize, rate: Option<u32>) -> Duration {
+    let moved = u32::try_from(moved).unwrap_or(u32::MAX);
+    rate.filter(|rate| *rate > 0)
+        .map_or(Duration::ZERO, |rate| Duration::from_secs(1) * moved / rate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_kept_over_a_second() {
+        assert_eq!(pause(100, Some(500)), Duration::from_millis(200));
+        assert_eq!(pause(3, Some(1)), Duration::from_secs(3));
+        assert_eq!(pause(100, None), Duration::ZERO);
+    }
+}

@@ -1,0 +1,150 @@
+//! What SQS answers when it refuses: its names in either protocol, its status codes, its words.
+//! Knows no queue.
+
+use dispatcher_core::queue::{ItemError, QueueError, Trouble};
+
+/// A call, or one entry of a batch, that is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Which of SQS's errors it is.
+    pub kind: Kind,
+    /// One line for a person.
+    pub message: String,
+}
+
+/// SQS's errors, as far as this server has reason for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each has the name that SQS documents")]
+pub enum Kind {
+    QueueDoesNotExist,
+    QueueNameExists,
+    EmptyBatchRequest,
+    TooManyEntriesInBatchRequest,
+    BatchEntryIdsNotDistinct,
+    InvalidBatchEntryId,
+    BatchRequestTooLong,
+    ReceiptHandleIsInvalid,
+    MessageNotInflight,
+    InvalidMessageContents,
+    InvalidAttributeName,
+    InvalidAttributeValue,
+    PurgeQueueInProgress,
+    UnsupportedOperation,
+    ResourceNotFoundException,
+    InvalidParameterValue,
+    MissingParameter,
+    InvalidAction,
+    Unreadable,
+    AccessDenied,
+    Unavailable,
+    InternalError,
+}
+
+impl Kind {
+    /// The JSON protocol's name, and the status.
+    pub fn json(self) -> (String, u16) {
+        let sqs = |name: &str| format!("com.amazonaws.sqs#{name}");
+        let coral = |name: &str| format!("com.amazon.coral.service#{name}");
+        match self {
+            Self::PurgeQueueInProgress => (sqs("PurgeQueueInProgress"), 403),
+            Self::InvalidParameterValue => (coral("InvalidParameterValueException"), 400),
+            Self::MissingParameter => (coral("MissingRequiredParameterException"), 400),
+            Self::InvalidAction => (coral("UnknownOperationException"), 400),
+            Self::Unreadable => (coral("SerializationException"), 400),
+            Self::AccessDenied => (coral("AccessDeniedException"), 403),
+            Self::Unavailable => (coral("ServiceUnavailableException"), 503),
+            Self::InternalError => (coral("InternalFailure"), 500),
+            other => (sqs(&format!("{other:?}")), 400),
+        }
+    }
+
+    /// The Query protocol's name, which the JSON protocol tells in a header for those who look for
+    /// it, and which stands in the failed entries of a batch.
+    pub fn query(self) -> String {
+        match self {
+            Self::QueueDoesNotExist => "AWS.SimpleQueueService.NonExistentQueue".into(),
+            Self::QueueNameExists => "QueueAlreadyExists".into(),
+            Self::EmptyBatchRequest
+            | Self::TooManyEntriesInBatchRequest
+            | Self::BatchEntryIdsNotDistinct
+            | Self::InvalidBatchEntryId
+            | Self::BatchRequestTooLong
+            | Self::MessageNotInflight
+            | Self::PurgeQueueInProgress
+            | Self::UnsupportedOperation => format!("AWS.SimpleQueueService.{self:?}"),
+            Self::Unreadable => "MalformedInput".into(),
+            Self::Unavailable => "ServiceUnavailable".into(),
+            other => format!("{other:?}"),
+        }
+    }
+
+    /// Whether the caller is to blame.
+    pub fn is_sender(self) -> bool {
+        !matches!(self, Self::Unavailable | Self::InternalError)
+    }
+}
+
+impl Fault {
+    /// Of this kind, in these words.
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+        }
+    }
+
+    /// There is no such queue.
+    pub fn no_queue() -> Self {
+        Self::new(
+            Kind::QueueDoesNotExist,
+            "The specified queue does not exist.",
+        )
+    }
+
+    /// A parameter that the call needs is not there.
+    pub fn missing(parameter: &str) -> Self {
+        Self::new(
+            Kind::MissingParameter,
+            format!("The request must contain the parameter {parameter}."),
+        )
+    }
+
+    /// A parameter that says what it must not.
+    pub fn value(value: impl std::fmt::Display, parameter: &str, reason: &str) -> Self {
+        Self::new(
+            Kind::InvalidParameterValue,
+            format!("Value {value} for parameter {parameter} is invalid. Reason: {reason}"),
+        )
+    }
+
+    /// A receipt that is none of this server's.
+    pub fn no_receipt(receipt: &str) -> Self {
+        Self::new(
+            Kind::ReceiptHandleIsInvalid,
+            format!("The input receipt handle \"{receipt}\" is not a valid receipt handle."),
+        )
+    }
+}
+
+impl From<QueueError> for Fault {
+    fn from(error: QueueError) -> Self {
+        let kind = match error.kind {
+            // SDKs try these again by themselves.
+            Trouble::Passing | Trouble::Unreachable => Kind::Unavailable,
+            Trouble::Missing | Trouble::Denied | Trouble::Refused => Kind::InternalError,
+        };
+        Self::new(kind, error.message)
+    }
+}
+
+impl From<ItemError> for Fault {
+    fn from(error: ItemError) -> Self {
+        let kind = match error {
+            ItemError::Passing(_) => Kind::Unavailable,
+            ItemError::Gone(_) | ItemError::Cancelled | ItemError::Refused(_) => {
+                Kind::InternalError
+            }
+        };
+        Self::new(kind, error.to_string())
+    }
+}

@@ -1,0 +1,285 @@
+//! `ReceiveMessage`: what is asked for, and messages as SQS shows them.
+
+use super::attributes::is_fifo;
+use super::content;
+use super::desk::Desk;
+use super::fault::{Fault, Kind};
+use super::input::Receive;
+use super::sending::{fifo_id, sequence};
+use dispatcher_core::clock;
+use dispatcher_core::message::{Attribute, AttributeValue, Message, Outcome};
+use dispatcher_core::queue::{Ask, GroupShare, Queue};
+use dispatcher_core::tasks;
+use dispatcher_local::queue::Known;
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+/// SQS's limits.
+const MOST_MESSAGES: i64 = 10;
+const LONGEST_WAIT_S: i64 = 20;
+pub const LONGEST_VISIBILITY_S: i64 = 43_200;
+/// Who has sent, which nobody here knows.
+const SENDER: &str = "000000000000";
+/// The queue's own attributes of a message.
+const SYSTEM: [&str; 9] = [
+    "ApproximateFirstReceiveTimestamp",
+    "ApproximateReceiveCount",
+    "AWSTraceHeader",
+    "DeadLetterQueueSourceArn",
+    "MessageDeduplicationId",
+    "MessageGroupId",
+    "SenderId",
+    "SentTimestamp",
+    "SequenceNumber",
+];
+
+/// What of a message is shown.
+struct Wanted {
+    system: Vec<String>,
+    attributes: Vec<String>,
+}
+
+impl Desk {
+    pub(super) async fn receive(&self, path: Option<&str>, asked: Receive) -> Result<Value, Fault> {
+        let queue = self.queue(path, asked.queue_url.as_deref()).await?;
+        let ask = ask(&queue, &asked)?;
+        let wanted = Wanted::of(&asked)?;
+        let attempt = fifo_id("ReceiveRequestAttemptId", asked.receive_request_attempt_id)?;
+        if attempt.is_some() && !is_fifo(&queue.name) {
+            return Err(Fault::new(
+                Kind::InvalidParameterValue,
+                "ReceiveRequestAttemptId is only valid for FIFO queues.",
+            ));
+        }
+        let messages = match attempt {
+            Some(attempt) => self.receive_once(&queue, ask, &attempt).await?,
+            None => {
+                let received = self.store.receive_from(&queue, ask, &self.hurry);
+                received.await?.messages
+            }
+        };
+        let messages = self.set_aside(&queue, messages).await?;
+        let mut fields = Map::new();
+        if !messages.is_empty() {
+            let shown = messages
+                .iter()
+                .map(|message| show(&queue, message, &wanted));
+            fields.insert("Messages".into(), shown.collect());
+        }
+        Ok(Value::Object(fields))
+    }
+
+    /// Moves messages whose content is missing or cannot be read to the dead-letter queue, and
+    /// answers with the others: a client would take them for empty ones.
+    async fn set_aside(
+        &self,
+        queue: &Known,
+        messages: Vec<Message>,
+    ) -> Result<Vec<Message>, Fault> {
+        let (bad, good): (Vec<_>, Vec<_>) = messages
+            .into_iter()
+            .partition(|message| message.unreadable.is_some());
+        if bad.is_empty() {
+            return Ok(good);
+        }
+        let ends: Vec<(Message, Outcome)> = bad
+            .into_iter()
+            .map(|message| {
+                let why = message.unreadable.as_deref().unwrap_or_default();
+                let reason = format!("content missing or unreadable: {why}");
+                tracing::error!(
+                    queue = queue.name,
+                    message_id = message.id,
+                    reason,
+                    "message dead-lettered"
+                );
+                (message, Outcome::DeadLetter(reason))
+            })
+            .collect();
+        let (store, name) = (self.store.clone(), queue.name.clone());
+        let opening = tasks::blocking(move || store.queue(&name, None));
+        let opened = opening.finished().await?;
+        for answer in opened.settle(&ends).await {
+            if let Err(error) = answer {
+                tracing::error!(queue = queue.name, %error, "message not dead-lettered");
+            }
+        }
+        Ok(good)
+    }
+
+    /// The same messages to the same attempt, as long as they are as they were.
+    async fn receive_once(
+        &self,
+        queue: &Known,
+        ask: Ask,
+        attempt: &str,
+    ) -> Result<Vec<Message>, Fault> {
+        if let Some(before) = self.attempts.get(queue.id, attempt, clock::now()) {
+            let again = self
+                .store
+                .take_again(queue, before.receipts, before.until, ask.visibility);
+            if let Some((messages, until)) = again.await? {
+                self.attempts.renew(queue.id, attempt, until);
+                return Ok(messages);
+            }
+        }
+        let received = self.store.receive_from(queue, ask, &self.hurry).await?;
+        if let Some(first) = received.messages.first()
+            && let Some(until) = self.store.until(queue.id, first.receipt.clone()).await?
+        {
+            let messages = received.messages.iter();
+            let receipts = messages.map(|message| message.receipt.clone()).collect();
+            let now = clock::now();
+            self.attempts.keep(queue.id, attempt, receipts, until, now);
+        }
+        Ok(received.messages)
+    }
+}
+
+fn ask(queue: &Known, asked: &Receive) -> Result<Ask, Fault> {
+    let within = |value: Option<i64>, most: i64, least: i64, name: &str| match value {
+        Some(value) if !(least..=most).contains(&value) => Err(Fault::value(
+            value,
+            name,
+            &format!("Must be between {least} and {most}, if provided."),
+        )),
+        value => Ok(value.map(i64::unsigned_abs)),
+    };
+    let settings = &queue.settings;
+    let max = within(
+        asked.max_number_of_messages,
+        MOST_MESSAGES,
+        1,
+        "MaxNumberOfMessages",
+    )?;
+    let wait = within(
+        asked.wait_time_seconds,
+        LONGEST_WAIT_S,
+        0,
+        "WaitTimeSeconds",
+    )?;
+    let visibility = within(
+        asked.visibility_timeout,
+        LONGEST_VISIBILITY_S,
+        0,
+        "VisibilityTimeout",
+    )?;
+    Ok(Ask {
+        max: usize::try_from(max.unwrap_or(1)).unwrap_or(1),
+        wait: Duration::from_secs(wait.unwrap_or(settings.wait_s)),
+        visibility: Duration::from_secs(visibility.unwrap_or(settings.visibility_s)),
+        // As SQS does: as many as possible of one group.
+        groups: GroupShare::Fill,
+        ..Ask::PLAIN
+    })
+}
+
+impl Wanted {
+    fn of(asked: &Receive) -> Result<Self, Fault> {
+        let mut system: Vec<String> = asked.attribute_names.clone().unwrap_or_default();
+        system.extend(
+            asked
+                .message_system_attribute_names
+                .clone()
+                .unwrap_or_default(),
+        );
+        let strange = system
+            .iter()
+            .find(|name| *name != "All" && !SYSTEM.contains(&name.as_str()));
+        if let Some(name) = strange {
+            return Err(Fault::new(
+                Kind::InvalidAttributeName,
+                format!("Unknown Attribute {name}."),
+            ));
+        }
+        Ok(Self {
+            system,
+            attributes: asked.message_attribute_names.clone().unwrap_or_default(),
+        })
+    }
+
+    fn system(&self, name: &str) -> bool {
+        self.system
+            .iter()
+            .any(|wanted| wanted == "All" || wanted == name)
+    }
+
+    /// By its name, by a prefix with `.*` behind it, or all.
+    fn attribute(&self, name: &str) -> bool {
+        self.attributes.iter().any(|wanted| {
+            wanted == "All"
+                || wanted == name
+                || wanted
+                    .strip_suffix(".*")
+                    .is_some_and(|prefix| name.starts_with(prefix))
+        })
+    }
+}
+
+fn show(queue: &Known, message: &Message, wanted: &Wanted) -> Value {
+    let mut fields = Map::new();
+    fields.insert("MessageId".into(), message.id.clone().into());
+    fields.insert("ReceiptHandle".into(), message.receipt.0.clone().into());
+    fields.insert(
+        "MD5OfBody".into(),
+        content::md5(message.body.as_bytes()).into(),
+    );
+    fields.insert("Body".into(), message.body.clone().into());
+    if !wanted.system.is_empty() {
+        let system: Map<String, Value> = system(queue, message)
+            .into_iter()
+            .filter(|(name, _)| wanted.system(name))
+            .map(|(name, value)| (name, value.into()))
+            .collect();
+        if !system.is_empty() {
+            fields.insert("Attributes".into(), system.into());
+        }
+    }
+    let shown: Vec<Attribute> = message
+        .attributes
+        .iter()
+        .filter(|attribute| wanted.attribute(&attribute.name))
+        .cloned()
+        .collect();
+    if let Some(md5) = content::attributes_md5(&shown) {
+        let list = shown.into_iter().map(|attribute| {
+            let value = match attribute.value {
+                AttributeValue::Text(text) => {
+                    json!({"DataType": attribute.data_type, "StringValue": text})
+                }
+                AttributeValue::Binary(bytes) => json!({
+                    "DataType": attribute.data_type, "BinaryValue": content::base64(&bytes),
+                }),
+            };
+            (attribute.name, value)
+        });
+        let list: Map<String, Value> = list.collect();
+        fields.insert("MessageAttributes".into(), list.into());
+        fields.insert("MD5OfMessageAttributes".into(), md5.into());
+    }
+    Value::Object(fields)
+}
+
+/// The queue's own attributes of a message.
+fn system(queue: &Known, message: &Message) -> Vec<(String, String)> {
+    let mut list = message.system_attributes.clone();
+    let mut add = |name: &str, value: String| list.push((name.to_owned(), value));
+    add("SenderId", SENDER.into());
+    add("ApproximateReceiveCount", message.receive_count.to_string());
+    if let Some(sent) = message.sent_at {
+        add("SentTimestamp", sent.0.to_string());
+    }
+    if let Some(first) = message.first_received_at {
+        add("ApproximateFirstReceiveTimestamp", first.0.to_string());
+    }
+    if let Some(group) = &message.group {
+        add("MessageGroupId", group.clone());
+    }
+    if is_fifo(&queue.name)
+        && let Some(seq) = message.receipt.0.split('.').next()
+        && let Ok(seq) = seq.parse()
+    {
+        add("SequenceNumber", sequence(seq));
+    }
+    list
+}

@@ -1,0 +1,315 @@
+//! `SendMessage` and its batch: checks, digests, deduplication ids.
+
+use super::attributes::is_fifo;
+use super::content;
+use super::desk::Desk;
+use super::fault::{Fault, Kind};
+use super::input::{Batch, Send};
+use dispatcher_core::message;
+use dispatcher_core::message::{Attribute, AttributeValue, Outgoing};
+use dispatcher_local::queue::{Draft, Known, LONGEST_MESSAGE, Sent, content_id, once_key};
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+/// SQS's limits.
+const MOST_ENTRIES: usize = 10;
+const LONGEST_ID: usize = 80;
+const LONGEST_DELAY_S: i64 = 900;
+const LONGEST_FIFO_ID: usize = 128;
+/// The only attribute of the queue's own that a sender may set.
+const TRACE: &str = "AWSTraceHeader";
+
+/// A message that may be sent, with what its sender is told.
+struct Checked {
+    draft: Draft,
+    size: u64,
+    body_md5: String,
+    attributes_md5: Option<String>,
+    system_md5: Option<String>,
+}
+
+impl Checked {
+    fn answer(&self, sent: &Sent) -> Map<String, Value> {
+        let mut fields = Map::new();
+        fields.insert("MessageId".into(), sent.id.clone().into());
+        fields.insert("MD5OfMessageBody".into(), self.body_md5.clone().into());
+        if let Some(md5) = &self.attributes_md5 {
+            fields.insert("MD5OfMessageAttributes".into(), md5.clone().into());
+        }
+        if let Some(md5) = &self.system_md5 {
+            fields.insert("MD5OfMessageSystemAttributes".into(), md5.clone().into());
+        }
+        if self.draft.once.is_some() {
+            fields.insert("SequenceNumber".into(), sequence(sent.seq).into());
+        }
+        fields
+    }
+}
+
+/// A place in the order of sending, as wide as SQS writes it.
+pub fn sequence(seq: i64) -> String {
+    format!("{seq:020}")
+}
+
+impl Desk {
+    pub(super) async fn send(&self, path: Option<&str>, asked: Send) -> Result<Value, Fault> {
+        let queue = self.queue(path, asked.queue_url.as_deref()).await?;
+        let checked = check(&queue, asked)?;
+        let drafts = vec![checked.draft.clone()];
+        let mut answers = self.store.send_to(queue.id, drafts).await?;
+        let sent = answers.pop().ok_or_else(Fault::no_queue)??;
+        Ok(Value::Object(checked.answer(&sent)))
+    }
+
+    pub(super) async fn send_batch(
+        &self,
+        path: Option<&str>,
+        asked: Batch<Send>,
+    ) -> Result<Value, Fault> {
+        let queue = self.queue(path, asked.queue_url.as_deref()).await?;
+        let entries = asked.entries.unwrap_or_default();
+        let ids = batch_ids(entries.iter().map(|entry| entry.id.as_deref()))?;
+        let mut total = 0;
+        let mut outcome = Outcome::default();
+        let mut good = Vec::new();
+        for (id, entry) in ids.into_iter().zip(entries) {
+            let text = entry.message_body.as_deref().map_or(0, str::len) as u64;
+            match check(&queue, entry) {
+                Ok(checked) => {
+                    total += checked.size;
+                    good.push((id, checked));
+                }
+                Err(fault) => {
+                    total += text;
+                    outcome.fail(id, &fault);
+                }
+            }
+        }
+        if total > LONGEST_MESSAGE {
+            return Err(Fault::new(
+                Kind::BatchRequestTooLong,
+                format!(
+                    "Batch requests cannot be longer than {LONGEST_MESSAGE} bytes. You have sent \
+                     {total} bytes."
+                ),
+            ));
+        }
+        let drafts = good.iter().map(|(_, checked)| checked.draft.clone());
+        let answers = self.store.send_to(queue.id, drafts.collect()).await?;
+        for ((id, checked), answer) in good.into_iter().zip(answers) {
+            match answer {
+                Ok(sent) => outcome.succeed(id, checked.answer(&sent)),
+                Err(error) => outcome.fail(id, &error.into()),
+            }
+        }
+        Ok(outcome.into_json())
+    }
+}
+
+/// The answers to the entries of a batch.
+#[derive(Default)]
+pub struct Outcome {
+    successful: Vec<Value>,
+    failed: Vec<Value>,
+}
+
+impl Outcome {
+    /// An entry is done, and more is to be said of it.
+    pub fn succeed(&mut self, id: String, mut fields: Map<String, Value>) {
+        fields.insert("Id".into(), id.into());
+        self.successful.push(Value::Object(fields));
+    }
+
+    /// An entry is refused.
+    pub fn fail(&mut self, id: String, fault: &Fault) {
+        self.failed.push(json!({
+            "Id": id,
+            "Code": fault.kind.query(),
+            "Message": fault.message,
+            "SenderFault": fault.kind.is_sender(),
+        }));
+    }
+
+    /// The answer to the whole batch.
+    pub fn into_json(self) -> Value {
+        let mut fields = Map::new();
+        // Some SDKs want the list of successes even if it is empty; SQS leaves out no failures.
+        fields.insert("Successful".into(), self.successful.into());
+        if !self.failed.is_empty() {
+            fields.insert("Failed".into(), self.failed.into());
+        }
+        Value::Object(fields)
+    }
+}
+
+/// The ids of a batch's entries, if they are as SQS wants them.
+pub fn batch_ids<'a>(
+    ids: impl ExactSizeIterator<Item = Option<&'a str>>,
+) -> Result<Vec<String>, Fault> {
+    match ids.len() {
+        0 => {
+            return Err(Fault::new(
+                Kind::EmptyBatchRequest,
+                "There should be at least one entry in the request.",
+            ));
+        }
+        1..=MOST_ENTRIES => {}
+        more => {
+            return Err(Fault::new(
+                Kind::TooManyEntriesInBatchRequest,
+                format!(
+                    "Maximum number of entries per request are {MOST_ENTRIES}. You have sent {more}."
+                ),
+            ));
+        }
+    }
+    let legal = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    let mut seen = Vec::new();
+    for id in ids {
+        let id = id.unwrap_or_default();
+        if id.is_empty() || id.len() > LONGEST_ID || !id.chars().all(legal) {
+            return Err(Fault::new(
+                Kind::InvalidBatchEntryId,
+                "A batch entry id can only contain alphanumeric characters, hyphens and \
+                 underscores. It can be at most 80 letters long.",
+            ));
+        }
+        if seen.iter().any(|known| known == id) {
+            return Err(Fault::new(
+                Kind::BatchEntryIdsNotDistinct,
+                format!("Id {id} repeated."),
+            ));
+        }
+        seen.push(id.to_owned());
+    }
+    Ok(seen)
+}
+
+fn check(queue: &Known, asked: Send) -> Result<Checked, Fault> {
+    let body = content::body(asked.message_body)?;
+    let attributes = content::attributes(asked.message_attributes)?;
+    let size = message::bytes(&body, &attributes) as u64;
+    if size > queue.settings.longest {
+        return Err(Fault::new(
+            Kind::InvalidParameterValue,
+            format!(
+                "One or more parameters are invalid. Reason: Message must be shorter than {} bytes.",
+                queue.settings.longest
+            ),
+        ));
+    }
+    let mut system_given = Vec::new();
+    for (name, given) in asked.message_system_attributes.unwrap_or_default() {
+        if name != TRACE {
+            return Err(Fault::new(
+                Kind::InvalidParameterValue,
+                format!("Message system attribute name '{name}' is invalid."),
+            ));
+        }
+        system_given.push(content::attribute(name, given)?);
+    }
+    let mut system = texts(&system_given);
+    let fifo = is_fifo(&queue.name);
+    let delay = delay(queue, fifo, asked.delay_seconds)?;
+    let group = fifo_id("MessageGroupId", asked.message_group_id)?;
+    let given_id = fifo_id("MessageDeduplicationId", asked.message_deduplication_id)?;
+    let (group, once) = match fifo {
+        true => {
+            let group = group.ok_or_else(|| Fault::missing("MessageGroupId"))?;
+            let id = deduplication_id(queue, given_id, &body)?;
+            system.push(("MessageDeduplicationId".into(), id.clone()));
+            let key = once_key(&queue.settings, &group, &id);
+            (Some(group), Some(key))
+        }
+        false if given_id.is_some() => return Err(not_of_this_type("MessageDeduplicationId")),
+        false => {
+            // It says who is to have a fair share; it keeps no order and holds nothing back.
+            system.extend(group.map(|group| ("MessageGroupId".to_owned(), group)));
+            (None, None)
+        }
+    };
+    Ok(Checked {
+        size,
+        body_md5: content::md5(body.as_bytes()),
+        attributes_md5: content::attributes_md5(&attributes),
+        system_md5: content::attributes_md5(&system_given),
+        draft: Draft {
+            message: Outgoing {
+                body,
+                attributes,
+                delay,
+                group,
+                scheduled: None,
+            },
+            system,
+            once,
+        },
+    })
+}
+
+fn texts(attributes: &[Attribute]) -> Vec<(String, String)> {
+    let text = |attribute: &Attribute| match &attribute.value {
+        AttributeValue::Text(text) => Some((attribute.name.clone(), text.clone())),
+        AttributeValue::Binary(_) => None,
+    };
+    attributes.iter().filter_map(text).collect()
+}
+
+fn not_of_this_type(parameter: &str) -> Fault {
+    Fault::new(
+        Kind::InvalidParameterValue,
+        format!(
+            "The request includes a parameter that is not valid for this queue type: {parameter}."
+        ),
+    )
+}
+
+fn delay(queue: &Known, fifo: bool, asked: Option<i64>) -> Result<Duration, Fault> {
+    let own = Duration::from_secs(queue.settings.delay_s);
+    match asked {
+        None => Ok(own),
+        Some(seconds) if !(0..=LONGEST_DELAY_S).contains(&seconds) => Err(Fault::value(
+            seconds,
+            "DelaySeconds",
+            "DelaySeconds must be >= 0 and <= 900.",
+        )),
+        Some(0) if fifo => Ok(own),
+        Some(_) if fifo => Err(not_of_this_type("DelaySeconds")),
+        Some(seconds) => Ok(Duration::from_secs(seconds.unsigned_abs())),
+    }
+}
+
+/// Ids of groups and of deduplication: letters, digits and punctuation.
+pub fn fifo_id(parameter: &str, given: Option<String>) -> Result<Option<String>, Fault> {
+    let Some(id) = given else {
+        return Ok(None);
+    };
+    let legal =
+        !id.is_empty() && id.len() <= LONGEST_FIFO_ID && id.chars().all(|c| c.is_ascii_graphic());
+    match legal {
+        true => Ok(Some(id)),
+        false => Err(Fault::value(
+            &id,
+            parameter,
+            &format!(
+                "{parameter} can only include alphanumeric and punctuation characters. 1 to 128 in \
+                 length."
+            ),
+        )),
+    }
+}
+
+fn deduplication_id(queue: &Known, given: Option<String>, body: &str) -> Result<String, Fault> {
+    match given {
+        Some(id) => Ok(id),
+        None if queue.settings.ids_from_content => Ok(content_id(body)),
+        None => Err(Fault::new(
+            Kind::InvalidParameterValue,
+            "The queue should either have ContentBasedDeduplication enabled or \
+             MessageDeduplicationId provided explicitly",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! What may be sent to which kind of queue, and the ids of batches.
+
+use super::*;
+use crate::input;
+use dispatcher_local::queue::Settings;
+use std::collections::BTreeMap;
+
+fn queue(name: &str) -> Known {
+    Known {
+        id: 1,
+        name: name.into(),
+        settings: Settings {
+            fifo: is_fifo(name),
+            delay_s: 7,
+            longest: 2048,
+            ..Settings::default()
+        },
+        configured: true,
+    }
+}
+
+fn plain(body: &str) -> Send {
+    Send {
+        message_body: Some(body.into()),
+        ..Send::default()
+    }
+}
+
+fn fifo(body: &str) -> Send {
+    Send {
+        message_group_id: Some("g".into()),
+        message_deduplication_id: Some("once".into()),
+        ..plain(body)
+    }
+}
+
+fn kind(queue: &Known, asked: Send) -> Kind {
+    check(queue, asked).map(drop).expect_err("refused").kind
+}
+
+#[test]
+fn the_queue_says_how_long_to_wait_unless_the_message_does() {
+    let delay = |name, seconds, asked| {
+        let asked = Send {
+            delay_seconds: seconds,
+            ..asked
+        };
+        check(&queue(name), asked).map(|checked| checked.draft.message.delay.as_secs())
+    };
+    assert_eq!(delay("q", None, plain("x")).unwrap(), 7);
+    assert_eq!(delay("q", Some(0), plain("x")).unwrap(), 0);
+    assert_eq!(delay("q", Some(900), plain("x")).unwrap(), 900);
+    assert_eq!(delay("q.fifo", None, fifo("x")).unwrap(), 7);
+    assert!(delay("q", Some(901), plain("x")).is_err());
+    assert!(delay("q", Some(-1), plain("x")).is_err());
+    assert!(delay("q.fifo", Some(5), fifo("x")).is_err());
+}
+
+#[test]
+fn fifo_queues_want_a_group_and_an_id() {
+    let standard = queue("q");
+    let grouped = Send {
+        message_deduplication_id: None,
+        ..fifo("x")
+    };
+    let checked = check(&standard, grouped).unwrap();
+    assert_eq!(
+        checked.draft.message.group, None,
+        "a fair queue holds nothing back"
+    );
+    assert_eq!(
+        checked.draft.system,
+        [("MessageGroupId".into(), "g".into())]
+    );
+    assert_eq!(kind(&standard, fifo("x")), Kind::InvalidParameterValue);
+
+    let mut ordered = queue("q.fifo");
+    assert_eq!(kind(&ordered, plain("x")), Kind::MissingParameter);
+    let no_id = || Send {
+        message_deduplication_id: None,
+        ..fifo("x")
+    };
+    assert_eq!(kind(&ordered, no_id()), Kind::InvalidParameterValue);
+    ordered.settings.ids_from_content = true;
+    let of_body = check(&ordered, no_id()).unwrap().draft.once.unwrap();
+    assert_eq!(
+        of_body,
+        "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"
+    );
+    assert_eq!(
+        check(&ordered, fifo("x")).unwrap().draft.once.unwrap(),
+        "once"
+    );
+    ordered.settings.ids_by_group = true;
+    assert_eq!(
+        check(&ordered, fifo("x")).unwrap().draft.once.unwrap(),
+        "g once"
+    );
+    for bad in ["", "a b", "é", &"x".repeat(129)] {
+        let asked = Send {
+            message_group_id: Some(bad.into()),
+            ..fifo("x")
+        };
+        assert_eq!(kind(&ordered, asked), Kind::InvalidParameterValue, "{bad}");
+    }
+}
+
+#[test]
+fn a_message_has_the_size_that_its_queue_takes() {
+    let body = "x".repeat(2048);
+    assert!(check(&queue("q"), plain(&body)).is_ok());
+    let attributes = BTreeMap::from([(
+        "a".to_owned(),
+        input::Attribute {
+            data_type: Some("String".into()),
+            string_value: Some("x".into()),
+            binary_value: None,
+        },
+    )]);
+    let more = Send {
+        message_attributes: Some(attributes),
+        ..plain(&body)
+    };
+    assert_eq!(kind(&queue("q"), more), Kind::InvalidParameterValue);
+}
+
+#[test]
+fn a_batch_has_up_to_ten_entries_each_with_its_id() {
+    let ids = |ids: &[&str]| {
+        let ids: Vec<_> = ids.iter().map(|id| Some(*id)).collect();
+        batch_ids(ids.into_iter()).map_err(|fault| fault.kind)
+    };
+    assert_eq!(ids(&["b", "a-1", "_"]).unwrap(), ["b", "a-1", "_"]);
+    assert_eq!(ids(&[]), Err(Kind::EmptyBatchRequest));
+    assert_eq!(ids(&["x"; 11]), Err(Kind::TooManyEntriesInBatchRequest));
+    assert_eq!(ids(&["a", "b", "a"]), Err(Kind::BatchEntryIdsNotDistinct));
+    for bad in ["", "a b", "a.b", &"x".repeat(81)] {
+        assert_eq!(ids(&[bad]), Err(Kind::InvalidBatchEntryId), "{bad}");
+    }
+}

@@ -1,0 +1,138 @@
+//! `DeleteMessage`, `ChangeMessageVisibility` and their batches.
+
+use super::attributes::is_fifo;
+use super::desk::Desk;
+use super::fault::{Fault, Kind};
+use super::input::{Batch, Held};
+use super::receiving::LONGEST_VISIBILITY_S;
+use super::sending::{Outcome, batch_ids};
+use dispatcher_core::message::Receipt;
+use dispatcher_local::queue::Unheld;
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+impl Desk {
+    pub(super) async fn delete_message(
+        &self,
+        path: Option<&str>,
+        asked: Held,
+    ) -> Result<Value, Fault> {
+        let queue = self.queue(path, asked.queue_url.as_deref()).await?;
+        let receipt = receipt(asked.receipt_handle)?;
+        let ordered = is_fifo(&queue.name);
+        let deleted = self
+            .store
+            .delete_from(queue.id, vec![receipt.clone()], ordered);
+        judge(deleted.await?.first(), &receipt)?;
+        Ok(Value::Null)
+    }
+
+    pub(super) async fn delete_batch(
+        &self,
+        path: Option<&str>,
+        asked: Batch<Held>,
+    ) -> Result<Value, Fault> {
+        let queue = self.queue(path, asked.queue_url.as_deref()).await?;
+        let (mut outcome, good) = entries(asked.entries, |entry| receipt(entry.receipt_handle))?;
+        let receipts = good.iter().map(|(_, receipt)| receipt.clone()).collect();
+        let ordered = is_fifo(&queue.name);
+        let answers = self.store.delete_from(queue.id, receipts, ordered).await?;
+        for ((id, receipt), answer) in good.into_iter().zip(answers) {
+            tell(&mut outcome, id, judge(Some(&answer), &receipt));
+        }
+        Ok(outcome.into_json())
+    }
+
+    pub(super) async fn change(&self, path: Option<&str>, asked: Held) -> Result<Value, Fault> {
+        let queue = self.queue(path, asked.queue_url.as_deref()).await?;
+        let item = change(asked)?;
+        let changed = self.store.change_visibility(queue.id, vec![item.clone()]);
+        judge(changed.await?.first(), &item.0)?;
+        Ok(Value::Null)
+    }
+
+    pub(super) async fn change_batch(
+        &self,
+        path: Option<&str>,
+        asked: Batch<Held>,
+    ) -> Result<Value, Fault> {
+        let queue = self.queue(path, asked.queue_url.as_deref()).await?;
+        let (mut outcome, good) = entries(asked.entries, change)?;
+        let items = good.iter().map(|(_, item)| item.clone()).collect();
+        let answers = self.store.change_visibility(queue.id, items).await?;
+        for ((id, item), answer) in good.into_iter().zip(answers) {
+            tell(&mut outcome, id, judge(Some(&answer), &item.0));
+        }
+        Ok(outcome.into_json())
+    }
+}
+
+/// What of a batch can be tried, and an outcome that says what cannot.
+fn entries<T>(
+    entries: Option<Vec<Held>>,
+    read: impl Fn(Held) -> Result<T, Fault>,
+) -> Result<(Outcome, Vec<(String, T)>), Fault> {
+    let entries = entries.unwrap_or_default();
+    let ids = batch_ids(entries.iter().map(|entry| entry.id.as_deref()))?;
+    let mut outcome = Outcome::default();
+    let mut good = Vec::new();
+    for (id, entry) in ids.into_iter().zip(entries) {
+        match read(entry) {
+            Ok(item) => good.push((id, item)),
+            Err(fault) => outcome.fail(id, &fault),
+        }
+    }
+    Ok((outcome, good))
+}
+
+fn tell(outcome: &mut Outcome, id: String, answer: Result<(), Fault>) {
+    match answer {
+        Ok(()) => outcome.succeed(id, Map::new()),
+        Err(fault) => outcome.fail(id, &fault),
+    }
+}
+
+fn receipt(given: Option<String>) -> Result<Receipt, Fault> {
+    let given = given.filter(|receipt| !receipt.is_empty());
+    given
+        .map(Receipt)
+        .ok_or_else(|| Fault::missing("ReceiptHandle"))
+}
+
+fn change(asked: Held) -> Result<(Receipt, Duration), Fault> {
+    let receipt = receipt(asked.receipt_handle)?;
+    let seconds = asked
+        .visibility_timeout
+        .ok_or_else(|| Fault::missing("VisibilityTimeout"))?;
+    if !(0..=LONGEST_VISIBILITY_S).contains(&seconds) {
+        return Err(Fault::value(
+            seconds,
+            "VisibilityTimeout",
+            "Must be between 0 and 43200.",
+        ));
+    }
+    Ok((receipt, Duration::from_secs(seconds.unsigned_abs())))
+}
+
+/// In SQS's words, which SDKs and people look for.
+fn judge(answer: Option<&Result<(), Unheld>>, receipt: &Receipt) -> Result<(), Fault> {
+    let Some(Err(why)) = answer else {
+        return Ok(());
+    };
+    let of_receipt = |reason: &str| Fault::value(&receipt.0, "ReceiptHandle", reason);
+    Err(match why {
+        Unheld::Unreadable => Fault::no_receipt(&receipt.0),
+        Unheld::Expired => of_receipt("The receipt handle has expired."),
+        Unheld::Vanished => {
+            of_receipt("Message does not exist or is not available for visibility timeout change.")
+        }
+        Unheld::Visible => Fault::new(
+            Kind::MessageNotInflight,
+            format!("The message referred to by {} is not in flight.", receipt.0),
+        ),
+        Unheld::BeyondCeiling => Fault::new(
+            Kind::InvalidParameterValue,
+            "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]",
+        ),
+    })
+}

@@ -1,0 +1,305 @@
+//! Bodies of requests as they arrive: admitted by the bytes that have been received, not by those
+//! that were announced. When all room is taken, the slowest upload makes room for the others. Knows
+//! no protocol.
+
+use super::desk::lock;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::StatusCode;
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+/// So much of a body is held without asking for room, so that small requests never wait for large
+/// ones: with all connections that may be open, 64 MiB.
+const FREE: usize = 16 * 1024;
+/// An upload is not cut before this time, however slow it looks.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How much may be held, and how long an upload may take.
+#[derive(Debug, Clone, Copy)]
+pub struct UploadLimits {
+    /// What all bodies together may hold beyond their first `FREE` bytes, in KiB.
+    pub room_kib: u32,
+    /// The longest body, in bytes.
+    pub longest: usize,
+    /// How long a body may take to arrive.
+    pub arrival: Duration,
+}
+
+/// The uploads under way.
+pub struct Uploads {
+    limits: UploadLimits,
+    /// A permit is a KiB that is held.
+    room: Arc<Semaphore>,
+    active: Mutex<Active>,
+}
+
+#[derive(Default)]
+struct Active {
+    next: u64,
+    by_number: BTreeMap<u64, Upload>,
+}
+
+/// One upload that holds room.
+#[derive(Debug, Clone)]
+struct Upload {
+    began: Moment,
+    bytes: usize,
+    /// It is not slow: it waits for room itself.
+    waits: bool,
+    cut: CancellationToken,
+}
+
+/// A body that has arrived, with the room that it takes.
+#[derive(Debug)]
+pub struct Arrived {
+    /// All of it.
+    pub body: Bytes,
+    /// Given back when dropped; nothing for a small body.
+    pub room: Option<OwnedSemaphorePermit>,
+}
+
+impl Uploads {
+    /// Nothing has arrived yet.
+    pub fn new(limits: UploadLimits) -> Self {
+        Self {
+            limits,
+            room: Arc::new(Semaphore::new(limits.room_kib as usize)),
+            active: Mutex::default(),
+        }
+    }
+
+    /// Reads a body whole. `announced` is its length where the request says it.
+    ///
+    /// # Errors
+    /// 413 for one that is too long, 408 for one that takes too long or is the slowest while others
+    /// need its room, 503 where no room comes free in time.
+    pub async fn read(
+        &self,
+        mut body: Body,
+        announced: Option<usize>,
+    ) -> Result<Arrived, StatusCode> {
+        if announced.is_some_and(|bytes| bytes > self.limits.longest) {
+            return Err(StatusCode::PAYLOAD_TOO_LARGE);
+        }
+        let late = clock::now() + self.limits.arrival;
+        let entry = Entry::new(self);
+        let mut data = Vec::new();
+        let mut room: Option<OwnedSemaphorePermit> = None;
+        loop {
+            let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context));
+            let frame = tokio::select! {
+                frame = frame => frame,
+                () = entry.cut.cancelled() => return Err(StatusCode::REQUEST_TIMEOUT),
+                () = clock::sleep_until(Some(late)) => return Err(StatusCode::REQUEST_TIMEOUT),
+            };
+            let Some(frame) = frame else { break };
+            let frame = frame.map_err(|_| StatusCode::BAD_REQUEST)?;
+            let Ok(chunk) = frame.into_data() else {
+                continue;
+            };
+            let bytes = data.len() + chunk.len();
+            if bytes > self.limits.longest {
+                return Err(StatusCode::PAYLOAD_TOO_LARGE);
+            }
+            let held = room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+            let more = kibibytes(bytes).saturating_sub(held);
+            if more > 0 {
+                let more = self.room(more, &entry, late).await?;
+                match &mut room {
+                    Some(room) => room.merge(more),
+                    None => room = Some(more),
+                }
+            }
+            data.extend_from_slice(&chunk);
+            entry.has(data.len());
+        }
+        Ok(Arrived {
+            body: data.into(),
+            room,
+        })
+    }
+
+    /// The bytes of all bodies that are on their way.
+    #[cfg(test)]
+    pub fn received(&self) -> usize {
+        let active = lock(&self.active);
+        active.by_number.values().map(|upload| upload.bytes).sum()
+    }
+
+    /// Room for more of an upload; where there is none, the slowest one is cut.
+    async fn room(
+        &self,
+        more: usize,
+        entry: &Entry<'_>,
+        late: Moment,
+    ) -> Result<OwnedSemaphorePermit, StatusCode> {
+        let permits = u32::try_from(more).unwrap_or(u32::MAX);
+        if let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(permits) {
+            return Ok(room);
+        }
+        entry.waits(true);
+        let mut acquired = std::pin::pin!(Arc::clone(&self.room).acquire_many_owned(permits));
+        loop {
+            let now = clock::now();
+            self.cut_slowest(now);
+            tokio::select! {
+                room = &mut acquired => {
+                    entry.waits(false);
+                    return room.map_err(|_| StatusCode::SERVICE_UNAVAILABLE);
+                }
+                () = entry.cut.cancelled() => return Err(StatusCode::REQUEST_TIMEOUT),
+                () = clock::sleep_until(Some(late)) => return Err(StatusCode::SERVICE_UNAVAILABLE),
+                () = clock::sleep_until(Some(now + GRACE)) => {}
+            }
+        }
+    }
+
+    fn cut_slowest(&self, now: Moment) {
+        let active = lock(&self.active);
+        if let Some(upload) = slowest(active.by_number.values(), now) {
+            tracing::warn!(
+                received_bytes = upload.bytes,
+                seconds = now.since(upload.began).as_secs(),
+                "upload cut: no room for other requests, and it is the slowest"
+            );
+            upload.cut.cancel();
+        }
+    }
+}
+
+/// The upload with the lowest rate among those that hold room, have had their time of grace and
+/// are not cut yet. Those that wait for room come last, the newest of them first: where all wait for
+/// each other, one must go.
+fn slowest<'a>(uploads: impl Iterator<Item = &'a Upload>, now: Moment) -> Option<&'a Upload> {
+    let rate = |upload: &Upload| {
+        let millis = now.since(upload.began).as_millis().max(1);
+        upload.bytes as u128 * 1_000 / millis
+    };
+    let uploads = uploads.filter(|upload| {
+        upload.bytes > FREE && !upload.cut.is_cancelled() && now.since(upload.began) >= GRACE
+    });
+    uploads.min_by_key(|upload| match upload.waits {
+        false => (false, rate(upload), Duration::ZERO),
+        true => (true, 0, now.since(upload.began)),
+    })
+}
+
+/// An upload's place among those under way; its drop ends that.
+struct Entry<'a> {
+    uploads: &'a Uploads,
+    number: u64,
+    cut: CancellationToken,
+}
+
+impl<'a> Entry<'a> {
+    fn new(uploads: &'a Uploads) -> Self {
+        let cut = CancellationToken::new();
+        let upload = Upload {
+            began: clock::now(),
+            bytes: 0,
+            waits: false,
+            cut: cut.clone(),
+        };
+        let mut active = lock(&uploads.active);
+        active.next += 1;
+        let number = active.next;
+        active.by_number.insert(number, upload);
+        Self {
+            uploads,
+            number,
+            cut,
+        }
+    }
+
+    fn set(&self, change: impl FnOnce(&mut Upload)) {
+        if let Some(upload) = lock(&self.uploads.active).by_number.get_mut(&self.number) {
+            change(upload);
+        }
+    }
+
+    fn has(&self, bytes: usize) {
+        self.set(|upload| upload.bytes = bytes);
+    }
+
+    fn waits(&self, waits: bool) {
+        self.set(|upload| upload.waits = waits);
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        lock(&self.uploads.active).by_number.remove(&self.number);
+    }
+}
+
+/// The room that so many bytes of one body take.
+fn kibibytes(bytes: usize) -> usize {
+    bytes.saturating_sub(FREE).div_ceil(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn upload(began_s: u64, bytes: usize) -> Upload {
+        Upload {
+            began: Moment::from_boot(Duration::from_secs(began_s)),
+            bytes,
+            waits: false,
+            cut: CancellationToken::new(),
+        }
+    }
+
+    #[test]
+    fn finding_19_who_waits_for_room_is_not_slow_and_goes_only_where_all_wait() {
+        let now = Moment::from_boot(Duration::from_secs(100));
+        let waiting = |began_s, bytes| Upload {
+            waits: true,
+            ..upload(began_s, bytes)
+        };
+        let all = [
+            waiting(10, 20_000),
+            upload(90, 8_000_000),
+            waiting(50, 30_000),
+        ];
+        let found = slowest(all.iter(), now).map(|upload| upload.bytes);
+        assert_eq!(found, Some(8_000_000));
+        all[1].cut.cancel();
+        let found = slowest(all.iter(), now).map(|upload| upload.bytes);
+        assert_eq!(found, Some(30_000), "the newest of those that wait");
+    }
+
+    #[test]
+    fn finding_19_the_slowest_upload_is_chosen_and_each_has_a_time_of_grace() {
+        let now = Moment::from_boot(Duration::from_secs(100));
+        let all = [
+            upload(90, 8_000_000),
+            upload(98, 100_000),
+            upload(100, 20_000),
+            upload(10, FREE),
+        ];
+        let found = slowest(all.iter(), now).map(|upload| upload.bytes);
+        assert_eq!(found, Some(100_000));
+        all[1].cut.cancel();
+        let found = slowest(all.iter(), now).map(|upload| upload.bytes);
+        assert_eq!(
+            found,
+            Some(8_000_000),
+            "one that is cut already is not chosen again"
+        );
+    }
+
+    #[test]
+    fn a_small_body_takes_no_room() {
+        assert_eq!(kibibytes(0), 0);
+        assert_eq!(kibibytes(FREE), 0);
+        assert_eq!(kibibytes(FREE + 1), 1);
+    }
+}

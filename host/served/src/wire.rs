@@ -1,0 +1,399 @@
+//! The wire: which of SQS's two protocols a request speaks. Knows the operations
+//! by name only.
+
+use super::desk::{Body, Desk, Request};
+use super::fault::{Fault, Kind};
+use super::query;
+use super::uploads::{Arrived, UploadLimits, Uploads};
+use axum::Router;
+use axum::body::{Body as Answer, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::response::Response;
+use dispatcher_http as http;
+use dispatcher_http::Limits;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// Each connection may hold a long poll. SDKs keep their connections and find out that one was closed
+/// by using it, so what is in use now and then should stay.
+const LIMITS: Limits = Limits {
+    connections: 4096,
+    patience: Duration::from_mins(2),
+};
+/// 256 MiB of bodies at once, half a minute for each to arrive. The longest is 1 MiB of message in
+/// the worst writing that JSON and forms know, six bytes for one, and the rest.
+const UPLOADS: UploadLimits = UploadLimits {
+    room_kib: 256 * 1024,
+    longest: 8 * 1024 * 1024,
+    arrival: Duration::from_secs(30),
+};
+const JSON: &str = "application/x-amz-json-1.0";
+const FORM: &str = "application/x-www-form-urlencoded";
+/// What a person sees who opens the address.
+const GREETING: &str = "This is the embedded queue of `dispatcher local`, which speaks the SQS \
+    protocol: set AWS_ENDPOINT_URL_SQS to this address.\n";
+
+/// Answers until `stop`, then for a second at most to finish what is under way.
+pub async fn serve(listener: TcpListener, desk: Arc<Desk>, stop: CancellationToken) {
+    let uploads = Arc::new(Uploads::new(UPLOADS));
+    serve_within(LIMITS, uploads, listener, desk, stop).await;
+}
+
+async fn serve_within(
+    limits: Limits,
+    uploads: Arc<Uploads>,
+    listener: TcpListener,
+    desk: Arc<Desk>,
+    stop: CancellationToken,
+) {
+    let counter = Counter { desk, uploads };
+    let router = Router::new().fallback(answer).with_state(counter);
+    http::serve(listener, router, limits, stop).await;
+}
+
+/// What every request is answered with.
+#[derive(Clone)]
+struct Counter {
+    desk: Arc<Desk>,
+    uploads: Arc<Uploads>,
+}
+
+/// Which protocol an answer is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Json,
+    Query,
+}
+
+async fn answer(State(counter): State<Counter>, asked: axum::extract::Request) -> Response {
+    let (asked, body) = asked.into_parts();
+    if asked.method != Method::POST {
+        return greeting(&asked.method);
+    }
+    let protocol = match is_form(&asked.headers) {
+        true => Protocol::Query,
+        false => Protocol::Json,
+    };
+    let announced = asked.headers.get(header::CONTENT_LENGTH);
+    let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
+    let Arrived { body, room: _room } = match counter.uploads.read(body, announced).await {
+        Ok(arrived) => arrived,
+        Err(status) => return refusal(status),
+    };
+    let request = uuid::Uuid::from_u128(fastrand::u128(..)).to_string();
+    let (action, outcome) = match read(protocol, &asked.uri, &asked.headers, body) {
+        Ok(asked) => {
+            tracing::debug!(action = asked.action, "asked");
+            (asked.action.clone(), counter.desk.answer(asked).await)
+        }
+        Err(fault) => (String::new(), Err(fault)),
+    };
+    if let Err(fault) = &outcome
+        && !fault.kind.is_sender()
+    {
+        tracing::warn!(action, error = fault.message, "cannot answer");
+    }
+    match protocol {
+        Protocol::Json => in_json(&outcome, &request),
+        Protocol::Query => in_xml(&action, &outcome, &request),
+    }
+}
+
+fn is_form(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.starts_with(FORM)
+}
+
+/// Only people and browsers ask so. Nothing is done for them: a page must not reach a queue.
+fn greeting(method: &Method) -> Response {
+    match *method {
+        Method::GET | Method::HEAD => Response::new(Answer::from(GREETING)),
+        _ => refusal(StatusCode::METHOD_NOT_ALLOWED),
+    }
+}
+
+/// The answer to what is no request of an SDK.
+fn refusal(status: StatusCode) -> Response {
+    let mut answer = Response::new(Answer::from(GREETING));
+    *answer.status_mut() = status;
+    answer
+}
+
+fn read(protocol: Protocol, uri: &Uri, headers: &HeaderMap, body: Bytes) -> Result<Request, Fault> {
+    // A page in a browser can make it send forms here; the browser then says for whom.
+    if headers.contains_key(header::ORIGIN) {
+        return Err(Fault::new(
+            Kind::AccessDenied,
+            "Requests of web pages, which carry an Origin header, are not answered.",
+        ));
+    }
+    let no_action = || Fault::new(Kind::InvalidAction, "The request names no action.");
+    let (action, body) = match protocol {
+        Protocol::Query => {
+            let (action, value) = query::read(&body);
+            (action, Body::Value(value))
+        }
+        Protocol::Json => {
+            let target = headers.get("x-amz-target");
+            let target = target.and_then(|target| target.to_str().ok());
+            let action = target.and_then(|target| target.strip_prefix("AmazonSQS."));
+            (action.map(str::to_owned), Body::Json(body))
+        }
+    };
+    let host = headers.get(header::HOST);
+    let host = host.and_then(|host| host.to_str().ok());
+    Ok(Request {
+        action: action.ok_or_else(no_action)?,
+        host: host.unwrap_or("localhost").to_owned(),
+        path_queue: path_queue(uri.path()),
+        body,
+    })
+}
+
+/// `/000000000000/NAME`, to which old SDKs send what concerns a queue.
+fn path_queue(path: &str) -> Option<String> {
+    let (account, name) = path.trim_matches('/').split_once('/')?;
+    (!account.is_empty() && !name.is_empty()).then(|| name.to_owned())
+}
+
+fn in_json(outcome: &Result<Value, Fault>, request: &str) -> Response {
+    let (status, text, code) = match outcome {
+        Ok(Value::Null) => (200, "{}".to_owned(), None),
+        Ok(value) => (200, value.to_string(), None),
+        Err(fault) => {
+            let (name, status) = fault.kind.json();
+            let text = json!({"__type": name, "message": fault.message}).to_string();
+            let who = match fault.kind.is_sender() {
+                true => "Sender",
+                false => "Receiver",
+            };
+            (status, text, Some(format!("{};{who}", fault.kind.query())))
+        }
+    };
+    let mut answer = written(status, JSON, text, request);
+    if let Some(code) = code.and_then(|code| code.parse().ok()) {
+        answer.headers_mut().insert("x-amzn-query-error", code);
+    }
+    answer
+}
+
+fn in_xml(action: &str, outcome: &Result<Value, Fault>, request: &str) -> Response {
+    match outcome {
+        Ok(value) => written(
+            200,
+            "text/xml",
+            query::answer(action, value, request),
+            request,
+        ),
+        Err(fault) => {
+            let (_, status) = fault.kind.json();
+            written(status, "text/xml", query::refusal(fault, request), request)
+        }
+    }
+}
+
+fn written(status: u16, kind: &'static str, text: String, request: &str) -> Response {
+    let mut answer = Response::new(Answer::from(text));
+    *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    if let Ok(request) = request.parse() {
+        headers.insert("x-amzn-requestid", request);
+    }
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dispatcher_local::queue::Store;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    const SHORT: Duration = Duration::from_millis(50);
+
+    /// A server of its own, for as long as what this returns is kept.
+    struct Running {
+        at: std::net::SocketAddr,
+        uploads: Arc<Uploads>,
+        _served: dispatcher_core::tasks::Task<()>,
+        _folder: tempfile::TempDir,
+    }
+
+    async fn start(limits: Limits, uploads: UploadLimits) -> Running {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::open(folder.path()).expect("a store");
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let (listener, at) = http::listen(any).await.expect("a free port");
+        let stop = CancellationToken::new();
+        let desk = Arc::new(Desk::new(store, stop.clone()));
+        let uploads = Arc::new(Uploads::new(uploads));
+        let served = serve_within(limits, Arc::clone(&uploads), listener, desk, stop);
+        Running {
+            at,
+            uploads,
+            _served: dispatcher_core::tasks::spawn(served),
+            _folder: folder,
+        }
+    }
+
+    /// What the server says to one who sends this and then nothing more, but keeps the connection.
+    async fn said_to(words: &str) -> String {
+        let limits = Limits {
+            patience: SHORT,
+            ..LIMITS
+        };
+        let uploads = UploadLimits {
+            arrival: SHORT,
+            ..UPLOADS
+        };
+        let served = start(limits, uploads).await;
+        let at = served.at;
+        let mut stream = TcpStream::connect(at).await.expect("it listens");
+        stream.write_all(words.as_bytes()).await.expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an end");
+        answer
+    }
+
+    #[tokio::test]
+    async fn who_sends_half_a_request_is_told_and_let_go() {
+        let half = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{";
+        let answer = said_to(half).await;
+        assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn who_asks_nothing_is_let_go() {
+        for words in ["", "POST / HTTP/1.1\r\nHost"] {
+            assert_eq!(said_to(words).await, "", "{words}");
+        }
+    }
+
+    /// More long polls, of unknown length, than there would be room for if each took the most.
+    #[tokio::test]
+    async fn long_polls_hold_what_they_have_sent_and_no_more() {
+        let served = start(LIMITS, UPLOADS).await;
+        let at = served.at;
+        let ask = async |action: &str, body: &str| {
+            let mut stream = TcpStream::connect(at).await.expect("it listens");
+            let words = format!(
+                "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: AmazonSQS.{action}\r\n\
+                 Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n",
+                body.len()
+            );
+            stream.write_all(words.as_bytes()).await.expect("it reads");
+            stream
+        };
+        let answered = async |mut stream: TcpStream| {
+            let mut status = [0; 12];
+            stream.read_exact(&mut status).await.expect("an answer");
+            String::from_utf8(status.to_vec()).expect("text")
+        };
+        for name in ["q", "other"] {
+            let made = ask("CreateQueue", &format!(r#"{{"QueueName":"{name}"}}"#)).await;
+            assert_eq!(answered(made).await, "HTTP/1.1 200");
+        }
+        let poll = r#"{"QueueUrl":"http://x/000000000000/q","WaitTimeSeconds":20}"#;
+        let most = UPLOADS.room_kib as usize * 1024 / UPLOADS.longest;
+        let mut polls = Vec::new();
+        for _ in 0..=most {
+            polls.push(ask("ReceiveMessage", poll).await);
+        }
+        // Nothing ends the polls but their time.
+        let send = r#"{"QueueUrl":"http://x/000000000000/other","MessageBody":"b"}"#;
+        let sent = ask("SendMessage", send).await;
+        let first = polls.swap_remove(0);
+        tokio::select! {
+            status = answered(sent) => assert_eq!(status, "HTTP/1.1 200"),
+            _ = answered(first) => panic!("the send waited for the polls"),
+        }
+    }
+
+    /// An upload that announces the longest body and has sent so many bytes of it.
+    async fn half_sent(at: std::net::SocketAddr, bytes: usize) -> TcpStream {
+        let mut stream = TcpStream::connect(at).await.expect("it listens");
+        let head = format!(
+            "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: AmazonSQS.SendMessage\r\n\
+             Content-Length: {}\r\n\r\n",
+            UPLOADS.longest
+        );
+        stream.write_all(head.as_bytes()).await.expect("it reads");
+        stream
+            .write_all(&vec![b' '; bytes])
+            .await
+            .expect("it reads");
+        stream
+    }
+
+    /// The status of a request whose body has so many bytes.
+    async fn whole(at: std::net::SocketAddr, bytes: usize) -> String {
+        let mut stream = TcpStream::connect(at).await.expect("it listens");
+        let body = format!("{}{}", r#"{"QueueName":"q"}"#, " ".repeat(bytes));
+        let words = format!(
+            "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: AmazonSQS.CreateQueue\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(words.as_bytes()).await.expect("it reads");
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).await.expect("an answer");
+        String::from_utf8(status.to_vec()).expect("text")
+    }
+
+    #[tokio::test]
+    async fn finding_19_uploads_are_admitted_by_the_bytes_received() {
+        let served = start(LIMITS, UPLOADS).await;
+        let mut uploads = Vec::new();
+        for _ in 0..40 {
+            uploads.push(half_sent(served.at, 100_000).await);
+        }
+        let mut first = uploads.swap_remove(0);
+        let mut byte = [0; 1];
+        tokio::select! {
+            status = whole(served.at, 1_000_000) => assert_eq!(status, "HTTP/1.1 200"),
+            _ = first.read(&mut byte) => panic!("the request waited until an upload ended"),
+        }
+    }
+
+    #[tokio::test]
+    async fn finding_19_the_slowest_upload_makes_room_when_there_is_none() {
+        let little = UploadLimits {
+            room_kib: 1024,
+            arrival: Duration::from_hours(1),
+            ..UPLOADS
+        };
+        let served = start(LIMITS, little).await;
+        let mut slow = half_sent(served.at, 900_000).await;
+        // What is sent has not arrived yet.
+        while served.uploads.received() < 900_000 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(whole(served.at, 500_000).await, "HTTP/1.1 200");
+        let mut status = [0; 12];
+        slow.read_exact(&mut status).await.expect("an answer");
+        assert_eq!(&status, b"HTTP/1.1 408");
+    }
+
+    #[tokio::test]
+    async fn a_body_beyond_all_limits_is_refused_unread() {
+        let long =
+            "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 99999999\r\n\r\n";
+        let answer = said_to(long).await;
+        assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    }
+
+    #[test]
+    fn a_path_names_a_queue_or_none() {
+        assert_eq!(path_queue("/000000000000/q").as_deref(), Some("q"));
+        assert_eq!(path_queue("/1/q.fifo/").as_deref(), Some("q.fifo"));
+        for path in ["/", "", "/q", "//"] {
+            assert_eq!(path_queue(path), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Copies of databases while others write to them. Knows no table.
+
+use super::{check_log, explain, failed, judge, judge_io, lock_error, patience};
+use dispatcher_core::files;
+use dispatcher_core::trouble::{Failed, Trouble};
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{Connection, OpenFlags};
+use std::path::{Path, PathBuf};
+
+/// So many pages are copied at a time.
+const PAGES: i32 = 1_024;
+
+/// What is copied and where to; nothing is there yet.
+#[derive(Debug, Clone)]
+pub struct Copy {
+    /// The database.
+    pub from: PathBuf,
+    /// The copy, one file.
+    pub to: PathBuf,
+}
+
+/// Copies databases as they are at one moment, common to all: a message that one of them hands to
+/// another is in one of the copies. Writers wait for some milliseconds, and not for the copying.
+/// Every copy is checked and on the disk when this returns.
+///
+/// # Errors
+/// With the name of the file; `Unreachable` if another process holds a lock for too long. Copies made
+/// so far are left.
+pub fn copy(copies: &[Copy]) -> Result<(), Failed> {
+    let gates = each(copies, |copy| open(&copy.from))?;
+    let mut readers = each(copies, |copy| open(&copy.from))?;
+    let run = |all: &[Connection], sql: &str| {
+        let pairs = copies.iter().zip(all);
+        let mut results = pairs.map(|(copy, one)| one.execute_batch(sql).map_err(of(&copy.from)));
+        results.try_for_each(|result| result)
+    };
+    // Nobody writes to any of them while the readers begin.
+    run(&gates, "BEGIN IMMEDIATE")?;
+    run(&readers, "BEGIN; SELECT count(*) FROM sqlite_schema")?;
+    run(&gates, "ROLLBACK")?;
+    drop(gates);
+    for (copy, reader) in copies.iter().zip(&mut readers) {
+        write(reader, copy)?;
+    }
+    Ok(())
+}
+
+fn each<T>(copies: &[Copy], make: impl Fn(&Copy) -> Result<T, Failed>) -> Result<Vec<T>, Failed> {
+    copies.iter().map(make).collect()
+}
+
+fn open(path: &Path) -> Result<Connection, Failed> {
+    check_log(path).map_err(|error| failed(error.kind, name(path, &error)))?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(of(path))?;
+    let patient = connection.busy_handler(Some(patience::<10_000>));
+    patient.map_err(of(path))?;
+    Ok(connection)
+}
+
+fn name(path: &Path, error: &impl std::fmt::Display) -> String {
+    format!("`{}`: {error}", path.display())
+}
+
+fn of(path: &Path) -> impl Fn(rusqlite::Error) -> Failed {
+    move |error| {
+        let kind = match lock_error(&error) {
+            true => Trouble::Unreachable,
+            false => judge(&error),
+        };
+        failed(kind, name(path, &explain(&error, path)))
+    }
+}
+
+fn write(reader: &Connection, Copy { from, to }: &Copy) -> Result<(), Failed> {
+    let plain = |error: std::io::Error| failed(judge_io(&error), name(to, &error));
+    drop(files::create_private(to).map_err(plain)?);
+    let mut target = Connection::open(to).map_err(of(to))?;
+    {
+        let backup = Backup::new(reader, &mut target).map_err(of(to))?;
+        loop {
+            match backup.step(PAGES).map_err(of(to))? {
+                StepResult::Done => break,
+                StepResult::More => {}
+                _ => return Err(failed(Trouble::Unreachable, name(from, &"it is locked"))),
+            }
+        }
+    }
+    // One file, without a log beside it.
+    let mode = "PRAGMA journal_mode = DELETE";
+    target.query_row(mode, [], |_| Ok(())).map_err(of(to))?;
+    let check = "PRAGMA quick_check(1)";
+    let found: String = target
+        .query_row(check, [], |row| row.get(0))
+        .map_err(of(from))?;
+    if found != "ok" {
+        return Err(failed(
+            Trouble::Refused,
+            name(from, &format!("it is damaged: {found}")),
+        ));
+    }
+    target.close().map_err(|(_, error)| of(to)(error))?;
+    let file = std::fs::File::open(to).map_err(plain)?;
+    file.sync_all().map_err(plain)
+}

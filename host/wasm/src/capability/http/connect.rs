@@ -1,0 +1,285 @@
+//! Makes the connections of one plugin: to what may be connected to and nothing else, with TLS where the
+//! system has certificates. Sends nothing.
+
+use super::connection::{Connection, Room};
+use super::failure::{NoAddress, NoCertificates, Prohibited, UsedUp};
+use super::{HttpHost, Target, may_connect};
+use dispatcher_core::tasks;
+use http::Uri;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::sync::Semaphore;
+use tower_service::Service;
+
+/// Lookups at once: each takes a thread for as long as the system likes.
+const LOOKUPS: usize = 16;
+
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Makes connections to what is lent, by HTTP and HTTPS.
+#[derive(Clone)]
+pub(super) struct Connector {
+    pub(super) room: Room,
+    by: By,
+}
+
+#[derive(Clone)]
+enum By {
+    Either(HttpsConnector<Connect>),
+    /// The system has no certificates, and why.
+    Http(Connect, Arc<str>),
+}
+
+impl Connector {
+    /// To these hosts and no others, as long as there is room. Reads the system's certificates.
+    pub(super) fn new(hosts: &[HttpHost], room: Room) -> Self {
+        let connect = Connect::new(hosts, room.clone());
+        let by = match HttpsConnectorBuilder::new().with_native_roots() {
+            Ok(builder) => By::Either(
+                builder
+                    .https_or_http()
+                    .enable_http1()
+                    .wrap_connector(connect),
+            ),
+            Err(error) => By::Http(connect, error.to_string().into()),
+        };
+        Self { room, by }
+    }
+
+    /// Why nothing can be reached by HTTPS, if nothing can.
+    pub(super) fn lacks_certificates(&self) -> Option<&str> {
+        match &self.by {
+            By::Either(_) => None,
+            By::Http(_, why) => Some(why),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn without_certificates(hosts: &[HttpHost], room: Room, why: &str) -> Self {
+        let connect = Connect::new(hosts, room.clone());
+        let by = By::Http(connect, why.into());
+        Self { room, by }
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = MaybeHttpsStream<Connection>;
+    type Error = BoxError;
+    type Future = Boxed<Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let is_plain = uri.scheme() == Some(&http::uri::Scheme::HTTP);
+        match &mut self.by {
+            By::Either(connector) => connector.call(uri),
+            By::Http(connect, _) if is_plain => {
+                let connection = connect.call(uri);
+                Box::pin(async move { Ok(MaybeHttpsStream::Http(connection.await?)) })
+            }
+            By::Http(_, why) => {
+                let error = NoCertificates(why.to_string());
+                Box::pin(std::future::ready(Err(error.into())))
+            }
+        }
+    }
+}
+
+/// Makes connections to what is lent.
+#[derive(Clone)]
+struct Connect {
+    hosts: Arc<[HttpHost]>,
+    lookups: Arc<Semaphore>,
+    room: Room,
+}
+
+impl Connect {
+    fn new(hosts: &[HttpHost], room: Room) -> Self {
+        Self {
+            hosts: hosts.into(),
+            lookups: Arc::new(Semaphore::new(LOOKUPS)),
+            room,
+        }
+    }
+}
+
+impl Service<Uri> for Connect {
+    type Response = Connection;
+    type Error = BoxError;
+    type Future = Boxed<Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let Self {
+            hosts,
+            lookups,
+            room,
+        } = self.clone();
+        Box::pin(async move {
+            let target = Target::of(&uri).ok_or(Prohibited)?;
+            // The connector asks nobody about an address that is written as one.
+            if let Some(address) = target.address()
+                && !may_connect(&hosts, &target, address)
+            {
+                return Err(Prohibited.into());
+            }
+            let taken = room.take().ok_or(UsedUp)?;
+            let mut connector = HttpConnector::new_with_resolver(Resolve {
+                hosts,
+                target,
+                lookups,
+            });
+            connector.enforce_http(false);
+            connector.set_nodelay(true);
+            let stream = connector.call(uri).await?;
+            Ok(Connection {
+                stream,
+                _taken: taken,
+            })
+        })
+    }
+}
+
+/// Looks up the name of one connection. What it answers is what is connected to.
+#[derive(Clone)]
+struct Resolve {
+    hosts: Arc<[HttpHost]>,
+    target: Target,
+    lookups: Arc<Semaphore>,
+}
+
+impl Service<Name> for Resolve {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = BoxError;
+    type Future = Boxed<Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let Self {
+            hosts,
+            target,
+            lookups,
+        } = self.clone();
+        Box::pin(async move {
+            let ask = move || (name.as_str(), 0).to_socket_addrs();
+            let found: Vec<SocketAddr> = look_up(lookups, ask).await.map_err(NoAddress)?.collect();
+            let may = |address: &SocketAddr| may_connect(&hosts, &target, address.ip());
+            let may: Vec<_> = found.iter().copied().filter(may).collect();
+            match may.is_empty() && !found.is_empty() {
+                true => Err(Prohibited.into()),
+                false => Ok(may.into_iter()),
+            }
+        })
+    }
+}
+
+/// Asks the system, when it is one's turn. The turn is not over before the system has answered, which it
+/// does in its own time even where nobody waits any more.
+async fn look_up<T: Send + 'static>(
+    turns: Arc<Semaphore>,
+    ask: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let turn = turns.acquire_owned().await.expect("nobody closes it");
+    let asked = tasks::blocking(move || {
+        let _turn = turn;
+        ask()
+    });
+    asked.finished().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::failure::failed;
+    use super::*;
+    use wasmtime_wasi_http::Error;
+
+    #[tokio::test]
+    async fn a_lookup_that_is_given_up_keeps_its_turn_until_the_system_answers() {
+        let turns = Arc::new(Semaphore::new(1));
+        let (answer, answered) = std::sync::mpsc::channel::<()>();
+        let (begin, begun) = tokio::sync::oneshot::channel();
+        let ask = move || {
+            let _ = begin.send(());
+            let _ = answered.recv();
+        };
+        let lookup = tasks::spawn(look_up(Arc::clone(&turns), ask));
+        begun.await.expect("it began");
+        drop(lookup);
+        tokio::task::yield_now().await;
+        assert_eq!(turns.available_permits(), 0);
+        drop(answer);
+        drop(turns.acquire().await);
+    }
+
+    async fn listening() -> (tokio::net::TcpListener, Uri) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+        let listener = listener.expect("a port");
+        let at = listener.local_addr().expect("an address");
+        let uri = format!("http://{at}/").parse().expect("a URI");
+        (listener, uri)
+    }
+
+    fn told(error: &BoxError) -> Error {
+        failed(&**error)
+    }
+
+    #[tokio::test]
+    async fn without_certificates_there_is_http_and_https_says_why() {
+        let (_listener, uri) = listening().await;
+        let hosts = [uri
+            .authority()
+            .expect("it has one")
+            .as_str()
+            .parse()
+            .expect("a host")];
+        let room = Room::of_process(1_000);
+        let mut connector = Connector::without_certificates(&hosts, room, "none were found");
+        assert!(connector.call(uri.clone()).await.is_ok());
+        let secure = uri.to_string().replace("http:", "https:");
+        let error = connector.call(secure.parse().expect("a URI")).await;
+        let Error::TlsAlertReceived {
+            alert_message: Some(why),
+            ..
+        } = told(&error.err().expect("it cannot"))
+        else {
+            panic!("it is about TLS");
+        };
+        assert!(
+            why.contains("certificates") && why.ends_with("none were found"),
+            "{why}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_connection_beyond_the_limit_is_refused_until_one_ends() {
+        let (_listener, uri) = listening().await;
+        let hosts = [uri
+            .authority()
+            .expect("it has one")
+            .as_str()
+            .parse()
+            .expect("a host")];
+        // Two of all plugins, one of each.
+        let room = Room::of_process(0).of_plugin();
+        let mut connector = Connector::new(&hosts, room);
+        let first = connector.call(uri.clone()).await;
+        let error = connector.call(uri.clone()).await.err().expect("no room");
+        assert!(matches!(told(&error), Error::ConnectionLimitReached));
+        drop(first);
+        assert!(connector.call(uri).await.is_ok());
+    }
+}

@@ -1,0 +1,162 @@
+//! One plugin's grant, and what an instance is given of it: the hook that `wasi:http` calls.
+
+use super::client::{Sender, holding};
+use super::connect::Connector;
+use super::{Connections, HttpHost, Target, is_lent};
+use crate::capability::refusals::Refusals;
+use crate::limits::HTTP_CHUNK;
+use crate::room::Room;
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
+use http::{Method, Request, Response};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
+
+/// What a refusal is called.
+const REFUSED: (&str, &str) = ("send HTTP requests to this host", "--allow-http");
+
+/// The hosts that one plugin may send requests to.
+#[derive(Debug, Clone, Default)]
+pub struct Outgoing {
+    /// None unless they are named.
+    pub hosts: Vec<HttpHost>,
+    /// The longest that a request may take, its answer's body included, where many attempts share an
+    /// instance; elsewhere it ends with its attempt.
+    pub longest: Duration,
+}
+
+/// The grant and the connections of one plugin.
+pub(crate) struct Lent {
+    name: String,
+    outgoing: Outgoing,
+    refusals: Arc<Refusals>,
+    /// None where no host is lent.
+    sender: Option<Sender>,
+}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.outgoing.fmt(out)
+    }
+}
+
+impl Lent {
+    /// `name` is the plugin's in the log.
+    pub(crate) fn new(
+        name: &str,
+        outgoing: Outgoing,
+        refusals: Arc<Refusals>,
+        connections: Connections,
+    ) -> Self {
+        // Reading the certificates costs more than most plugins need.
+        let sender = (!outgoing.hosts.is_empty()).then(|| {
+            let connector = Connector::new(&outgoing.hosts, connections);
+            if let Some(why) = connector.lacks_certificates()
+                && outgoing.hosts.iter().any(HttpHost::may_be_https)
+            {
+                tracing::warn!(
+                    plugin = name,
+                    "no HTTPS for what `allow-http` lends: there are no certificates of authorities on this machine ({why})"
+                );
+            }
+            Sender::new(connector)
+        });
+        Self {
+            name: name.to_owned(),
+            sender,
+            outgoing,
+            refusals,
+        }
+    }
+
+    fn refuse(&self, target: &str) {
+        self.refusals.refuse(&self.name, REFUSED, target);
+    }
+
+    /// Whether the request is one that may be sent.
+    fn judge(&self, request: &Request<WasiBody>) -> Result<Target, Error> {
+        // A tunnel leads wherever its other end likes.
+        if request.method() == Method::CONNECT {
+            return Err(Error::HttpRequestMethodInvalid);
+        }
+        let target = Target::of(request.uri()).ok_or(Error::HttpRequestUriInvalid)?;
+        match is_lent(&self.outgoing.hosts, &target) {
+            true => Ok(target),
+            false => {
+                self.refuse(&target.to_string());
+                Err(Error::HttpRequestDenied)
+            }
+        }
+    }
+}
+
+/// What one instance sends with.
+pub(crate) struct Hook {
+    /// None is nowhere, and nobody counts.
+    lent: Option<Arc<Lent>>,
+    room: Room,
+    /// When the one attempt of the instance ends.
+    pub(crate) deadline: Option<Moment>,
+}
+
+impl Hook {
+    pub(crate) fn new(lent: Option<Arc<Lent>>, room: Room) -> Self {
+        Self {
+            lent,
+            room,
+            deadline: None,
+        }
+    }
+}
+
+type Sent = wasmtime_wasi_http::Result<(
+    Response<WasiBody>,
+    Box<dyn Future<Output = wasmtime_wasi_http::Result<()>> + Send>,
+)>;
+
+impl WasiHttpHooks for Hook {
+    fn send_request(
+        &mut self,
+        request: Request<WasiBody>,
+        options: Option<RequestOptions>,
+        _failed: Box<dyn Future<Output = wasmtime_wasi_http::Result<()>> + Send>,
+    ) -> Box<dyn Future<Output = Sent> + Send> {
+        let refused = |error| Box::new(std::future::ready(Err(error))) as Box<_>;
+        let Some(lent) = &self.lent else {
+            return refused(Error::HttpRequestDenied);
+        };
+        let target = match lent.judge(&request) {
+            Ok(target) => target,
+            Err(error) => return refused(error),
+        };
+        let Ok(held) = self.room.hold(0) else {
+            return refused(Error::ConnectionLimitReached);
+        };
+        let lent = Arc::clone(lent);
+        let end = self.deadline;
+        let end = end.unwrap_or_else(|| clock::now() + lent.outgoing.longest);
+        Box::new(async move {
+            let options = options.unwrap_or_default();
+            let sender = lent.sender.as_ref().ok_or(Error::HttpRequestDenied)?;
+            let answer = sender.send(request, options, end).await;
+            let answer = answer.inspect_err(|error| {
+                if matches!(error, Error::DestinationIpProhibited) {
+                    lent.refuse(&target.to_string());
+                }
+            })?;
+            let answer = answer.map(|body| holding(body, held));
+            let done: Box<dyn Future<Output = _> + Send> = Box::new(std::future::ready(Ok(())));
+            Ok((answer, done))
+        })
+    }
+
+    fn p2_outgoing_body_chunk_size(&mut self) -> usize {
+        HTTP_CHUNK
+    }
+
+    fn p3_outgoing_body_chunk_size(&mut self) -> usize {
+        HTTP_CHUNK
+    }
+}

@@ -1,0 +1,267 @@
+//! Lends AWS Lambda: which functions a plugin may invoke, and how often a refusal is said. Knows
+//! neither the contract's spelling nor how an invocation is made.
+
+use super::refusals::{Count, Refusals};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
+use dispatcher_core::lambda::{Invocation, Invoke, InvokeError, Request, Response};
+use dispatcher_core::tasks;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+/// What is left of an attempt's time to the plugin after an invocation was given up: a tenth of
+/// it, and at most so much.
+const MOST_SPARE: Duration = Duration::from_secs(10);
+/// What a refusal is called.
+const REFUSED: (&str, &str) = ("invoke this function", "--allow-lambda");
+
+/// The functions that one plugin may invoke.
+#[derive(Clone)]
+pub struct Functions {
+    /// Makes the invocations.
+    pub invoker: Arc<dyn Invoke>,
+    /// Names as plugins write them: `name`, `name:alias` or an ARN, where a `*` stands for any
+    /// characters, none included. Nothing else is taken into account: `f` does not lend `f:live`.
+    pub allowed: Vec<String>,
+    /// The longest wait for the answer of one invocation.
+    pub patience: Duration,
+    /// How long one invocation may need, there and back. With less of the attempt's time left it is
+    /// not begun: the function would run on while its messages come again. More than `patience`
+    /// counts as `patience`, or an attempt with all its time could not begin one.
+    pub longest: Option<Duration>,
+    /// Called at every refusal, to count it.
+    pub refused: Arc<dyn Fn() + Send + Sync>,
+    /// Called at every invocation that failed, may have failed, or was refused for its event.
+    pub failed: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl fmt::Debug for Functions {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Functions({})", self.allowed.join(", "))
+    }
+}
+
+impl Functions {
+    /// How long to wait for one invocation where so much of the attempt's time is left; an error
+    /// if that is too little to begin it.
+    fn patience(&self, left: Option<Duration>) -> Result<Duration, InvokeError> {
+        let Some(left) = left else {
+            return Ok(self.patience);
+        };
+        let needed = self.longest.unwrap_or_default().min(self.patience);
+        if left < needed || left.is_zero() {
+            return Err(InvokeError::DidNotRun {
+                reason: format!(
+                    "the attempt has too little time left to wait for the function: {:.1} s, and {:.1} s may be needed",
+                    left.as_secs_f64(),
+                    needed.as_secs_f64()
+                ),
+                retry_after: None,
+            });
+        }
+        Ok((left - (left / 10).min(MOST_SPARE)).min(self.patience))
+    }
+}
+
+/// What a plugin asks for; the host adds how long to wait.
+pub(crate) struct Wanted {
+    pub(crate) function: String,
+    pub(crate) invocation: Invocation,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) log_tail: bool,
+    /// When the attempt that asks ends, where that is known.
+    pub(crate) deadline: Option<Moment>,
+}
+
+/// Why there is no response.
+pub(crate) enum Denied {
+    /// Not lent, in words for the plugin's author.
+    Forbidden(String),
+    /// Tried, in vain.
+    Failed(InvokeError),
+}
+
+/// Functions and what was said about others. One per plugin.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    functions: Functions,
+    refusals: Refusals,
+    control: Handle,
+}
+
+impl Lent {
+    /// Invocations are made on `control`, whoever polls the guest.
+    pub(crate) fn new(functions: Functions, control: Handle) -> Self {
+        let refused = Arc::clone(&functions.refused);
+        let refusals = Refusals::new(Count::by(move || refused()));
+        Self {
+            functions,
+            refusals,
+            control,
+        }
+    }
+
+    /// Counts an invocation that did not succeed.
+    pub(crate) fn failed(&self) {
+        (self.functions.failed)();
+    }
+
+    /// Makes an invocation, if the function is lent. `plugin` is the name in the log.
+    pub(crate) async fn invoke(&self, plugin: &str, wanted: Wanted) -> Result<Response, Denied> {
+        let Functions {
+            invoker, allowed, ..
+        } = &self.functions;
+        let function = wanted.function;
+        if !allowed.iter().any(|pattern| matches(pattern, &function)) {
+            // It is the guest's and may be of any length: no more of it is said or remembered.
+            let function = self.refusals.refuse(plugin, REFUSED, &function);
+            let why = format!("the configuration does not lend {function} to this plugin");
+            return Err(Denied::Forbidden(why));
+        }
+        let left = wanted.deadline.map(|end| end.since(clock::now()));
+        let patience = self.functions.patience(left).map_err(Denied::Failed)?;
+        let request = Request {
+            function,
+            invocation: wanted.invocation,
+            payload: wanted.payload,
+            log_tail: wanted.log_tail,
+            patience,
+        };
+        let invoker = Arc::clone(invoker);
+        let invocation =
+            tasks::spawn_on(&self.control, async move { invoker.invoke(request).await });
+        invocation.finished().await.map_err(Denied::Failed)
+    }
+}
+
+/// Whether a name fits a pattern in which `*` stands for any characters.
+fn matches(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
+        return false;
+    };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    // The leftmost place of each part leaves the most for those after it; the last must end it.
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        let Some(at) = rest.find(part) else {
+            return false;
+        };
+        rest = &rest[at + part.len()..];
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nobody;
+
+    #[async_trait::async_trait]
+    impl Invoke for Nobody {
+        async fn invoke(&self, _: Request) -> Result<Response, InvokeError> {
+            unreachable!("nothing is lent")
+        }
+    }
+
+    fn functions(patience: u64, longest: Option<u64>) -> Functions {
+        Functions {
+            invoker: Arc::new(Nobody),
+            allowed: Vec::new(),
+            patience: Duration::from_secs(patience),
+            longest: longest.map(Duration::from_secs),
+            refused: Arc::new(|| ()),
+            failed: Arc::new(|| ()),
+        }
+    }
+
+    #[test]
+    fn nothing_is_begun_that_the_attempt_cannot_wait_for() {
+        for (patience, longest, left, expected) in [
+            (50, Some(40), None, Some(50_000)),
+            (50, Some(40), Some(60_000), Some(50_000)),
+            (50, Some(40), Some(45_000), Some(40_500)),
+            (50, Some(40), Some(39_999), None),
+            // A time-out below what the function may need: the attempt that just began may.
+            (36, Some(40), Some(39_900), Some(35_910)),
+            (36, Some(40), Some(35_000), None),
+            (5_000, None, Some(1_000_000), Some(990_000)),
+            (50, None, Some(10), Some(9)),
+            (50, None, Some(0), None),
+        ] {
+            let given = functions(patience, longest).patience(left.map(Duration::from_millis));
+            let expected = expected.map(Duration::from_millis);
+            assert_eq!(
+                given.clone().ok(),
+                expected,
+                "{patience} {longest:?} {left:?}"
+            );
+            if let Err(error) = given {
+                let InvokeError::DidNotRun {
+                    reason,
+                    retry_after: None,
+                } = error
+                else {
+                    panic!("{error:?}");
+                };
+                assert!(
+                    reason.starts_with("the attempt has too little time left"),
+                    "{reason}"
+                );
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refused_name_is_cut_before_it_is_kept() {
+        let lent = Lent::new(functions(1, None), Handle::current());
+        let mut invocation = std::pin::pin!(lent.invoke(
+            "tested",
+            Wanted {
+                function: "\n".repeat(1_000_000),
+                invocation: Invocation::Event,
+                payload: Vec::new(),
+                log_tail: false,
+                deadline: None,
+            },
+        ));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let std::task::Poll::Ready(Err(Denied::Forbidden(why))) =
+            invocation.as_mut().poll(&mut context)
+        else {
+            panic!("it is forbidden at once");
+        };
+        assert!(why.len() < 300 && why.contains(r"\n"), "{why}");
+    }
+
+    #[test]
+    fn patterns_fit_whole_names() {
+        let arn = "arn:aws:lambda:eu-west-1:123456789012:function:orders:live";
+        for (pattern, name, fits) in [
+            ("orders", "orders", true),
+            ("orders", "orders:live", false),
+            ("orders", "my-orders", false),
+            ("", "orders", false),
+            ("*", "", true),
+            ("*", arn, true),
+            ("orders-*", "orders-", true),
+            ("orders-*", "orders", false),
+            ("*-live", "a-live-live", true),
+            ("a*b*c", "aXbXbc", true),
+            ("a*b*c", "acb", false),
+            ("ab*ba", "aba", false),
+            ("arn:aws:lambda:*:*:function:orders:*", arn, true),
+            (arn, arn, true),
+        ] {
+            assert_eq!(matches(pattern, name), fits, "{pattern} {name}");
+        }
+    }
+}

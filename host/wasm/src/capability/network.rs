@@ -1,0 +1,117 @@
+//! TCP connections that the configuration lends to a plugin: to which addresses, and no others.
+//! Knows no version of the contract: connections are WASI's own.
+
+use super::refusals::Refusals;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+use wasmtime_wasi::WasiCtxBuilder;
+use wasmtime_wasi::sockets::SocketAddrUse;
+
+/// What a refusal is called.
+const REFUSED: (&str, &str) = ("use this address", "--allow-connect");
+
+/// Where a plugin may connect to: an IP address and a port. No names: to look one up is not lent,
+/// since WASI cannot tell names apart, and a lookup once begun goes on for as long as the system
+/// likes on a thread of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer(SocketAddr);
+
+impl FromStr for Peer {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let address: Option<SocketAddr> = text.trim().parse().ok();
+        address
+            .filter(|address| address.port() != 0 && !address.ip().is_unspecified())
+            .map(Self)
+            .ok_or("an IP address and a port, such as 192.0.2.7:7000 or [::1]:7000")
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(out)
+    }
+}
+
+impl Peer {
+    /// No address: whoever is lent this alone can try to connect, and is refused.
+    pub const NOWHERE: Self = Self(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
+
+    fn is_at(self, address: SocketAddr) -> bool {
+        self.0.port() == address.port() && self.0.ip() == address.ip().to_canonical()
+    }
+}
+
+/// Lends connections to `peers`, and nothing else of the network.
+pub(crate) fn lend(
+    context: &mut WasiCtxBuilder,
+    plugin: &str,
+    refusals: &Arc<Refusals>,
+    peers: &[Peer],
+) {
+    let lent: Vec<Peer> = peers.to_vec();
+    let (plugin, refusals) = (plugin.to_owned(), Arc::clone(refusals));
+    context
+        .allow_ip_name_lookup(false)
+        .allow_udp(false)
+        .allow_tcp(!lent.is_empty())
+        .socket_addr_check(move |address, used| {
+            let allowed = match used {
+                SocketAddrUse::TcpConnect => lent.iter().any(|peer| peer.is_at(address)),
+                // A socket that connects is bound by the system first, which is asked for as well.
+                // To listen is another use, which is refused.
+                SocketAddrUse::TcpBind => {
+                    !lent.is_empty() && address.ip().is_unspecified() && address.port() == 0
+                }
+                _ => false,
+            };
+            if !allowed {
+                refusals.refuse(&plugin, REFUSED, &address.to_string());
+            }
+            Box::pin(std::future::ready(allowed))
+        });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_an_address_and_a_port() {
+        for text in ["127.0.0.1:80", "[::1]:80"] {
+            let peer: Peer = text.parse().expect(text);
+            assert_eq!(peer.to_string(), text);
+        }
+        for text in [
+            "",
+            "127.0.0.1",
+            "127.0.0.1:0",
+            "0.0.0.0:80",
+            "127.0.0.1:65536",
+            "::1:80",
+            "localhost:80",
+            "http://127.0.0.1:80",
+        ] {
+            assert!(text.parse::<Peer>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_what_was_named_and_nothing_beside() {
+        for (peer, address, is) in [
+            ("127.0.0.1:80", "127.0.0.1:80", true),
+            ("127.0.0.1:80", "127.0.0.1:81", false),
+            ("127.0.0.1:80", "127.0.0.2:80", false),
+            ("127.0.0.1:80", "[::ffff:127.0.0.1]:80", true),
+            ("[::1]:80", "[::1]:80", true),
+            ("[::1]:80", "127.0.0.1:80", false),
+        ] {
+            let found: Peer = peer.parse().expect("a peer");
+            let address = address.parse().expect("an address");
+            assert_eq!(found.is_at(address), is, "{peer} {address}");
+        }
+    }
+}

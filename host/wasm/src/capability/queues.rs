@@ -1,0 +1,146 @@
+//! Lends queues: which ones a plugin may send to, and how often a refusal is said. Knows neither the
+//! contract's spelling nor how a message is sent.
+
+use super::refusals::{Count, Refusals};
+use dispatcher_core::message::Outgoing;
+use dispatcher_core::tasks;
+use std::fmt;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+/// What a refusal is called.
+const REFUSED: (&str, &str) = ("send to this queue", "--allow-send");
+
+/// Why a message was not sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotDelivered {
+    /// For good, and why.
+    Refused(String),
+    /// Sending again may help.
+    Unavailable(String),
+}
+
+/// Sends messages of plugins.
+#[async_trait::async_trait]
+pub trait Deliver: Send + Sync + 'static {
+    /// Sends one, with a delay of any length; its id. `Ok` means that it survives a crash.
+    async fn deliver(&self, queue: &str, message: Outgoing) -> Result<String, NotDelivered>;
+}
+
+/// The queues that one plugin may send to.
+#[derive(Clone)]
+pub struct Queues {
+    /// Sends.
+    pub deliver: Arc<dyn Deliver>,
+    /// Names, as plugins must write them.
+    pub allowed: Vec<String>,
+    /// Called at every refusal, to count it.
+    pub refused: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl fmt::Debug for Queues {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Queues({})", self.allowed.join(", "))
+    }
+}
+
+/// Why there is no id.
+pub(crate) enum Denied {
+    /// Not lent, in words for the plugin's author.
+    Forbidden(String),
+    /// Tried, in vain.
+    Failed(NotDelivered),
+}
+
+/// Queues and what was said about others. One per plugin.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    queues: Queues,
+    refusals: Refusals,
+    control: Handle,
+}
+
+impl Lent {
+    /// Messages are sent on `control`, whoever polls the guest.
+    pub(crate) fn new(queues: Queues, control: Handle) -> Self {
+        let refused = Arc::clone(&queues.refused);
+        let refusals = Refusals::new(Count::by(move || refused()));
+        Self {
+            queues,
+            refusals,
+            control,
+        }
+    }
+
+    /// Sends a message, if the queue is lent. `plugin` is the name in the log.
+    pub(crate) async fn send(
+        &self,
+        plugin: &str,
+        queue: String,
+        message: Outgoing,
+    ) -> Result<String, Denied> {
+        if !self.queues.allowed.contains(&queue) {
+            // It is the guest's and may be of any length: no more of it is said or remembered.
+            let queue = self.refusals.refuse(plugin, REFUSED, &queue);
+            let why = format!("the configuration does not let this plugin send to {queue}");
+            return Err(Denied::Forbidden(why));
+        }
+        let deliver = Arc::clone(&self.queues.deliver);
+        let sending = tasks::spawn_on(&self.control, async move {
+            deliver.deliver(&queue, message).await
+        });
+        sending.finished().await.map_err(Denied::Failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    /// Sends nothing and says where it would have gone.
+    struct Named;
+
+    #[async_trait::async_trait]
+    impl Deliver for Named {
+        async fn deliver(&self, queue: &str, _: Outgoing) -> Result<String, NotDelivered> {
+            Ok(queue.to_owned())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_queue_that_is_not_lent_is_forbidden_and_counted() {
+        let counted = Arc::new(AtomicUsize::new(0));
+        let count = counted.clone();
+        let queues = Queues {
+            deliver: Arc::new(Named),
+            allowed: vec!["local:invoices".into()],
+            refused: Arc::new(move || {
+                count.fetch_add(1, Ordering::Relaxed);
+            }),
+        };
+        let lent = Lent::new(queues, Handle::current());
+        let send = async |queue: &str| {
+            let message = Outgoing {
+                body: "x".into(),
+                attributes: Vec::new(),
+                delay: Duration::ZERO,
+                group: None,
+                scheduled: None,
+            };
+            lent.send("tested", queue.to_owned(), message).await
+        };
+        assert!(matches!(send("local:invoices").await, Ok(queue) if queue == "local:invoices"));
+        for other in ["local:invoices.dead", "invoices", "local:*", ""] {
+            let Err(Denied::Forbidden(why)) = send(other).await else {
+                panic!("{other} is not lent");
+            };
+            assert!(
+                why.starts_with("the configuration does not let this plugin send"),
+                "{why}"
+            );
+        }
+        assert_eq!(counted.load(Ordering::Relaxed), 4);
+    }
+}

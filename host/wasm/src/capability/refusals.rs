@@ -1,0 +1,118 @@
+//! What is refused to a plugin: counted, and said once a minute for each thing that it asked for.
+//! Knows no capability.
+
+use dispatcher_core::clock;
+use dispatcher_core::telemetry::said::Said;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// So many refused names are remembered. Of a plugin that invents more, as many again are said once a
+/// minute, and the others only counted.
+const NAMES: usize = 100;
+/// The most characters of a refused name.
+const SHOWN: usize = 200;
+
+/// Called at every refusal, to count it.
+#[derive(Clone, Default)]
+pub struct Count(Option<Arc<dyn Fn() + Send + Sync>>);
+
+impl Count {
+    /// Calls this.
+    pub fn by(count: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(count)))
+    }
+}
+
+impl fmt::Debug for Count {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Count")
+    }
+}
+
+/// What was refused to one plugin.
+#[derive(Default)]
+pub(crate) struct Refusals {
+    count: Count,
+    said: Mutex<Names>,
+}
+
+/// What was said.
+#[derive(Default)]
+struct Names {
+    said: HashMap<(&'static str, String), Said>,
+    /// When all of it was forgotten.
+    forgotten: Said,
+}
+
+impl Refusals {
+    pub(crate) fn new(count: Count) -> Self {
+        Self {
+            count,
+            said: Mutex::default(),
+        }
+    }
+
+    /// Counts a refusal of `name`, of which a plugin may have made anything, and says it with what
+    /// opens it: `the plugin may not WHAT; FLAG opens it`. How the name was said.
+    pub(crate) fn refuse(
+        &self,
+        plugin: &str,
+        (what, flag): (&'static str, &str),
+        name: &str,
+    ) -> String {
+        if let Some(count) = &self.count.0 {
+            count();
+        }
+        let name: String = name.escape_debug().take(SHOWN).collect();
+        let mut names = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let Names { said, forgotten } = &mut *names;
+        let (key, now) = ((what, name.clone()), clock::now());
+        if said.len() >= NAMES && !said.contains_key(&key) {
+            if !forgotten.again(now) {
+                return name;
+            }
+            said.clear();
+        }
+        if said.entry(key).or_default().again(now) {
+            tracing::warn!(plugin, name, "the plugin may not {what}; {flag} opens it");
+        }
+        name
+    }
+}
+
+impl fmt::Debug for Refusals {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Refusals")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn a_refused_name_is_cut_before_it_is_kept_and_each_refusal_counts() {
+        let counted = Arc::new(AtomicUsize::new(0));
+        let count = counted.clone();
+        let count = Count::by(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        let refusals = Refusals::new(count);
+        let what = ("open this store", "--store");
+        for _ in 0..3 {
+            let said = refusals.refuse("tested", what, &"\n".repeat(1_000_000));
+            assert_eq!(said.len(), SHOWN);
+        }
+        for number in 0..NAMES * 5 {
+            refusals.refuse("tested", what, &number.to_string());
+        }
+        assert_eq!(counted.load(Ordering::Relaxed), 3 + NAMES * 5);
+        let names = refusals.said.lock().unwrap();
+        assert_eq!(names.said.len(), NAMES);
+        // The last of them were counted, and not said.
+        let last = (what.0, (NAMES * 5 - 1).to_string());
+        assert!(!names.said.contains_key(&last));
+    }
+}

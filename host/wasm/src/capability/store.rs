@@ -1,0 +1,285 @@
+//! Lends buckets of keys and values by the names that guests open them by, and keeps calls within
+//! their limits. Knows neither the contract's spelling nor where a bucket lies.
+
+use super::refusals::Refusals;
+use crate::room::{Held, Room};
+use dispatcher_core::keyvalue::{Bucket, CALL, KEYS, LONGEST_KEY, LONGEST_VALUE, Page};
+use dispatcher_core::tasks;
+use dispatcher_core::trouble::Failed;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+/// What a refusal is called.
+const REFUSED: (&str, &str) = ("open this store", "--store");
+
+/// What a guest is told that holds too much of ours.
+const FULL: &str =
+    "no room to keep another value for compare-and-swap: drop those that are no longer needed";
+
+/// The buckets of one plugin by name.
+#[derive(Clone, Default)]
+pub struct Stores(pub BTreeMap<String, Arc<dyn Bucket>>);
+
+impl fmt::Debug for Stores {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.0.keys().map(String::as_str).collect();
+        write!(out, "Stores({})", names.join(", "))
+    }
+}
+
+/// The buckets of one plugin, and where they are called.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    stores: Stores,
+    control: Handle,
+}
+
+impl Lent {
+    /// Buckets are called on `control`, whoever polls the guest.
+    pub(crate) fn new(stores: Stores, control: Handle) -> Self {
+        Self { stores, control }
+    }
+
+    /// The bucket of this name, or nothing, which is said.
+    pub(crate) fn open(&self, plugin: &str, refusals: &Refusals, name: &str) -> Option<Opened> {
+        let bucket = self.stores.0.get(name).cloned();
+        if bucket.is_none() {
+            refusals.refuse(plugin, REFUSED, name);
+        }
+        bucket.map(|bucket| Opened {
+            bucket,
+            control: self.control.clone(),
+        })
+    }
+}
+
+/// A bucket that a guest holds.
+#[derive(Clone)]
+pub struct Opened {
+    bucket: Arc<dyn Bucket>,
+    control: Handle,
+}
+
+/// One line for the plugin's author.
+type Answer<T> = Result<T, String>;
+
+impl Opened {
+    pub(crate) async fn get(&self, keys: Vec<String>) -> Answer<Vec<Option<Vec<u8>>>> {
+        check_keys(&keys)?;
+        let bucket = Arc::clone(&self.bucket);
+        self.on_control(async move { bucket.get(&keys).await })
+            .await
+    }
+
+    pub(crate) async fn exists(&self, key: String) -> Answer<bool> {
+        check_key(&key)?;
+        let bucket = Arc::clone(&self.bucket);
+        self.on_control(async move { bucket.exists(&key).await })
+            .await
+    }
+
+    pub(crate) async fn set(&self, pairs: Vec<(String, Vec<u8>)>) -> Answer<()> {
+        check_count(pairs.len())?;
+        let mut bytes = 0;
+        for (key, value) in &pairs {
+            check_key(key)?;
+            check_value(key, value)?;
+            bytes += value.len();
+        }
+        if bytes > CALL {
+            return Err(format!(
+                "{bytes} bytes of values in one call; at most {CALL}"
+            ));
+        }
+        let bucket = Arc::clone(&self.bucket);
+        self.on_control(async move { bucket.set(&pairs).await })
+            .await
+    }
+
+    pub(crate) async fn delete(&self, keys: Vec<String>) -> Answer<()> {
+        check_keys(&keys)?;
+        let bucket = Arc::clone(&self.bucket);
+        self.on_control(async move { bucket.delete(&keys).await })
+            .await
+    }
+
+    pub(crate) async fn increment(&self, key: String, by: i64) -> Answer<i64> {
+        check_key(&key)?;
+        let bucket = Arc::clone(&self.bucket);
+        self.on_control(async move { bucket.increment(&key, by).await })
+            .await
+    }
+
+    /// Dropping it stops what has not begun. What has been handed to the store may be done.
+    async fn on_control<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = Result<T, Failed>> + Send + 'static,
+    ) -> Answer<T> {
+        let answer = tasks::spawn_on(&self.control, call).finished().await;
+        answer.map_err(|error| error.message)
+    }
+
+    /// What stands at a key now, kept where the guest's `room` has any for it.
+    pub(crate) async fn stands(self, key: String, room: Room) -> Answer<Stood> {
+        let values = self.get(vec![key.clone()]).await?;
+        let value = values.into_iter().flatten().next();
+        let held = room.hold(value.as_ref().map_or(0, Vec::len));
+        let held = held.map_err(|_| FULL.to_owned())?;
+        Ok(Stood {
+            bucket: self,
+            key,
+            value,
+            room,
+            _held: held,
+        })
+    }
+
+    pub(crate) async fn keys(&self, from: Option<u64>) -> Answer<Page> {
+        let bucket = Arc::clone(&self.bucket);
+        self.on_control(async move { bucket.keys(from).await })
+            .await
+    }
+}
+
+/// What stood at a key when a guest looked.
+pub struct Stood {
+    bucket: Opened,
+    key: String,
+    /// The value; none is one, too.
+    pub(crate) value: Option<Vec<u8>>,
+    room: Room,
+    /// The value is ours to keep as long as the guest holds this.
+    _held: Held,
+}
+
+impl Stood {
+    /// Writes if that still stands there; what does, if it does not.
+    pub(crate) async fn swap(self, value: Vec<u8>) -> Answer<Option<Self>> {
+        check_value(&self.key, &value)?;
+        let Self {
+            bucket,
+            key,
+            value: stood,
+            room,
+            _held: held,
+        } = self;
+        let (of, at) = (Arc::clone(&bucket.bucket), key.clone());
+        let call = async move { of.swap(&at, stood.as_deref(), &value).await };
+        match bucket.on_control(call).await? {
+            true => Ok(None),
+            false => {
+                // What stands now takes the place of what stood.
+                drop(held);
+                bucket.stands(key, room).await.map(Some)
+            }
+        }
+    }
+}
+
+fn check_keys(keys: &[String]) -> Answer<()> {
+    check_count(keys.len())?;
+    keys.iter().try_for_each(|key| check_key(key))
+}
+
+fn check_count(keys: usize) -> Answer<()> {
+    match keys <= KEYS {
+        true => Ok(()),
+        false => Err(format!("{keys} keys in one call; at most {KEYS}")),
+    }
+}
+
+fn check_key(key: &str) -> Answer<()> {
+    match key.len() {
+        1..=LONGEST_KEY => Ok(()),
+        bytes => Err(format!("a key of {bytes} bytes; wanted 1 to {LONGEST_KEY}")),
+    }
+}
+
+fn check_value(key: &str, value: &[u8]) -> Answer<()> {
+    match value.len() {
+        ..=LONGEST_VALUE => Ok(()),
+        bytes => {
+            let key: String = key.escape_debug().take(100).collect();
+            Err(format!(
+                "the value of `{key}` has {bytes} bytes; at most {LONGEST_VALUE}"
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_or_too_many_is_refused_plainly() {
+        assert_eq!(check_key("k"), Ok(()));
+        assert_eq!(check_key(&"k".repeat(LONGEST_KEY)), Ok(()));
+        let told = check_key("").expect_err("empty");
+        assert_eq!(told, "a key of 0 bytes; wanted 1 to 1024");
+        assert!(check_key(&"k".repeat(LONGEST_KEY + 1)).is_err());
+        assert!(check_value("k", &vec![0; LONGEST_VALUE]).is_ok());
+        let told = check_value("k", &vec![0; LONGEST_VALUE + 1]).expect_err("long");
+        assert_eq!(told, "the value of `k` has 1048577 bytes; at most 1048576");
+        assert!(check_count(KEYS).is_ok() && check_count(KEYS + 1).is_err());
+    }
+
+    /// A mebibyte stands at each key.
+    struct Heavy;
+
+    #[async_trait::async_trait]
+    impl Bucket for Heavy {
+        async fn get(&self, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, Failed> {
+            Ok(vec![Some(vec![0; LONGEST_VALUE]); keys.len()])
+        }
+
+        async fn exists(&self, _: &str) -> Result<bool, Failed> {
+            Ok(true)
+        }
+
+        async fn set(&self, _: &[(String, Vec<u8>)]) -> Result<(), Failed> {
+            Ok(())
+        }
+
+        async fn delete(&self, _: &[String]) -> Result<(), Failed> {
+            Ok(())
+        }
+
+        async fn increment(&self, _: &str, by: i64) -> Result<i64, Failed> {
+            Ok(by)
+        }
+
+        async fn swap(&self, _: &str, _: Option<&[u8]>, _: &[u8]) -> Result<bool, Failed> {
+            Ok(false)
+        }
+
+        async fn keys(&self, _: Option<u64>) -> Result<Page, Failed> {
+            Ok(Page::default())
+        }
+    }
+
+    #[tokio::test]
+    async fn what_stood_at_keys_takes_no_more_of_ours_than_there_is_room_for() {
+        let bucket = Opened {
+            bucket: Arc::new(Heavy),
+            control: Handle::current(),
+        };
+        let room = Room::new(LONGEST_VALUE);
+        let stands = || bucket.clone().stands("k".to_owned(), room.clone());
+        let mut kept = Vec::new();
+        while let Ok(stood) = stands().await {
+            kept.push(stood);
+            assert!(kept.len() < 100, "there is no end of room");
+        }
+        assert_eq!(kept.len(), 3);
+        assert_eq!(stands().await.err().as_deref(), Some(FULL));
+        // One that was not swapped takes the place of what it was, and is counted like it.
+        let stood = kept.pop().expect("there are three");
+        let now = stood.swap(Vec::new()).await.expect("there is room for it");
+        assert!(now.is_some() && stands().await.is_err());
+        drop(now);
+        assert!(stands().await.is_ok());
+    }
+}

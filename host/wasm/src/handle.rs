@@ -1,0 +1,143 @@
+//! One attempt, from its messages to their verdicts.
+
+use super::instance::{Live, Unmade};
+use super::load::Plugin;
+use super::{Attempt, Handler, Usage, admission, instance, mishap, scene, warm};
+use dispatcher_core::clock;
+use dispatcher_core::message::{Mishap, Verdict};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Handler for Plugin {
+    fn batch(&self) -> usize {
+        self.loaded.pre.batch()
+    }
+
+    fn reaches_out(&self) -> bool {
+        self.loaded.settings.lambda.is_some()
+    }
+
+    fn usage(&self) -> Usage {
+        self.loaded.settings.tally.usage()
+    }
+
+    /// May be polled on any thread: the timers of the runtime are at hand while the guest runs.
+    ///
+    /// Spelt out what `async_trait` would make of it, so that an attempt that only waits for a
+    /// shared instance takes no room for what it would need in one of its own: several KiB.
+    fn handle<'a, 'b>(
+        &'a self,
+        attempt: Arc<Attempt>,
+    ) -> Pin<Box<dyn Future<Output = Vec<Verdict>> + Send + 'b>>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        if attempt.messages.len() > self.batch() {
+            let why = format!(
+                "{} messages for a plugin that takes {}",
+                attempt.messages.len(),
+                self.batch()
+            );
+            return Box::pin(std::future::ready(retry_all(&attempt, Mishap::Host(why))));
+        }
+        match &self.loaded.shared {
+            Some(shared) => Box::pin(shared.handle(attempt)),
+            None => Box::pin(async move {
+                let work = self.attempt(&attempt);
+                let verdicts = self.loaded.runtime.host(work).await;
+                // There may be room again for what could not be made ahead before.
+                warm::refill(&self.loaded);
+                verdicts
+            }),
+        }
+    }
+}
+
+impl Plugin {
+    async fn attempt(&self, attempt: &Arc<Attempt>) -> Vec<Verdict> {
+        let loaded = &*self.loaded;
+        let limit = limit(attempt);
+        let kept = loaded.idle.as_ref().and_then(|idle| idle.take(attempt));
+        warm::refill(&self.loaded);
+        let made = match kept {
+            Some(live) => Ok(live),
+            None => instance::fresh(&loaded.runtime, &loaded.pre, &loaded.settings, attempt).await,
+        };
+        let live = match made {
+            Ok(live) => live,
+            Err(Unmade::Full(why)) => return admission::turned_away(attempt, why),
+            Err(Unmade::Stillborn(stillborn)) => {
+                let guest = stillborn.store.data();
+                let why = mishap::of_birth(&stillborn.error, guest, limit);
+                scene::broke(&stillborn.error, guest, attempt, &why);
+                return retry_all(attempt, scene::with_last_line(why, guest));
+            }
+        };
+        let mut watched = Watched {
+            live: Some(live),
+            attempt,
+            limit,
+        };
+        let Some(live) = &mut watched.live else {
+            unreachable!("taken below");
+        };
+        let answer = live.call(attempt).await;
+        let Some(mut live) = watched.live.take() else {
+            unreachable!("given above");
+        };
+        let guest = live.store.data_mut();
+        guest.end();
+        match answer {
+            Ok(mut verdicts) => {
+                scene::ended(guest, attempt, &verdicts);
+                guest.explain(attempt, &mut verdicts);
+                scene::explain(guest, &mut verdicts);
+                if let Some(idle) = &loaded.idle
+                    && (!loaded.is_async || live.is_quiet().await)
+                {
+                    idle.give(live, &loaded.runtime.admission);
+                }
+                verdicts
+            }
+            Err(error) => {
+                let why = mishap::of(&error, guest, limit);
+                scene::broke(&error, guest, attempt, &why);
+                retry_all(attempt, scene::with_last_line(why, guest))
+            }
+        }
+    }
+}
+
+/// An instance whose attempt is under way. Dropped with it when the attempt is stopped from outside,
+/// which at its deadline means that the guest waited.
+struct Watched<'a> {
+    live: Option<Live>,
+    attempt: &'a Attempt,
+    limit: Duration,
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        if let Some(live) = &self.live
+            && clock::now() >= self.attempt.deadline
+        {
+            let guest = live.store.data();
+            let why = mishap::timed_out(guest, self.limit);
+            scene::waited(guest, self.attempt, &why);
+        }
+    }
+}
+
+pub(super) fn retry_all(attempt: &Attempt, why: Mishap) -> Vec<Verdict> {
+    let verdict = Verdict::Retry { after: None, why };
+    vec![verdict; attempt.messages.len()]
+}
+
+/// How long an attempt may run from now on. Rounded up, since a little of the time that the attempt was given has passed already.
+pub(super) fn limit(attempt: &Attempt) -> Duration {
+    let time = attempt.deadline.since(clock::now());
+    let ms = time.as_nanos().div_ceil(1_000_000);
+    u64::try_from(ms).map_or(Duration::MAX, Duration::from_millis)
+}

@@ -1,0 +1,157 @@
+//! What a file is, for people: its kind, what it wants and what it offers, whether or not this
+//! host would run it.
+
+use super::diagnosis;
+use super::load::Problem;
+use super::world::Way;
+use dispatcher_core::files;
+use dispatcher_core::files::bounded;
+use dispatcher_core::files::bounded::{Limits, ReadError};
+use std::path::Path;
+use wasmtime::component::Component;
+
+/// What a file is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspection {
+    /// What it can be used as.
+    pub kind: Kind,
+    /// The names of what it imports, in its own order; none unless it is a component.
+    pub imports: Vec<String>,
+    /// The names of what it exports, likewise.
+    pub exports: Vec<String>,
+    /// Bytes.
+    pub size: usize,
+    /// SHA-256 in hexadecimal.
+    pub digest: String,
+    /// Why this host would not run it, as far as names tell. Types are checked when it is loaded.
+    pub problems: Vec<Problem>,
+}
+
+/// What a file can be used as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A plugin that handles messages one at a time.
+    Handler,
+    /// A plugin that handles messages in batches.
+    BatchHandler,
+    /// An HTTP handler of WASI 0.2: messages are requests.
+    HttpHandler,
+    /// An HTTP handler of WASI 0.3.
+    AsyncHttpHandler,
+    /// A program as a core module of WASI 0.1: messages are runs.
+    CommandModule,
+    /// A program as a component of WASI 0.2.
+    Command,
+    /// A program as a component of WASI 0.3.
+    AsyncCommand,
+    /// A component, but no plugin of a version that this host speaks.
+    Component,
+    /// A core module.
+    CoreModule,
+    /// No WebAssembly, or damaged.
+    Unknown,
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::Handler => "a plugin of single messages",
+            Self::BatchHandler => "a plugin of batches",
+            Self::HttpHandler => "a wasi:http handler (p2 component)",
+            Self::AsyncHttpHandler => "a wasi:http handler (p3 component)",
+            Self::CommandModule => "a WASI command (p1 module)",
+            Self::Command => "a WASI command (p2 component)",
+            Self::AsyncCommand => "a WASI command (p3 component)",
+            Self::Component => "a component that is no plugin",
+            Self::CoreModule => "a core module",
+            Self::Unknown => "no WebAssembly",
+        })
+    }
+}
+
+/// Looks at a file. An error only if it cannot be read.
+pub fn file(path: &Path) -> Result<Inspection, Problem> {
+    Ok(bytes(&read(path)?))
+}
+
+/// Looks at bytes. Compiles them, quickly and badly.
+pub fn bytes(bytes: &[u8]) -> Inspection {
+    let mut inspection = Inspection {
+        kind: Kind::Unknown,
+        imports: Vec::new(),
+        exports: Vec::new(),
+        size: bytes.len(),
+        digest: files::digest(bytes),
+        problems: Vec::new(),
+    };
+    let is_module = diagnosis::is_core_module(bytes);
+    if is_module {
+        inspection.kind = Kind::CoreModule;
+    }
+    let component = match diagnosis::component_of(bytes) {
+        Ok(component) => component,
+        Err(problem) => {
+            inspection.problems.push(problem);
+            return inspection;
+        }
+    };
+    match diagnosis::compile(&component) {
+        Ok(component) => {
+            describe(&component, &mut inspection);
+            inspection.kind = match inspection.kind {
+                Kind::Command if is_module => Kind::CommandModule,
+                Kind::Component if is_module => Kind::CoreModule,
+                kind => kind,
+            };
+            let problems = std::mem::take(&mut inspection.problems);
+            inspection.problems = diagnosis::of_file(bytes, problems);
+        }
+        Err(error) => inspection.problems.push(diagnosis::of_compilation(&error)),
+    }
+    inspection
+}
+
+fn describe(component: &Component, inspection: &mut Inspection) {
+    let (kind, engine) = (component.component_type(), component.engine());
+    let names = |(name, _): (&str, _)| name.to_owned();
+    inspection.imports = imports(component);
+    inspection.exports = kind.exports(engine).map(names).collect();
+    inspection.kind = match Way::of(component) {
+        Some(Way::Handler) => Kind::Handler,
+        Some(Way::BatchHandler) => Kind::BatchHandler,
+        Some(Way::Http) => Kind::HttpHandler,
+        Some(Way::AsyncHttp) => Kind::AsyncHttpHandler,
+        Some(Way::Command) => Kind::Command,
+        Some(Way::AsyncCommand) => Kind::AsyncCommand,
+        None => Kind::Component,
+    };
+    // Functions and queues may be lent by whoever runs it.
+    let lent = diagnosis::Lent {
+        lambda: true,
+        queues: true,
+    };
+    inspection.problems = diagnosis::of_component(component, lent);
+}
+
+/// The names of what a component imports, in its own order.
+pub(super) fn imports(component: &Component) -> Vec<String> {
+    let kind = component.component_type();
+    let imports = kind.imports(component.engine());
+    imports.map(|(name, _)| name.to_owned()).collect()
+}
+
+/// The bytes of a file, or why there are none. Whatever lies at the path, no more is read than the
+/// largest component has, and nobody waits long for a file system that does not answer.
+pub fn read(path: &Path) -> Result<Vec<u8>, Problem> {
+    bounded::read(path, Limits::COMPONENT).map_err(|error| {
+        let hint = match &error {
+            ReadError::NotFound => "a plugin is a .wasm component; build it first",
+            ReadError::Kind { found, .. } if *found == "a folder" => "name the .wasm file in it",
+            ReadError::Kind { .. } => "a plugin is a .wasm component in a regular file",
+            ReadError::Changed => "write it beside and rename it into place",
+            ReadError::Io(error) => return Problem::new(format!("cannot be read: {error}")),
+            _ => return Problem::new(error.to_string()),
+        };
+        Problem::new(error.to_string()).hint(hint)
+    })
+}

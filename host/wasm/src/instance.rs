@@ -1,0 +1,138 @@
+//! One live instance: its store, its exports, its room; how it is made and when it is stopped. Knows
+//! no other instance.
+
+use super::admission::{self, FULL, Permit};
+use super::guest::{Guest, Settings};
+use super::mishap::Stopped;
+use super::world::{Exports, ExportsPre};
+use super::{Attempt, limits, runtime::Inner};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
+use dispatcher_core::message::Verdict;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use wasmtime::{PoolConcurrencyLimitError, Store, StoreContextMut, UpdateDeadline};
+
+/// An instance that has not trapped.
+pub(super) struct Live {
+    pub(super) store: Store<Guest>,
+    exports: Exports,
+    /// How many attempts it has been given.
+    pub(super) attempts: u64,
+    /// When the first of them ended; the beginning of time before.
+    pub(super) born: Moment,
+    /// Declared last and so dropped last: the room is free when the store is gone.
+    _permit: Permit,
+}
+
+/// An instance that could not be made, and the store that remembers why.
+pub(super) struct Stillborn {
+    pub(super) error: wasmtime::Error,
+    pub(super) store: Store<Guest>,
+    /// As of a live one.
+    _permit: Permit,
+}
+
+/// Why there is no instance.
+pub(super) enum Unmade {
+    /// There was no room in time.
+    Full(&'static str),
+    /// It failed, or we did.
+    Stillborn(Box<Stillborn>),
+}
+
+impl Live {
+    /// Makes an instance for which there is room. `until` is when its guest is stopped in any case.
+    pub(super) async fn make(
+        pre: &ExportsPre,
+        permit: Permit,
+        until: Moment,
+        guest: impl Fn() -> Guest,
+    ) -> Result<Self, Box<Stillborn>> {
+        loop {
+            let mut guest = guest();
+            let max_memory = guest.settings().max_memory;
+            let opened = guest.open().await;
+            let mut store = Store::new(pre.engine(), guest);
+            store.limiter(|guest| &mut guest.limits);
+            limits::apply(&mut store, max_memory);
+            store.epoch_deadline_callback(at_tick);
+            store.set_epoch_deadline(1);
+            let made = match opened {
+                Ok(()) => pre.instantiate(&mut store).await,
+                Err(error) => Err(error.into()),
+            };
+            let error = match made {
+                Ok(exports) => {
+                    return Ok(Self {
+                        store,
+                        exports,
+                        attempts: 0,
+                        born: Moment::default(),
+                        _permit: permit,
+                    });
+                }
+                Err(error) => error,
+            };
+            if !error.is::<PoolConcurrencyLimitError>() || clock::now() >= until {
+                return Err(Box::new(Stillborn {
+                    error,
+                    store,
+                    _permit: permit,
+                }));
+            }
+            drop(store);
+            admission::soon().await;
+        }
+    }
+
+    /// Runs the attempt that the instance was made for or was given with `begin`.
+    pub(super) async fn call(&mut self, attempt: &Attempt) -> wasmtime::Result<Vec<Verdict>> {
+        self.attempts += 1;
+        self.exports.call(&mut self.store, attempt).await
+    }
+
+    /// Whether nothing of what it began goes on. It would go on in the next attempt, under that one's
+    /// name.
+    pub(super) async fn is_quiet(&mut self) -> bool {
+        let quiet = self.store.run_concurrent(async |accessor| {
+            poll_fn(|context| Poll::Ready(accessor.poll_no_interesting_tasks(context))).await
+        });
+        quiet.await.is_ok_and(|quiet| quiet.is_ready())
+    }
+
+    /// Gives it an attempt that it was not made for.
+    pub(super) fn begin(&mut self, attempt: &Arc<Attempt>) {
+        self.store.set_epoch_deadline(1);
+        self.store.data_mut().begin(Arc::clone(attempt));
+    }
+}
+
+/// Called when the guest has computed for a tick: it yields, or is stopped.
+fn at_tick(store: StoreContextMut<'_, Guest>) -> wasmtime::Result<UpdateDeadline> {
+    let guest = store.data();
+    if guest.is_cancelled() {
+        return Err(Stopped::Cancelled.into());
+    }
+    if guest
+        .deadline()
+        .is_some_and(|deadline| clock::now() >= deadline)
+    {
+        return Err(Stopped::Deadline.into());
+    }
+    Ok(UpdateDeadline::Yield(1))
+}
+
+/// A fresh instance, when there is room for it.
+pub(super) async fn fresh(
+    runtime: &Inner,
+    pre: &ExportsPre,
+    settings: &Arc<Settings>,
+    attempt: &Arc<Attempt>,
+) -> Result<Live, Unmade> {
+    let permit = runtime.admit(attempt).await.ok_or(Unmade::Full(FULL))?;
+    let guest = || Guest::new(Arc::clone(settings), Arc::clone(attempt));
+    let made = Live::make(pre, permit, attempt.deadline, guest).await;
+    made.map_err(Unmade::Stillborn)
+}

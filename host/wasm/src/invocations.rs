@@ -1,0 +1,301 @@
+//! What became of the functions that a guest invoked: one log line for each that did not succeed,
+//! and the cause of a retry, which version 0.1 of the contract has no words for. Part of the store,
+//! so it lasts as long as the instance; knows no queue and makes no invocation.
+
+use super::capability::lambda::Denied;
+use dispatcher_core::lambda::{Invocation, InvokeError, Response};
+use dispatcher_core::message::{Message, Mishap, Verdict};
+use dispatcher_core::telemetry::events::{FunctionEvent, FunctionFailure, function_failed};
+use serde_json::Value;
+use std::collections::{HashMap, HashSet};
+
+/// What stands before a message's id in an event of Lambda's own SQS form. In a body, which is a
+/// JSON text, the quotes are escaped.
+const ID: &str = "\"messageId\":\"";
+/// What stands in an answer that lists messages that failed.
+const LISTS_FAILURES: &str = "batchItemFailures";
+/// The most characters of an answer in a reason.
+const SHOWN: usize = 300;
+
+/// What is kept of an invocation while it is under way.
+pub(super) struct Sent {
+    function: String,
+    waits: bool,
+    /// The messages that its event names.
+    ids: Vec<String>,
+}
+
+impl Sent {
+    /// Of an invocation with this payload.
+    pub(super) fn of(function: &str, invocation: Invocation, payload: &[u8]) -> Self {
+        let text = std::str::from_utf8(payload).unwrap_or_default();
+        let id = |(at, _): (usize, &str)| {
+            let id = &text[at + ID.len()..];
+            Some(id[..id.find('"')?].to_owned())
+        };
+        Self {
+            function: function.to_owned(),
+            waits: invocation == Invocation::RequestResponse,
+            ids: text.match_indices(ID).filter_map(id).collect(),
+        }
+    }
+
+    /// One of the messages that it is about, where its event names any.
+    pub(super) fn first_id(&self) -> Option<&str> {
+        self.ids.first().map(String::as_str)
+    }
+
+    /// Those of an attempt that it is about: all of them where its event names none.
+    fn about<'a>(&self, messages: &'a [Message]) -> Vec<&'a Message> {
+        let named: HashSet<&str> = self.ids.iter().map(String::as_str).collect();
+        let is_named = |message: &&Message| named.is_empty() || named.contains(&*message.id);
+        messages.iter().filter(is_named).collect()
+    }
+}
+
+/// Why messages failed, by their ids, until they are answered. Holds no more than are under way.
+#[derive(Default)]
+pub(super) struct Causes(HashMap<String, Mishap>);
+
+impl Causes {
+    /// Notes what came of an invocation for the messages of the attempt that made it, and logs it if
+    /// it did not succeed. Whether it was such a failure.
+    pub(super) fn invoked(
+        &mut self,
+        plugin: &str,
+        sent: &Sent,
+        messages: &[Message],
+        answer: &Result<Response, Denied>,
+    ) -> bool {
+        let about = sent.about(messages);
+        let failed = match answer {
+            Ok(response) => match &response.function_error {
+                Some(_) => Some(Failed::of_function(&sent.function, response)),
+                None => {
+                    if let Some(cause) = listed(sent, response) {
+                        self.note(&about, &cause);
+                    }
+                    None
+                }
+            },
+            Err(Denied::Failed(error)) => Failed::of_invocation(error),
+            Err(Denied::Forbidden(_)) => None,
+        };
+        let Some(failed) = failed else { return false };
+        self.note(&about, &failed.cause);
+        let ids: Vec<String> = about.iter().map(|message| message.id.clone()).collect();
+        failed.log(plugin, sent, about.first().copied(), &ids, answer);
+        true
+    }
+
+    fn note(&mut self, about: &[&Message], cause: &Mishap) {
+        for message in about {
+            self.0.insert(message.id.clone(), cause.clone());
+        }
+    }
+
+    /// Gives the verdicts on these messages the causes that are known, and forgets them.
+    pub(super) fn explain(&mut self, messages: &[Message], verdicts: &mut [Verdict]) {
+        if self.0.is_empty() {
+            return;
+        }
+        for (message, verdict) in messages.iter().zip(verdicts) {
+            let cause = self.0.remove(&message.id);
+            if let (Verdict::Retry { why, .. }, Some(cause)) = (verdict, cause)
+                && *why == Mishap::Asked
+            {
+                *why = cause;
+            }
+        }
+    }
+
+    /// Another attempt begins, alone.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// An answer that lists messages as failed: a cause for those that are.
+fn listed(sent: &Sent, response: &Response) -> Option<Mishap> {
+    let answer = std::str::from_utf8(&response.payload).ok()?;
+    if !sent.waits || !answer.contains(LISTS_FAILURES) {
+        return None;
+    }
+    let answer: String = answer.chars().take(SHOWN).collect();
+    let function = &sent.function;
+    let request = request(response);
+    Some(Mishap::Function(format!(
+        "function {function} reported a failure{request}: {answer}"
+    )))
+}
+
+fn request(response: &Response) -> String {
+    let id = response.request_id.as_deref();
+    id.map_or_else(String::new, |id| format!(" (request id {id})"))
+}
+
+/// An invocation that did not succeed.
+struct Failed {
+    event: FunctionEvent,
+    cause: Mishap,
+    error_type: Option<String>,
+    error: String,
+}
+
+impl Failed {
+    /// The function's own description of its error, as Lambda's runtimes write it.
+    fn of_function(function: &str, response: &Response) -> Self {
+        let details: Value = serde_json::from_slice(&response.payload).unwrap_or_default();
+        let text = |name: &str| details.get(name).and_then(Value::as_str).map(str::to_owned);
+        let error_type = text("errorType");
+        let error = text("errorMessage").unwrap_or_else(|| "no message".to_owned());
+        let what = error_type.as_deref().unwrap_or("an error without a type");
+        let request = request(response);
+        Self {
+            event: FunctionEvent::Failed,
+            cause: Mishap::Function(format!(
+                "function {function} failed{request}: {what}: {error}"
+            )),
+            error_type,
+            error,
+        }
+    }
+
+    /// None where the function did not run and its messages are held: that is reported for the
+    /// route, not for each message.
+    fn of_invocation(error: &InvokeError) -> Option<Self> {
+        let (event, cause) = match error {
+            InvokeError::MayHaveRun(why) => (
+                FunctionEvent::Unknown,
+                Mishap::FunctionUnknown(format!("nobody knows whether the function ran: {why}")),
+            ),
+            InvokeError::Refused(why) => (
+                FunctionEvent::Refused,
+                Mishap::Function(format!("Lambda refused the event: {why}")),
+            ),
+            InvokeError::DidNotRun { .. } | InvokeError::Permanent(_) => return None,
+        };
+        Some(Self {
+            event,
+            cause,
+            error_type: None,
+            error: error.to_string(),
+        })
+    }
+
+    fn log(
+        &self,
+        plugin: &str,
+        sent: &Sent,
+        first: Option<&Message>,
+        message_ids: &[String],
+        answer: &Result<Response, Denied>,
+    ) {
+        let response = answer.as_ref().ok();
+        let failure = FunctionFailure {
+            plugin,
+            queue: first.map(|message| message.queue.as_str()),
+            message_ids,
+            function: &sent.function,
+            version: response.and_then(|response| response.executed_version.as_deref()),
+            request_id: response.and_then(|response| response.request_id.as_deref()),
+            error_type: self.error_type.as_deref(),
+            error: &self.error,
+            log: response.and_then(|response| response.log_tail.as_deref()),
+        };
+        function_failed(self.event, &failure);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dispatcher_core::message::samples;
+
+    fn sent(payload: &str) -> Sent {
+        Sent::of("f:live", Invocation::RequestResponse, payload.as_bytes())
+    }
+
+    fn asked() -> Verdict {
+        Verdict::Retry {
+            after: None,
+            why: Mishap::Asked,
+        }
+    }
+
+    fn response(payload: &str, function_error: Option<&str>) -> Result<Response, Denied> {
+        Ok(Response {
+            payload: payload.into(),
+            function_error: function_error.map(str::to_owned),
+            request_id: Some("r-1".into()),
+            ..Response::default()
+        })
+    }
+
+    /// The reasons of two messages that the event named, or not, after this answer.
+    fn reasons(payload: &str, answer: Result<Response, Denied>) -> [String; 2] {
+        let messages = ["a", "b"].map(samples::message);
+        let mut causes = Causes::default();
+        causes.invoked("p", &sent(payload), &messages, &answer);
+        let mut verdicts = [asked(), asked()];
+        causes.explain(&messages, &mut verdicts);
+        assert!(causes.0.is_empty(), "they are forgotten");
+        verdicts.map(|verdict| match verdict {
+            Verdict::Retry { why, .. } => why.to_string(),
+            other => panic!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn an_event_names_its_messages_and_no_body_adds_any() {
+        let body = serde_json::json!({"messageId": "forged"}).to_string();
+        let event = serde_json::json!({"Records": [
+            {"messageId": "a", "body": body},
+            {"messageId": "b", "body": "x"},
+        ]});
+        assert_eq!(sent(&event.to_string()).ids, ["a", "b"]);
+        assert_eq!(sent("[1]").ids, [""; 0]);
+        assert_eq!(sent(ID).ids, [""; 0]);
+    }
+
+    #[test]
+    fn finding_05_a_retry_after_a_function_error_has_its_cause() {
+        let error = r#"{"errorType":"KeyError","errorMessage":"'id'"}"#;
+        let event = format!("{ID}a\"");
+        let unhandled = || response(error, Some("Unhandled"));
+        let why = "function f:live failed (request id r-1): KeyError: 'id'";
+        assert_eq!(
+            reasons(&event, unhandled()),
+            [why, "the handler asked for a retry"],
+            "the other was not in the event"
+        );
+        assert_eq!(
+            reasons("{}", unhandled()),
+            [why, why],
+            "an event of its own form"
+        );
+        let listed = reasons("{}", response(r#"{"batchItemFailures":[{}]}"#, None));
+        assert_eq!(
+            listed[0],
+            r#"function f:live reported a failure (request id r-1): {"batchItemFailures":[{}]}"#
+        );
+        let unknown = InvokeError::MayHaveRun("no answer in 5s".into());
+        assert_eq!(
+            reasons("{}", Err(Denied::Failed(unknown)))[0],
+            "nobody knows whether the function ran: no answer in 5s"
+        );
+        let done = reasons("{}", response("null", None));
+        assert_eq!(done[0], "the handler asked for a retry");
+    }
+
+    #[test]
+    fn a_verdict_with_a_reason_keeps_it() {
+        let messages = [samples::message("a")];
+        let mut causes = Causes::default();
+        let answer = response("{}", Some("Handled"));
+        assert!(causes.invoked("p", &sent(""), &messages, &answer));
+        let mut verdicts = [Verdict::Reject("its own".into())];
+        causes.explain(&messages, &mut verdicts);
+        assert_eq!(verdicts, [Verdict::Reject("its own".into())]);
+    }
+}

@@ -1,0 +1,183 @@
+//! What befell a guest that did not answer: the engine's error in words that a person can act on.
+
+use super::guest::Guest;
+use super::output::harmless;
+use dispatcher_core::message::Mishap;
+use std::fmt::Write;
+use std::time::Duration;
+use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
+
+/// The most functions named in a backtrace.
+const FRAMES: usize = 5;
+/// The longest name of a function, in characters.
+const NAME: usize = 80;
+/// The engine's own stack for a guest's calls, in bytes.
+pub(super) const STACK: usize = 512 << 10;
+
+/// Why the host itself stopped a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Stopped {
+    /// Its deadline has passed.
+    #[error("the deadline of the attempt has passed")]
+    Deadline,
+    /// All its messages are cancelled.
+    #[error("what it answers no longer counts")]
+    Cancelled,
+    /// It computes for no attempt.
+    #[error("it went on computing after it had answered")]
+    Answered,
+}
+
+/// What befell the attempt. `limit` is how long it was allowed to run.
+pub(super) fn of(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> Mishap {
+    match error.downcast_ref::<Stopped>() {
+        Some(Stopped::Deadline) => return timed_out(guest, limit),
+        Some(stopped) => return Mishap::Trapped(stopped.to_string()),
+        None => {}
+    }
+    if let Some(limit) = guest.limits.struck() {
+        return Mishap::OutOfMemory(limit);
+    }
+    if error.is::<PoolConcurrencyLimitError>() {
+        return Mishap::Host(format!("no room for another instance: {error}"));
+    }
+    Mishap::Trapped(trap(error))
+}
+
+/// After the whole of its time, of which `rest` was left when the attempt got here.
+pub(super) fn timed_out(guest: &Guest, rest: Duration) -> Mishap {
+    Mishap::TimedOut(guest.settings().timeout.unwrap_or(rest))
+}
+
+/// What befell an attempt whose instance could not be made. Where no guest code ran it was us.
+pub(super) fn of_birth(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> Mishap {
+    let of_guest = error.is::<Stopped>()
+        || error.is::<wasmtime::Trap>()
+        || error.is::<WasmBacktrace>()
+        || guest.limits.struck().is_some();
+    if of_guest || error.is::<PoolConcurrencyLimitError>() {
+        return of(error, guest, limit);
+    }
+    Mishap::Host(format!("no instance: {error:#}"))
+}
+
+fn trap(error: &wasmtime::Error) -> String {
+    if let Some(exit) = error.downcast_ref::<wasmtime_wasi::I32Exit>() {
+        return format!("the handler called exit({}) instead of returning", exit.0);
+    }
+    let cause = error.root_cause().to_string();
+    let mut text = cause
+        .strip_prefix("wasm trap: ")
+        .unwrap_or(&cause)
+        .to_owned();
+    if let Some(trace) = error.downcast_ref::<WasmBacktrace>() {
+        let mut before = " in ";
+        for (name, times) in grouped(names(trace)).into_iter().take(FRAMES) {
+            let _ = write!(text, "{before}{name}{}", Times(times));
+            before = " ← ";
+        }
+    }
+    if error.downcast_ref() == Some(&Trap::StackOverflow) {
+        let _ = write!(text, " ({} KiB, which no option changes)", STACK >> 10);
+    }
+    text
+}
+
+/// The innermost functions first, without those that only carry a panic along.
+fn names(trace: &WasmBacktrace) -> impl Iterator<Item = String> {
+    let frames = trace.frames().iter();
+    let names = frames.map(|frame| name(frame.func_name(), frame.func_index()));
+    names.filter(|name| !carries_panic(name))
+}
+
+/// What follows itself once, with how often it does.
+pub(super) fn grouped<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<(T, usize)> {
+    let mut groups: Vec<(T, usize)> = Vec::new();
+    for one in all {
+        match groups.last_mut() {
+            Some((last, times)) if *last == one => *times += 1,
+            _ => groups.push((one, 1)),
+        }
+    }
+    groups
+}
+
+/// ` × 3`, and nothing for once.
+pub(super) struct Times(pub(super) usize);
+
+impl std::fmt::Display for Times {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            0 | 1 => Ok(()),
+            times => write!(out, " × {times}"),
+        }
+    }
+}
+
+/// A function's name as people know it, without what could steer a terminal.
+pub(super) fn name(mangled: Option<&str>, index: u32) -> String {
+    let name = match mangled {
+        Some(name) => format!("{:#}", rustc_demangle::demangle(name)),
+        None => return format!("function {index}"),
+    };
+    harmless(&name.chars().take(NAME).collect::<String>())
+}
+
+/// Whether a function does nothing but carry a panic to its trap.
+pub(super) fn carries_panic(name: &str) -> bool {
+    const PREFIXES: [&str; 8] = [
+        "core::panicking::",
+        "std::panicking::",
+        "std::panic::",
+        "std::sys::",
+        "std::process::abort",
+        "__rustc",
+        "rust_panic",
+        "abort",
+    ];
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wasmtime::{Engine, Instance, Module, Store};
+
+    /// Runs the export `run` of a core module written as text.
+    fn error(text: &str) -> wasmtime::Error {
+        let engine = Engine::default();
+        let module = Module::new(&engine, wat::parse_str(text).unwrap()).unwrap();
+        let mut store = Store::new(&engine, ());
+        let instance = Instance::new(&mut store, &module, &[]).unwrap();
+        let run = instance
+            .get_typed_func::<(), ()>(&mut store, "run")
+            .unwrap();
+        run.call(&mut store, ()).unwrap_err()
+    }
+
+    #[test]
+    fn a_trap_names_its_functions_innermost_first() {
+        let error = error(
+            r#"(module
+                (func $_ZN4core9panicking5panic17h0123456789abcdefE unreachable)
+                (func $_ZN4mine6handle17h0123456789abcdefE
+                    call $_ZN4core9panicking5panic17h0123456789abcdefE)
+                (func (export "run") call $_ZN4mine6handle17h0123456789abcdefE))"#,
+        );
+        assert_eq!(
+            trap(&error),
+            "wasm `unreachable` instruction executed in mine::handle ← function 2"
+        );
+    }
+
+    #[test]
+    fn a_deep_stack_is_shown_in_short() {
+        let why = trap(&error(r#"(module (func $dig (export "run") call $dig))"#));
+        assert!(why.starts_with("call stack exhausted in dig × "), "{why}");
+        assert!(
+            why.ends_with(" (512 KiB, which no option changes)"),
+            "{why}"
+        );
+        assert_eq!(why.matches("dig").count(), 1);
+    }
+}

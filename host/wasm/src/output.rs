@@ -1,0 +1,313 @@
+//! What a guest prints, line by line into our own log. Bounds how much, and lets no control
+//! character through.
+
+use super::scene::Printed;
+pub(super) use dispatcher_core::telemetry::harmless::harmless;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use tokio::io::AsyncWrite;
+use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
+use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
+
+/// The most bytes of one line; the rest of it is dropped.
+pub(super) const MAX_LINE: usize = 8 * 1024;
+/// The most lines of one attempt, both streams together; the rest is counted.
+pub(super) const MAX_LINES: u64 = 1_000;
+/// So many of the last lines are kept, each up to so many characters: what led to a failure is often
+/// said before it.
+const LAST: (usize, usize) = (5, 400);
+/// How much a guest may write in one call.
+const WRITE: usize = 64 * 1024;
+
+/// Where a line came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stream {
+    Stdout,
+    Stderr,
+}
+
+impl Stream {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+}
+
+/// The two streams of one instance.
+#[derive(Debug, Clone)]
+pub(super) struct Output(Arc<Mutex<Lines>>);
+
+#[derive(Debug)]
+struct Lines {
+    plugin: String,
+    /// All of it is of interest at level debug alone.
+    is_quiet: bool,
+    /// None where many attempts print at once.
+    message_id: Option<String>,
+    count: u64,
+    last: VecDeque<Printed>,
+    stdout: Partial,
+    stderr: Partial,
+}
+
+/// A line that has not ended yet.
+#[derive(Debug, Default)]
+struct Partial {
+    bytes: Vec<u8>,
+    cut: bool,
+}
+
+impl Output {
+    /// For the instance of this plugin that works on this message, or on many at once; `is_quiet`:
+    /// logged at level debug.
+    pub(super) fn new(plugin: &str, message_id: Option<String>, is_quiet: bool) -> Self {
+        Self(Arc::new(Mutex::new(Lines {
+            plugin: plugin.to_owned(),
+            is_quiet,
+            message_id,
+            count: 0,
+            last: VecDeque::new(),
+            stdout: Partial::default(),
+            stderr: Partial::default(),
+        })))
+    }
+
+    /// What the guest writes to.
+    pub(super) fn pipe(&self, stream: Stream) -> Pipe {
+        Pipe {
+            output: self.clone(),
+            stream,
+        }
+    }
+
+    /// From now on lines belong to this message.
+    pub(super) fn begin(&self, message_id: String) {
+        let mut lines = self.lines();
+        lines.end();
+        lines.message_id = Some(message_id);
+        lines.last.clear();
+    }
+
+    /// One of the attempts that print has ended: as many lines again.
+    pub(super) fn more(&self) {
+        self.lines().more();
+    }
+
+    /// Logs lines that have not ended, and how many were dropped.
+    pub(super) fn end(&self) {
+        self.lines().end();
+    }
+
+    /// The last lines, the oldest first; those that have not ended were logged before.
+    pub(super) fn last(&self) -> Vec<Printed> {
+        let mut lines = self.lines();
+        lines.end();
+        lines.last.iter().cloned().collect()
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lines {
+    fn write(&mut self, stream: Stream, mut bytes: &[u8]) {
+        while let Some(at) = bytes.iter().position(|byte| *byte == b'\n') {
+            self.partial(stream).push(&bytes[..at]);
+            self.line(stream);
+            bytes = &bytes[at + 1..];
+        }
+        self.partial(stream).push(bytes);
+    }
+
+    fn partial(&mut self, stream: Stream) -> &mut Partial {
+        match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        }
+    }
+
+    /// Logs the line that has just ended.
+    fn line(&mut self, stream: Stream) {
+        self.count += 1;
+        let line = self.partial(stream).take();
+        self.remember(stream, &line);
+        if self.count <= MAX_LINES {
+            self.log(stream, &line);
+        }
+    }
+
+    /// Empty lines tell nothing.
+    fn remember(&mut self, stream: Stream, line: &str) {
+        if line.trim().is_empty() {
+            return;
+        }
+        if self.last.len() == LAST.0 {
+            self.last.pop_front();
+        }
+        self.last.push_back(Printed {
+            stream: stream.name(),
+            line: line.chars().take(LAST.1).collect(),
+        });
+    }
+
+    fn log(&self, stream: Stream, line: &str) {
+        let (plugin, message_id) = (self.plugin.as_str(), self.message_id.as_deref());
+        match stream {
+            _ if self.is_quiet => {
+                let stream = stream.name();
+                tracing::debug!(target: "guest", plugin, message_id, stream, "{line}");
+            }
+            Stream::Stdout => {
+                tracing::info!(target: "guest", plugin, message_id, stream = "stdout", "{line}");
+            }
+            Stream::Stderr => {
+                tracing::warn!(target: "guest", plugin, message_id, stream = "stderr", "{line}");
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            if !self.partial(stream).is_empty() {
+                self.line(stream);
+            }
+        }
+        self.more();
+    }
+
+    fn more(&mut self) {
+        let dropped = self.count.saturating_sub(MAX_LINES);
+        if dropped > 0 {
+            self.log(
+                Stream::Stderr,
+                &format!("dropped {dropped} more lines; the limit is {MAX_LINES} an attempt"),
+            );
+        }
+        self.count = 0;
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Partial {
+    fn push(&mut self, bytes: &[u8]) {
+        let room = MAX_LINE - self.bytes.len();
+        self.cut |= bytes.len() > room;
+        self.bytes
+            .extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    fn take(&mut self) -> String {
+        let line = self.bytes.strip_suffix(b"\r").unwrap_or(&self.bytes);
+        let mut text = harmless(&String::from_utf8_lossy(line));
+        if std::mem::take(&mut self.cut) {
+            text.push_str(" (cut)");
+        }
+        self.bytes.clear();
+        text
+    }
+}
+
+/// One stream, as the guest holds it.
+#[derive(Debug, Clone)]
+pub(super) struct Pipe {
+    output: Output,
+    stream: Stream,
+}
+
+impl IsTerminal for Pipe {
+    fn is_terminal(&self) -> bool {
+        false
+    }
+}
+
+impl StdoutStream for Pipe {
+    fn p2_stream(&self) -> Box<dyn OutputStream> {
+        Box::new(self.clone())
+    }
+
+    fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
+        Box::new(self.clone())
+    }
+}
+
+/// As WASI 0.3 writes.
+impl AsyncWrite for Pipe {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        self.output.lines().write(self.stream, bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[async_trait::async_trait]
+impl Pollable for Pipe {
+    async fn ready(&mut self) {}
+}
+
+impl OutputStream for Pipe {
+    fn write(&mut self, bytes: bytes::Bytes) -> StreamResult<()> {
+        self.output.lines().write(self.stream, &bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+
+    fn check_write(&mut self) -> StreamResult<usize> {
+        Ok(WRITE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_line_steers_a_terminal_or_is_too_long(bytes in prop::collection::vec(any::<u8>(), 0..20_000)) {
+            let mut partial = Partial::default();
+            for part in bytes.chunks(777) {
+                partial.push(part);
+            }
+            let line = partial.take();
+            prop_assert!(line.chars().all(|letter| letter == '\t' || !letter.is_control()));
+            prop_assert!(line.len() <= MAX_LINE * 8 + " (cut)".len());
+            prop_assert!(partial.is_empty());
+        }
+    }
+
+    #[test]
+    fn text_stays_as_it_is() {
+        assert_eq!(
+            harmless("a\tbé\u{1b}[2J\u{202e}x"),
+            "a\tbé\\u{1b}[2J\\u{202e}x"
+        );
+    }
+}

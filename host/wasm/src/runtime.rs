@@ -1,0 +1,309 @@
+//! The engine that all plugins share: its pool of instances, its compiled-code cache, its ticker.
+//! Knows no single plugin.
+
+use super::admission::{self, Admission, Permit};
+use super::capability::http::Connections;
+use super::epoch::Ticker;
+use super::guest::Guest;
+use super::io::GuestIo;
+use super::layout::Layout;
+use super::{Attempt, limits, mishap, scene, world};
+use dispatcher_core::files::owner;
+use dispatcher_core::{clock, files};
+use std::future::poll_fn;
+use std::path::{Path, PathBuf};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use wasmtime::WasmBacktraceDetails;
+use wasmtime::component::Linker;
+use wasmtime::{Cache, CacheConfig, Config, Engine, OptLevel};
+
+/// What the runtime needs to know before the first plugin is loaded.
+#[derive(Debug, Clone)]
+pub struct RuntimeOptions {
+    /// The most instances alive at once, those of all plugins together. Attempts beyond wait.
+    pub instances: usize,
+    /// The largest `max_memory` of all plugins, in bytes; at most 4 GiB.
+    pub max_memory: usize,
+    /// Where compiled components are kept. Without it every start compiles them anew.
+    pub cache: Option<PathBuf>,
+}
+
+/// How much is known of the guests that an engine runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Insight {
+    /// The names of functions.
+    #[default]
+    Names,
+    /// And files and lines, of components that have debugging information.
+    Lines,
+    /// And all that a native debugger needs; what is compiled is slower.
+    Debugger,
+}
+
+/// Has a future polled to its end by whoever runs guests, never by the threads that keep leases and
+/// timers going: it computes for up to a tick at a time. A future that cannot be run, or not to its
+/// end, is to be dropped.
+pub type Spawn = Arc<dyn Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + Sync>;
+
+/// Why there is no runtime.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The folder of compiled components is of no use.
+    #[error("the cache of compiled plugins at {path} is of no use: {why}")]
+    Cache {
+        /// The folder.
+        path: String,
+        /// The engine's words.
+        why: String,
+    },
+    /// The machine does not give us what so many instances need.
+    #[error(
+        "no WebAssembly engine for {instances} instances of {max_memory} bytes: {why}; lower `concurrency` or `max-memory`, or raise the limit of address space (`ulimit -v`, now {})",
+        limit_text(*.address_space)
+    )]
+    Engine {
+        /// As asked for.
+        instances: usize,
+        /// As asked for.
+        max_memory: usize,
+        /// The most bytes that the process may map; none is no limit.
+        address_space: Option<u64>,
+        /// The engine's words.
+        why: String,
+    },
+    /// The kernel allows this process fewer mappings than so many instances need.
+    #[error(
+        "{instances} instances need {needed} memory mappings and vm.max_map_count is {allowed}: raise it, or lower the concurrency"
+    )]
+    Mappings {
+        /// As asked for.
+        instances: usize,
+        /// Roughly, with those of the rest of the program.
+        needed: usize,
+        /// By the kernel.
+        allowed: usize,
+    },
+    /// No thread.
+    #[error("no thread for guests: {0}")]
+    Thread(std::io::Error),
+}
+
+fn limit_text(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "unlimited".into(), |bytes| format!("{bytes} bytes"))
+}
+
+/// The engine. Cloned by reference; ends with its last clone and the last plugin loaded on it.
+#[derive(Clone)]
+pub struct Runtime {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) engine: Engine,
+    pub(super) linker: Linker<Guest>,
+    pub(super) ticker: Ticker,
+    /// Where a guest sleeps and awaits files and connections: attempts are polled outside tokio.
+    pub(super) io: GuestIo,
+    /// Where what is lent to guests is done that is none of WASI's: queues, functions, buckets.
+    pub(super) control: Handle,
+    /// Runs what drives shared instances.
+    pub(super) spawn: Spawn,
+    pub(super) max_memory: usize,
+    /// The most files, folders and sockets that one instance holds open.
+    pub(super) max_open: usize,
+    /// Where compiled components are kept, if they are.
+    pub(super) cache: Option<PathBuf>,
+    /// The connections of all plugins together.
+    pub(super) connections: Connections,
+    /// Who may have an instance.
+    pub(super) admission: Admission,
+}
+
+impl Runtime {
+    /// Reserves room for the instances (address space, not memory) and starts the ticker.
+    /// `control` is the tokio runtime, with its drivers on, that sends, invokes and stores for guests;
+    /// what they do by themselves they do on one of their own, which ends with this. `spawn` runs the
+    /// instances that take many attempts at once.
+    pub fn start(
+        options: RuntimeOptions,
+        control: Handle,
+        spawn: Spawn,
+    ) -> Result<Self, StartError> {
+        Self::start_with(Insight::Names, options, control, spawn)
+    }
+
+    /// The same, with so much insight into guests.
+    pub fn start_with(
+        insight: Insight,
+        options: RuntimeOptions,
+        control: Handle,
+        spawn: Spawn,
+    ) -> Result<Self, StartError> {
+        let address_space = files::address_space();
+        let refused = |error: wasmtime::Error| StartError::Engine {
+            instances: options.instances,
+            max_memory: options.max_memory,
+            address_space,
+            why: format!("{error:#}"),
+        };
+        check_mappings(options.instances)?;
+        let cache = options.cache.as_deref().map(cache).transpose()?.flatten();
+        let cached = cache.is_some();
+        let engine = engine(insight, &options, cache, address_space).map_err(refused)?;
+        let linker = linker(&engine).map_err(refused)?;
+        let ticked = engine.clone();
+        let ticker = Ticker::start(move || ticked.increment_epoch()).map_err(StartError::Thread)?;
+        let io = GuestIo::start().map_err(StartError::Thread)?;
+        // As many files as the system lets us have: connections are files.
+        let most_files = files::raise_limit().1;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                engine,
+                linker,
+                ticker,
+                io,
+                control,
+                spawn,
+                max_memory: options.max_memory,
+                max_open: limits::open_each(most_files, options.instances),
+                cache: options.cache.filter(|_| cached),
+                connections: Connections::of_process(most_files),
+                admission: Admission::new(options.instances.max(1)),
+            }),
+        })
+    }
+
+    /// How many instances are alive, idle ones included.
+    pub fn instances(&self) -> u64 {
+        let metrics = self.inner.engine.pooling_allocator_metrics();
+        metrics.map_or(0, |metrics| metrics.component_instances())
+    }
+}
+
+impl Inner {
+    /// Polls a future in which guests run: epochs tick, and the timers are at hand on any thread.
+    pub(super) async fn host<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            let _awake = self.ticker.awake();
+            let _io = self.io.handle().enter();
+            work.as_mut().poll(context)
+        })
+        .await
+    }
+
+    /// Room for an instance, when it is this attempt's turn. None if that takes too long.
+    pub(super) async fn admit(&self, attempt: &Attempt) -> Option<Permit> {
+        match self.admission.try_enter() {
+            Some(permit) => Some(permit),
+            // Boxed, so that those who need not wait take no room for it.
+            None => Box::pin(self.wait(attempt)).await,
+        }
+    }
+
+    async fn wait(&self, attempt: &Attempt) -> Option<Permit> {
+        let late = clock::sleep_on(self.io.handle(), admission::patience(attempt));
+        tokio::select! {
+            biased;
+            permit = self.admission.enter() => Some(permit),
+            () = late => None,
+        }
+    }
+}
+
+/// Whether the kernel gives us the mappings. Without it the first attempts beyond would fail.
+fn check_mappings(instances: usize) -> Result<(), StartError> {
+    /// Measured: a stack and its guard, a memory, its image and its guard, and what is between.
+    const EACH: usize = 6;
+    const OTHERS: usize = 2_000;
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    let Ok(allowed) = text.trim().parse() else {
+        return Ok(()); // Not Linux, or it does not tell: the engine's own error has to do.
+    };
+    let needed = instances.saturating_mul(EACH).saturating_add(OTHERS);
+    if needed > allowed {
+        return Err(StartError::Mappings {
+            instances,
+            needed,
+            allowed,
+        });
+    }
+    Ok(())
+}
+
+/// What this host lends to any plugin.
+fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
+    let mut linker = Linker::new(engine);
+    world::wasi::lend(&mut linker)?;
+    world::config::lend(&mut linker)?;
+    world::keyvalue::lend(&mut linker)?;
+    world::v0_1::lend(&mut linker)?;
+    Ok(linker)
+}
+
+/// The cache in a folder, or none where others could have put something there: what lies in it is run.
+fn cache(path: &Path) -> Result<Option<Cache>, StartError> {
+    let refused = |why: String| StartError::Cache {
+        path: path.display().to_string(),
+        why,
+    };
+    if let Err(untrusted) = owner::check(path) {
+        tracing::warn!(
+            path = %path.display(),
+            reason = %untrusted,
+            "compiled-plugin cache refused: plugins are compiled at every start and nothing is written there"
+        );
+        return Ok(None);
+    }
+    files::make_folder(path).map_err(|error| refused(error.to_string()))?;
+    let mut config = CacheConfig::new();
+    config.with_directory(path);
+    let cache = Cache::new(config).map_err(|error| refused(format!("{error:#}")))?;
+    Ok(Some(cache))
+}
+
+/// The engine in the layout that the address space allows, or the next one that the system grants.
+fn engine(
+    insight: Insight,
+    options: &RuntimeOptions,
+    cache: Option<Cache>,
+    address_space: Option<u64>,
+) -> wasmtime::Result<Engine> {
+    let mut layout = Layout::within(options, address_space);
+    loop {
+        let mut config = config(options, layout);
+        look_into(insight, &mut config);
+        config.cache(cache.clone());
+        let made = Engine::new(&config);
+        let Some(tighter) = layout.tighter().filter(|_| made.is_err()) else {
+            if made.is_ok() && (address_space.is_some() || layout == Layout::OnDemand) {
+                layout.note(options, address_space);
+            }
+            return made;
+        };
+        layout = tighter;
+    }
+}
+
+fn config(options: &RuntimeOptions, layout: Layout) -> Config {
+    let mut config = Config::new();
+    config
+        .epoch_interruption(true)
+        .wasm_backtrace_details(WasmBacktraceDetails::Disable)
+        .wasm_backtrace_max_frames(Some(scene::CAPTURED))
+        .max_wasm_stack(mishap::STACK)
+        .concurrency_support(true);
+    layout.apply(options, &mut config);
+    config
+}
+
+fn look_into(insight: Insight, config: &mut Config) {
+    if insight != Insight::Names {
+        config.wasm_backtrace_details(WasmBacktraceDetails::Enable);
+    }
+    if insight == Insight::Debugger {
+        config.debug_info(true).cranelift_opt_level(OptLevel::None);
+    }
+}

@@ -1,0 +1,260 @@
+//! Drives one shared instance: owns its store, begins every attempt that it is handed, and ends
+//! with it. Knows its plugin only as long as there is one.
+
+use super::underway::{self, Job, Underway};
+use super::{Seat, Shared};
+use crate::admission;
+use crate::admission::FULL;
+use crate::guest::{Guest, Settings};
+use crate::runtime::Inner;
+use crate::world::v0_1::many::{Many, ManyPre};
+use crate::{handle, limits, mishap, scene};
+use dispatcher_core::clock;
+use dispatcher_core::handler::Attempt;
+use std::future::poll_fn;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use tokio::sync::mpsc::UnboundedReceiver;
+use wasmtime::component::{Accessor, AccessorTask};
+use wasmtime::{PoolConcurrencyLimitError, Store};
+
+/// What an instance is made of. Holds nothing that keeps the plugin alive.
+#[derive(Clone)]
+pub(crate) struct Recipe {
+    pub(crate) runtime: Arc<Inner>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) pre: ManyPre,
+}
+
+/// Takes an instance's seat in its plugin away when it ends, however that comes about.
+struct Leaving {
+    shared: Weak<Shared>,
+    instance: u64,
+    /// What it is handed.
+    jobs: UnboundedReceiver<Job>,
+    /// What it took of that and did not begin.
+    untouched: Vec<Job>,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            let untouched = std::mem::take(&mut self.untouched);
+            shared.left(self.instance, untouched, &mut self.jobs);
+        }
+    }
+}
+
+/// The instance's life. Polled on the guest pool; gives the thread back at every epoch tick.
+pub(super) async fn drive(shared: Weak<Shared>, recipe: Recipe, seat: Seat) {
+    let Seat {
+        instance,
+        jobs,
+        end,
+    } = seat;
+    // Declared first and so dropped last: the seat is free when the store is gone.
+    let mut leaving = Leaving {
+        shared: shared.clone(),
+        instance,
+        jobs,
+        untouched: Vec::new(),
+    };
+    let runtime = Arc::clone(&recipe.runtime);
+    let life = async {
+        tokio::select! {
+            biased;
+            // Nobody waits for anything that the instance may still do.
+            () = end.cancelled() => Vec::new(),
+            untouched = live(&shared, &recipe, instance, &mut leaving.jobs) => untouched,
+        }
+    };
+    let untouched = runtime.host(life).await;
+    leaving.untouched = untouched;
+}
+
+/// From birth to death. Answers what the guest was given, and returns what it was not.
+async fn live(
+    shared: &Weak<Shared>,
+    recipe: &Recipe,
+    instance: u64,
+    jobs: &mut UnboundedReceiver<Job>,
+) -> Vec<Job> {
+    let Some(first) = jobs.recv().await else {
+        return Vec::new();
+    };
+    let limit = handle::limit(&first.attempt);
+    // Declared before the store and so dropped after it.
+    let Some(_permit) = recipe.runtime.admit(&first.attempt).await else {
+        let verdicts = admission::turned_away(&first.attempt, FULL);
+        let _ = first.answer.send(verdicts);
+        return Vec::new();
+    };
+    let (mut store, made) = make(recipe, &first.attempt).await;
+    let exports = match made {
+        Ok(exports) => exports,
+        Err(error) => {
+            let why = mishap::of_birth(&error, store.data(), limit);
+            scene::broke(&error, store.data(), &first.attempt, &why);
+            let verdicts = handle::retry_all(&first.attempt, why);
+            let _ = first.answer.send(verdicts);
+            return Vec::new();
+        }
+    };
+    if let Some(underway) = store.data_mut().underway() {
+        underway.born();
+    }
+    let mut first = Some(first);
+    let ended = store
+        .run_concurrent(async |accessor| -> wasmtime::Result<()> {
+            loop {
+                let next = match first.take() {
+                    Some(job) => Some(job),
+                    None => poll_fn(|context| next(accessor, jobs, context)).await,
+                };
+                let Some(job) = next else {
+                    return Ok(());
+                };
+                if job.answer.is_closed() {
+                    // Abandoned before the guest knew of it.
+                    if let Some(shared) = shared.upgrade() {
+                        shared.ended(instance, job.id, 0);
+                    }
+                    continue;
+                }
+                let call = Call {
+                    shared: shared.clone(),
+                    exports,
+                    instance,
+                    id: job.id,
+                    attempt: Arc::clone(&job.attempt),
+                };
+                underway(accessor, |underway| underway.take(job));
+                accessor.spawn(call)?;
+            }
+        })
+        .await;
+    store.data().end();
+    let Err(error) = ended.and_then(|ended| ended) else {
+        return Vec::new();
+    };
+    fail(&mut store, &error)
+}
+
+/// A trap, or no more memory: all attempts in the instance are answered so.
+fn fail(store: &mut Store<Guest>, error: &wasmtime::Error) -> Vec<Job> {
+    let Some(mut underway) = store.data_mut().underway().map(std::mem::take) else {
+        return Vec::new();
+    };
+    let guest = store.data();
+    let (queue, message_ids, limit) = underway.place();
+    let why = mishap::of(error, guest, limit);
+    scene::of_instance(error, guest, queue, message_ids, &why);
+    underway.fail(|limit| mishap::of(error, guest, limit))
+}
+
+/// A store, and the instance in it or why there is none. There is room for it.
+async fn make(recipe: &Recipe, attempt: &Arc<Attempt>) -> (Store<Guest>, wasmtime::Result<Many>) {
+    loop {
+        let (store, made) = try_to_make(recipe, attempt).await;
+        match made {
+            Err(error)
+                if error.is::<PoolConcurrencyLimitError>() && clock::now() < attempt.deadline =>
+            {
+                drop(store);
+                admission::soon().await;
+            }
+            made => return (store, made),
+        }
+    }
+}
+
+async fn try_to_make(
+    recipe: &Recipe,
+    attempt: &Arc<Attempt>,
+) -> (Store<Guest>, wasmtime::Result<Many>) {
+    let underway = Underway::born_for(Arc::clone(attempt));
+    let mut guest = Guest::shared(Arc::clone(&recipe.settings), underway);
+    let opened = guest.open().await;
+    let mut store = Store::new(recipe.pre.engine(), guest);
+    store.limiter(|guest| &mut guest.limits);
+    limits::apply(&mut store, recipe.settings.max_memory);
+    store.epoch_deadline_callback(underway::at_tick);
+    store.set_epoch_deadline(1);
+    let made = match opened {
+        Ok(()) => recipe.pre.instantiate(&mut store).await,
+        Err(error) => Err(error.into()),
+    };
+    (store, made)
+}
+
+/// The next attempt; none when no more will come and none is under way. Polled by the event loop
+/// whenever the guest has given the thread back, so the end of an attempt needs no waker of ours.
+fn next(
+    accessor: &Accessor<Guest>,
+    jobs: &mut UnboundedReceiver<Job>,
+    context: &mut Context<'_>,
+) -> Poll<Option<Job>> {
+    let idle = underway(accessor, |underway| {
+        underway.rests();
+        underway.is_empty()
+    });
+    match jobs.poll_recv(context) {
+        Poll::Ready(None) if !idle => Poll::Pending,
+        poll => poll,
+    }
+}
+
+fn underway<T: Default>(accessor: &Accessor<Guest>, look: impl FnOnce(&mut Underway) -> T) -> T {
+    accessor.with(|mut access| {
+        let underway = access.data_mut().underway();
+        underway.map(look).unwrap_or_default()
+    })
+}
+
+/// One attempt in the instance, as a task of its event loop.
+struct Call {
+    shared: Weak<Shared>,
+    exports: Many,
+    instance: u64,
+    id: u64,
+    attempt: Arc<Attempt>,
+}
+
+impl AccessorTask<Guest> for Call {
+    /// An error is a trap, and ends the event loop.
+    async fn run(self, accessor: &Accessor<Guest>) -> wasmtime::Result<()> {
+        let Self {
+            shared,
+            exports,
+            instance,
+            id,
+            attempt,
+        } = self;
+        let begun = accessor.with(|mut access| {
+            let begun = exports.begin(&mut access, &attempt)?;
+            if let Some(underway) = access.data_mut().underway() {
+                underway.begun(id, begun.task());
+            }
+            wasmtime::error::Ok(begun)
+        })?;
+        let mut verdicts = exports.finish(begun, accessor, &attempt).await?;
+        let (job, memory) = accessor.with(|mut access| {
+            let guest = access.data_mut();
+            guest.explain(&attempt, &mut verdicts);
+            guest.ended(id)
+        });
+        drop(attempt); // so that whoever is answered may have it for itself
+        // Room first, so that the next attempt finds it.
+        if let Some(shared) = shared.upgrade() {
+            shared.ended(instance, id, memory);
+        }
+        if let Some(Job {
+            attempt, answer, ..
+        }) = job
+        {
+            drop(attempt);
+            let _ = answer.send(verdicts);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,24 @@
+//! Shared instances that have no attempt make room for those who wait for an instance of their own
+//! plugin or another. Ends none itself; that is the driver's.
+
+use super::{Instance, Shared};
+use crate::admission::Spare;
+
+impl Spare for Shared {
+    fn spare(&self) -> usize {
+        let state = self.state();
+        state.instances.iter().filter(|one| is_idle(one)).count()
+    }
+
+    /// The driver ends it.
+    fn let_go(&self) -> bool {
+        let mut state = self.state();
+        let idle = state.instances.iter_mut().find(|one| is_idle(one));
+        idle.is_some_and(|instance| instance.jobs.take().is_some())
+    }
+}
+
+/// Whether it takes attempts and has none.
+fn is_idle(instance: &Instance) -> bool {
+    instance.under_way == 0 && instance.jobs.is_some()
+}

@@ -1,0 +1,212 @@
+//! Lending functions: what a plugin may invoke, and how answers and failures arrive.
+
+use super::*;
+use crate::capability::lambda::Functions;
+use dispatcher_core::lambda::{Invoke, InvokeError, Request, Response};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Condvar, Mutex};
+use tokio_util::sync::CancellationToken;
+
+/// Answers by the function's name once it is told to.
+pub(super) struct Fake {
+    called: Mutex<usize>,
+    changed: Condvar,
+    answer: CancellationToken,
+    /// Of the last invocation.
+    patience: Mutex<Duration>,
+    pub(super) refused: AtomicUsize,
+}
+
+impl Fake {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            called: Mutex::new(0),
+            changed: Condvar::new(),
+            answer: CancellationToken::new(),
+            patience: Mutex::default(),
+            refused: AtomicUsize::new(0),
+        })
+    }
+
+    /// Waits until so many invocations wait for their answer, or have had it.
+    pub(super) fn until_called(&self, times: usize) {
+        let mut called = self.called.lock().unwrap();
+        while *called < times {
+            called = self.changed.wait(called).unwrap();
+        }
+    }
+
+    /// How many invocations there were.
+    pub(super) fn calls(&self) -> usize {
+        *self.called.lock().unwrap()
+    }
+
+    /// Answers all, those to come included.
+    pub(super) fn answer_all(&self) {
+        self.answer.cancel();
+    }
+}
+
+#[async_trait::async_trait]
+impl Invoke for Fake {
+    async fn invoke(&self, request: Request) -> Result<Response, InvokeError> {
+        *self.called.lock().unwrap() += 1;
+        self.changed.notify_all();
+        *self.patience.lock().unwrap() = request.patience;
+        if request.function == "never" {
+            std::future::pending::<()>().await;
+        }
+        if request.function != "at-once" {
+            self.answer.cancelled().await;
+        }
+        let why = || "why".to_owned();
+        Err(match request.function.as_str() {
+            "throttled" => InvokeError::DidNotRun {
+                reason: "Throttled".into(),
+                retry_after: Some(Duration::from_millis(1500)),
+            },
+            "starting" => InvokeError::DidNotRun {
+                reason: "Starting".into(),
+                retry_after: None,
+            },
+            "reset" => InvokeError::MayHaveRun(why()),
+            "unwanted" => InvokeError::Refused(why()),
+            "missing" => InvokeError::Permanent(why()),
+            function => {
+                let id = String::from_utf8(request.payload).unwrap();
+                return Ok(Response {
+                    payload: format!("{function} {id}").into_bytes(),
+                    ..Response::default()
+                });
+            }
+        })
+    }
+}
+
+pub(super) fn lending(fake: &Arc<Fake>, allowed: &[&str]) -> Functions {
+    let counted = Arc::clone(fake);
+    Functions {
+        invoker: Arc::clone(fake) as Arc<dyn Invoke>,
+        allowed: allowed.iter().map(|&pattern| pattern.into()).collect(),
+        patience: LONG,
+        longest: Some(MINUTE),
+        refused: Arc::new(move || {
+            counted.refused.fetch_add(1, Ordering::SeqCst);
+        }),
+        failed: Arc::new(|| ()),
+    }
+}
+
+/// How long an invocation may need.
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[test]
+fn the_end_of_the_attempt_is_the_end_of_the_wait() {
+    let fake = Fake::new();
+    fake.answer_all();
+    let load = |instance_concurrency| {
+        let options = PluginOptions {
+            instance_concurrency,
+            lambda: Some(lending(&fake, &["*"])),
+            ..options()
+        };
+        load(&runtime(1), "commands", options)
+    };
+    let told = |within| format!("invoke-by {} echo", (clock::today() + within).0);
+    let (alone, shared) = (load(1), load(10));
+    for (plugin, body, within, waits) in [
+        (&alone, "invoke echo".into(), 2 * MINUTE, true),
+        (&alone, "sync-invoke echo".into(), MINUTE / 2, false),
+        (&alone, told(LONG), MINUTE / 2, false),
+        (&alone, told(MINUTE / 2), LONG, false),
+        (&alone, told(2 * MINUTE), LONG, true),
+        (&shared, told(2 * MINUTE), LONG, true),
+        (&shared, told(MINUTE / 2), LONG, false),
+        (&shared, "invoke-by 0 echo".into(), LONG, false),
+    ] {
+        let before = fake.calls();
+        let verdicts = drive(plugin.handle(attempt(&[&body], within)));
+        let [Verdict::Reject(answer)] = &verdicts[..] else {
+            panic!("{verdicts:?}");
+        };
+        assert_eq!(fake.calls() - before, usize::from(waits), "{body}");
+        if waits {
+            assert_eq!(answer, "echo m0", "{body}");
+            let patience = *fake.patience.lock().unwrap();
+            assert!(patience <= 2 * MINUTE - MINUTE / 6, "{body}: {patience:?}");
+        } else {
+            let words = "did not run: the attempt has too little time left";
+            assert!(answer.starts_with(words), "{body}: {answer}");
+        }
+    }
+}
+
+/// What the guest says of its invocation, in each flavour, alone and with others.
+fn answers(fake: &Arc<Fake>, allowed: &[&str], function: &str) -> Vec<String> {
+    fake.answer_all();
+    let mut answers = Vec::new();
+    for instance_concurrency in [1, 10] {
+        let options = PluginOptions {
+            instance_concurrency,
+            lambda: Some(lending(fake, allowed)),
+            ..options()
+        };
+        let plugin = load(&runtime(1), "commands", options);
+        for flavour in ["invoke", "sync-invoke"] {
+            answers.push(rejection(&plugin, &format!("{flavour} {function}")));
+        }
+    }
+    answers
+}
+
+#[test]
+fn every_failure_arrives_in_both_flavours() {
+    for (function, expected) in [
+        ("echo", "echo m0"),
+        ("throttled", "did not run: Throttled, Some(1500)"),
+        ("starting", "did not run: Starting, None"),
+        ("reset", "may have run: why"),
+        ("unwanted", "refused: why"),
+        ("missing", "permanent: why"),
+    ] {
+        assert_eq!(answers(&Fake::new(), &["*"], function), [expected; 4]);
+    }
+}
+
+#[test]
+fn a_function_that_is_not_lent_is_forbidden_and_counted() {
+    let fake = Fake::new();
+    for answer in answers(&fake, &["echo-*", "other"], "echo") {
+        assert!(answer.starts_with("forbidden: "), "{answer}");
+        assert!(answer.contains("echo"), "{answer}");
+    }
+    assert_eq!(fake.refused.load(Ordering::SeqCst), 4);
+    assert_eq!(fake.calls(), 0);
+}
+
+#[test]
+fn an_invocation_holds_no_thread() {
+    let fake = Fake::new();
+    let options = PluginOptions {
+        lambda: Some(lending(&fake, &["*"])),
+        ..options()
+    };
+    let plugin = load(&runtime(4), "commands", options);
+    let running: Vec<_> = ["invoke echo", "sync-invoke echo"]
+        .map(|body| drive_until_it_waits(plugin.handle(attempt(&[body], LONG))))
+        .into();
+    fake.until_called(2);
+    fake.answer_all();
+    for running in running {
+        assert_eq!(drive(running), [Verdict::Reject("echo m0".into())]);
+    }
+}
+
+#[test]
+fn a_plugin_that_is_lent_no_functions_is_refused() {
+    let refused = runtime(1).load(&prebuilt("commands"), options());
+    let why = refused.err().unwrap().to_string();
+    for wanted in ["lambda@", "lambda-async@", "--allow-lambda"] {
+        assert!(why.contains(wanted), "{why}");
+    }
+}

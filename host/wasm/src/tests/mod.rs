@@ -1,0 +1,260 @@
+//! What the host promises about guests, tried with real components: the prebuilt fixtures, and
+//! text where a fixture would have to be malformed. Here is what the tests share.
+
+mod admission;
+mod commands;
+mod functions;
+mod hostile;
+mod hostile_files;
+mod hostile_host_memory;
+mod hostile_resources;
+mod http;
+mod lent;
+mod limits;
+mod load;
+mod outgoing;
+mod output;
+mod reuse;
+mod room;
+mod sandbox;
+mod sdk;
+mod shared;
+mod usage;
+mod verdicts;
+mod warm;
+
+use super::Reuse;
+use super::capability::refusals::Count;
+use super::load::{LoadError, Plugin, PluginOptions};
+use super::runtime::{Runtime, RuntimeOptions, Spawn};
+use super::{Attempt, Handler};
+use dispatcher_core::clock;
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::message::{Message, Mishap, Receipt, Verdict};
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Longer than any test takes.
+const LONG: Duration = Duration::from_secs(3600);
+const MAX_MEMORY: usize = 32 << 20;
+
+/// Timers for guests that sleep; nothing is ever polled on it.
+fn timers() -> tokio::runtime::Handle {
+    static TIMERS: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
+    let start = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_time()
+            .build()
+            .unwrap()
+    };
+    TIMERS.get_or_init(start).handle().clone()
+}
+
+/// Drives whatever it is given on a thread of its own.
+fn spawn() -> Spawn {
+    Arc::new(|future| drop(std::thread::spawn(|| drive(future))))
+}
+
+fn runtime(instances: usize) -> Runtime {
+    let options = RuntimeOptions {
+        instances,
+        max_memory: MAX_MEMORY,
+        cache: None,
+    };
+    Runtime::start(options, timers(), spawn()).unwrap()
+}
+
+fn prebuilt(name: &str) -> PathBuf {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../plugins/prebuilt");
+    PathBuf::from(folder).join(name).with_extension("wasm")
+}
+
+fn options() -> PluginOptions {
+    PluginOptions {
+        name: "tested".into(),
+        max_memory: MAX_MEMORY,
+        env: vec![("GREETING".into(), "hello".into())],
+        reuse: None,
+        ..PluginOptions::default()
+    }
+}
+
+/// Counts refusals where the first can be read.
+fn counting() -> (Arc<AtomicUsize>, Count) {
+    let refused = Arc::new(AtomicUsize::new(0));
+    let count = refused.clone();
+    let count = Count::by(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    (refused, count)
+}
+
+fn reusing(count: u64) -> PluginOptions {
+    PluginOptions {
+        reuse: Some(Reuse {
+            count,
+            age: LONG,
+            memory: MAX_MEMORY,
+        }),
+        ..options()
+    }
+}
+
+/// The fixture that does what bodies say, with a fresh instance for each. Compiled once.
+fn verdicts() -> Plugin {
+    static PLUGIN: OnceLock<Plugin> = OnceLock::new();
+    let load = || load(&runtime(64), "verdicts", options());
+    PLUGIN.get_or_init(load).clone()
+}
+
+fn load(runtime: &Runtime, name: &str, options: PluginOptions) -> Plugin {
+    runtime.load(&prebuilt(name), options).unwrap()
+}
+
+/// Loads a component written as text.
+fn load_text(text: &str) -> Result<Plugin, LoadError> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), wat::parse_str(text).unwrap()).unwrap();
+    runtime(1).load(file.path(), options())
+}
+
+fn message(id: &str, body: &str) -> Message {
+    Message {
+        id: id.into(),
+        queue: "local:default".into(),
+        body: body.into(),
+        source: "local:default".into(),
+        receipt: Receipt("receipt".into()),
+        receive_count: 3,
+        sent_at: Some(Timestamp(1_000)),
+        first_received_at: None,
+        group: Some("a group".into()),
+        system_attributes: vec![("SenderId".into(), "me".into())],
+        attributes: Vec::new(),
+        body_md5: None,
+        attributes_md5: None,
+        unreadable: None,
+    }
+}
+
+/// An attempt at messages with these bodies; their ids are `m0`, `m1` and so on.
+fn attempt(bodies: &[&str], within: Duration) -> Arc<Attempt> {
+    let bodies = bodies.iter().enumerate();
+    let messages: Vec<_> = bodies
+        .map(|(index, body)| message(&format!("m{index}"), body))
+        .collect();
+    Arc::new(Attempt {
+        cancelled: messages.iter().map(|_| CancellationToken::new()).collect(),
+        messages,
+        deadline: clock::now() + within,
+        deadline_date: clock::today() + within,
+    })
+}
+
+/// One message, all the time it wants.
+fn one(plugin: &Plugin, body: &str) -> Verdict {
+    only(plugin, attempt(&[body], LONG))
+}
+
+/// The same with more than a body, and a known date of its end.
+fn given(plugin: &Plugin, message: Message) -> Verdict {
+    let attempt = Attempt {
+        messages: vec![message],
+        cancelled: vec![CancellationToken::new()],
+        deadline: clock::now() + LONG,
+        deadline_date: Timestamp(123_456_789),
+    };
+    only(plugin, Arc::new(attempt))
+}
+
+fn only(plugin: &Plugin, attempt: Arc<Attempt>) -> Verdict {
+    let mut verdicts = drive(plugin.handle(attempt));
+    assert_eq!(verdicts.len(), 1);
+    verdicts.remove(0)
+}
+
+/// Handled by a retry by policy, for this reason.
+fn retry(why: Mishap) -> Verdict {
+    Verdict::Retry { after: None, why }
+}
+
+/// What the handler says where it rejects.
+fn rejection(plugin: &Plugin, body: &str) -> String {
+    match one(plugin, body) {
+        Verdict::Reject(why) => why,
+        other => panic!("wanted a rejection, got {other:?}"),
+    }
+}
+
+/// What befell the message.
+fn mishap(verdict: Verdict) -> Mishap {
+    match verdict {
+        Verdict::Retry { after: None, why } => why,
+        other => panic!("wanted a mishap, got {other:?}"),
+    }
+}
+
+/// The engine's words about a guest that trapped.
+fn trap(verdict: Verdict) -> String {
+    match mishap(verdict) {
+        Mishap::Trapped(why) => why,
+        other => panic!("wanted a trap, got {other:?}"),
+    }
+}
+
+/// Wakes the thread that made it and remembers that it did.
+struct Alarm {
+    thread: std::thread::Thread,
+    rung: AtomicBool,
+}
+
+impl Alarm {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            thread: std::thread::current(),
+            rung: AtomicBool::new(false),
+        })
+    }
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.rung.store(true, Ordering::SeqCst);
+        self.thread.unpark();
+    }
+}
+
+/// Runs a future to its end on this thread, which knows no tokio, like a worker of the pool.
+fn drive<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let alarm = Alarm::new();
+    let waker = Waker::from(Arc::clone(&alarm));
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return value;
+        }
+        while !alarm.rung.swap(false, Ordering::SeqCst) {
+            std::thread::park();
+        }
+    }
+}
+
+/// Polls until the future waits for something outside, and returns it unfinished.
+fn drive_until_it_waits<F: Future + Unpin>(mut future: F) -> F {
+    let alarm = Alarm::new();
+    let waker = Waker::from(Arc::clone(&alarm));
+    loop {
+        let poll = std::pin::Pin::new(&mut future).poll(&mut Context::from_waker(&waker));
+        assert!(poll.is_pending(), "it never waited");
+        // A guest that merely yields rings before its poll returns.
+        if !alarm.rung.swap(false, Ordering::SeqCst) {
+            return future;
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! What the SDK makes of what became of an invocation or of a message to be sent, with the guest that
+//! leaves it all to `?`.
+
+use super::functions::{Fake, lending};
+use super::*;
+use crate::capability::lambda::Functions;
+use crate::capability::queues::{Deliver, NotDelivered, Queues};
+use dispatcher_core::lambda::{Invoke, InvokeError, Request, Response};
+use dispatcher_core::message::Outgoing;
+use std::sync::Mutex;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Answers with the event, unless the function is one that fails.
+struct Echo;
+
+#[async_trait::async_trait]
+impl Invoke for Echo {
+    async fn invoke(&self, request: Request) -> Result<Response, InvokeError> {
+        let fails = request.function == "fails";
+        Ok(Response {
+            function_error: fails.then(|| "Unhandled".into()),
+            payload: request.payload,
+            ..Response::default()
+        })
+    }
+}
+
+/// Takes what is sent, unless the queue is one that does not.
+struct Post(Mutex<Vec<Outgoing>>);
+
+#[async_trait::async_trait]
+impl Deliver for Post {
+    async fn deliver(&self, queue: &str, message: Outgoing) -> Result<String, NotDelivered> {
+        match queue {
+            "full" => Err(NotDelivered::Unavailable("why".into())),
+            "picky" => Err(NotDelivered::Refused("why".into())),
+            _ => {
+                self.0.lock().unwrap().push(message);
+                Ok("an id".into())
+            }
+        }
+    }
+}
+
+fn lent(functions: Functions, post: &Arc<Post>) -> PluginOptions {
+    PluginOptions {
+        lambda: Some(functions),
+        queues: Some(Queues {
+            deliver: Arc::clone(post) as Arc<dyn Deliver>,
+            allowed: ["open", "full", "picky"].map(String::from).into(),
+            refused: Arc::new(|| ()),
+        }),
+        ..options()
+    }
+}
+
+fn post() -> Arc<Post> {
+    Arc::new(Post(Mutex::default()))
+}
+
+/// The verdicts on a body with `"waits"` true and false: by both twins of a call.
+fn both(options: &PluginOptions, body: &str) -> [Verdict; 2] {
+    let plugin = load(&runtime(1), "lent-sends", options.clone());
+    [true, false].map(|waits| one(&plugin, &format!(r#"{{{body}, "waits": {waits}}}"#)))
+}
+
+fn invoked(options: &PluginOptions, function: &str) -> [Verdict; 2] {
+    let event = r#""event": {"n": 7}"#;
+    let body = format!(r#""do": "invoke", "function": "{function}", {event}"#);
+    both(options, &body)
+}
+
+fn sent(options: &PluginOptions, queue: &str) -> [Verdict; 2] {
+    let body = r#""do": "send", "value": {"n": 7}, "delay_ms": 60000"#;
+    both(options, &format!(r#"{body}, "queue": "{queue}""#))
+}
+
+/// A retry was asked for, whatever was printed before.
+fn assert_asked(verdicts: [Verdict; 2]) {
+    for verdict in verdicts {
+        let why = mishap(verdict);
+        assert!(matches!(why, Mishap::Asked | Mishap::AskedFor(_)), "{why}");
+    }
+}
+
+#[test]
+fn an_answer_is_read_and_a_failed_function_is_a_retry() {
+    let mut functions = lending(&Fake::new(), &["*"]);
+    functions.invoker = Arc::new(Echo);
+    let options = lent(functions, &post());
+    let read = Verdict::Reject(r#"got {"n":7}"#.into());
+    assert_eq!(invoked(&options, "echo"), [read.clone(), read]);
+    for verdict in invoked(&options, "fails") {
+        let why = "function fails failed: an error without a type: no message";
+        assert_eq!(mishap(verdict), Mishap::Function(why.into()));
+    }
+}
+
+#[test]
+fn an_invocation_that_failed_means_what_it_proves() {
+    let fake = Fake::new();
+    fake.answer_all();
+    let functions = lending(&fake, &["throttled", "reset", "unwanted", "missing"]);
+    let options = lent(functions, &post());
+    let busy = Verdict::Busy {
+        after: Some(Duration::from_millis(1500)),
+        why: "Throttled".into(),
+    };
+    for (function, means) in [
+        ("throttled", busy),
+        ("unwanted", Verdict::Reject("why".into())),
+        ("missing", Verdict::Closed("why".into())),
+    ] {
+        let both = [means.clone(), means];
+        assert_eq!(invoked(&options, function), both, "{function}");
+    }
+    for verdict in invoked(&options, "reset") {
+        let why = "nobody knows whether the function ran: why";
+        assert_eq!(mishap(verdict), Mishap::FunctionUnknown(why.into()));
+    }
+    // Not lent: no message stops its route by what it names.
+    assert_asked(invoked(&options, "another"));
+}
+
+#[test]
+fn a_message_is_sent_as_it_was_put_together() {
+    let post = post();
+    let options = lent(lending(&Fake::new(), &[]), &post);
+    let id = Verdict::Reject(r#"got "an id""#.into());
+    assert_eq!(sent(&options, "open"), [id.clone(), id]);
+    let sent = post.0.lock().unwrap();
+    assert_eq!(sent.len(), 2);
+    for sent in &*sent {
+        assert_eq!(
+            (&*sent.body, sent.group.as_deref()),
+            (r#"{"n":7}"#, Some("g"))
+        );
+        let names: Vec<_> = sent.attributes.iter().map(|it| &*it.name).collect();
+        assert_eq!(names, ["by", "n", "b"]);
+        // By a date it is what is left until then.
+        assert!(sent.delay > MINUTE / 2 && sent.delay <= MINUTE, "{sent:?}");
+    }
+    assert_eq!(sent[1].delay, MINUTE);
+}
+
+#[test]
+fn a_message_that_is_not_sent_means_what_it_proves() {
+    let options = lent(lending(&Fake::new(), &[]), &post());
+    assert_asked(sent(&options, "full"));
+    let refused = Verdict::Reject("why".into());
+    assert_eq!(sent(&options, "picky"), [refused.clone(), refused]);
+    assert_asked(sent(&options, "another"));
+}

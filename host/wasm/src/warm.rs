@@ -1,0 +1,182 @@
+//! Instances that are made ahead, so that a message finds one: when another is made, and by whom.
+//! Makes none while an attempt waits for room, and none for messages: those make their own.
+
+use super::guest::Guest;
+use super::idle::Idle;
+use super::instance::Live;
+use super::load::Loaded;
+use super::mishap;
+use dispatcher_core::backoff;
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
+use dispatcher_core::message::Mishap;
+use dispatcher_core::telemetry::said::Said;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How many instances are made ahead, and how long one of them may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Warm {
+    /// So many, where somebody has said it.
+    pub count: Option<usize>,
+    /// Else so many of a component of at least `HEAVY` bytes, and none of others.
+    pub of_heavy: usize,
+    /// The time of one. One that takes longer is given up.
+    pub patience: Duration,
+}
+
+impl Warm {
+    /// How many of a component of so many bytes.
+    pub fn wanted(&self, size: usize) -> usize {
+        let by_size = if size >= HEAVY { self.of_heavy } else { 0 };
+        self.count.unwrap_or(by_size)
+    }
+}
+
+/// It takes an interpreter or a runtime to make a component so large, and that is what makes its
+/// instances costly: measured in `host/docs/instances.md`.
+pub const HEAVY: usize = 1 << 20;
+
+/// After a failure the next one waits so long; twice as long after each further one.
+const FIRST: Duration = Duration::from_secs(1);
+/// At most so long.
+const MOST: Duration = Duration::from_secs(60);
+
+/// Whether instances are being made, and since when that fails. Pure, told `now`.
+#[derive(Default)]
+pub(super) struct Making {
+    under_way: bool,
+    failures: u32,
+    not_before: Moment,
+    said: Said,
+}
+
+impl Making {
+    /// Whether to begin now; then it is under way.
+    pub(super) fn begin(&mut self, now: Moment) -> bool {
+        let begins = !self.under_way && now >= self.not_before;
+        self.under_way |= begins;
+        begins
+    }
+
+    /// It is under way no longer.
+    pub(super) fn end(&mut self) {
+        self.under_way = false;
+    }
+
+    /// One was made.
+    pub(super) fn succeeded(&mut self) {
+        self.failures = 0;
+    }
+
+    /// One could not be made. Whether to say so.
+    pub(super) fn failed(&mut self, now: Moment) -> bool {
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = now + backoff::ceiling(FIRST, MOST, self.failures);
+        self.said.again(now)
+    }
+}
+
+/// Has the missing instances made by whoever runs guests. Cheap where none is missing.
+pub(super) fn refill(loaded: &Arc<Loaded>) {
+    let Some(idle) = &loaded.idle else { return };
+    if loaded.runtime.admission.is_wanted() || !idle.begin_making() {
+        return;
+    }
+    let maker = Maker(Some(Arc::clone(idle)));
+    let runtime = Arc::clone(&loaded.runtime);
+    let plugin = Arc::downgrade(loaded);
+    let work = async move { runtime.host(make_all(plugin, maker)).await };
+    (loaded.runtime.spawn)(Box::pin(work));
+}
+
+/// Who makes instances ahead; dropped on the way, another may begin.
+struct Maker(Option<Arc<Idle>>);
+
+impl Drop for Maker {
+    fn drop(&mut self) {
+        if let Some(idle) = self.0.take() {
+            idle.end_making();
+        }
+    }
+}
+
+/// Until there are enough, there is no room, one fails, or the plugin is gone.
+async fn make_all(plugin: Weak<Loaded>, mut maker: Maker) {
+    while let Some(loaded) = plugin.upgrade() {
+        let Some(idle) = &loaded.idle else { return };
+        if !idle.goes_on_making() {
+            maker.0 = None;
+            return;
+        }
+        match make(&loaded).await {
+            Ok(Some(live)) => idle.put(live, &loaded.runtime.admission),
+            Ok(None) => return,
+            Err(why) => {
+                if idle.failed_to_make() {
+                    let plugin = &loaded.settings.name;
+                    tracing::warn!(
+                        plugin,
+                        "no instance can be made ahead of messages, so each makes its own: {why}"
+                    );
+                }
+                return;
+            }
+        }
+    }
+}
+
+/// One instance, if there is room for it.
+async fn make(loaded: &Loaded) -> Result<Option<Live>, Mishap> {
+    let admission = &loaded.runtime.admission;
+    let Some(permit) = admission.try_enter() else {
+        return Ok(None);
+    };
+    let patience = loaded.patience;
+    let until = clock::now() + patience;
+    let guest = || Guest::ahead(Arc::clone(&loaded.settings), until);
+    let made = tokio::select! {
+        biased;
+        made = Live::make(&loaded.pre, permit, until, guest) => made,
+        () = clock::sleep_on(loaded.runtime.io.handle(), until) => {
+            return Err(Mishap::TimedOut(patience));
+        }
+    };
+    match made {
+        Ok(live) => {
+            live.store.data().end();
+            Ok(Some(live))
+        }
+        Err(stillborn) => {
+            let guest = stillborn.store.data();
+            guest.end();
+            Err(mishap::of_birth(&stillborn.error, guest, patience))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_is_tried_again_later_and_later() {
+        let at = |seconds| Moment::from_boot(Duration::from_secs(seconds));
+        let mut making = Making::default();
+        assert!(making.begin(at(0)) && !making.begin(at(0)), "one at a time");
+        let mut now = 0;
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            making.failed(at(now));
+            making.end();
+            let pause = (0..).find(|pause| making.begin(at(now + pause)));
+            pauses.push(pause.unwrap());
+            now += pause.unwrap();
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        making.succeeded();
+        making.failed(at(now));
+        making.end();
+        assert!(!making.begin(at(now)) && making.begin(at(now + 1)));
+    }
+}

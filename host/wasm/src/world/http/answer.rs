@@ -1,0 +1,147 @@
+//! What an HTTP handler answered, and the verdict in it. Knows no guest.
+
+use crate::output::harmless;
+use bytes::Bytes;
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::message::{Mishap, Verdict};
+use http::header::RETRY_AFTER;
+use http::{Response, StatusCode};
+use http_body_util::BodyExt;
+use std::fmt::Debug;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The most characters of an answer's body that are told to people.
+const TOLD: usize = 200;
+/// So many bytes hold them in any case; the rest of a body is read and dropped.
+const KEPT: usize = TOLD * 4;
+
+/// What has been heard of an answer so far.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// None was given.
+    Nothing,
+    /// In place of one, why there is none.
+    Error(String),
+    /// One, perhaps not to its end.
+    Answer(Answer),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    status: StatusCode,
+    retry_after: Option<String>,
+    /// The first bytes of its body.
+    body: Vec<u8>,
+    /// Why its body broke off, where the handler said so itself.
+    broke: Option<String>,
+}
+
+/// Takes what is answered as it comes. Ends with the answer, which may be never.
+pub(super) async fn listen<B>(given: Result<Response<B>, impl Debug>, heard: &mut Heard)
+where
+    B: BodyExt<Data = Bytes, Error: Debug> + Unpin,
+{
+    let response = match given {
+        Ok(response) => response,
+        Err(error) => {
+            *heard = Heard::Error(format!("{error:?}"));
+            return;
+        }
+    };
+    let (head, mut body) = response.into_parts();
+    let retry_after = head.headers.get(RETRY_AFTER);
+    let retry_after = retry_after.and_then(|value| value.to_str().ok());
+    *heard = Heard::Answer(Answer {
+        status: head.status,
+        retry_after: retry_after.map(str::to_owned),
+        body: Vec::new(),
+        broke: None,
+    });
+    let Heard::Answer(answer) = heard else { return };
+    while let Some(frame) = body.frame().await {
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => {
+                answer.broke = Some(format!("{error:?}"));
+                return;
+            }
+        };
+        if let Some(bytes) = frame.data_ref() {
+            let room = KEPT - answer.body.len();
+            answer.body.extend(bytes.iter().take(room));
+        }
+    }
+}
+
+impl Heard {
+    /// What is to become of the message.
+    pub(super) fn verdict(self, today: Timestamp) -> Verdict {
+        let failed = |why| Verdict::Retry {
+            after: None,
+            why: Mishap::Failed(why),
+        };
+        match self {
+            Self::Nothing => failed("it returned without an answer".into()),
+            Self::Error(error) => failed(format!("it answered with an error: {}", cut(&error))),
+            Self::Answer(answer) => answer.verdict(today),
+        }
+    }
+}
+
+impl Answer {
+    fn verdict(self, today: Timestamp) -> Verdict {
+        let told = self.told();
+        let failed = |told| Verdict::Retry {
+            after: None,
+            why: Mishap::Failed(format!("it answered {told}")),
+        };
+        match self.status {
+            status if status.is_success() => match self.broke {
+                None => Verdict::Done,
+                Some(why) => failed(format!("{}, and broke off: {}", self.status, cut(&why))),
+            },
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Verdict::Retry {
+                after: self.retry_after.and_then(|text| wait(&text, today)),
+                why: Mishap::AskedFor(told),
+            },
+            StatusCode::REQUEST_TIMEOUT => failed(told),
+            status if status.is_client_error() => Verdict::Reject(told),
+            // To ask elsewhere, or to wait for more, is nobody's to do.
+            _ => failed(told),
+        }
+    }
+
+    /// Status and beginning of the body, for people.
+    fn told(&self) -> String {
+        let body = cut(String::from_utf8_lossy(&self.body).trim());
+        match body.is_empty() {
+            true => self.status.to_string(),
+            false => format!("{}: {body}", self.status),
+        }
+    }
+}
+
+/// The beginning of a text, for people.
+fn cut(text: &str) -> String {
+    let text: String = text.chars().take(TOLD).collect();
+    harmless(&text)
+}
+
+/// How long `Retry-After` says to wait: seconds, or a date. None if it is neither, and if it is no time at
+/// all: a clock that is a little ahead must not use all tries up at once, so the back-off counts.
+fn wait(text: &str, today: Timestamp) -> Option<Duration> {
+    asked(text, today).filter(|after| !after.is_zero())
+}
+
+fn asked(text: &str, today: Timestamp) -> Option<Duration> {
+    let text = text.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // Milliseconds are what the contract counts in; no wish is longer than what it can say.
+        let ms = text.parse().ok().and_then(|s: u64| s.checked_mul(1_000));
+        return Some(Duration::from_millis(ms.unwrap_or(u64::MAX)));
+    }
+    let date: SystemTime = httpdate::parse_http_date(text).ok()?;
+    let date = date.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let date = Timestamp(u64::try_from(date.as_millis()).unwrap_or(u64::MAX));
+    Some(date.since(today))
+}

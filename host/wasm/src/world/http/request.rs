@@ -1,0 +1,71 @@
+//! A message as an HTTP request. Pure; knows no guest.
+
+use bytes::Bytes;
+use dispatcher_core::handler::Attempt;
+use dispatcher_core::message::{AttributeValue, Message};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use http_body_util::Full;
+
+/// What the body is where the sender does not say.
+const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
+/// Where the request goes. No such host is asked for anything.
+const URI: &str = "http://localhost/";
+
+/// A POST of the body, with what is known of the message in its headers.
+pub(super) fn of(message: &Message, attempt: &Attempt) -> Request<Full<Bytes>> {
+    let body = Bytes::from(message.body.clone());
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = Uri::from_static(URI);
+    *request.headers_mut() = headers(message, attempt);
+    request
+}
+
+fn headers(message: &Message, attempt: &Attempt) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_LENGTH, message.body.len().into());
+    headers.insert(CONTENT_TYPE, content_type(message));
+    headers.insert("dispatcher-receive-count", message.receive_count.into());
+    headers.insert("dispatcher-deadline-ms", attempt.deadline_date.0.into());
+    if let Some(date) = message.sent_at {
+        headers.insert("dispatcher-sent-at-ms", date.0.into());
+    }
+    let texts = [
+        ("dispatcher-message-id", Some(&message.id)),
+        ("dispatcher-queue", Some(&message.queue)),
+        ("dispatcher-group", message.group.as_ref()),
+    ];
+    for (name, text) in texts {
+        let value = text.and_then(|text| HeaderValue::from_bytes(text.as_bytes()).ok());
+        if let Some(value) = value {
+            headers.insert(name, value);
+        }
+    }
+    for attribute in &message.attributes {
+        let AttributeValue::Text(text) = &attribute.value else {
+            continue;
+        };
+        let name = format!("dispatcher-attribute-{}", attribute.name);
+        let name = HeaderName::from_bytes(name.as_bytes());
+        let value = HeaderValue::from_bytes(text.as_bytes());
+        if let (Ok(name), Ok(value)) = (name, value) {
+            // Two names that differ in capitals alone are one header of two values. Fails beyond
+            // 30,000 headers, which no message has room for.
+            let _ = headers.try_append(name, value);
+        }
+    }
+    headers
+}
+
+/// As the sender's attribute of that name says.
+fn content_type(message: &Message) -> HeaderValue {
+    let mut attributes = message.attributes.iter();
+    let said = attributes.find_map(|attribute| match &attribute.value {
+        AttributeValue::Text(text) if attribute.name.eq_ignore_ascii_case("content-type") => {
+            HeaderValue::from_bytes(text.as_bytes()).ok()
+        }
+        _ => None,
+    });
+    said.unwrap_or(BYTES)
+}

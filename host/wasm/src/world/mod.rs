@@ -1,0 +1,167 @@
+//! What a component may export to be a plugin: the versions of the contract that this host speaks, and
+//! what WASI has instead, one file each; here is which of them a component is taken for. Knows no
+//! message of ours but to hand it on.
+
+pub(super) mod command;
+pub(super) mod config;
+pub(super) mod http;
+pub(super) mod keyvalue;
+pub(super) mod v0_1;
+pub(super) mod wasi;
+
+use super::Attempt;
+use super::guest::Guest;
+use dispatcher_core::message::Verdict;
+use wasmtime::component::types::ComponentItem;
+use wasmtime::component::{Component, ComponentNamedList, InstancePre, Lift, Lower};
+use wasmtime::error::Context;
+use wasmtime::{Engine, Store};
+
+/// What a component is run as. One that could be several is the first of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The contract's own, one message at a time.
+    Handler,
+    /// The contract's own, in batches.
+    BatchHandler,
+    /// An HTTP server without its socket: every message is a request.
+    Http,
+    /// The same of WASI 0.3.
+    AsyncHttp,
+    /// A program of WASI 0.2: every message is a run.
+    Command,
+    /// The same of WASI 0.3.
+    AsyncCommand,
+}
+
+impl Way {
+    /// In the order in which they are looked for.
+    const ALL: [Self; 6] = [
+        Self::Handler,
+        Self::BatchHandler,
+        Self::Http,
+        Self::AsyncHttp,
+        Self::Command,
+        Self::AsyncCommand,
+    ];
+
+    /// What a component exports that is run so. Later numbers of the same series are as good.
+    pub(super) fn export(self) -> &'static str {
+        match self {
+            Self::Handler => v0_1::HANDLER,
+            Self::BatchHandler => v0_1::BATCH_HANDLER,
+            Self::Http => http::HANDLER,
+            Self::AsyncHttp => http::ASYNC_HANDLER,
+            Self::Command => command::RUN,
+            Self::AsyncCommand => command::ASYNC_RUN,
+        }
+    }
+
+    /// By what it exports. None if that is nothing that this host runs.
+    pub(super) fn of(component: &Component) -> Option<Self> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|way| component.get_export_index(None, way.export()).is_some())
+    }
+
+    /// Whether it serves HTTP.
+    pub(super) fn is_http(self) -> bool {
+        matches!(self, Self::Http | Self::AsyncHttp)
+    }
+
+    /// Whether every message has a program of its own, which reads it from stdin.
+    pub(super) fn is_command(self) -> bool {
+        matches!(self, Self::Command | Self::AsyncCommand)
+    }
+}
+
+/// A plugin whose imports are resolved and whose exports are found.
+pub(super) enum ExportsPre {
+    Contract(v0_1::ExportsPre),
+    Http(http::HandlerPre),
+    Command(command::CommandPre),
+}
+
+/// The exports of one instance.
+pub(super) enum Exports {
+    Contract(v0_1::Exports),
+    Http(http::Handler),
+    Command(command::Command),
+}
+
+impl ExportsPre {
+    /// Finds the exports of a component that is run this way. An error if their types differ.
+    pub(super) fn new(way: Way, pre: InstancePre<Guest>) -> wasmtime::Result<Self> {
+        Ok(match way {
+            Way::Handler | Way::BatchHandler => Self::Contract(v0_1::ExportsPre::new(pre)?),
+            Way::Http => Self::Http(http::HandlerPre::new(pre)?),
+            Way::AsyncHttp => Self::Http(http::HandlerPre::new_async(pre)?),
+            Way::Command => Self::Command(command::CommandPre::new(pre)?),
+            Way::AsyncCommand => Self::Command(command::CommandPre::new_async(pre)?),
+        })
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        match self {
+            Self::Contract(pre) => pre.engine(),
+            Self::Http(pre) => pre.engine(),
+            Self::Command(pre) => pre.engine(),
+        }
+    }
+
+    /// The most messages of one attempt.
+    pub(super) fn batch(&self) -> usize {
+        match self {
+            Self::Contract(pre) => pre.batch(),
+            Self::Http(_) | Self::Command(_) => 1,
+        }
+    }
+
+    pub(super) async fn instantiate(&self, store: &mut Store<Guest>) -> wasmtime::Result<Exports> {
+        Ok(match self {
+            Self::Contract(pre) => Exports::Contract(pre.instantiate(store).await?),
+            Self::Http(pre) => Exports::Http(pre.instantiate(store).await?),
+            Self::Command(pre) => Exports::Command(pre.instantiate(store).await?),
+        })
+    }
+}
+
+impl Exports {
+    /// One verdict per message. An error is a trap.
+    pub(super) async fn call(
+        &self,
+        store: &mut Store<Guest>,
+        attempt: &Attempt,
+    ) -> wasmtime::Result<Vec<Verdict>> {
+        let Some(message) = attempt.messages.first() else {
+            return Ok(Vec::new());
+        };
+        Ok(match self {
+            Self::Contract(exports) => exports.call(store, attempt).await?,
+            Self::Http(handler) => vec![handler.call(store, message, attempt).await?],
+            Self::Command(command) => vec![command.call(store).await?],
+        })
+    }
+}
+
+/// Whether a function of this interface has the type that the bindings want. They look only when
+/// there is an instance, and then it is too late to refuse the file.
+fn check<Params, Answer>(
+    pre: &InstancePre<Guest>,
+    interface: &str,
+    function: &str,
+) -> wasmtime::Result<()>
+where
+    Params: ComponentNamedList + Lower,
+    Answer: ComponentNamedList + Lift,
+{
+    let component = pre.component();
+    let instance = component.get_export_index(None, interface);
+    match component.get_export(instance.as_ref(), function) {
+        Some((ComponentItem::ComponentFunc(found), _)) => found
+            .typecheck::<Params, Answer>(&pre.instance_type())
+            .with_context(|| format!("its export {interface}, function {function}")),
+        _ => Err(wasmtime::format_err!(
+            "its export {interface} has no function {function}"
+        )),
+    }
+}

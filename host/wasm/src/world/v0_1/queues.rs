@@ -1,0 +1,120 @@
+//! Sending as version 0.1 spells it, in both flavours: bindings, and the way to the capability and
+//! back.
+
+use crate::capability::queues::{Denied, NotDelivered};
+use crate::guest::Guest;
+use bindings::dispatcher::plugin::queues_types::{Outgoing, SendError};
+use bindings::dispatcher::plugin::{queues, queues_async, queues_types, types};
+use dispatcher_core::message;
+use dispatcher_core::message::{Attribute, AttributeValue};
+use std::time::Duration;
+use wasmtime::component::{Accessor, HasSelf, Linker};
+
+mod bindings {
+    wasmtime::component::bindgen!({
+        path: "../../wit/v0.1",
+        inline: "
+            package dispatcher:host;
+            world senders {
+                import dispatcher:plugin/queues@0.1.0;
+                import dispatcher:plugin/queues-async@0.1.0;
+            }
+        ",
+        world: "dispatcher:host/senders",
+        imports: { default: async | tracing | verbose_tracing },
+    });
+}
+
+/// Adds both flavours to a linker. What is lent is the guest's to know.
+pub(super) fn lend(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+    queues::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
+    queues_async::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)
+}
+
+impl types::Host for Guest {}
+impl queues_types::Host for Guest {}
+
+impl queues::Host for Guest {
+    /// Suspends the guest's stack, and with it everything in the instance.
+    async fn send(&mut self, queue: String, message: Outgoing) -> Result<String, SendError> {
+        self.sending(queue, message).await
+    }
+}
+
+impl queues_async::Host for Guest {}
+
+impl<T> queues_async::HostWithStore<T> for HasSelf<Guest> {
+    /// Runs beside whatever else the instance does.
+    async fn send(
+        accessor: &Accessor<T, Self>,
+        queue: String,
+        message: Outgoing,
+    ) -> Result<String, SendError> {
+        let sending = accessor.with(|mut access| access.get().sending(queue, message));
+        sending.await
+    }
+}
+
+impl Guest {
+    /// Holds nothing of the guest while it waits.
+    fn sending(
+        &self,
+        queue: String,
+        message: Outgoing,
+    ) -> impl Future<Output = Result<String, SendError>> + Send + use<> {
+        let settings = self.settings();
+        let held = self.hold(bytes(&message).saturating_add(queue.len()));
+        async move {
+            let Some(lent) = &settings.queues else {
+                let why = "the configuration does not let this plugin send to any queue";
+                return Err(SendError::Forbidden(why.to_owned()));
+            };
+            let Ok(_held) = held else {
+                let why = "the plugin has too many messages under way";
+                return Err(SendError::Unavailable(why.to_owned()));
+            };
+            let sent = lent.send(&settings.name, queue, outgoing(message)).await;
+            sent.map_err(denied)
+        }
+    }
+}
+
+/// What a message takes of ours, however short its parts are.
+fn bytes(message: &Outgoing) -> usize {
+    let attributes = message.attributes.iter().map(|one| {
+        let value = match &one.value {
+            types::AttributeValue::Text(text) => text.len(),
+            types::AttributeValue::Binary(bytes) => bytes.len(),
+        };
+        // Twice: the contract's and ours.
+        2 * size_of_val(one) + one.name.len() + one.data_type.len() + value
+    });
+    let group = message.group.as_ref().map_or(0, String::len);
+    attributes.sum::<usize>() + message.body.len() + group
+}
+
+fn outgoing(message: Outgoing) -> message::Outgoing {
+    let attributes = message.attributes.into_iter().map(|one| Attribute {
+        name: one.name,
+        data_type: one.data_type,
+        value: match one.value {
+            types::AttributeValue::Text(text) => AttributeValue::Text(text),
+            types::AttributeValue::Binary(bytes) => AttributeValue::Binary(bytes),
+        },
+    });
+    message::Outgoing {
+        body: message.body,
+        attributes: attributes.collect(),
+        delay: Duration::from_millis(message.delay),
+        group: message.group,
+        scheduled: None,
+    }
+}
+
+fn denied(why: Denied) -> SendError {
+    match why {
+        Denied::Forbidden(why) => SendError::Forbidden(why),
+        Denied::Failed(NotDelivered::Refused(why)) => SendError::Refused(why),
+        Denied::Failed(NotDelivered::Unavailable(why)) => SendError::Unavailable(why),
+    }
+}

@@ -1,0 +1,288 @@
+//! A folder is lent to be read: what would change it is refused, and what a guest holds of it with us
+//! has a bound.
+
+use super::shown::{Call, Package};
+use super::{Refused, V2, V3};
+use crate::guest::Guest;
+use crate::limits::{LISTINGS, PATH};
+use wasmtime::StoreContextMut;
+use wasmtime::component::{Accessor, ComponentNamedList, Lift, Linker, LinkerInstance, Resource};
+use wasmtime_wasi::filesystem::{Descriptor, WasiFilesystem, WasiFilesystemView};
+use wasmtime_wasi::p2::{DynInputStream, ReaddirIterator};
+use wasmtime_wasi::{p2, p3};
+
+const CHANGE: Refused = ("change what it reads", "no option");
+const LEAVE: Refused = ("leave the folder that it reads", "no option");
+
+type Types<'a> = LinkerInstance<'a, Guest>;
+type One = (Resource<Descriptor>, String);
+type Linkable<P> = (Resource<Descriptor>, P, String);
+type Two = (Resource<Descriptor>, String, String);
+type Moved = (Resource<Descriptor>, String, Resource<Descriptor>, String);
+type Linked<P> = (
+    Resource<Descriptor>,
+    P,
+    String,
+    Resource<Descriptor>,
+    String,
+);
+/// What is opened, and with what flags of each version.
+type Open<P, O, D> = (Resource<Descriptor>, P, String, O, D);
+
+const BY_PATH: [&str; 3] = [
+    "[method]descriptor.create-directory-at",
+    "[method]descriptor.remove-directory-at",
+    "[method]descriptor.unlink-file-at",
+];
+const LINK: &str = "[method]descriptor.symlink-at";
+const HARD_LINK: &str = "[method]descriptor.link-at";
+const MOVE: &str = "[method]descriptor.rename-at";
+/// With some flags alone.
+const OPEN: &str = "[method]descriptor.open-at";
+const READ: &str = "[method]descriptor.read-via-stream";
+const LIST: &str = "[method]descriptor.read-directory";
+const STAT: &str = "[method]descriptor.stat-at";
+const HASH: &str = "[method]descriptor.metadata-hash-at";
+const READ_LINK: &str = "[method]descriptor.readlink-at";
+
+pub(super) fn lend(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+    let mut types = linker.instance(&format!("wasi:filesystem/types@{V2}"))?;
+    of_2(&mut types)?;
+    kept_of_2(&mut types)?;
+    let mut types = linker.instance(&format!("wasi:filesystem/types@{V3}"))?;
+    of_3(&mut types)?;
+    by_path_3(&mut types)
+}
+
+fn call(function: &str, path: &str) -> Call {
+    Call::of(Package::Files, "types", function, format_args!("{path:?}"))
+}
+
+/// The same names in each version's own types.
+macro_rules! of_flags {
+    ($open:ident, $descriptor:ident) => {
+        /// Of all reasons for it these are for changes; the other is a way out.
+        fn what(how: $open, flags: $descriptor) -> Refused {
+            let makes = $open::CREATE | $open::EXCLUSIVE | $open::TRUNCATE;
+            let writes = $descriptor::WRITE | $descriptor::MUTATE_DIRECTORY;
+            match how.intersects(makes) || flags.intersects(writes) {
+                true => CHANGE,
+                false => LEAVE,
+            }
+        }
+    };
+}
+
+fn of_2(types: &mut Types<'_>) -> wasmtime::Result<()> {
+    use p2::bindings::filesystem::types::{
+        DescriptorFlags, ErrorCode, HostDescriptor, OpenFlags, PathFlags,
+    };
+    of_flags!(OpenFlags, DescriptorFlags);
+
+    fn refuse<P: ComponentNamedList + Lift + 'static>(
+        types: &mut Types<'_>,
+        name: &'static str,
+        path: fn(&P) -> &str,
+    ) -> wasmtime::Result<()> {
+        types.func_wrap(name, move |store: StoreContextMut<'_, Guest>, params: P| {
+            let path = path(&params);
+            let denied = ErrorCode::NotPermitted;
+            let denied = store.data().refuse(CHANGE, path, denied, call(name, path));
+            Ok((Err::<(), _>(denied),))
+        })
+    }
+    for name in BY_PATH {
+        refuse::<One>(types, name, |(_, path)| path)?;
+    }
+    refuse::<Two>(types, LINK, |(_, _, path)| path)?;
+    refuse::<Moved>(types, MOVE, |(_, path, _, _)| path)?;
+    refuse::<Linked<PathFlags>>(types, HARD_LINK, |(_, _, path, _, _)| path)?;
+    types.func_wrap_async(
+        OPEN,
+        |mut store: StoreContextMut<'_, Guest>,
+         (folder, links, path, how, flags): Open<PathFlags, OpenFlags, DescriptorFlags>| {
+            Box::new(async move {
+                let call = call(OPEN, &path);
+                let opened = match store.data_mut().may_open() {
+                    false => Err(ErrorCode::InsufficientMemory),
+                    true => {
+                        let mut files = store.data_mut().filesystem();
+                        let opened = files.open_at(folder, links, path.clone(), how, flags).await;
+                        opened.map(Ok).or_else(|error| error.downcast().map(Err))?
+                    }
+                };
+                match opened {
+                    Err(denied @ ErrorCode::NotPermitted) => {
+                        store.data().refuse(what(how, flags), &path, denied, call);
+                    }
+                    _ => call.answered(&opened),
+                }
+                Ok((opened,))
+            })
+        },
+    )
+}
+
+/// What a guest keeps with us of the folder: listings, and what streams have read.
+fn kept_of_2(types: &mut Types<'_>) -> wasmtime::Result<()> {
+    use p2::bindings::filesystem::types::{ErrorCode, HostDescriptor};
+
+    types.func_wrap(
+        READ,
+        |mut store: StoreContextMut<'_, Guest>, (file, from): (Resource<Descriptor>, u64)| {
+            let call = Call::of(Package::Files, "types", READ, format_args!("{from}"));
+            let guest = store.data_mut();
+            let read = match guest.holds::<DynInputStream>() < guest.budget().buffers {
+                true => {
+                    let read = guest.filesystem().read_via_stream(file, from);
+                    read.map(Ok).or_else(|error| error.downcast().map(Err))?
+                }
+                false => Err(ErrorCode::InsufficientMemory),
+            };
+            call.answered(&read);
+            Ok((read,))
+        },
+    )?;
+    types.func_wrap_async(
+        LIST,
+        |mut store: StoreContextMut<'_, Guest>, (folder,): (Resource<Descriptor>,)| {
+            Box::new(async move {
+                let call = Call::of(Package::Files, "types", LIST, format_args!(""));
+                let guest = store.data_mut();
+                let listed = match guest.holds::<ReaddirIterator>() < LISTINGS {
+                    true => {
+                        let listed = guest.filesystem().read_directory(folder).await;
+                        listed.map(Ok).or_else(|error| error.downcast().map(Err))?
+                    }
+                    false => Err(ErrorCode::InsufficientMemory),
+                };
+                call.answered(&listed);
+                Ok((listed,))
+            })
+        },
+    )
+}
+
+fn of_3(types: &mut Types<'_>) -> wasmtime::Result<()> {
+    use p3::bindings::filesystem::types::{
+        DescriptorFlags, ErrorCode, HostDescriptorWithStore, OpenFlags, PathFlags,
+    };
+    of_flags!(OpenFlags, DescriptorFlags);
+
+    fn refuse<P: ComponentNamedList + Lift + Send + Sync + 'static>(
+        types: &mut Types<'_>,
+        name: &'static str,
+        path: fn(&P) -> &str,
+    ) -> wasmtime::Result<()> {
+        types.func_wrap_concurrent(name, move |accessor: &Accessor<Guest>, params: P| {
+            let path = path(&params);
+            let (denied, call) = (ErrorCode::NotPermitted, call(name, path));
+            let denied =
+                accessor.with(|mut access| access.data_mut().refuse(CHANGE, path, denied, call));
+            Box::pin(async { Ok((Err::<(), _>(denied),)) })
+        })
+    }
+    for name in BY_PATH {
+        refuse::<One>(types, name, |(_, path)| path)?;
+    }
+    refuse::<Two>(types, LINK, |(_, _, path)| path)?;
+    refuse::<Moved>(types, MOVE, |(_, path, _, _)| path)?;
+    refuse::<Linked<PathFlags>>(types, HARD_LINK, |(_, _, path, _, _)| path)?;
+    types.func_wrap_concurrent(
+        OPEN,
+        |accessor: &Accessor<Guest>,
+         (folder, links, path, how, flags): Open<PathFlags, OpenFlags, DescriptorFlags>| {
+            Box::pin(async move {
+                let call = call(OPEN, &path);
+                let opened = match path.len() {
+                    ..=PATH => {
+                        let named = path.clone();
+                        let files = accessor.with_getter::<WasiFilesystem>(Guest::filesystem);
+                        let opened =
+                            WasiFilesystem::open_at(&files, folder, links, named, how, flags);
+                        let opened = opened.await.map(Ok);
+                        opened.or_else(|error| error.downcast().map(Err))?
+                    }
+                    _ => Err(ErrorCode::NameTooLong),
+                };
+                // Only now: many may have been opened beside each other.
+                let opened = match opened {
+                    Ok(file) => accessor.with(|mut access| {
+                        keep(access.data_mut(), file, ErrorCode::InsufficientMemory)
+                    })?,
+                    refused => refused,
+                };
+                match &opened {
+                    Err(ErrorCode::NotPermitted) => {
+                        let denied = ErrorCode::NotPermitted;
+                        accessor.with(|mut access| {
+                            access
+                                .data_mut()
+                                .refuse(what(how, flags), &path, denied, call)
+                        });
+                    }
+                    _ => call.answered(&opened),
+                }
+                Ok((opened,))
+            })
+        },
+    )
+}
+
+/// Keeps a file that was opened, unless there are too many.
+fn keep<E>(
+    guest: &mut Guest,
+    file: Resource<Descriptor>,
+    full: E,
+) -> wasmtime::Result<Result<Resource<Descriptor>, E>> {
+    // It is counted already.
+    if guest.holds_too_many_files() {
+        guest.table().delete(file)?;
+        return Ok(Err(full));
+    }
+    Ok(Ok(file))
+}
+
+/// Any number of these may be under way at once, each with its path.
+fn by_path_3(types: &mut Types<'_>) -> wasmtime::Result<()> {
+    use p3::bindings::filesystem::types::{ErrorCode, HostDescriptorWithStore, PathFlags};
+
+    macro_rules! by_path {
+        ($name:ident, $params:ty, |$files:ident, $($param:ident),+| $path:ident, $asked:expr) => {
+            types.func_wrap_concurrent($name, |accessor: &Accessor<Guest>, params: $params| {
+                Box::pin(async move {
+                    let ($($param,)+) = params;
+                    let call = call($name, &$path);
+                    let answer = match $path.len() {
+                        ..=PATH => {
+                            let $files = &accessor.with_getter::<WasiFilesystem>(Guest::filesystem);
+                            $asked.await.map(Ok).or_else(|error| error.downcast().map(Err))?
+                        }
+                        _ => Err(ErrorCode::NameTooLong),
+                    };
+                    call.answered(&answer);
+                    Ok((answer,))
+                })
+            })?;
+        };
+    }
+    by_path!(
+        STAT,
+        Linkable<PathFlags>,
+        |files, folder, links, path| path,
+        WasiFilesystem::stat_at(files, folder, links, path)
+    );
+    by_path!(
+        HASH,
+        Linkable<PathFlags>,
+        |files, folder, links, path| path,
+        WasiFilesystem::metadata_hash_at(files, folder, links, path)
+    );
+    by_path!(
+        READ_LINK,
+        One,
+        |files, folder, path| path,
+        WasiFilesystem::readlink_at(files, folder, path)
+    );
+    Ok(())
+}

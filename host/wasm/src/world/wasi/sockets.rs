@@ -1,0 +1,131 @@
+//! Sockets and names. Connections are made where one is lent; all else of the network nobody lends.
+
+use super::shown::{Call, Package};
+use super::{Refused, V2, V3};
+use crate::guest::Guest;
+use wasmtime::StoreContextMut;
+use wasmtime::component::{Accessor, Linker, Resource};
+use wasmtime_wasi::sockets::WasiSocketsView;
+use wasmtime_wasi::{p2, p3};
+
+const TCP: Refused = ("make connections", "--allow-connect");
+const UDP: Refused = ("use UDP", "no option");
+const NAMES: Refused = ("look up names", "no option");
+
+pub(super) fn lend(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+    of_2(linker)?;
+    of_3(linker)
+}
+
+/// Where no connection is lent, no socket is made at all.
+fn may_connect(guest: &Guest) -> bool {
+    !guest.settings().peers.is_empty()
+}
+
+fn call(interface: &str, function: &str, asked: &str) -> Call {
+    Call::of(
+        Package::Sockets,
+        interface,
+        function,
+        format_args!("{asked}"),
+    )
+}
+
+fn of_2(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+    use p2::bindings::sockets::ip_name_lookup::ResolveAddressStream;
+    use p2::bindings::sockets::network::{ErrorCode, IpAddressFamily, Network};
+    use p2::bindings::sockets::tcp_create_socket::Host;
+    type Stores<'a> = StoreContextMut<'a, Guest>;
+
+    let name = format!("wasi:sockets/tcp-create-socket@{V2}");
+    linker.instance(&name)?.func_wrap(
+        "create-tcp-socket",
+        |mut store: Stores<'_>, (family,): (IpAddressFamily,)| {
+            let call = call("tcp-create-socket", "create-tcp-socket", "");
+            let guest = store.data_mut();
+            if !may_connect(guest) {
+                let denied = ErrorCode::AccessDenied;
+                return Ok((Err(guest.refuse(TCP, "a socket", denied, call)),));
+            }
+            let made = match guest.may_open() {
+                false => Err(ErrorCode::NewSocketLimit),
+                true => {
+                    let made = guest.sockets().create_tcp_socket(family);
+                    made.map(Ok).or_else(|error| error.downcast().map(Err))?
+                }
+            };
+            call.answered(&made);
+            Ok((made,))
+        },
+    )?;
+    let name = format!("wasi:sockets/udp-create-socket@{V2}");
+    linker.instance(&name)?.func_wrap(
+        "create-udp-socket",
+        |store: Stores<'_>, (_,): (IpAddressFamily,)| {
+            let call = call("udp-create-socket", "create-udp-socket", "");
+            let denied = ErrorCode::AccessDenied;
+            let denied = store.data().refuse(UDP, "a socket", denied, call);
+            Ok((Err::<Resource<p2::UdpSocket>, _>(denied),))
+        },
+    )?;
+    let name = format!("wasi:sockets/ip-name-lookup@{V2}");
+    linker.instance(&name)?.func_wrap(
+        "resolve-addresses",
+        |store: Stores<'_>, (_, name): (Resource<Network>, String)| {
+            let call = call("ip-name-lookup", "resolve-addresses", &name);
+            let denied = ErrorCode::PermanentResolverFailure;
+            let denied = store.data().refuse(NAMES, &name, denied, call);
+            Ok((Err::<Resource<ResolveAddressStream>, _>(denied),))
+        },
+    )
+}
+
+fn of_3(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+    use p3::bindings::sockets::ip_name_lookup;
+    use p3::bindings::sockets::types::{
+        ErrorCode, HostTcpSocket, IpAddress, IpAddressFamily, UdpSocket,
+    };
+    type Stores<'a> = StoreContextMut<'a, Guest>;
+
+    let mut types = linker.instance(&format!("wasi:sockets/types@{V3}"))?;
+    types.func_wrap(
+        "[static]tcp-socket.create",
+        |mut store: Stores<'_>, (family,): (IpAddressFamily,)| {
+            let call = call("types", "[static]tcp-socket.create", "");
+            let guest = store.data_mut();
+            if !may_connect(guest) {
+                let denied = ErrorCode::AccessDenied;
+                return Ok((Err(guest.refuse(TCP, "a socket", denied, call)),));
+            }
+            let made = match guest.may_open() {
+                false => Err(ErrorCode::OutOfMemory),
+                true => {
+                    let made = HostTcpSocket::create(&mut guest.sockets(), family);
+                    made.map(Ok).or_else(|error| error.downcast().map(Err))?
+                }
+            };
+            call.answered(&made);
+            Ok((made,))
+        },
+    )?;
+    types.func_wrap(
+        "[static]udp-socket.create",
+        |store: Stores<'_>, (_,): (IpAddressFamily,)| {
+            let call = call("types", "[static]udp-socket.create", "");
+            let denied = ErrorCode::AccessDenied;
+            let denied = store.data().refuse(UDP, "a socket", denied, call);
+            Ok((Err::<Resource<UdpSocket>, _>(denied),))
+        },
+    )?;
+    let name = format!("wasi:sockets/ip-name-lookup@{V3}");
+    linker.instance(&name)?.func_wrap_concurrent(
+        "resolve-addresses",
+        |accessor: &Accessor<Guest>, (name,): (String,)| {
+            let call = call("ip-name-lookup", "resolve-addresses", &name);
+            let denied = ip_name_lookup::ErrorCode::PermanentResolverFailure;
+            let denied =
+                accessor.with(|mut access| access.data_mut().refuse(NAMES, &name, denied, call));
+            Box::pin(async move { Ok((Err::<Vec<IpAddress>, _>(denied),)) })
+        },
+    )
+}
