@@ -19,6 +19,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
+#[allow(dead_code, reason = "the server here is a plain one")]
+#[path = "../../tests/support/certificates.rs"]
+mod certificates;
 #[path = "../../tests/support/debian.rs"]
 mod debian;
 #[allow(dead_code, reason = "tests use more of it")]

@@ -190,7 +190,7 @@ fn finding_03_run_warns_of_a_server_that_evicts_keys() {
 async fn finding_03_a_scheduled_job_without_its_message_is_one_event_and_one_count() {
     let scene = RedisScene::plain();
     let _queue = scene.queue().await;
-    let server = schedule::redis::Redis::new(&*scene.server.url(), "dispatcher");
+    let server = dispatcher_redis::schedule::Redis::new(&*scene.server.url(), "dispatcher");
     let store = server.expect("an address").schedule(&scene.name);
     let message = Outgoing {
         body: "print:lost".to_owned(),

@@ -6,8 +6,6 @@ use dispatcher_tests::child::{Program, Signal};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The verdict on one body, without a queue, by the guest that does what it says.

@@ -1,12 +1,6 @@
 //! What the world does that not every world does, each by a name, and the test that all of it is
 //! really met.
 
-use crate::{draw, shrink};
-use std::collections::BTreeSet;
-
-/// So many seeds must be enough to meet everything once.
-const WITHIN: u64 = 4_000;
-
 /// Something that a queue, the network or the machine did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Met {
@@ -63,52 +57,62 @@ pub enum Met {
     StoreHung,
 }
 
-const ALL: [Met; 34] = [
-    Met::LostRequest,
-    Met::LostAnswer,
-    Met::LateAnswer,
-    Met::Hang,
-    Met::CallTwice,
-    Met::Throttle,
-    Met::FailedEntry,
-    Met::RefusedExtension,
-    Met::BlindPoll,
-    Met::ShortPoll,
-    Met::Disorder,
-    Met::Duplicate,
-    Met::StaleReceipt,
-    Met::SilentStale,
-    Met::ToldAgain,
-    Met::FullInFlight,
-    Met::OverLimit,
-    Met::Ceiling,
-    Met::Redriven,
-    Met::DateOn,
-    Met::DateBack,
-    Met::Standstill,
-    Met::Crash,
-    Met::Stop,
-    Met::SlowSettle,
-    Met::NewestFirst,
-    Met::HeldAhead,
-    Met::Shed,
-    Met::ShedWhileHeld,
-    Met::GroupWaited,
-    Met::GroupGaveUp,
-    Met::StoreKnew,
-    Met::StoreFailed,
-    Met::StoreHung,
-];
+#[cfg(test)]
+mod tests {
+    use super::Met;
+    use crate::{draw, shrink};
+    use std::collections::BTreeSet;
 
-#[test]
-fn everything_that_can_happen_does() {
-    let mut missing: BTreeSet<Met> = ALL.into_iter().collect();
-    for seed in 0..WITHIN {
-        if missing.is_empty() {
-            return;
+    /// So many seeds must be enough to meet everything once.
+    const WITHIN: u64 = 4_000;
+
+    const ALL: [Met; 34] = [
+        Met::LostRequest,
+        Met::LostAnswer,
+        Met::LateAnswer,
+        Met::Hang,
+        Met::CallTwice,
+        Met::Throttle,
+        Met::FailedEntry,
+        Met::RefusedExtension,
+        Met::BlindPoll,
+        Met::ShortPoll,
+        Met::Disorder,
+        Met::Duplicate,
+        Met::StaleReceipt,
+        Met::SilentStale,
+        Met::ToldAgain,
+        Met::FullInFlight,
+        Met::OverLimit,
+        Met::Ceiling,
+        Met::Redriven,
+        Met::DateOn,
+        Met::DateBack,
+        Met::Standstill,
+        Met::Crash,
+        Met::Stop,
+        Met::SlowSettle,
+        Met::NewestFirst,
+        Met::HeldAhead,
+        Met::Shed,
+        Met::ShedWhileHeld,
+        Met::GroupWaited,
+        Met::GroupGaveUp,
+        Met::StoreKnew,
+        Met::StoreFailed,
+        Met::StoreHung,
+    ];
+
+    #[test]
+    fn everything_that_can_happen_does() {
+        let mut missing: BTreeSet<Met> = ALL.into_iter().collect();
+        for seed in 0..WITHIN {
+            if missing.is_empty() {
+                return;
+            }
+            let ended = shrink::outcome(&draw::scenario(seed)).expect("no panic");
+            missing.retain(|one| !ended.met.contains(one));
         }
-        let ended = shrink::outcome(&draw::scenario(seed)).expect("no panic");
-        missing.retain(|one| !ended.met.contains(one));
+        panic!("{missing:?} never happened in {WITHIN} seeds");
     }
-    panic!("{missing:?} never happened in {WITHIN} seeds");
 }

@@ -1,6 +1,7 @@
 //! The child process itself: its output is kept, its end and its code are told.
 
 use super::*;
+use std::time::Duration;
 
 fn shell(script: &str) -> Program {
     Program::of("/bin/sh", ["-c", script])

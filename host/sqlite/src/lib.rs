@@ -304,7 +304,7 @@ impl Schema {
     }
 
     /// A database of its own in memory, for tests.
-    #[cfg(any(test, fuzzing))]
+    #[cfg(any(test, fuzzing, feature = "samples"))]
     pub fn in_memory(&self) -> Connection {
         let mut connection = Connection::open_in_memory().expect("memory");
         self.configure(&mut connection).expect("pragmas");

@@ -17,7 +17,6 @@ use aws_config::SdkConfig;
 use aws_sdk_lambda::Client;
 use send::Sender;
 use sign::Signer;
-use std::time::Duration;
 
 /// AWS Lambda in one region. Cheap to clone; clones share connections. There is one connection for
 /// each call under way and no limit to them but that of open files; idle ones are kept for 90 s.

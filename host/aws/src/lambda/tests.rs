@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::test_server::{Act, Server, answer, configuration, without_credentials};
+use std::time::Duration;
 
 /// Far more than any of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(60);

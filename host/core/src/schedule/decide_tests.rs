@@ -92,14 +92,6 @@ fn what_is_claimed_waits_until_the_claim_has_run_out() {
 }
 
 #[test]
-fn a_claim_outlives_the_last_call_that_is_made_under_it() {
-    let one_call =
-        dispatcher_aws::ATTEMPTS * (dispatcher_aws::CONNECT_TIMEOUT + dispatcher_aws::READ_TIMEOUT);
-    let spare = LEASE - SEND_WITHIN - one_call;
-    assert!(spare >= Duration::from_secs(45), "{spare:?}");
-}
-
-#[test]
 fn a_periodic_job_fires_for_each_time_that_the_next_looks_might_miss() {
     let first = Timestamp(START / 60_000 * 60_000);
     let found = planned(&periodic("*/20 * * * * *", first), STANDARD, first).expect("it is due");

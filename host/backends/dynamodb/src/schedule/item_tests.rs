@@ -5,11 +5,12 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::{Attribute, AttributeValue as Value, Outgoing};
-use dispatcher_core::schedule::Job;
 use dispatcher_core::schedule::cron::Periodic;
 use dispatcher_core::schedule::samples::job;
+use dispatcher_core::schedule::{Job, decide};
 use proptest::prelude::*;
 use std::collections::HashMap;
+use std::time::Duration;
 
 fn s(text: &str) -> AttributeValue {
     AttributeValue::S(text.into())
@@ -209,4 +210,12 @@ proptest! {
         let attributes = read(&item, None).unwrap().message.attributes;
         prop_assert_eq!(&attributes[0].value, &Value::Binary(bytes));
     }
+}
+
+#[test]
+fn a_claim_outlives_the_last_call_that_is_made_under_it() {
+    let one_call =
+        dispatcher_aws::ATTEMPTS * (dispatcher_aws::CONNECT_TIMEOUT + dispatcher_aws::READ_TIMEOUT);
+    let spare = decide::LEASE - decide::SEND_WITHIN - one_call;
+    assert!(spare >= Duration::from_secs(45), "{spare:?}");
 }
