@@ -69,21 +69,24 @@ impl<'a> Choices<'a> {
     }
 }
 
-/// Feeds every file of `tests/fuzz/corpus/NAME` to a target.
+/// Feeds every input of `tests/fuzz/corpus/NAME.hex` to a target: one a line, in hexadecimal digits.
+///
+/// # Panics
+/// Where the file is missing or is not of that shape, and where the target panics; the line that it
+/// panics at is the last that is printed.
 #[cfg(any(test, feature = "samples"))]
+#[allow(clippy::print_stdout, reason = "shown where the target fails")]
 pub fn replay(name: &str, target: fn(&[u8])) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fuzz/corpus");
-    let folder = std::path::Path::new(folder).join(name);
-    let entries = std::fs::read_dir(&folder).expect("the corpus has a folder for each target");
-    let mut count = 0;
-    for entry in entries {
-        let path = entry.expect("a readable entry").path();
-        // Shown where the target fails.
-        println!("{}", path.display());
-        target(&std::fs::read(&path).expect("a readable file"));
-        count += 1;
+    let path = std::path::Path::new(folder).join(name).with_extension("hex");
+    let text = std::fs::read_to_string(&path).expect("the corpus has a file for each target");
+    assert!(!text.is_empty(), "no inputs in {}", path.display());
+    for (number, line) in text.lines().enumerate() {
+        println!("{}:{}", path.display(), number + 1);
+        let byte = |at: usize| u8::from_str_radix(&line[at..at + 2], 16).expect("two digits");
+        let input: Vec<u8> = (0..line.len()).step_by(2).map(byte).collect();
+        target(&input);
     }
-    assert!(count > 0, "no files in {}", folder.display());
 }
 
 #[cfg(test)]
