@@ -59,6 +59,8 @@ fn the_top_level_is_what_was_agreed() {
         "Cargo.lock",
         "README.md",
         "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
         "host",
         "guest-sdk",
         "plugins",
