@@ -197,7 +197,9 @@ fn few_places_name_a_backend() {
             continue;
         }
         for backend in ["local", "redis", "dynamodb", "sqs"] {
-            for (line, part) in imports(&text, &format!("dispatcher_{backend}::")) {
+            let parts = imports(&text, &format!("dispatcher_{backend}::"));
+            // The shape of a server's address is the configuration's, too.
+            for (line, part) in parts.into_iter().filter(|(_, part)| part != "server") {
                 complaints.push(format!(
                     "{name}:{line}: only {NAMES_BACKENDS:?} may name dispatcher_{backend}::{part}"
                 ));

@@ -78,7 +78,9 @@ impl<'a> Choices<'a> {
 #[allow(clippy::print_stdout, reason = "shown where the target fails")]
 pub fn replay(name: &str, target: fn(&[u8])) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fuzz/corpus");
-    let path = std::path::Path::new(folder).join(name).with_extension("hex");
+    let path = std::path::Path::new(folder)
+        .join(name)
+        .with_extension("hex");
     let text = std::fs::read_to_string(&path).expect("the corpus has a file for each target");
     assert!(!text.is_empty(), "no inputs in {}", path.display());
     for (number, line) in text.lines().enumerate() {

@@ -254,7 +254,7 @@ fn finding_16_hostile_calls_leave_the_host_small() {
     /// What attempts take in any case, some 8 MiB in a debug build, and what the budget allows beside.
     const MOST: usize = 24 << 20;
     let itself = std::env::current_exe().unwrap();
-    let name = "plugin::tests::hostile_host_memory::a_hostile_process";
+    let name = "tests::hostile_host_memory::a_hostile_process";
     for case in ["0", "1", "2", "3", "overlapping strings", "listings"] {
         let ran = std::process::Command::new(&itself)
             .args(["--exact", name, "--ignored", "--nocapture"])
