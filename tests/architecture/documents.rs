@@ -118,3 +118,20 @@ fn finding_21_workflows_pin_their_actions_by_digest() {
     }
     nothing_wrong(&complaints);
 }
+
+/// A package by itself chooses other features of the dependencies: they would be compiled again.
+#[test]
+fn no_page_selects_a_package() {
+    let mut complaints = Vec::new();
+    for (name, path) in files("", |name| name.ends_with(".md")) {
+        for (number, line) in read(&path).lines().enumerate() {
+            if line.contains("cargo ") && line.contains(" -p dispatcher ") {
+                complaints.push(format!("{name}:{}: {}", number + 1, line.trim()));
+            }
+            if line.contains("-p dispatcher-tests") {
+                complaints.push(format!("{name}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+    nothing_wrong(&complaints);
+}

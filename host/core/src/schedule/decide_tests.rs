@@ -124,6 +124,8 @@ fn on_a_queue_without_delays_a_periodic_job_is_held_until_it_is_due() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn nothing_is_sent_early_or_forgotten(
         due in -100_000_i64..100_000, now in -100_000_i64..100_000, which in 0..4_usize, group: bool,

@@ -65,9 +65,15 @@ fn runtime(instances: usize) -> Runtime {
     let options = RuntimeOptions {
         instances,
         max_memory: MAX_MEMORY,
-        cache: None,
+        cache: Some(compiled()),
     };
     Runtime::start(options, timers(), spawn()).unwrap()
+}
+
+/// Where compiled guests are kept from one run of the tests to the next, beside the tests.
+fn compiled() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.parent().unwrap().with_file_name("compiled-guests")
 }
 
 fn prebuilt(name: &str) -> PathBuf {
