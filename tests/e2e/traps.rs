@@ -112,7 +112,7 @@ fn a_program_that_fails_is_told_with_what_it_printed() {
 /// The line of a run that says where an attempt broke off.
 fn line(running: &Running, why: &str) -> String {
     running.wait_for_line(|line| {
-        line.contains("\"target\":\"dispatcher::plugin::scene\"")
+        line.contains("\"target\":\"dispatcher_wasm::scene\"")
             && field(line, "why").contains(why)
     })
 }
@@ -145,7 +145,7 @@ async fn the_log_has_one_line_with_all_of_it_in_fields() {
         "{eaten}"
     );
     let stopped = running.wait_for_lines(2, |line| {
-        line.contains("dispatcher::plugin::scene") && line.contains("--timeout")
+        line.contains("dispatcher_wasm::scene") && line.contains("--timeout")
     });
     let waited = |line: &&String| field(line, "message").contains("waited for a call");
     let waiting = stopped.iter().find(waited).expect("one waited");
