@@ -156,6 +156,7 @@ pub fn hand_on_all(
 
 /// Jobs for tests.
 #[cfg(any(test, feature = "samples"))]
+#[allow(clippy::unwrap_used, missing_docs, reason = "for tests")]
 pub mod samples {
     use super::Job;
     use crate::clock;

@@ -245,6 +245,7 @@ pub enum Outcome {
 
 /// Messages for tests.
 #[cfg(any(test, feature = "samples"))]
+#[allow(clippy::unwrap_used, missing_docs, reason = "for tests")]
 pub mod samples {
     use super::{Message, Receipt};
 

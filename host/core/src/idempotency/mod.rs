@@ -35,6 +35,7 @@ pub trait Records: Send + Sync + 'static {
 
 /// A store for tests.
 #[cfg(any(test, feature = "samples"))]
+#[allow(clippy::unwrap_used, missing_docs, reason = "for tests")]
 pub mod samples {
     use super::{Records, RecordsError, Timestamp};
     use std::collections::BTreeMap;

@@ -6,6 +6,7 @@ pub mod cron;
 pub mod decide;
 pub mod mover;
 #[cfg(any(test, feature = "samples"))]
+#[allow(clippy::unwrap_used, missing_docs, reason = "for tests")]
 pub mod samples;
 pub mod when;
 
