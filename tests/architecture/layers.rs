@@ -33,9 +33,12 @@ const CRATES: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// From the top down: modules of one crate, and whether they may import each other.
+type Layers = &'static [(&'static [&'static str], bool)];
+
 /// From the top down, for the crates with many modules: a layer's modules, and whether they may
 /// import each other. A line may import the lines below it.
-const LAYERS: &[(&str, &[(&[&str], bool)])] = &[
+const LAYERS: &[(&str, Layers)] = &[
     (
         "dispatcher",
         &[
@@ -130,7 +133,7 @@ fn crates_depend_on_what_was_agreed() {
     nothing_wrong(&complaints);
 }
 
-fn layer(layers: &[(&[&str], bool)], module: &str) -> usize {
+fn layer(layers: Layers, module: &str) -> usize {
     let at = layers
         .iter()
         .position(|(modules, _)| modules.contains(&module));

@@ -112,8 +112,7 @@ fn a_program_that_fails_is_told_with_what_it_printed() {
 /// The line of a run that says where an attempt broke off.
 fn line(running: &Running, why: &str) -> String {
     running.wait_for_line(|line| {
-        line.contains("\"target\":\"dispatcher_wasm::scene\"")
-            && field(line, "why").contains(why)
+        line.contains("\"target\":\"dispatcher_wasm::scene\"") && field(line, "why").contains(why)
     })
 }
 

@@ -579,7 +579,8 @@ fn note_change(before: Vec<Host>, now: Vec<Host>) {
         missing.map(Host::to_string).collect::<Vec<_>>().join(",")
     };
     let (gone, new) = (other_than(&before, &now), other_than(&now, &before));
-    if !before.is_empty() && !(gone.is_empty() && new.is_empty()) {
+    let has_changed = !gone.is_empty() || !new.is_empty();
+    if has_changed && !before.is_empty() {
         tracing::warn!(gone, new, "Redis masters changed");
     }
 }
