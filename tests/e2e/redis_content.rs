@@ -146,6 +146,43 @@ async fn finding_03_a_body_that_is_no_text_is_dead_lettered_as_it_is() {
 }
 
 #[tokio::test]
+async fn finding_04_a_body_beyond_message_memory_is_dead_lettered_and_the_others_are_handled() {
+    let scene = RedisScene::plain();
+    let queue = scene.queue().await;
+    let large = Outgoing {
+        body: format!("print:{}", "x".repeat(3_000_000)),
+        attributes: vec![Attribute::text("tenant", "7")],
+        ..Outgoing::default()
+    };
+    let sent = queue.send(&[large]).await;
+    let id = sent[0].clone().expect("sent");
+    scene.send(["print:a", "print:b"].map(String::from)).await;
+    let options = ["--message-memory", "2MiB"];
+    let mut running = scene.run("verdicts", &options).start();
+    let line = running.wait_for_line(|line| line.contains("\"message dead-lettered\""));
+    scene.until_depth(|depth| depth == Default::default()).await;
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait_exit(), 0);
+    assert_eq!(field(&line, "message_id"), id);
+    assert_eq!(field(&line, "reason_kind"), "too-large");
+    let reason = field(&line, "reason");
+    let wanted = "too large to be handled: 3000006 bytes, and message-memory is 2097152";
+    assert_eq!(reason, wanted);
+    let mut handled = prints(&running);
+    handled.sort();
+    assert_eq!(handled, ["a", "b"]);
+    assert_eq!(scene.dead().await, [(id.clone(), wanted.to_owned())]);
+    // Its body and its attributes have moved with it.
+    let mut server = scene.server.connect();
+    let dead = |key: &str| format!("{{dispatcher:{}}}.dead:{key}", scene.name);
+    assert_eq!(ask(&mut server, &["HSTRLEN", &dead("body"), &id]), 3_000_006);
+    let letters = Redis::new(&scene.server.url(), "dispatcher").expect("an address");
+    let letters = letters.queue(&format!("{}.dead", scene.name), None).await;
+    let letters = letters.expect("it is there").peek(1).await.expect("a look");
+    assert!(letters[0].attributes.contains(&Attribute::text("tenant", "7")));
+}
+
+#[tokio::test]
 async fn finding_06_a_cancel_is_one_event_that_promises_no_second_delivery() {
     let scene = RedisScene::plain();
     let options = ["--timeout", "1h", "--log-level", "debug"];

@@ -4,7 +4,7 @@
 use crate::clock::{Moment, Timestamp};
 use crate::lease::Lease;
 use crate::memory::HeldBytes;
-use crate::message::{Message, Verdict};
+use crate::message::{ContentError, Message, Verdict};
 use crate::scheduler::ready::Waiting;
 use crate::scheduler::room::Permit;
 use std::time::Duration;
@@ -98,8 +98,8 @@ pub enum Ending {
     AlreadyDone,
     /// It was received more often than attempts are allowed, and no attempt ever answered; in words.
     Exhausted(String),
-    /// Its content is missing or cannot be read, so no attempt was made; in words.
-    Unreadable(String),
+    /// It has no content that a handler can be given, so no attempt was made.
+    Unreadable(ContentError),
     /// It was too old before it was started.
     Shed,
     /// Its lease was lost while it ran.

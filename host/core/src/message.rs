@@ -34,9 +34,30 @@ pub struct Message {
     pub body_md5: Option<String>,
     /// MD5 of the sender's attributes in hexadecimal, where the backend tells.
     pub attributes_md5: Option<String>,
-    /// Why its content is missing or cannot be read. Such a message is dead-lettered without an
-    /// attempt; `body` and `attributes` hold what could be read of it.
-    pub unreadable: Option<String>,
+    /// Why there is no content for a handler. Such a message is dead-lettered without an attempt;
+    /// `body` and `attributes` hold what could be read of it.
+    pub unreadable: Option<ContentError>,
+}
+
+/// Why a message has no content that a handler can be given.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ContentError {
+    /// It is not there, or is not what was sent.
+    #[error("content missing or unreadable: {0}")]
+    Unreadable(String),
+    /// It has more bytes than the process may hold, and was not loaded.
+    #[error("too large to be handled: {bytes} bytes, and message-memory is {most}")]
+    TooLarge { bytes: u64, most: u64 },
+}
+
+impl ContentError {
+    /// For labels.
+    pub fn kind(&self) -> ReasonKind {
+        match self {
+            Self::Unreadable(_) => ReasonKind::Unreadable,
+            Self::TooLarge { .. } => ReasonKind::TooLarge,
+        }
+    }
 }
 
 /// The token of one delivery. Opaque to all but its own backend.

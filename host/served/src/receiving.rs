@@ -85,8 +85,8 @@ impl Desk {
         let ends: Vec<(Message, Outcome)> = bad
             .into_iter()
             .map(|message| {
-                let why = message.unreadable.as_deref().unwrap_or_default();
-                let reason = format!("content missing or unreadable: {why}");
+                let why = message.unreadable.as_ref();
+                let reason = why.map(ToString::to_string).unwrap_or_default();
                 tracing::error!(
                     queue = queue.name,
                     message_id = message.id,

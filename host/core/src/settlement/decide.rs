@@ -108,8 +108,11 @@ pub fn decide(ending: &Ending, attempt: u32, policy: &Policy, random: u64) -> Op
         Ending::Verdict(Verdict::Reject(why)) if policy.dead_letters => {
             Some(Outcome::DeadLetter(why.clone()))
         }
-        Ending::Exhausted(why) | Ending::Unreadable(why) if policy.takes_dead_letters() => {
+        Ending::Exhausted(why) if policy.takes_dead_letters() => {
             Some(Outcome::DeadLetter(why.clone()))
+        }
+        Ending::Unreadable(error) if policy.takes_dead_letters() => {
+            Some(Outcome::DeadLetter(error.to_string()))
         }
         Ending::Exhausted(_) | Ending::Unreadable(_) => Some(Outcome::Release(pause())),
         // Never deleted in silence: it has the attempts that its queue's redrive policy allows.

@@ -70,7 +70,9 @@ pub(super) fn end(
         Ending::AlreadyDone => return End::Duplicate,
         Ending::Verdict(verdict) => of_verdict(verdict),
         Ending::Exhausted(why) => Failure::OfAttempt(Reason::new(ReasonKind::NoAnswer, why)),
-        Ending::Unreadable(why) => Failure::OfAttempt(Reason::new(ReasonKind::Unreadable, why)),
+        Ending::Unreadable(error) => {
+            Failure::OfAttempt(Reason::new(error.kind(), &error.to_string()))
+        }
         Ending::Shed => Failure::OfAttempt(Reason::new(ReasonKind::TooOld, "older than max-age")),
         Ending::Returned => without_attempt("no attempt was completed"),
         Ending::Behind(_) => {

@@ -110,9 +110,8 @@ impl Settlement {
         if memory.is_done(&message.id) {
             return Some(Ending::AlreadyDone);
         }
-        if let Some(why) = &message.unreadable {
-            let why = format!("content missing or unreadable: {why}");
-            return Some(Ending::Unreadable(why));
+        if let Some(error) = &message.unreadable {
+            return Some(Ending::Unreadable(error.clone()));
         }
         self.policy.on_arrival(memory.attempts(message))
     }

@@ -84,7 +84,7 @@ fn json(message: &Message) -> serde_json::Value {
         "sent_at_ms": message.sent_at,
         "group": message.group,
         "attributes": attributes.collect::<Vec<_>>(),
-        "unreadable": message.unreadable,
+        "unreadable": message.unreadable.as_ref().map(ToString::to_string),
     })
 }
 
@@ -105,8 +105,8 @@ fn text(message: &Message) -> String {
         };
         (attribute.name == DEAD_LETTER_REASON).then(|| format!("  reason: {}", harmless(text)))
     });
-    let unreadable = message.unreadable.as_deref();
-    let unreadable = unreadable.map(|why| format!("  unreadable: {}", harmless(why)));
+    let unreadable = message.unreadable.as_ref();
+    let unreadable = unreadable.map(|error| format!("  {}", harmless(&error.to_string())));
     format!(
         "{}  received {}×  {age}  {body}{}{}",
         message.id,

@@ -4,7 +4,7 @@ use super::body;
 use super::receipt::Delivery;
 use aws_sdk_dynamodb::types::AttributeValue;
 use dispatcher_core::clock::Timestamp;
-use dispatcher_core::message::{Attribute, Message};
+use dispatcher_core::message::{Attribute, ContentError, Message};
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
@@ -186,7 +186,7 @@ impl Reading {
             attributes,
             body_md5: None,
             attributes_md5: None,
-            unreadable,
+            unreadable: unreadable.map(ContentError::Unreadable),
         })
     }
 

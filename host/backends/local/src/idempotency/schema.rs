@@ -9,13 +9,12 @@ use std::path::{Path, PathBuf};
 const SCHEMA: Schema = Schema {
     // `didm`
     application: 0x6469_646d,
-    version: 1,
-    tables: &[TABLES],
-    upgrade: |_, _| Ok(None),
+    version: 2,
+    tables: &[TABLES, WRITTEN],
+    upgrade: |_, version| Ok((version == 1).then(|| WRITTEN.to_owned())),
     // Far shorter than a delete may be held up, so that the reason is told.
     patience: sqlite::patience::<700>,
-    // What is lost is run again.
-    counter: None,
+    counter: Some("SELECT number FROM written"),
 };
 
 /// A queue's name, which may be a long ARN, is stored once. Records expire in the order of `until`,
@@ -29,6 +28,12 @@ const TABLES: &str = "
         PRIMARY KEY (queue, id)
     ) WITHOUT ROWID;
     CREATE INDEX expiry ON done (until);
+";
+
+/// How many transactions have written records. New in version 2.
+const WRITTEN: &str = "
+    CREATE TABLE written (number INTEGER NOT NULL);
+    INSERT INTO written VALUES (0);
 ";
 
 /// Where the file of a data folder lies.

@@ -63,7 +63,7 @@ async fn many_writers_of_two_handles_wait_for_each_other() {
 async fn a_full_disk_is_told_to_each_and_passes() {
     let folder = tempfile::tempdir().unwrap();
     let [connection, reader] = schema::open(folder.path()).unwrap();
-    connection.pragma_update(None, "max_page_count", 6).unwrap();
+    connection.pragma_update(None, "max_page_count", 7).unwrap();
     let (jobs, asked) = sync_channel(10);
     let writer = Writer::new(folder.path().to_owned(), connection, asked);
     let mut answers = Vec::new();
@@ -145,4 +145,40 @@ fn files_that_are_not_ours_are_refused() {
     let [connection, _] = schema::open(folder.path()).unwrap();
     connection.pragma_update(None, "user_version", 2).unwrap();
     refused("schema version 2, wanted 1");
+}
+
+#[tokio::test]
+async fn finding_07_records_that_were_lost_are_noticed_when_the_file_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let until = clock::today() + LONG;
+    let records = open(folder.path());
+    records.remember("q", &["a"], until).await.unwrap();
+    records.remember("q", &["b"], until).await.unwrap();
+    drop(records);
+    dispatcher_sqlite::wait_closed(LONG);
+    let at = schema::path(folder.path());
+    for suffix in ["", "-wal", "-shm"] {
+        let mut name = at.clone().into_os_string();
+        name.push(suffix);
+        let _ = std::fs::remove_file(name);
+    }
+    let error = LocalRecords::open(folder.path()).map(drop).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("and entry 2 was acknowledged"), "{error}");
+}
+
+#[tokio::test]
+async fn finding_07_records_of_an_earlier_version_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let until = clock::today() + LONG;
+    let records = open(folder.path());
+    records.remember("q", &["a"], until).await.unwrap();
+    let beside = rusqlite::Connection::open(schema::path(folder.path())).unwrap();
+    let earlier = "DROP TABLE written; PRAGMA user_version = 1";
+    beside.execute_batch(earlier).unwrap();
+    drop((records, beside));
+    std::fs::remove_file(folder.path().join("idempotency.db-acknowledged")).unwrap();
+    let records = open(folder.path());
+    assert_eq!(records.known("q", &["a"]).await.unwrap(), [true]);
+    records.remember("q", &["b"], until).await.unwrap();
 }

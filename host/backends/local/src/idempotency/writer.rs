@@ -90,11 +90,11 @@ impl Writer {
         }
         // A lock is waited for so shortly that one failure says little: the guard counts them.
         let written = self.write(jobs, now, clock::today());
-        written.map_err(|error| schema::trouble(&self.folder, &error))?;
+        let number = written.map_err(|error| schema::trouble(&self.folder, &error))?;
         if let Err(damage) = self.connection.check() {
             return lost(&self.folder, damage);
         }
-        self.connection.note_written(None);
+        self.connection.note_written(number);
         self.tidy_at = Some(clock::now() + IDLE);
         Ok(())
     }
@@ -114,8 +114,14 @@ impl Writer {
         Some(jobs)
     }
 
-    /// One transaction: the records, then a step of what has expired.
-    fn write(&mut self, jobs: &[Job], now: Moment, today: Timestamp) -> rusqlite::Result<()> {
+    /// One transaction: the records, then a step of what has expired. Returns the number that is
+    /// acknowledged with it.
+    fn write(
+        &mut self,
+        jobs: &[Job],
+        now: Moment,
+        today: Timestamp,
+    ) -> rusqlite::Result<Option<i64>> {
         let fresh: usize = jobs.iter().map(|job| job.ids.len()).sum();
         let step = if now < self.sweep_at { 0 } else { STEP };
         let most = step.max(PACE * fresh);
@@ -128,10 +134,15 @@ impl Writer {
             steps::remember(&transaction, &job.queue, &job.ids, job.until)?;
         }
         let expired = steps::expire(&transaction, today, most)?;
+        if fresh > 0 {
+            let count = "UPDATE written SET number = number + 1";
+            self.connection.prepare_cached(count)?.execute([])?;
+        }
+        let number = self.connection.counter()?;
         transaction.commit()?;
         if expired == most && most > 0 {
             self.sweep_at = now + SOON;
         }
-        Ok(())
+        Ok(number)
     }
 }

@@ -9,7 +9,7 @@ use super::settings::redrive;
 use super::time::StoreTime;
 use super::turn::{Delivery, QueueId, Turn};
 use dispatcher_core::memory::{Budget, HeldBytes};
-use dispatcher_core::message::{Attribute, Message, Outgoing, Receipt};
+use dispatcher_core::message::{Attribute, ContentError, Message, Outgoing, Receipt};
 use dispatcher_core::queue::{Ask, GroupShare, ItemError};
 use rusqlite::{OptionalExtension, Row, params};
 use std::sync::Arc;
@@ -522,7 +522,7 @@ fn message(turn: &Turn<'_>, row: &Row<'_>, name: &str) -> rusqlite::Result<Messa
         attributes: content.attributes,
         body_md5: None,
         attributes_md5: None,
-        unreadable: content.unreadable,
+        unreadable: content.unreadable.map(ContentError::Unreadable),
     })
 }
 

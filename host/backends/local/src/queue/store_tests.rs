@@ -333,7 +333,8 @@ async fn finding_03_a_row_that_cannot_be_read_spoils_its_own_message_alone() {
         .await
         .unwrap();
     let read = |message: &dispatcher_core::message::Message| {
-        message.unreadable.clone().unwrap_or_default()
+        let error = message.unreadable.as_ref();
+        error.map(ToString::to_string).unwrap_or_default()
     };
     let whys: Vec<String> = received.messages.iter().map(read).collect();
     let [first, rest @ ..] = &whys[..] else {
@@ -346,7 +347,7 @@ async fn finding_03_a_row_that_cannot_be_read_spoils_its_own_message_alone() {
         "its attributes cannot be read",
         "no body in the file",
     ]) {
-        assert!(why.starts_with(says), "{why}");
+        assert!(why.contains(says), "{why}");
     }
     let ends: Vec<_> = received
         .messages

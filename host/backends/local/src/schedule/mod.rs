@@ -15,7 +15,7 @@ use dispatcher_core::schedule::{
 };
 use dispatcher_core::tasks;
 use dispatcher_sqlite::Database;
-use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl File {
         let work = move || {
             let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
             if connection.is_none() {
-                if !make && !schema::path(&folder).exists() {
+                if !make && !schema::was_made(&folder) {
                     return Err(schema::failed(
                         &folder,
                         Trouble::Missing,
@@ -64,13 +64,13 @@ impl File {
             let lost = |damage| schema::damaged(&folder, &damage);
             connection.check().map_err(lost)?;
             let before = connection.total_changes();
-            let value = commit(connection, step).map_err(|error| {
+            let (value, number) = commit(connection, step).map_err(|error| {
                 connection.note_failure(&error);
                 schema::trouble(&folder, &error)
             })?;
             // Nobody is told of a commit to a file that is not there any more.
             connection.check().map_err(lost)?;
-            connection.note_written(None);
+            connection.note_written(number);
             // Who runs what is due looks once a second.
             if connection.total_changes() == before {
                 connection.tidy();
@@ -81,15 +81,17 @@ impl File {
     }
 }
 
-/// Runs a step in one transaction.
+/// Runs a step in one transaction. Returns what the step returned, and the number that is
+/// acknowledged with it.
 fn commit<T>(
-    connection: &mut Database,
+    connection: &Database,
     step: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-) -> rusqlite::Result<T> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+) -> rusqlite::Result<(T, Option<i64>)> {
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     let value = step(&transaction)?;
+    let number = connection.counter()?;
     transaction.commit()?;
-    Ok(value)
+    Ok((value, number))
 }
 
 fn signed(date: Timestamp) -> i64 {

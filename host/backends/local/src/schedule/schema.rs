@@ -8,12 +8,11 @@ use std::path::{Path, PathBuf};
 const SCHEMA: Schema = Schema {
     // `dsch`
     application: 0x6473_6368,
-    version: 1,
-    tables: &[TABLES],
-    upgrade: |_, _| Ok(None),
+    version: 2,
+    tables: &[TABLES, ADDED],
+    upgrade: |_, version| Ok((version == 1).then(|| ADDED.to_owned())),
     patience: sqlite::patience::<10_000>,
-    // Jobs have no number.
-    counter: None,
+    counter: Some("SELECT number FROM added"),
 };
 
 /// Dates are milliseconds since the Unix epoch. `token` and `until` are those of a claim.
@@ -33,6 +32,13 @@ const TABLES: &str = "
     CREATE INDEX IF NOT EXISTS due ON jobs (due, id);
 ";
 
+/// How many jobs have been added. New in version 2.
+const ADDED: &str = "
+    CREATE TABLE added (number INTEGER NOT NULL);
+    INSERT INTO added SELECT count(*) FROM jobs;
+    CREATE TRIGGER count_added AFTER INSERT ON jobs BEGIN UPDATE added SET number = number + 1; END;
+";
+
 /// Jobs that cannot be read, as they stood in `jobs`; made when there is the first.
 pub const DEAD: &str = "
     CREATE TABLE IF NOT EXISTS dead (
@@ -46,6 +52,11 @@ pub const DEAD: &str = "
 /// Where the file of a data folder lies.
 pub fn path(folder: &Path) -> PathBuf {
     folder.join("schedule.db")
+}
+
+/// Whether there is a file, or was one: of a file that is missing, the number of its jobs is left.
+pub fn was_made(folder: &Path) -> bool {
+    path(folder).exists() || folder.join("schedule.db-acknowledged").exists()
 }
 
 /// A failure in one line.

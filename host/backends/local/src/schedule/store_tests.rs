@@ -147,3 +147,61 @@ async fn finding_03_a_job_that_cannot_be_read_is_set_aside_once_with_all_there_i
         .unwrap();
     assert_eq!(kept, (vec![0xff, 0], "why".to_owned(), "q".to_owned()));
 }
+
+/// Deletes a database and its log, as somebody may while no process has it open.
+fn delete(folder: &Path) {
+    let at = schema::path(folder);
+    for suffix in ["", "-wal", "-shm"] {
+        let mut name = at.clone().into_os_string();
+        name.push(suffix);
+        let _ = std::fs::remove_file(name);
+    }
+    assert!(!at.exists());
+}
+
+#[tokio::test]
+async fn finding_07_a_schedule_that_lost_jobs_is_not_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = File::of(folder.path());
+    for id in ["a", "b", "c"] {
+        assert_eq!(file.add(&periodic(id, 5)).await, Ok(true));
+    }
+    assert_eq!(file.cancel("a", Timestamp(1)).await, Ok(Cancelled::Yes));
+    drop(file);
+    // What was only opened again has lost nothing, though a job has gone since.
+    let again = File::of(folder.path());
+    assert_eq!(list(&again).await.unwrap().len(), 2);
+    drop(again);
+    delete(folder.path());
+    let lost = File::of(folder.path());
+    let refusals = [
+        lost.due(Timestamp(9), None).await.map(drop),
+        lost.add(&periodic("d", 5)).await.map(drop),
+    ];
+    for refusal in refusals {
+        let error = refusal.unwrap_err();
+        assert_eq!(error.kind, Trouble::Refused, "{error}");
+        let wanted = "and entry 3 was acknowledged";
+        assert!(error.message.contains(wanted), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn finding_07_a_schedule_of_an_earlier_version_is_brought_up_to_date_with_its_jobs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = File::of(folder.path());
+    file.add(&periodic("a", 5)).await.unwrap();
+    drop(file);
+    let beside = Connection::open(schema::path(folder.path())).unwrap();
+    let earlier = "DROP TRIGGER count_added; DROP TABLE added; PRAGMA user_version = 1";
+    beside.execute_batch(earlier).unwrap();
+    drop(beside);
+    let file = File::of(folder.path());
+    assert_eq!(list(&file).await.unwrap(), [periodic("a", 5)]);
+    file.add(&periodic("b", 5)).await.unwrap();
+    drop(file);
+    delete(folder.path());
+    let error = File::of(folder.path()).add(&periodic("c", 5)).await;
+    let error = error.unwrap_err();
+    assert!(error.message.contains("entry 2 was acknowledged"), "{error}");
+}

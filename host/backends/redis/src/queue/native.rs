@@ -88,12 +88,20 @@ impl NativeQueue {
         Self { budget, ..self }
     }
 
+    /// The most bytes of a body that is loaded.
+    fn largest(&self) -> u64 {
+        let longest = wire::LONGEST as u64;
+        let budget = self.budget.as_ref();
+        budget.map_or(longest, |budget| budget.capacity())
+    }
+
     /// One look for messages.
     async fn claim(&self, ask: Ask, bytes: u64) -> Result<Claimed, QueueError> {
         let worker = self.worker.join(&self.name, &self.base).await?;
         let number = self.doubts.number();
         let doubts = self.doubts.take(&worker);
         let list: String = doubts.iter().map(|claim| format!("{claim},")).collect();
+        let largest = self.largest();
         let mut call = script::CLAIM.key(&self.base);
         call.arg(&*worker)
             .arg(number)
@@ -101,13 +109,14 @@ impl NativeQueue {
             .arg(wire::ms(ask.visibility))
             .arg(if ask.newest_first { "newest" } else { "oldest" })
             .arg(list)
-            .arg(bytes);
+            .arg(bytes)
+            .arg(largest);
         let answer = self.lines.link.run::<Vec<redis::Value>>(&call).await;
         let answer = answer.inspect_err(|error| {
             let this = trouble::is_doubtful(error).then_some(number);
             self.doubts.add(&worker, doubts.iter().copied().chain(this));
         })?;
-        let claimed = wire::claimed(&answer, &self.identity.name)
+        let claimed = wire::claimed(&answer, &self.identity.name, largest)
             .ok_or_else(|| trouble::strange(self.lines.link.place(), "a claim"))?;
         match &claimed {
             Claimed::Stranger => self.worker.lose(&worker),
@@ -398,10 +407,11 @@ impl Queue for NativeQueue {
 
     async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError> {
         let mut call = script::PEEK.key(&self.base);
-        call.arg(max).arg(wire::CALL);
+        let largest = self.largest();
+        call.arg(max).arg(wire::CALL).arg(largest);
         let _turn = self.lines.turn().await;
         let answer: Vec<redis::Value> = self.lines.link.run(&call).await?;
-        match wire::claimed(&answer, &self.identity.name) {
+        match wire::claimed(&answer, &self.identity.name, largest) {
             Some(Claimed::Messages { mut messages, .. }) => {
                 for message in &mut messages {
                     message.receipt = Receipt(String::new());

@@ -3,7 +3,7 @@
 pub use crate::server::{CALL, LONGEST};
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message;
-use dispatcher_core::message::{Attribute, Message, Outcome, Outgoing, Receipt};
+use dispatcher_core::message::{Attribute, ContentError, Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
     DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, ItemError, VISIBILITY_CEILING,
 };
@@ -41,8 +41,8 @@ impl Claimed {
 }
 
 /// Reads an answer of `claim` or `peek`; `None` if it is not one. `queue` is the queue's name as the
-/// configuration writes it.
-pub fn claimed(answer: &[Value], queue: &str) -> Option<Claimed> {
+/// configuration writes it, `most` how many bytes a body may have, without which it is not loaded.
+pub fn claimed(answer: &[Value], queue: &str, most: u64) -> Option<Claimed> {
     let (first, rest) = answer.split_first()?;
     let Value::Int(first) = first else {
         return None;
@@ -54,14 +54,14 @@ pub fn claimed(answer: &[Value], queue: &str) -> Option<Claimed> {
             ms => Claimed::Nothing(Some(Duration::from_millis(ms.unsigned_abs()))),
         });
     }
-    let messages = rest.chunks(FIELDS).map(|fields| message(fields, queue));
+    let messages = rest.chunks(FIELDS).map(|fields| message(fields, queue, most));
     Some(Claimed::Messages {
         messages: messages.collect::<Option<_>>()?,
         more: *first == 1,
     })
 }
 
-fn message(fields: &[Value], queue: &str) -> Option<Message> {
+fn message(fields: &[Value], queue: &str, most: u64) -> Option<Message> {
     let text = |at: usize| match fields.get(at)? {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         _ => None,
@@ -75,7 +75,16 @@ fn message(fields: &[Value], queue: &str) -> Option<Message> {
             Some(String::new())
         }
     };
-    let (body, attributes) = (content(1, "body")?, content(2, "attributes")?);
+    // A number in the place of a body is its length.
+    let too_large = match fields.get(1)? {
+        Value::Int(bytes) => Some(bytes.unsigned_abs()),
+        _ => None,
+    };
+    let body = match too_large {
+        Some(_) => String::new(),
+        None => content(1, "body")?,
+    };
+    let attributes = content(2, "attributes")?;
     let attributes = match attributes.as_str() {
         "" => Vec::new(),
         json => serde_json::from_str(json).unwrap_or_else(|error| {
@@ -96,7 +105,10 @@ fn message(fields: &[Value], queue: &str) -> Option<Message> {
         attributes,
         body_md5: None,
         attributes_md5: None,
-        unreadable,
+        unreadable: match too_large {
+            Some(bytes) => Some(ContentError::TooLarge { bytes, most }),
+            None => unreadable.map(ContentError::Unreadable),
+        },
         id,
     })
 }
@@ -229,7 +241,7 @@ mod tests {
         let fields = [id, "body", "", "=g", "3", "1763764000999"].map(text);
         let mut answer = vec![Value::Int(0)];
         answer.extend(fields);
-        let Some(Claimed::Messages { messages, more }) = claimed(&answer, "redis:q") else {
+        let Some(Claimed::Messages { messages, more }) = claimed(&answer, "redis:q", 100) else {
             panic!("messages");
         };
         assert!(!more);
@@ -242,14 +254,14 @@ mod tests {
 
     #[test]
     fn nothing_is_told_with_its_time() {
-        let read = |number| claimed(&[Value::Int(number)], "redis:q");
+        let read = |number| claimed(&[Value::Int(number)], "redis:q", 100);
         assert_eq!(read(-1), Some(Claimed::Nothing(None)));
         assert_eq!(read(-2), Some(Claimed::Stranger));
         let soon = Claimed::Nothing(Some(Duration::from_millis(5)));
         assert_eq!(read(5), Some(soon));
-        assert_eq!(claimed(&[], "redis:q"), None);
-        assert_eq!(claimed(&[text("x")], "redis:q"), None);
-        assert_eq!(claimed(&[Value::Int(0), text("x")], "redis:q"), None);
+        assert_eq!(claimed(&[], "redis:q", 100), None);
+        assert_eq!(claimed(&[text("x")], "redis:q", 100), None);
+        assert_eq!(claimed(&[Value::Int(0), text("x")], "redis:q", 100), None);
     }
 
     #[test]
@@ -295,14 +307,31 @@ mod tests {
             let mut fields = good.clone();
             fields[at] = bad;
             let answer = [&[Value::Int(0)], &good[..], &fields[..]].concat();
-            let read = claimed(&answer, "redis:q").expect("messages");
+            let read = claimed(&answer, "redis:q", 100).expect("messages");
             let [first, second] = read.messages() else {
                 panic!("{read:?}");
             };
             assert_eq!((first.body.as_str(), &first.unreadable), ("body", &None));
-            let why = second.unreadable.as_deref().unwrap_or_default();
-            assert!(why.starts_with(says), "{why}");
+            let error = second.unreadable.as_ref().map(ToString::to_string);
+            let why = error.unwrap_or_default();
+            assert!(why.contains(says), "{why}");
         }
+    }
+
+    #[test]
+    fn finding_04_a_body_that_was_not_loaded_is_too_large() {
+        let mut fields = ["1763764000123456-0123abcd", "", "", "", "1", "1"].map(text);
+        fields[1] = Value::Int(101);
+        let answer = [&[Value::Int(0)], &fields[..]].concat();
+        let read = claimed(&answer, "redis:q", 100).expect("a message");
+        let [message] = read.messages() else {
+            panic!("{read:?}");
+        };
+        let too_large = ContentError::TooLarge {
+            bytes: 101,
+            most: 100,
+        };
+        assert_eq!(message.unreadable, Some(too_large));
     }
 
     proptest! {
@@ -335,7 +364,7 @@ mod tests {
         #[test]
         fn no_answer_panics(numbers in proptest::collection::vec(any::<i64>(), 0..4)) {
             let answer: Vec<Value> = numbers.into_iter().map(Value::Int).collect();
-            claimed(&answer, "redis:q");
+            claimed(&answer, "redis:q", 100);
         }
     }
 }

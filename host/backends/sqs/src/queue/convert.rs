@@ -3,7 +3,7 @@
 use aws_sdk_sqs::primitives::Blob;
 use aws_sdk_sqs::types::{self as sdk, MessageAttributeValue};
 use dispatcher_core::clock::Timestamp;
-use dispatcher_core::message::{Attribute, AttributeValue, Message, Receipt};
+use dispatcher_core::message::{Attribute, AttributeValue, ContentError, Message, Receipt};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub(super) fn message(delivery: sdk::Message, queue: &str, source: &str) -> Opti
         attributes,
         body_md5: delivery.md5_of_body,
         attributes_md5: delivery.md5_of_message_attributes,
-        unreadable,
+        unreadable: unreadable.map(ContentError::Unreadable),
         system_attributes: system,
     })
 }

@@ -1,6 +1,7 @@
 -- Hands out messages. ARGV: worker, the number of this claim, how many at most, for how long in ms,
 -- 'newest' or 'oldest' first, the numbers of this worker's claims whose answers were lost, each
--- followed by a comma, and how many bytes the messages may have. Answers with: ms until something
+-- followed by a comma, how many bytes the messages may have, and how many a body may have at most:
+-- a longer one is not loaded, its length is answered in its place. Answers with: ms until something
 -- can be received, -1 for never, where there is nothing now, -2 if the worker was given up; or 0,
 -- 1 if only the bytes kept more away, and per message id, body, attributes, group, count, first
 -- received. A body or attributes that should be there and are not are answered as nil.
@@ -48,7 +49,7 @@ for at = #ids, fit(q, ids, tonumber(ARGV[7])) + 1, -1 do
   call('ZADD', q.wait, seq_of(ids[at]), ids[at])
   ids[at], more = nil, 1
 end
-local bodies = call('HMGET', q.body, unpack(ids))
+local bodies = bodies_of(q, ids, tonumber(ARGV[8]))
 local attributes = call('HMGET', q.attributes, unpack(ids))
 local groups = call('HMGET', q.group, unpack(ids))
 local before = call('HMGET', q.delivery, unpack(ids))

@@ -1,5 +1,6 @@
 -- Looks at what could be received, in its order, then at what waits behind the heads of groups.
--- ARGV: how many at most, and how many bytes they may have. Answers as `claim`, and changes nothing.
+-- ARGV: how many at most, how many bytes they may have, and how many a body may have. Answers as
+-- `claim`, and changes nothing.
 local most = tonumber(ARGV[1])
 local now = num(to_ms(time_us()))
 local ids = call('ZRANGE', q.wait, 0, most - 1)
@@ -15,13 +16,15 @@ if #ids < most then
 end
 for at = #ids, most + 1, -1 do ids[at] = nil end
 local answer = { 0 }
-for at = 1, fit(q, ids, tonumber(ARGV[2])) do
+local count = fit(q, ids, tonumber(ARGV[2]))
+for at = #ids, count + 1, -1 do ids[at] = nil end
+local bodies = bodies_of(q, ids, tonumber(ARGV[3]))
+for at = 1, count do
   local id = ids[at]
   local d = read_delivery(call('HGET', q.delivery, id))
-  local body = call('HGET', q.body, id)
   if not (d and is_cancelled(d)) then
     answer[#answer + 1] = id
-    answer[#answer + 1] = body
+    answer[#answer + 1] = bodies[at]
     answer[#answer + 1] = attributes_of(id, call('HGET', q.attributes, id))
     answer[#answer + 1] = call('HGET', q.group, id) or ''
     answer[#answer + 1] = d and d.count or '0'

@@ -100,6 +100,17 @@ local function fit(keys, ids, most)
   return #ids
 end
 
+-- The bodies of these messages. `fit` lets a body of more than `most` bytes come alone only: then its
+-- length, and it is not loaded.
+local function bodies_of(keys, ids, most)
+  if #ids == 0 then return {} end
+  if #ids == 1 then
+    local bytes = call('HSTRLEN', keys.body, ids[1])
+    if bytes > most then return { bytes } end
+  end
+  return call('HMGET', keys.body, unpack(ids))
+end
+
 local function wake(keys) call('PUBLISH', keys.bell, 'wake') end
 
 -- Puts a message where it waits: its old place among those that can be received, or until `due`.

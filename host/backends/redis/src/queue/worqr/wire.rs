@@ -1,7 +1,7 @@
 //! Tasks as the scripts of the worqr format give them, and what they cannot carry. Pure.
 
 use super::super::wire::content;
-use dispatcher_core::message::{Message, Outgoing, Receipt};
+use dispatcher_core::message::{ContentError, Message, Outgoing, Receipt};
 use dispatcher_core::queue::ItemError;
 use md5::{Digest, Md5};
 use redis::Value;
@@ -94,7 +94,7 @@ pub fn message(id: String, task: &Value, count: u32, queue: &str) -> Message {
         id,
         queue: queue.to_owned(),
         source: queue.to_owned(),
-        unreadable: task.as_ref().err().cloned(),
+        unreadable: task.as_ref().err().cloned().map(ContentError::Unreadable),
         body: task.unwrap_or_default().to_owned(),
         receive_count: count,
         sent_at: None,
