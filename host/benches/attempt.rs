@@ -64,7 +64,7 @@ fn main() {
 fn load(runtime: &Runtime, reuse: Option<Reuse>) -> Plugin {
     let file = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../plugins/prebuilt/bench-noop.wasm"
+        "/../../plugins/prebuilt/bench-noop.wasm"
     );
     let options = PluginOptions {
         name: "bench-noop".into(),

@@ -100,8 +100,9 @@ async fn left(queue: &LocalQueue) -> u64 {
     depth.waiting + depth.in_flight
 }
 
-async fn drained(queue: &LocalQueue) {
+async fn drained(queue: &LocalQueue, program: &mut Program) {
     while left(queue).await > 0 {
+        program.assert_running();
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -122,14 +123,14 @@ fn drain(runtime: &Runtime) {
             words.extend(reuse.iter().flat_map(|count| ["--reuse", *count]));
             let body = "x".repeat(BODY);
             runtime.block_on(send(&queue, &body, MESSAGES));
-            let program = Program::start(dispatcher(folder.path(), &words));
-            runtime.block_on(drained(&queue));
+            let mut program = Program::start(dispatcher(folder.path(), &words));
+            runtime.block_on(drained(&queue, &mut program));
             let drain = clock::now().since(program.started).as_secs_f64();
             let cpu = program.cpu().as_secs_f64() / (MESSAGES as f64 / 1e4);
             let again = clock::now();
             runtime.block_on(async {
                 send(&queue, &body, MESSAGES).await;
-                drained(&queue).await;
+                drained(&queue, &mut program).await;
             });
             let both = clock::now().since(again).as_secs_f64();
             let count = MESSAGES as f64;
@@ -206,8 +207,8 @@ fn one_group(
     }
     words.extend(["--poll-for", "1"]);
     words.extend(reuse.iter().flat_map(|count| ["--reuse", *count]));
-    let program = Program::start(dispatcher(folder.path(), &words));
-    runtime.block_on(drained(&queue));
+    let mut program = Program::start(dispatcher(folder.path(), &words));
+    runtime.block_on(drained(&queue, &mut program));
     let took = clock::now().since(program.started).as_secs_f64();
     let cpu = program.cpu().as_secs_f64() / (count as f64 / 1e4);
     program.stop();

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 const EXAMPLE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
-    "/../plugins/prebuilt/order-check.wasm"
+    "/../../plugins/prebuilt/order-check.wasm"
 );
 const BODY: &str = r#"{"id": "o-1", "amount": 250}"#;
 const MAX_MEMORY: usize = 128 << 20;

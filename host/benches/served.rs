@@ -82,7 +82,7 @@ impl Server {
     fn ministack() -> Option<Self> {
         let tools = match std::env::var_os("DISPATCHER_TOOLS") {
             Some(folder) => PathBuf::from(folder),
-            None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/test-tools"),
+            None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-tools"),
         };
         let mut found: Vec<PathBuf> = std::fs::read_dir(&tools)
             .ok()?

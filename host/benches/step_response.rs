@@ -95,7 +95,7 @@ fn main() {
     let samples = measure(&runtime, &queue, &address);
     println!("stopped in {:.2} s", program.stop().as_secs_f64());
     table(&samples);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/step-response.svg");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/step-response.svg");
     draw(&samples, &path);
     println!("drawn: {}", path.display());
 }

@@ -109,7 +109,7 @@ fn measure(concurrency: usize) {
 fn load(runtime: &Runtime, concurrency: usize, instances: usize, held: Held) -> Plugin {
     let file = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../plugins/prebuilt/commands.wasm"
+        "/../../plugins/prebuilt/commands.wasm"
     );
     let options = PluginOptions {
         name: "commands".into(),

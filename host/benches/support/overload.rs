@@ -77,7 +77,7 @@ pub fn run(runtime: &Runtime, url: &str) {
     program.stop();
     let tasks = runtime.block_on(tasks(url, began));
     report(&tasks, counted);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/dynamodb-overload.svg");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/dynamodb-overload.svg");
     draw(&tasks, end, &path);
     println!("drawn: {}", path.display());
 }

@@ -124,6 +124,15 @@ impl Program {
         std::fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).expect("it runs")
     }
 
+    /// Panics with what it has written if it has ended.
+    pub fn assert_running(&mut self) {
+        if let Some(status) = self.child.try_wait().expect("our child") {
+            // Its outputs end with it.
+            let lines: Vec<String> = self.lines.iter().map(|(_, line)| line).collect();
+            panic!("the program ended, {status}:\n{}", lines.join("\n"));
+        }
+    }
+
     /// Asks it to stop and waits for its end; how long that took.
     pub fn stop(mut self) -> Duration {
         let id = i32::try_from(self.child.id()).expect("a process id");
@@ -180,7 +189,7 @@ pub const AWS: [(&str, &str); 4] = [
 /// A shipped component.
 pub fn plugin(name: &str) -> String {
     format!(
-        "{}/../plugins/prebuilt/{name}.wasm",
+        "{}/../../plugins/prebuilt/{name}.wasm",
         env!("CARGO_MANIFEST_DIR")
     )
 }
