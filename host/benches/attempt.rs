@@ -79,13 +79,13 @@ fn load(runtime: &Runtime, reuse: Option<Reuse>) -> Plugin {
     }
 }
 
-struct Cost {
+struct AttemptCost {
     p50: Duration,
     p99: Duration,
     per_second: f64,
 }
 
-fn measure(handler: &dyn Handler, count: usize) -> Cost {
+fn measure(handler: &dyn Handler, count: usize) -> AttemptCost {
     let attempt = attempt();
     for _ in 0..WARM_UP {
         run(handler, &attempt);
@@ -101,7 +101,7 @@ fn measure(handler: &dyn Handler, count: usize) -> Cost {
     }
     let total = before.since(start);
     samples.sort_unstable();
-    Cost {
+    AttemptCost {
         p50: samples[count / 2],
         p99: samples[count * 99 / 100],
         per_second: count as f64 / total.as_secs_f64(),

@@ -14,7 +14,7 @@ mod support;
 use dispatcher_core::clock;
 use dispatcher_core::message::Outgoing;
 use dispatcher_core::queue::Queue;
-use dispatcher_local::queue::{LocalQueue, Redrive, Settings, Store};
+use dispatcher_local::queue::{LocalQueue, LocalStore, QueueSettings, Redrive};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -64,7 +64,7 @@ fn main() {
 }
 
 fn open(folder: &Path, name: &str) -> Arc<LocalQueue> {
-    let store = Store::open(folder).expect("a store");
+    let store = LocalStore::open(folder).expect("a store");
     Arc::new(store.queue(name, None).expect("a queue"))
 }
 
@@ -176,14 +176,14 @@ fn one_group(
     reuse: Option<&str>,
 ) -> (f64, f64) {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = Store::open(folder.path()).expect("a store");
-    let settings = Settings {
+    let store = LocalStore::open(folder.path()).expect("a store");
+    let settings = QueueSettings {
         fifo: true,
         redrive: most_receives.map(|most_receives| Redrive {
             most_receives,
             grave: "dead.fifo".into(),
         }),
-        ..Settings::default()
+        ..QueueSettings::default()
     };
     let made = runtime.block_on(store.create("group.fifo", settings));
     made.expect("a queue");
@@ -221,7 +221,7 @@ fn one_group(
 /// `dispatcher queues local:` with many queues, from its start to its end.
 fn queues(runtime: &Runtime) {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = Store::open(folder.path()).expect("a store");
+    let store = LocalStore::open(folder.path()).expect("a store");
     for number in 0..QUEUES {
         store.queue(&format!("q{number}"), None).expect("a queue");
     }

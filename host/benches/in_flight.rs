@@ -28,10 +28,10 @@ use aws_sdk_lambda::primitives::Blob;
 use dispatcher_core::clock;
 use dispatcher_core::message::Outgoing;
 use dispatcher_core::queue::Queue;
-use dispatcher_local::queue::Store;
-use faulty_lambda::{FaultyLambda, Step};
+use dispatcher_local::queue::LocalStore;
+use faulty_lambda::{FaultyLambda, LambdaStep};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use server::Server;
+use server::BenchServer;
 use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
@@ -45,7 +45,7 @@ const BODY: usize = 256;
 const WAIT: Duration = Duration::from_secs(5);
 /// What else is open in a process that holds so many invocations.
 const OTHER_FILES: u64 = 200;
-type Part = fn(usize, &FaultyLambda) -> Cost;
+type Part = fn(usize, &FaultyLambda) -> FlightCost;
 const PARTS: [(&str, Part); 3] = [("local", local), ("sqs", sqs), ("bare", bare)];
 
 fn main() {
@@ -81,7 +81,7 @@ fn measure(parts: &[&str]) {
             for count in IN_FLIGHT {
                 let lambda = FaultyLambda::start();
                 lambda.set_timeout(900);
-                lambda.script(|_| Step::Hold("null".into()));
+                lambda.script(|_| LambdaStep::Hold("null".into()));
                 part(count, &lambda).print(name, count);
             }
         }
@@ -109,7 +109,7 @@ fn raise_limit() {
 }
 
 /// What so many in flight came to.
-struct Cost {
+struct FlightCost {
     idle_mib: f64,
     mib: f64,
     peak_mib: f64,
@@ -120,7 +120,7 @@ struct Cost {
     waiting: f64,
 }
 
-impl Cost {
+impl FlightCost {
     fn print(&self, name: &str, count: usize) {
         println!(
             "{name:<8} {count:>9} {:>9.1} {:>9.1} {:>9.1} {:>8.2} {:>8} {:>10.2} {:>10.2} {:>10.2}",
@@ -143,7 +143,7 @@ fn taken(
     lambda: &FaultyLambda,
     count: usize,
     fill: impl FnOnce(&mut Program),
-) -> Cost {
+) -> FlightCost {
     let idle_mib = program.memory().0;
     let (begin, cpu) = (clock::now(), program.cpu());
     fill(program);
@@ -156,7 +156,7 @@ fn taken(
     let mib = program.memory().0;
     lambda.release();
     lambda.wait(|state| (state.in_flight == 0).then_some(()));
-    Cost {
+    FlightCost {
         idle_mib,
         mib,
         // Also of the answers that came all at once.
@@ -184,7 +184,7 @@ fn forward(data: &Path, queue: &str, count: usize, lambda: &FaultyLambda, sqs: &
 }
 
 /// From the embedded queue.
-fn local(count: usize, lambda: &FaultyLambda) -> Cost {
+fn local(count: usize, lambda: &FaultyLambda) -> FlightCost {
     let folder = tempfile::tempdir().expect("a folder");
     let mut program = forward(
         folder.path(),
@@ -193,7 +193,7 @@ fn local(count: usize, lambda: &FaultyLambda) -> Cost {
         lambda,
         "http://127.0.0.1:1",
     );
-    let store = Store::open(folder.path()).expect("a store");
+    let store = LocalStore::open(folder.path()).expect("a store");
     let queue = store.queue("bench", None).expect("a queue");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let cost = taken(&mut program, lambda, count, |_| {
@@ -212,9 +212,9 @@ fn local(count: usize, lambda: &FaultyLambda) -> Cost {
 }
 
 /// From the benchmark's server of SQS.
-fn sqs(count: usize, lambda: &FaultyLambda) -> Cost {
+fn sqs(count: usize, lambda: &FaultyLambda) -> FlightCost {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut server = Server::start();
+    let mut server = BenchServer::start();
     server.queue("bench", 60);
     let mut program = forward(folder.path(), "bench", count, lambda, &server.url);
     let cost = taken(&mut program, lambda, count, |_| {
@@ -226,7 +226,7 @@ fn sqs(count: usize, lambda: &FaultyLambda) -> Cost {
 }
 
 /// The SDK alone.
-fn bare(count: usize, lambda: &FaultyLambda) -> Cost {
+fn bare(count: usize, lambda: &FaultyLambda) -> FlightCost {
     let mut command = Command::new(std::env::current_exe().expect("our path"));
     command
         .args(["--hold", &lambda.url(), &count.to_string()])

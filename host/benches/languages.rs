@@ -118,12 +118,12 @@ fn load(runtime: &Runtime, file: &Path, is_reused: bool) -> Plugin {
 }
 
 /// Microseconds.
-struct Cost {
+struct LanguageCost {
     p50: f64,
     p99: f64,
 }
 
-fn attempts(plugin: &Plugin) -> Cost {
+fn attempts(plugin: &Plugin) -> LanguageCost {
     let attempt = attempt();
     for _ in 0..20 {
         run(plugin, &attempt);
@@ -138,7 +138,7 @@ fn attempts(plugin: &Plugin) -> Cost {
     }
     samples.sort_unstable();
     let at = |share: usize| samples[samples.len() * share / 100].as_secs_f64() * 1e6;
-    Cost {
+    LanguageCost {
         p50: at(50),
         p99: at(99),
     }

@@ -11,7 +11,7 @@
 use dispatcher_core::clock;
 use dispatcher_core::message::{Outcome, Outgoing};
 use dispatcher_core::queue::{Ask, Queue};
-use dispatcher_local::queue::{LocalQueue, Store};
+use dispatcher_local::queue::{LocalQueue, LocalStore};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -49,7 +49,7 @@ fn main() {
 }
 
 fn open(folder: &Path, name: &str) -> Arc<LocalQueue> {
-    let store = Store::open(folder).expect("a store");
+    let store = LocalStore::open(folder).expect("a store");
     Arc::new(store.queue(name, None).expect("a queue"))
 }
 
@@ -277,7 +277,7 @@ fn cpu() -> f64 {
 
 async fn idle() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = Store::open(folder.path()).expect("a store");
+    let store = LocalStore::open(folder.path()).expect("a store");
     for at in 0..8 {
         let queue = store.queue(&format!("q{at}"), None).expect("a queue");
         tokio::spawn(async move {

@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dispatcher_core::executor::pool::{Close, Pool, Spawner};
+use dispatcher_core::executor::pool::{Pool, PoolShutdown, Spawner};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 /// In one round.
@@ -240,5 +240,5 @@ fn main() {
         compare("steal and run", &[50], || steal(&ours), || steal(&theirs));
     }
     println!("{:?}", pool.stats());
-    pool.close(Close::Finish);
+    pool.close(PoolShutdown::Finish);
 }

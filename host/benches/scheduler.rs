@@ -9,8 +9,10 @@ use dispatcher_core::clock::Moment;
 use dispatcher_core::scheduler::lane::LaneRules;
 use dispatcher_core::scheduler::ready::{Sequence, Waiting};
 use dispatcher_core::scheduler::room::Permit;
-use dispatcher_core::scheduler::{Ended, Fate, Limits, Poll, Rules, Scheduler};
-use dispatcher_core::throttle::control::Showed;
+use dispatcher_core::scheduler::{
+    FinishedAttempt, MessageFate, Poll, Rules, Scheduler, SchedulerLimits,
+};
+use dispatcher_core::throttle::control::Signal;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 use std::hint::black_box;
@@ -23,14 +25,14 @@ const BATCH: usize = 10;
 /// Room beyond the waiting jobs: what sixteen receives bring.
 const SPARE: usize = 16 * BATCH;
 
-struct Job {
+struct BenchJob {
     number: u64,
     group: Option<Box<str>>,
     /// Given back when it is dropped.
     _permit: Option<Permit>,
 }
 
-impl Waiting for Job {
+impl Waiting for BenchJob {
     fn group(&self) -> Option<&str> {
         self.group.as_deref()
     }
@@ -38,7 +40,7 @@ impl Waiting for Job {
 
 /// A route whose queues never run dry.
 struct Route {
-    scheduler: Scheduler<Job>,
+    scheduler: Scheduler<BenchJob>,
     now: Moment,
     number: u64,
     /// The only queue that holds something; `None`: all of them do.
@@ -50,7 +52,7 @@ struct Route {
 }
 
 /// Nanoseconds for each message.
-struct Cost {
+struct SchedulerCost {
     arriving: f64,
     leaving: f64,
 }
@@ -70,7 +72,7 @@ impl Route {
             weights: weighted.then(|| (1..=5).cycle().take(lanes).collect()),
             batch: 1,
             horizon: Duration::from_secs(15),
-            limits: Limits {
+            limits: SchedulerLimits {
                 attempts: waiting + SPARE,
                 prefetch: 0,
                 window: Duration::ZERO,
@@ -107,7 +109,7 @@ impl Route {
                 }
                 continue;
             }
-            let jobs: Vec<Job> = (0..poll.max).map(|_| self.job(&mut poll)).collect();
+            let jobs: Vec<BenchJob> = (0..poll.max).map(|_| self.job(&mut poll)).collect();
             brought += jobs.len();
             self.scheduler.answered(poll, jobs, false, self.now);
             black_box(self.scheduler.hire(self.now));
@@ -115,10 +117,10 @@ impl Route {
         brought
     }
 
-    fn job(&mut self, poll: &mut Poll) -> Job {
+    fn job(&mut self, poll: &mut Poll) -> BenchJob {
         self.number += 1;
         let group = (self.groups > 0).then(|| format!("group-{}", self.number % self.groups));
-        Job {
+        BenchJob {
             number: self.number,
             group: group.map(Into::into),
             _permit: Some(poll.seat()),
@@ -130,11 +132,13 @@ impl Route {
         for _ in 0..count {
             let start = self.scheduler.next_jobs(self.now).expect("something waits");
             let (lane, jobs) = (start.lane, start.jobs);
-            let fates = jobs.iter().map(|job| (job.group.as_deref(), Fate::Done));
-            let ended = Ended {
+            let fates = jobs
+                .iter()
+                .map(|job| (job.group.as_deref(), MessageFate::Done));
+            let ended = FinishedAttempt {
                 lane,
                 began: self.now,
-                showed: Showed::Open,
+                showed: Signal::Open,
             };
             let after = self.scheduler.ended(ended, fates, self.now);
             assert!(after.overtaking.is_empty(), "nothing failed");
@@ -142,7 +146,7 @@ impl Route {
         }
     }
 
-    fn measure(&mut self) -> Cost {
+    fn measure(&mut self) -> SchedulerCost {
         let (mut arriving, mut leaving, mut passed) = (Duration::ZERO, Duration::ZERO, 0);
         while passed < MESSAGES {
             let start = clock::now();
@@ -153,7 +157,7 @@ impl Route {
             arriving += arrived.since(start);
             passed += count;
         }
-        Cost {
+        SchedulerCost {
             arriving: each(arriving, passed),
             leaving: each(leaving, passed),
         }
@@ -164,8 +168,8 @@ fn each(time: Duration, count: usize) -> f64 {
     time.as_secs_f64() * 1e9 / count as f64
 }
 
-fn plain_job(number: u64) -> Job {
-    Job {
+fn plain_job(number: u64) -> BenchJob {
+    BenchJob {
         number,
         group: None,
         _permit: None,
@@ -174,7 +178,7 @@ fn plain_job(number: u64) -> Job {
 
 /// One in, one out, of a deque that holds so many.
 fn deque(waiting: usize) -> f64 {
-    let mut deque: VecDeque<Job> = (0..waiting as u64).map(plain_job).collect();
+    let mut deque: VecDeque<BenchJob> = (0..waiting as u64).map(plain_job).collect();
     let start = clock::now();
     for number in 0..MESSAGES as u64 {
         deque.push_back(plain_job(number));
@@ -184,7 +188,7 @@ fn deque(waiting: usize) -> f64 {
 }
 
 /// A job in the order of its urgency and then of its age.
-struct Ranked(Reverse<(u8, u64)>, Job);
+struct Ranked(Reverse<(u8, u64)>, BenchJob);
 
 impl PartialEq for Ranked {
     fn eq(&self, other: &Self) -> bool {
@@ -246,7 +250,8 @@ fn main() {
             (20, true, 0, "20 weighted"),
             (1, false, 1_000, "1 with 1,000 groups"),
         ] {
-            let Cost { arriving, leaving } = Route::new(waiting, lanes, weighted, groups).measure();
+            let SchedulerCost { arriving, leaving } =
+                Route::new(waiting, lanes, weighted, groups).measure();
             let both = arriving + leaving;
             let ratio = both / heap;
             println!(

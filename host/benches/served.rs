@@ -15,7 +15,7 @@ mod support;
 use dispatcher_core::clock;
 use dispatcher_core::message::Outgoing;
 use dispatcher_core::queue::Queue;
-use dispatcher_local::queue::Store;
+use dispatcher_local::queue::LocalStore;
 use lean::Lean;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -54,14 +54,14 @@ fn main() {
 }
 
 /// A server that answers, and where.
-struct Server {
+struct ServedServer {
     program: Program,
     address: String,
     /// What it holds.
     _folder: tempfile::TempDir,
 }
 
-impl Server {
+impl ServedServer {
     fn local() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let mut program = Program::start(dispatcher(
@@ -125,8 +125,8 @@ fn cycle() {
     for (name, messages) in MESSAGES {
         for queues in [1, CLIENTS] {
             let server = match name {
-                "MiniStack" => Server::ministack(),
-                _ => Some(Server::local()),
+                "MiniStack" => ServedServer::ministack(),
+                _ => Some(ServedServer::local()),
             };
             let Some(server) = server else {
                 println!("{name:<18} not installed: any test that needs SQS installs it");
@@ -200,7 +200,7 @@ async fn clients(address: &str, queues: usize, messages: usize) {
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn wake() {
-    let server = Server::local();
+    let server = ServedServer::local();
     let url = Lean::connect(&server.address).await.create("wake").await;
     let mut sender = Lean::connect(&server.address).await;
     let over_http = wakes(&server, &url, async || {
@@ -210,7 +210,7 @@ async fn wake() {
         "from a send to the answer of a long poll, by the server: {}",
         over_http.await
     );
-    let store = Store::open(server._folder.path()).expect("the same file");
+    let store = LocalStore::open(server._folder.path()).expect("the same file");
     let queue = store.queue("wake", None).expect("it exists");
     let message = Outgoing {
         body: "wake".into(),
@@ -227,7 +227,7 @@ async fn wake() {
     );
 }
 
-async fn wakes(server: &Server, url: &str, mut send: impl AsyncFnMut()) -> Samples {
+async fn wakes(server: &ServedServer, url: &str, mut send: impl AsyncFnMut()) -> Samples {
     let mut times = Vec::new();
     let mut client = Lean::connect(&server.address).await;
     for _ in 0..WAKES {

@@ -18,7 +18,7 @@ use aws_sdk_sqs::types::{
     DeleteMessageBatchRequestEntry, MessageSystemAttributeName, QueueAttributeName,
 };
 use dispatcher_core::clock;
-use server::{Calls, Server};
+use server::{BenchServer, Calls};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
@@ -130,7 +130,7 @@ fn drain(data: &Path) {
         "", "", "/msg", "/10,000", "/10,000", "loop", "loop", "MiB"
     );
     for (concurrency, loops) in CONCURRENCIES {
-        let mut server = Server::start();
+        let mut server = BenchServer::start();
         let (url, loops) = (server.url.clone(), loops.to_string());
         let this = std::env::current_exe().expect("our path");
         let loop_of = |queue: &str, asks: &str| {
@@ -186,7 +186,7 @@ impl Drain {
 }
 
 /// Drains a queue of its own with one program, which is started and idle before it is filled.
-fn drained(server: &mut Server, queue: &str, name: &str, command: Command) -> Drain {
+fn drained(server: &mut BenchServer, queue: &str, name: &str, command: Command) -> Drain {
     server.queue(queue, 30);
     let program = Program::start(command);
     // Warm: connections, code, and the first instances.
@@ -223,7 +223,7 @@ fn calls(data: &Path) {
     for latency_ms in [0, 20, 60] {
         for concurrency in [10, 50, 200] {
             for (build, binary) in &builds {
-                let mut server = Server::start();
+                let mut server = BenchServer::start();
                 server.queue(build, 30);
                 server.slow(Duration::from_millis(latency_ms));
                 let count = 60 * concurrency;
@@ -259,7 +259,7 @@ fn calls(data: &Path) {
 
 /// A runner on eight queues that hold nothing.
 fn idle(data: &Path) {
-    let mut server = Server::start();
+    let mut server = BenchServer::start();
     let names: Vec<String> = (0..8).map(|at| format!("idle-{at}")).collect();
     for name in &names {
         server.queue(name, 30);
@@ -293,7 +293,7 @@ fn idle(data: &Path) {
 
 /// From the start of the process to what a guest printed about the first message.
 fn start(data: &Path) {
-    let mut server = Server::start();
+    let mut server = BenchServer::start();
     server.queue("start", 30);
     let (url, file) = (server.url.clone(), plugin("verdicts"));
     let words = [
@@ -329,7 +329,7 @@ fn start(data: &Path) {
 
 /// From SIGTERM to the end of a process with nothing to do.
 fn stop(data: &Path) {
-    let mut server = Server::start();
+    let mut server = BenchServer::start();
     server.queue("stop", 600);
     for poll_for in ["1", "5", "20"] {
         let (url, file) = (server.url.clone(), plugin("bench-noop"));
@@ -364,7 +364,7 @@ fn stop(data: &Path) {
 /// How late leases are extended: alone, and beside guests that never end.
 fn leases(data: &Path) {
     for looping in [0, 4] {
-        let mut server = Server::start();
+        let mut server = BenchServer::start();
         server.queue("sleepers", 2);
         server.queue("loops", 60);
         server.fill("sleepers", 40, "sleep:12000");

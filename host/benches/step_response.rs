@@ -13,12 +13,12 @@
 mod chart;
 mod support;
 
-use chart::{Line, Panel};
+use chart::{ChartLine, Panel};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
 use dispatcher_core::message::Outgoing;
 use dispatcher_core::queue::Queue;
-use dispatcher_local::queue::{LocalQueue, Store};
+use dispatcher_local::queue::{LocalQueue, LocalStore};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -90,7 +90,7 @@ fn main() {
     let end = address.find(['"', ' ']).unwrap_or(address.len());
     let address = address[..end].to_owned();
     program.line("\"running\"");
-    let store = Store::open(folder.path()).expect("a store");
+    let store = LocalStore::open(folder.path()).expect("a store");
     let queue = store.queue("default", None).expect("a queue");
     let samples = measure(&runtime, &queue, &address);
     println!("stopped in {:.2} s", program.stop().as_secs_f64());
@@ -219,7 +219,7 @@ fn receives(samples: &[Sample]) -> Vec<(f64, f64)> {
 }
 
 fn draw(samples: &[Sample], path: &Path) {
-    let line = |name, points| Line { name, points };
+    let line = |name, points| ChartLine { name, points };
     let gauge = |name, metric: &str, factor: f64| {
         let points = samples.iter();
         line(

@@ -30,13 +30,13 @@ const MAX_MEMORY: usize = 64 << 20;
 const LONG: Duration = Duration::from_secs(3600);
 
 /// Answers when it is told to.
-struct Held {
+struct HeldHandler {
     called: Sender<()>,
     answer: CancellationToken,
 }
 
 #[async_trait::async_trait]
-impl Invoke for Held {
+impl Invoke for HeldHandler {
     async fn invoke(&self, _: Request) -> Result<Response, InvokeError> {
         let _ = self.called.send(());
         self.answer.cancelled().await;
@@ -76,7 +76,7 @@ fn measure(concurrency: usize) {
     let runtime = Runtime::start(options, timers.handle().clone(), spawn).expect("an engine");
     let (called, calls) = channel();
     let answer = CancellationToken::new();
-    let held = Held {
+    let held = HeldHandler {
         called,
         answer: answer.clone(),
     };
@@ -106,7 +106,7 @@ fn measure(concurrency: usize) {
     );
 }
 
-fn load(runtime: &Runtime, concurrency: usize, instances: usize, held: Held) -> Plugin {
+fn load(runtime: &Runtime, concurrency: usize, instances: usize, held: HeldHandler) -> Plugin {
     let file = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../plugins/prebuilt/commands.wasm"

@@ -2,8 +2,8 @@
 //! some, and is throttled. The function itself complains of an event that is not as Lambda makes it.
 
 use dispatcher_tests::account::Account;
-use dispatcher_tests::child::{Program, Running, Signal};
-use dispatcher_tests::sqs::Server;
+use dispatcher_tests::child::{Program, RunningProgram, Signal};
+use dispatcher_tests::sqs::SqsServer;
 
 /// The checks.
 pub const NAMES: [&str; 4] = [
@@ -48,7 +48,13 @@ pub async fn check(account: &Account, role: String, name: &str) {
     assert_eq!(sqs.drain(&grave).await.len(), dead, "dead letters");
 }
 
-fn start(account: &Account, function: &str, queue: &str, grave: &str, flags: &[&str]) -> Running {
+fn start(
+    account: &Account,
+    function: &str,
+    queue: &str,
+    grave: &str,
+    flags: &[&str],
+) -> RunningProgram {
     let mut arguments = vec!["run", "--log-format", "json", "--function", function];
     arguments.extend(["--queues", queue, "--dead-letter", grave, "--poll-for", "1"]);
     arguments.extend(flags);
@@ -57,12 +63,12 @@ fn start(account: &Account, function: &str, queue: &str, grave: &str, flags: &[&
     running
 }
 
-fn stop(running: &mut Running) {
+fn stop(running: &mut RunningProgram) {
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }
 
-async fn url(sqs: &Server, name: &str) -> String {
+async fn url(sqs: &SqsServer, name: &str) -> String {
     let call = sqs.client.get_queue_url().queue_name(name).send();
     let answer = call.await.expect("it was just made");
     answer.queue_url.expect("a queue has a URL")

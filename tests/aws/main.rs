@@ -24,7 +24,7 @@ mod settling;
 use backend::Backend;
 use clap::{Parser, Subcommand};
 use dispatcher_dynamodb::queue::Options;
-use dispatcher_tests::account::{Account, Service, Which};
+use dispatcher_tests::account::{Account, AccountKind, Service};
 use std::panic;
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -53,7 +53,7 @@ enum Command {
     /// Create queues, tables and a function, run the checks, remove everything
     Run(Run),
     /// Remove what earlier runs left behind
-    Clean(Place),
+    Clean(AwsPlace),
     /// Print what a run costs at most, and call nothing
     Estimate,
 }
@@ -71,11 +71,11 @@ struct Run {
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     #[command(flatten)]
-    place: Place,
+    place: AwsPlace,
 }
 
 #[derive(Debug, clap::Args)]
-struct Place {
+struct AwsPlace {
     /// What the names of everything that is made begin with
     #[arg(long, default_value = "dispatcher-suite")]
     prefix: String,
@@ -144,7 +144,7 @@ fn allowed(limit: Option<f64>) -> Result<f64, String> {
     }
 }
 
-async fn clean(place: &Place) -> ExitCode {
+async fn clean(place: &AwsPlace) -> ExitCode {
     let account = Account::connect(place.endpoint_url.as_deref(), &place.prefix, 0.01).await;
     let account = match account {
         Ok(account) => account,
@@ -153,10 +153,10 @@ async fn clean(place: &Place) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    removed(&account, Which::All).await
+    removed(&account, AccountKind::All).await
 }
 
-async fn removed(account: &Account, which: Which) -> ExitCode {
+async fn removed(account: &Account, which: AccountKind) -> ExitCode {
     match account.remove(which).await {
         Ok(left) if left.is_empty() => ExitCode::SUCCESS,
         Ok(left) => {
@@ -188,12 +188,12 @@ async fn start(run: Run, limit: f64) -> ExitCode {
         run.place.prefix
     ));
     // Left by a run that was killed; what cannot be removed now is tried again at the end.
-    let _ = account.remove(Which::OwnAndAbandoned).await;
+    let _ = account.remove(AccountKind::OwnAndAbandoned).await;
     let differences = tokio::select! {
         differences = check_all(account, &run) => Some(differences),
         _ = tokio::signal::ctrl_c() => None,
     };
-    let cleaned = removed(account, Which::OwnAndAbandoned).await;
+    let cleaned = removed(account, AccountKind::OwnAndAbandoned).await;
     let (spent, calls) = account.meter.spent();
     say(&format!("spent at most ${spent:.4} in {calls} calls"));
     match differences {

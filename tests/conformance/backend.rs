@@ -3,7 +3,7 @@
 use dispatcher_core::message::{Attribute, Message, Outcome, Outgoing};
 use dispatcher_core::queue::{Ask, Queue, Received};
 use dispatcher_dynamodb::queue::{Dynamo, Options};
-use dispatcher_local::queue::Store;
+use dispatcher_local::queue::LocalStore;
 use dispatcher_redis::queue::Redis;
 use dispatcher_sqs::queue::Sqs;
 use dispatcher_tests::account::Account;
@@ -13,7 +13,7 @@ use dispatcher_tests::guests::run;
 use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::served::LocalServer;
 use dispatcher_tests::servers::MiniStack;
-use dispatcher_tests::sqs::{Server, configuration};
+use dispatcher_tests::sqs::{SqsServer, configuration};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -41,7 +41,7 @@ pub enum Backend {
     /// The SQS adapter, and the embedded queue as a server behind it.
     Served(LocalServer),
     Local {
-        store: Store,
+        store: LocalStore,
         /// Goes when the check ends.
         folder: tempfile::TempDir,
     },
@@ -82,7 +82,7 @@ impl Backend {
     pub fn local() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         Self::Local {
-            store: Store::open(folder.path()).expect("the folder is ours"),
+            store: LocalStore::open(folder.path()).expect("the folder is ours"),
             folder,
         }
     }
@@ -205,19 +205,19 @@ fn tables(options: &Options) -> String {
 }
 
 async fn open_sqs(url: &str, wanted: Wanted) -> Opened {
-    let server = Server::at(url);
+    let server = SqsServer::at(url);
     let kind: &[(&str, &str)] = match wanted.ordered {
         true => &[("FifoQueue", "true")],
         false => &[],
     };
     let suffix = if wanted.ordered { ".fifo" } else { "" };
-    let name = Server::fresh_name("conformance") + suffix;
+    let name = SqsServer::fresh_name("conformance") + suffix;
     server.create(&name, kind).await;
     let sqs = Sqs::connect(&configuration(url));
     let mut grave = None;
     let mut grave_name = None;
     if wanted.grave {
-        let name = Server::fresh_name("grave") + suffix;
+        let name = SqsServer::fresh_name("grave") + suffix;
         server.create(&name, kind).await;
         let queue = sqs.open(&name, None).await.expect("it was just made");
         grave = Some(Arc::new(queue) as Arc<dyn Queue>);
@@ -294,7 +294,7 @@ async fn open_dynamodb(url: &str, dates: Dates, options: &Options, wanted: Wante
 }
 
 /// Every local queue keeps its groups in order.
-fn open_local(store: &Store, wanted: Wanted) -> Opened {
+fn open_local(store: &LocalStore, wanted: Wanted) -> Opened {
     let open = |name: &str, dead_letter| {
         let queue = store.queue(name, dead_letter);
         Arc::new(queue.expect("the store is open")) as Arc<dyn Queue>

@@ -9,13 +9,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A bucket and another of the same store, each twice, as two processes have them.
-struct Store {
+struct BucketPair {
     mine: [Arc<dyn Bucket>; 2],
     other: Arc<dyn Bucket>,
     _folder: Option<tempfile::TempDir>,
 }
 
-impl Store {
+impl BucketPair {
     fn local() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let open = || Local::open(folder.path()).expect("opened");
@@ -74,7 +74,7 @@ async fn keys(bucket: &dyn Bucket) -> (usize, BTreeSet<String>) {
     }
 }
 
-async fn what_is_set_is_there_for_all_and_in_no_other_bucket(store: &Store) {
+async fn what_is_set_is_there_for_all_and_in_no_other_bucket(store: &BucketPair) {
     let [one, two] = &store.mine;
     let bytes: Vec<u8> = (0..=255).collect();
     one.set(&[pair("", b"never"), pair("a", &bytes), pair("ключ\n\0", b"")])
@@ -100,7 +100,7 @@ async fn what_is_set_is_there_for_all_and_in_no_other_bucket(store: &Store) {
     assert_eq!(one.get(&[]).await.expect("read"), [None; 0]);
 }
 
-async fn the_largest_values_go_there_and_back(store: &Store) {
+async fn the_largest_values_go_there_and_back(store: &BucketPair) {
     let [one, two] = &store.mine;
     let key = |number: usize| format!("{number:0>LONGEST_KEY$}");
     let large = |number: usize| (key(number), vec![7; LONGEST_VALUE]);
@@ -120,7 +120,7 @@ async fn the_largest_values_go_there_and_back(store: &Store) {
     assert_eq!(refused.kind, Trouble::Refused);
 }
 
-async fn numbers_are_counted_by_many_at_once(store: &Store) {
+async fn numbers_are_counted_by_many_at_once(store: &BucketPair) {
     let [one, two] = &store.mine;
     let count = |bucket: &Arc<dyn Bucket>| {
         let bucket = Arc::clone(bucket);
@@ -163,7 +163,7 @@ async fn numbers_are_counted_by_many_at_once(store: &Store) {
     assert_eq!(one.increment("long", 1).await, Ok(9_007_199_254_740_994));
 }
 
-async fn a_swap_is_done_only_on_what_was_seen(store: &Store) {
+async fn a_swap_is_done_only_on_what_was_seen(store: &BucketPair) {
     let [one, two] = &store.mine;
     assert_eq!(one.swap("s", Some(b""), b"1").await, Ok(false));
     assert_eq!(one.swap("s", None, b"").await, Ok(true));
@@ -197,7 +197,7 @@ async fn a_swap_is_done_only_on_what_was_seen(store: &Store) {
     assert_eq!(value(&**one, "s").await, Some(b"61".to_vec()));
 }
 
-async fn keys_come_in_pages(store: &Store) {
+async fn keys_come_in_pages(store: &BucketPair) {
     let [one, two] = &store.mine;
     assert_eq!(keys(&**one).await, (1, BTreeSet::new()));
     let all: Vec<String> = (0..3_000).map(|number| format!("key-{number}")).collect();
@@ -246,7 +246,7 @@ macro_rules! stores {
 }
 
 stores!(
-    local: super::Store::local(),
-    redis: super::Store::redis(),
-    cluster: super::Store::cluster(),
+    local: super::BucketPair::local(),
+    redis: super::BucketPair::redis(),
+    cluster: super::BucketPair::cluster(),
 );

@@ -2,7 +2,7 @@
 
 use crate::backend::{Backend, Opened, Wanted};
 use dispatcher_core::queue::Depth;
-use dispatcher_tests::child::{Running, Signal};
+use dispatcher_tests::child::{RunningProgram, Signal};
 use dispatcher_tests::guests::prints;
 use dispatcher_tests::queues::{send, until_depth};
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn is_empty(depth: Depth) -> bool {
 }
 
 /// A started process that receives.
-fn start(backend: &Backend, opened: &Opened, concurrency: &str) -> Running {
+fn start(backend: &Backend, opened: &Opened, concurrency: &str) -> RunningProgram {
     let program = backend.dispatcher(opened, "verdicts", VISIBILITY);
     // A stop waits for the poll under way.
     let program = program.env("DISPATCHER_POLL_FOR", "1s");
@@ -26,7 +26,7 @@ fn start(backend: &Backend, opened: &Opened, concurrency: &str) -> Running {
     running
 }
 
-fn stop(running: &mut Running) {
+fn stop(running: &mut RunningProgram) {
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }

@@ -11,18 +11,18 @@ use dispatcher_tests::sqs::configuration;
 use std::time::Duration;
 
 /// A fresh table, and a queue on it.
-pub struct Scene {
+pub struct TableScene {
     pub tables: Tables,
     pub table: String,
     pub queue: DynamoQueue,
 }
 
-pub async fn scene(options: Options) -> Scene {
+pub async fn scene(options: Options) -> TableScene {
     let url = MiniStack::shared().url();
     let tables = Tables::at(&url);
     let table = tables.create("own", Dates::Number).await;
     let queue = open(&url, &table, options).await;
-    Scene {
+    TableScene {
         tables,
         table,
         queue,
@@ -35,7 +35,7 @@ pub async fn open(url: &str, table: &str, options: Options) -> DynamoQueue {
     dynamodb.open(table, None).await.expect("it was just made")
 }
 
-impl Scene {
+impl TableScene {
     pub fn queue(&self) -> &dyn Queue {
         &self.queue
     }

@@ -2,7 +2,7 @@
 //! taken.
 
 use crate::backend::{Handy, LONG, plain};
-use crate::dynamodb_own::{Scene, open, scene};
+use crate::dynamodb_own::{TableScene, open, scene};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
 use dispatcher_core::message::Outcome;
 use dispatcher_core::queue::{Ask, Queue};
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Puts so many waiting tasks whose time to live is over; the first was created at `newest`, each of
 /// the others a millisecond before the one before it.
-async fn put_expired(scene: &Scene, count: u64, newest: u64) {
+async fn put_expired(scene: &TableScene, count: u64, newest: u64) {
     let number = |n: u64| AttributeValue::N(n.to_string());
     let write = |at: u64| {
         let put = PutRequest::builder()
@@ -113,7 +113,7 @@ async fn a_claim_whose_answer_was_lost_is_ours() {
 }
 
 /// Puts a task that somebody took whose lease has run out long ago; its id.
-async fn put_orphan(scene: &Scene, created: u64) -> String {
+async fn put_orphan(scene: &TableScene, created: u64) -> String {
     let id = scene.tables.put_as_sample(&scene.table, &[]).await;
     let number = |n: u64| AttributeValue::N(n.to_string());
     let update = scene.tables.client.update_item().table_name(&scene.table);

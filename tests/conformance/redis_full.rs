@@ -5,7 +5,7 @@ use dispatcher_core::message::{Message, Outcome};
 use dispatcher_core::queue::{ItemError, Queue};
 use dispatcher_redis::queue::Redis;
 use dispatcher_tests::PATIENCE;
-use dispatcher_tests::redis::{Answer, Plain, RedisServer};
+use dispatcher_tests::redis::{Plain, RedisReply, RedisServer};
 use std::time::{Duration, Instant};
 
 fn small() -> RedisServer {
@@ -28,7 +28,7 @@ async fn fill(queue: &dyn Queue) -> usize {
 
 fn is_full(server: &mut Plain) -> bool {
     let answer = server.ask(&["SET", "more", "more"]).expect("an answer");
-    matches!(answer, Answer::Error(why) if why.starts_with("OOM"))
+    matches!(answer, RedisReply::Error(why) if why.starts_with("OOM"))
 }
 
 /// Returns once the key has been given more time a few times.

@@ -6,7 +6,7 @@ use dispatcher_core::queue::{Ask, ItemError, Queue, Trouble};
 use dispatcher_sqs::queue::{Sqs, SqsQueue};
 use dispatcher_tests::proxy::{Mode, Proxy};
 use dispatcher_tests::servers::MiniStack;
-use dispatcher_tests::sqs::{Server, configuration};
+use dispatcher_tests::sqs::{SqsServer, configuration};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 async fn behind_proxy() -> (Proxy, SqsQueue) {
     let server = MiniStack::shared();
     let proxy = Proxy::before(server.address());
-    let name = Server::fresh_name("faults");
-    Server::at(&server.url()).create(&name, &[]).await;
+    let name = SqsServer::fresh_name("faults");
+    SqsServer::at(&server.url()).create(&name, &[]).await;
     let sqs = Sqs::connect(&configuration(&proxy.url()));
     let queue = sqs.open(&name, None).await.expect("it was just made");
     (proxy, queue)
@@ -166,8 +166,11 @@ async fn what_the_ceiling_forbids_is_released_for_half_as_long() {
 async fn a_burial_that_is_settled_again_leaves_one_copy() {
     let server = MiniStack::shared();
     let proxy = Proxy::before(server.address());
-    let (name, grave) = (Server::fresh_name("faults"), Server::fresh_name("grave"));
-    let client = Server::at(&server.url());
+    let (name, grave) = (
+        SqsServer::fresh_name("faults"),
+        SqsServer::fresh_name("grave"),
+    );
+    let client = SqsServer::at(&server.url());
     client.create(&name, &[]).await;
     let grave_url = client.create(&grave, &[]).await;
     let sqs = Sqs::connect(&configuration(&proxy.url()));
@@ -187,9 +190,11 @@ async fn a_burial_that_is_settled_again_leaves_one_copy() {
 async fn a_fifo_receive_whose_answer_was_lost_is_asked_for_again_by_its_id() {
     let server = MiniStack::shared();
     let proxy = Proxy::before(server.address());
-    let name = format!("{}.fifo", Server::fresh_name("lost"));
+    let name = format!("{}.fifo", SqsServer::fresh_name("lost"));
     let attributes = [("FifoQueue", "true"), ("ContentBasedDeduplication", "true")];
-    Server::at(&server.url()).create(&name, &attributes).await;
+    SqsServer::at(&server.url())
+        .create(&name, &attributes)
+        .await;
     let sqs = Sqs::connect(&configuration(&proxy.url()));
     let queue = sqs.open(&name, None).await.expect("it was just made");
     let go_on = CancellationToken::new();

@@ -6,7 +6,7 @@ use dispatcher_core::message::{Outcome, Outgoing};
 use dispatcher_core::queue::{ItemError, Queue, Trouble};
 use dispatcher_sqs::queue::Sqs;
 use dispatcher_tests::servers::{MiniStack, free_port};
-use dispatcher_tests::sqs::{Counts, Server, configuration};
+use dispatcher_tests::sqs::{Counts, SqsServer, configuration};
 use std::time::Duration;
 
 fn sqs() -> Sqs {
@@ -15,8 +15,8 @@ fn sqs() -> Sqs {
 
 #[tokio::test]
 async fn a_queue_opens_by_name_url_and_arn() {
-    let server = Server::at(&MiniStack::shared().url());
-    let name = Server::fresh_name("addressed");
+    let server = SqsServer::at(&MiniStack::shared().url());
+    let name = SqsServer::fresh_name("addressed");
     let url = server.create(&name, &[("VisibilityTimeout", "77")]).await;
     let sqs = sqs();
     let by_name = sqs.open(&name, None).await.expect("by name");
@@ -39,8 +39,8 @@ async fn a_missing_queue_is_missing_and_says_which() {
     let error = sqs().open("no-such-queue", None).await.expect_err("none");
     assert_eq!(error.kind, Trouble::Missing, "{error}");
     assert!(error.message.contains("`no-such-queue`"), "{error}");
-    let server = Server::at(&MiniStack::shared().url());
-    let name = Server::fresh_name("graveless");
+    let server = SqsServer::at(&MiniStack::shared().url());
+    let name = SqsServer::fresh_name("graveless");
     server.create(&name, &[]).await;
     let error = sqs().open(&name, Some("no-grave")).await;
     let error = error.expect_err("no dead-letter queue");
@@ -168,8 +168,8 @@ async fn looking_without_receiving_is_refused() {
 
 #[tokio::test]
 async fn the_tests_own_client_sees_what_the_program_does() {
-    let server = Server::at(&MiniStack::shared().url());
-    let name = Server::fresh_name("seen");
+    let server = SqsServer::at(&MiniStack::shared().url());
+    let name = SqsServer::fresh_name("seen");
     let url = server.create(&name, &[]).await;
     server.send_many(&url, (0..12).map(|n| n.to_string())).await;
     let queue = sqs().open(&name, None).await.expect("it was just made");

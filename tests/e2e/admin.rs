@@ -2,8 +2,8 @@
 
 use crate::lambda_scene::{admin, stop};
 use crate::scene::run;
-use dispatcher_tests::child::{Program, Running, Signal};
-use dispatcher_tests::http::{self, Answer};
+use dispatcher_tests::child::{Program, RunningProgram, Signal};
+use dispatcher_tests::http::{self, HttpAnswer};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 /// Three times the connections that are served at once.
 const SILENT: usize = 200;
 
-fn start(more: &[&str]) -> (Running, SocketAddr) {
+fn start(more: &[&str]) -> (RunningProgram, SocketAddr) {
     let running = run("hello", &[&["--admin", "127.0.0.1:0"], more].concat()).start();
     let at = admin(&running);
     let at = at.trim_start_matches("http://").parse();
@@ -21,7 +21,7 @@ fn start(more: &[&str]) -> (Running, SocketAddr) {
 }
 
 /// What is answered to a request with these headers and no others.
-fn ask(at: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+fn ask(at: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)]) -> HttpAnswer {
     let mut stream = TcpStream::connect(at).expect("it listens");
     let patience = stream.set_read_timeout(Some(dispatcher_tests::PATIENCE));
     patience.expect("a time-out");
@@ -36,7 +36,7 @@ fn ask(at: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)]) -> An
     let (head, body) = text.split_once("\r\n\r\n").expect("a head");
     is_safe_for_browsers(head);
     let status = head.split(' ').nth(1).expect("a status");
-    Answer {
+    HttpAnswer {
         status: status.parse().expect("a number"),
         body: body.to_owned(),
     }

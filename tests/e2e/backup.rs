@@ -2,7 +2,7 @@
 //! and what is refused.
 
 use crate::scene::{depth, prints, run, send, until_depth};
-use dispatcher_tests::child::{Ended, Program, Signal};
+use dispatcher_tests::child::{ExitedProgram, Program, Signal};
 use dispatcher_tests::holder::Holder;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-fn command(data: &Arc<tempfile::TempDir>, arguments: &[&str]) -> Ended {
+fn command(data: &Arc<tempfile::TempDir>, arguments: &[&str]) -> ExitedProgram {
     Program::new(arguments).sharing(data).run()
 }
 
@@ -21,7 +21,7 @@ fn folder() -> Arc<tempfile::TempDir> {
     Arc::new(tempfile::tempdir().expect("a folder"))
 }
 
-fn backup(data: &Arc<tempfile::TempDir>, to: &Path) -> Ended {
+fn backup(data: &Arc<tempfile::TempDir>, to: &Path) -> ExitedProgram {
     command(data, &["backup", to.to_str().expect("UTF-8")])
 }
 

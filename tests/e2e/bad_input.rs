@@ -4,7 +4,7 @@
 use crate::scene::{guest, run, send};
 use dispatcher_tests::child::Program;
 use dispatcher_tests::servers::{MiniStack, free_port};
-use dispatcher_tests::sqs::Server;
+use dispatcher_tests::sqs::SqsServer;
 
 /// Runs to its end and wants every one of these words on stderr.
 fn refused(program: Program, code: i32, words: &[&str]) {
@@ -83,8 +83,8 @@ fn what_is_no_plugin_says_what_it_is() {
 #[tokio::test]
 async fn a_queue_that_does_not_exist_names_those_that_do() {
     let server = MiniStack::shared();
-    let known = Server::fresh_name("known");
-    Server::at(&server.url()).create(&known, &[]).await;
+    let known = SqsServer::fresh_name("known");
+    SqsServer::at(&server.url()).create(&known, &[]).await;
     let program = run("hello", &["--queues", "nosuch"]).aws(&server.url());
     refused(program, 2, &["nosuch", "does not exist", &known]);
 }

@@ -5,11 +5,11 @@ use crate::scene::{depth, guest, run, send, until_depth};
 use dispatcher_core::message::AttributeValue;
 use dispatcher_core::queue::{DEAD_LETTER_REASON, Queue};
 use dispatcher_core::telemetry::harmless::harmless;
-use dispatcher_local::queue::Store;
+use dispatcher_local::queue::LocalStore;
 use dispatcher_tests::bodies::{Allowed, LARGEST, odd_characters};
 use dispatcher_tests::child::{Program, Signal};
 use dispatcher_tests::servers::MiniStack;
-use dispatcher_tests::sqs::Server;
+use dispatcher_tests::sqs::SqsServer;
 
 /// Of a reason so much at least is kept.
 const SHORT: usize = 2_000;
@@ -43,7 +43,7 @@ async fn every_character_and_a_mebibyte_pass_a_local_queue_unchanged() {
     until_depth(data.path(), "default.dead", |depth| depth.waiting == 3).await;
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
-    let store = Store::open(data.path()).expect("the store opens");
+    let store = LocalStore::open(data.path()).expect("the store opens");
     let dead = store.queue("default.dead", None).expect("the queue opens");
     let letters = dead.peek(10).await.expect("the store tells");
     for body in &bodies {
@@ -71,8 +71,11 @@ async fn every_character_and_a_mebibyte_pass_a_local_queue_unchanged() {
 
 #[tokio::test]
 async fn every_character_that_sqs_takes_and_a_mebibyte_pass_it_unchanged() {
-    let server = Server::at(&MiniStack::shared().url());
-    let (name, dead) = (Server::fresh_name("odd"), Server::fresh_name("odd-dead"));
+    let server = SqsServer::at(&MiniStack::shared().url());
+    let (name, dead) = (
+        SqsServer::fresh_name("odd"),
+        SqsServer::fresh_name("odd-dead"),
+    );
     let url = server.create(&name, &[]).await;
     let dead_url = server.create(&dead, &[]).await;
     let odd = odd_characters(Allowed::Xml);
@@ -105,8 +108,8 @@ async fn every_character_that_sqs_takes_and_a_mebibyte_pass_it_unchanged() {
 
 #[tokio::test]
 async fn what_sqs_does_not_take_is_refused_with_the_limit() {
-    let server = Server::at(&MiniStack::shared().url());
-    let name = Server::fresh_name("limits");
+    let server = SqsServer::at(&MiniStack::shared().url());
+    let name = SqsServer::fresh_name("limits");
     let url = server.create(&name, &[]).await;
     let folder = tempfile::tempdir().expect("a folder");
     let refused = |body: &str| {

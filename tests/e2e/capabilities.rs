@@ -1,7 +1,7 @@
 //! What plugins are lent by name: what is shut says so, what is open is open no further.
 
 use crate::scene::{field, guest, run, send};
-use dispatcher_tests::child::{Ended, Program, Signal};
+use dispatcher_tests::child::{ExitedProgram, Program, Signal};
 use dispatcher_tests::http::wait_for_status;
 use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::servers::free_port;
@@ -19,7 +19,7 @@ pub(crate) fn invoke(body: &str, grants: &[&str]) -> Program {
 }
 
 /// What the guest got.
-pub(crate) fn told(ended: &Ended) -> &str {
+pub(crate) fn told(ended: &ExitedProgram) -> &str {
     let told = ended.stdout.trim().strip_prefix("reject: ");
     told.unwrap_or_else(|| panic!("{ended:?}"))
 }

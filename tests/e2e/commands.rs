@@ -1,11 +1,11 @@
 //! The small commands.
 
 use crate::scene::{depth, guest};
-use dispatcher_tests::child::{Ended, Program};
+use dispatcher_tests::child::{ExitedProgram, Program};
 use serde_json::Value;
 use std::sync::Arc;
 
-fn call(data: &Arc<tempfile::TempDir>, arguments: &[&str]) -> Ended {
+fn call(data: &Arc<tempfile::TempDir>, arguments: &[&str]) -> ExitedProgram {
     let ended = Program::new(arguments).sharing(data).run();
     assert_eq!(ended.code, 0, "{arguments:?}: {ended:?}");
     ended

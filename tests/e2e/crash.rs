@@ -3,8 +3,8 @@
 use crate::scene::{depth, printed, prints, run, send, until_depth};
 use dispatcher_core::message::Outgoing;
 use dispatcher_core::queue::Queue;
-use dispatcher_local::queue::Store;
-use dispatcher_tests::child::{Running, Signal};
+use dispatcher_local::queue::LocalStore;
+use dispatcher_tests::child::{RunningProgram, Signal};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ fn count(handled: &mut BTreeMap<String, usize>, prints: Vec<String>) {
 }
 
 /// A moment that no run repeats: after 1 to 100 messages, as the process id would have it.
-fn some_moment(running: &Running) -> usize {
+fn some_moment(running: &RunningProgram) -> usize {
     (running.id() as usize).wrapping_mul(2_654_435_761) / 128 % 100 + 1
 }
 
@@ -91,7 +91,7 @@ async fn an_acknowledged_send_survives_a_kill() {
         }
     }
     sender.wait().expect("it ended");
-    let store = Store::open(folder.path()).expect("opens");
+    let store = LocalStore::open(folder.path()).expect("opens");
     let queue = store.queue("default", None).expect("opens");
     let there = queue.peek(100_000).await.expect("looks");
     let ids: std::collections::HashSet<&str> =
@@ -108,7 +108,7 @@ async fn an_acknowledged_send_survives_a_kill() {
 async fn sends_until_killed() {
     let folder =
         PathBuf::from(std::env::var_os("DISPATCHER_TEST_STORE").expect("set by the test above"));
-    let queue = Store::open(&folder)
+    let queue = LocalStore::open(&folder)
         .expect("opens")
         .queue("default", None)
         .expect("opens");

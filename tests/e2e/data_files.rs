@@ -3,9 +3,9 @@
 
 use crate::lambda_scene::admin;
 use crate::scene::{depth, guest, printed, run, send, until_depth};
-use dispatcher_tests::child::{Ended, Program, Running, Signal, Stream, binary};
+use dispatcher_tests::child::{ExitedProgram, Program, RunningProgram, Signal, Stream, binary};
 use dispatcher_tests::holder::Holder;
-use dispatcher_tests::http::{self, Answer};
+use dispatcher_tests::http::{self, HttpAnswer};
 use dispatcher_tests::limited::may_mount;
 use dispatcher_tests::served::LocalServer;
 use serde_json::Value;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const LOST: &str = "database file lost";
 
 /// What an SDK posts.
-fn call(local: &LocalServer, action: &str, body: &str) -> Answer {
+fn call(local: &LocalServer, action: &str, body: &str) -> HttpAnswer {
     let target = format!("AmazonSQS.{action}");
     let headers = [
         ("content-type", "application/x-amz-json-1.0"),
@@ -29,7 +29,7 @@ fn call(local: &LocalServer, action: &str, body: &str) -> Answer {
     http::post(local.url(), &headers, body)
 }
 
-fn send_to(local: &LocalServer, body: &str) -> Answer {
+fn send_to(local: &LocalServer, body: &str) -> HttpAnswer {
     let url = format!("{}/000000000000/q", local.url());
     let request = serde_json::json!({ "QueueUrl": url, "MessageBody": body });
     call(local, "SendMessage", &request.to_string())
@@ -160,12 +160,12 @@ async fn finding_07_a_process_whose_file_was_replaced_harms_the_new_one_by_nothi
     assert_eq!(depth(data.path(), "q").await.waiting, 21);
 }
 
-fn until_started(running: &Running) {
+fn until_started(running: &RunningProgram) {
     running.wait_for_line(|line| line.contains("\"running\""));
 }
 
 /// Runs the program in this folder.
-fn command(data: &Arc<tempfile::TempDir>, arguments: &[&str]) -> Ended {
+fn command(data: &Arc<tempfile::TempDir>, arguments: &[&str]) -> ExitedProgram {
     Program::new(arguments).sharing(data).run()
 }
 

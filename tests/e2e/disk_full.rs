@@ -3,12 +3,12 @@
 //! a small file system may be mounted without being root, a real one fills up as well.
 
 use crate::scene::{depth, field, guest, printed, prints, send, until_depth};
-use dispatcher_tests::child::{Program, Running, Signal, binary};
+use dispatcher_tests::child::{Program, RunningProgram, Signal, binary};
 use dispatcher_tests::limited::may_mount;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 /// From now on files of this process may grow to so many bytes at most; without a number to any.
-fn limit_files(running: &Running, most: Option<u64>) {
+fn limit_files(running: &RunningProgram, most: Option<u64>) {
     let limit = Rlimit {
         current: most,
         maximum: None,

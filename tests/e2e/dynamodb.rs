@@ -3,7 +3,7 @@
 
 use crate::scene::{printed, prints, run};
 use dispatcher_dynamodb::queue::{Dynamo, Options};
-use dispatcher_tests::child::{Program, Running, Signal};
+use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use dispatcher_tests::dynamodb::{Dates, Tables, text};
 use dispatcher_tests::queues;
 use dispatcher_tests::servers::MiniStack;
@@ -17,14 +17,14 @@ pub(crate) async fn table(hint: &str) -> (Tables, String, String) {
     (tables, table, queue)
 }
 
-pub(crate) fn start(queue: &str, guest: &str, more: &[&str]) -> Running {
+pub(crate) fn start(queue: &str, guest: &str, more: &[&str]) -> RunningProgram {
     let arguments = [&["--queues", queue], more].concat();
     run(guest, &arguments)
         .aws(&MiniStack::shared().url())
         .start()
 }
 
-pub(crate) fn stop(running: &mut Running) {
+pub(crate) fn stop(running: &mut RunningProgram) {
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }

@@ -2,14 +2,14 @@
 
 use crate::dynamodb::{send, start, stop, table};
 use crate::scene::prints;
-use dispatcher_tests::child::{Running, Signal};
+use dispatcher_tests::child::{RunningProgram, Signal};
 use std::collections::BTreeMap;
 
 const FLEET: usize = 4;
 const TASKS: usize = 100;
 const ARGUMENTS: [&str; 4] = ["--concurrency", "5", "--visibility", "10"];
 
-fn count(handled: &mut BTreeMap<String, usize>, running: &Running) {
+fn count(handled: &mut BTreeMap<String, usize>, running: &RunningProgram) {
     for body in prints(running) {
         *handled.entry(body).or_default() += 1;
     }
@@ -18,7 +18,7 @@ fn count(handled: &mut BTreeMap<String, usize>, running: &Running) {
 #[tokio::test]
 async fn many_dispatchers_on_one_table_never_run_a_task_twice() {
     let (tables, table, queue) = table("fleet").await;
-    let mut fleet: Vec<Running> = (0..FLEET)
+    let mut fleet: Vec<RunningProgram> = (0..FLEET)
         .map(|_| start(&queue, "verdicts", &ARGUMENTS))
         .collect();
     for running in &fleet {
@@ -45,7 +45,7 @@ async fn kills_lose_nothing_and_only_what_was_held_comes_twice() {
     // Between any two that can be counted one that takes its time, so that kills meet work.
     let bodies = (0..TASKS).flat_map(|n| [format!("print:{n}"), "sleep:200".to_owned()]);
     send(&table, bodies).await;
-    let mut fleet: Vec<Running> = (0..FLEET)
+    let mut fleet: Vec<RunningProgram> = (0..FLEET)
         .map(|_| start(&queue, "verdicts", &ARGUMENTS))
         .collect();
     let mut handled = BTreeMap::new();

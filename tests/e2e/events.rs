@@ -5,18 +5,18 @@ use crate::lambda_scene::{admin, forward, forward_to, queue, queue_with_redrive,
 use crate::scene::{run, send, until_depth};
 use dispatcher_core::message::AttributeValue;
 use dispatcher_core::queue::{Ask, DEAD_LETTER_REASON, Queue};
-use dispatcher_local::queue::{Redrive, Settings, Store};
-use dispatcher_tests::child::{Program, Running, Signal, Stream};
-use dispatcher_tests::faulty_lambda::{FaultyLambda, Step};
+use dispatcher_local::queue::{LocalStore, QueueSettings, Redrive};
+use dispatcher_tests::child::{Program, RunningProgram, Signal, Stream};
+use dispatcher_tests::faulty_lambda::{FaultyLambda, LambdaStep};
 use dispatcher_tests::http;
 use dispatcher_tests::lambda::Function;
 use dispatcher_tests::servers::MiniStack;
-use dispatcher_tests::sqs::Server;
+use dispatcher_tests::sqs::SqsServer;
 use serde_json::Value;
 use std::path::Path;
 
 /// The lines of the log with this message, as JSON.
-fn events(running: &Running, message: &str) -> Vec<Value> {
+fn events(running: &RunningProgram, message: &str) -> Vec<Value> {
     let text = running.text(Stream::Err);
     let lines = text
         .lines()
@@ -27,7 +27,7 @@ fn events(running: &Running, message: &str) -> Vec<Value> {
 }
 
 /// The first of them, once it is there.
-fn event(running: &Running, message: &str) -> Value {
+fn event(running: &RunningProgram, message: &str) -> Value {
     let quoted = format!("\"message\":\"{message}\"");
     let line = running.wait_for_line(|line| line.contains(&quoted));
     serde_json::from_str(&line).expect("JSON")
@@ -58,7 +58,7 @@ fn wait_for_count(admin: &str, line: &str, count: u64) {
 
 /// The reasons of the dead letters of a local queue, by body.
 async fn letters(data: &Path) -> Vec<(String, String)> {
-    let store = Store::open(data).expect("opens");
+    let store = LocalStore::open(data).expect("opens");
     let dead = store.queue("default.dead", None).expect("opens");
     let letters = dead.peek(100).await.expect("looks").into_iter();
     letters
@@ -259,7 +259,7 @@ async fn finding_05_what_sqs_will_dead_letter_is_logged_and_counted() {
 }
 
 /// Until so many have come; what is in `source` is received, which makes its policy move them.
-async fn until_letters(server: &Server, url: &str, count: u64, source: Option<&str>) {
+async fn until_letters(server: &SqsServer, url: &str, count: u64, source: Option<&str>) {
     let looking = async {
         while server.counts(url).await.waiting < count {
             if let Some(source) = source {
@@ -306,7 +306,7 @@ async fn finding_28_an_error_of_many_lines_is_one_record_in_either_format() {
     let (server, name, url) = queue("lines", &[]).await;
     server.send_many(&url, ["x".to_owned()]).await;
     let lambda = FaultyLambda::start();
-    lambda.script(|_| Step::Fail {
+    lambda.script(|_| LambdaStep::Fail {
         kind: "KeyError".into(),
         message: "Traceback:\n  File \"a b\"\n\u{1b}[31mKeyError".into(),
         log: "START\nEND\n".into(),
@@ -337,13 +337,13 @@ async fn finding_28_an_error_of_many_lines_is_one_record_in_either_format() {
 async fn finding_05_what_may_have_run_and_what_is_listed_have_their_causes() {
     for (step, kind, event_of_function, part) in [
         (
-            Step::Reset { ran: true },
+            LambdaStep::Reset { ran: true },
             "function-unknown",
             Some("function outcome unknown"),
             "nobody knows whether",
         ),
         (
-            Step::answer(r#"{"batchItemFailures":[{"itemIdentifier":""}]}"#),
+            LambdaStep::answer(r#"{"batchItemFailures":[{"itemIdentifier":""}]}"#),
             "function-error",
             None,
             "function f reported a failure",
@@ -377,7 +377,7 @@ async fn finding_05_a_lease_lost_at_the_last_receive_is_left_to_the_redrive_poli
     let ((server, name, url), dead) = queue_with_redrive("lost", 1, "30").await;
     server.send_many(&url, ["x".to_owned()]).await;
     let lambda = std::sync::Arc::new(FaultyLambda::start());
-    lambda.script(|_| Step::Hold(String::new()));
+    lambda.script(|_| LambdaStep::Hold(String::new()));
     let more = ["--visibility", "2", "--admin", "127.0.0.1:0"];
     let mut running = forward_to(&lambda, &name, &more).start();
     let admin = admin(&running);
@@ -401,7 +401,7 @@ async fn finding_05_a_lease_lost_at_the_last_receive_is_left_to_the_redrive_poli
 }
 
 /// Received so often from `local:default`, and never answered for.
-async fn receive_unanswered(store: &Store, times: usize) {
+async fn receive_unanswered(store: &LocalStore, times: usize) {
     let queue = store.queue("default", None).expect("opens");
     let ask = Ask {
         max: 10,
@@ -417,7 +417,7 @@ async fn receive_unanswered(store: &Store, times: usize) {
 #[tokio::test]
 async fn finding_05_what_the_embedded_queue_dead_letters_unread_is_one_event_and_one_count() {
     let (_, data) = Program::new(["queues"]).into_command();
-    let store = Store::open(data.path()).expect("opens");
+    let store = LocalStore::open(data.path()).expect("opens");
     send(data.path(), "default", ["print:kills".to_owned()]).await;
     receive_unanswered(&store, 2).await;
     let large = format!("print:{}", "x".repeat(3 * 1024 * 1024));
@@ -447,14 +447,14 @@ async fn finding_05_what_the_embedded_queue_dead_letters_unread_is_one_event_and
 #[tokio::test]
 async fn finding_05_what_the_embedded_queues_policy_moves_is_one_event_and_one_count() {
     let (_, data) = Program::new(["queues"]).into_command();
-    let store = Store::open(data.path()).expect("opens");
+    let store = LocalStore::open(data.path()).expect("opens");
     let redrive = Redrive {
         most_receives: 2,
         grave: "spent".into(),
     };
-    let settings = Settings {
+    let settings = QueueSettings {
         redrive: Some(redrive),
-        ..Settings::default()
+        ..QueueSettings::default()
     };
     let made = store.create("default", settings).await;
     made.expect("it is made");

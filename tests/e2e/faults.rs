@@ -3,10 +3,10 @@
 
 use crate::scene::{field, printed, run};
 use dispatcher_tests::chaos::{Chaos, FAULTS};
-use dispatcher_tests::child::{Running, Signal, Stream};
+use dispatcher_tests::child::{RunningProgram, Signal, Stream};
 use dispatcher_tests::ledger::number;
 use dispatcher_tests::servers::MiniStack;
-use dispatcher_tests::sqs::Server;
+use dispatcher_tests::sqs::SqsServer;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Of a thousand calls so many are broken; the dice are always the same.
@@ -14,7 +14,7 @@ const BROKEN_PERMILLE: u32 = 200;
 const SEED: u64 = 4;
 
 /// How often each number was printed, with the message's id.
-fn handled(running: &Running) -> BTreeMap<u64, Vec<String>> {
+fn handled(running: &RunningProgram) -> BTreeMap<u64, Vec<String>> {
     let mut handled: BTreeMap<u64, Vec<String>> = BTreeMap::new();
     for line in running
         .text(Stream::Err)
@@ -30,7 +30,7 @@ fn handled(running: &Running) -> BTreeMap<u64, Vec<String>> {
 }
 
 /// The messages that the program said it had lost or could not settle.
-fn given_up(running: &Running) -> BTreeSet<String> {
+fn given_up(running: &RunningProgram) -> BTreeSet<String> {
     let text = running.text(Stream::Err);
     let lines = text.lines().filter(|line| {
         line.contains("\"message\":\"lease lost")
@@ -41,10 +41,10 @@ fn given_up(running: &Running) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn through_a_proxy_that_breaks_every_fifth_call_nothing_is_lost() {
-    let server = Server::at(&MiniStack::shared().url());
+    let server = SqsServer::at(&MiniStack::shared().url());
     let (name, dead) = (
-        Server::fresh_name("chaos"),
-        Server::fresh_name("chaos-dead"),
+        SqsServer::fresh_name("chaos"),
+        SqsServer::fresh_name("chaos-dead"),
     );
     // What a broken receive has taken comes back after so many seconds.
     let url = server.create(&name, &[("VisibilityTimeout", "4")]).await;

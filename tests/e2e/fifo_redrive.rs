@@ -4,36 +4,36 @@
 use crate::lambda_scene::{forward_to, stop};
 use crate::scene::{field, prints, run};
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName, QueueAttributeName};
-use dispatcher_tests::child::{Program, Running};
-use dispatcher_tests::faulty_lambda::{FaultyLambda, Step};
+use dispatcher_tests::child::{Program, RunningProgram};
+use dispatcher_tests::faulty_lambda::{FaultyLambda, LambdaStep};
 use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::served::LocalServer;
 use dispatcher_tests::servers::MiniStack;
-use dispatcher_tests::sqs::Server;
+use dispatcher_tests::sqs::SqsServer;
 use std::sync::{Arc, Mutex};
 
 /// The group of all messages here.
 const GROUP: &str = "customer-1";
 
 /// A FIFO queue with a redrive policy, and the queue that the policy names.
-struct Queues {
+struct RedriveQueues {
     endpoint: String,
-    server: Server,
+    server: SqsServer,
     name: String,
     url: String,
     dead_url: String,
 }
 
-impl Queues {
+impl RedriveQueues {
     async fn on(endpoint: &str, receives: u32) -> Self {
-        let server = Server::at(endpoint);
+        let server = SqsServer::at(endpoint);
         let fifo = [("FifoQueue", "true"), ("VisibilityTimeout", "30")];
-        let dead_name = Server::fresh_name("dead") + ".fifo";
+        let dead_name = SqsServer::fresh_name("dead") + ".fifo";
         let dead_url = server.create(&dead_name, &fifo[..1]).await;
         let dead_arn = arn(&server, &dead_url).await;
         let policy =
             format!(r#"{{"deadLetterTargetArn":"{dead_arn}","maxReceiveCount":"{receives}"}}"#);
-        let name = Server::fresh_name("redrive") + ".fifo";
+        let name = SqsServer::fresh_name("redrive") + ".fifo";
         let attributes = [fifo[0], fifo[1], ("RedrivePolicy", policy.as_str())];
         let url = server.create(&name, &attributes).await;
         Self {
@@ -70,7 +70,7 @@ impl Queues {
     }
 }
 
-async fn arn(server: &Server, url: &str) -> String {
+async fn arn(server: &SqsServer, url: &str) -> String {
     let call = server.client.get_queue_attributes().queue_url(url);
     let call = call.attribute_names(QueueAttributeName::QueueArn);
     let answer = call.send().await.expect("the queue exists");
@@ -78,7 +78,7 @@ async fn arn(server: &Server, url: &str) -> String {
     attributes[&QueueAttributeName::QueueArn].clone()
 }
 
-fn verdicts(queues: &Queues, more: &[&str]) -> Program {
+fn verdicts(queues: &RedriveQueues, more: &[&str]) -> Program {
     let arguments = [
         &["--queues", &queues.name, "--poll-for", "1"],
         &["--log-level", "debug"][..],
@@ -89,13 +89,13 @@ fn verdicts(queues: &Queues, more: &[&str]) -> Program {
 }
 
 /// The ids of the messages of the attempts so far.
-fn attempts(running: &Running) -> Vec<String> {
+fn attempts(running: &RunningProgram) -> Vec<String> {
     let lines = running.lines(|line| line.contains("an attempt begins"));
     lines.iter().map(|line| field(line, "message_id")).collect()
 }
 
 /// The head is dead after as many attempts as it has, in its group, with what tells why.
-async fn only_the_head_is_dead(queues: &Queues, body: &str) -> String {
+async fn only_the_head_is_dead(queues: &RedriveQueues, body: &str) -> String {
     let dead = queues.dead().await;
     let bodies: Vec<_> = dead.iter().filter_map(Message::body).collect();
     assert_eq!(bodies, [body], "only the one that failed is a dead letter");
@@ -111,7 +111,7 @@ async fn only_the_head_is_dead(queues: &Queues, body: &str) -> String {
 /// A handler that takes one message at a time.
 async fn a_head_that_always_fails(endpoint: &str) {
     for receives in [3, 5, 1] {
-        let queues = Queues::on(endpoint, receives).await;
+        let queues = RedriveQueues::on(endpoint, receives).await;
         queues
             .send(&["retry:300", "print:after1", "print:after2"])
             .await;
@@ -136,7 +136,7 @@ async fn finding_02_what_waits_behind_a_failing_message_of_its_group_runs() {
 
 #[tokio::test]
 async fn finding_02_what_is_behind_a_failing_message_of_its_batch_runs() {
-    let queues = Queues::on(&MiniStack::shared().url(), 3).await;
+    let queues = RedriveQueues::on(&MiniStack::shared().url(), 3).await;
     queues.send(&["retry:300", "done", "done"]).await;
     let arguments = ["--queues", &queues.name, "--poll-for", "1"];
     let batches = ["--batch-size", "10", "--log-level", "debug"];
@@ -167,7 +167,7 @@ async fn finding_02_what_waits_behind_a_failing_message_runs_on_the_served_queue
 async fn finding_12_what_is_received_behind_a_failing_message_runs_on_the_embedded_queue() {
     for receives in [3, 1] {
         let local = LocalServer::start();
-        let queues = Queues::on(local.url(), receives).await;
+        let queues = RedriveQueues::on(local.url(), receives).await;
         let mut bodies = vec!["retry:300", "print:after1", "print:after2"];
         bodies.splice(0..0, ["print:before"; 2]);
         queues.send(&bodies).await;
@@ -206,14 +206,14 @@ fn failing_function() -> (FaultyLambda, Seen) {
                 failed.push(record.id.clone());
             }
         }
-        Step::failures(failed)
+        LambdaStep::failures(failed)
     });
     (lambda, seen)
 }
 
 async fn partial_failures(endpoint: &str) {
     for (receives, batch) in [(3, "1"), (3, "10"), (5, "10")] {
-        let queues = Queues::on(endpoint, receives).await;
+        let queues = RedriveQueues::on(endpoint, receives).await;
         queues.send(&["fails", "after1", "after2"]).await;
         let (lambda, seen) = failing_function();
         let more = ["--partial-failures", "--batch-size", batch];
@@ -251,8 +251,8 @@ async fn finding_02_what_waits_behind_a_partial_failure_runs_on_the_served_queue
 
 #[tokio::test]
 async fn finding_02_a_message_that_rejects_costs_what_is_behind_it_no_receive() {
-    let queues = Queues::on(&MiniStack::shared().url(), 1).await;
-    let dead = Server::fresh_name("rejected") + ".fifo";
+    let queues = RedriveQueues::on(&MiniStack::shared().url(), 1).await;
+    let dead = SqsServer::fresh_name("rejected") + ".fifo";
     let dead_url = queues.server.create(&dead, &[("FifoQueue", "true")]).await;
     queues
         .send(&["reject:first", "reject:second", "print:after"])
@@ -270,7 +270,7 @@ async fn finding_02_a_message_that_rejects_costs_what_is_behind_it_no_receive() 
 /// Where nothing fails a message costs as many calls as ever: no call but the usual ones is made.
 #[tokio::test]
 async fn finding_02_nothing_is_called_more_often_where_nothing_fails() {
-    let queues = Queues::on(&MiniStack::shared().url(), 3).await;
+    let queues = RedriveQueues::on(&MiniStack::shared().url(), 3).await;
     let proxy = Proxy::before(MiniStack::shared().address());
     let bodies: Vec<String> = (0..20).map(|n| format!("print:{n}")).collect();
     let bodies: Vec<&str> = bodies.iter().map(String::as_str).collect();

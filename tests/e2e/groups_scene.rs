@@ -5,12 +5,12 @@ use crate::lambda_scene::{forward_to, stop, wait};
 use aws_sdk_sqs::types::{MessageAttributeValue, SendMessageBatchRequestEntry};
 use dispatcher_core::message::{Attribute, Outgoing};
 use dispatcher_core::queue::Queue;
-use dispatcher_local::queue::Store;
-use dispatcher_tests::child::{Program, Running};
-use dispatcher_tests::faulty_lambda::{FaultyLambda, Invocation, Step};
-use dispatcher_tests::order::{Fate, Member, Order};
+use dispatcher_local::queue::LocalStore;
+use dispatcher_tests::child::{Program, RunningProgram};
+use dispatcher_tests::faulty_lambda::{FaultyLambda, Invocation, LambdaStep};
+use dispatcher_tests::order::{AttemptFate, Member, OrderLog};
 use dispatcher_tests::servers::MiniStack;
-use dispatcher_tests::sqs::Server;
+use dispatcher_tests::sqs::SqsServer;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::path::Path;
@@ -59,7 +59,7 @@ pub(crate) enum Grouping {
 }
 
 /// Sends to an SQS queue, in order.
-pub(crate) async fn send_sqs(server: &Server, url: &str, grouping: Grouping, bodies: &[String]) {
+pub(crate) async fn send_sqs(server: &SqsServer, url: &str, grouping: Grouping, bodies: &[String]) {
     for (call, chunk) in bodies.chunks(10).enumerate() {
         let entry = |(at, body): (usize, &String)| {
             let entry = SendMessageBatchRequestEntry::builder()
@@ -89,7 +89,7 @@ pub(crate) async fn send_sqs(server: &Server, url: &str, grouping: Grouping, bod
 
 /// Sends to a local queue, in order.
 pub(crate) async fn send_local(data: &Path, name: &str, grouping: Grouping, bodies: &[String]) {
-    let store = Store::open(data).expect("the store opens");
+    let store = LocalStore::open(data).expect("the store opens");
     let queue = store.queue(name, None).expect("the queue opens");
     let message = |body: &String| Outgoing {
         body: body.clone(),
@@ -111,13 +111,13 @@ pub(crate) async fn send_local(data: &Path, name: &str, grouping: Grouping, bodi
 /// A function, and the order in which it was invoked.
 pub(crate) struct Checked {
     pub lambda: Arc<FaultyLambda>,
-    order: Arc<Mutex<Order>>,
+    order: Arc<Mutex<OrderLog>>,
 }
 
 impl Checked {
     pub fn start() -> Self {
         let lambda = Arc::new(FaultyLambda::start());
-        let order = Arc::new(Mutex::new(Order::default()));
+        let order = Arc::new(Mutex::new(OrderLog::default()));
         let shared = Arc::clone(&order);
         let mut failures: HashMap<String, u64> = HashMap::new();
         lambda.script(move |invocation| {
@@ -139,7 +139,7 @@ impl Checked {
     }
 
     /// Waits until all are done or dead, in order.
-    pub async fn finish(&self, running: &mut Running, messages: usize) {
+    pub async fn finish(&self, running: &mut RunningProgram, messages: usize) {
         let order = Arc::clone(&self.order);
         wait(&self.lambda, move |_| {
             let order = order.lock().expect("no check panicked");
@@ -168,8 +168,8 @@ impl Checked {
 fn invoked(
     invocation: &Invocation,
     failures: &mut HashMap<String, u64>,
-    order: &mut Order,
-) -> Step {
+    order: &mut OrderLog,
+) -> LambdaStep {
     let mut members: Vec<Member> = Vec::new();
     let mut failed = Vec::new();
     for record in &invocation.records {
@@ -178,15 +178,15 @@ fn invoked(
         let group = group(&record.body);
         let behind = members
             .iter()
-            .any(|other| other.group == group && other.fate != Fate::Done);
-        let mut fate = Fate::Done;
+            .any(|other| other.group == group && other.fate != AttemptFate::Done);
+        let mut fate = AttemptFate::Done;
         let most = body["fails"].as_u64().expect("a number");
         let times = failures.entry(record.body.clone()).or_default();
         if *times < most && !behind {
             *times += 1;
             fate = match *times {
-                3 => Fate::Buried,
-                _ => Fate::Failed,
+                3 => AttemptFate::Buried,
+                _ => AttemptFate::Failed,
             };
             failed.push(record.id.clone());
         }
@@ -199,18 +199,18 @@ fn invoked(
     let lasts = Duration::from_millis(invocation.number as u64 % 10);
     order.began(Instant::now(), lasts, &members);
     let answer = json!({"batchItemFailures": failed.iter().map(|id| json!({"itemIdentifier": id})).collect::<Vec<_>>()});
-    Step::Answer(lasts, answer.to_string())
+    LambdaStep::Answer(lasts, answer.to_string())
 }
 
 /// A FIFO or standard queue of its own on the shared server, and one for its dead letters.
-pub(crate) async fn queues(hint: &str, fifo: bool) -> (Server, [(String, String); 2]) {
-    let server = Server::at(&MiniStack::shared().url());
+pub(crate) async fn queues(hint: &str, fifo: bool) -> (SqsServer, [(String, String); 2]) {
+    let server = SqsServer::at(&MiniStack::shared().url());
     let attributes: &[(&str, &str)] = match fifo {
         true => &[("FifoQueue", "true"), ("VisibilityTimeout", "30")],
         false => &[("VisibilityTimeout", "30")],
     };
     let end = if fifo { ".fifo" } else { "" };
-    let made = [hint, "dead"].map(|hint| Server::fresh_name(hint) + end);
+    let made = [hint, "dead"].map(|hint| SqsServer::fresh_name(hint) + end);
     let [name, dead] = made;
     let urls = [
         server.create(&name, attributes).await,

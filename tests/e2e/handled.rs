@@ -5,7 +5,7 @@
 use crate::languages::{NAME, call, calls};
 use crate::scene::{depth, send};
 use dispatcher_core::queue::Queue;
-use dispatcher_local::queue::Store;
+use dispatcher_local::queue::LocalStore;
 use dispatcher_tests::child::{Program, Signal};
 use dispatcher_tests::{MOST_PATIENCE, toolchains};
 use std::collections::BTreeSet;
@@ -126,7 +126,7 @@ impl Project {
         ended.expect("every message is done or dead-lettered");
         running.signal(Signal::TERM);
         assert_eq!(running.wait_exit(), 0);
-        let store = Store::open(self.data.path()).expect("opens");
+        let store = LocalStore::open(self.data.path()).expect("opens");
         let dead = store.queue("cases.dead", None).expect("opens");
         let letters = dead.peek(100).await.expect("looks");
         let letters: BTreeSet<_> = letters.into_iter().map(|one| one.body).collect();

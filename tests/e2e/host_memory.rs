@@ -3,7 +3,7 @@
 
 use crate::lambda_scene::stop;
 use crate::scene::send;
-use dispatcher_tests::child::{Program, Running};
+use dispatcher_tests::child::{Program, RunningProgram};
 
 /// A plugin that draws 64 MiB of random bytes, with 64 KiB to keep them in.
 const DRAWS: &str = concat!(
@@ -39,7 +39,7 @@ const WORKERS: usize = 16;
 const MOST_MIB: u64 = 250;
 
 /// The most memory that a process has ever had, in MiB.
-fn peak_mib(running: &Running) -> u64 {
+fn peak_mib(running: &RunningProgram) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", running.id()));
     let status = status.expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -3,29 +3,29 @@
 
 use crate::lambda_scene::admin;
 use crate::scene::{field, printed, prints, run};
-use dispatcher_tests::child::{Program, Running, Signal};
+use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use dispatcher_tests::holder::Holder;
 use dispatcher_tests::http;
 use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::servers::MiniStack;
-use dispatcher_tests::sqs::Server;
+use dispatcher_tests::sqs::SqsServer;
 use std::sync::Arc;
 use tempfile::TempDir;
 
 const AGAIN: &str = "duplicate dropped";
 
 /// A queue whose messages are soon visible again, behind a proxy.
-struct Scene {
-    server: Server,
+struct IdempotencyScene {
+    server: SqsServer,
     name: String,
     url: String,
     proxy: Proxy,
 }
 
-impl Scene {
+impl IdempotencyScene {
     async fn new(hint: &str, visibility: &str) -> Self {
-        let server = Server::at(&MiniStack::shared().url());
-        let name = Server::fresh_name(hint);
+        let server = SqsServer::at(&MiniStack::shared().url());
+        let name = SqsServer::fresh_name(hint);
         let attributes = [("VisibilityTimeout", visibility)];
         let url = server.create(&name, &attributes).await;
         let proxy = Proxy::before(MiniStack::shared().address());
@@ -68,25 +68,25 @@ impl Scene {
     }
 }
 
-fn killed(running: &mut Running) -> Arc<TempDir> {
+fn killed(running: &mut RunningProgram) -> Arc<TempDir> {
     running.signal(Signal::KILL);
     assert_eq!(running.wait_exit(), 137);
     running.data().clone()
 }
 
-fn stop(running: &mut Running) {
+fn stop(running: &mut RunningProgram) {
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }
 
-fn said_again(running: &Running) -> usize {
+fn said_again(running: &RunningProgram) -> usize {
     let text = running.text(dispatcher_tests::child::Stream::Err);
     text.lines().filter(|line| line.contains(AGAIN)).count()
 }
 
 #[tokio::test]
 async fn lesson_12_what_is_done_is_not_run_again_after_a_kill() {
-    let scene = Scene::new("remembered", "3").await;
+    let scene = IdempotencyScene::new("remembered", "3").await;
     let more = ["--idempotency", "1h"];
     let (printed, known) = scene.killed_before_the_delete(&more).await;
     assert_eq!(printed, [""; 0]);
@@ -95,7 +95,7 @@ async fn lesson_12_what_is_done_is_not_run_again_after_a_kill() {
 
 #[tokio::test]
 async fn without_the_setting_it_is_run_again_after_a_kill() {
-    let scene = Scene::new("forgotten", "3").await;
+    let scene = IdempotencyScene::new("forgotten", "3").await;
     let (printed, known) = scene.killed_before_the_delete(&[]).await;
     assert_eq!(printed, ["once"]);
     assert!(!known);
@@ -104,7 +104,7 @@ async fn without_the_setting_it_is_run_again_after_a_kill() {
 #[tokio::test]
 async fn what_is_remembered_is_forgotten_in_time() {
     // It is visible again only when its record has expired.
-    let scene = Scene::new("expired", "3").await;
+    let scene = IdempotencyScene::new("expired", "3").await;
     let more = ["--idempotency", "1s"];
     let (printed, known) = scene.killed_before_the_delete(&more).await;
     assert_eq!(printed, ["once"]);
@@ -114,7 +114,7 @@ async fn what_is_remembered_is_forgotten_in_time() {
 #[tokio::test]
 async fn lesson_12_processes_that_share_a_folder_know_what_each_has_done() {
     const MESSAGES: usize = 60;
-    let scene = Scene::new("shared", "2").await;
+    let scene = IdempotencyScene::new("shared", "2").await;
     scene.no_delete_succeeds();
     let bodies = (0..MESSAGES).map(|n| format!("print:{n}"));
     scene.server.send_many(&scene.url, bodies).await;
@@ -141,7 +141,7 @@ async fn lesson_12_processes_that_share_a_folder_know_what_each_has_done() {
 
 #[tokio::test]
 async fn messages_flow_while_the_ledger_cannot_be_written() {
-    let scene = Scene::new("trouble", "30").await;
+    let scene = IdempotencyScene::new("trouble", "30").await;
     let more = ["--idempotency", "1h", "--admin", "127.0.0.1:0"];
     let mut running = scene.program(&more).start();
     let admin = admin(&running);

@@ -2,7 +2,7 @@
 
 use crate::lambda_scene::stop;
 use crate::scene::{guest, send};
-use dispatcher_tests::child::{Ended, Program, Running};
+use dispatcher_tests::child::{ExitedProgram, Program, RunningProgram};
 use dispatcher_tests::registry::{PASSWORD, Registry, USER};
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn program(name: &str) -> Program {
     Program::new(["run", "--plugin", name]).env("DOCKER_CONFIG", "/nonexistent")
 }
 
-async fn answers(running: &mut Running) {
+async fn answers(running: &mut RunningProgram) {
     let data = running.data().path().to_owned();
     send(&data, "default", ["hello".to_owned()]).await;
     running.wait_for_line(|line| {
@@ -24,7 +24,7 @@ async fn answers(running: &mut Running) {
     stop(running);
 }
 
-fn refused(ended: &Ended, code: i32, words: &[&str]) {
+fn refused(ended: &ExitedProgram, code: i32, words: &[&str]) {
     assert_eq!(ended.code, code, "{ended:?}");
     for word in words {
         assert!(ended.stderr.contains(word), "{word}: {}", ended.stderr);

@@ -3,10 +3,10 @@
 
 use crate::replay;
 use crate::scene::guest;
-use dispatcher_tests::child::{Ended, Program};
+use dispatcher_tests::child::{ExitedProgram, Program};
 use serde_json::{Value, json};
 
-fn invoke(name: &str, more: &[&str]) -> Ended {
+fn invoke(name: &str, more: &[&str]) -> ExitedProgram {
     let guest = guest(name);
     let arguments = ["plugin", "invoke", &guest];
     Program::new(arguments.iter().chain(more)).run()

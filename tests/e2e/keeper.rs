@@ -5,7 +5,7 @@
 use crate::redis_scene::RedisScene;
 use crate::scene::printed;
 use dispatcher_tests::PATIENCE;
-use dispatcher_tests::child::{Running, Signal};
+use dispatcher_tests::child::{RunningProgram, Signal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -28,7 +28,7 @@ impl Feed {
     }
 }
 
-fn start(scene: &RedisScene, lent: &str) -> Running {
+fn start(scene: &RedisScene, lent: &str) -> RunningProgram {
     let options = [
         "--visibility",
         "2",
@@ -43,7 +43,7 @@ fn start(scene: &RedisScene, lent: &str) -> Running {
 }
 
 /// Sends a line, and waits until the process has printed it.
-async fn feeds(connection: &mut TcpStream, line: &str, running: &Running) {
+async fn feeds(connection: &mut TcpStream, line: &str, running: &RunningProgram) {
     let bytes = format!("{line}\n");
     connection.write_all(bytes.as_bytes()).await.expect("sent");
     running.wait_for_line(|said| printed(said) && said.contains(line));

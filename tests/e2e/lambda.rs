@@ -7,7 +7,7 @@ use aws_sdk_sqs::primitives::Blob;
 use aws_sdk_sqs::types::{MessageAttributeValue, SendMessageBatchRequestEntry};
 use dispatcher_tests::lambda::Function;
 use dispatcher_tests::servers::MiniStack;
-use dispatcher_tests::sqs::{Counts, Server};
+use dispatcher_tests::sqs::{Counts, SqsServer};
 use serde_json::{Value, json};
 
 async fn function(hint: &str) -> Function {
@@ -19,7 +19,7 @@ fn texts<'a>(records: &'a [Value], name: &str) -> Vec<&'a str> {
     records.iter().map(text).collect()
 }
 
-async fn send_with_attributes(server: &Server, url: &str) {
+async fn send_with_attributes(server: &SqsServer, url: &str) {
     let attribute = |kind: &str| MessageAttributeValue::builder().data_type(kind);
     let text = attribute("String").string_value("blue").build();
     let binary = attribute("Binary").binary_value(Blob::new(b"\x00\xff"));
@@ -220,7 +220,7 @@ async fn messages_of_a_local_queue_are_forwarded_too() {
     assert_ne!(record["eventSource"], "aws:sqs", "it is not of SQS");
 }
 
-async fn send_in_group(server: &Server, url: &str, bodies: &[&str]) {
+async fn send_in_group(server: &SqsServer, url: &str, bodies: &[&str]) {
     let entry = |(at, body): (usize, &&str)| {
         SendMessageBatchRequestEntry::builder()
             .id(at.to_string())
@@ -238,8 +238,8 @@ async fn send_in_group(server: &Server, url: &str, bodies: &[&str]) {
 #[tokio::test]
 async fn lesson_19_what_follows_a_failure_in_its_group_comes_again_with_it() {
     let function = function("group").await;
-    let server = Server::at(&MiniStack::shared().url());
-    let name = format!("{}.fifo", Server::fresh_name("group"));
+    let server = SqsServer::at(&MiniStack::shared().url());
+    let name = format!("{}.fifo", SqsServer::fresh_name("group"));
     let url = server.create(&name, &[("FifoQueue", "true")]).await;
     // The function lists the second only; the third must not be done before it.
     send_in_group(&server, &url, &["first", "fail-until:2", "last"]).await;

@@ -6,7 +6,9 @@
 use crate::lambda_scene::{admin, forward_to, queue, queue_with_redrive, stop, wait};
 use crate::scene::{field, run};
 use dispatcher_tests::child::Stream;
-use dispatcher_tests::faulty_lambda::{FaultyLambda, Seen, State, Step, mixed};
+use dispatcher_tests::faulty_lambda::{
+    FaultyLambda, InvocationRecords, LambdaStep, MessageHistory, mixed,
+};
 use dispatcher_tests::http;
 use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::servers::MiniStack;
@@ -20,16 +22,16 @@ fn bodies(count: usize) -> impl Iterator<Item = String> {
 
 /// A function that throttles the first three invocations of each message, on a queue that gives up
 /// a message that is received twice.
-async fn throttled(messages: usize, more: &[&str]) -> State {
+async fn throttled(messages: usize, more: &[&str]) -> InvocationRecords {
     let ((server, name, url), dead) = queue_with_redrive("throttles", 1, "30").await;
     let lambda = Arc::new(FaultyLambda::start());
     lambda.script(|invocation| match invocation.before() {
-        0..3 => Step::throttle(),
-        _ => Step::answer("null"),
+        0..3 => LambdaStep::throttle(),
+        _ => LambdaStep::answer("null"),
     });
     server.send_many(&url, bodies(messages)).await;
     let mut running = forward_to(&lambda, &name, more).start();
-    let all = move |state: &State| (state.executed() == messages).then_some(());
+    let all = move |state: &InvocationRecords| (state.executed() == messages).then_some(());
     wait(&lambda, all).await;
     server.wait_until_empty(&url).await;
     stop(&mut running);
@@ -38,7 +40,7 @@ async fn throttled(messages: usize, more: &[&str]) -> State {
     lambda.state()
 }
 
-fn each_ran_once_in_its_first_lease(state: &State, messages: usize) {
+fn each_ran_once_in_its_first_lease(state: &InvocationRecords, messages: usize) {
     assert_eq!(state.seen.len(), messages);
     for seen in state.seen.values() {
         assert_eq!(seen.executed, 1, "{seen:?}");
@@ -64,7 +66,7 @@ async fn lesson_18_a_slow_function_is_invoked_once_and_keeps_its_lease() {
     let (server, name, url) = queue("slow", &[("VisibilityTimeout", "2")]).await;
     let lambda = Arc::new(FaultyLambda::start());
     lambda.set_timeout(60);
-    lambda.script(|_| Step::Answer(Duration::from_secs(7), "null".into()));
+    lambda.script(|_| LambdaStep::Answer(Duration::from_secs(7), "null".into()));
     server.send_many(&url, bodies(3)).await;
     let mut running = forward_to(&lambda, &name, &[]).start();
     server.wait_until_empty(&url).await;
@@ -76,13 +78,13 @@ async fn lesson_18_a_slow_function_is_invoked_once_and_keeps_its_lease() {
 
 /// What becomes of a message whose first invocation is befallen by this; and for how long, in
 /// seconds, SQS was asked to hide it after that.
-async fn befallen(first: Step) -> (Seen, u64) {
+async fn befallen(first: LambdaStep) -> (MessageHistory, u64) {
     let (server, name, url) = queue("befallen", &[("VisibilityTimeout", "3")]).await;
     let lambda = Arc::new(FaultyLambda::start());
     lambda.set_timeout(1);
     lambda.script(move |invocation| match invocation.before() {
         0 => first.clone(),
-        _ => Step::answer("null"),
+        _ => LambdaStep::answer("null"),
     });
     server.send_many(&url, ["n".to_owned()]).await;
     let proxy = Proxy::before(MiniStack::shared().address());
@@ -105,7 +107,7 @@ async fn befallen(first: Step) -> (Seen, u64) {
 
 /// Each invocation belongs to a delivery of its own, and the second begins when the first can be
 /// under way no longer: that it may have run is known at once, with nearly all of six seconds left.
-fn never_twice_in_a_lease((seen, hidden): &(Seen, u64), executed: u32) {
+fn never_twice_in_a_lease((seen, hidden): &(MessageHistory, u64), executed: u32) {
     assert_eq!(seen.receive_counts, [1, 2], "{seen:?}");
     assert_eq!(seen.executed, executed, "{seen:?}");
     assert!((4..=6).contains(hidden), "hidden for {hidden} s: {seen:?}");
@@ -113,7 +115,7 @@ fn never_twice_in_a_lease((seen, hidden): &(Seen, u64), executed: u32) {
 
 #[tokio::test]
 async fn lesson_18_an_answer_that_never_comes_is_not_asked_for_again_within_the_lease() {
-    let (seen, _) = befallen(Step::Never).await;
+    let (seen, _) = befallen(LambdaStep::Never).await;
     assert_eq!(
         (seen.receive_counts.as_slice(), seen.executed),
         (&[1, 2][..], 2)
@@ -122,24 +124,24 @@ async fn lesson_18_an_answer_that_never_comes_is_not_asked_for_again_within_the_
 
 #[tokio::test]
 async fn lesson_18_a_reset_connection_is_not_tried_again_within_the_lease() {
-    never_twice_in_a_lease(&befallen(Step::Reset { ran: true }).await, 2);
-    never_twice_in_a_lease(&befallen(Step::Reset { ran: false }).await, 1);
+    never_twice_in_a_lease(&befallen(LambdaStep::Reset { ran: true }).await, 2);
+    never_twice_in_a_lease(&befallen(LambdaStep::Reset { ran: false }).await, 1);
 }
 
 #[tokio::test]
 async fn lesson_18_half_an_answer_is_not_tried_again_within_the_lease() {
-    never_twice_in_a_lease(&befallen(Step::Half).await, 2);
+    never_twice_in_a_lease(&befallen(LambdaStep::Half).await, 2);
 }
 
 #[tokio::test]
 async fn lesson_18_a_server_error_is_not_tried_again_within_the_lease() {
-    never_twice_in_a_lease(&befallen(Step::Break { ran: true }).await, 2);
-    never_twice_in_a_lease(&befallen(Step::Break { ran: false }).await, 1);
+    never_twice_in_a_lease(&befallen(LambdaStep::Break { ran: true }).await, 2);
+    never_twice_in_a_lease(&befallen(LambdaStep::Break { ran: false }).await, 1);
 }
 
 #[tokio::test]
 async fn a_retry_after_is_heard_and_spends_no_receive() {
-    let (seen, _) = befallen(Step::Throttle {
+    let (seen, _) = befallen(LambdaStep::Throttle {
         reason: "CallerRateLimitExceeded",
         retry_after: Some(1),
     })
@@ -150,7 +152,7 @@ async fn a_retry_after_is_heard_and_spends_no_receive() {
     );
 }
 
-fn said(running: &dispatcher_tests::child::Running, part: &str) -> usize {
+fn said(running: &dispatcher_tests::child::RunningProgram, part: &str) -> usize {
     let text = running.text(Stream::Err);
     text.lines().filter(|line| line.contains(part)).count()
 }
@@ -209,8 +211,8 @@ async fn a_denied_invocation_closes_the_route_and_spends_no_receive() {
     let ((server, name, url), _) = queue_with_redrive("denied", 1, "30").await;
     let lambda = Arc::new(FaultyLambda::start());
     lambda.script(|invocation| match invocation.number {
-        0 => Step::Deny,
-        _ => Step::answer("null"),
+        0 => LambdaStep::Deny,
+        _ => LambdaStep::answer("null"),
     });
     server.send_many(&url, bodies(3)).await;
     let mut running = forward_to(&lambda, &name, &[]).start();
@@ -230,7 +232,7 @@ async fn mix(messages: usize, seed: u64, more: &[&str]) {
     server.send_many(&url, bodies(messages)).await;
     let more = [&["--timeout", "10s"], more].concat();
     let mut running = forward_to(&lambda, &name, &more).start();
-    let all = move |state: &State| (state.executed() == messages).then_some(());
+    let all = move |state: &InvocationRecords| (state.executed() == messages).then_some(());
     wait(&lambda, all).await;
     server.wait_until_empty(&url).await;
     stop(&mut running);

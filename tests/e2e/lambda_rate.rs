@@ -2,7 +2,7 @@
 
 use crate::lambda_scene::{forward_to, queue, stop, wait};
 use dispatcher_tests::child::{Program, Signal};
-use dispatcher_tests::faulty_lambda::{FaultyLambda, State};
+use dispatcher_tests::faulty_lambda::{FaultyLambda, InvocationRecords};
 use dispatcher_tests::servers::MiniStack;
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ async fn no_more_start_than_the_rate_allows() {
     let queues = format!("{name},{free}");
     let rate = format!("{name}=40/s");
     let mut running = forward_to(&lambda, &queues, &["--rate", &rate]).start();
-    let all = |state: &State| (state.executed() == 400).then_some(());
+    let all = |state: &InvocationRecords| (state.executed() == 400).then_some(());
     wait(&lambda, all).await;
     stop(&mut running);
     let state = lambda.state();

@@ -1,10 +1,10 @@
 //! What the promises about Lambda share: a run that forwards, queues of its own, and a Lambda that
 //! breaks on a queue server that does not.
 
-use dispatcher_tests::child::{Program, Running, Signal};
-use dispatcher_tests::faulty_lambda::{FaultyLambda, State};
+use dispatcher_tests::child::{Program, RunningProgram, Signal};
+use dispatcher_tests::faulty_lambda::{FaultyLambda, InvocationRecords};
 use dispatcher_tests::servers::MiniStack;
-use dispatcher_tests::sqs::Server;
+use dispatcher_tests::sqs::SqsServer;
 
 /// `dispatcher run` that forwards to a function, with everything on MiniStack.
 pub(crate) fn forward(function: &str, queues: &str, more: &[&str]) -> Program {
@@ -24,9 +24,9 @@ pub(crate) fn forward_to(lambda: &FaultyLambda, queues: &str, more: &[&str]) -> 
 }
 
 /// A queue of its own on the shared server: the server, the queue's name and its URL.
-pub(crate) async fn queue(hint: &str, attributes: &[(&str, &str)]) -> (Server, String, String) {
-    let server = Server::at(&MiniStack::shared().url());
-    let name = Server::fresh_name(hint);
+pub(crate) async fn queue(hint: &str, attributes: &[(&str, &str)]) -> (SqsServer, String, String) {
+    let server = SqsServer::at(&MiniStack::shared().url());
+    let name = SqsServer::fresh_name(hint);
     let url = server.create(&name, attributes).await;
     (server, name, url)
 }
@@ -37,7 +37,7 @@ pub(crate) async fn queue_with_redrive(
     hint: &str,
     receives: u32,
     visibility: &str,
-) -> ((Server, String, String), String) {
+) -> ((SqsServer, String, String), String) {
     let (_, dead, dead_url) = queue("dead", &[]).await;
     let policy = format!(
         r#"{{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:{dead}","maxReceiveCount":"{receives}"}}"#
@@ -52,7 +52,7 @@ pub(crate) async fn queue_with_redrive(
 /// Waits in a thread of its own, so that the test's other tasks go on.
 pub(crate) async fn wait<T: Send + 'static>(
     lambda: &std::sync::Arc<FaultyLambda>,
-    ask: impl Fn(&State) -> Option<T> + Send + 'static,
+    ask: impl Fn(&InvocationRecords) -> Option<T> + Send + 'static,
 ) -> T {
     let lambda = std::sync::Arc::clone(lambda);
     let waited = tokio::task::spawn_blocking(move || lambda.wait(ask)).await;
@@ -60,13 +60,13 @@ pub(crate) async fn wait<T: Send + 'static>(
 }
 
 /// Asks it to stop; it does, without complaint.
-pub(crate) fn stop(running: &mut Running) {
+pub(crate) fn stop(running: &mut RunningProgram) {
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }
 
 /// The address that `--admin 127.0.0.1:0` came to, as a URL, once a log line tells it.
-pub(crate) fn admin(running: &Running) -> String {
+pub(crate) fn admin(running: &RunningProgram) -> String {
     let address = |line: &str| {
         let at = line.find("127.0.0.1:")?;
         let rest = &line[at..];

@@ -4,7 +4,7 @@
 use crate::scene::{printed, send, until_depth};
 use dispatcher_core::message::AttributeValue;
 use dispatcher_core::queue::Queue;
-use dispatcher_local::queue::Store;
+use dispatcher_local::queue::LocalStore;
 use dispatcher_tests::child::{Program, Signal};
 use dispatcher_tests::toolchains;
 use std::path::Path;
@@ -129,7 +129,7 @@ impl Project {
 
     /// Why the only dead letter is one.
     async fn reason(&self) -> String {
-        let store = Store::open(self.data.path()).expect("opens");
+        let store = LocalStore::open(self.data.path()).expect("opens");
         let dead = store.queue("default.dead", None).expect("opens");
         let letters = dead.peek(10).await.expect("looks");
         assert_eq!(letters.len(), 1);

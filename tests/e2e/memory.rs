@@ -4,7 +4,7 @@
 //! have outlived it.
 
 use crate::scene::{depth, field, prints, run, send, until_depth};
-use dispatcher_tests::child::{Program, Running, Signal};
+use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use dispatcher_tests::limited::MemoryLimit;
 
 const LIMIT: u64 = 256 * 1024 * 1024;
@@ -29,7 +29,7 @@ async fn with_messages(bodies: Vec<String>) -> std::sync::Arc<tempfile::TempDir>
     data
 }
 
-fn ends_well(mut running: Running) {
+fn ends_well(mut running: RunningProgram) {
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }

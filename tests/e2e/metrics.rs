@@ -3,16 +3,16 @@
 
 use crate::lambda_scene::stop;
 use crate::scene::{run, send, until_depth};
-use dispatcher_tests::child::{Running, Stream};
+use dispatcher_tests::child::{RunningProgram, Stream};
 use dispatcher_tests::cloudwatch::{CloudWatch, Metric};
 use dispatcher_tests::proxy::{Mode, Proxy};
 use dispatcher_tests::servers::{MiniStack, free_port};
-use dispatcher_tests::sqs::Server;
+use dispatcher_tests::sqs::SqsServer;
 use serde_json::Value;
 
 const PUT: &str = "PutMetricData";
 
-fn start(name: &str, interval: &str, cloudwatch: &str) -> Running {
+fn start(name: &str, interval: &str, cloudwatch: &str) -> RunningProgram {
     let more = ["--name", name, "--metrics-interval", interval];
     run("verdicts", &more)
         .aws(&MiniStack::shared().url())
@@ -20,7 +20,7 @@ fn start(name: &str, interval: &str, cloudwatch: &str) -> Running {
         .start()
 }
 
-async fn work(running: &Running, count: usize) {
+async fn work(running: &RunningProgram, count: usize) {
     let data = running.data().path();
     send(data, "default", (0..count).map(|n| format!("print:{n}"))).await;
     until_depth(data, "default", |depth| depth == Default::default()).await;
@@ -41,7 +41,7 @@ fn sum(metrics: &[Metric], name: &str, by_queue: bool) -> f64 {
 
 #[tokio::test]
 async fn every_interval_is_published_by_queue_and_in_total() {
-    let name = Server::fresh_name("app");
+    let name = SqsServer::fresh_name("app");
     let server = MiniStack::shared().url();
     let mut running = start(&name, "1", &server);
     work(&running, 20).await;
@@ -80,7 +80,7 @@ async fn every_interval_is_published_by_queue_and_in_total() {
 
 #[tokio::test]
 async fn the_last_interval_is_published_at_the_stop_in_one_call() {
-    let name = Server::fresh_name("app");
+    let name = SqsServer::fresh_name("app");
     let proxy = Proxy::before(MiniStack::shared().address());
     let mut running = start(&name, "1h", &proxy.url());
     work(&running, 30).await;
@@ -95,7 +95,7 @@ async fn the_last_interval_is_published_at_the_stop_in_one_call() {
 #[tokio::test]
 async fn a_cloudwatch_that_refuses_is_said_and_slows_nothing() {
     let nowhere = format!("http://127.0.0.1:{}", free_port());
-    let mut running = start(&Server::fresh_name("app"), "1", &nowhere);
+    let mut running = start(&SqsServer::fresh_name("app"), "1", &nowhere);
     work(&running, 100).await;
     running.wait_for_line(|line| {
         line.to_ascii_lowercase().contains("metrics") && line.contains("WARN")
@@ -108,7 +108,7 @@ async fn a_cloudwatch_that_refuses_is_said_and_slows_nothing() {
 async fn a_cloudwatch_that_hangs_slows_neither_messages_nor_the_stop() {
     let proxy = Proxy::before(MiniStack::shared().address());
     proxy.set(Mode::Hold);
-    let mut running = start(&Server::fresh_name("app"), "1", &proxy.url());
+    let mut running = start(&SqsServer::fresh_name("app"), "1", &proxy.url());
     proxy.wait_until_seen(1, PUT);
     work(&running, 100).await;
     stop(&mut running);

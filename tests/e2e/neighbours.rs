@@ -2,7 +2,7 @@
 //! good ones are all done, and the process stays within its bounds.
 
 use crate::scene::{guest, printed, prints, send, until_depth};
-use dispatcher_tests::child::{Program, Running, Signal};
+use dispatcher_tests::child::{Program, RunningProgram, Signal};
 
 const GOOD: usize = 300;
 const MISDEEDS: [&str; 8] = [
@@ -23,7 +23,7 @@ const EACH_MIB: u64 = 64;
 const ITSELF_MIB: u64 = 300;
 
 /// The most memory that a process has ever had, in MiB.
-fn peak_mib(running: &Running) -> u64 {
+fn peak_mib(running: &RunningProgram) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", running.id()));
     let status = status.expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

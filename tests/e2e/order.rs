@@ -3,19 +3,19 @@
 
 use crate::lambda_scene::{admin, stop};
 use crate::order_scene::{
-    Place, bodies, counted, holding, reason, until, until_counted, until_executed, until_held,
+    QueuePlace, bodies, counted, holding, reason, until, until_counted, until_executed, until_held,
 };
 use crate::scene::{field, guest};
 use dispatcher_core::queue::Depth;
 use dispatcher_tests::child::{Program, Stream};
-use dispatcher_tests::faulty_lambda::{FaultyLambda, Step};
+use dispatcher_tests::faulty_lambda::{FaultyLambda, LambdaStep};
 use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::servers::MiniStack;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What waits at hand while one is handled goes from the newest to the oldest.
-async fn newest_first(place: Place) {
+async fn newest_first(place: QueuePlace) {
     let lambda = holding(&["gate"]);
     let limits = ["--order", "lifo", "--prefetch", "40", "--concurrency", "1"];
     let arguments = [&limits[..], &["--admin", "127.0.0.1:0"]].concat();
@@ -37,17 +37,17 @@ async fn newest_first(place: Place) {
 
 #[tokio::test]
 async fn the_newest_at_hand_go_first_on_the_embedded_queue() {
-    newest_first(Place::local()).await;
+    newest_first(QueuePlace::local()).await;
 }
 
 #[tokio::test]
 async fn the_newest_at_hand_go_first_on_sqs() {
-    newest_first(Place::sqs().await).await;
+    newest_first(QueuePlace::sqs().await).await;
 }
 
 #[tokio::test]
 async fn the_embedded_queue_gives_the_newest_of_all() {
-    let place = Place::local();
+    let place = QueuePlace::local();
     let lambda = holding(&["gate", "n5"]);
     let mut running = place.start(&lambda, &["--order", "lifo", "--concurrency", "1"]);
     place.send(["gate".to_owned()]).await;
@@ -73,7 +73,7 @@ async fn the_embedded_queue_gives_the_newest_of_all() {
 }
 
 /// A lone message that waits for company becomes too old before any comes.
-async fn shed_while_waiting(place: Place) {
+async fn shed_while_waiting(place: QueuePlace) {
     let lambda = holding(&[]);
     let gather = ["--batch-size", "10", "--batch-window", "300"];
     let arguments = [&gather[..], &["--max-age", "1s", "--admin", "127.0.0.1:0"]].concat();
@@ -98,16 +98,16 @@ async fn shed_while_waiting(place: Place) {
 
 #[tokio::test]
 async fn what_waits_too_long_on_the_embedded_queue_becomes_a_dead_letter() {
-    shed_while_waiting(Place::local()).await;
+    shed_while_waiting(QueuePlace::local()).await;
 }
 
 #[tokio::test]
 async fn what_waits_too_long_on_sqs_becomes_a_dead_letter() {
-    shed_while_waiting(Place::sqs().await).await;
+    shed_while_waiting(QueuePlace::sqs().await).await;
 }
 
 /// Full batches are handled, the rest waits for company and is dropped: all are accounted for.
-async fn dropped(place: Place) {
+async fn dropped(place: QueuePlace) {
     let lambda = holding(&[]);
     let gather = [
         "--batch-size",
@@ -147,17 +147,17 @@ async fn dropped(place: Place) {
 
 #[tokio::test]
 async fn what_is_too_old_on_the_embedded_queue_is_dropped_where_the_route_says_so() {
-    dropped(Place::local()).await;
+    dropped(QueuePlace::local()).await;
 }
 
 #[tokio::test]
 async fn what_is_too_old_on_sqs_is_dropped_where_the_route_says_so() {
-    dropped(Place::sqs().await).await;
+    dropped(QueuePlace::sqs().await).await;
 }
 
 #[tokio::test]
 async fn what_is_too_old_when_it_comes_never_begins() {
-    let place = Place::local();
+    let place = QueuePlace::local();
     place.send(["old".to_owned()]).await;
     let old = |depth: Depth| depth.oldest >= Some(Duration::from_millis(1_001));
     until(&place.queue, old).await;
@@ -172,9 +172,9 @@ async fn what_is_too_old_when_it_comes_never_begins() {
 
 #[tokio::test]
 async fn what_a_busy_function_turns_away_becomes_too_old() {
-    let place = Place::sqs().await;
+    let place = QueuePlace::sqs().await;
     let lambda = Arc::new(FaultyLambda::start());
-    lambda.script(|_| Step::throttle());
+    lambda.script(|_| LambdaStep::throttle());
     let mut running = place.start(&lambda, &["--max-age", "1s"]);
     place.send(["turned away".to_owned()]).await;
     let letter = place.dead_letter().await;
@@ -186,7 +186,7 @@ async fn what_a_busy_function_turns_away_becomes_too_old() {
 
 #[tokio::test]
 async fn what_was_dropped_and_comes_again_is_dropped_for_good() {
-    let place = Place::sqs().await;
+    let place = QueuePlace::sqs().await;
     let lambda = holding(&[]);
     let proxy = Proxy::before(MiniStack::shared().address());
     proxy.answer_next(1_000, "DeleteMessageBatch", 500, "{}");
@@ -222,7 +222,7 @@ async fn what_was_dropped_and_comes_again_is_dropped_for_good() {
 
 #[tokio::test]
 async fn an_age_needs_dead_letters_or_leave_to_drop() {
-    let place = Place::sqs().await;
+    let place = QueuePlace::sqs().await;
     let plugin = guest("verdicts");
     let queue = &place.arguments[0];
     let arguments = [

@@ -4,29 +4,29 @@
 use crate::lambda_scene::{forward_to, wait};
 use dispatcher_core::message::{AttributeValue, Message, Outgoing};
 use dispatcher_core::queue::{Ask, DEAD_LETTER_REASON, Depth, Queue};
-use dispatcher_local::queue::Store;
+use dispatcher_local::queue::LocalStore;
 use dispatcher_sqs::queue::Sqs;
-use dispatcher_tests::child::Running;
-use dispatcher_tests::faulty_lambda::{FaultyLambda, State, Step};
+use dispatcher_tests::child::RunningProgram;
+use dispatcher_tests::faulty_lambda::{FaultyLambda, InvocationRecords, LambdaStep};
 use dispatcher_tests::http;
 use dispatcher_tests::servers::MiniStack;
-use dispatcher_tests::sqs::{Server, configuration};
+use dispatcher_tests::sqs::{SqsServer, configuration};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio_util::sync::CancellationToken;
 
 /// A queue with its dead letters, and how a run is told of both.
-pub(crate) struct Place {
+pub(crate) struct QueuePlace {
     pub(crate) queue: Arc<dyn Queue>,
     pub(crate) dead: Arc<dyn Queue>,
     pub(crate) arguments: Vec<String>,
     data: Arc<tempfile::TempDir>,
 }
 
-impl Place {
+impl QueuePlace {
     pub(crate) fn local() -> Self {
         let data = Arc::new(tempfile::tempdir().expect("a folder"));
-        let store = Store::open(data.path()).expect("the store opens");
+        let store = LocalStore::open(data.path()).expect("the store opens");
         let open = |name| store.queue(name, None).expect("the queue opens");
         Self {
             queue: Arc::new(open("default")),
@@ -38,9 +38,9 @@ impl Place {
 
     pub(crate) async fn sqs() -> Self {
         let url = MiniStack::shared().url();
-        let server = Server::at(&url);
+        let server = SqsServer::at(&url);
         let sqs = Sqs::connect(&configuration(&url));
-        let names = ["order", "order-dead"].map(Server::fresh_name);
+        let names = ["order", "order-dead"].map(SqsServer::fresh_name);
         let mut queues: Vec<Arc<dyn Queue>> = Vec::new();
         for name in &names {
             server.create(name, &[("VisibilityTimeout", "30")]).await;
@@ -56,7 +56,7 @@ impl Place {
         }
     }
 
-    pub(crate) fn start(&self, lambda: &FaultyLambda, more: &[&str]) -> Running {
+    pub(crate) fn start(&self, lambda: &FaultyLambda, more: &[&str]) -> RunningProgram {
         let own = self.arguments[1..].iter().map(String::as_str);
         let arguments: Vec<&str> = own.chain(more.iter().copied()).collect();
         let program = forward_to(lambda, &self.arguments[0], &arguments);
@@ -158,14 +158,14 @@ pub(crate) fn holding(gates: &'static [&'static str]) -> Arc<FaultyLambda> {
     let lambda = Arc::new(FaultyLambda::start());
     lambda.set_timeout(60);
     lambda.script(move |invocation| match gates.contains(&invocation.body()) {
-        true => Step::Hold("null".into()),
-        false => Step::answer("null"),
+        true => LambdaStep::Hold("null".into()),
+        false => LambdaStep::answer("null"),
     });
     lambda
 }
 
 pub(crate) async fn until_held(lambda: &Arc<FaultyLambda>, body: &'static str) {
-    let begun = move |state: &State| {
+    let begun = move |state: &InvocationRecords| {
         (state.in_flight == 1 && state.executions.last()?.body == body).then_some(())
     };
     wait(lambda, begun).await;

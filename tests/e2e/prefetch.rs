@@ -3,7 +3,7 @@
 
 use crate::lambda_scene::{admin, stop};
 use crate::scene::{depth, guest, prints, run, send, until_depth};
-use dispatcher_tests::child::{Program, Running, Signal, Stream};
+use dispatcher_tests::child::{Program, RunningProgram, Signal, Stream};
 use dispatcher_tests::{PATIENCE, http};
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ fn gauge(page: &str, name: &str) -> Option<u64> {
 
 /// Returns once so many are held, there is room for no more, and none are asked for: then it stays
 /// so while nothing ends.
-fn until_held(running: &Running, held: u64) {
+fn until_held(running: &RunningProgram, held: u64) {
     let url = format!("{}/metrics", admin(running));
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -48,7 +48,7 @@ fn until_held(running: &Running, held: u64) {
 }
 
 /// What `dispatcher queues --json` says is in flight.
-fn in_flight(running: &Running) -> u64 {
+fn in_flight(running: &RunningProgram) -> u64 {
     let listed = Program::new(["queues", "local:default", "--json"])
         .sharing(running.data())
         .run();
@@ -57,7 +57,7 @@ fn in_flight(running: &Running) -> u64 {
     listed[0]["in_flight"].as_u64().expect("it is a number")
 }
 
-async fn is_given_back(running: &mut Running, all: u64) {
+async fn is_given_back(running: &mut RunningProgram, all: u64) {
     stop(running);
     let left = depth(running.data().path(), "default").await;
     assert_eq!((left.waiting, left.in_flight, left.delayed), (all, 0, 0));

@@ -1,7 +1,7 @@
 //! Which queue's message comes first.
 
 use crate::scene::{printed, prints, run, send};
-use dispatcher_local::queue::Store;
+use dispatcher_local::queue::LocalStore;
 use dispatcher_tests::child::{Program, Signal};
 use std::path::Path;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ async fn a_group_is_handled_one_at_a_time_and_in_order() {
 async fn grouped(data: &Path) {
     use dispatcher_core::message::Outgoing;
     use dispatcher_core::queue::Queue;
-    let queue = Store::open(data)
+    let queue = LocalStore::open(data)
         .expect("opens")
         .queue("default", None)
         .expect("opens");

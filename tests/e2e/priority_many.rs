@@ -3,11 +3,11 @@
 
 use crate::lambda_scene::{forward_to, queue, stop, wait};
 use crate::scene::send;
-use dispatcher_tests::child::{Running, Signal};
-use dispatcher_tests::faulty_lambda::{FaultyLambda, State, Step};
+use dispatcher_tests::child::{RunningProgram, Signal};
+use dispatcher_tests::faulty_lambda::{FaultyLambda, InvocationRecords, LambdaStep};
 use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::servers::MiniStack;
-use dispatcher_tests::sqs::Server;
+use dispatcher_tests::sqs::SqsServer;
 use std::sync::Arc;
 
 /// Queues that hold so many messages each, named in their bodies, before anything runs.
@@ -22,7 +22,7 @@ async fn filled(queues: &[(&str, usize)]) -> Vec<String> {
     names
 }
 
-fn order(state: &State) -> Vec<String> {
+fn order(state: &InvocationRecords) -> Vec<String> {
     let bodies = state.executions.iter();
     bodies.map(|execution| execution.body.clone()).collect()
 }
@@ -66,8 +66,8 @@ async fn lesson_15_what_comes_to_a_higher_queue_goes_before_all_that_waits_below
     let low = filled(&[("low", 30)]).await.remove(0);
     let lambda = Arc::new(FaultyLambda::start());
     lambda.script(|invocation| match invocation.number {
-        0 => Step::Hold("null".into()),
-        _ => Step::answer("null"),
+        0 => LambdaStep::Hold("null".into()),
+        _ => LambdaStep::answer("null"),
     });
     let proxy = Proxy::before(MiniStack::shared().address());
     let queues = format!("{high},{low}");
@@ -86,15 +86,19 @@ async fn lesson_15_what_comes_to_a_higher_queue_goes_before_all_that_waits_below
 }
 
 /// Until so many have run, all of the queues hold more.
-async fn until_picked(lambda: &Arc<FaultyLambda>, running: &mut Running, picks: usize) -> State {
-    let enough = move |state: &State| (state.executions.len() >= picks).then_some(());
+async fn until_picked(
+    lambda: &Arc<FaultyLambda>,
+    running: &mut RunningProgram,
+    picks: usize,
+) -> InvocationRecords {
+    let enough = move |state: &InvocationRecords| (state.executions.len() >= picks).then_some(());
     wait(lambda, enough).await;
     running.signal(Signal::KILL);
     running.wait_exit();
     lambda.state()
 }
 
-fn shares_are_kept(state: &State, picks: usize) {
+fn shares_are_kept(state: &InvocationRecords, picks: usize) {
     let order = order(state);
     for (queue, weight) in [("a", 3.0), ("b", 2.0), ("c", 1.0)] {
         let got = order[..picks].iter().filter(|name| *name == queue).count();
@@ -172,7 +176,7 @@ async fn lesson_16_an_idle_queue_has_one_long_poll_at_a_time() {
     for _ in 0..8 {
         names.push(queue("idle", &[]).await.1);
     }
-    let (server, busy, busy_url): (Server, String, String) = queue("busy", &[]).await;
+    let (server, busy, busy_url): (SqsServer, String, String) = queue("busy", &[]).await;
     let lambda = Arc::new(FaultyLambda::start());
     let proxy = Proxy::before(MiniStack::shared().address());
     names.push(busy.clone());

@@ -5,7 +5,7 @@ mod pages;
 mod threats;
 
 use crate::scene::guest;
-use dispatcher_tests::child::{Ended, Program};
+use dispatcher_tests::child::{ExitedProgram, Program};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -80,7 +80,7 @@ fn in_place(argument: &str) -> String {
     }
 }
 
-fn call(folder: &Arc<tempfile::TempDir>, arguments: &[String]) -> Ended {
+fn call(folder: &Arc<tempfile::TempDir>, arguments: &[String]) -> ExitedProgram {
     Program::new(arguments.iter().map(|argument| in_place(argument)))
         .sharing(folder)
         .run()
@@ -108,7 +108,7 @@ fn is_understood(mut arguments: Vec<String>) {
 
 /// What a command would do at AWS is not done: the settings that it gives are only read, which
 /// finds every problem that needs no call.
-fn settings_are_right(arguments: &[String], environment: &[(String, String)]) -> Ended {
+fn settings_are_right(arguments: &[String], environment: &[(String, String)]) -> ExitedProgram {
     let options = arguments.iter().skip(1).filter(|word| *word != "--iam");
     let options = options.map(|argument| in_place(argument));
     let doctor = ["doctor", "--iam"].map(str::to_owned);

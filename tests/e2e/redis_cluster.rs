@@ -9,7 +9,7 @@ use dispatcher_redis::keyvalue::Redis as Store;
 use dispatcher_redis::queue::Redis;
 use dispatcher_tests::certificates::Certificates;
 use dispatcher_tests::child::{Program, Signal};
-use dispatcher_tests::redis::{Answer, RedisCluster, RedisServer};
+use dispatcher_tests::redis::{RedisCluster, RedisReply, RedisServer};
 use dispatcher_tests::servers::free_port;
 use dispatcher_tests::{PATIENCE, queues};
 use std::collections::BTreeSet;
@@ -150,7 +150,7 @@ impl<'a> Migration<'a> {
         let other = other.expect("an answer").text();
         let mut node = self.cluster.nodes[node].connect();
         let told = node.ask(&["CLUSTER", "SETSLOT", &self.slot, how, &other]);
-        assert_eq!(told.expect("an answer"), Answer::Text("OK".into()));
+        assert_eq!(told.expect("an answer"), RedisReply::Text("OK".into()));
     }
 
     /// The keys that have not moved yet.
@@ -164,7 +164,7 @@ impl<'a> Migration<'a> {
         let port = self.cluster.port_for_nodes(self.to).to_string();
         let told = ["MIGRATE", "127.0.0.1", &port, key, "0", "5000"];
         let told = self.cluster.nodes[self.from].connect().ask(&told);
-        assert_eq!(told.expect("an answer"), Answer::Text("OK".into()));
+        assert_eq!(told.expect("an answer"), RedisReply::Text("OK".into()));
     }
 
     fn end(self) {

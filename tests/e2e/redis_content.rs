@@ -8,7 +8,7 @@ use dispatcher_core::clock;
 use dispatcher_core::message::{Attribute, AttributeValue, Outgoing};
 use dispatcher_core::queue::Queue;
 use dispatcher_core::schedule;
-use dispatcher_core::schedule::Store as _;
+use dispatcher_core::schedule::ScheduleStore as _;
 use dispatcher_redis::queue::Redis;
 use dispatcher_tests::child::Signal;
 use dispatcher_tests::http;
@@ -175,11 +175,18 @@ async fn finding_04_a_body_beyond_message_memory_is_dead_lettered_and_the_others
     // Its body and its attributes have moved with it.
     let mut server = scene.server.connect();
     let dead = |key: &str| format!("{{dispatcher:{}}}.dead:{key}", scene.name);
-    assert_eq!(ask(&mut server, &["HSTRLEN", &dead("body"), &id]), 3_000_006);
+    assert_eq!(
+        ask(&mut server, &["HSTRLEN", &dead("body"), &id]),
+        3_000_006
+    );
     let letters = Redis::new(&scene.server.url(), "dispatcher").expect("an address");
     let letters = letters.queue(&format!("{}.dead", scene.name), None).await;
     let letters = letters.expect("it is there").peek(1).await.expect("a look");
-    assert!(letters[0].attributes.contains(&Attribute::text("tenant", "7")));
+    assert!(
+        letters[0]
+            .attributes
+            .contains(&Attribute::text("tenant", "7"))
+    );
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use crate::scene::run;
 use dispatcher_core::queue::{Depth, Queue};
 use dispatcher_redis::queue::{NativeQueue, Redis};
-use dispatcher_tests::child::{Ended, Program};
+use dispatcher_tests::child::{ExitedProgram, Program};
 use dispatcher_tests::queues;
 use dispatcher_tests::redis::RedisServer;
 
@@ -45,7 +45,7 @@ impl RedisScene {
     }
 
     /// Another command of the program, to its end.
-    pub(crate) fn command(&self, arguments: &[&str]) -> Ended {
+    pub(crate) fn command(&self, arguments: &[&str]) -> ExitedProgram {
         Program::new(arguments)
             .env("DISPATCHER_REDIS_URL", &self.server.url())
             .run()

@@ -3,7 +3,7 @@
 
 use crate::redis_scene::{RedisScene, begins};
 use crate::scene::{field, guest};
-use dispatcher_tests::child::{Running, Signal};
+use dispatcher_tests::child::{RunningProgram, Signal};
 use dispatcher_tests::redis::RedisServer;
 
 const TASK: &str = "sleep:3600000";
@@ -50,7 +50,7 @@ async fn extended(scene: &RedisScene, id: &str, times: usize) {
 #[tokio::test]
 async fn a_task_that_never_ends_has_one_live_attempt_and_moves_when_its_holder_dies() {
     let scene = RedisScene::plain();
-    let mut dispatchers: Vec<Running> = (0..2)
+    let mut dispatchers: Vec<RunningProgram> = (0..2)
         .map(|_| scene.run("verdicts", &options()).start())
         .collect();
     for dispatcher in &dispatchers {

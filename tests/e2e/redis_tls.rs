@@ -3,7 +3,7 @@
 
 use crate::redis_scene::RedisScene;
 use crate::scene::{guest, printed, prints, run};
-use dispatcher_tests::child::{Ended, Program, Signal};
+use dispatcher_tests::child::{ExitedProgram, Program, Signal};
 use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::servers::free_port;
 use std::path::Path;
@@ -46,7 +46,7 @@ impl Secure {
         format!("rediss://{user}localhost:{}", self.port)
     }
 
-    fn command(&self, url: &str, arguments: &[&str]) -> Ended {
+    fn command(&self, url: &str, arguments: &[&str]) -> ExitedProgram {
         Program::new(arguments)
             .env("DISPATCHER_REDIS_URL", url)
             .env("DISPATCHER_REDIS_CA_FILE", &file("ca.pem"))
@@ -98,7 +98,7 @@ async fn finding_10_messages_are_handled_over_tls_as_an_acl_user() {
 fn finding_10_a_server_whom_nobody_vouches_for_is_not_spoken_to() {
     let secure = Secure::start(&file("ca.pem"), "no");
     let url = secure.url("u:s3cret@");
-    let refused = |ended: Ended| {
+    let refused = |ended: ExitedProgram| {
         assert_eq!(ended.code, 3, "{}", ended.stderr);
         assert!(ended.stderr.contains("certificate"), "{}", ended.stderr);
         assert!(!ended.stderr.contains("s3cret"), "{}", ended.stderr);

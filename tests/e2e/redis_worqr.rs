@@ -4,7 +4,7 @@
 use crate::redis_scene::{RedisScene, begins};
 use crate::scene::{printed, prints};
 use dispatcher_tests::PATIENCE;
-use dispatcher_tests::child::{Program, Running, Signal};
+use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use dispatcher_tests::worqr::{Process, WorqrPeer};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -184,7 +184,7 @@ async fn nothing_is_lost_in_a_mixed_fleet_whose_members_are_killed() {
 }
 
 /// What a run has printed, as the tasks that told it to.
-fn spoken(running: &Running) -> Vec<String> {
+fn spoken(running: &RunningProgram) -> Vec<String> {
     let prints = prints(running).into_iter();
     prints.map(|text| format!("print:{text}")).collect()
 }

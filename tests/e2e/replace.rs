@@ -3,7 +3,7 @@
 
 use crate::lambda_scene::{admin, stop};
 use crate::scene::{field, guest, printed, prints, send, until_depth};
-use dispatcher_tests::child::{Program, Running, Signal};
+use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use dispatcher_tests::http;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ fn replace(file: &Path, bytes: &[u8]) {
     std::fs::rename(&beside, file).expect("renamed");
 }
 
-fn started(file: &Path, more: &[&str]) -> Running {
+fn started(file: &Path, more: &[&str]) -> RunningProgram {
     let plugin = file.display().to_string();
     let mut arguments = vec!["run", "--log-format", "json", "--plugin", &plugin];
     arguments.extend(more);
@@ -65,7 +65,7 @@ fn refused(line: &str) -> bool {
 }
 
 /// What version had which body, from the lines about dead letters.
-fn handled(running: &Running) -> Vec<(usize, String)> {
+fn handled(running: &RunningProgram) -> Vec<(usize, String)> {
     let dead = running.lines(|line| line.contains("message dead-lettered"));
     let tell = |line: &String| {
         let reason = field(line, "reason");
@@ -167,7 +167,7 @@ async fn lesson_23_what_runs_ends_with_its_version_and_what_is_new_begins_with_t
 }
 
 /// The grace of a run that has an endless attempt is not waited for.
-fn stop_at_once(running: &mut Running) {
+fn stop_at_once(running: &mut RunningProgram) {
     running.signal(Signal::TERM);
     running.wait_for_line(|line| line.contains("stopping; a second signal"));
     std::thread::sleep(Duration::from_millis(400)); // what follows the first signal sooner is the same

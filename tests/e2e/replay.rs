@@ -2,7 +2,7 @@
 //! with a debugger.
 
 use crate::scene::{guest, printed, run};
-use dispatcher_tests::child::{Ended, Program, Running, Signal};
+use dispatcher_tests::child::{ExitedProgram, Program, RunningProgram, Signal};
 use serde_json::Value;
 use std::io::Write;
 use std::path::Path;
@@ -63,7 +63,7 @@ pub(crate) fn record() -> Recorded {
     Recorded { folder, ids }
 }
 
-fn replay(name: &str, recorded: &Recorded, more: &[&str]) -> Ended {
+fn replay(name: &str, recorded: &Recorded, more: &[&str]) -> ExitedProgram {
     let (guest, path) = (guest(name), recorded.path());
     let arguments = ["plugin", "replay", &guest, &path];
     Program::new(arguments.iter().chain(more)).run()
@@ -173,7 +173,7 @@ fn a_process_that_records_much_deletes_nothing_that_another_is_writing() {
     let more = ["--record", &path, "--record-most", "1MiB"];
     let start = || run("verdicts", &more).start();
     let (mut quiet, mut loud) = (start(), start());
-    let handle = |running: &Running, word: &str, handled: usize| {
+    let handle = |running: &RunningProgram, word: &str, handled: usize| {
         let body = format!("print:{word}");
         let send = Program::new(["send", "local:default", &body]);
         assert_eq!(send.sharing(running.data()).run().code, 0);

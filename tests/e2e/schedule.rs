@@ -6,10 +6,10 @@ use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::Outgoing;
 use dispatcher_core::schedule;
-use dispatcher_core::schedule::Store;
+use dispatcher_core::schedule::ScheduleStore;
 use dispatcher_core::schedule::cron::Periodic;
 use dispatcher_local::schedule::File;
-use dispatcher_tests::child::{Ended, Program, Running, Signal};
+use dispatcher_tests::child::{ExitedProgram, Program, RunningProgram, Signal};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +18,11 @@ fn folder() -> Arc<tempfile::TempDir> {
     Arc::new(tempfile::tempdir().expect("a folder"))
 }
 
-fn call(data: &Arc<tempfile::TempDir>, arguments: &[&str]) -> Ended {
+fn call(data: &Arc<tempfile::TempDir>, arguments: &[&str]) -> ExitedProgram {
     Program::new(arguments).sharing(data).run()
 }
 
-fn good(data: &Arc<tempfile::TempDir>, arguments: &[&str]) -> Ended {
+fn good(data: &Arc<tempfile::TempDir>, arguments: &[&str]) -> ExitedProgram {
     let ended = call(data, arguments);
     assert_eq!(ended.code, 0, "{arguments:?}: {ended:?}");
     ended
@@ -34,7 +34,7 @@ fn list(data: &Arc<tempfile::TempDir>) -> Vec<Value> {
     listed.as_array().expect("an array").clone()
 }
 
-fn stop(running: &mut Running) {
+fn stop(running: &mut RunningProgram) {
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }
@@ -185,13 +185,13 @@ async fn two_dispatchers_fire_each_time_of_a_periodic_message_once() {
 }
 
 /// How many scheduled messages a dispatcher says that it sent.
-fn said_sent(running: &Running) -> usize {
+fn said_sent(running: &RunningProgram) -> usize {
     let said = running.lines(|line| line.contains("scheduled messages were sent"));
     let sent = said.iter().map(|line| field(line, "sent").parse::<usize>());
     sent.map(|number| number.expect("a number")).sum()
 }
 
-async fn until_ticks(both: &[Running; 2], count: usize) {
+async fn until_ticks(both: &[RunningProgram; 2], count: usize) {
     let looking = async {
         while both
             .iter()

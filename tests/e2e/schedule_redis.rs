@@ -13,9 +13,9 @@ use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::Outgoing;
 use dispatcher_core::queue::Queue;
 use dispatcher_core::schedule;
-use dispatcher_core::schedule::Store;
+use dispatcher_core::schedule::ScheduleStore;
 use dispatcher_redis::schedule::{Redis, Schedule};
-use dispatcher_tests::child::{Running, Signal};
+use dispatcher_tests::child::{RunningProgram, Signal};
 use dispatcher_tests::relay::Relay;
 use dispatcher_wasm::capability::queues::Deliver;
 use serde_json::Value;
@@ -34,7 +34,7 @@ fn list(scene: &RedisScene) -> Vec<Value> {
     listed.as_array().expect("an array").clone()
 }
 
-fn stop(running: &mut Running) {
+fn stop(running: &mut RunningProgram) {
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }
@@ -54,7 +54,7 @@ async fn add(scene: &RedisScene, body: &str, due: Timestamp) {
 }
 
 /// How many scheduled messages these say that they sent.
-fn said_sent(both: &[Running; 2]) -> usize {
+fn said_sent(both: &[RunningProgram; 2]) -> usize {
     let said = both
         .iter()
         .flat_map(|one| one.lines(|line| line.contains("scheduled messages were sent")));
@@ -63,7 +63,7 @@ fn said_sent(both: &[Running; 2]) -> usize {
 }
 
 /// Returns once so much was printed by all of them together.
-async fn until_printed(all: &[&Running], count: usize) {
+async fn until_printed(all: &[&RunningProgram], count: usize) {
     let looking = async {
         let sum = || all.iter().map(|one| prints(one).len()).sum::<usize>();
         while sum() < count {

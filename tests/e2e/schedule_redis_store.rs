@@ -6,9 +6,11 @@ use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::{Attribute, Outgoing};
 use dispatcher_core::schedule;
 use dispatcher_core::schedule::cron::Periodic;
-use dispatcher_core::schedule::{Cancelled, Ending, Job, Page, Store, Trouble, decide};
+use dispatcher_core::schedule::{
+    Cancelled, JobOutcome, JobPage, ScheduleStore, ScheduledJob, Trouble, decide,
+};
 use dispatcher_redis::schedule::{Redis, Schedule};
-use dispatcher_tests::redis::{Answer, RedisServer};
+use dispatcher_tests::redis::{RedisReply, RedisServer};
 use dispatcher_tests::relay::Relay;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -25,12 +27,12 @@ fn fresh() -> Schedule {
     at(RedisServer::shared().address(), &name)
 }
 
-fn job(id: &str, due: Timestamp) -> Job {
+fn job(id: &str, due: Timestamp) -> ScheduledJob {
     let message = Outgoing {
         body: format!("body of {id}, \"\u{e9}\"\n"),
         ..Outgoing::default()
     };
-    Job {
+    ScheduledJob {
         id: id.to_owned(),
         ..schedule::job("redis:q", due, message, None)
     }
@@ -41,8 +43,8 @@ async fn ids(store: &Schedule) -> Vec<String> {
     jobs.into_iter().map(|job| job.id).collect()
 }
 
-fn ending(job: &Job, token: &str, next: Option<Timestamp>) -> Ending {
-    Ending {
+fn ending(job: &ScheduledJob, token: &str, next: Option<Timestamp>) -> JobOutcome {
+    JobOutcome {
         job: job.clone(),
         token: token.into(),
         next,
@@ -55,7 +57,7 @@ async fn jobs_come_back_as_they_went_the_soonest_first() {
     let address = RedisServer::shared().address();
     let (one, two) = (at(address, &name), at(address, &name));
     let now = clock::today();
-    assert_eq!(two.due(now, None).await, Ok(Page::default()));
+    assert_eq!(two.due(now, None).await, Ok(JobPage::default()));
     assert_eq!(two.cancel("a", now).await, Ok(Cancelled::Unknown));
     let every = Periodic::new("0 9 * * *", "Europe/Berlin").expect("a pattern");
     let mut later = job("later", now + Duration::from_millis(1));
@@ -67,7 +69,7 @@ async fn jobs_come_back_as_they_went_the_soonest_first() {
         assert_eq!(one.add(one_of).await, Ok(true));
         assert_eq!(two.add(one_of).await, Ok(false), "it is there");
     }
-    let read = |job: Job| Job {
+    let read = |job: ScheduledJob| ScheduledJob {
         queue: format!("redis:{name}"),
         stamp: format!("{:015}", job.due.0),
         ..job
@@ -272,7 +274,7 @@ async fn a_server_of_a_cluster_takes_every_step() {
     let all = ["CLUSTER", "ADDSLOTSRANGE", "0", "16383"];
     plain.ask(&all).expect("the slots are its own");
     let deadline = clock::now() + dispatcher_tests::PATIENCE;
-    let state = |answer: std::io::Result<Answer>| answer.expect("an answer").text();
+    let state = |answer: std::io::Result<RedisReply>| answer.expect("an answer").text();
     while !state(plain.ask(&["CLUSTER", "INFO"])).contains("cluster_state:ok") {
         assert!(clock::now() < deadline, "the cluster does not begin");
         tokio::time::sleep(Duration::from_millis(10)).await;

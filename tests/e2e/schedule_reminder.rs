@@ -3,23 +3,23 @@
 
 use crate::scene::{guest, printed, prints, run, until_depth};
 use dispatcher_core::queue::Depth;
-use dispatcher_tests::child::{Program, Running, Signal};
+use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use serde_json::Value;
 
 const QUEUES: &str = "local:orders,local:reminders";
 const LENT: [&str; 2] = ["--allow-send", "local:reminders"];
 
-fn start(more: &[&str]) -> Running {
+fn start(more: &[&str]) -> RunningProgram {
     let arguments = [&["--queues", QUEUES], more].concat();
     run("reminder", &arguments).start()
 }
 
-fn stop(running: &mut Running) {
+fn stop(running: &mut RunningProgram) {
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }
 
-fn call(running: &Running, words: &[&str]) -> String {
+fn call(running: &RunningProgram, words: &[&str]) -> String {
     let ended = Program::new(words).sharing(running.data()).run();
     assert_eq!(ended.code, 0, "{words:?}: {ended:?}");
     ended.stdout

@@ -2,47 +2,47 @@
 //! dispatchers that look at it.
 
 use crate::scene::run;
-use dispatcher_tests::child::{Ended, Program, Running, Signal};
+use dispatcher_tests::child::{ExitedProgram, Program, RunningProgram, Signal};
 use dispatcher_tests::servers::MiniStack;
-use dispatcher_tests::sqs::Server;
-use dispatcher_tests::waiting::Waiting;
+use dispatcher_tests::sqs::SqsServer;
+use dispatcher_tests::waiting::WaitingTable;
 use serde_json::Value;
 
-pub(crate) struct Scene {
-    pub(crate) server: Server,
+pub(crate) struct ScheduleScene {
+    pub(crate) server: SqsServer,
     pub(crate) queue: String,
     pub(crate) url: String,
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: WaitingTable,
 }
 
-pub(crate) fn call(arguments: &[&str]) -> Ended {
+pub(crate) fn call(arguments: &[&str]) -> ExitedProgram {
     let endpoint = MiniStack::shared().url();
     Program::new(arguments).aws(&endpoint).run()
 }
 
-pub(crate) fn good(arguments: &[&str]) -> Ended {
+pub(crate) fn good(arguments: &[&str]) -> ExitedProgram {
     let ended = call(arguments);
     assert_eq!(ended.code, 0, "{arguments:?}: {ended:?}");
     ended
 }
 
 /// A queue with a table of its name.
-pub(crate) async fn scene(hint: &str, suffix: &str, attributes: &[(&str, &str)]) -> Scene {
+pub(crate) async fn scene(hint: &str, suffix: &str, attributes: &[(&str, &str)]) -> ScheduleScene {
     let endpoint = MiniStack::shared().url();
-    let server = Server::at(&endpoint);
-    let queue = Server::fresh_name(hint) + suffix;
+    let server = SqsServer::at(&endpoint);
+    let queue = SqsServer::fresh_name(hint) + suffix;
     let url = server.create(&queue, attributes).await;
     let made = good(&["schedule", "init", &queue]);
     assert_eq!(made.stdout.trim(), queue);
-    Scene {
-        waiting: Waiting::at(&endpoint, &queue),
+    ScheduleScene {
+        waiting: WaitingTable::at(&endpoint, &queue),
         server,
         queue,
         url,
     }
 }
 
-pub(crate) fn start(queue: &str, more: &[&str]) -> Running {
+pub(crate) fn start(queue: &str, more: &[&str]) -> RunningProgram {
     let arguments = [
         "--queues",
         queue,
@@ -57,13 +57,13 @@ pub(crate) fn start(queue: &str, more: &[&str]) -> Running {
 }
 
 /// A dispatcher that takes nothing of the scene's queue and moves its jobs.
-pub(crate) async fn start_mover(scene: &Scene) -> Running {
-    let idle = Server::fresh_name("idle");
+pub(crate) async fn start_mover(scene: &ScheduleScene) -> RunningProgram {
+    let idle = SqsServer::fresh_name("idle");
     scene.server.create(&idle, &[]).await;
     start(&idle, &["--schedule-table", &scene.queue])
 }
 
-pub(crate) fn stop(running: &mut Running) {
+pub(crate) fn stop(running: &mut RunningProgram) {
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }

@@ -2,11 +2,11 @@
 //! their queue in time, each once.
 
 use crate::scene::{field, printed, prints};
-use crate::schedule_scene::{Scene, call, good, list, scene, start, start_mover, stop};
+use crate::schedule_scene::{ScheduleScene, call, good, list, scene, start, start_mover, stop};
 use aws_sdk_sqs::types::DeleteMessageBatchRequestEntry;
-use dispatcher_tests::child::{Running, Signal};
+use dispatcher_tests::child::{RunningProgram, Signal};
 use dispatcher_tests::servers::MiniStack;
-use dispatcher_tests::sqs::Server;
+use dispatcher_tests::sqs::SqsServer;
 use dispatcher_tests::waiting::{Item, of_waiter, text};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -14,8 +14,8 @@ use std::time::Instant;
 
 #[tokio::test]
 async fn a_delay_beyond_fifteen_minutes_waits_in_a_table_that_must_be_made_first() {
-    let server = Server::at(&MiniStack::shared().url());
-    let queue = Server::fresh_name("later");
+    let server = SqsServer::at(&MiniStack::shared().url());
+    let queue = SqsServer::fresh_name("later");
     let url = server.create(&queue, &[]).await;
     let words = ["send", &queue, "print:far", "--delay", "36h"];
     let refused = call(&words);
@@ -162,7 +162,7 @@ async fn a_job_of_active_job_is_written_as_the_waiter_reads_it() {
 }
 
 /// Jobs that are due, by their numbers, half of them in each part of the table.
-fn many(scene: &Scene, count: usize) -> Vec<Item> {
+fn many(scene: &ScheduleScene, count: usize) -> Vec<Item> {
     let job = |n: usize| {
         let mut item = of_waiter(&format!("job-{n:05}"), &scene.queue, "x", -1.0);
         let s = |text: String| aws_sdk_dynamodb::types::AttributeValue::S(text);
@@ -197,7 +197,7 @@ async fn two_dispatchers_send_thousands_of_jobs_once_each() {
 }
 
 /// Receives and deletes in tens until nothing comes; all bodies.
-async fn drain(scene: &Scene) -> Vec<String> {
+async fn drain(scene: &ScheduleScene) -> Vec<String> {
     let client = &scene.server.client;
     let mut bodies = Vec::new();
     loop {
@@ -220,8 +220,8 @@ async fn drain(scene: &Scene) -> Vec<String> {
 }
 
 /// Returns once they have said that they sent so many.
-async fn until_sent(both: &[Running; 2], count: usize) {
-    let of = |running: &Running| -> usize {
+async fn until_sent(both: &[RunningProgram; 2], count: usize) {
+    let of = |running: &RunningProgram| -> usize {
         let said = running.lines(|line| line.contains("scheduled messages were sent"));
         let sent = said.iter().map(|line| field(line, "sent").parse::<usize>());
         sent.map(|number| number.expect("a number")).sum()

@@ -5,16 +5,18 @@ use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::{Attribute, Outgoing};
 use dispatcher_core::schedule;
 use dispatcher_core::schedule::cron::Periodic;
-use dispatcher_core::schedule::{Cancelled, Ending, Job, Store, Trouble, decide};
+use dispatcher_core::schedule::{
+    Cancelled, JobOutcome, ScheduleStore, ScheduledJob, Trouble, decide,
+};
 use dispatcher_dynamodb::schedule::{DynamoDb, Table};
 use dispatcher_tests::servers::MiniStack;
-use dispatcher_tests::sqs::{Server, configuration};
-use dispatcher_tests::waiting::Waiting;
+use dispatcher_tests::sqs::{SqsServer, configuration};
+use dispatcher_tests::waiting::WaitingTable;
 use std::time::Duration;
 
 async fn table() -> Table {
     let dynamodb = DynamoDb::connect(&configuration(&MiniStack::shared().url()));
-    let table = dynamodb.table(&Server::fresh_name("schedule"), None);
+    let table = dynamodb.table(&SqsServer::fresh_name("schedule"), None);
     let missing = table
         .due(Timestamp(9), None)
         .await
@@ -24,7 +26,7 @@ async fn table() -> Table {
     table
 }
 
-fn job(body: &str, due: Timestamp) -> Job {
+fn job(body: &str, due: Timestamp) -> ScheduledJob {
     let message = Outgoing {
         body: body.into(),
         attributes: vec![Attribute::text("k", "v")],
@@ -40,7 +42,7 @@ async fn jobs_come_back_as_they_went_the_soonest_first() {
     let table = table().await;
     let now = clock::today();
     let every = Periodic::new("0 9 * * *", "Europe/Berlin").expect("a pattern");
-    let later = Job {
+    let later = ScheduledJob {
         every: Some(every),
         ..job("later", now + Duration::from_secs(60))
     };
@@ -50,7 +52,7 @@ async fn jobs_come_back_as_they_went_the_soonest_first() {
         assert_eq!(table.add(one).await, Ok(false));
     }
     let found = schedule::list(&table).await.expect("it answers");
-    let plain = |one: &Job| Job {
+    let plain = |one: &ScheduledJob| ScheduledJob {
         stamp: String::new(),
         ..one.clone()
     };
@@ -86,7 +88,7 @@ async fn of_many_who_claim_one_gets_it_until_the_claim_has_run_out() {
     let later = now + decide::LEASE + Duration::from_millis(1);
     let claim = decide::claim("late".into(), later);
     assert_eq!(table.claim(&jobs, &claim, later).await, [Ok(true)]);
-    let ending = |token: &str, next| Ending {
+    let ending = |token: &str, next| JobOutcome {
         job: jobs[0].clone(),
         token: token.into(),
         next,
@@ -111,7 +113,7 @@ async fn a_table_of_another_kind_is_told_apart() {
         AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
     };
     let config = configuration(&MiniStack::shared().url());
-    let name = Server::fresh_name("other");
+    let name = SqsServer::fresh_name("other");
     let key = KeySchemaElement::builder()
         .attribute_name("id")
         .key_type(KeyType::Hash);
@@ -136,12 +138,12 @@ async fn a_table_of_another_kind_is_told_apart() {
 #[tokio::test]
 async fn finding_03_an_item_without_a_body_is_set_aside_once_and_keeps_its_columns() {
     let endpoint = MiniStack::shared().url();
-    let name = Server::fresh_name("schedule");
+    let name = SqsServer::fresh_name("schedule");
     let table = DynamoDb::connect(&configuration(&endpoint)).table(&name, None);
     table.make().await.expect("it can be made");
     let now = clock::today();
     table.add(&job("whole", now)).await.expect("added");
-    let items = Waiting::at(&endpoint, &name);
+    let items = WaitingTable::at(&endpoint, &name);
     let mut item = items.items().await.remove(0);
     item.remove("sqs_message_body");
     items.put(vec![item.clone()]).await;

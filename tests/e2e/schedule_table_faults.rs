@@ -4,17 +4,17 @@
 use dispatcher_core::clock;
 use dispatcher_core::message::Outgoing;
 use dispatcher_core::schedule;
-use dispatcher_core::schedule::{Cancelled, Job, Store, decide};
+use dispatcher_core::schedule::{Cancelled, ScheduleStore, ScheduledJob, decide};
 use dispatcher_dynamodb::schedule::{DynamoDb, Table};
 use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::relay::Relay;
 use dispatcher_tests::servers::MiniStack;
-use dispatcher_tests::sqs::{Server, configuration};
+use dispatcher_tests::sqs::{SqsServer, configuration};
 
 /// What every answer begins with that says that a call was carried out.
 const DONE: &str = "HTTP/1.1 200";
 
-struct Scene {
+struct TableFaultScene {
     relay: Relay,
     /// Through the relay.
     table: Table,
@@ -26,21 +26,21 @@ fn reach(url: &str, name: &str) -> Table {
     DynamoDb::connect(&configuration(url)).table(name, None)
 }
 
-async fn scene() -> Scene {
+async fn scene() -> TableFaultScene {
     let server = MiniStack::shared();
-    let name = Server::fresh_name("schedule");
+    let name = SqsServer::fresh_name("schedule");
     let direct = reach(&server.url(), &name);
     direct.make().await.expect("it can be made");
     let relay = Relay::before(server.address());
     let table = reach(&format!("http://{}", relay.address()), &name);
-    Scene {
+    TableFaultScene {
         relay,
         table,
         direct,
     }
 }
 
-fn job() -> Job {
+fn job() -> ScheduledJob {
     let message = Outgoing {
         body: "x".into(),
         ..Outgoing::default()
@@ -48,7 +48,7 @@ fn job() -> Job {
     schedule::job("payments", clock::today(), message, None)
 }
 
-async fn only(table: &Table) -> Job {
+async fn only(table: &Table) -> ScheduledJob {
     let mut jobs = schedule::list(table).await.expect("it answers");
     assert_eq!(jobs.len(), 1, "{jobs:?}");
     jobs.remove(0)
@@ -97,7 +97,7 @@ async fn a_job_that_is_cancelled_without_an_answer_is_cancelled() {
 #[tokio::test]
 async fn what_is_gone_once_we_had_claimed_it_was_deleted_by_us() {
     let server = MiniStack::shared();
-    let name = Server::fresh_name("schedule");
+    let name = SqsServer::fresh_name("schedule");
     let proxy = Proxy::before(server.address());
     let table = reach(&proxy.url(), &name);
     table.make().await.expect("it can be made");

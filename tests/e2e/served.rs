@@ -4,7 +4,7 @@ use crate::scene::{depth, prints, run};
 use dispatcher_tests::child::{Program, Signal, Stream};
 use dispatcher_tests::http;
 use dispatcher_tests::served::LocalServer;
-use dispatcher_tests::sqs::Server;
+use dispatcher_tests::sqs::SqsServer;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded")
 #[tokio::test]
 async fn an_sdk_and_the_program_share_their_queues() {
     let local = LocalServer::start();
-    let sdk = Server::at(local.url());
+    let sdk = SqsServer::at(local.url());
     let url = sdk.create("shared", &[]).await;
     sdk.send_many(&url, ["print:by an SDK".to_owned()]).await;
     let mut running = run("verdicts", &["--queues", "local:shared"])
@@ -46,7 +46,7 @@ async fn an_sdk_and_the_program_share_their_queues() {
 #[tokio::test]
 async fn what_an_sdk_sets_is_what_a_run_keeps_to() {
     let local = LocalServer::start();
-    let sdk = Server::at(local.url());
+    let sdk = SqsServer::at(local.url());
     sdk.create("given-up", &[]).await;
     let policy = "{\"deadLetterTargetArn\":\"arn:aws:sqs:us-east-1:000000000000:given-up\",\
                   \"maxReceiveCount\":3}";
@@ -66,7 +66,7 @@ async fn what_an_sdk_sets_is_what_a_run_keeps_to() {
 #[tokio::test]
 async fn what_an_sdk_sets_is_what_the_program_sends_by() {
     let local = LocalServer::start();
-    let sdk = Server::at(local.url());
+    let sdk = SqsServer::at(local.url());
     let slow = [("DelaySeconds", "600"), ("MaximumMessageSize", "1024")];
     sdk.create("slow", &slow).await;
     let send = |body: &str| {
@@ -85,7 +85,7 @@ async fn what_an_sdk_sets_is_what_the_program_sends_by() {
 #[tokio::test]
 async fn what_was_acknowledged_is_there_after_a_kill() {
     let local = LocalServer::start();
-    let sdk = Server::at(local.url());
+    let sdk = SqsServer::at(local.url());
     let url = sdk.create("killed", &[]).await;
     let (told, mut acknowledged) = tokio::sync::mpsc::unbounded_channel();
     for sender in 0..8 {
@@ -111,7 +111,7 @@ async fn what_was_acknowledged_is_there_after_a_kill() {
     }
     let again = LocalServer::sharing(&folder);
     let url = format!("{}/000000000000/killed", again.url());
-    let found = Server::at(again.url()).drain(&url).await;
+    let found = SqsServer::at(again.url()).drain(&url).await;
     let once: BTreeSet<String> = found.iter().cloned().collect();
     assert_eq!(found.len(), once.len(), "nothing is there twice");
     let lost: Vec<_> = known.difference(&once).collect();
@@ -121,7 +121,7 @@ async fn what_was_acknowledged_is_there_after_a_kill() {
 #[tokio::test]
 async fn a_delivery_outlives_a_kill() {
     let local = LocalServer::start();
-    let sdk = Server::at(local.url());
+    let sdk = SqsServer::at(local.url());
     let url = sdk.create("held", &[("VisibilityTimeout", "600")]).await;
     sdk.send_many(&url, ["1".to_owned(), "2".to_owned()]).await;
     let receive = sdk.client.receive_message().queue_url(&url);
@@ -137,7 +137,7 @@ async fn a_delivery_outlives_a_kill() {
         .expect("deleted");
     let folder = local.kill();
     let again = LocalServer::sharing(&folder);
-    let sdk = Server::at(again.url());
+    let sdk = SqsServer::at(again.url());
     let url = format!("{}/000000000000/held", again.url());
     let counts = sdk.counts(&url).await;
     assert_eq!((counts.waiting, counts.in_flight), (0, 1));
@@ -155,7 +155,7 @@ async fn a_delivery_outlives_a_kill() {
 async fn a_stop_answers_those_who_wait() {
     let program = ["local", "--listen", "127.0.0.1:0", "--log-level", "debug"];
     let mut local = LocalServer::of(Program::new(program));
-    let sdk = Server::at(local.url());
+    let sdk = SqsServer::at(local.url());
     let url = sdk.create("waited", &[]).await;
     let waiting = sdk
         .client
@@ -304,7 +304,7 @@ fn an_address_that_cannot_be_had_is_told() {
 #[tokio::test]
 async fn a_delay_is_kept_and_told() {
     let local = LocalServer::start();
-    let sdk = Server::at(local.url());
+    let sdk = SqsServer::at(local.url());
     let url = sdk.create("delayed", &[("DelaySeconds", "900")]).await;
     sdk.send_many(&url, ["later".to_owned()]).await;
     assert_eq!(sdk.counts(&url).await.delayed, 1);

@@ -2,25 +2,25 @@
 
 use crate::lambda_scene::queue_with_redrive;
 use crate::scene::{field, printed, prints, run};
-use dispatcher_tests::child::{Program, Running, Signal, Stream};
+use dispatcher_tests::child::{Program, RunningProgram, Signal, Stream};
 use dispatcher_tests::proxy::Proxy;
 use dispatcher_tests::servers::MiniStack;
-use dispatcher_tests::sqs::{Counts, Server};
+use dispatcher_tests::sqs::{Counts, SqsServer};
 
 /// A queue of its own on the shared server: the server, the queue's name and its URL.
-async fn queue(hint: &str, attributes: &[(&str, &str)]) -> (Server, String, String) {
-    let server = Server::at(&MiniStack::shared().url());
-    let name = Server::fresh_name(hint);
+async fn queue(hint: &str, attributes: &[(&str, &str)]) -> (SqsServer, String, String) {
+    let server = SqsServer::at(&MiniStack::shared().url());
+    let name = SqsServer::fresh_name(hint);
     let url = server.create(&name, attributes).await;
     (server, name, url)
 }
 
-fn start(endpoint: &str, queue: &str, more: &[&str]) -> Running {
+fn start(endpoint: &str, queue: &str, more: &[&str]) -> RunningProgram {
     let arguments = [&["--queues", queue, "--poll-for", "1"], more].concat();
     run("verdicts", &arguments).aws(endpoint).start()
 }
 
-fn stop(running: &mut Running) {
+fn stop(running: &mut RunningProgram) {
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }

@@ -2,7 +2,7 @@
 
 use crate::lambda_scene::admin;
 use crate::scene::{depth, field, guest, prints, run, send, until_depth};
-use dispatcher_tests::child::{Program, Running, Signal, Stream};
+use dispatcher_tests::child::{Program, RunningProgram, Signal, Stream};
 use dispatcher_tests::http;
 use dispatcher_tests::slow_module::slow_module;
 
@@ -185,7 +185,7 @@ fn finding_14_check_and_doctor_say_where_the_platform_kills_before_a_stop_is_ove
 }
 
 /// A run of a component that takes seconds to compile.
-fn compiling(functions: usize, more: &[&str]) -> (Running, tempfile::TempDir) {
+fn compiling(functions: usize, more: &[&str]) -> (RunningProgram, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("slow.wasm");
     std::fs::write(&file, slow_module(functions)).expect("written");

@@ -2,7 +2,7 @@
 //! functions, what it printed last, which message it was, which limit it hit and what sets that.
 
 use crate::scene::{field, guest, run, send};
-use dispatcher_tests::child::{Ended, Program, Running, Signal};
+use dispatcher_tests::child::{ExitedProgram, Program, RunningProgram, Signal};
 use serde_json::Value;
 
 /// What a guest does, and what a person reads of it.
@@ -57,7 +57,7 @@ const MISDEEDS: [(&str, &[&str]); 7] = [
 
 const LIMITS: [&str; 4] = ["--timeout", "300ms", "--max-memory", "16MiB"];
 
-fn invoke(name: &str, body: &str, more: &[&str]) -> Ended {
+fn invoke(name: &str, body: &str, more: &[&str]) -> ExitedProgram {
     let guest = guest(name);
     let arguments = ["plugin", "invoke", &guest, body];
     Program::new(arguments.iter().chain(&LIMITS).chain(more)).run()
@@ -110,7 +110,7 @@ fn a_program_that_fails_is_told_with_what_it_printed() {
 }
 
 /// The line of a run that says where an attempt broke off.
-fn line(running: &Running, why: &str) -> String {
+fn line(running: &RunningProgram, why: &str) -> String {
     running.wait_for_line(|line| {
         line.contains("\"target\":\"dispatcher_wasm::scene\"") && field(line, "why").contains(why)
     })

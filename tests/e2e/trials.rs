@@ -3,21 +3,21 @@
 
 use crate::lambda_scene::{admin, stop};
 use crate::scene::{guest, run, send, until_depth};
-use dispatcher_tests::child::Running;
+use dispatcher_tests::child::RunningProgram;
 use dispatcher_tests::{PATIENCE, http};
 use serde_json::Value;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// What `/plugins` says of the only plugin.
-fn plugin(running: &Running) -> Value {
+fn plugin(running: &RunningProgram) -> Value {
     let url = format!("{}/plugins", admin(running));
     let shown: Value = serde_json::from_str(&http::get(&url).body).expect("it is JSON");
     shown["plugins"][0].clone()
 }
 
 /// Returns once it says what is wanted.
-fn until_plugin(running: &Running, wanted: impl Fn(&Value) -> bool) -> Value {
+fn until_plugin(running: &RunningProgram, wanted: impl Fn(&Value) -> bool) -> Value {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let shown = plugin(running);

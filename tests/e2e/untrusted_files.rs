@@ -3,7 +3,7 @@
 
 use crate::lambda_scene::{admin, stop};
 use crate::scene::{guest, printed, send};
-use dispatcher_tests::child::{Program, Running, binary};
+use dispatcher_tests::child::{Program, RunningProgram, binary};
 use dispatcher_tests::http;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs::Permissions;
@@ -47,7 +47,7 @@ fn socket(path: &Path) {
     drop(std::os::unix::net::UnixListener::bind(path).expect("bound"));
 }
 
-async fn prints(running: &Running, queue: &str, body: &str) {
+async fn prints(running: &RunningProgram, queue: &str, body: &str) {
     let data = running.data().path();
     send(data, queue, [body.to_owned()]).await;
     // `hello` prints the whole body, `verdicts` what it is told to.

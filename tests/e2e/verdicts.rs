@@ -3,7 +3,7 @@
 use crate::scene::{depth, field, run, send, until_depth};
 use dispatcher_core::message::AttributeValue;
 use dispatcher_core::queue::Queue;
-use dispatcher_local::queue::Store;
+use dispatcher_local::queue::LocalStore;
 use dispatcher_tests::child::Signal;
 
 #[tokio::test]
@@ -18,7 +18,7 @@ async fn a_rejected_message_is_dead_lettered_with_its_reason() {
     running.wait_for_line(|line| line.contains("dead-lettered"));
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
-    let store = Store::open(running.data().path()).expect("opens");
+    let store = LocalStore::open(running.data().path()).expect("opens");
     let dead = store.queue("default.dead", None).expect("opens");
     let letters = dead.peek(10).await.expect("looks");
     assert_eq!(letters.len(), 1);

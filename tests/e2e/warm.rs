@@ -3,13 +3,13 @@
 
 use crate::lambda_scene::admin;
 use crate::scene::{run, send, until_depth};
-use dispatcher_tests::child::Running;
+use dispatcher_tests::child::RunningProgram;
 use dispatcher_tests::{PATIENCE, http};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
 /// Returns once `/plugins` says this of the only plugin's instances.
-fn until(running: &Running, wanted: impl Fn(&Value) -> bool) {
+fn until(running: &RunningProgram, wanted: impl Fn(&Value) -> bool) {
     let url = format!("{}/plugins", admin(running));
     let deadline = Instant::now() + PATIENCE;
     loop {

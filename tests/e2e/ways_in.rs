@@ -3,8 +3,8 @@
 use crate::scene::{depth, guest, prints, run, send, until_depth};
 use dispatcher_core::message::AttributeValue;
 use dispatcher_core::queue::{Depth, Queue};
-use dispatcher_local::queue::Store;
-use dispatcher_tests::child::{Program, Running, Signal};
+use dispatcher_local::queue::LocalStore;
+use dispatcher_tests::child::{Program, RunningProgram, Signal};
 
 /// A program of WASI 0.1 as its compiler leaves it: copies stdin to stdout, and asks to be run again
 /// unless it was given something.
@@ -44,17 +44,17 @@ fn run_file(file: &str, more: &[&str]) -> Program {
     Program::new(arguments)
 }
 
-fn stop(running: &mut Running) {
+fn stop(running: &mut RunningProgram) {
     running.signal(Signal::TERM);
     assert_eq!(running.wait_exit(), 0);
 }
 
 /// The reasons of what is dead-lettered, once there are so many.
-async fn reasons(running: &Running, count: u64) -> Vec<String> {
+async fn reasons(running: &RunningProgram, count: u64) -> Vec<String> {
     let data = running.data().path();
     let wanted = |depth: Depth| depth.waiting == count;
     until_depth(data, "default.dead", wanted).await;
-    let store = Store::open(data).expect("opens");
+    let store = LocalStore::open(data).expect("opens");
     let dead = store.queue("default.dead", None).expect("opens");
     let letters = dead.peek(10).await.expect("looks");
     let attributes = letters.iter().flat_map(|letter| &letter.attributes);
@@ -69,7 +69,7 @@ async fn reasons(running: &Running, count: u64) -> Vec<String> {
     reasons
 }
 
-async fn is_empty(running: &Running) {
+async fn is_empty(running: &RunningProgram) {
     until_depth(running.data().path(), "default", |depth| {
         depth == Default::default()
     })

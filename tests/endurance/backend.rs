@@ -5,8 +5,8 @@ use crate::traffic::Role;
 use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, SendMessageBatchRequestEntry};
 use dispatcher_core::message::{AttributeValue, Outcome, Outgoing};
 use dispatcher_core::queue::{Ask, DEAD_LETTER_REASON, Queue};
-use dispatcher_local::queue::{LocalQueue, Store};
-use dispatcher_tests::sqs::{Counts, Server};
+use dispatcher_local::queue::{LocalQueue, LocalStore};
+use dispatcher_tests::sqs::{Counts, SqsServer};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 const CALL: usize = 1 << 20;
 
 /// Where messages lie.
-pub enum Backend {
+pub enum EnduranceBackend {
     /// In a file of this folder.
     Local {
         /// The folder.
@@ -29,7 +29,7 @@ pub enum Backend {
     /// On a server that speaks the protocol of SQS.
     Sqs {
         /// Spoken to directly.
-        server: Server,
+        server: SqsServer,
         /// The prefix of the queues' names.
         prefix: String,
         /// The queues' URLs.
@@ -39,11 +39,11 @@ pub enum Backend {
     },
 }
 
-impl Backend {
+impl EnduranceBackend {
     /// In a new file of this folder.
     pub fn local(folder: &Path) -> Self {
         let data = folder.join("local").join("data");
-        let store = Store::open(&data).expect("a new store opens");
+        let store = LocalStore::open(&data).expect("a new store opens");
         let open = |name: &str| store.queue(name, None).expect("a new queue opens");
         Self::Local {
             queues: Role::ALL.map(|role| (role, open(role.name()))).into(),
@@ -57,8 +57,8 @@ impl Backend {
     /// In new queues of this server.
     pub async fn sqs(folder: &Path, url: &str) -> Self {
         std::fs::create_dir_all(folder.join("sqs")).expect("the folder is ours");
-        let server = Server::at(url);
-        let prefix = Server::fresh_name("endurance");
+        let server = SqsServer::at(url);
+        let prefix = SqsServer::fresh_name("endurance");
         let (mut urls, mut dead) = (BTreeMap::new(), BTreeMap::new());
         for role in Role::ALL {
             let name = format!("{prefix}-{}", role.name());
@@ -201,7 +201,7 @@ fn calls(bodies: Vec<String>) -> Vec<Vec<String>> {
     calls
 }
 
-async fn send(server: &Server, url: &str, bodies: Vec<String>) -> Vec<String> {
+async fn send(server: &SqsServer, url: &str, bodies: Vec<String>) -> Vec<String> {
     let count = bodies.len();
     let entries = bodies.into_iter().enumerate().map(|(at, body)| {
         SendMessageBatchRequestEntry::builder()
@@ -254,7 +254,7 @@ async fn take_local(queue: &LocalQueue) -> Vec<(String, String)> {
     }
 }
 
-async fn take_sqs(server: &Server, url: &str) -> Vec<(String, String)> {
+async fn take_sqs(server: &SqsServer, url: &str) -> Vec<(String, String)> {
     let mut letters = Vec::new();
     loop {
         let call = server.client.receive_message().queue_url(url);

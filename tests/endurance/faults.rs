@@ -2,7 +2,7 @@
 //! when.
 
 use crate::Options;
-use crate::backend::Backend;
+use crate::backend::EnduranceBackend;
 use crate::process::Dispatcher;
 use crate::samples::{self, Sample};
 use crate::scene::{LEASE, Site};
@@ -50,7 +50,7 @@ pub async fn run(options: &Options) -> bool {
 }
 
 async fn local(options: &Options, folder: &std::path::Path, until: Instant) -> bool {
-    let backend = Backend::local(folder);
+    let backend = EnduranceBackend::local(folder);
     let site = Site::new(&options.binary(), folder, backend, None, false);
     let dispatchers: Vec<Dispatcher> = (0..SEVERAL).map(|_| site.start()).collect();
     let (gate, seed) = (RwLock::new(()), options.seed());
@@ -71,7 +71,7 @@ async fn sqs(options: &Options, folder: &std::path::Path, until: Instant) -> boo
     let seed = options.seed();
     let server = MiniStack::start();
     let chaos = Chaos::before(server.address(), BROKEN_PERMILLE, seed);
-    let backend = Backend::sqs(folder, &server.url()).await;
+    let backend = EnduranceBackend::sqs(folder, &server.url()).await;
     let site = Site::new(&options.binary(), folder, backend, Some(chaos.url()), true);
     let dispatchers: Vec<Dispatcher> = (0..SEVERAL).map(|_| site.start()).collect();
     let gate = RwLock::new(());

@@ -2,7 +2,7 @@
 //! dispatchers, and the end in which everything is settled and judged. Knows no faults.
 
 use crate::Options;
-use crate::backend::Backend;
+use crate::backend::EnduranceBackend;
 use crate::process::Dispatcher;
 use dispatcher_tests::ledger::{Ledger, Verdict};
 use std::collections::BTreeMap;
@@ -80,7 +80,7 @@ impl Account {
 /// One backend, its configuration and what runs against it.
 pub struct Site {
     /// Where messages go.
-    pub backend: Backend,
+    pub backend: EnduranceBackend,
     /// What is known.
     pub account: Arc<Account>,
     /// The program.
@@ -97,7 +97,7 @@ impl Site {
     pub fn new(
         binary: &Path,
         folder: &Path,
-        backend: Backend,
+        backend: EnduranceBackend,
         endpoint: Option<String>,
         breaks_calls: bool,
     ) -> Self {
@@ -121,11 +121,11 @@ impl Site {
         let binary = options.binary();
         let mut sites = Vec::new();
         if options.backend.has_local() {
-            let backend = Backend::local(folder);
+            let backend = EnduranceBackend::local(folder);
             sites.push(Self::new(&binary, folder, backend, None, false));
         }
         if options.backend.has_sqs() {
-            let backend = Backend::sqs(folder, server).await;
+            let backend = EnduranceBackend::sqs(folder, server).await;
             let endpoint = Some(server.to_owned());
             sites.push(Self::new(&binary, folder, backend, endpoint, false));
         }

@@ -3,7 +3,7 @@
 
 use crate::scene::Site;
 use dispatcher_tests::bodies;
-use dispatcher_tests::ledger::Kind;
+use dispatcher_tests::ledger::MessageKind;
 use fastrand::Rng;
 use std::time::{Duration, Instant};
 use tokio::sync::RwLock;
@@ -61,10 +61,10 @@ impl Role {
         }
     }
 
-    fn kind(self) -> Kind {
+    fn kind(self) -> MessageKind {
         match self {
-            Self::Bad => Kind::Bad,
-            _ => Kind::Good,
+            Self::Bad => MessageKind::Bad,
+            _ => MessageKind::Good,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::lessons::calm;
 use crate::run::Ended;
-use crate::scenario::{Flavour, Happening, Mix, Scenario, Sending, What};
+use crate::scenario::{Flavour, Happening, HappeningKind, Mix, Scenario, Sending};
 use crate::shrink::outcome;
 use crate::world::Event;
 use dispatcher_core::clock::Moment;
@@ -126,7 +126,7 @@ fn finding_11_quick_handlers_on_a_slow_server_cost_few_calls() {
             scenario.happenings = vec![Happening {
                 after_ms: 60_000,
                 after_events: 0,
-                what: What::Trouble(false),
+                what: HappeningKind::Trouble(false),
             }];
             let ended = outcome(&scenario).expect("no panic");
             assert!(ended.broken.is_empty(), "{:?}", ended.broken);
@@ -154,9 +154,9 @@ fn a_stop_that_waits_for_its_last_poll_does_not_spin() {
         what,
     };
     scenario.happenings = vec![
-        happening(0, What::Trouble(true)),
-        happening(15, What::Stop(0, 0)),
-        happening(100_000, What::Trouble(false)),
+        happening(0, HappeningKind::Trouble(true)),
+        happening(15, HappeningKind::Stop(0, 0)),
+        happening(100_000, HappeningKind::Trouble(false)),
     ];
     for seed in 0..30 {
         scenario.seed = seed;

@@ -1,7 +1,7 @@
 //! Draws a scenario from a seed. Small worlds, since many of them find more than few large ones.
 
 use crate::scenario::{
-    Faults, Flavour, Happening, Mix, QueuePlan, RoutePlan, Scenario, Sending, What,
+    Faults, Flavour, Happening, HappeningKind, Mix, QueuePlan, RoutePlan, Scenario, Sending,
 };
 use fastrand::Rng;
 
@@ -39,7 +39,7 @@ pub fn scenario(seed: u64) -> Scenario {
         scenario.route.attempts = None;
     }
     // A queue that is asked many times a minute is not watched for hours.
-    let set_back = |one: &Happening| one.what == What::Date(-HOUR);
+    let set_back = |one: &Happening| one.what == HappeningKind::Date(-HOUR);
     let hours = scenario.route.visibility_s >= Some(3_600);
     if hours || scenario.happenings.iter().any(set_back) {
         scenario.route.poll_for_s = 20;
@@ -250,28 +250,28 @@ fn happenings(rng: &mut Rng, processes: usize) -> Vec<Happening> {
     let mut list = Vec::new();
     let troubled = chance(rng, 700);
     if troubled {
-        list.push(happening(rng, What::Trouble(true)));
+        list.push(happening(rng, HappeningKind::Trouble(true)));
     }
     for _ in 0..rng.usize(0..5) {
         let process = rng.usize(0..processes);
         let what = match rng.u32(0..100) {
-            0..30 => What::Crash(process),
-            30..65 => What::Stop(process, pick(rng, &[0, 100, 1_000, 10_000, 60_000])),
-            65..73 => What::Suspend(pick(rng, &[500, 3_000, 20_000, 100_000])),
-            73..77 => What::Date(pick(rng, &[HOUR, -HOUR])),
-            77..85 => What::Closed(true),
-            85..92 => What::Closed(false),
-            _ => What::Trouble(!troubled),
+            0..30 => HappeningKind::Crash(process),
+            30..65 => HappeningKind::Stop(process, pick(rng, &[0, 100, 1_000, 10_000, 60_000])),
+            65..73 => HappeningKind::Suspend(pick(rng, &[500, 3_000, 20_000, 100_000])),
+            73..77 => HappeningKind::Date(pick(rng, &[HOUR, -HOUR])),
+            77..85 => HappeningKind::Closed(true),
+            85..92 => HappeningKind::Closed(false),
+            _ => HappeningKind::Trouble(!troubled),
         };
         list.push(happening(rng, what));
-        if matches!(what, What::Crash(_) | What::Stop(..)) && chance(rng, 800) {
-            list.push(happening(rng, What::Start(process)));
+        if matches!(what, HappeningKind::Crash(_) | HappeningKind::Stop(..)) && chance(rng, 800) {
+            list.push(happening(rng, HappeningKind::Start(process)));
         }
     }
     list
 }
 
-fn happening(rng: &mut Rng, what: What) -> Happening {
+fn happening(rng: &mut Rng, what: HappeningKind) -> Happening {
     let counted = chance(rng, 600);
     Happening {
         after_ms: if counted {

@@ -3,7 +3,7 @@
 
 use crate::run::Ended;
 use crate::scenario::{
-    Faults, Flavour, Happening, Mix, QueuePlan, RoutePlan, Scenario, Sending, What,
+    Faults, Flavour, Happening, HappeningKind, Mix, QueuePlan, RoutePlan, Scenario, Sending,
 };
 use crate::shrink::outcome;
 
@@ -62,7 +62,7 @@ pub fn calm(flavour: Flavour) -> Scenario {
     }
 }
 
-fn after_ms(after_ms: u64, what: What) -> Happening {
+fn after_ms(after_ms: u64, what: HappeningKind) -> Happening {
     Happening {
         after_ms,
         after_events: 0,
@@ -70,7 +70,7 @@ fn after_ms(after_ms: u64, what: What) -> Happening {
     }
 }
 
-fn after_events(after_events: u64, what: What) -> Happening {
+fn after_events(after_events: u64, what: HappeningKind) -> Happening {
     Happening {
         after_ms: 0,
         after_events,
@@ -104,8 +104,8 @@ fn lesson_01_whatever_a_poll_brings_around_a_stop_is_not_stranded() {
     for events in 1..60 {
         let mut scenario = calm(Flavour::Standard);
         scenario.happenings = vec![
-            after_events(events, What::Stop(0, 1_000)),
-            after_ms(60_000, What::Start(0)),
+            after_events(events, HappeningKind::Stop(0, 1_000)),
+            after_ms(60_000, HappeningKind::Start(0)),
         ];
         scenario.seed = events;
         let ended = outcome(&scenario).expect("no panic");
@@ -124,8 +124,10 @@ fn lesson_02_stops_one_after_the_other_bury_nothing_that_was_not_tried() {
     for _ in 0..4 {
         scenario
             .happenings
-            .push(after_ms(50, What::Stop(0, 60_000)));
-        scenario.happenings.push(after_ms(0, What::Start(0)));
+            .push(after_ms(50, HappeningKind::Stop(0, 60_000)));
+        scenario
+            .happenings
+            .push(after_ms(0, HappeningKind::Start(0)));
     }
     holds(&scenario, |ended| assert_eq!(count(ended, "buries"), 0));
 }
@@ -146,8 +148,8 @@ fn lesson_05_leases_survive_a_backlog_and_calls_that_fail() {
     scenario.mix.slow = 1_000;
     scenario.faults.throttle = 200;
     scenario.happenings = vec![
-        after_ms(0, What::Trouble(true)),
-        after_ms(40_000, What::Trouble(false)),
+        after_ms(0, HappeningKind::Trouble(true)),
+        after_ms(40_000, HappeningKind::Trouble(false)),
     ];
     // Of the twelve, hardly any lease may be lost: a call in five fails, and is made again.
     holds(&scenario, |ended| assert!(count(ended, "attempts") <= 15));
@@ -160,7 +162,7 @@ fn lesson_06_nothing_is_extended_past_the_ceiling() {
     scenario.route.visibility_s = Some(3_600);
     scenario.route.timeout_ms = 50_000_000;
     scenario.mix.stall = 1_000;
-    scenario.happenings = vec![after_ms(50_000_000, What::Crash(0))];
+    scenario.happenings = vec![after_ms(50_000_000, HappeningKind::Crash(0))];
     let ended = outcome(&scenario).expect("no panic");
     assert!(ended.broken.is_empty(), "{:?}", ended.broken);
     assert!(
@@ -207,8 +209,8 @@ fn lesson_10_stops_send_nothing_again() {
     let mut scenario = calm(Flavour::Standard);
     scenario.mix.slow = 300;
     scenario.happenings = vec![
-        after_ms(100, What::Stop(0, 0)),
-        after_ms(5_000, What::Start(0)),
+        after_ms(100, HappeningKind::Stop(0, 0)),
+        after_ms(5_000, HappeningKind::Start(0)),
     ];
     holds(&scenario, |ended| assert_eq!(count(ended, "sent"), 12));
 }
@@ -219,8 +221,8 @@ fn lesson_11_duplicates_in_one_hand_fail_no_batch() {
     scenario.route.batch = 10;
     scenario.faults.duplicate = 500;
     scenario.happenings = vec![
-        after_ms(0, What::Trouble(true)),
-        after_ms(20_000, What::Trouble(false)),
+        after_ms(0, HappeningKind::Trouble(true)),
+        after_ms(20_000, HappeningKind::Trouble(false)),
     ];
     holds(&scenario, |_| {});
 }
@@ -230,8 +232,8 @@ fn lesson_12_failed_entries_are_told_again_and_nothing_done_runs_twice() {
     let mut scenario = calm(Flavour::Standard);
     scenario.faults.entry = 400;
     scenario.happenings = vec![
-        after_ms(0, What::Trouble(true)),
-        after_ms(60_000, What::Trouble(false)),
+        after_ms(0, HappeningKind::Trouble(true)),
+        after_ms(60_000, HappeningKind::Trouble(false)),
     ];
     holds(&scenario, |ended| assert_eq!(count(ended, "attempts"), 12));
 }
@@ -244,8 +246,8 @@ fn lesson_13_telling_that_takes_seconds_slows_no_attempt() {
     scenario.sends = vec![template; 150];
     scenario.faults.slow_settle = 1_000;
     scenario.happenings = vec![
-        after_ms(0, What::Trouble(true)),
-        after_ms(60_000, What::Trouble(false)),
+        after_ms(0, HappeningKind::Trouble(true)),
+        after_ms(60_000, HappeningKind::Trouble(false)),
     ];
     holds(&scenario, |ended| {
         let mut events = ended.trace.iter();
@@ -276,8 +278,8 @@ fn lesson_15_strict_is_strict_while_calls_fail_and_queues_look_empty() {
         ..Faults::default()
     };
     scenario.happenings = vec![
-        after_ms(0, What::Trouble(true)),
-        after_ms(60_000, What::Trouble(false)),
+        after_ms(0, HappeningKind::Trouble(true)),
+        after_ms(60_000, HappeningKind::Trouble(false)),
     ];
     holds(&scenario, |_| {});
 }
@@ -288,7 +290,7 @@ fn lesson_17_busy_for_minutes_spends_no_receive() {
     scenario.route.attempts = Some(1);
     scenario.route.visibility_s = Some(4);
     scenario.mix.busy = 900;
-    scenario.happenings = vec![after_ms(300_000, What::Trouble(false))];
+    scenario.happenings = vec![after_ms(300_000, HappeningKind::Trouble(false))];
     holds(&scenario, |ended| {
         assert_eq!((count(ended, "buries"), count(ended, "deletes")), (0, 12));
     });
@@ -309,10 +311,10 @@ fn lesson_19_groups_are_in_order_whatever_fails() {
     scenario.route.visibility_s = Some(4);
     scenario.faults.entry = 200;
     scenario.happenings = vec![
-        after_ms(0, What::Trouble(true)),
-        after_ms(1_000, What::Crash(0)),
-        after_ms(10, What::Start(0)),
-        after_ms(60_000, What::Trouble(false)),
+        after_ms(0, HappeningKind::Trouble(true)),
+        after_ms(1_000, HappeningKind::Crash(0)),
+        after_ms(10, HappeningKind::Start(0)),
+        after_ms(60_000, HappeningKind::Trouble(false)),
     ];
     holds(&scenario, |_| {});
 }
@@ -325,8 +327,8 @@ fn a_stop_with_nothing_but_held_messages_ends_with_its_grace() {
     scenario.mix.stall = 300;
     for grace in [0, 100, 1_000] {
         scenario.happenings = vec![
-            after_ms(150, What::Stop(0, grace)),
-            after_ms(500, What::Start(0)),
+            after_ms(150, HappeningKind::Stop(0, grace)),
+            after_ms(500, HappeningKind::Start(0)),
         ];
         holds(&scenario, |_| {});
     }
@@ -337,9 +339,9 @@ fn a_poll_that_is_never_answered_does_not_break_a_stop() {
     let mut scenario = calm(Flavour::Standard);
     scenario.faults.lost_answer = 1_000;
     scenario.happenings = vec![
-        after_ms(5_000, What::Trouble(true)),
-        after_ms(100, What::Stop(0, 100)),
-        after_ms(100_000, What::Trouble(false)),
+        after_ms(5_000, HappeningKind::Trouble(true)),
+        after_ms(100, HappeningKind::Stop(0, 100)),
+        after_ms(100_000, HappeningKind::Trouble(false)),
     ];
     holds(&scenario, |_| {});
 }
@@ -350,8 +352,8 @@ fn a_lost_answer_of_an_ordered_queue_is_had_again() {
     scenario.route.visibility_s = Some(120);
     scenario.faults.lost_answer = 300;
     scenario.happenings = vec![
-        after_ms(0, What::Trouble(true)),
-        after_ms(120_000, What::Trouble(false)),
+        after_ms(0, HappeningKind::Trouble(true)),
+        after_ms(120_000, HappeningKind::Trouble(false)),
     ];
     let mut again = 0;
     for seed in 0..LUCK {
@@ -375,7 +377,7 @@ fn a_date_that_jumps_harms_no_queue() {
             let mut scenario = calm(flavour);
             scenario.mix.slow = 300;
             scenario.route.visibility_s = Some(8);
-            scenario.happenings = vec![after_ms(200, What::Date(hour))];
+            scenario.happenings = vec![after_ms(200, HappeningKind::Date(hour))];
             holds(&scenario, |ended| assert_eq!(count(ended, "attempts"), 12));
         }
     }

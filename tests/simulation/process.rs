@@ -3,7 +3,7 @@
 use crate::scenario::{QueuePlan, Scenario};
 use crate::world::handler::Actor;
 use crate::world::port::{Port, TAG};
-use crate::world::records::Store;
+use crate::world::records::RecordsStore;
 use crate::world::{NONE, Sim};
 use dispatcher::app::Shared;
 use dispatcher::app::build::Built;
@@ -200,7 +200,7 @@ fn spawner(sim: Sim, workers: Arc<Mutex<JoinSet<()>>>) -> Workers {
 fn records(sim: &Sim, life: usize, scenario: &Scenario) -> Option<Arc<dyn Records>> {
     scenario.route.remembers_s?;
     let sim = sim.clone();
-    Some(Arc::new(Store { sim, life }))
+    Some(Arc::new(RecordsStore { sim, life }))
 }
 
 fn identity(queue: usize, plan: &QueuePlan) -> Identity {

@@ -3,7 +3,7 @@
 
 use crate::circumstances::Met;
 use crate::process::Process;
-use crate::scenario::{Happening, Scenario, What};
+use crate::scenario::{Happening, HappeningKind, Scenario};
 use crate::world::port::sleep;
 use crate::world::{Broken, Calls, Event, NONE, Sim, World};
 use dispatcher_core::clock;
@@ -151,19 +151,21 @@ async fn wait(sim: &Sim, happening: &Happening) {
     }
 }
 
-fn befall(sim: &Sim, what: What, slots: &mut [Process], former: &mut Vec<Process>) {
+fn befall(sim: &Sim, what: HappeningKind, slots: &mut [Process], former: &mut Vec<Process>) {
     match what {
-        What::Crash(slot) => slots[slot].crash(sim),
-        What::Stop(slot, grace_ms) => slots[slot].stop(sim, Duration::from_millis(grace_ms)),
-        What::Start(slot) if !slots[slot].is_running() => {
+        HappeningKind::Crash(slot) => slots[slot].crash(sim),
+        HappeningKind::Stop(slot, grace_ms) => {
+            slots[slot].stop(sim, Duration::from_millis(grace_ms))
+        }
+        HappeningKind::Start(slot) if !slots[slot].is_running() => {
             let new = Process::start(sim);
             former.push(std::mem::replace(&mut slots[slot], new));
         }
-        What::Start(_) => {}
-        What::Suspend(ms) => sim.lock().stand_still(Duration::from_millis(ms)),
-        What::Date(on_ms) => sim.lock().set_date(on_ms),
-        What::Trouble(on) => sim.lock().trouble(on),
-        What::Closed(closed) => {
+        HappeningKind::Start(_) => {}
+        HappeningKind::Suspend(ms) => sim.lock().stand_still(Duration::from_millis(ms)),
+        HappeningKind::Date(on_ms) => sim.lock().set_date(on_ms),
+        HappeningKind::Trouble(on) => sim.lock().trouble(on),
+        HappeningKind::Closed(closed) => {
             let mut world = sim.lock();
             world.closed = closed;
             world.note(if closed { "closed" } else { "open" }, NONE, NONE, vec![]);

@@ -129,12 +129,12 @@ pub struct Happening {
     pub after_ms: u64,
     /// Where it is not zero, it counts instead of the time.
     pub after_events: u64,
-    pub what: What,
+    pub what: HappeningKind,
 }
 
 /// What happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum HappeningKind {
     /// The process is gone at once.
     Crash(usize),
     /// It is asked to stop.
@@ -222,7 +222,7 @@ impl Scenario {
 
     /// Whether nothing at all goes wrong with calls and processes.
     pub fn is_calm(&self) -> bool {
-        let rough = |happening: &Happening| !matches!(happening.what, What::Closed(_));
+        let rough = |happening: &Happening| !matches!(happening.what, HappeningKind::Closed(_));
         self.processes == 1 && !self.happenings.iter().any(rough)
     }
 }

@@ -207,8 +207,8 @@ fn candidates(from: &Scenario) -> Vec<Scenario> {
     list
 }
 
-fn of_first(what: crate::scenario::What) -> bool {
-    use crate::scenario::What::{Crash, Start, Stop};
+fn of_first(what: crate::scenario::HappeningKind) -> bool {
+    use crate::scenario::HappeningKind::{Crash, Start, Stop};
     !matches!(what, Crash(1..) | Stop(1.., _) | Start(1..))
 }
 

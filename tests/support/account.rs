@@ -4,7 +4,7 @@
 
 use crate::child::Program;
 use crate::dynamodb::{Dates, Tables};
-use crate::sqs::{self, Server};
+use crate::sqs::{self, SqsServer};
 use aws_sdk_dynamodb::client::Waiters as _;
 use aws_sdk_lambda::client::Waiters as _;
 use aws_sdk_lambda::primitives::Blob;
@@ -254,7 +254,7 @@ impl fmt::Display for Resource {
 
 /// What of a prefix is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
+pub enum AccountKind {
     /// What this run made, and what runs left behind that began more than two hours ago.
     OwnAndAbandoned,
     /// All, also of a run that is under way.
@@ -401,8 +401,8 @@ impl Account {
     }
 
     /// A client of SQS that is not the program's.
-    pub fn sqs(&self) -> Server {
-        Server {
+    pub fn sqs(&self) -> SqsServer {
+        SqsServer {
             client: aws_sdk_sqs::Client::new(&self.config),
         }
     }
@@ -469,11 +469,12 @@ impl Account {
     ///
     /// # Errors
     /// What there is cannot be told.
-    pub async fn remove(&self, which: Which) -> Result<Vec<(Resource, String)>, String> {
+    pub async fn remove(&self, which: AccountKind) -> Result<Vec<(Resource, String)>, String> {
         let now = SystemTime::now();
         let mut left = Vec::new();
         for resource in self.remains().await? {
-            if which == Which::OwnAndAbandoned && !self.names.may_remove(&resource.name, now) {
+            if which == AccountKind::OwnAndAbandoned && !self.names.may_remove(&resource.name, now)
+            {
                 continue;
             }
             match self.remove_one(&resource).await {

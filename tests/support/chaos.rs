@@ -55,12 +55,12 @@ const DROPS: usize = 10;
 /// A running proxy. Ends when dropped.
 #[derive(Debug)]
 pub struct Chaos {
-    shared: Arc<Shared>,
+    shared: Arc<ChaosState>,
     acceptor: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ChaosState {
     address: SocketAddr,
     upstream: SocketAddr,
     /// Of a thousand requests so many are broken.
@@ -74,7 +74,7 @@ impl Chaos {
     /// In front of a server, breaking so many of a thousand requests.
     pub fn before(upstream: SocketAddr, permille: u32, seed: u64) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ChaosState {
             address: listener.local_addr().expect("it is bound"),
             upstream,
             permille: AtomicU32::new(permille),
@@ -127,7 +127,7 @@ impl Drop for Chaos {
     }
 }
 
-impl Shared {
+impl ChaosState {
     fn counts(&self) -> std::sync::MutexGuard<'_, BTreeMap<(String, Option<Fault>), u64>> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }

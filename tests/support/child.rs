@@ -121,7 +121,7 @@ impl Program {
     }
 
     /// Starts it and reads along.
-    pub fn start(self) -> Running {
+    pub fn start(self) -> RunningProgram {
         let input = match self.stdin {
             Some(_) => Stdio::piped(),
             None => Stdio::null(),
@@ -130,7 +130,7 @@ impl Program {
     }
 
     /// The same with a standard input of the test's own.
-    pub fn start_reading(mut self, input: impl Into<Stdio>) -> Running {
+    pub fn start_reading(mut self, input: impl Into<Stdio>) -> RunningProgram {
         let mut child = self
             .command
             .stdin(input)
@@ -145,7 +145,7 @@ impl Program {
             // The program may stop reading before the end; what it says then is the test's matter.
             std::thread::spawn(move || pipe.write_all(text.as_bytes()));
         }
-        Running {
+        RunningProgram {
             child,
             output,
             data: self.data,
@@ -153,10 +153,10 @@ impl Program {
     }
 
     /// Starts it and waits for its end.
-    pub fn run(self) -> Ended {
+    pub fn run(self) -> ExitedProgram {
         let mut running = self.start();
         let code = running.wait_exit();
-        Ended {
+        ExitedProgram {
             code,
             stdout: running.text(Stream::Out),
             stderr: running.text(Stream::Err),
@@ -166,7 +166,7 @@ impl Program {
 
 /// A program that has ended.
 #[derive(Debug, Clone)]
-pub struct Ended {
+pub struct ExitedProgram {
     /// As a shell counts: the exit code, or 128 and the signal's number.
     pub code: i32,
     /// Everything it wrote there, as text.
@@ -177,13 +177,13 @@ pub struct Ended {
 
 /// A running program. Killed when dropped.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningProgram {
     child: Child,
     output: Arc<Output>,
     data: Arc<tempfile::TempDir>,
 }
 
-impl Running {
+impl RunningProgram {
     /// Its data folder, for `Program::sharing`.
     pub fn data(&self) -> &Arc<tempfile::TempDir> {
         &self.data
@@ -272,7 +272,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

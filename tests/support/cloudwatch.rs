@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn what_was_published_can_be_read() {
         let cloudwatch = CloudWatch::at(&MiniStack::shared().url());
-        let namespace = crate::sqs::Server::fresh_name("Test");
+        let namespace = crate::sqs::SqsServer::fresh_name("Test");
         let queue = json!([{"Name": "Queue", "Value": "q"}]);
         cloudwatch.ask(
             "PutMetricData",

@@ -1,6 +1,6 @@
 //! The fake tells what AWS's own client understands.
 
-use crate::faulty_lambda::{FaultyLambda, Invocation, Record, Step, mixed};
+use crate::faulty_lambda::{FaultyLambda, Invocation, LambdaStep, Record, mixed};
 use crate::sqs::configuration;
 use aws_sdk_lambda::Client;
 use aws_sdk_lambda::error::SdkError;
@@ -37,11 +37,11 @@ fn event(body: &str, received: u32) -> String {
 async fn a_throttle_is_one_and_did_not_run() {
     let lambda = FaultyLambda::start();
     lambda.script(|invocation| match invocation.before() {
-        0 => Step::Throttle {
+        0 => LambdaStep::Throttle {
             reason: "CallerRateLimitExceeded",
             retry_after: Some(7),
         },
-        _ => Step::answer("{}"),
+        _ => LambdaStep::answer("{}"),
     });
     let error = invoke(&lambda, event("a", 1)).await.expect_err("throttled");
     let InvokeError::TooManyRequestsException(error) = error.into_service_error() else {
@@ -62,7 +62,7 @@ async fn a_throttle_is_one_and_did_not_run() {
 #[tokio::test]
 async fn a_failed_function_answers_with_its_error_and_log() {
     let lambda = FaultyLambda::start();
-    lambda.script(|_| Step::Fail {
+    lambda.script(|_| LambdaStep::Fail {
         kind: "Mishap".into(),
         message: "too bad".into(),
         log: "printed".into(),
@@ -80,10 +80,10 @@ async fn a_failed_function_answers_with_its_error_and_log() {
 async fn what_breaks_looks_broken_and_is_counted() {
     let lambda = FaultyLambda::start();
     let steps = [
-        Step::Break { ran: true },
-        Step::Break { ran: false },
-        Step::Reset { ran: true },
-        Step::Half,
+        LambdaStep::Break { ran: true },
+        LambdaStep::Break { ran: false },
+        LambdaStep::Reset { ran: true },
+        LambdaStep::Half,
     ];
     for (at, step) in steps.into_iter().enumerate() {
         let (ran, body) = (u32::from(step.executes()), at.to_string());
@@ -93,7 +93,7 @@ async fn what_breaks_looks_broken_and_is_counted() {
         let seen = lambda.state().of(&body).cloned().expect("it came");
         assert_eq!((seen.executed, seen.unknown), (ran, 1), "{body}");
     }
-    lambda.script(|_| Step::Deny);
+    lambda.script(|_| LambdaStep::Deny);
     let denied = invoke(&lambda, event("d", 1)).await.expect_err("denied");
     assert_eq!(
         denied.raw_response().map(|r| r.status().as_u16()),
@@ -116,7 +116,7 @@ async fn what_breaks_looks_broken_and_is_counted() {
 #[tokio::test]
 async fn what_is_held_answers_when_it_is_released() {
     let lambda = Arc::new(FaultyLambda::start());
-    lambda.script(|_| Step::Hold("1".into()));
+    lambda.script(|_| LambdaStep::Hold("1".into()));
     let calls: Vec<_> = (0..20)
         .map(|n: u32| {
             let lambda = Arc::clone(&lambda);
@@ -149,13 +149,15 @@ fn the_mix_is_the_same_for_the_same_seed_and_near_what_was_asked() {
             before: 0,
         }],
     };
-    let steps = |seed| -> Vec<Step> {
+    let steps = |seed| -> Vec<LambdaStep> {
         let script = mixed(seed, 5);
         (0..5_000).map(|n| script(&invocation(n))).collect()
     };
     assert_eq!(steps(1), steps(1));
     assert_ne!(steps(1), steps(2));
     let faults = steps(1).into_iter();
-    let faults = faults.filter(|step| *step != Step::answer("null")).count();
+    let faults = faults
+        .filter(|step| *step != LambdaStep::answer("null"))
+        .count();
     assert!((150..350).contains(&faults), "{faults}");
 }

@@ -1,6 +1,6 @@
 //! The program with a shipped guest, and what guests have printed.
 
-use crate::child::{Program, Running, Stream};
+use crate::child::{Program, RunningProgram, Stream};
 use serde_json::Value;
 
 /// The file of a shipped guest.
@@ -34,7 +34,7 @@ pub fn field(line: &str, name: &str) -> String {
 }
 
 /// What the guests of a run have printed so far.
-pub fn prints(running: &Running) -> Vec<String> {
+pub fn prints(running: &RunningProgram) -> Vec<String> {
     let text = running.text(Stream::Err);
     text.lines()
         .filter(|line| printed(line))

@@ -6,7 +6,7 @@ use ureq::Agent;
 
 /// What came back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct HttpAnswer {
     /// The status, whatever it is.
     pub status: u16,
     /// The body as text.
@@ -21,21 +21,21 @@ fn agent() -> Agent {
         .into()
 }
 
-fn answer(url: &str, got: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Answer {
+fn answer(url: &str, got: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> HttpAnswer {
     let mut response = got.unwrap_or_else(|error| panic!("{url}: {error}"));
-    Answer {
+    HttpAnswer {
         status: response.status().as_u16(),
         body: response.body_mut().read_to_string().expect("it is text"),
     }
 }
 
 /// Gets.
-pub fn get(url: &str) -> Answer {
+pub fn get(url: &str) -> HttpAnswer {
     answer(url, agent().get(url).call())
 }
 
 /// Gets with these headers.
-pub fn get_with(url: &str, headers: &[(&str, &str)]) -> Answer {
+pub fn get_with(url: &str, headers: &[(&str, &str)]) -> HttpAnswer {
     let add = |request: ureq::RequestBuilder<_>, (name, value): &(&str, &str)| {
         request.header(*name, *value)
     };
@@ -51,12 +51,12 @@ fn with(request: Request, headers: &[(&str, &str)]) -> Request {
 }
 
 /// Posts a text with these headers.
-pub fn post(url: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+pub fn post(url: &str, headers: &[(&str, &str)], body: &str) -> HttpAnswer {
     answer(url, with(agent().post(url), headers).send(body))
 }
 
 /// Puts bytes with these headers.
-pub fn put(url: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+pub fn put(url: &str, headers: &[(&str, &str)], body: &[u8]) -> HttpAnswer {
     answer(url, with(agent().put(url), headers).send(body))
 }
 
@@ -70,7 +70,7 @@ pub fn location(url: &str, headers: &[(&str, &str)]) -> String {
 }
 
 /// Gets again and again until the status is this; for what no line tells.
-pub fn wait_for_status(url: &str, status: u16) -> Answer {
+pub fn wait_for_status(url: &str, status: u16) -> HttpAnswer {
     let deadline = std::time::Instant::now() + crate::PATIENCE;
     loop {
         let got = get(url);

@@ -2,7 +2,7 @@
 //! what the bodies of its messages say and writes down every event that it gets. Knows nothing of
 //! the program under test.
 
-use crate::sqs::{self, Server};
+use crate::sqs::{self, SqsServer};
 use aws_sdk_lambda::Client;
 use aws_sdk_lambda::client::Waiters;
 use aws_sdk_lambda::primitives::Blob;
@@ -56,7 +56,7 @@ pub struct Function {
 
 /// One event, as the function got it.
 #[derive(Debug, Clone)]
-pub struct Call {
+pub struct FunctionCall {
     /// All of it.
     pub event: Value,
     /// The function's ARN, with the alias or version that was asked for.
@@ -65,7 +65,7 @@ pub struct Call {
     pub version: String,
 }
 
-impl Call {
+impl FunctionCall {
     /// Its records.
     pub fn records(&self) -> &[Value] {
         let records = self.event["Records"].as_array();
@@ -87,7 +87,7 @@ impl Function {
         let record = tempfile::NamedTempFile::new().expect("a temporary file");
         let function = Self {
             client: Client::new(&sqs::configuration(endpoint_url)),
-            name: Server::fresh_name(hint),
+            name: SqsServer::fresh_name(hint),
             record,
         };
         function.create_again().await;
@@ -150,12 +150,12 @@ impl Function {
     }
 
     /// Every event so far, in the order the function began with them.
-    pub fn calls(&self) -> Vec<Call> {
+    pub fn calls(&self) -> Vec<FunctionCall> {
         let text = std::fs::read_to_string(self.record.path()).expect("the file is ours");
         let call = |line: &str| {
             let line: Value = serde_json::from_str(line).expect("the function writes JSON");
             let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
-            Call {
+            FunctionCall {
                 arn: text("arn"),
                 version: text("version"),
                 event: line["event"].clone(),
@@ -165,7 +165,7 @@ impl Function {
     }
 
     /// All events once they are so many; reads again and again, since a file rings no bell here.
-    pub async fn wait_for_calls(&self, count: usize) -> Vec<Call> {
+    pub async fn wait_for_calls(&self, count: usize) -> Vec<FunctionCall> {
         let looking = async {
             while self.calls().len() < count {
                 tokio::time::sleep(std::time::Duration::from_millis(10)).await;

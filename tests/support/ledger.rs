@@ -9,7 +9,7 @@ const SETTLING_MS: u64 = 2_000;
 
 /// What is wanted of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MessageKind {
     /// Its handler prints its number and is done.
     Good,
     /// No handler is ever done with it: it is to be dead-lettered.
@@ -24,8 +24,8 @@ struct Print {
 }
 
 #[derive(Debug)]
-struct Fate {
-    kind: Kind,
+struct LedgerFate {
+    kind: MessageKind,
     prints: Vec<Print>,
     /// How often it was found among the dead letters.
     buried: u32,
@@ -93,7 +93,7 @@ pub struct Ledger {
     lease_ms: u64,
     /// Whether calls are broken between the program and its queue.
     breaks_calls: bool,
-    fates: Vec<Fate>,
+    fates: Vec<LedgerFate>,
     ids: HashMap<String, u64>,
     /// Messages of which a process said that it could not settle them.
     lost_leases: HashMap<u64, Vec<u32>>,
@@ -119,8 +119,8 @@ impl Ledger {
     }
 
     /// The number of the next message, which is about to be sent.
-    pub fn next(&mut self, kind: Kind) -> u64 {
-        self.fates.push(Fate {
+    pub fn next(&mut self, kind: MessageKind) -> u64 {
+        self.fates.push(LedgerFate {
             kind,
             prints: Vec::new(),
             buried: 0,
@@ -181,7 +181,7 @@ impl Ledger {
         &self.reasons
     }
 
-    fn fate(&mut self, number: u64) -> Option<&mut Fate> {
+    fn fate(&mut self, number: u64) -> Option<&mut LedgerFate> {
         self.fates.get_mut(usize::try_from(number).ok()?)
     }
 
@@ -192,12 +192,13 @@ impl Ledger {
             ..Verdict::default()
         };
         for (number, fate) in (0..).zip(&self.fates) {
-            let seen = fate.buried > 0 || (fate.kind == Kind::Good && !fate.prints.is_empty());
+            let seen =
+                fate.buried > 0 || (fate.kind == MessageKind::Good && !fate.prints.is_empty());
             match seen {
                 true => verdict.handled += 1,
                 false => verdict.lost.push(number),
             }
-            if fate.kind == Kind::Good && fate.buried > 0 {
+            if fate.kind == MessageKind::Good && fate.buried > 0 {
                 verdict.good_but_buried.push(number);
             }
             verdict.buried_again += u64::from(fate.buried.saturating_sub(1));
@@ -270,7 +271,7 @@ mod tests {
 
     fn ledger() -> Ledger {
         let mut ledger = Ledger::new(10_000, false);
-        ledger.next(Kind::Good);
+        ledger.next(MessageKind::Good);
         ledger
     }
 
@@ -281,7 +282,7 @@ mod tests {
     #[test]
     fn what_is_neither_handled_nor_buried_is_lost() {
         let mut ledger = ledger();
-        let bad = ledger.next(Kind::Bad);
+        let bad = ledger.next(MessageKind::Bad);
         ledger.handled(bad, 1, 5);
         assert_eq!(ledger.judge().lost, [0, bad]);
         ledger.handled(0, 1, 5);

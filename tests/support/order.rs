@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// What an attempt comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum AttemptFate {
     /// The message is done.
     Done,
     /// It comes again.
@@ -23,7 +23,7 @@ pub struct Member {
     /// Its number.
     pub number: u32,
     /// Its fate, for its own sake: what follows a failure in its group shares its lot.
-    pub fate: Fate,
+    pub fate: AttemptFate,
 }
 
 /// What is known of one group.
@@ -36,7 +36,7 @@ struct Group {
 
 /// Everything so far.
 #[derive(Debug, Clone, Default)]
-pub struct Order {
+pub struct OrderLog {
     groups: BTreeMap<String, Group>,
     /// What speaks against the order; the first are enough.
     pub problems: Vec<String>,
@@ -48,7 +48,7 @@ pub struct Order {
     pub failed: usize,
 }
 
-impl Order {
+impl OrderLog {
     /// An attempt began that lasts at least so long, with these messages in this order.
     pub fn began(&mut self, at: Instant, lasts: Duration, members: &[Member]) {
         // Of each group that stops in this attempt, how many stay before what comes next.
@@ -73,15 +73,15 @@ impl Order {
                 self.problems.push(problem);
             }
             known.busy_until = Some(at + lasts);
-            if behind.is_none() && *fate != Fate::Failed {
+            if behind.is_none() && *fate != AttemptFate::Failed {
                 known.ended = (*number).max(known.ended);
                 self.ended += 1;
             } else {
                 self.failed += 1;
             }
             match (behind, fate) {
-                (None, Fate::Done) => {}
-                (None, Fate::Buried) => drop(stopped.insert(group, 0)),
+                (None, AttemptFate::Done) => {}
+                (None, AttemptFate::Buried) => drop(stopped.insert(group, 0)),
                 (behind, _) => drop(stopped.insert(group, behind.unwrap_or_default() + 1)),
             }
         }
@@ -96,7 +96,7 @@ mod tests {
 
     const LASTS: Duration = Duration::from_secs(1);
 
-    fn member(group: &str, number: u32, fate: Fate) -> Member {
+    fn member(group: &str, number: u32, fate: AttemptFate) -> Member {
         let group = group.to_owned();
         Member {
             group,
@@ -108,7 +108,7 @@ mod tests {
     /// What speaks against attempts so many seconds after the first.
     fn problems(attempts: &[(u64, &[Member])]) -> Vec<String> {
         let start = Instant::now();
-        let mut order = Order::default();
+        let mut order = OrderLog::default();
         for (after, members) in attempts {
             order.began(start + Duration::from_secs(*after), LASTS, members);
         }
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn order_is_order_and_the_rest_is_noticed() {
-        use Fate::{Buried, Done, Failed};
+        use AttemptFate::{Buried, Done, Failed};
         let [first, again] = [member("a", 1, Failed), member("a", 1, Done)];
         let [second, third] = [member("a", 2, Buried), member("a", 3, Done)];
         let other = member("b", 1, Done);

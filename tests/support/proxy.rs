@@ -30,32 +30,32 @@ pub enum Mode {
 /// A running proxy. Ends when dropped.
 #[derive(Debug)]
 pub struct Proxy {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyShared>,
     acceptor: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ProxyShared {
     address: SocketAddr,
     upstream: SocketAddr,
-    state: Mutex<State>,
+    state: Mutex<ProxyState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct ProxyState {
     mode: Mode,
     /// Whether connections are accepted at this moment.
     listening: bool,
     ended: bool,
     rules: VecDeque<Rule>,
     /// Every request so far.
-    seen: Vec<Seen>,
+    seen: Vec<SeenRequest>,
 }
 
 /// A request that came.
 #[derive(Debug)]
-struct Seen {
+struct SeenRequest {
     target: String,
     body: Vec<u8>,
     /// Whether the server has answered.
@@ -64,7 +64,7 @@ struct Seen {
     nothing: bool,
 }
 
-impl Seen {
+impl SeenRequest {
     fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.body)
     }
@@ -87,10 +87,10 @@ impl Proxy {
     /// In front of a server.
     pub fn before(upstream: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyShared {
             address: listener.local_addr().expect("it is bound"),
             upstream,
-            state: Mutex::new(State {
+            state: Mutex::new(ProxyState {
                 mode: Mode::Pass,
                 listening: true,
                 ended: false,
@@ -195,7 +195,7 @@ impl Drop for Proxy {
     }
 }
 
-fn count(state: &State, target: &str) -> usize {
+fn count(state: &ProxyState, target: &str) -> usize {
     state
         .seen
         .iter()
@@ -203,17 +203,17 @@ fn count(state: &State, target: &str) -> usize {
         .count()
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl ProxyShared {
+    fn lock(&self) -> MutexGuard<'_, ProxyState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn update(&self, change: impl FnOnce(&mut State)) {
+    fn update(&self, change: impl FnOnce(&mut ProxyState)) {
         change(&mut self.lock());
         self.changed.notify_all();
     }
 
-    fn wait<T>(&self, ask: impl Fn(&State) -> Option<T>) -> T {
+    fn wait<T>(&self, ask: impl Fn(&ProxyState) -> Option<T>) -> T {
         let deadline = Instant::now() + PATIENCE;
         let mut state = self.lock();
         loop {
@@ -308,7 +308,7 @@ impl Shared {
         let target = &request.target;
         self.update(|state| {
             number = state.seen.len();
-            state.seen.push(Seen {
+            state.seen.push(SeenRequest {
                 target: target.clone(),
                 body: request.body.clone(),
                 answered: false,

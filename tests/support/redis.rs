@@ -158,7 +158,7 @@ impl RedisServer {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let pong = Plain::connect(self.address()).and_then(|mut plain| plain.ask(&["PING"]));
-            if pong.is_ok_and(|answer| answer == Answer::Text("PONG".into())) {
+            if pong.is_ok_and(|answer| answer == RedisReply::Text("PONG".into())) {
                 return;
             }
             let log = fs::read_to_string(self.folder.path().join("redis.log"));
@@ -243,8 +243,8 @@ impl RedisCluster {
         let slots = |node: usize| 16_384 * node / masters;
         for (at, node) in cluster.nodes.iter().enumerate() {
             let mut plain = node.connect();
-            let done = |answer: std::io::Result<Answer>| {
-                assert_eq!(answer.expect("an answer"), Answer::Text("OK".into()));
+            let done = |answer: std::io::Result<RedisReply>| {
+                assert_eq!(answer.expect("an answer"), RedisReply::Text("OK".into()));
             };
             if at < masters {
                 let (first, last) = (slots(at).to_string(), (slots(at + 1) - 1).to_string());
@@ -263,7 +263,7 @@ impl RedisCluster {
             let master = cluster.nodes[at].connect().ask(&["CLUSTER", "MYID"]);
             let master = master.expect("an answer").text();
             let told = node.connect().ask(&["CLUSTER", "REPLICATE", &master]);
-            assert_eq!(told.expect("an answer"), Answer::Text("OK".into()));
+            assert_eq!(told.expect("an answer"), RedisReply::Text("OK".into()));
             let deadline = Instant::now() + PATIENCE;
             loop {
                 let info = node.connect().ask(&["INFO", "replication"]);
@@ -297,7 +297,7 @@ impl RedisCluster {
     pub fn master_of(&self, key: &str) -> usize {
         let owns = |node: &RedisServer| {
             let mine = node.connect().ask(&["EXISTS", key]);
-            matches!(mine, Ok(Answer::Number(_)))
+            matches!(mine, Ok(RedisReply::Number(_)))
         };
         let found = self.nodes.iter().position(owns);
         found.expect("a node has the slot")
@@ -306,7 +306,7 @@ impl RedisCluster {
 
 /// What Redis answers (RESP2).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum RedisReply {
     /// Nothing.
     Nil,
     /// A whole number.
@@ -316,10 +316,10 @@ pub enum Answer {
     /// What went wrong.
     Error(String),
     /// Several.
-    List(Vec<Answer>),
+    List(Vec<RedisReply>),
 }
 
-impl Answer {
+impl RedisReply {
     /// A list of texts.
     pub fn texts(self) -> Vec<String> {
         match self {
@@ -362,7 +362,7 @@ impl Plain {
     }
 
     /// One command and its answer.
-    pub fn ask(&mut self, words: &[&str]) -> std::io::Result<Answer> {
+    pub fn ask(&mut self, words: &[&str]) -> std::io::Result<RedisReply> {
         self.say(words)?;
         self.hear()
     }
@@ -377,7 +377,7 @@ impl Plain {
     }
 
     /// One answer, or one message of a channel.
-    pub fn hear(&mut self) -> std::io::Result<Answer> {
+    pub fn hear(&mut self) -> std::io::Result<RedisReply> {
         let mut line = String::new();
         if self.stream.read_line(&mut line)? == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
@@ -385,23 +385,23 @@ impl Plain {
         let (kind, rest) = line.trim_end().split_at(1);
         let number = || rest.parse::<i64>().unwrap_or_default();
         Ok(match kind {
-            "+" => Answer::Text(rest.to_owned()),
-            "-" => Answer::Error(rest.to_owned()),
-            ":" => Answer::Number(number()),
+            "+" => RedisReply::Text(rest.to_owned()),
+            "-" => RedisReply::Error(rest.to_owned()),
+            ":" => RedisReply::Number(number()),
             "$" => match usize::try_from(number()) {
-                Err(_) => Answer::Nil,
+                Err(_) => RedisReply::Nil,
                 Ok(length) => {
                     let mut bytes = vec![0; length + 2];
                     self.stream.read_exact(&mut bytes)?;
                     bytes.truncate(length);
-                    Answer::Text(String::from_utf8_lossy(&bytes).into_owned())
+                    RedisReply::Text(String::from_utf8_lossy(&bytes).into_owned())
                 }
             },
             "*" => match usize::try_from(number()) {
-                Err(_) => Answer::Nil,
+                Err(_) => RedisReply::Nil,
                 Ok(length) => {
                     let items = (0..length).map(|_| self.hear());
-                    Answer::List(items.collect::<Result<_, _>>()?)
+                    RedisReply::List(items.collect::<Result<_, _>>()?)
                 }
             },
             other => panic!("`{other}` begins no answer of Redis"),

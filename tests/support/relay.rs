@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex};
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
-    order: Order,
+    order: BytesOrder,
 }
 
 /// What is to befall which bytes, once.
-type Order = Arc<Mutex<Option<(Vec<u8>, Fate)>>>;
+type BytesOrder = Arc<Mutex<Option<(Vec<u8>, BytesFate)>>>;
 
 #[derive(Debug)]
-enum Fate {
+enum BytesFate {
     /// An answer does not come, and its connection is cut.
     Swallowed,
     /// Neither these bytes nor any later ones of their direction are passed on.
@@ -41,7 +41,7 @@ impl Relay {
     pub fn before(server: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        let order = Order::default();
+        let order = BytesOrder::default();
         let orders = order.clone();
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
@@ -68,14 +68,14 @@ impl Relay {
     /// The next bytes from the server that hold these are not passed on, and their connection is
     /// cut.
     pub fn swallow_answer_with(&self, needle: &str) {
-        self.order(needle, Fate::Swallowed);
+        self.order(needle, BytesFate::Swallowed);
     }
 
     /// The connection on which these bytes come next, from either side, stands still from then on:
     /// whoever waits there waits for ever. Says when that has begun.
     pub fn stall_at(&self, needle: &str) -> Receiver<()> {
         let (seen, begun) = channel();
-        self.order(needle, Fate::Stalled { seen });
+        self.order(needle, BytesFate::Stalled { seen });
         begun
     }
 
@@ -83,30 +83,30 @@ impl Relay {
     /// when what is returned here is dropped.
     pub fn delay_call_with(&self, needle: &str) -> OnItsWay {
         let (go, may) = channel();
-        self.order(needle, Fate::Late { may });
+        self.order(needle, BytesFate::Late { may });
         OnItsWay(go)
     }
 
-    fn order(&self, needle: &str, fate: Fate) {
+    fn order(&self, needle: &str, fate: BytesFate) {
         *self.order.lock().expect("nobody panicked") = Some((needle.as_bytes().to_vec(), fate));
     }
 }
 
-fn copy(mut from: TcpStream, mut to: TcpStream, way: Way, order: &Order) {
+fn copy(mut from: TcpStream, mut to: TcpStream, way: Way, order: &BytesOrder) {
     let mut buffer = vec![0; 65_536];
     while let Ok(count) = from.read(&mut buffer) {
         let bytes = &buffer[..count];
         match befalls(bytes, way, order) {
             _ if count == 0 => break,
             None if to.write_all(bytes).is_ok() => {}
-            None | Some(Fate::Swallowed) => break,
-            Some(Fate::Stalled { seen }) => {
+            None | Some(BytesFate::Swallowed) => break,
+            Some(BytesFate::Stalled { seen }) => {
                 // The test may have ended.
                 let _ = seen.send(());
                 while from.read(&mut buffer).is_ok_and(|count| count > 0) {}
                 break;
             }
-            Some(Fate::Late { may }) => {
+            Some(BytesFate::Late { may }) => {
                 let _ = from.shutdown(Shutdown::Both);
                 let _ = may.recv();
                 let _ = to.write_all(bytes);
@@ -120,13 +120,13 @@ fn copy(mut from: TcpStream, mut to: TcpStream, way: Way, order: &Order) {
     let _ = to.shutdown(Shutdown::Both);
 }
 
-fn befalls(bytes: &[u8], way: Way, order: &Order) -> Option<Fate> {
+fn befalls(bytes: &[u8], way: Way, order: &BytesOrder) -> Option<BytesFate> {
     let mut order = order.lock().expect("nobody panicked");
     let (needle, fate) = order.as_ref()?;
     let meant = match fate {
-        Fate::Swallowed => way == Way::Answers,
-        Fate::Late { .. } => way == Way::Calls,
-        Fate::Stalled { .. } => true,
+        BytesFate::Swallowed => way == Way::Answers,
+        BytesFate::Late { .. } => way == Way::Calls,
+        BytesFate::Stalled { .. } => true,
     };
     let there = bytes.windows(needle.len()).any(|window| window == needle);
     let (_, fate) = order.take_if(|_| meant && there)?;

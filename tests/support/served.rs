@@ -1,7 +1,7 @@
 //! The embedded queue as an SQS server, which is `dispatcher local` as a child process; and the
 //! SDKs of other languages that speak to it, each installed once per machine. Knows no test.
 
-use crate::child::{Program, Running, Signal};
+use crate::child::{Program, RunningProgram, Signal};
 use crate::servers::{python_with, run, tools_folder};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const EXPORT: &str = "export AWS_ENDPOINT_URL_SQS=";
 /// A running `dispatcher local`. Killed when dropped.
 #[derive(Debug)]
 pub struct LocalServer {
-    running: Running,
+    running: RunningProgram,
     url: String,
 }
 
@@ -57,7 +57,7 @@ impl LocalServer {
     }
 
     /// The process.
-    pub fn process(&mut self) -> &mut Running {
+    pub fn process(&mut self) -> &mut RunningProgram {
         &mut self.running
     }
 

@@ -35,12 +35,12 @@ pub struct Counts {
 
 /// A client of one server.
 #[derive(Debug, Clone)]
-pub struct Server {
+pub struct SqsServer {
     /// For what the helpers do not do.
     pub client: Client,
 }
 
-impl Server {
+impl SqsServer {
     /// Calls nothing yet.
     pub fn at(endpoint_url: &str) -> Self {
         Self {

@@ -12,13 +12,13 @@ pub type Item = HashMap<String, AttributeValue>;
 
 /// A table on a server.
 #[derive(Debug, Clone)]
-pub struct Waiting {
+pub struct WaitingTable {
     /// For what the helpers do not do.
     pub client: Client,
     table: String,
 }
 
-impl Waiting {
+impl WaitingTable {
     /// Calls nothing yet.
     pub fn at(endpoint_url: &str, table: &str) -> Self {
         Self {

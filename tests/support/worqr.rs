@@ -1,7 +1,7 @@
 //! A peer that speaks the very commands of npm `worqr` 1.2.3, which no registry of ours has: keys and
 //! transactions as the package sends them, its faults included. Knows nothing of the program.
 
-use crate::redis::{Answer, Plain, RedisServer};
+use crate::redis::{Plain, RedisReply, RedisServer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -34,18 +34,18 @@ impl WorqrPeer {
         }
     }
 
-    fn ask(&mut self, words: &[&str]) -> Answer {
+    fn ask(&mut self, words: &[&str]) -> RedisReply {
         self.data.ask(words).expect("the server answers")
     }
 
     /// MULTI, the commands, EXEC.
-    fn multi(&mut self, commands: &[&[&str]]) -> Vec<Answer> {
+    fn multi(&mut self, commands: &[&[&str]]) -> Vec<RedisReply> {
         self.ask(&["MULTI"]);
         for command in commands {
             self.ask(command);
         }
         match self.ask(&["EXEC"]) {
-            Answer::List(answers) => answers,
+            RedisReply::List(answers) => answers,
             other => panic!("{other:?}"),
         }
     }
@@ -102,7 +102,7 @@ impl WorqrPeer {
         let working = format!("worqr:workingProcesses:{queue}");
         let answers = self.multi(&[&["RPOPLPUSH", &key, &process], &["SADD", &working, &id]]);
         match &answers[0] {
-            Answer::Text(task) => Some(Process {
+            RedisReply::Text(task) => Some(Process {
                 task: task.clone(),
                 id,
             }),

@@ -14,7 +14,7 @@ const NO_REGION: &str = "no AWS region is configured; wanted AWS_REGION or a reg
 
 /// Which call was made, about what, where; for messages that a person reads.
 #[derive(Debug, Clone, Copy)]
-pub struct Call<'a> {
+pub struct CallName<'a> {
     /// The operation as AWS names it.
     pub step: &'static str,
     /// What the call was about.
@@ -34,7 +34,7 @@ pub enum About<'a> {
     All,
 }
 
-impl Call<'_> {
+impl CallName<'_> {
     /// The failure of the whole call.
     pub fn failed<E>(&self, error: &SdkError<E, HttpResponse>) -> Failed
     where
@@ -115,7 +115,7 @@ impl Call<'_> {
     }
 }
 
-impl fmt::Display for Call<'_> {
+impl fmt::Display for CallName<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { step, about, place } = self;
         match about {

@@ -51,7 +51,7 @@ pub(crate) fn without_credentials(address: SocketAddr) -> SdkConfig {
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenRequest {
     acts: VecDeque<Act>,
     requests: Vec<String>,
     connections: usize,
@@ -59,19 +59,19 @@ struct Seen {
 
 /// Listens on a free port of the loopback interface until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct TestServer {
     address: SocketAddr,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<SeenRequest>>,
     _tasks: JoinSet<()>,
 }
 
-impl Server {
+impl TestServer {
     pub async fn start(acts: Vec<Act>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        let seen = Arc::new(Mutex::new(Seen {
+        let seen = Arc::new(Mutex::new(SeenRequest {
             acts: acts.into(),
-            ..Seen::default()
+            ..SeenRequest::default()
         }));
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, Arc::clone(&seen)));
@@ -97,11 +97,11 @@ impl Server {
     }
 }
 
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+fn lock(seen: &Mutex<SeenRequest>) -> MutexGuard<'_, SeenRequest> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn accept(listener: TcpListener, seen: Arc<Mutex<Seen>>) {
+async fn accept(listener: TcpListener, seen: Arc<Mutex<SeenRequest>>) {
     let mut connections = JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await.expect("a connection");
@@ -110,7 +110,7 @@ async fn accept(listener: TcpListener, seen: Arc<Mutex<Seen>>) {
     }
 }
 
-async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Seen>>) {
+async fn serve(mut stream: TcpStream, seen: Arc<Mutex<SeenRequest>>) {
     while let Some(request) = read(&mut stream).await {
         let act = {
             let mut seen = lock(&seen);

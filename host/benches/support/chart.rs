@@ -15,7 +15,7 @@ const COLOURS: [RGBColor; 3] = [
 ];
 
 /// One line: what it shows, and its points by time in seconds.
-pub struct Line {
+pub struct ChartLine {
     /// Its name in the legend.
     pub name: &'static str,
     /// In the order of time.
@@ -27,7 +27,7 @@ pub struct Panel {
     /// Above it, with the unit.
     pub title: &'static str,
     /// At most three.
-    pub lines: Vec<Line>,
+    pub lines: Vec<ChartLine>,
 }
 
 /// Writes the panels below each other; `marks` are times with what begins there.

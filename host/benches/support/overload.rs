@@ -2,7 +2,7 @@
 //! what it serves is, and what becomes of the rest. Everything is read from the table and the
 //! program's log.
 
-use super::chart::{self, Line, Panel};
+use super::chart::{self, ChartLine, Panel};
 use super::support::program::{Program, dispatcher, plugin};
 use super::{Client, Options, configuration, create, open};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -36,7 +36,7 @@ const LIFE: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// One task as the table has it after the run, in seconds since its beginning.
-struct Task {
+struct TableTask {
     created: f64,
     /// When it was done.
     done: Option<f64>,
@@ -122,7 +122,7 @@ fn counted_by(program: &Program) -> u64 {
     totals.max().unwrap_or_default()
 }
 
-async fn tasks(url: &str, began: Timestamp) -> Vec<Task> {
+async fn tasks(url: &str, began: Timestamp) -> Vec<TableTask> {
     let client = Client::new(&configuration(url).await);
     let mut tasks = Vec::new();
     let mut start = None;
@@ -140,21 +140,21 @@ async fn tasks(url: &str, began: Timestamp) -> Vec<Task> {
     }
 }
 
-fn task(item: &HashMap<String, AttributeValue>, began: Timestamp) -> Task {
+fn task(item: &HashMap<String, AttributeValue>, began: Timestamp) -> TableTask {
     let number = |name: &str| -> u64 {
         let number = item.get(name).and_then(|value| value.as_n().ok());
         number.and_then(|n| n.parse().ok()).expect("a number")
     };
     let status = item["taskStatus"].as_s().expect("a status");
     let at = |ms| seconds(Timestamp(ms), began);
-    Task {
+    TableTask {
         created: at(number("taskCreated")),
         done: (status == "SUCCESS").then(|| at(number("taskUpdated"))),
         expires: at(number("ttl") * 1_000),
     }
 }
 
-fn report(tasks: &[Task], counted: u64) {
+fn report(tasks: &[TableTask], counted: u64) {
     println!(
         "{:<30} {:>6} {:>6} {:>8} {:>10} {:>10} {:>10}",
         "tasks sent in", "sent", "done", "expired", "p50 s", "p99 s", "most s"
@@ -162,8 +162,8 @@ fn report(tasks: &[Task], counted: u64) {
     let mut begin = 0.0;
     for (name, lasts, rate) in PHASES {
         let end = begin + lasts.as_secs_f64();
-        let of_phase = |task: &&Task| task.created >= begin && task.created < end;
-        let sent: Vec<&Task> = tasks.iter().filter(of_phase).collect();
+        let of_phase = |task: &&TableTask| task.created >= begin && task.created < end;
+        let sent: Vec<&TableTask> = tasks.iter().filter(of_phase).collect();
         begin = end;
         if rate == 0.0 {
             continue;
@@ -189,17 +189,17 @@ fn report(tasks: &[Task], counted: u64) {
     );
 }
 
-fn age(task: &Task) -> Option<f64> {
+fn age(task: &TableTask) -> Option<f64> {
     Some(task.done? - task.created)
 }
 
-fn draw(tasks: &[Task], end: f64, path: &Path) {
+fn draw(tasks: &[TableTask], end: f64, path: &Path) {
     let bins = 0..PHASES
         .iter()
         .map(|(_, lasts, _)| lasts.as_secs())
         .sum::<u64>();
     let within = |at: f64, bin: u64| at >= bin as f64 && at < (bin + 1) as f64;
-    let count = |of: &dyn Fn(&Task) -> Option<f64>| -> Vec<(f64, f64)> {
+    let count = |of: &dyn Fn(&TableTask) -> Option<f64>| -> Vec<(f64, f64)> {
         let in_bin = |bin: u64| {
             let count = tasks.iter().filter_map(of).filter(|at| within(*at, bin));
             (bin as f64 + 0.5, count.count() as f64)
@@ -208,7 +208,7 @@ fn draw(tasks: &[Task], end: f64, path: &Path) {
     };
     let ages = |percent: usize| -> Vec<(f64, f64)> {
         let in_bin = |bin: u64| {
-            let done = |task: &&Task| task.done.is_some_and(|at| within(at, bin));
+            let done = |task: &&TableTask| task.done.is_some_and(|at| within(at, bin));
             let mut ages: Vec<f64> = tasks.iter().filter(done).filter_map(age).collect();
             ages.sort_by(f64::total_cmp);
             let last = ages.len().checked_sub(1)?;
@@ -219,8 +219,8 @@ fn draw(tasks: &[Task], end: f64, path: &Path) {
         };
         bins.clone().filter_map(in_bin).collect()
     };
-    let expires = |task: &Task| task.done.is_none().then_some(task.expires);
-    let standing = |of: &dyn Fn(&Task, f64) -> bool| -> Vec<(f64, f64)> {
+    let expires = |task: &TableTask| task.done.is_none().then_some(task.expires);
+    let standing = |of: &dyn Fn(&TableTask, f64) -> bool| -> Vec<(f64, f64)> {
         let at = |bin: u64| {
             (
                 bin as f64,
@@ -229,15 +229,15 @@ fn draw(tasks: &[Task], end: f64, path: &Path) {
         };
         bins.clone().map(at).collect()
     };
-    let waiting = |task: &Task, at: f64| {
+    let waiting = |task: &TableTask, at: f64| {
         let left = task
             .done
             .unwrap_or(f64::MAX)
             .min(task.expires.max(task.done.unwrap_or(0.0)));
         task.created <= at && left > at
     };
-    let gone = |task: &Task, at: f64| expires(task).is_some_and(|end| end <= at);
-    let line = |name, points| Line { name, points };
+    let gone = |task: &TableTask, at: f64| expires(task).is_some_and(|end| end <= at);
+    let line = |name, points| ChartLine { name, points };
     let panels = [
         Panel {
             title: "tasks a second",

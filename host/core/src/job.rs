@@ -60,15 +60,15 @@ impl Waiting for Job {
 
 impl Job {
     /// How it ends if it is given back now.
-    pub fn given_back(&self, now: Moment) -> Ending {
+    pub fn given_back(&self, now: Moment) -> JobEnding {
         match self.not_before {
-            Some(at) if at > now => Ending::Behind(at.since(now)),
-            _ => Ending::Returned,
+            Some(at) if at > now => JobEnding::Behind(at.since(now)),
+            _ => JobEnding::Returned,
         }
     }
 
     /// Ends the job.
-    pub fn finish(self, ending: Ending) -> Finished {
+    pub fn finish(self, ending: JobEnding) -> Finished {
         Finished {
             message: self.message,
             lease: self.lease,
@@ -83,7 +83,7 @@ impl Job {
 
 /// How a job ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
+pub enum JobEnding {
     /// Its attempt ended with a verdict.
     Verdict(Verdict),
     /// It was never started, or stopped with the process: others may have it at once.
@@ -120,7 +120,7 @@ pub struct Finished {
     /// How many attempts of this delivery have ended with a verdict that counts.
     pub tries: u32,
     /// How it ended.
-    pub ending: Ending,
+    pub ending: JobEnding,
     /// Its queue gives nothing more of its group before it has heard of it, and nothing else of the
     /// queue is about to end: its outcome does not wait for others to share the call.
     pub is_awaited: bool,
@@ -131,7 +131,7 @@ pub struct Finished {
 pub type Outbox = Vec<UnboundedSender<Finished>>;
 
 /// Sends a job that ended on to the settlement of its queue.
-pub fn hand_on(outbox: &Outbox, lane: usize, job: Job, ending: Ending) {
+pub fn hand_on(outbox: &Outbox, lane: usize, job: Job, ending: JobEnding) {
     // See `Outbox`: without a receiver the lease's drop lets the message go.
     let _ = outbox[lane].send(job.finish(ending));
 }
@@ -140,7 +140,7 @@ pub fn hand_on(outbox: &Outbox, lane: usize, job: Job, ending: Ending) {
 pub fn hand_on_all(
     outbox: &Outbox,
     lane: usize,
-    jobs: impl IntoIterator<Item = (Job, Ending)>,
+    jobs: impl IntoIterator<Item = (Job, JobEnding)>,
     awaited: bool,
 ) {
     let mut jobs = jobs.into_iter().peekable();
@@ -162,7 +162,7 @@ pub mod samples {
     use crate::clock;
     use crate::clock::Timestamp;
     use crate::lease::Ledger;
-    use crate::lease::book::Terms;
+    use crate::lease::book::LeaseTerms;
     use crate::message::samples;
     use crate::scheduler::room::Room;
     use std::sync::Arc;
@@ -171,7 +171,7 @@ pub mod samples {
     /// A job on a message of this id, with a lease of 30 s that nobody extends.
     pub fn job(id: &str) -> Job {
         let message = samples::message(id);
-        let terms = Terms {
+        let terms = LeaseTerms {
             queue: 0,
             receipt: message.receipt.clone(),
             received: clock::now(),

@@ -16,12 +16,12 @@ pub const LEAST: u64 = 2 * 1024 * 1024;
 #[derive(Debug)]
 pub struct Budget {
     capacity: u64,
-    state: Mutex<State>,
+    state: Mutex<BudgetState>,
     freed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BudgetState {
     used: u64,
     /// Somebody holds bytes beyond the capacity, that work can go on.
     overdrawn: bool,
@@ -42,7 +42,7 @@ impl Budget {
         self.capacity
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, BudgetState> {
         // Plain numbers, which no panic leaves half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -71,11 +71,11 @@ impl Budget {
         (!state.overdrawn).then(|| self.count(&mut state, bytes, true))
     }
 
-    fn count(self: &Arc<Self>, state: &mut State, bytes: u64, overdrawn: bool) -> HeldBytes {
+    fn count(self: &Arc<Self>, state: &mut BudgetState, bytes: u64, overdrawn: bool) -> HeldBytes {
         state.used += bytes;
         state.overdrawn |= overdrawn;
         HeldBytes {
-            _share: Arc::new(Share {
+            _share: Arc::new(BudgetShare {
                 budget: Arc::clone(self),
                 bytes,
                 overdrawn,
@@ -101,17 +101,17 @@ impl Budget {
 /// Bytes of a message that is held; given back when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct HeldBytes {
-    _share: Arc<Share>,
+    _share: Arc<BudgetShare>,
 }
 
 #[derive(Debug)]
-struct Share {
+struct BudgetShare {
     budget: Arc<Budget>,
     bytes: u64,
     overdrawn: bool,
 }
 
-impl Drop for Share {
+impl Drop for BudgetShare {
     fn drop(&mut self) {
         let mut state = self.budget.state();
         state.used -= self.bytes;

@@ -47,7 +47,12 @@ pub enum ContentError {
     Unreadable(String),
     /// It has more bytes than the process may hold, and was not loaded.
     #[error("too large to be handled: {bytes} bytes, and message-memory is {most}")]
-    TooLarge { bytes: u64, most: u64 },
+    TooLarge {
+        /// Its length.
+        bytes: u64,
+        /// The longest that is handled.
+        most: u64,
+    },
 }
 
 impl ContentError {

@@ -45,18 +45,20 @@ impl<T> Drop for Task<T> {
 /// What all of some futures come to, in their order. They wait beside each other, on the task of
 /// whoever waits for them.
 pub async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    enum Step<F: Future> {
+    enum TaskStep<F: Future> {
         Waiting(Pin<Box<F>>),
         Done(Option<F::Output>),
     }
-    let steps = futures.into_iter().map(|one| Step::Waiting(Box::pin(one)));
-    let mut steps: Vec<Step<F>> = steps.collect();
+    let steps = futures
+        .into_iter()
+        .map(|one| TaskStep::Waiting(Box::pin(one)));
+    let mut steps: Vec<TaskStep<F>> = steps.collect();
     poll_fn(|context| {
         let mut is_done = true;
         for step in &mut steps {
-            if let Step::Waiting(future) = step {
+            if let TaskStep::Waiting(future) = step {
                 match future.as_mut().poll(context) {
-                    Poll::Ready(value) => *step = Step::Done(Some(value)),
+                    Poll::Ready(value) => *step = TaskStep::Done(Some(value)),
                     Poll::Pending => is_done = false,
                 }
             }
@@ -65,8 +67,8 @@ pub async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
             return Poll::Pending;
         }
         let values = steps.iter_mut().filter_map(|step| match step {
-            Step::Done(value) => value.take(),
-            Step::Waiting(_) => None,
+            TaskStep::Done(value) => value.take(),
+            TaskStep::Waiting(_) => None,
         });
         Poll::Ready(values.collect())
     })
@@ -84,7 +86,7 @@ pub fn watched<T>(
     broken: &CancellationToken,
     future: impl Future<Output = T> + Send + 'static,
 ) -> impl Future<Output = T> + Send + 'static {
-    let watch = Watch(broken.clone());
+    let watch = TaskWatch(broken.clone());
     async move {
         let value = future.await;
         drop(watch);
@@ -92,9 +94,9 @@ pub fn watched<T>(
     }
 }
 
-struct Watch(CancellationToken);
+struct TaskWatch(CancellationToken);
 
-impl Drop for Watch {
+impl Drop for TaskWatch {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.cancel();

@@ -24,7 +24,7 @@ const LAST: Duration = Duration::from_secs(1);
 
 /// What clients may take of us.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// So many connections at once. When they are all open, a new one takes the place of one on
     /// which no request is under way; while there is none, it waits. They share the limit of open
     /// files with everything else.
@@ -53,7 +53,12 @@ pub async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), St
 }
 
 /// Answers until `stop`, then for a second at most to finish what is under way.
-pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: CancellationToken) {
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: ConnectionLimits,
+    stop: CancellationToken,
+) {
     let open = Arc::new(Connections::new(limits.connections));
     let mut tasks: Group<()> = Group::new();
     let accepted = async {
@@ -96,8 +101,8 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: 
 async fn converse(
     stream: TcpStream,
     router: Router,
-    ours: Connection,
-    limits: Limits,
+    ours: AcceptedConnection,
+    limits: ConnectionLimits,
     stop: CancellationToken,
 ) {
     // Answers are small and waited for. A connection that cannot be set so works as well.
@@ -143,11 +148,11 @@ struct Connections {
 #[derive(Debug, Default)]
 struct Open {
     next: u64,
-    by_id: HashMap<u64, Entry>,
+    by_id: HashMap<u64, OpenConnection>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct OpenConnection {
     peer: IpAddr,
     /// Since when no request is under way on it; `None` while one is.
     idle_since: Option<Moment>,
@@ -166,12 +171,12 @@ impl Connections {
     /// Whether one more can be admitted.
     fn has_place(&self) -> bool {
         let open = self.lock();
-        let idle = |entry: &Entry| entry.idle_since.is_some();
+        let idle = |entry: &OpenConnection| entry.idle_since.is_some();
         open.by_id.len() < self.most || open.by_id.values().any(idle)
     }
 
     /// Admits a connection, in the place of another if all are taken.
-    fn admit(self: &Arc<Self>, peer: SocketAddr, now: Moment) -> Connection {
+    fn admit(self: &Arc<Self>, peer: SocketAddr, now: Moment) -> AcceptedConnection {
         let mut open = self.lock();
         if open.by_id.len() >= self.most
             && let Some(id) = open.gives_way()
@@ -182,13 +187,13 @@ impl Connections {
         let id = open.next;
         open.next += 1;
         let closed = CancellationToken::new();
-        let entry = Entry {
+        let entry = OpenConnection {
             peer: peer.ip(),
             idle_since: Some(now),
             closed: closed.clone(),
         };
         open.by_id.insert(id, entry);
-        Connection {
+        AcceptedConnection {
             id,
             peer,
             closed,
@@ -226,7 +231,7 @@ impl Open {
 }
 
 /// One open connection; its drop frees its place.
-struct Connection {
+struct AcceptedConnection {
     id: u64,
     peer: SocketAddr,
     /// Set when it makes place for another.
@@ -234,30 +239,30 @@ struct Connection {
     all: Arc<Connections>,
 }
 
-impl Connection {
+impl AcceptedConnection {
     /// Keeps the connection until this is dropped.
-    fn request_under_way(&self) -> UnderWay {
+    fn request_under_way(&self) -> RequestGuard {
         self.all.set_idle(self.id, None);
-        UnderWay {
+        RequestGuard {
             id: self.id,
             all: Arc::clone(&self.all),
         }
     }
 }
 
-impl Drop for Connection {
+impl Drop for AcceptedConnection {
     fn drop(&mut self) {
         self.all.lock().by_id.remove(&self.id);
     }
 }
 
 /// A request that is being answered.
-struct UnderWay {
+struct RequestGuard {
     id: u64,
     all: Arc<Connections>,
 }
 
-impl Drop for UnderWay {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.all.set_idle(self.id, Some(clock::now()));
         self.all.released.notify_one();

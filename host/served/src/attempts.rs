@@ -27,19 +27,19 @@ pub struct Attempt {
 }
 
 /// An attempt's queue and name.
-type Key = (QueueId, String);
+type AttemptKey = (QueueId, String);
 
 /// The attempts of all queues.
 #[derive(Default)]
 pub struct Attempts {
-    kept: Mutex<Kept>,
+    kept: Mutex<ReceiveAttempt>,
 }
 
 #[derive(Default)]
-struct Kept {
-    by_name: HashMap<Key, Attempt>,
+struct ReceiveAttempt {
+    by_name: HashMap<AttemptKey, Attempt>,
     /// The oldest first; with those that were made anew since.
-    order: VecDeque<(Moment, Key)>,
+    order: VecDeque<(Moment, AttemptKey)>,
 }
 
 impl Attempts {
@@ -80,7 +80,7 @@ impl Attempts {
     }
 }
 
-impl Kept {
+impl ReceiveAttempt {
     /// What is too old, and the oldest of what is too many.
     fn forget(&mut self, now: Moment) {
         while let Some((at, _)) = self.order.front() {

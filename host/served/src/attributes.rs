@@ -1,10 +1,10 @@
 //! A queue's attributes as SQS names them, and the settings of the embedded queue. Reads, checks
 //! and shows; changes nothing itself.
 
-use super::fault::{Fault, Kind};
+use super::fault::{Fault, FaultKind};
 use super::input::Texts;
 use dispatcher_core::queue::Depth;
-use dispatcher_local::queue::{Known, LONGEST_MESSAGE, Redrive, Settings, arn, named_by};
+use dispatcher_local::queue::{KnownQueue, LONGEST_MESSAGE, QueueSettings, Redrive, arn, named_by};
 use serde_json::{Value, json};
 
 /// What may be set to a whole number, and from where to where (CreateQueue's page in the SQS API).
@@ -45,15 +45,15 @@ pub fn is_fifo(name: &str) -> bool {
 }
 
 /// What a new queue is set to.
-pub fn new(name: &str, given: &Texts, tags: Texts) -> Result<Settings, Fault> {
-    let mut settings = Settings {
+pub fn new(name: &str, given: &Texts, tags: Texts) -> Result<QueueSettings, Fault> {
+    let mut settings = QueueSettings {
         fifo: is_fifo(name),
         tags,
-        ..Settings::default()
+        ..QueueSettings::default()
     };
     if settings.fifo && given.get("FifoQueue").map(String::as_str) != Some("true") {
         return Err(Fault::new(
-            Kind::InvalidParameterValue,
+            FaultKind::InvalidParameterValue,
             "The name of a standard queue can only include alphanumeric characters, hyphens, or \
              underscores; a FIFO queue, whose name ends with .fifo, needs FifoQueue=true",
         ));
@@ -63,11 +63,11 @@ pub fn new(name: &str, given: &Texts, tags: Texts) -> Result<Settings, Fault> {
 }
 
 /// Sets what is given; the rest stays.
-pub fn apply(settings: &mut Settings, name: &str, given: &Texts) -> Result<(), Fault> {
+pub fn apply(settings: &mut QueueSettings, name: &str, given: &Texts) -> Result<(), Fault> {
     for (attribute, value) in given {
         let bad = || {
             Fault::new(
-                Kind::InvalidAttributeValue,
+                FaultKind::InvalidAttributeValue,
                 format!("Invalid value for the parameter {attribute}."),
             )
         };
@@ -122,7 +122,7 @@ pub fn apply(settings: &mut Settings, name: &str, given: &Texts) -> Result<(), F
 
 fn unknown(attribute: &str) -> Fault {
     Fault::new(
-        Kind::InvalidAttributeName,
+        FaultKind::InvalidAttributeName,
         format!("Unknown Attribute {attribute}."),
     )
 }
@@ -168,7 +168,7 @@ fn redrive(value: &str, name: &str) -> Result<Option<Redrive>, Fault> {
 }
 
 /// Every attribute of a queue with its value, as SQS shows it.
-pub fn all(known: &Known, depth: &Depth) -> Vec<(&'static str, String)> {
+pub fn all(known: &KnownQueue, depth: &Depth) -> Vec<(&'static str, String)> {
     let settings = &known.settings;
     let seconds = |date: dispatcher_core::clock::Timestamp| (date.0 / 1000).to_string();
     let mut list = vec![
@@ -190,7 +190,7 @@ pub fn all(known: &Known, depth: &Depth) -> Vec<(&'static str, String)> {
 }
 
 /// What people can set, as it is set.
-fn set_by_people(known: &Known) -> Vec<(&'static str, String)> {
+fn set_by_people(known: &KnownQueue) -> Vec<(&'static str, String)> {
     let settings = &known.settings;
     let retention = settings.retention_s.unwrap_or(LONGEST_RETENTION_S);
     let mut list = vec![
@@ -254,7 +254,7 @@ pub fn check(names: &[String]) -> Result<(), Fault> {
 }
 
 /// The attributes that a request to make a queue names and that the one there is differs in.
-pub fn differences(known: &Known, given: &Texts) -> Result<Vec<String>, Fault> {
+pub fn differences(known: &KnownQueue, given: &Texts) -> Result<Vec<String>, Fault> {
     let mut wished = known.clone();
     apply(&mut wished.settings, &known.name, given)?;
     let (wished, there) = (set_by_people(&wished), set_by_people(known));

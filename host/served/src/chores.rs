@@ -1,7 +1,7 @@
 //! What is done without being asked: messages older than their queue keeps are dropped, and tasks
 //! that move dead letters go on, those of an earlier process too. Asks the store; knows no wire.
 
-use super::desk::Desk;
+use super::desk::Service;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
 use std::collections::HashMap;
@@ -16,11 +16,11 @@ const AT_ONCE: u32 = 100;
 const REST: Duration = Duration::from_secs(1);
 
 /// Goes on until it is dropped.
-pub async fn forever(desk: Arc<Desk>) {
+pub async fn forever(desk: Arc<Service>) {
     tokio::join!(drop_old(&desk), move_on(&desk));
 }
 
-async fn drop_old(desk: &Desk) {
+async fn drop_old(desk: &Service) {
     loop {
         match desk.store.drop_old().await {
             Ok(true) => continue,
@@ -32,7 +32,7 @@ async fn drop_old(desk: &Desk) {
 }
 
 /// Takes the steps of every running task, each at its own rate.
-async fn move_on(desk: &Desk) {
+async fn move_on(desk: &Service) {
     let mut next: HashMap<String, Moment> = HashMap::new();
     loop {
         let tasks = match desk.store.running_moves().await {

@@ -1,7 +1,7 @@
 //! What a message may be: its characters, its size, its attributes; and the digests by which SDKs
 //! see that it came whole. Pure.
 
-use super::fault::{Fault, Kind};
+use super::fault::{Fault, FaultKind};
 use super::input;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -26,7 +26,7 @@ pub fn body(text: Option<String>) -> Result<String, Fault> {
     match text.chars().all(is_xml) {
         true => Ok(text),
         false => Err(Fault::new(
-            Kind::InvalidMessageContents,
+            FaultKind::InvalidMessageContents,
             "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to \
              #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF",
         )),
@@ -51,7 +51,7 @@ pub fn attributes(
 }
 
 fn invalid(message: String) -> Fault {
-    Fault::new(Kind::InvalidParameterValue, message)
+    Fault::new(FaultKind::InvalidParameterValue, message)
 }
 
 /// One attribute, as it may be sent.

@@ -2,10 +2,10 @@
 //! Knows no wire.
 
 use super::attempts::Attempts;
-use super::fault::{Fault, Kind};
+use super::fault::{Fault, FaultKind};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
-use dispatcher_local::queue::{Known, QueueId, Store};
+use dispatcher_local::queue::{KnownQueue, LocalStore, QueueId};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -23,16 +23,16 @@ const MOST: usize = 10_000;
 const ACCOUNT: &str = "000000000000";
 
 /// Who answers.
-pub struct Desk {
+pub struct Service {
     /// The file.
-    pub store: Store,
+    pub store: LocalStore,
     /// Set when waits are to end.
     pub hurry: CancellationToken,
     /// Receives that may be asked for again.
     pub attempts: Attempts,
     /// Rung when a task is begun that moves messages.
     pub moves: Notify,
-    known: Mutex<HashMap<String, (Moment, Arc<Known>)>>,
+    known: Mutex<HashMap<String, (Moment, Arc<KnownQueue>)>>,
     purged: Mutex<HashMap<QueueId, Moment>>,
 }
 
@@ -64,13 +64,15 @@ impl Body {
             Self::Json(bytes) => serde_json::from_slice(&bytes),
             Self::Value(value) => serde_json::from_value(value),
         };
-        read.map_err(|error| Fault::new(Kind::Unreadable, format!("cannot read this: {error}")))
+        read.map_err(|error| {
+            Fault::new(FaultKind::Unreadable, format!("cannot read this: {error}"))
+        })
     }
 }
 
-impl Desk {
+impl Service {
     /// Nothing is known yet.
-    pub fn new(store: Store, hurry: CancellationToken) -> Self {
+    pub fn new(store: LocalStore, hurry: CancellationToken) -> Self {
         Self {
             store,
             hurry,
@@ -114,14 +116,18 @@ impl Desk {
             "ListMessageMoveTasks" => self.list_moves(body.read()?).await,
             "CancelMessageMoveTask" => self.cancel_move(body.read()?).await,
             other => Err(Fault::new(
-                Kind::InvalidAction,
+                FaultKind::InvalidAction,
                 format!("The action {other} is not valid for this endpoint."),
             )),
         }
     }
 
     /// The queue that a request is about, by its URL or the path that it was sent to.
-    pub async fn queue(&self, path: Option<&str>, url: Option<&str>) -> Result<Arc<Known>, Fault> {
+    pub async fn queue(
+        &self,
+        path: Option<&str>,
+        url: Option<&str>,
+    ) -> Result<Arc<KnownQueue>, Fault> {
         let url = url.filter(|url| !url.is_empty());
         let name = url.and_then(name_in).or(path);
         match (name, url) {
@@ -132,7 +138,7 @@ impl Desk {
     }
 
     /// The queue of a name.
-    pub async fn named(&self, name: &str) -> Result<Arc<Known>, Fault> {
+    pub async fn named(&self, name: &str) -> Result<Arc<KnownQueue>, Fault> {
         let now = clock::now();
         if let Some((at, known)) = lock(&self.known).get(name)
             && now.since(*at) < FRESH

@@ -7,7 +7,7 @@ use dispatcher_core::queue::{ItemError, QueueError, Trouble};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// Which of SQS's errors it is.
-    pub kind: Kind,
+    pub kind: FaultKind,
     /// One line for a person.
     pub message: String,
 }
@@ -15,7 +15,7 @@ pub struct Fault {
 /// SQS's errors, as far as this server has reason for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each has the name that SQS documents")]
-pub enum Kind {
+pub enum FaultKind {
     QueueDoesNotExist,
     QueueNameExists,
     EmptyBatchRequest,
@@ -40,7 +40,7 @@ pub enum Kind {
     InternalError,
 }
 
-impl Kind {
+impl FaultKind {
     /// The JSON protocol's name, and the status.
     pub fn json(self) -> (String, u16) {
         let sqs = |name: &str| format!("com.amazonaws.sqs#{name}");
@@ -86,7 +86,7 @@ impl Kind {
 
 impl Fault {
     /// Of this kind, in these words.
-    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+    pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
         Self {
             kind,
             message: message.into(),
@@ -96,7 +96,7 @@ impl Fault {
     /// There is no such queue.
     pub fn no_queue() -> Self {
         Self::new(
-            Kind::QueueDoesNotExist,
+            FaultKind::QueueDoesNotExist,
             "The specified queue does not exist.",
         )
     }
@@ -104,7 +104,7 @@ impl Fault {
     /// A parameter that the call needs is not there.
     pub fn missing(parameter: &str) -> Self {
         Self::new(
-            Kind::MissingParameter,
+            FaultKind::MissingParameter,
             format!("The request must contain the parameter {parameter}."),
         )
     }
@@ -112,7 +112,7 @@ impl Fault {
     /// A parameter that says what it must not.
     pub fn value(value: impl std::fmt::Display, parameter: &str, reason: &str) -> Self {
         Self::new(
-            Kind::InvalidParameterValue,
+            FaultKind::InvalidParameterValue,
             format!("Value {value} for parameter {parameter} is invalid. Reason: {reason}"),
         )
     }
@@ -120,7 +120,7 @@ impl Fault {
     /// A receipt that is none of this server's.
     pub fn no_receipt(receipt: &str) -> Self {
         Self::new(
-            Kind::ReceiptHandleIsInvalid,
+            FaultKind::ReceiptHandleIsInvalid,
             format!("The input receipt handle \"{receipt}\" is not a valid receipt handle."),
         )
     }
@@ -130,8 +130,8 @@ impl From<QueueError> for Fault {
     fn from(error: QueueError) -> Self {
         let kind = match error.kind {
             // SDKs try these again by themselves.
-            Trouble::Passing | Trouble::Unreachable => Kind::Unavailable,
-            Trouble::Missing | Trouble::Denied | Trouble::Refused => Kind::InternalError,
+            Trouble::Passing | Trouble::Unreachable => FaultKind::Unavailable,
+            Trouble::Missing | Trouble::Denied | Trouble::Refused => FaultKind::InternalError,
         };
         Self::new(kind, error.message)
     }
@@ -140,9 +140,9 @@ impl From<QueueError> for Fault {
 impl From<ItemError> for Fault {
     fn from(error: ItemError) -> Self {
         let kind = match error {
-            ItemError::Passing(_) => Kind::Unavailable,
+            ItemError::Passing(_) => FaultKind::Unavailable,
             ItemError::Gone(_) | ItemError::Cancelled | ItemError::Refused(_) => {
-                Kind::InternalError
+                FaultKind::InternalError
             }
         };
         Self::new(kind, error.to_string())

@@ -71,7 +71,7 @@ impl<T> Default for Batch<T> {
 /// `DeleteMessage`, `ChangeMessageVisibility`, and an entry of their batches.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Held {
+pub struct ReceiptInput {
     pub queue_url: Option<String>,
     pub id: Option<String>,
     pub receipt_handle: Option<String>,

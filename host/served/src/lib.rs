@@ -23,10 +23,10 @@ mod settling;
 mod uploads;
 mod wire;
 
-use desk::Desk;
+use desk::Service;
 use dispatcher_core::queue::QueueError;
 pub use dispatcher_http::listen;
-use dispatcher_local::queue::Store;
+use dispatcher_local::queue::LocalStore;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 /// The embedded queue of one folder, ready to be served.
 pub struct Served {
-    store: Store,
+    store: LocalStore,
 }
 
 impl Served {
@@ -43,13 +43,13 @@ impl Served {
     /// # Errors
     /// One line that names the folder and the cause.
     pub fn open(folder: &Path) -> Result<Self, QueueError> {
-        Store::open(folder).map(|store| Self { store })
+        LocalStore::open(folder).map(|store| Self { store })
     }
 
     /// Answers until `stop`. Long polls under way are then answered with nothing, the rest is
     /// finished, for a second at most.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
-        let desk = Arc::new(Desk::new(self.store, stop.clone()));
+        let desk = Arc::new(Service::new(self.store, stop.clone()));
         let chores = dispatcher_core::tasks::spawn(chores::forever(Arc::clone(&desk)));
         wire::serve(listener, desk, stop).await;
         drop(chores);

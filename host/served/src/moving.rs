@@ -1,8 +1,8 @@
 //! Tasks that move dead letters back, as SQS has them. Begins and stops them; `chores` takes their
 //! steps.
 
-use super::desk::Desk;
-use super::fault::{Fault, Kind};
+use super::desk::Service;
+use super::fault::{Fault, FaultKind};
 use super::input::Moves;
 use dispatcher_local::queue::{Move, Status, arn, named_by};
 use serde_json::{Map, Value, json};
@@ -13,13 +13,13 @@ const MOST_LISTED: i64 = 10;
 /// A queue that the embedded queue sends dead letters to by itself.
 const DEAD: &str = ".dead";
 
-impl Desk {
+impl Service {
     pub(super) async fn start_move(&self, asked: Moves) -> Result<Value, Fault> {
         let source = self.source(asked.source_arn).await?;
         let has_source = !self.store.sources(&source).await?.is_empty();
         if !has_source && !source.ends_with(DEAD) {
             return Err(Fault::new(
-                Kind::InvalidParameterValue,
+                FaultKind::InvalidParameterValue,
                 "Source queue must be configured as a Dead Letter Queue.",
             ));
         }
@@ -29,7 +29,7 @@ impl Desk {
                 let name = named_by(&arn).ok_or_else(|| not_there("DestinationArn"))?;
                 if name == source {
                     return Err(Fault::new(
-                        Kind::InvalidParameterValue,
+                        FaultKind::InvalidParameterValue,
                         "Source queue and destination queue must not be the same.",
                     ));
                 }
@@ -54,7 +54,7 @@ impl Desk {
             .await?
         {
             return Err(Fault::new(
-                Kind::UnsupportedOperation,
+                FaultKind::UnsupportedOperation,
                 "There is already a task running. Only one active task is allowed for a source \
                  queue arn at a given time.",
             ));
@@ -81,11 +81,11 @@ impl Desk {
             .ok_or_else(|| Fault::missing("TaskHandle"))?;
         match self.store.cancel_move(&handle).await? {
             None => Err(Fault::new(
-                Kind::ResourceNotFoundException,
+                FaultKind::ResourceNotFoundException,
                 "Task does not exist.",
             )),
             Some(task) if task.status != Status::Running => Err(Fault::new(
-                Kind::UnsupportedOperation,
+                FaultKind::UnsupportedOperation,
                 "Only active tasks can be cancelled.",
             )),
             Some(task) => Ok(json!({"ApproximateNumberOfMessagesMoved": task.moved})),
@@ -101,7 +101,7 @@ impl Desk {
     async fn existing(&self, name: &str, parameter: &str) -> Result<String, Fault> {
         match self.named(name).await {
             Ok(known) => Ok(known.name.clone()),
-            Err(fault) if fault.kind == Kind::QueueDoesNotExist => Err(not_there(parameter)),
+            Err(fault) if fault.kind == FaultKind::QueueDoesNotExist => Err(not_there(parameter)),
             Err(fault) => Err(fault),
         }
     }
@@ -109,7 +109,7 @@ impl Desk {
 
 fn not_there(parameter: &str) -> Fault {
     Fault::new(
-        Kind::ResourceNotFoundException,
+        FaultKind::ResourceNotFoundException,
         format!("The resource that you specified for the {parameter} parameter doesn't exist."),
     )
 }

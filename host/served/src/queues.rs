@@ -1,10 +1,10 @@
 //! Operations on queues themselves: made, found, listed, set, tagged, emptied, deleted.
 
 use super::attributes;
-use super::desk::{Desk, url};
-use super::fault::{Fault, Kind};
+use super::desk::{Service, url};
+use super::fault::{Fault, FaultKind};
 use super::input::{Attributes, Create, List, OfQueue, Tags, Texts};
-use dispatcher_local::queue::Known;
+use dispatcher_local::queue::KnownQueue;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const LONGEST_NAME: usize = 80;
 /// A queue is purged once in this time.
 const PURGE: Duration = Duration::from_secs(60);
 
-impl Desk {
+impl Service {
     pub(super) async fn create_queue(&self, host: &str, asked: Create) -> Result<Value, Fault> {
         let name = name(asked.queue_name)?;
         let given = asked.attributes.unwrap_or_default();
@@ -37,7 +37,7 @@ impl Desk {
     async fn grave(&self, given: &Texts, name: &str) -> Result<(), Fault> {
         match self.named(name).await {
             Ok(_) => Ok(()),
-            Err(fault) if fault.kind == Kind::QueueDoesNotExist => Err(Fault::value(
+            Err(fault) if fault.kind == FaultKind::QueueDoesNotExist => Err(Fault::value(
                 given.get("RedrivePolicy").map_or("", String::as_str),
                 "RedrivePolicy",
                 "Dead letter target does not exist.",
@@ -75,7 +75,7 @@ impl Desk {
         let queue = self.queue(path, asked.queue_url.as_deref()).await?;
         if !self.may_purge(queue.id, PURGE) {
             return Err(Fault::new(
-                Kind::PurgeQueueInProgress,
+                FaultKind::PurgeQueueInProgress,
                 format!(
                     "Only one PurgeQueue operation on {} is allowed every 60 seconds.",
                     queue.name
@@ -185,8 +185,8 @@ impl Desk {
 
     async fn change_settings(
         &self,
-        queue: &Known,
-        change: impl Fn(&mut dispatcher_local::queue::Settings) + Send + 'static,
+        queue: &KnownQueue,
+        change: impl Fn(&mut dispatcher_local::queue::QueueSettings) + Send + 'static,
     ) -> Result<Value, Fault> {
         let changed = self.store.change(&queue.name, change).await?;
         self.forget(&queue.name);
@@ -251,7 +251,7 @@ fn check_name(name: &str) -> Result<(), Fault> {
     match !bare.is_empty() && name.len() <= LONGEST_NAME && bare.chars().all(legal) {
         true => Ok(()),
         false => Err(Fault::new(
-            Kind::InvalidParameterValue,
+            FaultKind::InvalidParameterValue,
             "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length",
         )),
     }
@@ -261,18 +261,18 @@ fn few_enough(tags: &Texts) -> Result<(), Fault> {
     match tags.len() {
         0..=MOST_TAGS => Ok(()),
         more => Err(Fault::new(
-            Kind::InvalidParameterValue,
+            FaultKind::InvalidParameterValue,
             format!("A queue has at most {MOST_TAGS} tags; these would be {more}."),
         )),
     }
 }
 
 /// The same queue may be made again; another of its name may not.
-fn same(known: &Known, given: &Texts) -> Result<(), Fault> {
+fn same(known: &KnownQueue, given: &Texts) -> Result<(), Fault> {
     match attributes::differences(known, given)?.first() {
         None => Ok(()),
         Some(attribute) => Err(Fault::new(
-            Kind::QueueNameExists,
+            FaultKind::QueueNameExists,
             format!(
                 "A queue already exists with the same name and a different value for attribute \
                  {attribute}"

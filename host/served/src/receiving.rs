@@ -2,15 +2,15 @@
 
 use super::attributes::is_fifo;
 use super::content;
-use super::desk::Desk;
-use super::fault::{Fault, Kind};
+use super::desk::Service;
+use super::fault::{Fault, FaultKind};
 use super::input::Receive;
 use super::sending::{fifo_id, sequence};
 use dispatcher_core::clock;
 use dispatcher_core::message::{Attribute, AttributeValue, Message, Outcome};
 use dispatcher_core::queue::{Ask, GroupShare, Queue};
 use dispatcher_core::tasks;
-use dispatcher_local::queue::Known;
+use dispatcher_local::queue::KnownQueue;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -34,20 +34,20 @@ const SYSTEM: [&str; 9] = [
 ];
 
 /// What of a message is shown.
-struct Wanted {
+struct WantedAttributes {
     system: Vec<String>,
     attributes: Vec<String>,
 }
 
-impl Desk {
+impl Service {
     pub(super) async fn receive(&self, path: Option<&str>, asked: Receive) -> Result<Value, Fault> {
         let queue = self.queue(path, asked.queue_url.as_deref()).await?;
         let ask = ask(&queue, &asked)?;
-        let wanted = Wanted::of(&asked)?;
+        let wanted = WantedAttributes::of(&asked)?;
         let attempt = fifo_id("ReceiveRequestAttemptId", asked.receive_request_attempt_id)?;
         if attempt.is_some() && !is_fifo(&queue.name) {
             return Err(Fault::new(
-                Kind::InvalidParameterValue,
+                FaultKind::InvalidParameterValue,
                 "ReceiveRequestAttemptId is only valid for FIFO queues.",
             ));
         }
@@ -73,7 +73,7 @@ impl Desk {
     /// answers with the others: a client would take them for empty ones.
     async fn set_aside(
         &self,
-        queue: &Known,
+        queue: &KnownQueue,
         messages: Vec<Message>,
     ) -> Result<Vec<Message>, Fault> {
         let (bad, good): (Vec<_>, Vec<_>) = messages
@@ -110,7 +110,7 @@ impl Desk {
     /// The same messages to the same attempt, as long as they are as they were.
     async fn receive_once(
         &self,
-        queue: &Known,
+        queue: &KnownQueue,
         ask: Ask,
         attempt: &str,
     ) -> Result<Vec<Message>, Fault> {
@@ -136,7 +136,7 @@ impl Desk {
     }
 }
 
-fn ask(queue: &Known, asked: &Receive) -> Result<Ask, Fault> {
+fn ask(queue: &KnownQueue, asked: &Receive) -> Result<Ask, Fault> {
     let within = |value: Option<i64>, most: i64, least: i64, name: &str| match value {
         Some(value) if !(least..=most).contains(&value) => Err(Fault::value(
             value,
@@ -174,7 +174,7 @@ fn ask(queue: &Known, asked: &Receive) -> Result<Ask, Fault> {
     })
 }
 
-impl Wanted {
+impl WantedAttributes {
     fn of(asked: &Receive) -> Result<Self, Fault> {
         let mut system: Vec<String> = asked.attribute_names.clone().unwrap_or_default();
         system.extend(
@@ -188,7 +188,7 @@ impl Wanted {
             .find(|name| *name != "All" && !SYSTEM.contains(&name.as_str()));
         if let Some(name) = strange {
             return Err(Fault::new(
-                Kind::InvalidAttributeName,
+                FaultKind::InvalidAttributeName,
                 format!("Unknown Attribute {name}."),
             ));
         }
@@ -216,7 +216,7 @@ impl Wanted {
     }
 }
 
-fn show(queue: &Known, message: &Message, wanted: &Wanted) -> Value {
+fn show(queue: &KnownQueue, message: &Message, wanted: &WantedAttributes) -> Value {
     let mut fields = Map::new();
     fields.insert("MessageId".into(), message.id.clone().into());
     fields.insert("ReceiptHandle".into(), message.receipt.0.clone().into());
@@ -261,7 +261,7 @@ fn show(queue: &Known, message: &Message, wanted: &Wanted) -> Value {
 }
 
 /// The queue's own attributes of a message.
-fn system(queue: &Known, message: &Message) -> Vec<(String, String)> {
+fn system(queue: &KnownQueue, message: &Message) -> Vec<(String, String)> {
     let mut list = message.system_attributes.clone();
     let mut add = |name: &str, value: String| list.push((name.to_owned(), value));
     add("SenderId", SENDER.into());

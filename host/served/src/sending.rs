@@ -2,12 +2,14 @@
 
 use super::attributes::is_fifo;
 use super::content;
-use super::desk::Desk;
-use super::fault::{Fault, Kind};
+use super::desk::Service;
+use super::fault::{Fault, FaultKind};
 use super::input::{Batch, Send};
 use dispatcher_core::message;
 use dispatcher_core::message::{Attribute, AttributeValue, Outgoing};
-use dispatcher_local::queue::{Draft, Known, LONGEST_MESSAGE, Sent, content_id, once_key};
+use dispatcher_local::queue::{
+    KnownQueue, LONGEST_MESSAGE, QueuedSend, SentMessage, content_id, once_key,
+};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -21,7 +23,7 @@ const TRACE: &str = "AWSTraceHeader";
 
 /// A message that may be sent, with what its sender is told.
 struct Checked {
-    draft: Draft,
+    draft: QueuedSend,
     size: u64,
     body_md5: String,
     attributes_md5: Option<String>,
@@ -29,7 +31,7 @@ struct Checked {
 }
 
 impl Checked {
-    fn answer(&self, sent: &Sent) -> Map<String, Value> {
+    fn answer(&self, sent: &SentMessage) -> Map<String, Value> {
         let mut fields = Map::new();
         fields.insert("MessageId".into(), sent.id.clone().into());
         fields.insert("MD5OfMessageBody".into(), self.body_md5.clone().into());
@@ -51,7 +53,7 @@ pub fn sequence(seq: i64) -> String {
     format!("{seq:020}")
 }
 
-impl Desk {
+impl Service {
     pub(super) async fn send(&self, path: Option<&str>, asked: Send) -> Result<Value, Fault> {
         let queue = self.queue(path, asked.queue_url.as_deref()).await?;
         let checked = check(&queue, asked)?;
@@ -87,7 +89,7 @@ impl Desk {
         }
         if total > LONGEST_MESSAGE {
             return Err(Fault::new(
-                Kind::BatchRequestTooLong,
+                FaultKind::BatchRequestTooLong,
                 format!(
                     "Batch requests cannot be longer than {LONGEST_MESSAGE} bytes. You have sent \
                      {total} bytes."
@@ -149,14 +151,14 @@ pub fn batch_ids<'a>(
     match ids.len() {
         0 => {
             return Err(Fault::new(
-                Kind::EmptyBatchRequest,
+                FaultKind::EmptyBatchRequest,
                 "There should be at least one entry in the request.",
             ));
         }
         1..=MOST_ENTRIES => {}
         more => {
             return Err(Fault::new(
-                Kind::TooManyEntriesInBatchRequest,
+                FaultKind::TooManyEntriesInBatchRequest,
                 format!(
                     "Maximum number of entries per request are {MOST_ENTRIES}. You have sent {more}."
                 ),
@@ -169,14 +171,14 @@ pub fn batch_ids<'a>(
         let id = id.unwrap_or_default();
         if id.is_empty() || id.len() > LONGEST_ID || !id.chars().all(legal) {
             return Err(Fault::new(
-                Kind::InvalidBatchEntryId,
+                FaultKind::InvalidBatchEntryId,
                 "A batch entry id can only contain alphanumeric characters, hyphens and \
                  underscores. It can be at most 80 letters long.",
             ));
         }
         if seen.iter().any(|known| known == id) {
             return Err(Fault::new(
-                Kind::BatchEntryIdsNotDistinct,
+                FaultKind::BatchEntryIdsNotDistinct,
                 format!("Id {id} repeated."),
             ));
         }
@@ -185,13 +187,13 @@ pub fn batch_ids<'a>(
     Ok(seen)
 }
 
-fn check(queue: &Known, asked: Send) -> Result<Checked, Fault> {
+fn check(queue: &KnownQueue, asked: Send) -> Result<Checked, Fault> {
     let body = content::body(asked.message_body)?;
     let attributes = content::attributes(asked.message_attributes)?;
     let size = message::bytes(&body, &attributes) as u64;
     if size > queue.settings.longest {
         return Err(Fault::new(
-            Kind::InvalidParameterValue,
+            FaultKind::InvalidParameterValue,
             format!(
                 "One or more parameters are invalid. Reason: Message must be shorter than {} bytes.",
                 queue.settings.longest
@@ -202,7 +204,7 @@ fn check(queue: &Known, asked: Send) -> Result<Checked, Fault> {
     for (name, given) in asked.message_system_attributes.unwrap_or_default() {
         if name != TRACE {
             return Err(Fault::new(
-                Kind::InvalidParameterValue,
+                FaultKind::InvalidParameterValue,
                 format!("Message system attribute name '{name}' is invalid."),
             ));
         }
@@ -233,7 +235,7 @@ fn check(queue: &Known, asked: Send) -> Result<Checked, Fault> {
         body_md5: content::md5(body.as_bytes()),
         attributes_md5: content::attributes_md5(&attributes),
         system_md5: content::attributes_md5(&system_given),
-        draft: Draft {
+        draft: QueuedSend {
             message: Outgoing {
                 body,
                 attributes,
@@ -257,14 +259,14 @@ fn texts(attributes: &[Attribute]) -> Vec<(String, String)> {
 
 fn not_of_this_type(parameter: &str) -> Fault {
     Fault::new(
-        Kind::InvalidParameterValue,
+        FaultKind::InvalidParameterValue,
         format!(
             "The request includes a parameter that is not valid for this queue type: {parameter}."
         ),
     )
 }
 
-fn delay(queue: &Known, fifo: bool, asked: Option<i64>) -> Result<Duration, Fault> {
+fn delay(queue: &KnownQueue, fifo: bool, asked: Option<i64>) -> Result<Duration, Fault> {
     let own = Duration::from_secs(queue.settings.delay_s);
     match asked {
         None => Ok(own),
@@ -299,12 +301,16 @@ pub fn fifo_id(parameter: &str, given: Option<String>) -> Result<Option<String>,
     }
 }
 
-fn deduplication_id(queue: &Known, given: Option<String>, body: &str) -> Result<String, Fault> {
+fn deduplication_id(
+    queue: &KnownQueue,
+    given: Option<String>,
+    body: &str,
+) -> Result<String, Fault> {
     match given {
         Some(id) => Ok(id),
         None if queue.settings.ids_from_content => Ok(content_id(body)),
         None => Err(Fault::new(
-            Kind::InvalidParameterValue,
+            FaultKind::InvalidParameterValue,
             "The queue should either have ContentBasedDeduplication enabled or \
              MessageDeduplicationId provided explicitly",
         )),

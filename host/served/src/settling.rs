@@ -1,9 +1,9 @@
 //! `DeleteMessage`, `ChangeMessageVisibility` and their batches.
 
 use super::attributes::is_fifo;
-use super::desk::Desk;
-use super::fault::{Fault, Kind};
-use super::input::{Batch, Held};
+use super::desk::Service;
+use super::fault::{Fault, FaultKind};
+use super::input::{Batch, ReceiptInput};
 use super::receiving::LONGEST_VISIBILITY_S;
 use super::sending::{Outcome, batch_ids};
 use dispatcher_core::message::Receipt;
@@ -11,11 +11,11 @@ use dispatcher_local::queue::Unheld;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-impl Desk {
+impl Service {
     pub(super) async fn delete_message(
         &self,
         path: Option<&str>,
-        asked: Held,
+        asked: ReceiptInput,
     ) -> Result<Value, Fault> {
         let queue = self.queue(path, asked.queue_url.as_deref()).await?;
         let receipt = receipt(asked.receipt_handle)?;
@@ -30,7 +30,7 @@ impl Desk {
     pub(super) async fn delete_batch(
         &self,
         path: Option<&str>,
-        asked: Batch<Held>,
+        asked: Batch<ReceiptInput>,
     ) -> Result<Value, Fault> {
         let queue = self.queue(path, asked.queue_url.as_deref()).await?;
         let (mut outcome, good) = entries(asked.entries, |entry| receipt(entry.receipt_handle))?;
@@ -43,7 +43,11 @@ impl Desk {
         Ok(outcome.into_json())
     }
 
-    pub(super) async fn change(&self, path: Option<&str>, asked: Held) -> Result<Value, Fault> {
+    pub(super) async fn change(
+        &self,
+        path: Option<&str>,
+        asked: ReceiptInput,
+    ) -> Result<Value, Fault> {
         let queue = self.queue(path, asked.queue_url.as_deref()).await?;
         let item = change(asked)?;
         let changed = self.store.change_visibility(queue.id, vec![item.clone()]);
@@ -54,7 +58,7 @@ impl Desk {
     pub(super) async fn change_batch(
         &self,
         path: Option<&str>,
-        asked: Batch<Held>,
+        asked: Batch<ReceiptInput>,
     ) -> Result<Value, Fault> {
         let queue = self.queue(path, asked.queue_url.as_deref()).await?;
         let (mut outcome, good) = entries(asked.entries, change)?;
@@ -69,8 +73,8 @@ impl Desk {
 
 /// What of a batch can be tried, and an outcome that says what cannot.
 fn entries<T>(
-    entries: Option<Vec<Held>>,
-    read: impl Fn(Held) -> Result<T, Fault>,
+    entries: Option<Vec<ReceiptInput>>,
+    read: impl Fn(ReceiptInput) -> Result<T, Fault>,
 ) -> Result<(Outcome, Vec<(String, T)>), Fault> {
     let entries = entries.unwrap_or_default();
     let ids = batch_ids(entries.iter().map(|entry| entry.id.as_deref()))?;
@@ -99,7 +103,7 @@ fn receipt(given: Option<String>) -> Result<Receipt, Fault> {
         .ok_or_else(|| Fault::missing("ReceiptHandle"))
 }
 
-fn change(asked: Held) -> Result<(Receipt, Duration), Fault> {
+fn change(asked: ReceiptInput) -> Result<(Receipt, Duration), Fault> {
     let receipt = receipt(asked.receipt_handle)?;
     let seconds = asked
         .visibility_timeout
@@ -127,11 +131,11 @@ fn judge(answer: Option<&Result<(), Unheld>>, receipt: &Receipt) -> Result<(), F
             of_receipt("Message does not exist or is not available for visibility timeout change.")
         }
         Unheld::Visible => Fault::new(
-            Kind::MessageNotInflight,
+            FaultKind::MessageNotInflight,
             format!("The message referred to by {} is not in flight.", receipt.0),
         ),
         Unheld::BeyondCeiling => Fault::new(
-            Kind::InvalidParameterValue,
+            FaultKind::InvalidParameterValue,
             "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]",
         ),
     })

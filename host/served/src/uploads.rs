@@ -58,7 +58,7 @@ struct Upload {
 
 /// A body that has arrived, with the room that it takes.
 #[derive(Debug)]
-pub struct Arrived {
+pub struct UploadedBody {
     /// All of it.
     pub body: Bytes,
     /// Given back when dropped; nothing for a small body.
@@ -84,12 +84,12 @@ impl Uploads {
         &self,
         mut body: Body,
         announced: Option<usize>,
-    ) -> Result<Arrived, StatusCode> {
+    ) -> Result<UploadedBody, StatusCode> {
         if announced.is_some_and(|bytes| bytes > self.limits.longest) {
             return Err(StatusCode::PAYLOAD_TOO_LARGE);
         }
         let late = clock::now() + self.limits.arrival;
-        let entry = Entry::new(self);
+        let entry = UploadSlot::new(self);
         let mut data = Vec::new();
         let mut room: Option<OwnedSemaphorePermit> = None;
         loop {
@@ -120,7 +120,7 @@ impl Uploads {
             data.extend_from_slice(&chunk);
             entry.has(data.len());
         }
-        Ok(Arrived {
+        Ok(UploadedBody {
             body: data.into(),
             room,
         })
@@ -137,7 +137,7 @@ impl Uploads {
     async fn room(
         &self,
         more: usize,
-        entry: &Entry<'_>,
+        entry: &UploadSlot<'_>,
         late: Moment,
     ) -> Result<OwnedSemaphorePermit, StatusCode> {
         let permits = u32::try_from(more).unwrap_or(u32::MAX);
@@ -192,13 +192,13 @@ fn slowest<'a>(uploads: impl Iterator<Item = &'a Upload>, now: Moment) -> Option
 }
 
 /// An upload's place among those under way; its drop ends that.
-struct Entry<'a> {
+struct UploadSlot<'a> {
     uploads: &'a Uploads,
     number: u64,
     cut: CancellationToken,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> UploadSlot<'a> {
     fn new(uploads: &'a Uploads) -> Self {
         let cut = CancellationToken::new();
         let upload = Upload {
@@ -233,7 +233,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-impl Drop for Entry<'_> {
+impl Drop for UploadSlot<'_> {
     fn drop(&mut self) {
         lock(&self.uploads.active).by_number.remove(&self.number);
     }

@@ -1,17 +1,17 @@
 //! The wire: which of SQS's two protocols a request speaks. Knows the operations
 //! by name only.
 
-use super::desk::{Body, Desk, Request};
-use super::fault::{Fault, Kind};
+use super::desk::{Body, Request, Service};
+use super::fault::{Fault, FaultKind};
 use super::query;
-use super::uploads::{Arrived, UploadLimits, Uploads};
+use super::uploads::{UploadLimits, UploadedBody, Uploads};
 use axum::Router;
 use axum::body::{Body as Answer, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::Response;
 use dispatcher_http as http;
-use dispatcher_http::Limits;
+use dispatcher_http::ConnectionLimits;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Each connection may hold a long poll. SDKs keep their connections and find out that one was closed
 /// by using it, so what is in use now and then should stay.
-const LIMITS: Limits = Limits {
+const LIMITS: ConnectionLimits = ConnectionLimits {
     connections: 4096,
     patience: Duration::from_mins(2),
 };
@@ -38,16 +38,16 @@ const GREETING: &str = "This is the embedded queue of `dispatcher local`, which 
     protocol: set AWS_ENDPOINT_URL_SQS to this address.\n";
 
 /// Answers until `stop`, then for a second at most to finish what is under way.
-pub async fn serve(listener: TcpListener, desk: Arc<Desk>, stop: CancellationToken) {
+pub async fn serve(listener: TcpListener, desk: Arc<Service>, stop: CancellationToken) {
     let uploads = Arc::new(Uploads::new(UPLOADS));
     serve_within(LIMITS, uploads, listener, desk, stop).await;
 }
 
 async fn serve_within(
-    limits: Limits,
+    limits: ConnectionLimits,
     uploads: Arc<Uploads>,
     listener: TcpListener,
-    desk: Arc<Desk>,
+    desk: Arc<Service>,
     stop: CancellationToken,
 ) {
     let counter = Counter { desk, uploads };
@@ -58,7 +58,7 @@ async fn serve_within(
 /// What every request is answered with.
 #[derive(Clone)]
 struct Counter {
-    desk: Arc<Desk>,
+    desk: Arc<Service>,
     uploads: Arc<Uploads>,
 }
 
@@ -80,7 +80,7 @@ async fn answer(State(counter): State<Counter>, asked: axum::extract::Request) -
     };
     let announced = asked.headers.get(header::CONTENT_LENGTH);
     let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
-    let Arrived { body, room: _room } = match counter.uploads.read(body, announced).await {
+    let UploadedBody { body, room: _room } = match counter.uploads.read(body, announced).await {
         Ok(arrived) => arrived,
         Err(status) => return refusal(status),
     };
@@ -128,11 +128,11 @@ fn read(protocol: Protocol, uri: &Uri, headers: &HeaderMap, body: Bytes) -> Resu
     // A page in a browser can make it send forms here; the browser then says for whom.
     if headers.contains_key(header::ORIGIN) {
         return Err(Fault::new(
-            Kind::AccessDenied,
+            FaultKind::AccessDenied,
             "Requests of web pages, which carry an Origin header, are not answered.",
         ));
     }
-    let no_action = || Fault::new(Kind::InvalidAction, "The request names no action.");
+    let no_action = || Fault::new(FaultKind::InvalidAction, "The request names no action.");
     let (action, body) = match protocol {
         Protocol::Query => {
             let (action, value) = query::read(&body);
@@ -211,30 +211,30 @@ fn written(status: u16, kind: &'static str, text: String, request: &str) -> Resp
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dispatcher_local::queue::Store;
+    use dispatcher_local::queue::LocalStore;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
 
     const SHORT: Duration = Duration::from_millis(50);
 
     /// A server of its own, for as long as what this returns is kept.
-    struct Running {
+    struct RunningServer {
         at: std::net::SocketAddr,
         uploads: Arc<Uploads>,
         _served: dispatcher_core::tasks::Task<()>,
         _folder: tempfile::TempDir,
     }
 
-    async fn start(limits: Limits, uploads: UploadLimits) -> Running {
+    async fn start(limits: ConnectionLimits, uploads: UploadLimits) -> RunningServer {
         let folder = tempfile::tempdir().expect("a folder");
-        let store = Store::open(folder.path()).expect("a store");
+        let store = LocalStore::open(folder.path()).expect("a store");
         let any = "127.0.0.1:0".parse().expect("an address");
         let (listener, at) = http::listen(any).await.expect("a free port");
         let stop = CancellationToken::new();
-        let desk = Arc::new(Desk::new(store, stop.clone()));
+        let desk = Arc::new(Service::new(store, stop.clone()));
         let uploads = Arc::new(Uploads::new(uploads));
         let served = serve_within(limits, Arc::clone(&uploads), listener, desk, stop);
-        Running {
+        RunningServer {
             at,
             uploads,
             _served: dispatcher_core::tasks::spawn(served),
@@ -244,7 +244,7 @@ mod tests {
 
     /// What the server says to one who sends this and then nothing more, but keeps the connection.
     async fn said_to(words: &str) -> String {
-        let limits = Limits {
+        let limits = ConnectionLimits {
             patience: SHORT,
             ..LIMITS
         };

@@ -34,7 +34,7 @@ pub struct Damage {
 
 /// A file that was there when the database was opened.
 #[derive(Debug)]
-struct Seen {
+struct FileIdentity {
     path: PathBuf,
     id: (u64, u64),
 }
@@ -42,9 +42,9 @@ struct Seen {
 /// The files of one database that is open in this process.
 #[derive(Debug)]
 pub struct Files {
-    database: Seen,
-    log: Seen,
-    index: Seen,
+    database: FileIdentity,
+    log: FileIdentity,
+    index: FileIdentity,
     /// Opened beside SQLite, which holds no locks on this one of its files: a lock on any of the
     /// others would end with our closing it.
     reader: File,
@@ -114,7 +114,7 @@ pub fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::metadata(path).map(|metadata| id(&metadata))
 }
 
-impl Seen {
+impl FileIdentity {
     fn at(path: PathBuf) -> io::Result<Self> {
         let id = identity(&path)?;
         Ok(Self { path, id })
@@ -145,18 +145,18 @@ impl Seen {
 impl Files {
     /// The files of a database that SQLite has just opened, of which this was at the path before.
     pub fn of(path: &Path, before: (u64, u64), mark: Option<Mark>) -> io::Result<Arc<Self>> {
-        let database = Seen::at(path.to_owned())?;
+        let database = FileIdentity::at(path.to_owned())?;
         if database.id != before {
             return Err(io::Error::other("it was replaced while it was opened"));
         }
         // SQLite names the log by the file that a link leads to.
         let real = std::fs::canonicalize(path)?;
-        let log = Seen::at(beside(&real, "-wal"))?;
+        let log = FileIdentity::at(beside(&real, "-wal"))?;
         let files = Arc::new(Self {
             reader: File::open(&log.path)?,
             database,
             log,
-            index: Seen::at(beside(&real, "-shm"))?,
+            index: FileIdentity::at(beside(&real, "-shm"))?,
             longest: AtomicU64::new(0),
             damage: OnceLock::new(),
             mark,

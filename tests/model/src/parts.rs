@@ -22,7 +22,7 @@ mod state;
 #[allow(dead_code, unused_imports, reason = "the pool uses all of it")]
 mod sync;
 
-use self::{park::Parking, state::State};
+use self::{park::Parking, state::PoolState};
 
 fn check(preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
@@ -32,7 +32,7 @@ fn check(preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
 
 /// A task with a queue that counts, and is drained by whoever looks.
 struct Task {
-    state: State,
+    state: PoolState,
     queued: AtomicUsize,
     written: [AtomicUsize; 2],
     polls: Cell<usize>,
@@ -73,7 +73,7 @@ impl Task {
 fn every_wake_is_followed_by_a_poll_that_sees_it() {
     check(None, || {
         let task = Arc::new(Task {
-            state: State::queued(),
+            state: PoolState::queued(),
             queued: AtomicUsize::new(1),
             written: [AtomicUsize::new(0), AtomicUsize::new(0)],
             polls: Cell::new(0),
@@ -103,7 +103,7 @@ fn every_wake_is_followed_by_a_poll_that_sees_it() {
 fn two_workers_never_poll_at_once() {
     check(None, || {
         let task = Arc::new(Task {
-            state: State::queued(),
+            state: PoolState::queued(),
             queued: AtomicUsize::new(1),
             written: [AtomicUsize::new(0), AtomicUsize::new(1)],
             polls: Cell::new(0),
@@ -137,7 +137,7 @@ fn two_workers_never_poll_at_once() {
 #[test]
 fn a_wake_after_the_end_does_nothing() {
     check(None, || {
-        let state = Arc::new(State::queued());
+        let state = Arc::new(PoolState::queued());
         state.begin();
         let waker = Arc::clone(&state);
         let outside = thread::spawn(move || waker.wake());

@@ -22,7 +22,7 @@ use loom::{
     thread,
 };
 
-use crate::pool::{Close, Pool};
+use crate::pool::{PoolShutdown, Pool};
 
 const PREEMPTIONS: usize = 2;
 
@@ -46,7 +46,7 @@ fn a_push_wakes_a_worker_that_parks() {
             .spawn(async move { tell.send(()).unwrap() })
             .unwrap();
         told.recv().unwrap();
-        assert!(pool.close(Close::Return).is_empty());
+        assert!(pool.close(PoolShutdown::Return).is_empty());
     });
 }
 
@@ -70,7 +70,7 @@ fn two_pushes_wake_two_workers() {
         pool.spawner().spawn(b).unwrap();
         // Not before: a close wakes everybody.
         wait.recv().unwrap();
-        pool.close(Close::Finish);
+        pool.close(PoolShutdown::Finish);
     });
 }
 
@@ -92,7 +92,7 @@ fn a_blocked_workers_deque_is_stolen_from() {
         pool.spawner().spawn(outer).unwrap();
         // Not before: a close would refuse the inner spawn.
         wait.recv().unwrap();
-        pool.close(Close::Finish);
+        pool.close(PoolShutdown::Finish);
     });
 }
 
@@ -130,7 +130,7 @@ fn wake_from_outside(workers: usize) {
     waker.wake();
     // Not before: a close wakes everybody.
     wait.recv().unwrap();
-    pool.close(Close::Finish);
+    pool.close(PoolShutdown::Finish);
 }
 
 #[test]
@@ -168,12 +168,12 @@ fn a_yield_loses_nothing() {
             .unwrap();
         wait.recv().unwrap();
         wait.recv().unwrap();
-        pool.close(Close::Finish);
+        pool.close(PoolShutdown::Finish);
     });
 }
 
 /// A spawn on another thread against a close: run, returned or refused, exactly one of them.
-fn spawn_against_close(how: Close, workers: usize) {
+fn spawn_against_close(how: PoolShutdown, workers: usize) {
     let pool = start(workers);
     let spawner = pool.spawner();
     let ran = Arc::new(AtomicUsize::new(0));
@@ -189,22 +189,22 @@ fn spawn_against_close(how: Close, workers: usize) {
     let refused = outside.join().unwrap();
     assert_eq!(ran.load(SeqCst), ran_before, "nothing runs after the close");
     assert_eq!(ran_before + returned + refused, 1);
-    assert!(how == Close::Return || returned == 0);
+    assert!(how == PoolShutdown::Return || returned == 0);
 }
 
 #[test]
 fn a_spawn_against_a_finishing_close_is_not_lost() {
-    check(|| spawn_against_close(Close::Finish, 1));
+    check(|| spawn_against_close(PoolShutdown::Finish, 1));
 }
 
 #[test]
 fn a_spawn_against_a_returning_close_is_not_lost() {
-    check(|| spawn_against_close(Close::Return, 1));
+    check(|| spawn_against_close(PoolShutdown::Return, 1));
 }
 
 #[test]
 fn a_spawn_against_a_close_of_two_workers_is_not_lost() {
-    check(|| spawn_against_close(Close::Finish, 2));
+    check(|| spawn_against_close(PoolShutdown::Finish, 2));
 }
 
 /// A wake on another thread against a close: the future is over or returned, the wake harmless.
@@ -224,7 +224,7 @@ fn a_wake_against_a_close_is_harmless() {
         pool.spawner().spawn(body).unwrap();
         let waker: Waker = told.recv().unwrap();
         let outside = thread::spawn(move || waker.wake());
-        let returned = pool.close(Close::Return);
+        let returned = pool.close(PoolShutdown::Return);
         assert!(returned.len() <= 1);
         outside.join().unwrap();
     });

@@ -1,6 +1,6 @@
 //! What must hold when a message is handed out, extended or left behind, and at the very end.
 
-use super::{Delivery, Gone, Life, NONE, Said, Trial, World};
+use super::{Gone, Life, NONE, Said, SimulatedDelivery, Trial, World};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
 use dispatcher_core::queue::VISIBILITY_CEILING;
@@ -194,7 +194,7 @@ impl World {
         let honest = self.scenario.mix.slow == 0 && self.scenario.queues.iter().any(local);
         // What lasts as long as a lease can at most is lost however calm it is.
         let most = VISIBILITY_CEILING - CEILING_MARGIN;
-        let lost = |one: &Delivery| {
+        let lost = |one: &SimulatedDelivery| {
             let lost = |trial: &Trial| match trial.ended {
                 Some((at, Said::Fenced)) => at.since(one.handed) < most,
                 _ => false,

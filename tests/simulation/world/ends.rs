@@ -1,6 +1,6 @@
 //! What must hold when an attempt ends and when a queue is told what became of a message.
 
-use super::{Delivery, Life, Live, Said, Stored, Trial, World};
+use super::{Life, LiveAttempt, Said, SimulatedDelivery, Stored, Trial, World};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
 use dispatcher_core::message::Outcome;
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// So much longer than its grace a stop waits for polls under way.
 const LAST_POLLS: Duration = Duration::from_secs(25);
 
-impl Delivery {
+impl SimulatedDelivery {
     /// How many attempts there were at it that count: neither turned away nor behind another.
     pub fn counted(&self) -> u32 {
         let counts = |trial: &&Trial| match &trial.ended {
@@ -31,7 +31,7 @@ impl World {
         let Some(live) = self.attempts.remove(&attempt) else {
             return;
         };
-        let Live {
+        let LiveAttempt {
             life,
             queue,
             deliveries,
@@ -166,7 +166,7 @@ impl World {
         let group = self.group_of(own.message);
         let queue = self.messages[own.message].queue;
         let buries = |told: &String| told.starts_with("DeadLetter");
-        let untold = |one: &Delivery| {
+        let untold = |one: &SimulatedDelivery| {
             let same = self.messages[one.message].queue == queue;
             let same = same && self.group_of(one.message) == group && one.life == own.life;
             same && !one.confirmed && one.told.as_ref().is_some_and(buries)
@@ -289,12 +289,12 @@ impl World {
     /// same message, after a standstill; or of one of its group that was begun before it came.
     fn is_behind_an_older_one(&self, delivery: usize) -> bool {
         let own = &self.deliveries[delivery];
-        let group = |one: &Delivery| {
+        let group = |one: &SimulatedDelivery| {
             let of = self.group_of(one.message);
             of.map(|of| (self.messages[one.message].queue, of))
         };
-        let began = |one: &Delivery| one.tried.first().map(|trial| trial.began);
-        let older = |one: &Delivery| {
+        let began = |one: &SimulatedDelivery| one.tried.first().map(|trial| trial.began);
+        let older = |one: &SimulatedDelivery| {
             let in_hand = one.life == own.life && one.reached.is_some() && one.told.is_none();
             let same = group(one).is_some() && group(one) == group(own);
             let first = began(one).is_some() && began(one) < began(own);

@@ -94,13 +94,13 @@ impl World {
 }
 
 /// An attempt at work; however it ends, the world hears of it.
-struct Work {
+struct SimulatedWork {
     sim: Sim,
     attempt: usize,
     cancelled: Vec<CancellationToken>,
 }
 
-impl Work {
+impl SimulatedWork {
     fn lost(&self) -> Vec<bool> {
         self.cancelled
             .iter()
@@ -115,7 +115,7 @@ impl Work {
     }
 }
 
-impl Drop for Work {
+impl Drop for SimulatedWork {
     fn drop(&mut self) {
         self.ends(vec![Said::Cut; self.cancelled.len()]);
     }
@@ -141,7 +141,7 @@ impl Handler for Actor {
             let attempt = world.attempt_begins(self.life, &deliveries, cancelled.clone());
             let sim = self.sim.clone();
             (
-                Work {
+                SimulatedWork {
                     sim,
                     attempt,
                     cancelled,

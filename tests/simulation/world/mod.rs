@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use views::{Asked, View};
+use views::{RequestedReceive, View};
 
 /// The world, shared by all that live in it.
 #[derive(Clone)]
@@ -50,11 +50,11 @@ pub struct World {
     pub scenario: Arc<Scenario>,
     pub rng: Rng,
     pub messages: Vec<Stored>,
-    pub deliveries: Vec<Delivery>,
+    pub deliveries: Vec<SimulatedDelivery>,
     /// Processes, each start a new one.
     pub lives: Vec<Life>,
     /// Attempts under way, by number.
-    pub attempts: BTreeMap<usize, Live>,
+    pub attempts: BTreeMap<usize, LiveAttempt>,
     pub attempted: usize,
     /// Deliveries that a process may have and has not told of.
     pub open: Vec<usize>,
@@ -121,7 +121,7 @@ pub enum Gone {
 
 /// One delivery of one message.
 #[derive(Debug, Clone)]
-pub struct Delivery {
+pub struct SimulatedDelivery {
     pub message: usize,
     pub life: usize,
     pub handed: Moment,
@@ -190,7 +190,7 @@ pub enum Said {
 
 /// An attempt under way.
 #[derive(Debug, Clone)]
-pub struct Live {
+pub struct LiveAttempt {
     pub life: usize,
     pub queue: usize,
     pub deliveries: Vec<usize>,
@@ -198,7 +198,7 @@ pub struct Live {
     pub lost: Vec<CancellationToken>,
 }
 
-impl Live {
+impl LiveAttempt {
     /// Whether it is at work on this delivery and has not been told to leave it.
     pub fn is_on(&self, delivery: usize) -> bool {
         let mut pairs = self.deliveries.iter().zip(&self.lost);
@@ -218,7 +218,7 @@ pub struct Life {
     /// What it was done with, and when.
     pub done: BTreeMap<usize, Moment>,
     /// What it asked for under an id.
-    pub asked: BTreeMap<u64, Asked>,
+    pub asked: BTreeMap<u64, RequestedReceive>,
     /// What it has put on the dead-letter queue, as the adapter remembers.
     pub buried: BTreeSet<usize>,
     /// Tokens left of each queue's rate, and since when.

@@ -11,7 +11,7 @@ use dispatcher_core::message::{Attribute, Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
     Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble,
 };
-use dispatcher_sqs::queue::attempts::Lost;
+use dispatcher_sqs::queue::attempts::LostReceives;
 use std::future::Future;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -31,7 +31,7 @@ pub struct Port {
     pub life: usize,
     pub queue: usize,
     pub identity: Identity,
-    lost: Lost,
+    lost: LostReceives,
 }
 
 impl Port {
@@ -41,7 +41,7 @@ impl Port {
             life,
             queue,
             identity,
-            lost: Lost::default(),
+            lost: LostReceives::default(),
         }
     }
 

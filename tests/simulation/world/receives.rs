@@ -1,7 +1,7 @@
 //! How queues hand messages out: in which order, how many, which ones when there are groups, and
 //! the same again where SQS is asked with the id of an earlier receive.
 
-use super::{Delivery, Gone, NONE, Stored, World};
+use super::{Gone, NONE, SimulatedDelivery, Stored, World};
 use crate::circumstances::Met;
 use crate::scenario::Flavour;
 use dispatcher_core::clock;
@@ -216,7 +216,7 @@ impl World {
         }
         stored.receives += 1;
         stored.visible = now + want.visibility;
-        let delivery = Delivery {
+        let delivery = SimulatedDelivery {
             message,
             life: want.life,
             handed: now,

@@ -22,14 +22,14 @@ pub struct Arriving {
 }
 
 /// The store as one process has opened it.
-pub struct Store {
+pub struct RecordsStore {
     pub sim: Sim,
     pub life: usize,
 }
 
 /// What befalls a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum CallFate {
     Answered,
     Failed,
     Hung,
@@ -57,16 +57,16 @@ impl World {
         });
     }
 
-    fn store_call(&mut self, life: usize) -> (Duration, Fate) {
+    fn store_call(&mut self, life: usize) -> (Duration, CallFate) {
         let faults = self.scenario.faults;
         let fate = if self.roll(faults.store_hangs, Met::StoreHung) {
-            Fate::Hung
+            CallFate::Hung
         } else if self.roll(faults.store_fails, Met::StoreFailed) {
-            Fate::Failed
+            CallFate::Failed
         } else {
-            Fate::Answered
+            CallFate::Answered
         };
-        self.lives[life].unremembered |= fate != Fate::Answered;
+        self.lives[life].unremembered |= fate != CallFate::Answered;
         let takes = self.between(Duration::ZERO, Duration::from_millis(20));
         (takes, fate)
     }
@@ -145,7 +145,7 @@ fn failed() -> RecordsError {
 }
 
 /// Written out, since a lookup that is never begun is to be heard of as well.
-impl Records for Store {
+impl Records for RecordsStore {
     fn known<'life0, 'life1, 'life2, 'life3, 'async_trait>(
         &'life0 self,
         _queue: &'life1 str,
@@ -170,9 +170,9 @@ impl Records for Store {
             let (takes, fate) = self.sim.lock().store_call(self.life);
             sleep(takes).await;
             match fate {
-                Fate::Hung => std::future::pending().await,
-                Fate::Failed => Err(failed()),
-                Fate::Answered => {
+                CallFate::Hung => std::future::pending().await,
+                CallFate::Failed => Err(failed()),
+                CallFate::Answered => {
                     let known: Vec<bool> = {
                         let world = self.sim.lock();
                         let today = clock::today();
@@ -209,15 +209,15 @@ impl Records for Store {
             {
                 let mut world = self.sim.lock();
                 // Without an answer it may have been taken or not.
-                let taken = fate == Fate::Answered || world.rng.bool();
+                let taken = fate == CallFate::Answered || world.rng.bool();
                 if taken && !world.lives[self.life].dead {
                     world.record(self.life, &numbers(ids), until);
                 }
             }
             match fate {
-                Fate::Hung => std::future::pending().await,
-                Fate::Failed => Err(failed()),
-                Fate::Answered => Ok(()),
+                CallFate::Hung => std::future::pending().await,
+                CallFate::Failed => Err(failed()),
+                CallFate::Answered => Ok(()),
             }
         })
     }

@@ -2,7 +2,7 @@
 //! and the embedded queue. How messages are handed out stands in `receives`. Knows no network, and
 //! nothing of what the program should do.
 
-use super::{Delivery, Gone, NONE, Stored, World};
+use super::{Gone, NONE, SimulatedDelivery, Stored, World};
 use crate::circumstances::Met;
 use crate::scenario::Flavour;
 use dispatcher_core::clock;
@@ -72,7 +72,7 @@ impl World {
         what: &'static str,
     ) -> Result<(), ItemError> {
         let now = clock::now();
-        let Delivery {
+        let SimulatedDelivery {
             message,
             handed,
             life,
@@ -127,7 +127,7 @@ impl World {
 
     fn delete(&mut self, delivery: usize) -> Result<(), ItemError> {
         let now = clock::now();
-        let Delivery { message, life, .. } = self.deliveries[delivery];
+        let SimulatedDelivery { message, life, .. } = self.deliveries[delivery];
         let Stored {
             queue,
             visible,
@@ -154,7 +154,7 @@ impl World {
     /// Sends a copy to the dead-letter queue, then deletes: on SQS two steps.
     fn bury(&mut self, delivery: usize, why: &str) -> Result<(), ItemError> {
         let now = clock::now();
-        let Delivery {
+        let SimulatedDelivery {
             message,
             life,
             until,

@@ -1,7 +1,7 @@
 //! What must hold when an attempt begins: leases, order, groups, limits. The rules are said anew
 //! here, from what the process was told, and share no code with the program.
 
-use super::{Live, NONE, Said, Trial, World};
+use super::{LiveAttempt, NONE, Said, Trial, World};
 use crate::circumstances::Met;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
@@ -48,7 +48,7 @@ impl World {
             self.deliveries[one].tried.push(Trial { began, ended });
         }
         self.attempted += 1;
-        let live = Live {
+        let live = LiveAttempt {
             life,
             queue,
             deliveries: deliveries.to_vec(),

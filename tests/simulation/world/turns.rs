@@ -1,7 +1,7 @@
 //! What must hold of groups that messages say themselves, on a route with `group-by`: one at a time
 //! in one process, and none past an earlier one that this process has had and that is not over.
 
-use super::{Delivery, Said, World};
+use super::{Said, SimulatedDelivery, World};
 use crate::circumstances::Met;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
@@ -135,7 +135,7 @@ impl World {
         let own = &self.messages[self.deliveries[delivery].message];
         let group = self.group_of(self.deliveries[delivery].message);
         let life = self.deliveries[delivery].life;
-        let lost = |(number, one): (usize, &Delivery)| {
+        let lost = |(number, one): (usize, &SimulatedDelivery)| {
             let stored = &self.messages[one.message];
             let same = stored.queue == own.queue && self.group_of(one.message) == group;
             let before = same && stored.sent <= own.sent && number != delivery;

@@ -15,7 +15,7 @@ const LEAST_ASIDE: usize = 100;
 
 /// A receive that was asked for under an id.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked {
+pub struct RequestedReceive {
     at: Moment,
     /// No answer came, and it was not asked for again.
     lost: bool,
@@ -66,7 +66,7 @@ impl World {
             asked.lost = false;
             return;
         }
-        let usable = |asked: &Asked| now.since(asked.at) < USES_IDS;
+        let usable = |asked: &RequestedReceive| now.since(asked.at) < USES_IDS;
         self.lives[life].asked.retain(|_, asked| usable(asked));
         let of_queue = |id: &u64| {
             let brought = self.told.get(id).map(|told| &*told.deliveries);
@@ -81,7 +81,7 @@ impl World {
             let why = format!("receive {id} of queue {queue}, and {before} was never answered");
             self.fails("forgets-a-lost-answer", why);
         }
-        let asked = Asked {
+        let asked = RequestedReceive {
             at: now,
             lost: false,
         };

@@ -75,12 +75,12 @@ impl Response {
 }
 
 /// One connection.
-pub(super) struct Connection {
+pub(super) struct LambdaConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
-impl Connection {
+impl LambdaConnection {
     pub fn new(stream: TcpStream) -> Self {
         // Answers are small and must not wait for each other.
         let _ = stream.set_nodelay(true);

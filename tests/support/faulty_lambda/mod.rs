@@ -7,10 +7,10 @@ mod http;
 mod record;
 mod step;
 
-pub use record::{Execution, Seen, State};
-pub use step::{Invocation, Record, Step, mixed};
+pub use record::{Execution, InvocationRecords, MessageHistory};
+pub use step::{Invocation, LambdaStep, Record, mixed};
 
-use http::{Connection, Request, Response};
+use http::{LambdaConnection, Request, Response};
 use serde_json::json;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -27,7 +27,7 @@ const MOST_PATIENCE: Duration = Duration::from_secs(600);
 /// What Lambda takes: of a call that waits, and of one that does not.
 const MOST: [usize; 2] = [6_291_456, 1_048_576];
 
-type Script = Box<dyn FnMut(&Invocation) -> Step + Send>;
+type Script = Box<dyn FnMut(&Invocation) -> LambdaStep + Send>;
 
 /// A running server. Ends when dropped.
 pub struct FaultyLambda {
@@ -37,7 +37,7 @@ pub struct FaultyLambda {
 }
 
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<InvocationRecords>,
     changed: Condvar,
     script: Mutex<Script>,
     /// Counts releases of what is held.
@@ -62,9 +62,9 @@ impl FaultyLambda {
         };
         let address = listener.local_addr().expect("it is bound");
         let shared = Arc::new(Shared {
-            state: Mutex::new(State::new()),
+            state: Mutex::new(InvocationRecords::new()),
             changed: Condvar::new(),
-            script: Mutex::new(Box::new(|_| Step::answer("null"))),
+            script: Mutex::new(Box::new(|_| LambdaStep::answer("null"))),
             releases: watch::Sender::new(0),
         });
         runtime.spawn(accept(listener, Arc::clone(&shared)));
@@ -81,7 +81,7 @@ impl FaultyLambda {
     }
 
     /// What happens to every invocation from now on.
-    pub fn script(&self, script: impl FnMut(&Invocation) -> Step + Send + 'static) {
+    pub fn script(&self, script: impl FnMut(&Invocation) -> LambdaStep + Send + 'static) {
         let mut current = self.shared.script.lock().expect("no script panicked");
         *current = Box::new(script);
     }
@@ -96,13 +96,13 @@ impl FaultyLambda {
         self.shared.update(|state| state.timeout = seconds);
     }
 
-    /// Lets all go on that `Step::Hold` holds now.
+    /// Lets all go on that `LambdaStep::Hold` holds now.
     pub fn release(&self) {
         self.shared.releases.send_modify(|count| *count += 1);
     }
 
     /// Waits until the question has an answer. Panics with all it knows when that takes too long.
-    pub fn wait<T>(&self, ask: impl Fn(&State) -> Option<T>) -> T {
+    pub fn wait<T>(&self, ask: impl Fn(&InvocationRecords) -> Option<T>) -> T {
         let end = Instant::now() + MOST_PATIENCE;
         let mut deadline = Instant::now() + PATIENCE;
         let mut state = self.shared.lock();
@@ -127,7 +127,7 @@ impl FaultyLambda {
     }
 
     /// Everything so far.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> InvocationRecords {
         self.shared.lock().clone()
     }
 }
@@ -141,11 +141,11 @@ impl Drop for FaultyLambda {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, InvocationRecords> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn update<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn update<T>(&self, change: impl FnOnce(&mut InvocationRecords) -> T) -> T {
         let changed = change(&mut self.lock());
         self.changed.notify_all();
         changed
@@ -156,12 +156,12 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     while let Ok((stream, _)) = listener.accept().await {
         let shared = Arc::clone(&shared);
         // A broken connection is what this is for: the test sees it from the other side.
-        tokio::spawn(async move { talk(Connection::new(stream), &shared).await });
+        tokio::spawn(async move { talk(LambdaConnection::new(stream), &shared).await });
     }
 }
 
 /// Answers the requests of one connection until it ends.
-async fn talk(mut connection: Connection, shared: &Shared) -> io::Result<()> {
+async fn talk(mut connection: LambdaConnection, shared: &Shared) -> io::Result<()> {
     while let Some(request) = connection.request().await? {
         let path = request.path.clone();
         if path.ends_with("/invocations") {
@@ -219,7 +219,7 @@ fn missing_function(function: &str) -> Response {
 
 /// One invocation; whether the connection may have another.
 async fn invoke(
-    connection: &mut Connection,
+    connection: &mut LambdaConnection,
     request: Request,
     shared: &Shared,
 ) -> io::Result<bool> {
@@ -253,6 +253,6 @@ async fn invoke(
         // The caller gives up some day, and so ends the connection.
         step::Wait::Forever => connection.until_closed().await,
     }
-    shared.update(State::end);
+    shared.update(InvocationRecords::end);
     step.answer_to(connection, invocation.event, tail).await
 }

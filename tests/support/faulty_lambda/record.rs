@@ -1,14 +1,14 @@
 //! What every message went through, and what is under way. Pure.
 
 use super::http::Request;
-use super::step::{Invocation, Record, Step};
+use super::step::{Invocation, LambdaStep, Record};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// What one message went through.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct MessageHistory {
     /// Its body.
     pub body: String,
     /// How often it came.
@@ -38,9 +38,9 @@ pub struct Execution {
 
 /// Everything so far.
 #[derive(Debug, Clone)]
-pub struct State {
+pub struct InvocationRecords {
     /// By message id.
-    pub seen: BTreeMap<String, Seen>,
+    pub seen: BTreeMap<String, MessageHistory>,
     /// In order.
     pub executions: Vec<Execution>,
     /// Invocations that were decided by the script.
@@ -61,7 +61,7 @@ pub struct State {
     pub(super) timeout: u64,
 }
 
-impl State {
+impl InvocationRecords {
     pub(super) fn new() -> Self {
         Self {
             seen: BTreeMap::new(),
@@ -84,7 +84,7 @@ impl State {
     }
 
     /// What is known of the message with this body.
-    pub fn of(&self, body: &str) -> Option<&Seen> {
+    pub fn of(&self, body: &str) -> Option<&MessageHistory> {
         self.seen.values().find(|seen| seen.body == body)
     }
 
@@ -128,7 +128,7 @@ impl State {
     }
 
     /// Counts what is to happen to it.
-    pub(super) fn decided(&mut self, invocation: &Invocation, step: &Step) {
+    pub(super) fn decided(&mut self, invocation: &Invocation, step: &LambdaStep) {
         for record in &invocation.records {
             let seen = self.seen.get_mut(&record.id).expect("it began");
             seen.executed += u32::from(step.executes());
@@ -151,7 +151,7 @@ impl State {
     }
 }
 
-impl std::fmt::Display for State {
+impl std::fmt::Display for InvocationRecords {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(
             out,

@@ -1,6 +1,6 @@
 //! What may befall an invocation, and what each of it proves to the caller.
 
-use super::http::{Connection, Response};
+use super::http::{LambdaConnection, Response};
 use aws_smithy_types::base64;
 use serde_json::json;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -49,7 +49,7 @@ pub struct Record {
 
 /// What befalls an invocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum LambdaStep {
     /// The function runs for so long and answers this JSON.
     Answer(Duration, String),
     /// The function runs until `release` and answers this JSON.
@@ -96,7 +96,7 @@ pub(super) enum Wait {
     Forever,
 }
 
-impl Step {
+impl LambdaStep {
     /// The function answers at once.
     pub fn answer(json: &str) -> Self {
         Self::Answer(Duration::ZERO, json.to_owned())
@@ -156,7 +156,7 @@ impl Step {
     /// Answers, or breaks the connection; whether it may have another request.
     pub(super) async fn answer_to(
         &self,
-        connection: &mut Connection,
+        connection: &mut LambdaConnection,
         event: bool,
         tail: bool,
     ) -> io::Result<bool> {
@@ -220,25 +220,25 @@ fn throttle(reason: &str, retry_after: Option<u64>) -> Response {
 /// A script that lets so many of a hundred invocations go wrong, each in one of seven ways, and all
 /// others answer `null`. Which ones depends on the seed, on what is invoked and on how often it was,
 /// and not on the order in which they come.
-pub fn mixed(seed: u64, percent: u64) -> impl Fn(&Invocation) -> Step + Send + 'static {
+pub fn mixed(seed: u64, percent: u64) -> impl Fn(&Invocation) -> LambdaStep + Send + 'static {
     move |invocation| {
         let mut hasher = DefaultHasher::new();
         (seed, invocation.body(), invocation.before()).hash(&mut hasher);
         let mut luck = fastrand::Rng::with_seed(hasher.finish());
         if luck.u64(0..100) >= percent {
-            return Step::answer("null");
+            return LambdaStep::answer("null");
         }
         match luck.u8(0..7) {
-            0 => Step::throttle(),
-            1 => Step::Throttle {
+            0 => LambdaStep::throttle(),
+            1 => LambdaStep::Throttle {
                 reason: "CallerRateLimitExceeded",
                 retry_after: Some(1),
             },
-            2 => Step::Break { ran: luck.bool() },
-            3 => Step::Reset { ran: luck.bool() },
-            4 => Step::Half,
-            5 => Step::Answer(Duration::from_millis(luck.u64(1..300)), "null".to_owned()),
-            _ => Step::Fail {
+            2 => LambdaStep::Break { ran: luck.bool() },
+            3 => LambdaStep::Reset { ran: luck.bool() },
+            4 => LambdaStep::Half,
+            5 => LambdaStep::Answer(Duration::from_millis(luck.u64(1..300)), "null".to_owned()),
+            _ => LambdaStep::Fail {
                 kind: "Mishap".to_owned(),
                 message: "too bad".to_owned(),
                 log: "a line before it\n".to_owned(),

@@ -166,7 +166,7 @@ fn plain(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_server::{Act, Server, answer, configuration};
+    use crate::test_server::{Act, TestServer, answer, configuration};
 
     fn sample(values: usize) -> Datum {
         let value = |number| (f64::from(u32::try_from(number).expect("small")) + 0.5, 3);
@@ -183,7 +183,7 @@ mod tests {
     async fn put(act: Act, part: &[Datum]) -> (Result<(), PutError>, String) {
         // The SDK tries twice.
         let again = answer(200, CBOR, "");
-        let server = Server::start(vec![act, again]).await;
+        let server = TestServer::start(vec![act, again]).await;
         let client = CloudWatch::connect(&configuration(server.address()), "Dispatcher-test");
         let outcome = client.put(part).await;
         (outcome, server.requests().remove(0))

@@ -40,7 +40,7 @@ fn whole_calls_are_sorted_by_code_then_status() {
 
 #[test]
 fn a_failure_names_the_call_what_it_was_about_and_the_place() {
-    let call = |about| Call {
+    let call = |about| CallName {
         step: "Query",
         about,
         place: "DYNAMODB in eu-west-1",
@@ -66,7 +66,7 @@ fn a_failure_names_the_call_what_it_was_about_and_the_place() {
 /// The SDK's own words for it are no part of its interface: this fails when they change.
 #[tokio::test]
 async fn a_missing_region_is_told_from_missing_credentials() {
-    let call = Call {
+    let call = CallName {
         step: "ListTables",
         about: About::All,
         place: "DYNAMODB",

@@ -5,13 +5,13 @@ use aws_smithy_runtime_api::http::Headers;
 
 /// A whole HTTP answer.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct InvokeAnswer {
     pub status: u16,
     pub headers: Headers,
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl InvokeAnswer {
     /// The function's result where Lambda answered with success.
     pub fn read(self, function: &str) -> Result<Response, InvokeError> {
         if !(200..300).contains(&self.status) {
@@ -39,7 +39,7 @@ impl Answer {
         let retry_after = sort::seconds(header("retry-after"))
             .or_else(|| sort::seconds(&body.retry_after_seconds.to_string().replace('"', "")));
         let message = body.message.or(body.capital_message).or(body.error_message);
-        let answer = sort::Answer {
+        let answer = sort::ErrorAnswer {
             status: self.status,
             code: bare(named),
             message: message.as_deref().unwrap_or_default(),
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     fn refusal(status: u16, body: &str) -> String {
-        let answer = Answer {
+        let answer = InvokeAnswer {
             status,
             headers: Headers::new(),
             body: body.into(),

@@ -2,7 +2,7 @@
 //! one line without control characters, and never a proof that the function did not run where there
 //! is none.
 
-use super::answer::Answer;
+use super::answer::InvokeAnswer;
 use super::{InvokeError, look, sort};
 use aws_smithy_runtime_api::http::Headers;
 use dispatcher_core::fuzz::Choices;
@@ -30,7 +30,7 @@ pub fn answers(bytes: &[u8]) {
         .is_some_and(|name| !name.is_empty());
     let body = choices.rest().to_vec();
     let says_type = String::from_utf8_lossy(&body).contains("type");
-    let answer = Answer {
+    let answer = InvokeAnswer {
         status,
         headers,
         body: body.clone(),

@@ -11,7 +11,7 @@
 
 use super::{InvokeError, answer};
 use crate::words;
-use answer::Answer;
+use answer::InvokeAnswer;
 use aws_sdk_lambda::config::http::HttpRequest;
 use aws_sdk_lambda::primitives::ByteStream;
 use aws_smithy_http_client::Connector;
@@ -53,7 +53,11 @@ impl Sender {
     ///
     /// # Errors
     /// `DidNotRun` without a connection, `MayHaveRun` once there was one.
-    pub async fn send(&self, function: &str, request: HttpRequest) -> Result<Answer, InvokeError> {
+    pub async fn send(
+        &self,
+        function: &str,
+        request: HttpRequest,
+    ) -> Result<InvokeAnswer, InvokeError> {
         let lost = |error: &(dyn Error + 'static)| {
             let reason = format!("Invoke of function `{function}`: {}", words::chain(error));
             match never_connected(error) {
@@ -69,7 +73,7 @@ impl Sender {
             .collect()
             .await
             .map_err(|error| lost(&error))?;
-        Ok(Answer {
+        Ok(InvokeAnswer {
             status: response.status().as_u16(),
             headers: response.headers().clone(),
             body: body.into_bytes().into(),

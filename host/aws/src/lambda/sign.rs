@@ -82,10 +82,10 @@ impl HttpConnector for HandOver {
     }
 }
 
-type Failure = SdkError<Refusal, HttpResponse>;
+type SignFailure = SdkError<Refusal, HttpResponse>;
 
 /// The request that a failure carries, or the failure if it is a true one.
-fn handed_over(failure: Failure) -> Result<HttpRequest, Box<Failure>> {
+fn handed_over(failure: SignFailure) -> Result<HttpRequest, Box<SignFailure>> {
     let carries = words::links(&failure).any(|link| link.is::<Signed>());
     if !carries {
         return Err(failure.into());
@@ -103,7 +103,7 @@ fn handed_over(failure: Failure) -> Result<HttpRequest, Box<Failure>> {
 
 /// Why there is nothing to send. What is not about credentials may pass: an address that a provider
 /// of credentials or an endpoint could not be asked for.
-fn unsigned(function: &str, failure: &Failure) -> InvokeError {
+fn unsigned(function: &str, failure: &SignFailure) -> InvokeError {
     let words = format!("Invoke of function `{function}`: {}", words::chain(failure));
     match failure {
         _ if words::is_about_credentials(&words) => InvokeError::Permanent(format!(

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// An answer that is not a success, as far as it says anything; what it does not say is empty.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Answer<'a> {
+pub(super) struct ErrorAnswer<'a> {
     /// The HTTP status.
     pub status: u16,
     /// The error as AWS names it: `TooManyRequestsException`.
@@ -22,19 +22,19 @@ pub(super) struct Answer<'a> {
 
 /// What is known about the function after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FailureKind {
     DidNotRun,
     MayHaveRun,
     Refused,
     Permanent,
 }
-use Kind::{DidNotRun, MayHaveRun, Permanent, Refused};
+use FailureKind::{DidNotRun, MayHaveRun, Permanent, Refused};
 
 /// Error codes whose meaning their HTTP status does not tell: Lambda answers much of what stands
 /// between a request and the function's start with 502. From the descriptions of the errors in
 /// Lambda's API reference. What passes and provably comes before the function runs is `DidNotRun`;
 /// where that is not stated, `MayHaveRun`, which is never wrong.
-const CODES: &[(&str, Kind)] = &[
+const CODES: &[(&str, FailureKind)] = &[
     ("TooManyRequestsException", DidNotRun),
     ("ThrottlingException", DidNotRun),
     ("Throttling", DidNotRun),
@@ -84,7 +84,7 @@ const CODES: &[(&str, Kind)] = &[
 ];
 
 /// What an answer means, in one line that names the function, the code and AWS's message.
-pub(super) fn sort(function: &str, answer: &Answer<'_>) -> InvokeError {
+pub(super) fn sort(function: &str, answer: &ErrorAnswer<'_>) -> InvokeError {
     let words = words(function, answer);
     match kind(answer.status, answer.code) {
         DidNotRun => InvokeError::DidNotRun {
@@ -98,7 +98,7 @@ pub(super) fn sort(function: &str, answer: &Answer<'_>) -> InvokeError {
 }
 
 /// The code decides; an unknown one leaves it to the status.
-fn kind(status: u16, code: &str) -> Kind {
+fn kind(status: u16, code: &str) -> FailureKind {
     let known = CODES
         .iter()
         .find(|(name, _)| name.eq_ignore_ascii_case(code));
@@ -113,8 +113,8 @@ fn kind(status: u16, code: &str) -> Kind {
     }
 }
 
-fn words(function: &str, answer: &Answer<'_>) -> String {
-    let Answer {
+fn words(function: &str, answer: &ErrorAnswer<'_>) -> String {
+    let ErrorAnswer {
         status,
         code,
         message,
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     /// The rows that AWS's documentation gives: status, code, and what it has to mean.
-    const ROWS: &[(u16, &str, Kind)] = &[
+    const ROWS: &[(u16, &str, FailureKind)] = &[
         (429, "TooManyRequestsException", DidNotRun),
         (502, "EC2ThrottledException", DidNotRun),
         (502, "ENINotReadyException", DidNotRun),
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_throttle_says_which_limit_and_when_to_come_again() {
-        let answer = Answer {
+        let answer = ErrorAnswer {
             status: 429,
             code: "TooManyRequestsException",
             message: "Rate\nExceeded.",
@@ -228,9 +228,9 @@ mod tests {
 
     #[test]
     fn an_answer_of_few_words_still_names_function_and_status() {
-        let answer = Answer {
+        let answer = ErrorAnswer {
             status: 502,
-            ..Answer::default()
+            ..ErrorAnswer::default()
         };
         let wanted = "Invoke of function `orders`: HTTP 502".to_owned();
         assert_eq!(sort("orders", &answer), InvokeError::MayHaveRun(wanted));

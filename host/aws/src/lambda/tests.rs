@@ -1,7 +1,7 @@
 //! The client of Lambda against a server of a few lines, which answers as AWS does, or not at all.
 
 use super::*;
-use crate::test_server::{Act, Server, answer, configuration, without_credentials};
+use crate::test_server::{Act, TestServer, answer, configuration, without_credentials};
 use std::time::Duration;
 
 /// Far more than any of these tests takes.
@@ -19,7 +19,7 @@ fn request() -> Request {
 
 /// What one invocation comes to if the server does this.
 async fn outcome(act: Act) -> Result<Response, InvokeError> {
-    let server = Server::start(vec![act]).await;
+    let server = TestServer::start(vec![act]).await;
     let lambda = Lambda::connect(&configuration(server.address()));
     let outcome = lambda.invoke(request()).await;
     assert_eq!(server.requests().len(), 1, "Invoke is never repeated");
@@ -30,7 +30,7 @@ async fn outcome(act: Act) -> Result<Response, InvokeError> {
 async fn an_answer_comes_whole() {
     let headers =
         "X-Amz-Executed-Version: 7\r\nX-Amzn-RequestId: r-1\r\nX-Amz-Log-Result: U1RBUlQK4oI=\r\n";
-    let server = Server::start(vec![answer(200, headers, "[1,2]")]).await;
+    let server = TestServer::start(vec![answer(200, headers, "[1,2]")]).await;
     let lambda = Lambda::connect(&configuration(server.address()));
     let request = Request {
         log_tail: true,
@@ -61,7 +61,7 @@ async fn an_answer_comes_whole() {
 
 #[tokio::test]
 async fn an_event_asks_for_no_log_and_has_no_answer() {
-    let server = Server::start(vec![answer(202, "", "")]).await;
+    let server = TestServer::start(vec![answer(202, "", "")]).await;
     let lambda = Lambda::connect(&configuration(server.address()));
     let request = Request {
         invocation: Invocation::Event,
@@ -169,7 +169,7 @@ async fn a_connection_that_breaks_leaves_it_open_whether_the_function_ran() {
 
 #[tokio::test]
 async fn patience_ends() {
-    let server = Server::start(vec![Act::Silence]).await;
+    let server = TestServer::start(vec![Act::Silence]).await;
     let lambda = Lambda::connect(&configuration(server.address()));
     let request = Request {
         patience: Duration::from_millis(50),
@@ -215,7 +215,7 @@ async fn without_a_connection_it_did_not_run() {
 
 #[tokio::test]
 async fn without_credentials_nothing_is_sent() {
-    let server = Server::start(vec![]).await;
+    let server = TestServer::start(vec![]).await;
     let lambda = Lambda::connect(&without_credentials(server.address()));
     let error = lambda.invoke(request()).await;
     let Err(InvokeError::Permanent(words)) = error else {
@@ -227,7 +227,7 @@ async fn without_credentials_nothing_is_sent() {
 
 #[tokio::test]
 async fn calls_share_a_connection_one_after_another() {
-    let server = Server::start(vec![answer(200, "", "1"), answer(200, "", "2")]).await;
+    let server = TestServer::start(vec![answer(200, "", "1"), answer(200, "", "2")]).await;
     let lambda = Lambda::connect(&configuration(server.address()));
     for wanted in ["1", "2"] {
         let response = lambda.invoke(request()).await.expect("an answer");
@@ -240,7 +240,8 @@ async fn calls_share_a_connection_one_after_another() {
 async fn a_look_tells_timeout_state_and_what_is_reserved() {
     let settings = r#"{"Timeout":90,"State":"Active"}"#;
     let reserved = r#"{"ReservedConcurrentExecutions":5}"#;
-    let server = Server::start(vec![answer(200, "", settings), answer(200, "", reserved)]).await;
+    let server =
+        TestServer::start(vec![answer(200, "", settings), answer(200, "", reserved)]).await;
     let lambda = Lambda::connect(&configuration(server.address()));
     let wanted = Function {
         timeout: Duration::from_secs(90),
@@ -264,7 +265,7 @@ async fn a_look_says_what_is_missing_and_what_is_denied() {
         )
     };
     let look = async |act| {
-        let server = Server::start(vec![act]).await;
+        let server = TestServer::start(vec![act]).await;
         let lambda = Lambda::connect(&configuration(server.address()));
         lambda.look("orders").await
     };

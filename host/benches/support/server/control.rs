@@ -1,8 +1,8 @@
 //! How the benchmark speaks to its server: one line in, one line out. Below: what the server does
 //! with a line; above: how the benchmark asks. Knows no HTTP.
 
-use super::queue::{Queue, Sent};
-use super::{Shared, say};
+use super::queue::{IncomingMessage, Queue};
+use super::{SharedServer, say};
 use crate::support::program::Program;
 use dispatcher_core::clock;
 use serde_json::{Value, json};
@@ -26,13 +26,13 @@ pub struct Calls {
 }
 
 /// A server in its own process. Ends when dropped.
-pub struct Server {
+pub struct BenchServer {
     program: Program,
     /// `http://127.0.0.1:PORT`.
     pub url: String,
 }
 
-impl Server {
+impl BenchServer {
     /// Starts this very executable again as a server; it must answer to `--server PORT`.
     pub fn start() -> Self {
         let mut command = Command::new(std::env::current_exe().expect("our path"));
@@ -109,7 +109,7 @@ impl Server {
 }
 
 /// Does what the lines of the input say, until it ends.
-pub(super) async fn obey(state: Shared) {
+pub(super) async fn obey(state: SharedServer) {
     let (sender, mut lines) = unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -161,7 +161,7 @@ pub(super) async fn obey(state: Shared) {
 fn fill(queue: &mut Queue, count: u64, body: &str) {
     let (now, today) = (clock::now(), clock::today());
     for _ in 0..count {
-        let sent = Sent {
+        let sent = IncomingMessage {
             body: body.to_owned(),
             attributes: None,
             delay: Duration::ZERO,
@@ -171,7 +171,7 @@ fn fill(queue: &mut Queue, count: u64, body: &str) {
     queue.changed.notify_waiters();
 }
 
-fn calls(state: &Shared) -> Value {
+fn calls(state: &SharedServer) -> Value {
     let mut state = state.borrow_mut();
     let mut calls = json!(std::mem::take(&mut state.calls));
     calls["all"] = json!(calls.as_object().map_or(0, |calls| {

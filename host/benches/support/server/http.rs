@@ -14,7 +14,7 @@ pub(crate) struct Request {
 }
 
 /// What is answered.
-pub(crate) struct Answer {
+pub(crate) struct HttpAnswer {
     pub status: u16,
     /// The old name of an error, which SDKs look for beside the one in the body.
     pub error: Option<String>,
@@ -22,12 +22,12 @@ pub(crate) struct Answer {
 }
 
 /// One connection.
-pub(crate) struct Connection {
+pub(crate) struct HttpConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
-impl Connection {
+impl HttpConnection {
     pub fn new(stream: TcpStream) -> Self {
         Self {
             stream,
@@ -69,7 +69,7 @@ impl Connection {
         }))
     }
 
-    pub async fn respond(&mut self, answer: &Answer) -> io::Result<()> {
+    pub async fn respond(&mut self, answer: &HttpAnswer) -> io::Result<()> {
         let reason = if answer.status == 200 {
             "OK"
         } else {

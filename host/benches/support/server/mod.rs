@@ -7,7 +7,7 @@ mod http;
 mod protocol;
 mod queue;
 
-pub use control::{Calls, Server};
+pub use control::{BenchServer, Calls};
 
 use dispatcher_core::clock::Moment;
 use queue::Queue;
@@ -20,7 +20,7 @@ use tokio::task::{LocalSet, spawn_local};
 
 /// Everything that the server knows.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct ServerState {
     port: u16,
     /// How long an answer takes besides, half of it before the call takes effect.
     latency: Duration,
@@ -35,7 +35,7 @@ pub(crate) struct State {
     drained: Option<Moment>,
 }
 
-type Shared = Rc<RefCell<State>>;
+type SharedServer = Rc<RefCell<ServerState>>;
 
 /// Serves on `127.0.0.1:port`, any port for 0, until its input ends.
 pub fn serve(port: u16) {
@@ -48,7 +48,7 @@ pub fn serve(port: u16) {
             .await
             .expect("a free port");
         let port = listener.local_addr().expect("bound").port();
-        let state = Shared::default();
+        let state = SharedServer::default();
         state.borrow_mut().port = port;
         say(&format!("listening {port}"));
         spawn_local(accept(listener, state.clone()));
@@ -56,7 +56,7 @@ pub fn serve(port: u16) {
     });
 }
 
-async fn accept(listener: TcpListener, state: Shared) {
+async fn accept(listener: TcpListener, state: SharedServer) {
     loop {
         let (stream, _) = listener.accept().await.expect("a connection");
         spawn_local(talk(stream, state.clone()));
@@ -64,9 +64,9 @@ async fn accept(listener: TcpListener, state: Shared) {
 }
 
 /// Answers the requests of one connection until it ends.
-async fn talk(stream: TcpStream, state: Shared) {
+async fn talk(stream: TcpStream, state: SharedServer) {
     stream.set_nodelay(true).expect("a TCP stream");
-    let mut connection = http::Connection::new(stream);
+    let mut connection = http::HttpConnection::new(stream);
     while let Ok(Some(request)) = connection.request().await {
         let half = state.borrow().latency / 2;
         pass(half).await;

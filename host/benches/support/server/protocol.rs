@@ -1,9 +1,9 @@
 //! SQS's JSON protocol (AWS JSON 1.0), the calls that a consumer and a sender of standard queues
 //! make. Knows nothing of connections.
 
-use super::http::Answer;
-use super::queue::{Queue, Refusal, Sent, Stored};
-use super::{Shared, State};
+use super::http::HttpAnswer;
+use super::queue::{IncomingMessage, Queue, Refusal, Stored};
+use super::{ServerState, SharedServer};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 type Queues<'a> = &'a HashMap<String, Rc<RefCell<Queue>>>;
-type Failure = (&'static str, &'static str, String);
+type ProtocolFailure = (&'static str, &'static str, String);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -32,7 +32,7 @@ struct Receive {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Entry {
+struct ProtocolEntry {
     id: String,
     receipt_handle: Option<String>,
     visibility_timeout: Option<u64>,
@@ -44,7 +44,7 @@ struct Entry {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Batch {
-    entries: Vec<Entry>,
+    entries: Vec<ProtocolEntry>,
 }
 
 #[derive(Deserialize)]
@@ -58,7 +58,7 @@ struct Named {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Delivery<'a> {
+struct ProtocolDelivery<'a> {
     message_id: &'a str,
     receipt_handle: &'a str,
     #[serde(rename = "MD5OfBody")]
@@ -88,7 +88,7 @@ struct Results {
 }
 
 /// Answers one call.
-pub(crate) async fn answer(action: &str, body: &[u8], state: &Shared) -> Answer {
+pub(crate) async fn answer(action: &str, body: &[u8], state: &SharedServer) -> HttpAnswer {
     let called = clock::now();
     *state
         .borrow_mut()
@@ -108,12 +108,12 @@ pub(crate) async fn answer(action: &str, body: &[u8], state: &Shared) -> Answer 
         )),
     };
     match answered {
-        Ok(body) => Answer {
+        Ok(body) => HttpAnswer {
             status: 200,
             error: None,
             body,
         },
-        Err((name, old_name, message)) => Answer {
+        Err((name, old_name, message)) => HttpAnswer {
             status: 400,
             error: Some(old_name.to_owned()),
             body: bytes(
@@ -123,7 +123,7 @@ pub(crate) async fn answer(action: &str, body: &[u8], state: &Shared) -> Answer 
     }
 }
 
-fn invalid(name: &'static str, message: String) -> Failure {
+fn invalid(name: &'static str, message: String) -> ProtocolFailure {
     (name, name, message)
 }
 
@@ -131,11 +131,11 @@ fn bytes(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("plain data")
 }
 
-fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Failure> {
+fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, ProtocolFailure> {
     serde_json::from_slice(body).map_err(|e| invalid("InvalidParameterValue", e.to_string()))
 }
 
-fn missing() -> Failure {
+fn missing() -> ProtocolFailure {
     (
         "QueueDoesNotExist",
         "AWS.SimpleQueueService.NonExistentQueue",
@@ -143,7 +143,7 @@ fn missing() -> Failure {
     )
 }
 
-fn queue_of(body: &[u8], queues: Queues) -> Result<(String, Rc<RefCell<Queue>>), Failure> {
+fn queue_of(body: &[u8], queues: Queues) -> Result<(String, Rc<RefCell<Queue>>), ProtocolFailure> {
     let named: Named = parse(body)?;
     let url = named.queue_url.unwrap_or_default();
     let name = url.rsplit('/').next().unwrap_or_default();
@@ -151,7 +151,7 @@ fn queue_of(body: &[u8], queues: Queues) -> Result<(String, Rc<RefCell<Queue>>),
     Ok((name.to_owned(), queue.clone()))
 }
 
-fn find(action: &str, body: &[u8], state: &mut State) -> Result<Vec<u8>, Failure> {
+fn find(action: &str, body: &[u8], state: &mut ServerState) -> Result<Vec<u8>, ProtocolFailure> {
     let port = state.port;
     let url = |name: &str| format!("http://127.0.0.1:{port}/000000000000/{name}");
     let named: Named = parse(body)?;
@@ -179,7 +179,7 @@ fn find(action: &str, body: &[u8], state: &mut State) -> Result<Vec<u8>, Failure
     }
 }
 
-fn attributes(body: &[u8], state: &State) -> Result<Vec<u8>, Failure> {
+fn attributes(body: &[u8], state: &ServerState) -> Result<Vec<u8>, ProtocolFailure> {
     let (name, queue) = queue_of(body, &state.queues)?;
     let mut queue = queue.borrow_mut();
     let (visible, in_flight, delayed) = queue.counts(clock::now());
@@ -192,7 +192,11 @@ fn attributes(body: &[u8], state: &State) -> Result<Vec<u8>, Failure> {
     }})))
 }
 
-async fn receive(body: &[u8], called: Moment, state: &Shared) -> Result<Vec<u8>, Failure> {
+async fn receive(
+    body: &[u8],
+    called: Moment,
+    state: &SharedServer,
+) -> Result<Vec<u8>, ProtocolFailure> {
     let (_, queue) = queue_of(body, &state.borrow().queues)?;
     let ask: Receive = parse(body)?;
     let until = called + Duration::from_secs(ask.wait_time_seconds.unwrap_or_default());
@@ -234,7 +238,7 @@ fn deliveries(ask: &Receive, taken: &[(String, &Stored)]) -> Vec<u8> {
             sender_id: "AIDAEXAMPLE",
             approximate_first_receive_timestamp: stored.first_received.0.to_string(),
         });
-        messages.push(Delivery {
+        messages.push(ProtocolDelivery {
             message_id: &stored.id,
             receipt_handle: receipt,
             md5_of_body: &stored.md5,
@@ -249,9 +253,9 @@ fn deliveries(ask: &Receive, taken: &[(String, &Stored)]) -> Vec<u8> {
 /// Does something for every entry of a call; entries fail one by one.
 fn batch(
     body: &[u8],
-    state: &Shared,
-    mut each: impl FnMut(&mut Queue, Entry) -> Result<Value, Refusal>,
-) -> Result<Vec<u8>, Failure> {
+    state: &SharedServer,
+    mut each: impl FnMut(&mut Queue, ProtocolEntry) -> Result<Value, Refusal>,
+) -> Result<Vec<u8>, ProtocolFailure> {
     let (_, queue) = queue_of(body, &state.borrow().queues)?;
     let batch: Batch = parse(body)?;
     let mut results = Results::default();
@@ -282,8 +286,8 @@ fn refused(id: &str, refusal: &Refusal) -> Value {
     json!({"Id": id, "Code": code, "Message": message, "SenderFault": true})
 }
 
-fn send(queue: &mut Queue, entry: Entry, now: Moment) -> Value {
-    let sent = Sent {
+fn send(queue: &mut Queue, entry: ProtocolEntry, now: Moment) -> Value {
+    let sent = IncomingMessage {
         body: entry.message_body.unwrap_or_default(),
         attributes: entry.message_attributes,
         delay: Duration::from_secs(entry.delay_seconds.unwrap_or_default()),
@@ -293,7 +297,7 @@ fn send(queue: &mut Queue, entry: Entry, now: Moment) -> Value {
     json!({"MessageId": id, "MD5OfMessageBody": md5})
 }
 
-fn delete(body: &[u8], state: &Shared) -> Result<Vec<u8>, Failure> {
+fn delete(body: &[u8], state: &SharedServer) -> Result<Vec<u8>, ProtocolFailure> {
     let mut drained = false;
     let answer = batch(body, state, |queue, entry| {
         queue.delete(&entry.receipt_handle.unwrap_or_default())?;
@@ -306,7 +310,7 @@ fn delete(body: &[u8], state: &Shared) -> Result<Vec<u8>, Failure> {
     Ok(answer)
 }
 
-fn extend(body: &[u8], state: &Shared, called: Moment) -> Result<Vec<u8>, Failure> {
+fn extend(body: &[u8], state: &SharedServer, called: Moment) -> Result<Vec<u8>, ProtocolFailure> {
     batch(body, state, |queue, entry| {
         let visibility = Duration::from_secs(entry.visibility_timeout.unwrap_or_default());
         let receipt = entry.receipt_handle.unwrap_or_default();

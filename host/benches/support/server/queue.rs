@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 /// A message on its way in.
-pub(crate) struct Sent {
+pub(crate) struct IncomingMessage {
     pub body: String,
     pub attributes: Option<Value>,
     pub delay: Duration,
@@ -60,7 +60,12 @@ impl Queue {
     }
 
     /// Takes a message in; its id and its body's digest.
-    pub fn send(&mut self, sent: Sent, now: Moment, today: Timestamp) -> (String, String) {
+    pub fn send(
+        &mut self,
+        sent: IncomingMessage,
+        now: Moment,
+        today: Timestamp,
+    ) -> (String, String) {
         self.numbered += 1;
         let number = self.numbered;
         let digest = Md5::digest(sent.body.as_bytes());

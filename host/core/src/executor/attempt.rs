@@ -4,7 +4,7 @@
 use crate::clock;
 use crate::clock::{Moment, Timestamp};
 use crate::handler::{Attempt, Handler};
-use crate::job::{Ending, Job};
+use crate::job::{Job, JobEnding};
 use crate::lease::Lease;
 use crate::memory::HeldBytes;
 use crate::message::{Message, Mishap, Verdict};
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 /// What ends an attempt that does not end by itself.
 #[derive(Clone, Copy)]
-pub struct Limits<'a> {
+pub struct AttemptLimits<'a> {
     /// The longest it may take.
     pub timeout: Duration,
     /// Set when it must end at once.
@@ -31,18 +31,18 @@ pub struct Limits<'a> {
 
 /// What is still ours to attempt, and what is not: a lease that was lost while the job waited, and
 /// in an ordered group all that comes after it.
-pub fn still_ours(jobs: Vec<Job>, ordered: bool) -> (Vec<Job>, Vec<(Job, Ending)>) {
+pub fn still_ours(jobs: Vec<Job>, ordered: bool) -> (Vec<Job>, Vec<(Job, JobEnding)>) {
     let now = clock::now();
     let mut ours = Vec::with_capacity(jobs.len());
-    let mut over: Vec<(Job, Ending)> = Vec::new();
+    let mut over: Vec<(Job, JobEnding)> = Vec::new();
     for job in jobs {
         job.lease.check(now);
         let group = job.message.group.as_deref().filter(|_| ordered);
-        let same = |(other, _): &(Job, Ending)| other.message.group.as_deref() == group;
+        let same = |(other, _): &(Job, JobEnding)| other.message.group.as_deref() == group;
         if job.lease.lost().is_cancelled() {
-            over.push((job, Ending::Lost));
+            over.push((job, JobEnding::Lost));
         } else if group.is_some() && over.iter().any(same) {
-            over.push((job, Ending::Returned));
+            over.push((job, JobEnding::Returned));
         } else {
             ours.push(job);
         }
@@ -50,7 +50,7 @@ pub fn still_ours(jobs: Vec<Job>, ordered: bool) -> (Vec<Job>, Vec<(Job, Ending)
     (ours, over)
 }
 
-enum End {
+enum AttemptEnd {
     Answered(Vec<Verdict>),
     Panicked(String),
     TimedOut,
@@ -63,13 +63,13 @@ enum End {
 pub async fn attempt(
     handler: &dyn Handler,
     jobs: Vec<Job>,
-    limits: Limits<'_>,
-) -> Vec<(Job, Ending)> {
+    limits: AttemptLimits<'_>,
+) -> Vec<(Job, JobEnding)> {
     let mut messages = Vec::with_capacity(jobs.len());
     let mut kept = Vec::with_capacity(jobs.len());
     for job in jobs {
         messages.push(job.message);
-        kept.push(Kept {
+        kept.push(JobRest {
             lease: job.lease,
             permit: job.permit,
             held: job.held,
@@ -99,8 +99,8 @@ pub async fn attempt(
         .collect();
     let left = attempt.deadline.since(clock::now());
     let halted = match reaches_out {
-        true => Ending::Stopped(left),
-        false => Ending::Returned,
+        true => JobEnding::Stopped(left),
+        false => JobEnding::Returned,
     };
     let endings = endings(end, &lost, limits.timeout, &halted);
     let jobs = attempt.messages.into_iter().zip(kept);
@@ -110,7 +110,7 @@ pub async fn attempt(
 }
 
 /// A job without its message, which the handler has.
-struct Kept {
+struct JobRest {
     lease: Lease,
     permit: Permit,
     held: Option<HeldBytes>,
@@ -122,7 +122,7 @@ struct Kept {
     last_chance: bool,
 }
 
-impl Kept {
+impl JobRest {
     fn with(self, message: Message) -> Job {
         Job {
             message,
@@ -139,16 +139,20 @@ impl Kept {
     }
 }
 
-async fn run(handler: &dyn Handler, attempt: &Arc<Attempt>, limits: Limits<'_>) -> End {
+async fn run(
+    handler: &dyn Handler,
+    attempt: &Arc<Attempt>,
+    limits: AttemptLimits<'_>,
+) -> AttemptEnd {
     if attempt
         .cancelled
         .iter()
         .all(CancellationToken::is_cancelled)
     {
-        return End::AllLost; // while they waited
+        return AttemptEnd::AllLost; // while they waited
     }
     if limits.halt.is_cancelled() {
-        return End::Unbegun;
+        return AttemptEnd::Unbegun;
     }
     let mut handling = pin!(CatchPanic(Some(handler.handle(attempt.clone()))));
     // Most attempts end in their first poll: they need no timer and no watch on their leases.
@@ -165,36 +169,41 @@ async fn run(handler: &dyn Handler, attempt: &Arc<Attempt>, limits: Limits<'_>) 
     tokio::select! {
         biased; // a guest that computes is stopped from inside, with a backtrace
         end = &mut handling => end,
-        () = all_lost => End::AllLost,
-        () = limits.halt.cancelled() => End::Halted,
-        () = timer => End::TimedOut,
+        () = all_lost => AttemptEnd::AllLost,
+        () = limits.halt.cancelled() => AttemptEnd::Halted,
+        () = timer => AttemptEnd::TimedOut,
     }
 }
 
 /// One ending per message. What a handler answered about a message whose lease is lost does not
 /// count, whatever it was.
-fn endings(end: End, lost: &[bool], timeout: Duration, halted: &Ending) -> Vec<Ending> {
-    let same = |ending: Ending| vec![ending; lost.len()];
-    let retry = |why| Ending::Verdict(Verdict::Retry { after: None, why });
+fn endings(
+    end: AttemptEnd,
+    lost: &[bool],
+    timeout: Duration,
+    halted: &JobEnding,
+) -> Vec<JobEnding> {
+    let same = |ending: JobEnding| vec![ending; lost.len()];
+    let retry = |why| JobEnding::Verdict(Verdict::Retry { after: None, why });
     let answered = match end {
-        End::Answered(verdicts) if verdicts.len() == lost.len() => {
-            verdicts.into_iter().map(Ending::Verdict).collect()
+        AttemptEnd::Answered(verdicts) if verdicts.len() == lost.len() => {
+            verdicts.into_iter().map(JobEnding::Verdict).collect()
         }
-        End::Answered(verdicts) => same(retry(Mishap::Host(format!(
+        AttemptEnd::Answered(verdicts) => same(retry(Mishap::Host(format!(
             "the handler gave {} verdicts on {} messages",
             verdicts.len(),
             lost.len()
         )))),
-        End::Panicked(why) => same(retry(Mishap::Host(why))),
-        End::TimedOut => same(retry(Mishap::TimedOut(timeout))),
-        End::AllLost => same(Ending::Lost),
-        End::Unbegun => same(Ending::Returned),
-        End::Halted => same(halted.clone()),
+        AttemptEnd::Panicked(why) => same(retry(Mishap::Host(why))),
+        AttemptEnd::TimedOut => same(retry(Mishap::TimedOut(timeout))),
+        AttemptEnd::AllLost => same(JobEnding::Lost),
+        AttemptEnd::Unbegun => same(JobEnding::Returned),
+        AttemptEnd::Halted => same(halted.clone()),
     };
-    let fence = |(ending, &lost): (Ending, &bool)| match ending {
+    let fence = |(ending, &lost): (JobEnding, &bool)| match ending {
         // It was done, whoever holds the message now: worth remembering when it comes back.
-        Ending::Verdict(Verdict::Done) => ending,
-        _ if lost => Ending::Lost,
+        JobEnding::Verdict(Verdict::Done) => ending,
+        _ if lost => JobEnding::Lost,
         _ => ending,
     };
     answered.into_iter().zip(lost).map(fence).collect()
@@ -212,20 +221,20 @@ impl Drop for CatchPanic<'_> {
 }
 
 impl Future for CatchPanic<'_> {
-    type Output = End;
+    type Output = AttemptEnd;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<End> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<AttemptEnd> {
         // After a panic the future is never polled again, so no broken state is seen.
         let Some(future) = &mut self.0 else {
             return Poll::Pending;
         };
         match std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-            Ok(poll) => poll.map(End::Answered),
+            Ok(poll) => poll.map(AttemptEnd::Answered),
             Err(panic) => {
                 let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
                 let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
                 let text = text.unwrap_or_else(|| "a panic without words".into());
-                Poll::Ready(End::Panicked(text))
+                Poll::Ready(AttemptEnd::Panicked(text))
             }
         }
     }

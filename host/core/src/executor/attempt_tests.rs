@@ -3,10 +3,10 @@
 use super::*;
 use crate::job::samples::job;
 
-type Answer = fn(Arc<Attempt>) -> Pin<Box<dyn Future<Output = Vec<Verdict>> + Send>>;
+type AttemptAnswer = fn(Arc<Attempt>) -> Pin<Box<dyn Future<Output = Vec<Verdict>> + Send>>;
 
 /// A handler made of one function.
-struct Scripted(Answer);
+struct Scripted(AttemptAnswer);
 
 #[async_trait::async_trait]
 impl Handler for Scripted {
@@ -23,9 +23,9 @@ async fn end_of(
     jobs: Vec<Job>,
     timeout: Duration,
     halt: &CancellationToken,
-    answer: Answer,
-) -> Vec<Ending> {
-    let limits = Limits {
+    answer: AttemptAnswer,
+) -> Vec<JobEnding> {
+    let limits = AttemptLimits {
         timeout,
         halt,
         control: &Handle::current(),
@@ -42,7 +42,7 @@ async fn verdicts_go_to_their_messages() {
     let endings = end_of(vec![job("a"), job("b")], LONG, &halt, |_| {
         Box::pin(async { vec![Verdict::Done, Verdict::Reject("no".into())] })
     });
-    let wanted = [Verdict::Done, Verdict::Reject("no".into())].map(Ending::Verdict);
+    let wanted = [Verdict::Done, Verdict::Reject("no".into())].map(JobEnding::Verdict);
     assert_eq!(endings.await, wanted);
 }
 
@@ -56,7 +56,7 @@ async fn a_panic_is_a_retry() {
     let why = Mishap::Host("of ours".into());
     assert_eq!(
         endings,
-        [Ending::Verdict(Verdict::Retry { after: None, why })]
+        [JobEnding::Verdict(Verdict::Retry { after: None, why })]
     );
 }
 
@@ -70,7 +70,7 @@ async fn a_wrong_number_of_verdicts_settles_nothing_as_done() {
     assert!(
         endings
             .iter()
-            .all(|ending| matches!(ending, Ending::Verdict(Verdict::Retry { .. })))
+            .all(|ending| matches!(ending, JobEnding::Verdict(Verdict::Retry { .. })))
     );
 }
 
@@ -85,7 +85,7 @@ async fn a_handler_that_waits_is_stopped_at_its_time() {
     let why = Mishap::TimedOut(limit);
     assert_eq!(
         endings,
-        [Ending::Verdict(Verdict::Retry { after: None, why })]
+        [JobEnding::Verdict(Verdict::Retry { after: None, why })]
     );
 }
 
@@ -95,7 +95,7 @@ async fn a_lost_lease_stops_the_attempt() {
     let job = job("a");
     job.lease.lost().cancel();
     let endings = end_of(vec![job], LONG, &halt, |_| Box::pin(std::future::pending())).await;
-    assert_eq!(endings, [Ending::Lost]);
+    assert_eq!(endings, [JobEnding::Lost]);
 }
 
 #[tokio::test]
@@ -108,7 +108,10 @@ async fn in_a_batch_only_the_lost_one_is_fenced() {
     });
     assert_eq!(
         endings.await,
-        [Ending::Lost, Ending::Verdict(Verdict::Reject("b".into()))]
+        [
+            JobEnding::Lost,
+            JobEnding::Verdict(Verdict::Reject("b".into()))
+        ]
     );
 }
 
@@ -120,7 +123,7 @@ async fn a_halt_gives_the_message_back() {
         Box::pin(std::future::pending())
     })
     .await;
-    assert_eq!(endings, [Ending::Returned]);
+    assert_eq!(endings, [JobEnding::Returned]);
 }
 
 #[tokio::test]
@@ -143,14 +146,14 @@ async fn what_a_stopped_attempt_has_begun_elsewhere_keeps_its_message_until_it_i
     }
 
     let halt = CancellationToken::new();
-    let limits = Limits {
+    let limits = AttemptLimits {
         timeout: LONG,
         halt: &halt,
         control: &Handle::current(),
     };
     let halting = async { halt.cancel() };
     let (ended, ()) = tokio::join!(attempt(&Reaching, vec![job("a")], limits), halting);
-    let Ending::Stopped(left) = &ended[0].1 else {
+    let JobEnding::Stopped(left) = &ended[0].1 else {
         panic!("{ended:?}");
     };
     assert!(*left > LONG / 2 && *left <= LONG);
@@ -170,11 +173,11 @@ async fn what_was_lost_while_it_waited_is_not_attempted_and_stops_its_group() {
         let (ours, over) = still_ours(jobs, ordered);
         let ids: Vec<&str> = ours.iter().map(|job| job.message.id.as_str()).collect();
         assert_eq!(ids, wanted);
-        assert_eq!(over[0].1, Ending::Lost);
+        assert_eq!(over[0].1, JobEnding::Lost);
         assert!(
             over[1..]
                 .iter()
-                .all(|(_, ending)| *ending == Ending::Returned)
+                .all(|(_, ending)| *ending == JobEnding::Returned)
         );
     }
 }

@@ -3,11 +3,11 @@
 
 use crate::backoff;
 use crate::clock::Moment;
-use crate::job::{Ending, Job};
+use crate::job::{Job, JobEnding};
 use crate::message::{Mishap, Outcome, Verdict};
-use crate::scheduler::Fate;
+use crate::scheduler::MessageFate;
 use crate::scheduler::ready::Waiting as _;
-use crate::throttle::control::Showed;
+use crate::throttle::control::Signal;
 use std::time::Duration;
 
 /// The first and the longest pause before what was begun in vain is tried again. A success of
@@ -31,23 +31,25 @@ pub struct Pause {
 }
 
 /// What became of a message, as its group's order is concerned.
-pub fn fate(ending: &Ending) -> Fate {
+pub fn fate(ending: &JobEnding) -> MessageFate {
     match ending {
-        Ending::Verdict(Verdict::Done) | Ending::AlreadyDone | Ending::Shed => Fate::Done,
-        Ending::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => Fate::Kept,
-        _ => Fate::Failed,
+        JobEnding::Verdict(Verdict::Done) | JobEnding::AlreadyDone | JobEnding::Shed => {
+            MessageFate::Done
+        }
+        JobEnding::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => MessageFate::Kept,
+        _ => MessageFate::Failed,
     }
 }
 
 /// Counts the attempts that began and were not cut short by the end of the process. What shares the
 /// lot of one before it in its group has had none that counts.
-pub fn count_tries(ended: &mut [(Job, Ending)]) {
+pub fn count_tries(ended: &mut [(Job, JobEnding)]) {
     for (job, ending) in ended {
         if matches!(
             ending,
-            Ending::Verdict(Verdict::Retry { .. } | Verdict::Reject(_))
-                | Ending::Stopped(_)
-                | Ending::Lost
+            JobEnding::Verdict(Verdict::Retry { .. } | Verdict::Reject(_))
+                | JobEnding::Stopped(_)
+                | JobEnding::Lost
         ) {
             job.tries = job.tries.saturating_add(1);
         }
@@ -57,9 +59,9 @@ pub fn count_tries(ended: &mut [(Job, Ending)]) {
 /// The same for each message of an attempt at messages whose groups are in order. `outlook` is what
 /// settlement will tell the queue, as far as groups must wait for it.
 pub fn fates(
-    ended: &[(Job, Ending)],
-    outlook: impl Fn(&Job, &Ending) -> Option<Outcome>,
-) -> Vec<Fate> {
+    ended: &[(Job, JobEnding)],
+    outlook: impl Fn(&Job, &JobEnding) -> Option<Outcome>,
+) -> Vec<MessageFate> {
     let mut failed: Vec<&str> = Vec::new();
     let mut list = Vec::with_capacity(ended.len());
     for (job, ending) in ended {
@@ -68,21 +70,21 @@ pub fn fates(
             continue;
         };
         list.push(match ending {
-            Ending::Returned if failed.contains(&group) => Fate::Behind {
+            JobEnding::Returned if failed.contains(&group) => MessageFate::Behind {
                 last_chance: !job.may_be_given_back(),
             },
-            Ending::Verdict(Verdict::Retry { .. } | Verdict::Reject(_)) => {
+            JobEnding::Verdict(Verdict::Retry { .. } | Verdict::Reject(_)) => {
                 match outlook(job, ending) {
-                    Some(Outcome::Release(pause)) => Fate::Again(pause),
-                    Some(Outcome::DeadLetter(_)) => Fate::DeadLettered,
-                    Some(Outcome::Delete) | None => Fate::Failed,
+                    Some(Outcome::Release(pause)) => MessageFate::Again(pause),
+                    Some(Outcome::DeadLetter(_)) => MessageFate::DeadLettered,
+                    Some(Outcome::Delete) | None => MessageFate::Failed,
                 }
             }
             other => fate(other),
         });
         let is_failure = matches!(
             ending,
-            Ending::Verdict(Verdict::Retry { .. } | Verdict::Reject(_))
+            JobEnding::Verdict(Verdict::Retry { .. } | Verdict::Reject(_))
         );
         if is_failure {
             failed.push(group);
@@ -92,37 +94,37 @@ pub fn fates(
 }
 
 /// What the attempt showed of the downstream: the worst that was said.
-pub fn showed<'a>(endings: impl Iterator<Item = &'a Ending>) -> Showed {
-    let one = |ending: &Ending| match ending {
-        Ending::Verdict(Verdict::Closed(_)) => Showed::Closed,
-        Ending::Verdict(Verdict::Busy { .. }) => Showed::Busy,
+pub fn showed<'a>(endings: impl Iterator<Item = &'a JobEnding>) -> Signal {
+    let one = |ending: &JobEnding| match ending {
+        JobEnding::Verdict(Verdict::Closed(_)) => Signal::Closed,
+        JobEnding::Verdict(Verdict::Busy { .. }) => Signal::Busy,
         // A guest that was cut short, or never ran, has nothing to tell.
-        Ending::Verdict(Verdict::Retry {
+        JobEnding::Verdict(Verdict::Retry {
             why: Mishap::TimedOut(_) | Mishap::Host(_) | Mishap::OutOfMemory(_),
             ..
         })
-        | Ending::Returned
-        | Ending::Stopped(_)
-        | Ending::Behind(_)
-        | Ending::AlreadyDone
-        | Ending::Exhausted(_)
-        | Ending::Unreadable(_)
-        | Ending::Shed
-        | Ending::Lost => Showed::Nothing,
-        Ending::Verdict(_) => Showed::Open,
+        | JobEnding::Returned
+        | JobEnding::Stopped(_)
+        | JobEnding::Behind(_)
+        | JobEnding::AlreadyDone
+        | JobEnding::Exhausted(_)
+        | JobEnding::Unreadable(_)
+        | JobEnding::Shed
+        | JobEnding::Lost => Signal::Nothing,
+        JobEnding::Verdict(_) => Signal::Open,
     };
-    let rank = |showed: &Showed| match showed {
-        Showed::Nothing => 0,
-        Showed::Open => 1,
-        Showed::Busy => 2,
-        Showed::Closed => 3,
+    let rank = |showed: &Signal| match showed {
+        Signal::Nothing => 0,
+        Signal::Open => 1,
+        Signal::Busy => 2,
+        Signal::Closed => 3,
     };
-    endings.map(one).max_by_key(rank).unwrap_or(Showed::Nothing)
+    endings.map(one).max_by_key(rank).unwrap_or(Signal::Nothing)
 }
 
 /// From the first message of a group on that is not done, all later ones of the group share its
 /// lot: they are given back after a failure and held with what is held.
-pub fn in_group_order(ended: &mut [(Job, Ending)]) {
+pub fn in_group_order(ended: &mut [(Job, JobEnding)]) {
     for at in 0..ended.len() {
         let (earlier, later) = ended.split_at_mut(at + 1);
         let Some((job, ending)) = earlier.last() else {
@@ -131,43 +133,43 @@ pub fn in_group_order(ended: &mut [(Job, Ending)]) {
         let (fate, Some(group)) = (fate(ending), job.message.group.as_deref()) else {
             continue;
         };
-        if fate == Fate::Done {
+        if fate == MessageFate::Done {
             continue;
         }
         let of_group = later
             .iter_mut()
             .filter(|(job, _)| job.message.group.as_deref() == Some(group));
-        for (_, other) in of_group.filter(|(_, other)| *other != Ending::Lost) {
+        for (_, other) in of_group.filter(|(_, other)| *other != JobEnding::Lost) {
             *other = match fate {
-                Fate::Kept => ending.clone(),
-                _ => Ending::Returned,
+                MessageFate::Kept => ending.clone(),
+                _ => JobEnding::Returned,
             };
         }
     }
 }
 
 /// Nothing is held any longer: what would have been is given back.
-pub fn let_go(ended: &mut [(Job, Ending)]) {
+pub fn let_go(ended: &mut [(Job, JobEnding)]) {
     for (_, ending) in ended {
-        if fate(ending) == Fate::Kept {
-            *ending = Ending::Returned;
+        if fate(ending) == MessageFate::Kept {
+            *ending = JobEnding::Returned;
         }
     }
 }
 
 /// Why these are held, in the words of the first.
-pub fn why(held: &[(Job, Ending)]) -> Option<String> {
+pub fn why(held: &[(Job, JobEnding)]) -> Option<String> {
     held.iter().find_map(|(_, ending)| match ending {
-        Ending::Verdict(Verdict::Busy { why, .. } | Verdict::Closed(why)) => Some(why.clone()),
+        JobEnding::Verdict(Verdict::Busy { why, .. } | Verdict::Closed(why)) => Some(why.clone()),
         _ => None,
     })
 }
 
 /// How long these are held together: as advised, and longer from time to time. What is closed is
 /// tried when the route is.
-pub fn pause(held: &[(Job, Ending)], now: Moment, random: u64) -> Option<Pause> {
+pub fn pause(held: &[(Job, JobEnding)], now: Moment, random: u64) -> Option<Pause> {
     let pauses = held.iter().filter_map(|(job, ending)| match ending {
-        Ending::Verdict(Verdict::Busy { after, .. }) => {
+        JobEnding::Verdict(Verdict::Busy { after, .. }) => {
             let tries = job.holds.saturating_add(1);
             // Half of it is certain, so that nothing busy is hammered.
             let half = backoff::ceiling(PAUSE.0, PAUSE.1, tries) / 2;
@@ -175,7 +177,7 @@ pub fn pause(held: &[(Job, Ending)], now: Moment, random: u64) -> Option<Pause> 
             let advised = after.unwrap_or_default().min(LONGEST_ADVICE);
             Some((now + advised, now + own.max(advised)))
         }
-        Ending::Verdict(Verdict::Closed(_)) => {
+        JobEnding::Verdict(Verdict::Closed(_)) => {
             let tries = job.holds.saturating_add(1);
             Some((now, now + backoff::ceiling(TURN.0, TURN.1, tries)))
         }

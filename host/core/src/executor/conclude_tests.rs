@@ -4,25 +4,25 @@ use super::*;
 use crate::job::samples::job;
 use proptest::prelude::*;
 
-fn busy(after: Option<u64>) -> Ending {
-    Ending::Verdict(Verdict::Busy {
+fn busy(after: Option<u64>) -> JobEnding {
+    JobEnding::Verdict(Verdict::Busy {
         after: after.map(Duration::from_millis),
         why: "full".into(),
     })
 }
 
-fn done() -> Ending {
-    Ending::Verdict(Verdict::Done)
+fn done() -> JobEnding {
+    JobEnding::Verdict(Verdict::Done)
 }
 
-fn failed() -> Ending {
-    Ending::Verdict(Verdict::Retry {
+fn failed() -> JobEnding {
+    JobEnding::Verdict(Verdict::Retry {
         after: None,
         why: Mishap::Asked,
     })
 }
 
-fn ended(list: &[(&str, Ending)]) -> Vec<(Job, Ending)> {
+fn ended(list: &[(&str, JobEnding)]) -> Vec<(Job, JobEnding)> {
     let of_group = |group: &str| {
         let mut job = job(group);
         job.message.group = (!group.is_empty()).then(|| group.to_owned());
@@ -33,7 +33,7 @@ fn ended(list: &[(&str, Ending)]) -> Vec<(Job, Ending)> {
         .collect()
 }
 
-fn endings(list: Vec<(Job, Ending)>) -> Vec<Ending> {
+fn endings(list: Vec<(Job, JobEnding)>) -> Vec<JobEnding> {
     list.into_iter().map(|(_, ending)| ending).collect()
 }
 
@@ -45,16 +45,16 @@ fn lesson_19_after_a_failure_the_rest_of_its_group_is_given_back_whatever_it_ans
         ("b", done()),
         ("a", done()),
         ("", done()),
-        ("a", Ending::Lost),
+        ("a", JobEnding::Lost),
     ]);
     in_group_order(&mut list);
     let wanted = [
         done(),
         failed(),
         done(),
-        Ending::Returned,
+        JobEnding::Returned,
         done(),
-        Ending::Lost,
+        JobEnding::Lost,
     ];
     assert_eq!(endings(list), wanted);
 }
@@ -68,17 +68,17 @@ fn what_follows_something_held_is_held_with_it() {
 
 #[test]
 fn the_worst_that_was_said_is_what_was_shown() {
-    let closed = Ending::Verdict(Verdict::Closed("gone".into()));
-    let timed_out = Ending::Verdict(Verdict::Retry {
+    let closed = JobEnding::Verdict(Verdict::Closed("gone".into()));
+    let timed_out = JobEnding::Verdict(Verdict::Retry {
         after: None,
         why: Mishap::TimedOut(Duration::ZERO),
     });
-    assert_eq!(showed([done(), busy(None), closed].iter()), Showed::Closed);
-    assert_eq!(showed([done(), busy(None)].iter()), Showed::Busy);
-    assert_eq!(showed([failed(), Ending::Lost].iter()), Showed::Open);
+    assert_eq!(showed([done(), busy(None), closed].iter()), Signal::Closed);
+    assert_eq!(showed([done(), busy(None)].iter()), Signal::Busy);
+    assert_eq!(showed([failed(), JobEnding::Lost].iter()), Signal::Open);
     assert_eq!(
-        showed([timed_out, Ending::Returned].iter()),
-        Showed::Nothing
+        showed([timed_out, JobEnding::Returned].iter()),
+        Signal::Nothing
     );
 }
 

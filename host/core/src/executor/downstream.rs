@@ -4,13 +4,13 @@
 use crate::clock::Moment;
 use crate::telemetry::readiness::Readiness;
 use crate::telemetry::said::Said;
-use crate::throttle::control::Showed;
+use crate::throttle::control::Signal;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How a route stands with its downstream.
 #[derive(Debug, Clone, Copy)]
-pub struct State {
+pub struct DownstreamState {
     /// How many attempts may be under way.
     pub limit: usize,
     /// Whether that is fewer than the configuration allows.
@@ -26,11 +26,11 @@ pub struct Downstream {
     readiness: Arc<Readiness>,
     /// Whether something was said that is to be taken back.
     troubled: AtomicBool,
-    said: Mutex<Words>,
+    said: Mutex<DownstreamLog>,
 }
 
 #[derive(Debug, Default)]
-struct Words {
+struct DownstreamLog {
     busy: Said,
     closed: Said,
     is_closed: bool,
@@ -48,12 +48,12 @@ impl Downstream {
     }
 
     /// An attempt has shown something, and `why`; `now_is` what follows from it.
-    pub fn note(&self, showed: Showed, why: Option<&str>, now_is: State, now: Moment) {
+    pub fn note(&self, showed: Signal, why: Option<&str>, now_is: DownstreamState, now: Moment) {
         match showed {
-            Showed::Nothing => {}
-            Showed::Open if !self.troubled.load(Relaxed) => {}
-            Showed::Open => self.take_back(now_is),
-            Showed::Busy => {
+            Signal::Nothing => {}
+            Signal::Open if !self.troubled.load(Relaxed) => {}
+            Signal::Open => self.take_back(now_is),
+            Signal::Busy => {
                 self.take_back(now_is);
                 self.troubled.store(true, Relaxed);
                 if self.said().busy.again(now) {
@@ -65,7 +65,7 @@ impl Downstream {
                     );
                 }
             }
-            Showed::Closed => {
+            Signal::Closed => {
                 self.troubled.store(true, Relaxed);
                 let why = why.unwrap_or_default();
                 self.readiness.set(self.name(), why);
@@ -82,7 +82,7 @@ impl Downstream {
     }
 
     /// Says that it is open again, if it is.
-    fn take_back(&self, now_is: State) {
+    fn take_back(&self, now_is: DownstreamState) {
         let mut said = self.said();
         if said.is_closed && !now_is.closed {
             said.is_closed = false;
@@ -98,7 +98,7 @@ impl Downstream {
         format!("route {}", self.route)
     }
 
-    fn said(&self) -> std::sync::MutexGuard<'_, Words> {
+    fn said(&self) -> std::sync::MutexGuard<'_, DownstreamLog> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

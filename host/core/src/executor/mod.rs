@@ -9,15 +9,15 @@ pub mod pool;
 use crate::clock;
 use crate::clock::Moment;
 use crate::handler::Handler;
-use crate::job::{Ending, Job, Outbox, hand_on, hand_on_all};
+use crate::job::{Job, JobEnding, Outbox, hand_on, hand_on_all};
 use crate::message::{Message, Outcome, Verdict};
-use crate::scheduler::board::Board;
-use crate::scheduler::{After, Ended, Fate, Scheduler, Start};
+use crate::scheduler::board::SharedScheduler;
+use crate::scheduler::{After, FinishedAttempt, MessageFate, Scheduler, Start};
 use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::meter::Meter;
-use attempt::{Limits, attempt, still_ours};
+use attempt::{AttemptLimits, attempt, still_ours};
 use conclude::Pause;
-use downstream::{Downstream, State};
+use downstream::{Downstream, DownstreamState};
 use pool::Spawner;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 /// The executor of one route.
 pub struct Executor {
     /// The route's scheduler.
-    pub board: Arc<Board<Job>>,
+    pub board: Arc<SharedScheduler<Job>>,
     /// What handles its messages.
     pub handler: Arc<dyn Handler>,
     /// The longest that one attempt may take.
@@ -58,9 +58,9 @@ pub struct Executor {
 pub trait Prospects: Send + Sync {
     /// What the queue `lane` will be told of a message whose attempt ended so. `None` where giving
     /// back what waits behind it costs nothing but a receive, since nobody counts receives.
-    fn outlook(&self, lane: usize, job: &Job, ending: &Ending) -> Option<Outcome>;
+    fn outlook(&self, lane: usize, job: &Job, ending: &JobEnding) -> Option<Outcome>;
     /// A message whose attempt ended so is attempted again in the same delivery, after a pause.
-    fn tries_again(&self, lane: usize, job: &Job, ending: &Ending, pause: Duration);
+    fn tries_again(&self, lane: usize, job: &Job, ending: &JobEnding, pause: Duration);
 }
 
 /// One worker, to be polled to its end.
@@ -133,12 +133,12 @@ impl Executor {
 
     fn shed(&self, expired: Vec<(usize, Job)>) {
         for (lane, job) in expired {
-            hand_on(&self.outbox, lane, job, Ending::Shed);
+            hand_on(&self.outbox, lane, job, JobEnding::Shed);
         }
     }
 
     async fn work(self: Arc<Self>) {
-        let mut hire = Hire {
+        let mut hire = WorkerGuard {
             board: self.board.clone(),
             ended: false,
         };
@@ -181,7 +181,7 @@ impl Executor {
         }
         conclude::count_tries(&mut ended);
         ended.extend(gone);
-        let outlook = |job: &Job, ending: &Ending| self.prospects.outlook(lane, job, ending);
+        let outlook = |job: &Job, ending: &JobEnding| self.prospects.outlook(lane, job, ending);
         let fates = match ordered && !halted {
             true => conclude::fates(&ended, outlook),
             false => ended
@@ -191,13 +191,13 @@ impl Executor {
         };
         let (over, after) = self.conclude(lane, began, ended, fates);
         let returned = after.overtaking.into_iter();
-        let returned = returned.map(|job| (job, Ending::Returned));
+        let returned = returned.map(|job| (job, JobEnding::Returned));
         let over = over.into_iter().chain(returned);
         hand_on_all(&self.outbox, lane, over, after.awaits_settling);
         after.hire
     }
 
-    async fn attempt(&self, lane: usize, jobs: Vec<Job>) -> Vec<(Job, Ending)> {
+    async fn attempt(&self, lane: usize, jobs: Vec<Job>) -> Vec<(Job, JobEnding)> {
         for job in &jobs {
             let Message {
                 queue,
@@ -210,7 +210,7 @@ impl Executor {
         self.counters.attempts.one();
         let _running = self.counters.running.hold();
         let _in_flight = self.meters[lane].hold(u32::try_from(jobs.len()).unwrap_or(u32::MAX));
-        let limits = Limits {
+        let limits = AttemptLimits {
             timeout: self.timeout,
             halt: &self.halt,
             control: &self.control,
@@ -218,24 +218,26 @@ impl Executor {
         attempt(&*self.handler, jobs, limits).await
     }
 
-    fn measure(&self, lane: usize, took: Duration, ended: &[(Job, Ending)]) {
+    fn measure(&self, lane: usize, took: Duration, ended: &[(Job, JobEnding)]) {
         let meter = &self.meters[lane];
         for (_, ending) in ended {
             match ending {
-                Ending::Verdict(Verdict::Done) => {}
-                Ending::Verdict(Verdict::Retry { .. } | Verdict::Reject(_)) => meter.failed.one(),
-                Ending::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => {
+                JobEnding::Verdict(Verdict::Done) => {}
+                JobEnding::Verdict(Verdict::Retry { .. } | Verdict::Reject(_)) => {
+                    meter.failed.one()
+                }
+                JobEnding::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => {
                     meter.throttled.one();
                     continue;
                 }
-                Ending::Returned
-                | Ending::Stopped(_)
-                | Ending::Behind(_)
-                | Ending::AlreadyDone
-                | Ending::Exhausted(_)
-                | Ending::Unreadable(_)
-                | Ending::Shed
-                | Ending::Lost => continue,
+                JobEnding::Returned
+                | JobEnding::Stopped(_)
+                | JobEnding::Behind(_)
+                | JobEnding::AlreadyDone
+                | JobEnding::Exhausted(_)
+                | JobEnding::Unreadable(_)
+                | JobEnding::Shed
+                | JobEnding::Lost => continue,
             }
             meter.took(took);
         }
@@ -247,9 +249,9 @@ impl Executor {
         &self,
         lane: usize,
         began: Moment,
-        ended: Vec<(Job, Ending)>,
-        fates: Vec<Fate>,
-    ) -> (Vec<(Job, Ending)>, After<Job>) {
+        ended: Vec<(Job, JobEnding)>,
+        fates: Vec<MessageFate>,
+    ) -> (Vec<(Job, JobEnding)>, After<Job>) {
         let now = clock::now();
         self.measure(lane, now.since(began), &ended);
         let showed = conclude::showed(ended.iter().map(|(_, ending)| ending));
@@ -264,12 +266,12 @@ impl Executor {
         for ((job, ending), fate) in ended.into_iter().zip(fates.iter().copied()) {
             let group = job.message.group.clone();
             match (fate, staying(group.as_deref())) {
-                (Fate::Kept, _) => held.push((job, ending)),
-                (Fate::DeadLettered, Some(_)) => {
+                (MessageFate::Kept, _) => held.push((job, ending)),
+                (MessageFate::DeadLettered, Some(_)) => {
                     scheduler.leaves(lane, &job);
                     over.push((job, ending));
                 }
-                (Fate::Again(pause), Some(_)) => {
+                (MessageFate::Again(pause), Some(_)) => {
                     self.prospects.tries_again(lane, &job, &ending, pause);
                     let job = Job {
                         not_before: Some(now + pause),
@@ -277,10 +279,10 @@ impl Executor {
                     };
                     kept.entry(group.unwrap_or_default()).or_default().push(job);
                 }
-                (Fate::Behind { .. }, Some(_)) => {
+                (MessageFate::Behind { .. }, Some(_)) => {
                     kept.entry(group.unwrap_or_default()).or_default().push(job);
                 }
-                (Fate::Behind { .. }, None) => behind.push(job),
+                (MessageFate::Behind { .. }, None) => behind.push(job),
                 (fate, _) => {
                     scheduler.fared(lane, &job, fate, now);
                     over.push((job, ending));
@@ -288,17 +290,17 @@ impl Executor {
             }
         }
         for job in scheduler.take_back(lane, behind) {
-            scheduler.fared(lane, &job, Fate::Failed, now);
-            over.push((job, Ending::Returned));
+            scheduler.fared(lane, &job, MessageFate::Failed, now);
+            over.push((job, JobEnding::Returned));
         }
-        let attempted = Ended {
+        let attempted = FinishedAttempt {
             lane,
             began,
             showed,
         };
         let fates = groups().zip(fates).map(|(group, fate)| match fate {
-            Fate::Done => (group, fate),
-            _ if staying(group).is_some() => (group, Fate::Kept),
+            MessageFate::Done => (group, fate),
+            _ if staying(group).is_some() => (group, MessageFate::Kept),
             _ => (group, fate),
         });
         let after = scheduler.ended(attempted, fates, now);
@@ -307,7 +309,7 @@ impl Executor {
             scheduler.keep(lane, group, jobs, *first, now);
         }
         let why = self.hold(&mut scheduler, lane, held, now);
-        let state = State {
+        let state = DownstreamState {
             limit: scheduler.attempts_limit(),
             lowered: scheduler.is_lowered(),
             closed: scheduler.is_closed(),
@@ -322,7 +324,7 @@ impl Executor {
         &self,
         scheduler: &mut Scheduler<Job>,
         lane: usize,
-        held: Vec<(Job, Ending)>,
+        held: Vec<(Job, JobEnding)>,
         now: Moment,
     ) -> Option<String> {
         let why = conclude::why(&held);
@@ -339,13 +341,13 @@ impl Executor {
 }
 
 /// One worker's hire. However its future ends, the scheduler hears of it.
-struct Hire {
-    board: Arc<Board<Job>>,
+struct WorkerGuard {
+    board: Arc<SharedScheduler<Job>>,
     /// The scheduler ended it.
     ended: bool,
 }
 
-impl Drop for Hire {
+impl Drop for WorkerGuard {
     fn drop(&mut self) {
         if !self.ended {
             self.board.lock().dismiss();

@@ -25,23 +25,23 @@ const LASTING: u32 = 3;
 pub struct Guard {
     records: Arc<dyn Records>,
     ttl: Duration,
-    lookups: Watch,
-    writes: Watch,
+    lookups: FailureWatch,
+    writes: FailureWatch,
     counters: Arc<Counters>,
     readiness: Arc<Readiness>,
 }
 
 /// The failures of one kind of call in a row.
-struct Watch {
+struct FailureWatch {
     /// As `/readyz` names it.
     name: String,
     /// What happens to messages meanwhile.
     effect: &'static str,
-    state: Mutex<State>,
+    state: Mutex<GuardState>,
 }
 
 #[derive(Default)]
-struct State {
+struct GuardState {
     failures: u32,
     said: Said,
     rests_until: Moment,
@@ -56,7 +56,7 @@ impl Guard {
         counters: Arc<Counters>,
         readiness: Arc<Readiness>,
     ) -> Self {
-        let watch = |what: &str, effect| Watch {
+        let watch = |what: &str, effect| FailureWatch {
             name: format!("idempotency {what} of route {route}"),
             effect,
             state: Mutex::default(),
@@ -104,7 +104,7 @@ impl Guard {
     /// Makes a call of the store, which may take so long. Tells of its failure.
     async fn call<T>(
         &self,
-        watch: &Watch,
+        watch: &FailureWatch,
         patience: Duration,
         call: impl Future<Output = Result<T, RecordsError>>,
     ) -> Option<T> {
@@ -133,16 +133,16 @@ impl Guard {
         }
     }
 
-    fn passed(&self, watch: &Watch) {
+    fn passed(&self, watch: &FailureWatch) {
         let mut state = watch.state();
         if state.failures > 0 {
             tracing::info!(failures = state.failures, "{}: it works again", watch.name);
-            *state = State::default();
+            *state = GuardState::default();
             self.readiness.clear(&watch.name);
         }
     }
 
-    fn failed(&self, watch: &Watch, error: &RecordsError, rest: Duration) {
+    fn failed(&self, watch: &FailureWatch, error: &RecordsError, rest: Duration) {
         self.counters.idempotency_failures.one();
         let now = clock::now();
         let mut state = watch.state();
@@ -158,8 +158,8 @@ impl Guard {
     }
 }
 
-impl Watch {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl FailureWatch {
+    fn state(&self) -> MutexGuard<'_, GuardState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::clock::Timestamp;
 use crate::clock::simulated;
 use crate::clock::simulated::Simulation;
-use crate::idempotency::samples::{Fake, Mood};
+use crate::idempotency::samples::{Fake, FakeBehaviour};
 use std::task::{Context, Poll, Waker};
 
 const TTL: Duration = Duration::from_secs(60);
@@ -51,7 +51,7 @@ fn a_failing_store_is_told_of_and_stops_nothing() {
     let _simulation = Simulation::begin(Timestamp(1_000_000));
     let records = Arc::<Fake>::default();
     let (guard, counters, readiness) = guard(&records);
-    *records.mood.lock().unwrap() = Mood::Failing;
+    *records.mood.lock().unwrap() = FakeBehaviour::Failing;
     for ready in [true, true, false] {
         assert!(!run(guard.remember("q", &["a"])));
         assert_eq!(readiness.reasons().is_empty(), ready);
@@ -61,7 +61,7 @@ fn a_failing_store_is_told_of_and_stops_nothing() {
     let (name, why) = readiness.reasons().remove(0);
     assert_eq!(name, "idempotency records of route orders");
     assert_eq!(why, "the disk is full");
-    *records.mood.lock().unwrap() = Mood::Well;
+    *records.mood.lock().unwrap() = FakeBehaviour::Well;
     // Lookups that work say nothing of writes.
     run(guard.known("q", &["a"], LEASE));
     assert!(!readiness.reasons().is_empty());
@@ -74,7 +74,7 @@ fn a_hanging_store_costs_a_share_of_one_lease_and_is_left_alone_for_a_while() {
     let _simulation = Simulation::begin(Timestamp(1_000_000));
     let records = Arc::<Fake>::default();
     let (guard, _, _) = guard(&records);
-    *records.mood.lock().unwrap() = Mood::Hanging;
+    *records.mood.lock().unwrap() = FakeBehaviour::Hanging;
     let begun = clock::now();
     let short = Duration::from_secs(2);
     assert_eq!(run(guard.known("q", &["a"], short)), [false]);
@@ -84,7 +84,7 @@ fn a_hanging_store_costs_a_share_of_one_lease_and_is_left_alone_for_a_while() {
     assert!(!run(guard.remember("q", &["a"])));
     assert_eq!(clock::now().since(begun), short / LOOKUP_SHARE + WRITE);
     assert_eq!(records.log.lock().unwrap().len(), 2);
-    *records.mood.lock().unwrap() = Mood::Well;
+    *records.mood.lock().unwrap() = FakeBehaviour::Well;
     assert!(!run(guard.remember("q", &["a"])));
     simulated::pass(REST);
     assert!(run(guard.remember("q", &["a"])));

@@ -43,7 +43,7 @@ pub mod samples {
 
     /// What the store does when it is called.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-    pub enum Mood {
+    pub enum FakeBehaviour {
         /// What it promises.
         #[default]
         Well,
@@ -57,7 +57,7 @@ pub mod samples {
     #[derive(Debug, Default)]
     pub struct Fake {
         /// What it does from now on.
-        pub mood: Mutex<Mood>,
+        pub mood: Mutex<FakeBehaviour>,
         /// What was called.
         pub log: Arc<Mutex<Vec<String>>>,
         records: Mutex<BTreeMap<(String, String), Timestamp>>,
@@ -68,9 +68,9 @@ pub mod samples {
             self.log.lock().unwrap().push(line);
             let mood = *self.mood.lock().unwrap();
             match mood {
-                Mood::Well => Ok(()),
-                Mood::Failing => Err(RecordsError("the disk is full".into())),
-                Mood::Hanging => std::future::pending().await,
+                FakeBehaviour::Well => Ok(()),
+                FakeBehaviour::Failing => Err(RecordsError("the disk is full".into())),
+                FakeBehaviour::Hanging => std::future::pending().await,
             }
         }
     }

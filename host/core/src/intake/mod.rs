@@ -8,14 +8,14 @@ pub mod trouble;
 use crate::clock;
 use crate::clock::{Moment, Timestamp};
 use crate::idempotency::guard::Guard;
-use crate::job::{Ending, Job, Outbox, hand_on};
+use crate::job::{Job, JobEnding, Outbox, hand_on};
 use crate::lease::Ledger;
-use crate::lease::book::Terms;
+use crate::lease::book::LeaseTerms;
 use crate::memory::{Budget, HeldBytes};
 use crate::message::Message;
 use crate::queue::{Ask, DeadLettered, GroupShare, Queue, QueueError, Received};
 use crate::scheduler::Poll;
-use crate::scheduler::board::Board;
+use crate::scheduler::board::SharedScheduler;
 use crate::scheduler::ready::Waiting as _;
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
@@ -51,7 +51,7 @@ pub struct Source {
 /// What the stages after this one say about a message that has just arrived.
 pub trait Arrivals: Send + Sync {
     /// How a message of the queue `lane` ends that need not run; `None`: it runs.
-    fn ending(&self, lane: usize, message: &Message) -> Option<Ending>;
+    fn ending(&self, lane: usize, message: &Message) -> Option<JobEnding>;
     /// Whether a message that was not started is better finished than given back at a stop.
     fn prefers_finishing(&self, lane: usize, message: &Message) -> bool;
     /// The queue `lane` has dead-lettered a message instead of handing it out.
@@ -65,7 +65,7 @@ pub struct Intake {
     /// The route's name.
     pub route: String,
     /// The route's scheduler.
-    pub board: Arc<Board<Job>>,
+    pub board: Arc<SharedScheduler<Job>>,
     /// The route's queues, in the order of its lanes.
     pub sources: Vec<Source>,
     /// Where leases are entered.
@@ -86,7 +86,7 @@ pub struct Intake {
     pub budget: Option<Arc<Budget>>,
 }
 
-struct Answer {
+struct ReceiveResult {
     poll: Poll,
     called: Moment,
     answered: Moment,
@@ -98,7 +98,7 @@ struct Answer {
 impl Intake {
     /// Polls until the stop, then until the last poll under way was answered.
     pub async fn run(self) {
-        let mut polls: Group<Answer> = Group::new();
+        let mut polls: Group<ReceiveResult> = Group::new();
         let mut troubles: Vec<Trouble> = self.sources.iter().map(|_| Trouble::default()).collect();
         let room = self.board.lock().room().clone();
         let (mut stopping, mut awaited) = (false, false);
@@ -148,7 +148,7 @@ impl Intake {
         true
     }
 
-    fn receive(&self, poll: Poll) -> impl Future<Output = Answer> + Send + 'static {
+    fn receive(&self, poll: Poll) -> impl Future<Output = ReceiveResult> + Send + 'static {
         let source = &self.sources[poll.lane];
         let queue = source.queue.clone();
         let ask = Ask {
@@ -174,7 +174,7 @@ impl Intake {
                 }
                 _ => Vec::new(),
             };
-            Answer {
+            ReceiveResult {
                 poll,
                 called,
                 answered,
@@ -184,8 +184,8 @@ impl Intake {
         }
     }
 
-    fn take(&self, answer: Answer, troubles: &mut [Trouble]) {
-        let Answer {
+    fn take(&self, answer: ReceiveResult, troubles: &mut [Trouble]) {
+        let ReceiveResult {
             mut poll,
             called,
             answered,
@@ -232,7 +232,7 @@ impl Intake {
                     scheduler.surplus()
                 };
                 for (lane, job, after) in surplus {
-                    hand_on(&self.outbox, lane, job, Ending::Behind(after));
+                    hand_on(&self.outbox, lane, job, JobEnding::Behind(after));
                 }
             }
         }
@@ -269,7 +269,7 @@ impl Intake {
     ) -> Vec<Job> {
         let source = &self.sources[poll.lane];
         let answered = clock::now();
-        let terms = messages.iter().map(|message| Terms {
+        let terms = messages.iter().map(|message| LeaseTerms {
             queue: source.place,
             receipt: message.receipt.clone(),
             received,
@@ -306,11 +306,11 @@ impl Intake {
         let ending = |(at, job): (usize, &Job)| {
             let done = known.get(at).is_some_and(|known| *known);
             let too_old = job.expires.is_some_and(|at| at <= now);
-            done.then_some(Ending::AlreadyDone)
+            done.then_some(JobEnding::AlreadyDone)
                 .or_else(|| self.arrivals.ending(lane, &job.message))
-                .or_else(|| too_old.then_some(Ending::Shed))
+                .or_else(|| too_old.then_some(JobEnding::Shed))
         };
-        let mut endings: Vec<Option<Ending>> = jobs.iter().enumerate().map(ending).collect();
+        let mut endings: Vec<Option<JobEnding>> = jobs.iter().enumerate().map(ending).collect();
         if stopping {
             let arrived = jobs.iter().map(|job| {
                 let group = job.message.group.as_deref().filter(|_| ordered);
@@ -332,15 +332,17 @@ impl Intake {
     }
 
     /// What follows in the groups of those that need not run waits until they are settled.
-    fn pass_by(&self, lane: usize, jobs: &[Job], endings: &[Option<Ending>]) {
+    fn pass_by(&self, lane: usize, jobs: &[Job], endings: &[Option<JobEnding>]) {
         let now = clock::now();
         let kept_here = self.sources[lane].group_by.is_some();
         let mut scheduler = self.board.lock();
         for (job, ending) in jobs.iter().zip(endings) {
             let waits = match ending {
-                None | Some(Ending::AlreadyDone) => false,
+                None | Some(JobEnding::AlreadyDone) => false,
                 // Only where the order is kept here does what is given back overtake nothing.
-                Some(Ending::Verdict(_) | Ending::Exhausted(_) | Ending::Unreadable(_)) => true,
+                Some(
+                    JobEnding::Verdict(_) | JobEnding::Exhausted(_) | JobEnding::Unreadable(_),
+                ) => true,
                 Some(_) => kept_here,
             };
             if waits {
@@ -389,7 +391,7 @@ async fn receive(
 /// What arrives after the stop is given back, unless its next receive may dead-letter it; and unless
 /// something behind it in its group must run for that reason, which it cannot before this has.
 /// `arrived` is the group, if its order is kept, and whether it is the last chance, of each.
-fn give_back(arrived: &[(Option<&str>, bool)], endings: &mut [Option<Ending>]) {
+fn give_back(arrived: &[(Option<&str>, bool)], endings: &mut [Option<JobEnding>]) {
     let mut needed: Vec<&str> = Vec::new();
     for ((group, last_chance), ending) in arrived.iter().zip(endings).rev() {
         if ending.is_some() {
@@ -399,7 +401,7 @@ fn give_back(arrived: &[(Option<&str>, bool)], endings: &mut [Option<Ending>]) {
             Some(group) if needed.contains(group) => {}
             Some(group) if *last_chance => needed.push(group),
             None if *last_chance => {}
-            _ => *ending = Some(Ending::Returned),
+            _ => *ending = Some(JobEnding::Returned),
         }
     }
 }
@@ -434,10 +436,10 @@ mod tests {
             (b, false),
         ];
         let mut endings = vec![None; arrived.len()];
-        endings[6] = Some(Ending::AlreadyDone);
+        endings[6] = Some(JobEnding::AlreadyDone);
         give_back(&arrived, &mut endings);
-        let back = Some(Ending::Returned);
-        let done = Some(Ending::AlreadyDone);
+        let back = Some(JobEnding::Returned);
+        let done = Some(JobEnding::AlreadyDone);
         assert_eq!(
             endings,
             [None, back.clone(), None, back.clone(), back, None, done]

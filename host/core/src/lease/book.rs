@@ -1,7 +1,7 @@
 //! Which deliveries are ours, until when, and which extension is due: pure, told `now`. Knows no
 //! backend and makes no call.
 
-use super::hidden::Hidden;
+use super::hidden::InvisibleMessages;
 use crate::clock::Moment;
 use crate::message::{Loss, Receipt};
 use crate::queue::{ItemError, VISIBILITY_CEILING};
@@ -26,7 +26,7 @@ pub struct LeaseId(u64);
 
 /// What a lease begins with.
 #[derive(Debug, Clone)]
-pub struct Terms {
+pub struct LeaseTerms {
     /// The queue's place in the keeper's list.
     pub queue: usize,
     /// The delivery's token.
@@ -41,7 +41,7 @@ pub struct Terms {
 
 /// One call that is due: items of one queue, those that run out first in front.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct ExtensionCall {
     /// The queue's place in the keeper's list.
     pub queue: usize,
     /// What to extend, and for how long from the call on.
@@ -51,19 +51,19 @@ pub struct Call {
 }
 
 #[derive(Debug)]
-struct Entry {
-    terms: Terms,
+struct LeaseEntry {
+    terms: LeaseTerms,
     deadline: Moment,
     extend_at: Moment,
-    state: State,
-    hidden: Hidden,
+    state: LeaseState,
+    hidden: InvisibleMessages,
     cancelled: CancellationToken,
     /// The message was cancelled, and so is not delivered again.
     is_cancelled: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum LeaseState {
     /// Extended whenever it is due.
     Kept,
     /// A call for it is under way.
@@ -79,7 +79,7 @@ enum State {
 /// All leases of a process.
 #[derive(Debug, Default)]
 pub struct Book {
-    entries: HashMap<LeaseId, Entry>,
+    entries: HashMap<LeaseId, LeaseEntry>,
     /// When each entry needs attention: an extension is due or its deadline has come.
     agenda: BTreeSet<(Moment, LeaseId)>,
     opened: u64,
@@ -92,16 +92,16 @@ pub struct Book {
 
 impl Book {
     /// Enters a lease. The token is set when the lease is lost.
-    pub fn open(&mut self, terms: Terms) -> (LeaseId, CancellationToken) {
+    pub fn open(&mut self, terms: LeaseTerms) -> (LeaseId, CancellationToken) {
         self.opened += 1;
         let id = LeaseId(self.opened);
         let cancelled = CancellationToken::new();
         let deadline = terms.received + terms.visibility;
-        let entry = Entry {
+        let entry = LeaseEntry {
             extend_at: terms.received + terms.visibility / 2,
             deadline,
-            state: State::Kept,
-            hidden: Hidden::since(terms.answered, terms.visibility),
+            state: LeaseState::Kept,
+            hidden: InvisibleMessages::since(terms.answered, terms.visibility),
             cancelled: cancelled.clone(),
             is_cancelled: false,
             terms,
@@ -178,7 +178,7 @@ impl Book {
     }
 
     /// Until when the queue may hide the delivery, ours or not.
-    pub fn hidden(&self, id: LeaseId) -> Option<Hidden> {
+    pub fn hidden(&self, id: LeaseId) -> Option<InvisibleMessages> {
         Some(self.entries.get(&id)?.hidden)
     }
 
@@ -189,19 +189,22 @@ impl Book {
                 entry.lose();
             }
             entry.state = match entry.state {
-                State::Kept => State::Ending,
-                State::Extending => State::EndingExtending,
+                LeaseState::Kept => LeaseState::Ending,
+                LeaseState::Extending => LeaseState::EndingExtending,
                 other => other,
             };
         });
         let entry = self.entries.get(&id)?;
-        (entry.state != State::Lost).then_some(entry.deadline)
+        (entry.state != LeaseState::Lost).then_some(entry.deadline)
     }
 
     /// Whether an extension of this lease is under way: a release now could be overtaken by it.
     pub fn extending(&self, id: LeaseId) -> bool {
         let state = self.entries.get(&id).map(|entry| entry.state);
-        matches!(state, Some(State::Extending | State::EndingExtending))
+        matches!(
+            state,
+            Some(LeaseState::Extending | LeaseState::EndingExtending)
+        )
     }
 
     /// When something is due next.
@@ -211,7 +214,7 @@ impl Book {
 
     /// Loses what has run out, and answers with the calls that are due, at most `batch(queue)`
     /// items in each. Each item stays under way until `extended` is told about it.
-    pub fn due(&mut self, now: Moment, batch: impl Fn(usize) -> usize) -> Vec<Call> {
+    pub fn due(&mut self, now: Moment, batch: impl Fn(usize) -> usize) -> Vec<ExtensionCall> {
         let mut due = Vec::new();
         while let Some(&(at, id)) = self.agenda.first() {
             if at > now {
@@ -233,9 +236,9 @@ impl Book {
             if entry.deadline <= now {
                 entry.lose();
             } else if entry.longest_extension(now).is_none() {
-                entry.state = State::Ending;
+                entry.state = LeaseState::Ending;
             } else {
-                entry.state = State::Extending;
+                entry.state = LeaseState::Extending;
                 entry.hidden.ask(now, entry.terms.visibility);
                 due = Some(entry.terms.queue);
             }
@@ -249,7 +252,7 @@ impl Book {
         due: Vec<(usize, LeaseId)>,
         now: Moment,
         batch: impl Fn(usize) -> usize,
-    ) -> Vec<Call> {
+    ) -> Vec<ExtensionCall> {
         let mut by_queue: HashMap<usize, Vec<LeaseId>> = HashMap::new();
         for (queue, id) in due {
             by_queue.entry(queue).or_default().push(id);
@@ -276,7 +279,7 @@ impl Book {
                     .iter()
                     .filter_map(|id| Some(self.entries.get(id)?.deadline));
                 let runs_out = deadlines.min().unwrap_or(now);
-                calls.push(Call {
+                calls.push(ExtensionCall {
                     queue,
                     items,
                     runs_out,
@@ -295,7 +298,7 @@ impl Book {
                 let horizon = now + entry.terms.visibility / JOIN_FRACTION;
                 (at <= horizon).then_some((id, entry))
             })
-            .filter(move |(_, entry)| entry.state == State::Kept && entry.terms.queue == queue)
+            .filter(move |(_, entry)| entry.state == LeaseState::Kept && entry.terms.queue == queue)
             .map(|(id, _)| id)
     }
 
@@ -315,11 +318,15 @@ impl Book {
                 Err(_) => entry.hidden.heard(None, asked),
             }
             let settling = match entry.state {
-                State::Extending => false,
-                State::EndingExtending => true,
-                State::Kept | State::Ending | State::Lost => return,
+                LeaseState::Extending => false,
+                LeaseState::EndingExtending => true,
+                LeaseState::Kept | LeaseState::Ending | LeaseState::Lost => return,
             };
-            entry.state = if settling { State::Ending } else { State::Kept };
+            entry.state = if settling {
+                LeaseState::Ending
+            } else {
+                LeaseState::Kept
+            };
             match answer {
                 Ok(()) => {
                     entry.deadline = called + asked;
@@ -329,7 +336,7 @@ impl Book {
                     let left = entry.deadline.since(now);
                     entry.extend_at = now + (left / 4).max(Duration::from_millis(50));
                 }
-                Err(ItemError::Refused(_)) => entry.state = State::Ending,
+                Err(ItemError::Refused(_)) => entry.state = LeaseState::Ending,
                 Err(ItemError::Gone(_)) => entry.lose(),
                 Err(ItemError::Cancelled) => entry.lose_to(true),
             }
@@ -340,14 +347,14 @@ impl Book {
     }
 
     /// Every change goes through here, so the agenda always agrees with the entries.
-    fn change(&mut self, id: LeaseId, change: impl FnOnce(&mut Entry)) {
+    fn change(&mut self, id: LeaseId, change: impl FnOnce(&mut LeaseEntry)) {
         let Some(entry) = self.entries.get_mut(&id) else {
             return;
         };
         let before = entry.attention();
         change(entry);
         let after = entry.attention();
-        let lost = entry.state == State::Lost;
+        let lost = entry.state == LeaseState::Lost;
         self.agenda.remove(&(before, id));
         if !lost {
             self.agenda.insert((after, id));
@@ -365,10 +372,10 @@ impl Book {
     }
 }
 
-impl Entry {
+impl LeaseEntry {
     fn attention(&self) -> Moment {
         match self.state {
-            State::Kept => self.extend_at.min(self.deadline),
+            LeaseState::Kept => self.extend_at.min(self.deadline),
             _ => self.deadline,
         }
     }
@@ -387,7 +394,7 @@ impl Entry {
     }
 
     fn lose_to(&mut self, cancelled: bool) {
-        self.state = State::Lost;
+        self.state = LeaseState::Lost;
         self.is_cancelled |= cancelled;
         self.cancelled.cancel();
     }

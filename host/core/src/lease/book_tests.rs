@@ -8,8 +8,8 @@ fn at(seconds: f64) -> Moment {
     Moment::from_boot(Duration::from_secs_f64(seconds))
 }
 
-fn terms(queue: usize, name: &str, received: Moment, visibility: u64) -> Terms {
-    Terms {
+fn terms(queue: usize, name: &str, received: Moment, visibility: u64) -> LeaseTerms {
+    LeaseTerms {
         queue,
         receipt: Receipt(name.into()),
         received,
@@ -54,7 +54,7 @@ fn an_extension_is_due_at_half_the_visibility() {
     let calls = book.due(at(115.0), ten);
     let item = (id, Receipt("r".into()), Duration::from_secs(30));
     let items = vec![item];
-    let wanted = Call {
+    let wanted = ExtensionCall {
         queue: 0,
         items,
         runs_out: at(130.0),
@@ -213,7 +213,7 @@ fn a_dropped_lease_is_forgotten_and_late_answers_are_harmless() {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum BookStep {
     Open {
         queue: usize,
         visibility: u64,
@@ -235,23 +235,23 @@ enum Step {
     },
 }
 
-fn any_step() -> impl Strategy<Value = Step> {
+fn any_step() -> impl Strategy<Value = BookStep> {
     let visibility = prop_oneof![0_u64..6, 6_u64..120, 43_000_u64..=43_200];
     prop_oneof![
-        (0..3_usize, visibility, 0_u64..10).prop_map(|(queue, visibility, ago)| Step::Open {
+        (0..3_usize, visibility, 0_u64..10).prop_map(|(queue, visibility, ago)| BookStep::Open {
             queue,
             visibility,
             ago
         }),
         prop_oneof![0_u64..5, 5_u64..60, 1_000_u64..50_000]
-            .prop_map(|seconds| Step::Pass { seconds }),
-        (0..40_usize, 0..4_u8, any::<bool>()).prop_map(|(which, how, twice)| Step::Answer {
+            .prop_map(|seconds| BookStep::Pass { seconds }),
+        (0..40_usize, 0..4_u8, any::<bool>()).prop_map(|(which, how, twice)| BookStep::Answer {
             which,
             how,
             twice
         }),
-        (0..40_usize).prop_map(|which| Step::Settle { which }),
-        (0..40_usize).prop_map(|which| Step::Close { which }),
+        (0..40_usize).prop_map(|which| BookStep::Settle { which }),
+        (0..40_usize).prop_map(|which| BookStep::Close { which }),
     ]
 }
 
@@ -267,13 +267,13 @@ proptest! {
         let mut under_way: Vec<(LeaseId, Moment, Duration)> = Vec::new();
         for step in steps {
             match step {
-                Step::Open { queue, visibility, ago } => {
+                BookStep::Open { queue, visibility, ago } => {
                     let received = at(100_000.0) + now.since(at(100_000.0)).saturating_sub(Duration::from_secs(ago));
                     let (id, lost) = book.open(terms(queue, "r", received, visibility));
                     open.push((id, lost, received));
                 }
-                Step::Pass { seconds } => now = now + Duration::from_secs(seconds),
-                Step::Answer { which, how, twice } if !under_way.is_empty() => {
+                BookStep::Pass { seconds } => now = now + Duration::from_secs(seconds),
+                BookStep::Answer { which, how, twice } if !under_way.is_empty() => {
                     let (id, called, asked) = under_way[which % under_way.len()];
                     let answer = match how {
                         0 | 1 => Ok(()),
@@ -285,13 +285,13 @@ proptest! {
                         under_way.swap_remove(which % under_way.len());
                     }
                 }
-                Step::Settle { which } if !open.is_empty() => {
+                BookStep::Settle { which } if !open.is_empty() => {
                     let (id, lost, _) = &open[which % open.len()];
                     let until = book.settle(*id, now);
                     prop_assert!(until.is_none_or(|until| until > now));
                     prop_assert_eq!(until.is_none(), lost.is_cancelled());
                 }
-                Step::Close { which } if !open.is_empty() => {
+                BookStep::Close { which } if !open.is_empty() => {
                     let (id, ..) = open.swap_remove(which % open.len());
                     book.close(id);
                 }

@@ -10,7 +10,7 @@ pub const UNHEARD: Duration = Duration::from_secs(60);
 
 /// What is known of one delivery.
 #[derive(Debug, Clone, Copy)]
-pub struct Hidden {
+pub struct InvisibleMessages {
     /// As far as the queue has answered.
     heard: Moment,
     /// If the call under way takes effect.
@@ -19,7 +19,7 @@ pub struct Hidden {
     unheard: Option<Moment>,
 }
 
-impl Hidden {
+impl InvisibleMessages {
     /// It was handed out by `answered`.
     pub fn since(answered: Moment, visibility: Duration) -> Self {
         Self {
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn what_was_answered_ends_at_the_latest_when_counted_from_the_answer() {
-        let mut hidden = Hidden::since(at(5), TIME);
+        let mut hidden = InvisibleMessages::since(at(5), TIME);
         hidden.ask(at(15), TIME);
         hidden.heard(Some(at(16)), TIME);
         assert_eq!((hidden.latest(), hidden.unheard()), (at(46), None));
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn what_was_not_answered_may_still_take_effect() {
-        let mut hidden = Hidden::since(at(5), TIME);
+        let mut hidden = InvisibleMessages::since(at(5), TIME);
         hidden.ask(at(15), TIME);
         assert_eq!(hidden.latest(), at(15) + UNHEARD + TIME);
         hidden.heard(None, TIME);

@@ -2,7 +2,7 @@
 //! the book.
 
 use super::Ledger;
-use super::book::Call;
+use super::book::ExtensionCall;
 use crate::clock;
 use crate::clock::Moment;
 use crate::message::{Loss, Receipt};
@@ -96,7 +96,7 @@ fn soon(next: Option<Moment>) -> Option<Moment> {
 }
 
 /// Says that leases are not extended, once a minute for each queue.
-fn report(queue: &Arc<dyn Queue>, answer: &Answer, said: &mut Said, counters: &Counters) {
+fn report(queue: &Arc<dyn Queue>, answer: &ExtensionResult, said: &mut Said, counters: &Counters) {
     let mut errors = answer
         .results
         .iter()
@@ -116,13 +116,13 @@ fn report(queue: &Arc<dyn Queue>, answer: &Answer, said: &mut Said, counters: &C
     }
 }
 
-struct Answer {
-    call: Call,
+struct ExtensionResult {
+    call: ExtensionCall,
     called: Moment,
     results: Vec<Result<(), ItemError>>,
 }
 
-async fn extend(queue: Arc<dyn Queue>, call: Call) -> Answer {
+async fn extend(queue: Arc<dyn Queue>, call: ExtensionCall) -> ExtensionResult {
     let items: Vec<(Receipt, Duration)> = call
         .items
         .iter()
@@ -138,14 +138,14 @@ async fn extend(queue: Arc<dyn Queue>, call: Call) -> Answer {
             vec![Err(ItemError::Passing("no answer in time".into())); items.len()]
         }
     };
-    Answer {
+    ExtensionResult {
         call,
         called,
         results,
     }
 }
 
-fn note(ledger: &Ledger, answer: &Answer) {
+fn note(ledger: &Ledger, answer: &ExtensionResult) {
     let now = clock::now();
     let mut book = ledger.lock();
     for ((id, _, asked), result) in answer.call.items.iter().zip(&answer.results) {

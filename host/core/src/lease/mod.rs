@@ -7,8 +7,8 @@ pub mod keeper;
 
 use crate::clock;
 use crate::clock::Moment;
-use book::{Book, LeaseId, Terms};
-use hidden::Hidden;
+use book::{Book, LeaseId, LeaseTerms};
+use hidden::InvisibleMessages;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +25,7 @@ pub struct Ledger {
 
 impl Ledger {
     /// Enters leases for one receive.
-    pub fn open(self: &Arc<Self>, terms: impl IntoIterator<Item = Terms>) -> Vec<Lease> {
+    pub fn open(self: &Arc<Self>, terms: impl IntoIterator<Item = LeaseTerms>) -> Vec<Lease> {
         let mut book = self.lock();
         let before = book.next_attention();
         let leases = terms
@@ -84,7 +84,7 @@ impl Lease {
     }
 
     /// Until when the queue may hide the delivery, whether it is lost or not.
-    pub fn hidden(&self) -> Hidden {
+    pub fn hidden(&self) -> InvisibleMessages {
         let hidden = self.ledger.lock().hidden(self.id);
         hidden.expect("a lease is in the book until it is dropped")
     }
@@ -118,7 +118,7 @@ impl Claim {
     }
 
     /// Until when the queue may hide the delivery.
-    pub fn hidden(&self) -> Hidden {
+    pub fn hidden(&self) -> InvisibleMessages {
         self.lease.hidden()
     }
 
@@ -151,7 +151,7 @@ mod tests {
         let ledger = Arc::new(Ledger::default());
         let visibility = Duration::from_secs(30);
         let received = clock::now();
-        let terms = Terms {
+        let terms = LeaseTerms {
             queue: 0,
             receipt: Receipt("r".into()),
             received,

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// One line: a message and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct RecordedMessage {
     /// When it was answered, in milliseconds since the Unix epoch.
     pub at: Timestamp,
     /// The plugin's name.
@@ -24,9 +24,9 @@ pub struct Entry {
     /// How long its attempt took, in microseconds.
     pub took_us: u64,
     /// The message, without its receipt.
-    pub message: Kept,
+    pub message: KeptMessage,
     /// What the plugin answered.
-    pub answer: Answer,
+    pub answer: RecordedVerdict,
 }
 
 /// What is kept of a message.
@@ -35,7 +35,7 @@ pub struct Entry {
     missing_docs,
     reason = "each is the field of the same name of `Message`"
 )]
-pub struct Kept {
+pub struct KeptMessage {
     #[serde(default)]
     pub id: String,
     #[serde(default)]
@@ -62,7 +62,7 @@ pub struct Kept {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "lowercase")]
 #[expect(missing_docs, reason = "as the verdicts are")]
-pub enum Answer {
+pub enum RecordedVerdict {
     Done,
     Retry {
         after_ms: Option<u64>,
@@ -94,7 +94,7 @@ pub enum Cause {
     Host,
 }
 
-impl Answer {
+impl RecordedVerdict {
     /// The verdict's.
     pub fn of(verdict: &Verdict) -> Self {
         let ms = |after: &Option<Duration>| {
@@ -155,7 +155,7 @@ impl Answer {
 }
 
 /// For a terminal: control characters in the plugin's words are spelt out.
-impl std::fmt::Display for Answer {
+impl std::fmt::Display for RecordedVerdict {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let after = |ms: &u64| humantime::format_duration(Duration::from_millis(*ms));
         match self {
@@ -177,7 +177,7 @@ impl std::fmt::Display for Answer {
     }
 }
 
-impl Entry {
+impl RecordedMessage {
     /// Of a message that has just been answered.
     pub fn new(
         plugin: &str,
@@ -191,7 +191,7 @@ impl Entry {
             plugin: plugin.to_owned(),
             version: version.to_owned(),
             took_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
-            message: Kept {
+            message: KeptMessage {
                 id: message.id,
                 queue: message.queue,
                 body: message.body,
@@ -203,7 +203,7 @@ impl Entry {
                 attributes: message.attributes,
                 system_attributes: message.system_attributes,
             },
-            answer: Answer::of(verdict),
+            answer: RecordedVerdict::of(verdict),
         }
     }
 
@@ -211,11 +211,11 @@ impl Entry {
     pub(super) fn bytes(&self) -> usize {
         let message = &self.message;
         let why = match &self.answer {
-            Answer::Done => 0,
-            Answer::Retry { why, .. }
-            | Answer::Reject { why }
-            | Answer::Busy { why, .. }
-            | Answer::Closed { why } => why.len(),
+            RecordedVerdict::Done => 0,
+            RecordedVerdict::Retry { why, .. }
+            | RecordedVerdict::Reject { why }
+            | RecordedVerdict::Busy { why, .. }
+            | RecordedVerdict::Closed { why } => why.len(),
         };
         let attributes = message.attributes.iter().map(|attribute| {
             let value = match &attribute.value {
@@ -230,8 +230,8 @@ impl Entry {
     }
 }
 
-impl From<Kept> for Message {
-    fn from(kept: Kept) -> Self {
+impl From<KeptMessage> for Message {
+    fn from(kept: KeptMessage) -> Self {
         Self {
             id: kept.id,
             queue: kept.queue,
@@ -256,7 +256,7 @@ impl From<Kept> for Message {
 ///
 /// # Errors
 /// One line that names what cannot be read, or the line of a file that is no entry.
-pub fn read_all(recording: &Path) -> Result<Vec<Entry>, String> {
+pub fn read_all(recording: &Path) -> Result<Vec<RecordedMessage>, String> {
     let files = files(recording).map_err(|error| format!("{}: {error}", recording.display()))?;
     let mut entries = Vec::new();
     for file in files {
@@ -285,7 +285,7 @@ fn files(recording: &Path) -> std::io::Result<Vec<PathBuf>> {
 ///
 /// # Errors
 /// One line that names the file and the line of it that is no entry.
-pub fn read(file: &Path) -> Result<Vec<Entry>, String> {
+pub fn read(file: &Path) -> Result<Vec<RecordedMessage>, String> {
     let contents = bounded::read(file, Limits::RECORDING);
     let contents = contents.map_err(|error| format!("{}: {error}", file.display()))?;
     let lines = contents.strip_suffix(b"\n").unwrap_or(&contents);

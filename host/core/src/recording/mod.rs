@@ -7,16 +7,16 @@ pub mod redact;
 mod writer;
 
 use crate::message::{Message, Verdict};
-use entry::Entry;
+use entry::RecordedMessage;
 pub use pages::ENDING;
 use redact::Rule;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use writer::Writer;
+use writer::RecordingWriter;
 
 /// What is recorded, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Terms {
+pub struct RecordingTerms {
     /// The folder; made if it is not there.
     pub folder: PathBuf,
     /// What is blotted out before anything is written.
@@ -30,7 +30,7 @@ pub struct Terms {
 pub struct Recorder {
     plugin: String,
     redact: Vec<Rule>,
-    writer: Writer,
+    writer: RecordingWriter,
 }
 
 impl Recorder {
@@ -38,13 +38,13 @@ impl Recorder {
     ///
     /// # Errors
     /// One line that names the folder, if nothing could be written there.
-    pub fn open(plugin: &str, terms: &Terms) -> Result<Self, String> {
+    pub fn open(plugin: &str, terms: &RecordingTerms) -> Result<Self, String> {
         let named = |error: std::io::Error| format!("{}: {error}", terms.folder.display());
         pages::may_write(&terms.folder).map_err(named)?;
         Ok(Self {
             plugin: plugin.to_owned(),
             redact: terms.redact.clone(),
-            writer: Writer::start(&terms.folder, plugin, terms.most).map_err(named)?,
+            writer: RecordingWriter::start(&terms.folder, plugin, terms.most).map_err(named)?,
         })
     }
 
@@ -63,7 +63,7 @@ impl Recorder {
     pub fn keep(&self, message: &Message, verdict: &Verdict, version: &str, took: Duration) {
         // What is blotted out never leaves this thread.
         let message = redact::message(&self.redact, message);
-        let mut entry = Entry::new(&self.plugin, version, message, verdict, took);
+        let mut entry = RecordedMessage::new(&self.plugin, version, message, verdict, took);
         if !self.redact.is_empty() {
             entry.answer = entry.answer.without_words();
         }

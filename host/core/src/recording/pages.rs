@@ -3,7 +3,7 @@
 //! holds a lock on it (`flock`), so that nobody else deletes it. Knows no threads and no time to
 //! wait.
 
-use super::entry::Entry;
+use super::entry::RecordedMessage;
 use crate::clock;
 use crate::files;
 use rustix::fs::Access;
@@ -53,12 +53,12 @@ pub(super) struct Pages {
     plugin: String,
     most: u64,
     number: u32,
-    page: Option<Page>,
+    page: Option<RecordingFile>,
 }
 
 /// A file that is being written, locked as long as it is open.
 #[derive(Debug)]
-struct Page {
+struct RecordingFile {
     file: File,
     path: PathBuf,
     written: u64,
@@ -88,14 +88,14 @@ impl Pages {
     ///
     /// # Errors
     /// As the system has them. Nothing of the entry is left then, and the next one gets a new file.
-    pub(super) fn write(&mut self, entry: &Entry) -> Result<()> {
+    pub(super) fn write(&mut self, entry: &RecordedMessage) -> Result<()> {
         let mut line = serde_json::to_vec(entry)?;
         line.push(b'\n');
         let bytes = line.len() as u64;
         let full = self.full();
         // Whatever fails, the page is not put back, and closed thereby.
         let page = self.page.take();
-        let fits = |page: &Page| page.written + bytes <= full && !page.is_gone();
+        let fits = |page: &RecordingFile| page.written + bytes <= full && !page.is_gone();
         let mut page = match page.filter(fits) {
             Some(page) => page,
             None => self.turn(bytes)?,
@@ -111,7 +111,7 @@ impl Pages {
     }
 
     /// A new file, and room for it and an entry of so many bytes.
-    fn turn(&mut self, bytes: u64) -> Result<Page> {
+    fn turn(&mut self, bytes: u64) -> Result<RecordingFile> {
         files::make_folder(&self.folder)?;
         self.make_room(bytes.max(self.full()))?;
         let (at, process) = (clock::today().0, std::process::id());
@@ -119,7 +119,7 @@ impl Pages {
             self.number += 1;
             let (plugin, number) = (&self.plugin, self.number);
             let name = format!("{plugin}-{at}-{process}-{number}{ENDING}");
-            if let Some(page) = Page::create(self.folder.join(name))? {
+            if let Some(page) = RecordingFile::create(self.folder.join(name))? {
                 return Ok(page);
             }
         }
@@ -188,7 +188,7 @@ fn gone(deleted: Result<()>) -> Result<()> {
     }
 }
 
-impl Page {
+impl RecordingFile {
     /// None if the name is taken, or somebody tidied the file away before it was locked.
     fn create(path: PathBuf) -> Result<Option<Self>> {
         let made = OpenOptions::new()

@@ -2,9 +2,9 @@
 
 use super::*;
 
-fn recorded(rules: &[&str]) -> Entry {
+fn recorded(rules: &[&str]) -> RecordedMessage {
     let folder = tempfile::tempdir().expect("a folder");
-    let terms = Terms {
+    let terms = RecordingTerms {
         folder: folder.path().to_owned(),
         redact: rules.iter().map(|rule| rule.parse().expect(rule)).collect(),
         most: 1 << 30,
@@ -41,7 +41,7 @@ fn what_the_guest_says_is_blotted_out_as_soon_as_there_is_a_rule() {
 fn a_folder_is_looked_at_and_left_as_it_is() {
     let parent = tempfile::tempdir().expect("a folder");
     let folder = parent.path().join("recordings");
-    let terms = Terms {
+    let terms = RecordingTerms {
         folder: folder.clone(),
         redact: Vec::new(),
         most: 1 << 20,
@@ -55,7 +55,7 @@ fn a_folder_is_looked_at_and_left_as_it_is() {
     assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 1);
     assert!(old.exists());
     std::fs::write(parent.path().join("file"), "").expect("written");
-    let terms = Terms {
+    let terms = RecordingTerms {
         folder: parent.path().join("file"),
         ..terms
     };

@@ -1,7 +1,7 @@
 //! A thread that writes entries, and the queue before it, which has bounds: nothing that is handled
 //! waits for a disk. Knows nothing of files.
 
-use super::entry::Entry;
+use super::entry::RecordedMessage;
 use super::pages::Pages;
 use crate::clock;
 use crate::clock::Moment;
@@ -27,13 +27,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Writes on a thread of its own; ends, with all written, when dropped, unless the disk takes too
 /// long.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct RecordingWriter {
     folder: PathBuf,
-    entries: Option<SyncSender<Entry>>,
+    entries: Option<SyncSender<RecordedMessage>>,
     /// How many bytes wait.
     waiting: Arc<AtomicUsize>,
     counts: Arc<Counts>,
-    refused: Mutex<Complaint>,
+    refused: Mutex<DropReport>,
     /// Hangs up when the thread ends.
     ended: Mutex<Receiver<()>>,
     patience: Duration,
@@ -55,18 +55,18 @@ enum Refused {
     Ended,
 }
 
-impl Writer {
+impl RecordingWriter {
     /// Writes to files in the folder, from the first entry on.
     pub(super) fn start(folder: &Path, plugin: &str, most: u64) -> std::io::Result<Self> {
         let counts = Arc::<Counts>::default();
-        let mut scribe = Scribe {
+        let mut scribe = RecordingTask {
             counts: counts.clone(),
             pages: Pages::new(folder, plugin, most),
             folder: folder.to_owned(),
             rest: None,
-            failed: Complaint::default(),
+            failed: DropReport::default(),
         };
-        let write = move |entry: &Entry| scribe.take(entry, clock::now());
+        let write = move |entry: &RecordedMessage| scribe.take(entry, clock::now());
         let mut writer = Self::with(folder, PATIENCE, write)?;
         writer.counts = counts;
         Ok(writer)
@@ -76,9 +76,9 @@ impl Writer {
     fn with(
         folder: &Path,
         patience: Duration,
-        mut write: impl FnMut(&Entry) + Send + 'static,
+        mut write: impl FnMut(&RecordedMessage) + Send + 'static,
     ) -> std::io::Result<Self> {
-        let (sender, entries) = sync_channel::<Entry>(WAITING);
+        let (sender, entries) = sync_channel::<RecordedMessage>(WAITING);
         let (alive, ended) = channel::<()>();
         let waiting = Arc::new(AtomicUsize::new(0));
         let of_thread = waiting.clone();
@@ -112,7 +112,7 @@ impl Writer {
         (kept.load(Relaxed), left_out.load(Relaxed))
     }
 
-    pub(super) fn write(&self, entry: Entry) {
+    pub(super) fn write(&self, entry: RecordedMessage) {
         let Err(why) = self.offer(entry) else { return };
         self.counts.left_out.fetch_add(1, Relaxed);
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,7 +122,7 @@ impl Writer {
         }
     }
 
-    fn offer(&self, entry: Entry) -> Result<(), Refused> {
+    fn offer(&self, entry: RecordedMessage) -> Result<(), Refused> {
         let bytes = entry.bytes();
         let more = |waiting| (waiting == 0 || waiting + bytes <= BYTES).then_some(waiting + bytes);
         let room = self.waiting.fetch_update(Relaxed, Relaxed, more);
@@ -138,7 +138,7 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for RecordingWriter {
     fn drop(&mut self) {
         self.entries = None;
         let ended = self.ended.get_mut();
@@ -154,17 +154,17 @@ impl Drop for Writer {
 }
 
 /// Writes, and rests where it cannot.
-struct Scribe {
+struct RecordingTask {
     counts: Arc<Counts>,
     pages: Pages,
     folder: PathBuf,
     /// Until when, and why.
     rest: Option<(Moment, String)>,
-    failed: Complaint,
+    failed: DropReport,
 }
 
-impl Scribe {
-    fn take(&mut self, entry: &Entry, now: Moment) {
+impl RecordingTask {
+    fn take(&mut self, entry: &RecordedMessage, now: Moment) {
         if self.rest.as_ref().is_none_or(|(until, _)| now >= *until) {
             let error = self.pages.write(entry).err();
             self.rest = error.map(|error| (now + REST, error.to_string()));
@@ -183,12 +183,12 @@ impl Scribe {
 
 /// How many entries were left out, and when that was said.
 #[derive(Debug, Default)]
-struct Complaint {
+struct DropReport {
     left_out: u64,
     said: Option<Moment>,
 }
 
-impl Complaint {
+impl DropReport {
     /// Counts one more. All so far, if it is time to say it.
     fn count(&mut self, now: Moment) -> Option<u64> {
         self.left_out += 1;

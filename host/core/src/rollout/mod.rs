@@ -218,7 +218,7 @@ impl Rollout {
             _ => &stage.current,
         };
         let began = clock::now();
-        let mut watch = Watch {
+        let mut watch = RolloutWatch {
             rollout: self,
             attempt: &attempt,
             version,
@@ -258,7 +258,7 @@ impl Rollout {
 
 /// Counts and records an attempt that is given up because its time is over, as those are that wait
 /// for the network.
-struct Watch<'a> {
+struct RolloutWatch<'a> {
     rollout: &'a Rollout,
     attempt: &'a Attempt,
     version: &'a Version,
@@ -299,7 +299,7 @@ async fn stand_in(current: &Version, attempt: &Attempt, verdicts: &mut [Verdict]
     begun
 }
 
-impl Drop for Watch<'_> {
+impl Drop for RolloutWatch<'_> {
     fn drop(&mut self) {
         let (attempt, now) = (self.attempt, clock::now());
         if self.answered || now < attempt.deadline {

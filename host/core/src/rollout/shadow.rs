@@ -7,7 +7,7 @@ use super::canary::is_begun;
 use crate::clock;
 use crate::handler::Attempt;
 use crate::message::{Mishap, Verdict};
-use crate::recording::entry::Answer;
+use crate::recording::entry::RecordedVerdict;
 use std::cell::Cell;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -143,7 +143,7 @@ impl Shadow {
 
     fn compare(&self, attempt: &Attempt, first: &[Verdict], second: &[Verdict], asked: bool) {
         for ((message, first), second) in attempt.messages.iter().zip(first).zip(second) {
-            let (first, second) = (Answer::of(first), Answer::of(second));
+            let (first, second) = (RecordedVerdict::of(first), RecordedVerdict::of(second));
             let count = match (first.is_like(&second), asked) {
                 (true, _) => &self.compared.same,
                 (false, true) => &self.compared.closed,

@@ -1,7 +1,7 @@
 //! What is to be done about jobs: which are sent now, with what delay, when a periodic one fires
 //! next, and when to look again. Pure, told `now`.
 
-use super::{Claim, Job};
+use super::{Claim, ScheduledJob};
 use crate::clock::Timestamp;
 use crate::message::Outgoing;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub const MOST_TICKS: usize = 1_000;
 
 /// What a queue takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reach {
+pub struct SendLimits {
     /// The longest delay of one message; zero where none can be delayed.
     pub longest_delay: Duration,
     /// The same of a message with a group; zero as well where it would hold up its group.
@@ -33,7 +33,7 @@ pub struct Reach {
     pub ordered: bool,
 }
 
-impl Reach {
+impl SendLimits {
     /// The longest delay of this message.
     pub fn longest_delay_of(&self, message: &Outgoing) -> Duration {
         match message.group {
@@ -45,9 +45,9 @@ impl Reach {
 
 /// A job that is to be sent now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Planned {
+pub struct DueJob {
     /// Which.
-    pub job: Job,
+    pub job: ScheduledJob,
     /// When each message of it is due, in order; one for a job that is not periodic.
     pub ticks: Vec<Timestamp>,
     /// When it is due after them; `None`: never again.
@@ -55,7 +55,7 @@ pub struct Planned {
 }
 
 /// Whether somebody is sending the job.
-pub fn is_claimed(job: &Job, now: Timestamp) -> bool {
+pub fn is_claimed(job: &ScheduledJob, now: Timestamp) -> bool {
     job.claim.as_ref().is_some_and(|claim| claim.until >= now)
 }
 
@@ -70,7 +70,7 @@ pub fn claim(token: String, now: Timestamp) -> Claim {
 /// From when on a job may be sent to its queue. What fires again is sent as late as the next two
 /// looks allow, since it can be cancelled until then. What its queue delays by itself it is sent so
 /// much earlier.
-pub fn ready_at(job: &Job, reach: Reach, interval: Duration) -> Timestamp {
+pub fn ready_at(job: &ScheduledJob, reach: SendLimits, interval: Duration) -> Timestamp {
     let longest = reach.longest_delay_of(&job.message);
     let ahead = match job.every {
         None => longest,
@@ -84,11 +84,11 @@ pub fn ready_at(job: &Job, reach: Reach, interval: Duration) -> Timestamp {
 /// What to send of a job now; `None` if nothing. A periodic job that is late fires once for all that
 /// it has missed. An error if its pattern cannot be read.
 pub fn plan(
-    job: &Job,
-    reach: Reach,
+    job: &ScheduledJob,
+    reach: SendLimits,
     interval: Duration,
     now: Timestamp,
-) -> Result<Option<Planned>, String> {
+) -> Result<Option<DueJob>, String> {
     if is_claimed(job, now) || ready_at(job, reach, interval) > now {
         return Ok(None);
     }
@@ -100,7 +100,7 @@ pub fn plan(
         loop {
             next = every.next(last)?;
             let Some(tick) = next else { break };
-            let later = Job {
+            let later = ScheduledJob {
                 due: tick,
                 ..job.clone()
             };
@@ -112,16 +112,16 @@ pub fn plan(
         }
     }
     let job = job.clone();
-    Ok(Some(Planned { job, ticks, next }))
+    Ok(Some(DueJob { job, ticks, next }))
 }
 
 /// The delay with which a message that is due at `tick` is sent now.
-pub fn delay(message: &Outgoing, tick: Timestamp, now: Timestamp, reach: Reach) -> Duration {
+pub fn delay(message: &Outgoing, tick: Timestamp, now: Timestamp, reach: SendLimits) -> Duration {
     tick.since(now).min(reach.longest_delay_of(message))
 }
 
 /// When a job is due after only so many of its messages were taken by its queue.
-pub fn next_after(planned: &Planned, sent: usize) -> Option<Timestamp> {
+pub fn next_after(planned: &DueJob, sent: usize) -> Option<Timestamp> {
     planned.ticks.get(sent).copied().or(planned.next)
 }
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// The embedded queue, where what waits holds up its group.
-const EMBEDDED: Reach = Reach {
+const EMBEDDED: SendLimits = SendLimits {
     longest_delay: Duration::MAX,
     longest_delay_in_group: Duration::ZERO,
     own_delay: Duration::ZERO,
@@ -15,7 +15,7 @@ const EMBEDDED: Reach = Reach {
     ordered: true,
 };
 /// A FIFO queue whose every message waits a minute.
-const SLOW_FIFO: Reach = Reach {
+const SLOW_FIFO: SendLimits = SendLimits {
     own_delay: MINUTE,
     ..FIFO
 };
@@ -25,15 +25,15 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp(START.saturating_add_signed(seconds * 1_000))
 }
 
-fn periodic(pattern: &str, due: Timestamp) -> Job {
+fn periodic(pattern: &str, due: Timestamp) -> ScheduledJob {
     let every = Periodic::new(pattern, "UTC").expect(pattern);
-    Job {
+    ScheduledJob {
         every: Some(every),
         ..job("periodic", due)
     }
 }
 
-fn planned(job: &Job, reach: Reach, now: Timestamp) -> Option<Planned> {
+fn planned(job: &ScheduledJob, reach: SendLimits, now: Timestamp) -> Option<DueJob> {
     plan(job, reach, MINUTE, now).expect("a good pattern")
 }
 

@@ -24,7 +24,7 @@ use cron::Periodic;
 
 /// One message that waits for its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Job {
+pub struct ScheduledJob {
     /// Unique within its store; has no `/`.
     pub id: String,
     /// The queue that it goes to, as people write it: `payments`, `local:default`.
@@ -53,9 +53,9 @@ pub struct Claim {
 
 /// What has become of a claimed job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ending {
+pub struct JobOutcome {
     /// As it was read.
-    pub job: Job,
+    pub job: ScheduledJob,
     /// The token of our claim.
     pub token: String,
     /// When it is due next; `None`: never again. The same `due` gives it back unsent.
@@ -64,9 +64,9 @@ pub struct Ending {
 
 /// Some jobs of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Page {
+pub struct JobPage {
     /// The soonest first.
-    pub jobs: Vec<Job>,
+    pub jobs: Vec<ScheduledJob>,
     /// Where the next page begins; `None` on the last.
     pub next: Option<String>,
     /// Jobs of this page whose message is missing or cannot be read.
@@ -100,31 +100,31 @@ pub enum Cancelled {
 /// A place where jobs wait. All calls may run at once, in many processes. A call that is dropped may
 /// have been carried out or not.
 #[async_trait::async_trait]
-pub trait Store: Send + Sync + 'static {
+pub trait ScheduleStore: Send + Sync + 'static {
     /// What people call it.
     fn place(&self) -> String;
 
     /// Adds a job; `Ok` means that it survives a crash. False if there is one of the id already,
     /// which stays as it is.
-    async fn add(&self, job: &Job) -> Result<bool, StoreError>;
+    async fn add(&self, job: &ScheduledJob) -> Result<bool, StoreError>;
 
     /// The jobs due no later than `until`, claimed ones included; from where the page `after` ended.
     /// Sees all that was added before the call.
-    async fn due(&self, until: Timestamp, after: Option<&str>) -> Result<Page, StoreError>;
+    async fn due(&self, until: Timestamp, after: Option<&str>) -> Result<JobPage, StoreError>;
 
     /// Claims jobs that nobody has claimed until later than `now`, and that are as they were read.
     /// Of two who claim the same job, whatever their clocks say, one is told true. One answer per
     /// job, in order.
     async fn claim(
         &self,
-        jobs: &[Job],
+        jobs: &[ScheduledJob],
         claim: &Claim,
         now: Timestamp,
     ) -> Vec<Result<bool, StoreError>>;
 
     /// Ends claims: the jobs go, or get a new time and no claim. Does nothing to a job that is no
     /// longer claimed by this token: somebody else's by now, or written anew. One answer per item.
-    async fn end(&self, endings: &[Ending]) -> Vec<Result<(), StoreError>>;
+    async fn end(&self, endings: &[JobOutcome]) -> Vec<Result<(), StoreError>>;
 
     /// Takes an unreadable job out of what waits and keeps what there is of it, with `reason`, among the
     /// dead jobs of the store. True if this call did; false if somebody has claimed it until later than
@@ -141,7 +141,7 @@ pub trait Store: Send + Sync + 'static {
 }
 
 /// All that waits in a store, the soonest first within each page.
-pub async fn list(store: &dyn Store) -> Result<Vec<Job>, StoreError> {
+pub async fn list(store: &dyn ScheduleStore) -> Result<Vec<ScheduledJob>, StoreError> {
     let mut jobs = Vec::new();
     let mut after = None;
     loop {
@@ -155,8 +155,13 @@ pub async fn list(store: &dyn Store) -> Result<Vec<Job>, StoreError> {
 }
 
 /// A job that nobody has claimed, with an id of its own.
-pub fn job(queue: &str, due: Timestamp, message: Outgoing, every: Option<Periodic>) -> Job {
-    Job {
+pub fn job(
+    queue: &str,
+    due: Timestamp,
+    message: Outgoing,
+    every: Option<Periodic>,
+) -> ScheduledJob {
+    ScheduledJob {
         id: uuid::Uuid::now_v7().to_string(),
         queue: queue.to_owned(),
         due,

@@ -11,14 +11,14 @@ mod learn;
 mod say;
 mod ship;
 
-use super::decide::{self, Planned, Reach};
-use super::{Ending, Job, Store, StoreError, Trouble};
+use super::decide::{self, DueJob, SendLimits};
+use super::{JobOutcome, ScheduleStore, ScheduledJob, StoreError, Trouble};
 use crate::clock;
 use crate::clock::{Moment, Timestamp};
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::said::Said;
-use learn::{Asked, Known};
+use learn::{KnownQueues, PendingQueues};
 use ship::Load;
 pub use ship::{NotSent, Outlet};
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ const CHUNK: usize = 100;
 
 /// What one round did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Round {
+pub struct MoverRound {
     /// Messages that their queues took.
     pub sent: usize,
     /// Jobs that another dispatcher claimed first.
@@ -47,7 +47,7 @@ pub struct Round {
     pub trouble: Option<StoreError>,
 }
 
-impl Round {
+impl MoverRound {
     fn hold(&mut self, ready: Timestamp) {
         self.held = Some(self.held.map_or(ready, |held| held.min(ready)));
     }
@@ -55,13 +55,13 @@ impl Round {
 
 /// Moves the jobs of one store.
 pub struct Mover {
-    store: Arc<dyn Store>,
+    store: Arc<dyn ScheduleStore>,
     outlet: Arc<dyn Outlet>,
     interval: Duration,
     /// What was sent and could not be ended, and what may be claimed by us without our knowledge.
-    unended: Vec<Ending>,
+    unended: Vec<JobOutcome>,
     /// Queues that have not answered yet.
-    asked: Asked,
+    asked: PendingQueues,
     said: Said,
     counters: Arc<Counters>,
     /// Whether the store has answered once.
@@ -71,17 +71,17 @@ pub struct Mover {
 }
 
 /// A job that is to be sent now, and what its queue takes.
-type Ready = (Planned, Reach);
+type Ready = (DueJob, SendLimits);
 
 impl Mover {
     /// Looks every `interval`.
-    pub fn new(store: Arc<dyn Store>, outlet: Arc<dyn Outlet>, interval: Duration) -> Self {
+    pub fn new(store: Arc<dyn ScheduleStore>, outlet: Arc<dyn Outlet>, interval: Duration) -> Self {
         Self {
             store,
             outlet,
             interval,
             unended: Vec::new(),
-            asked: Asked::default(),
+            asked: PendingQueues::default(),
             said: Said::default(),
             counters: Arc::default(),
             known: false,
@@ -126,14 +126,14 @@ impl Mover {
     }
 
     /// Everything that is due, once. What fails is told at the end, and the rest done all the same.
-    pub async fn round(&mut self, stop: &CancellationToken) -> Round {
-        let mut round = Round::default();
+    pub async fn round(&mut self, stop: &CancellationToken) -> MoverRound {
+        let mut round = MoverRound::default();
         // Whoever may not strike out what it sends would send it again and again.
         if let Err(error) = self.end_the_rest().await {
             round.trouble = Some(error);
             return round;
         }
-        let mut known = Known::default();
+        let mut known = KnownQueues::default();
         let mut after = None;
         loop {
             let until = clock::today() + decide::AHEAD;
@@ -169,15 +169,15 @@ impl Mover {
     /// Which of these jobs are to be sent now, and how.
     fn plan(
         &mut self,
-        jobs: Vec<Job>,
-        known: &mut Known,
+        jobs: Vec<ScheduledJob>,
+        known: &mut KnownQueues,
         now: Timestamp,
-        round: &mut Round,
+        round: &mut MoverRound,
     ) -> Vec<Ready> {
         let mut planned = Vec::new();
         for job in jobs {
             // It was sent, or not; what is left is to tell its store.
-            let is_it = |one: &Ending| (&one.job.id, one.job.due) == (&job.id, job.due);
+            let is_it = |one: &JobOutcome| (&one.job.id, one.job.due) == (&job.id, job.due);
             if let Some(unended) = self.unended.iter().find(|one| is_it(one)) {
                 if end::is_given_back(unended) {
                     known.stop(&job);
@@ -205,9 +205,9 @@ impl Mover {
     /// Breaks where the rest of the round would fail as well, or must not be.
     async fn chunk(
         &mut self,
-        jobs: Vec<Job>,
-        known: &mut Known,
-        round: &mut Round,
+        jobs: Vec<ScheduledJob>,
+        known: &mut KnownQueues,
+        round: &mut MoverRound,
     ) -> ControlFlow<()> {
         let (started, now) = (clock::now(), clock::today());
         let planned = self.plan(jobs, known, now, round);
@@ -216,7 +216,7 @@ impl Mover {
         }
         let token = uuid::Uuid::new_v4().to_string();
         let claim = decide::claim(token.clone(), now);
-        let wanted: Vec<Job> = planned.iter().map(|(one, _)| one.job.clone()).collect();
+        let wanted: Vec<ScheduledJob> = planned.iter().map(|(one, _)| one.job.clone()).collect();
         let answers = self.store.claim(&wanted, &claim, now).await;
         let is_away = |answer: &Result<bool, StoreError>| matches!(answer, Err(error) if error.kind == Trouble::Unreachable);
         let away = answers.iter().all(is_away);
@@ -253,8 +253,8 @@ impl Mover {
         &mut self,
         ours: &[Ready],
         started: Moment,
-        known: &mut Known,
-        round: &mut Round,
+        known: &mut KnownQueues,
+        round: &mut MoverRound,
     ) -> Vec<usize> {
         let mut loads: HashMap<&str, Load> = HashMap::new();
         for (place, (one, reach)) in ours.iter().enumerate() {
@@ -294,7 +294,7 @@ impl Mover {
             let whole = *sent == one.ticks.len();
             if let Some(due) = one.next.filter(|_| whole) {
                 let job = one.job.clone();
-                let next = Job { due, ..job };
+                let next = ScheduledJob { due, ..job };
                 round.hold(decide::ready_at(&next, *reach, self.interval));
             }
         }
@@ -307,8 +307,9 @@ const FIRST: Duration = Duration::from_secs(5);
 
 /// The jobs of a page in parts, beginning somewhere, so that dispatchers that look at once do not
 /// claim the same ones; in order where groups are.
-fn chunks(jobs: &[Job], start: usize) -> Vec<Vec<Job>> {
-    let mut chunks: Vec<Vec<Job>> = jobs.chunks(CHUNK).map(<[Job]>::to_vec).collect();
+fn chunks(jobs: &[ScheduledJob], start: usize) -> Vec<Vec<ScheduledJob>> {
+    let mut chunks: Vec<Vec<ScheduledJob>> =
+        jobs.chunks(CHUNK).map(<[ScheduledJob]>::to_vec).collect();
     let ordered = jobs.iter().any(|job| job.message.group.is_some());
     if !ordered && !chunks.is_empty() {
         let at = start % chunks.len();

@@ -1,13 +1,13 @@
 //! Rounds over a store in memory to a queue that keeps the order of groups: nothing overtakes.
 
-use super::Job;
+use super::ScheduledJob;
 use super::mover_tests::{left, mover, round};
-use super::samples::{Fake, Taken, job};
+use super::samples::{FakeSchedule, Taken, job};
 use crate::clock::Timestamp;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-fn grouped(id: &str, group: &str, n: u64) -> Job {
+fn grouped(id: &str, group: &str, n: u64) -> ScheduledJob {
     let mut one = job(id, Timestamp(n));
     one.message.group = Some(group.into());
     one
@@ -28,7 +28,7 @@ fn bodies(queue: &Taken) -> Vec<String> {
 
 #[tokio::test]
 async fn behind_a_failure_nothing_of_its_group_is_sent_where_order_is_kept() {
-    let store = Arc::new(Fake::holding([
+    let store = Arc::new(FakeSchedule::holding([
         grouped("1 a", "a", 1),
         grouped("2 refused", "a", 2),
         grouped("3 busy", "a", 3),
@@ -53,7 +53,7 @@ async fn what_is_on_a_later_page_does_not_overtake_what_failed_on_an_earlier_one
         n => format!("{n:02}"),
     };
     let a = (1..=20).map(|n| grouped(&id(n), "a", n));
-    let store = Arc::new(Fake::holding(a.chain([grouped("21 b", "b", 21)])));
+    let store = Arc::new(FakeSchedule::holding(a.chain([grouped("21 b", "b", 21)])));
     let queue = fifo();
     let mut mover = mover(&store, &queue);
     let first = round(&mut mover).await;
@@ -67,7 +67,7 @@ async fn what_is_on_a_later_page_does_not_overtake_what_failed_on_an_earlier_one
 
 #[tokio::test]
 async fn what_is_behind_one_that_cannot_be_claimed_is_not_sent_and_free_again() {
-    let store = Arc::new(Fake::holding([
+    let store = Arc::new(FakeSchedule::holding([
         grouped("1 a", "a", 1),
         grouped("2 unclaimed", "a", 2),
         grouped("3 a", "a", 3),
@@ -84,7 +84,7 @@ async fn what_is_behind_one_that_cannot_be_claimed_is_not_sent_and_free_again() 
 
 #[tokio::test]
 async fn what_could_not_be_given_back_is_not_overtaken_by_its_group() {
-    let store = Arc::new(Fake::holding([
+    let store = Arc::new(FakeSchedule::holding([
         grouped("1 busy", "a", 1),
         grouped("2 a", "a", 2),
     ]));

@@ -1,9 +1,9 @@
 //! Rounds over a store in memory: what is sent, how often, and what stays.
 
 use super::cron::Periodic;
-use super::mover::{Mover, Round};
-use super::samples::{Fake, Taken, job};
-use super::{Claim, Job, Store, Trouble};
+use super::mover::{Mover, MoverRound};
+use super::samples::{FakeSchedule, Taken, job};
+use super::{Claim, ScheduleStore, ScheduledJob, Trouble};
 use crate::clock;
 use crate::clock::Timestamp;
 use crate::clock::simulated;
@@ -19,17 +19,17 @@ pub(super) fn soon(seconds: u64) -> Timestamp {
     clock::today() + Duration::from_secs(seconds)
 }
 
-pub(super) fn mover(store: &Arc<Fake>, queue: &Arc<Taken>) -> Mover {
+pub(super) fn mover(store: &Arc<FakeSchedule>, queue: &Arc<Taken>) -> Mover {
     Mover::new(store.clone(), queue.clone(), MINUTE)
 }
 
-pub(super) async fn round(mover: &mut Mover) -> Round {
+pub(super) async fn round(mover: &mut Mover) -> MoverRound {
     let round = mover.round(&CancellationToken::new()).await;
     assert_eq!(round.trouble, None);
     round
 }
 
-pub(super) fn left(store: &Fake) -> Vec<String> {
+pub(super) fn left(store: &FakeSchedule) -> Vec<String> {
     store.jobs.lock().unwrap().keys().cloned().collect()
 }
 
@@ -37,11 +37,11 @@ pub(super) fn left(store: &Fake) -> Vec<String> {
 async fn what_is_due_is_sent_once_with_its_delay_and_the_rest_stays() {
     let jobs = (0..40).map(|n| job(&format!("due-{n}"), soon(n)));
     let far = (0..20).map(|n| job(&format!("far-{n:02}"), soon(1_000 + n)));
-    let store = Arc::new(Fake::holding(jobs.chain(far)));
+    let store = Arc::new(FakeSchedule::holding(jobs.chain(far)));
     let queue = Arc::new(Taken::default());
     let mut mover = mover(&store, &queue);
     assert_eq!(round(&mut mover).await.sent, 40);
-    assert_eq!(round(&mut mover).await, Round::default());
+    assert_eq!(round(&mut mover).await, MoverRound::default());
     assert_eq!(queue.bodies().len(), 40);
     assert_eq!(left(&store).len(), 20);
     let messages = queue.messages.lock().unwrap();
@@ -56,7 +56,7 @@ async fn what_is_due_is_sent_once_with_its_delay_and_the_rest_stays() {
 #[tokio::test]
 async fn two_movers_send_each_job_once() {
     let jobs = (0..500).map(|n| job(&format!("{n}"), soon(1)));
-    let store = Arc::new(Fake::holding(jobs));
+    let store = Arc::new(FakeSchedule::holding(jobs));
     let queue = Arc::new(Taken::default());
     let (mut one, mut two) = (mover(&store, &queue), mover(&store, &queue));
     let (first, second) = tokio::join!(round(&mut one), round(&mut two));
@@ -69,7 +69,7 @@ async fn two_movers_send_each_job_once() {
 
 #[tokio::test]
 async fn the_job_of_a_dead_dispatcher_is_taken_up_when_its_claim_has_run_out() {
-    let claimed = |id: &str, until| Job {
+    let claimed = |id: &str, until| ScheduledJob {
         claim: Some(Claim {
             token: "dead".into(),
             until,
@@ -77,7 +77,7 @@ async fn the_job_of_a_dead_dispatcher_is_taken_up_when_its_claim_has_run_out() {
         ..job(id, soon(0))
     };
     let past = Timestamp(clock::today().0 - 1_000);
-    let store = Arc::new(Fake::holding([
+    let store = Arc::new(FakeSchedule::holding([
         claimed("live", soon(60)),
         claimed("left", past),
     ]));
@@ -89,7 +89,10 @@ async fn the_job_of_a_dead_dispatcher_is_taken_up_when_its_claim_has_run_out() {
 
 #[tokio::test]
 async fn what_was_sent_and_could_not_be_ended_is_ended_later_and_not_sent_again() {
-    let store = Arc::new(Fake::holding([job("a", soon(0)), job("b", soon(0))]));
+    let store = Arc::new(FakeSchedule::holding([
+        job("a", soon(0)),
+        job("b", soon(0)),
+    ]));
     *store.failing_ends.lock().unwrap() = 2;
     let queue = Arc::new(Taken::default());
     let mut mover = mover(&store, &queue);
@@ -103,11 +106,11 @@ async fn what_was_sent_and_could_not_be_ended_is_ended_later_and_not_sent_again(
 #[tokio::test]
 async fn what_its_queue_does_not_take_stays_and_is_tried_again() {
     let jobs = ["busy", "refused", "fine"].map(|id| job(id, soon(0)));
-    let lost = Job {
+    let lost = ScheduledJob {
         queue: "gone".into(),
         ..job("lost", soon(0))
     };
-    let store = Arc::new(Fake::holding(jobs.into_iter().chain([lost])));
+    let store = Arc::new(FakeSchedule::holding(jobs.into_iter().chain([lost])));
     let queue = Arc::new(Taken::default());
     let mut mover = mover(&store, &queue);
     let first = round(&mut mover).await;
@@ -119,7 +122,7 @@ async fn what_its_queue_does_not_take_stays_and_is_tried_again() {
 
 #[tokio::test]
 async fn a_job_that_its_producer_wrote_anew_is_not_ended_with_the_old_one() {
-    let store = Arc::new(Fake::holding([job("a", soon(0))]));
+    let store = Arc::new(FakeSchedule::holding([job("a", soon(0))]));
     *store.failing_ends.lock().unwrap() = 1;
     let queue = Arc::new(Taken::default());
     let mut mover = mover(&store, &queue);
@@ -133,7 +136,10 @@ async fn a_job_that_its_producer_wrote_anew_is_not_ended_with_the_old_one() {
 #[tokio::test]
 async fn on_a_queue_without_delays_jobs_are_held_and_looked_for_in_time() {
     let due = soon(20);
-    let store = Arc::new(Fake::holding([job("held", due), job("now", soon(0))]));
+    let store = Arc::new(FakeSchedule::holding([
+        job("held", due),
+        job("now", soon(0)),
+    ]));
     let queue = Arc::new(Taken {
         fifo: true,
         ..Taken::default()
@@ -146,7 +152,7 @@ async fn on_a_queue_without_delays_jobs_are_held_and_looked_for_in_time() {
 
 #[tokio::test]
 async fn a_cancelled_job_is_not_sent() {
-    let store = Arc::new(Fake::holding([job("a", soon(0))]));
+    let store = Arc::new(FakeSchedule::holding([job("a", soon(0))]));
     let now = clock::today();
     assert_eq!(store.cancel("a", now).await, Ok(super::Cancelled::Yes));
     assert_eq!(store.cancel("a", now).await, Ok(super::Cancelled::Unknown));
@@ -172,9 +178,9 @@ pub(super) async fn run(mover: Mover, time: Duration) {
     running.finished().await;
 }
 
-fn periodic(pattern: &str, due: Timestamp) -> Job {
+fn periodic(pattern: &str, due: Timestamp) -> ScheduledJob {
     let every = Periodic::new(pattern, "UTC").expect(pattern);
-    Job {
+    ScheduledJob {
         every: Some(every),
         ..job("tick", due)
     }
@@ -184,7 +190,7 @@ fn periodic(pattern: &str, due: Timestamp) -> Job {
 fn on_a_queue_without_delays_no_tick_is_lost_or_late_while_a_dispatcher_runs() {
     simulate(async {
         let first = soon(7);
-        let store = Arc::new(Fake::holding([periodic("*/7 * * * * *", first)]));
+        let store = Arc::new(FakeSchedule::holding([periodic("*/7 * * * * *", first)]));
         let queue = Arc::new(Taken {
             fifo: true,
             ..Taken::default()
@@ -204,7 +210,7 @@ fn on_a_queue_without_delays_no_tick_is_lost_or_late_while_a_dispatcher_runs() {
 #[test]
 fn what_cannot_be_ended_past_its_lease_is_not_sent_again() {
     simulate(async {
-        let store = Arc::new(Fake::holding([job("a", soon(0))]));
+        let store = Arc::new(FakeSchedule::holding([job("a", soon(0))]));
         // Once a look, for half an hour.
         *store.failing_ends.lock().unwrap() = 30;
         let queue = Arc::new(Taken::default());
@@ -218,7 +224,7 @@ fn what_cannot_be_ended_past_its_lease_is_not_sent_again() {
 fn who_may_not_end_what_it_sends_sends_nothing_more_until_it_may() {
     simulate(async {
         let jobs = (0..500).map(|n| job(&format!("{n:03}"), soon(0)));
-        let store = Arc::new(Fake::holding(jobs));
+        let store = Arc::new(FakeSchedule::holding(jobs));
         *store.failing.lock().unwrap() = Some(Trouble::Denied);
         // The first page of seven, and 29 more looks at it.
         *store.failing_ends.lock().unwrap() = 7 * 30;
@@ -243,7 +249,7 @@ fn who_may_not_end_what_it_sends_sends_nothing_more_until_it_may() {
 async fn a_claim_that_fails_is_told_at_the_end_of_the_round() {
     let jobs = (0..100).map(|n| job(&format!("{n}"), soon(0)));
     let bad = (0..10).map(|n| job(&format!("unclaimed-{n}"), Timestamp(n)));
-    let store = Arc::new(Fake::holding(bad.chain(jobs)));
+    let store = Arc::new(FakeSchedule::holding(bad.chain(jobs)));
     let queue = Arc::new(Taken::default());
     let told = mover(&store, &queue).round(&CancellationToken::new()).await;
     assert_eq!((told.sent, left(&store).len()), (100, 10));
@@ -252,12 +258,12 @@ async fn a_claim_that_fails_is_told_at_the_end_of_the_round() {
 
 #[tokio::test]
 async fn queues_that_do_not_answer_hold_up_no_other() {
-    let to = |queue: String| Job {
+    let to = |queue: String| ScheduledJob {
         queue: queue.clone(),
         ..job(&queue, soon(0))
     };
     let jobs = (0..6).map(|n| to(format!("dead-{n}")));
-    let store = Arc::new(Fake::holding(jobs.chain([to("q".into())])));
+    let store = Arc::new(FakeSchedule::holding(jobs.chain([to("q".into())])));
     let queue = Arc::new(Taken::default());
     let mut mover = mover(&store, &queue);
     // The dead ones answer when the other has taken its own.
@@ -271,7 +277,7 @@ async fn a_tick_that_fails_stops_those_after_it_and_none_is_sent_twice() {
     let first = Timestamp(clock::today().0 / 1_000 * 1_000 + 1_000);
     let mut busy = periodic("* * * * * *", first);
     busy.message.body = "busy".into();
-    let store = Arc::new(Fake::holding([busy, job("other", soon(0))]));
+    let store = Arc::new(FakeSchedule::holding([busy, job("other", soon(0))]));
     let queue = Arc::new(Taken::default());
     let mut mover = mover(&store, &queue);
     let failed = round(&mut mover).await;

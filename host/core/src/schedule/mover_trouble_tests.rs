@@ -1,15 +1,18 @@
 //! Rounds over a store in memory that fails, or whose queues do: what is not left waiting for it.
 
 use super::mover_tests::{MINUTE, left, mover, round, run, simulate, soon};
-use super::samples::{Fake, Taken, job};
-use super::{Job, Trouble, Unreadable};
+use super::samples::{FakeSchedule, Taken, job};
+use super::{ScheduledJob, Trouble, Unreadable};
 use crate::telemetry::counters::Counters;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 #[tokio::test]
 async fn a_claim_whose_answer_was_lost_is_given_back_before_the_next_look() {
-    let store = Arc::new(Fake::holding([job("a", soon(0)), job("b", soon(0))]));
+    let store = Arc::new(FakeSchedule::holding([
+        job("a", soon(0)),
+        job("b", soon(0)),
+    ]));
     *store.lost_claims.lock().unwrap() = 1;
     let queue = Arc::new(Taken::default());
     let mut mover = mover(&store, &queue);
@@ -26,7 +29,7 @@ async fn a_claim_whose_answer_was_lost_is_given_back_before_the_next_look() {
 
 #[tokio::test]
 async fn finding_03_what_cannot_be_read_is_set_aside_and_counted_once_and_stops_no_other() {
-    let store = Arc::new(Fake::holding([job("a", soon(0))]));
+    let store = Arc::new(FakeSchedule::holding([job("a", soon(0))]));
     store.unreadable.lock().unwrap().push(Unreadable {
         id: "bad".into(),
         queue: Some("q".into()),
@@ -50,7 +53,7 @@ fn sent_after(trouble: Trouble, certain: bool) -> (bool, bool) {
     let mut sent = (false, false);
     for (time, sent) in [(2 * MINUTE, &mut sent.0), (10 * MINUTE, &mut sent.1)] {
         simulate(async {
-            let store = Arc::new(Fake::holding([job("a", soon(0))]));
+            let store = Arc::new(FakeSchedule::holding([job("a", soon(0))]));
             store.failing_looks.lock().unwrap().push(trouble);
             let queue = Arc::new(Taken::default());
             let mover = mover(&store, &queue);
@@ -78,8 +81,8 @@ fn a_store_that_failed_at_the_first_look_is_left_alone_only_if_it_may_not_be_the
     }
 }
 
-fn job_for(queue: &str) -> Job {
-    Job {
+fn job_for(queue: &str) -> ScheduledJob {
+    ScheduledJob {
         queue: queue.into(),
         ..job(queue, soon(0))
     }
@@ -89,7 +92,7 @@ fn job_for(queue: &str) -> Job {
 fn a_queue_that_does_not_say_what_it_takes_holds_up_no_other() {
     simulate(async {
         let jobs = ["silent-1", "silent-2", "q"].map(job_for);
-        let store = Arc::new(Fake::holding(jobs));
+        let store = Arc::new(FakeSchedule::holding(jobs));
         let queue = Arc::new(Taken::default());
         let mut mover = mover(&store, &queue);
         let first = round(&mut mover).await;
@@ -103,7 +106,7 @@ fn a_queue_that_does_not_say_what_it_takes_holds_up_no_other() {
 #[test]
 fn a_queue_that_is_slow_to_say_what_it_takes_has_its_jobs_in_a_later_round() {
     simulate(async {
-        let store = Arc::new(Fake::holding(["slow", "q"].map(job_for)));
+        let store = Arc::new(FakeSchedule::holding(["slow", "q"].map(job_for)));
         let queue = Arc::new(Taken::default());
         run(mover(&store, &queue), 2 * MINUTE).await;
         assert_eq!(queue.bodies(), ["body of q", "body of slow"]);

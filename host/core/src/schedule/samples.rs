@@ -1,8 +1,11 @@
 //! Jobs, a store and queues for tests.
 
-use super::decide::{AHEAD, Reach};
+use super::decide::{AHEAD, SendLimits};
 use super::mover::{NotSent, Outlet};
-use super::{Cancelled, Claim, Ending, Job, Page, Store, StoreError, Trouble, Unreadable};
+use super::{
+    Cancelled, Claim, JobOutcome, JobPage, ScheduleStore, ScheduledJob, StoreError, Trouble,
+    Unreadable,
+};
 use crate::clock;
 use crate::clock::Timestamp;
 use crate::message::Outgoing;
@@ -12,7 +15,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// What a standard queue of SQS takes.
-pub const STANDARD: Reach = Reach {
+pub const STANDARD: SendLimits = SendLimits {
     longest_delay: AHEAD,
     longest_delay_in_group: AHEAD,
     own_delay: Duration::ZERO,
@@ -20,7 +23,7 @@ pub const STANDARD: Reach = Reach {
     ordered: false,
 };
 /// What a FIFO queue of SQS takes.
-pub const FIFO: Reach = Reach {
+pub const FIFO: SendLimits = SendLimits {
     longest_delay: Duration::ZERO,
     longest_delay_in_group: Duration::ZERO,
     own_delay: Duration::ZERO,
@@ -29,8 +32,8 @@ pub const FIFO: Reach = Reach {
 };
 
 /// A job for the queue `q`.
-pub fn job(id: &str, due: Timestamp) -> Job {
-    Job {
+pub fn job(id: &str, due: Timestamp) -> ScheduledJob {
+    ScheduledJob {
         id: id.to_owned(),
         queue: "q".to_owned(),
         due,
@@ -47,9 +50,9 @@ pub fn job(id: &str, due: Timestamp) -> Job {
 /// A store in memory, in pages of seven, that fails when told to; to claim a job with `unclaimed` in
 /// its id fails always.
 #[derive(Default)]
-pub struct Fake {
+pub struct FakeSchedule {
     /// What it holds.
-    pub jobs: Mutex<BTreeMap<String, Job>>,
+    pub jobs: Mutex<BTreeMap<String, ScheduledJob>>,
     /// How many of the next ends fail.
     pub failing_ends: Mutex<usize>,
     /// How they fail; without it there is no answer.
@@ -64,9 +67,9 @@ pub struct Fake {
     pub failing_looks: Mutex<Vec<Trouble>>,
 }
 
-impl Fake {
+impl FakeSchedule {
     /// Puts these in.
-    pub fn holding(jobs: impl IntoIterator<Item = Job>) -> Self {
+    pub fn holding(jobs: impl IntoIterator<Item = ScheduledJob>) -> Self {
         let jobs = jobs.into_iter().map(|job| (job.id.clone(), job));
         Self {
             jobs: Mutex::new(jobs.collect()),
@@ -83,12 +86,12 @@ fn no_answer() -> StoreError {
 }
 
 #[async_trait::async_trait]
-impl Store for Fake {
+impl ScheduleStore for FakeSchedule {
     fn place(&self) -> String {
         "memory".into()
     }
 
-    async fn add(&self, job: &Job) -> Result<bool, StoreError> {
+    async fn add(&self, job: &ScheduledJob) -> Result<bool, StoreError> {
         let mut jobs = self.jobs.lock().unwrap();
         let is_new = !jobs.contains_key(&job.id);
         if is_new {
@@ -97,19 +100,19 @@ impl Store for Fake {
         Ok(is_new)
     }
 
-    async fn due(&self, until: Timestamp, after: Option<&str>) -> Result<Page, StoreError> {
+    async fn due(&self, until: Timestamp, after: Option<&str>) -> Result<JobPage, StoreError> {
         if let Some(kind) = self.failing_looks.lock().unwrap().pop() {
             let message = "no look".to_owned();
             return Err(StoreError { kind, message });
         }
         let jobs = self.jobs.lock().unwrap();
-        let mut due: Vec<Job> = jobs
+        let mut due: Vec<ScheduledJob> = jobs
             .values()
             .filter(|job| job.due <= until)
             .cloned()
             .collect();
         due.sort_by_key(|job| (job.due, job.id.clone()));
-        let key = |job: &Job| format!("{:020} {}", job.due.0, job.id);
+        let key = |job: &ScheduledJob| format!("{:020} {}", job.due.0, job.id);
         due.retain(|job| after.is_none_or(|after| *key(job) > *after));
         let more = due.len() > 7;
         due.truncate(7);
@@ -118,7 +121,7 @@ impl Store for Fake {
             None => self.unreadable.lock().unwrap().clone(),
             Some(_) => Vec::new(),
         };
-        Ok(Page {
+        Ok(JobPage {
             jobs: due,
             next,
             unreadable,
@@ -127,12 +130,12 @@ impl Store for Fake {
 
     async fn claim(
         &self,
-        wanted: &[Job],
+        wanted: &[ScheduledJob],
         claim: &Claim,
         now: Timestamp,
     ) -> Vec<Result<bool, StoreError>> {
         let mut jobs = self.jobs.lock().unwrap();
-        let take = |job: &Job| {
+        let take = |job: &ScheduledJob| {
             if job.id.contains("unclaimed") {
                 return Err(StoreError {
                     kind: Trouble::Passing,
@@ -153,10 +156,10 @@ impl Store for Fake {
         wanted.iter().map(take).collect()
     }
 
-    async fn end(&self, endings: &[Ending]) -> Vec<Result<(), StoreError>> {
+    async fn end(&self, endings: &[JobOutcome]) -> Vec<Result<(), StoreError>> {
         let mut jobs = self.jobs.lock().unwrap();
         let mut failing = self.failing_ends.lock().unwrap();
-        let mut one = |ending: &Ending| {
+        let mut one = |ending: &JobOutcome| {
             if *failing > 0 {
                 *failing -= 1;
                 let message = "no answer".to_owned();
@@ -164,7 +167,7 @@ impl Store for Fake {
                 return Err(StoreError { kind, message });
             }
             let id = &ending.job.id;
-            let ours = |job: &Job| {
+            let ours = |job: &ScheduledJob| {
                 job.claim
                     .as_ref()
                     .is_some_and(|claim| claim.token == ending.token)
@@ -241,7 +244,7 @@ impl Taken {
 
 #[async_trait::async_trait]
 impl Outlet for Taken {
-    async fn reach(&self, queue: &str) -> Result<Reach, String> {
+    async fn reach(&self, queue: &str) -> Result<SendLimits, String> {
         if queue.starts_with("silent") {
             std::future::pending::<()>().await;
         }

@@ -3,12 +3,12 @@
 use super::ready::Sequence;
 use super::*;
 use crate::clock::Timestamp;
-use crate::throttle::control::Showed;
+use crate::throttle::control::Signal;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 #[derive(Debug)]
-struct Job {
+struct AgeJob {
     number: u64,
     sent_ms: u64,
     expires: Option<Moment>,
@@ -16,7 +16,7 @@ struct Job {
     _seat: Permit,
 }
 
-impl Waiting for Job {
+impl Waiting for AgeJob {
     fn group(&self) -> Option<&str> {
         self.group
     }
@@ -42,16 +42,16 @@ fn at(ms: u64) -> Moment {
     Moment::from_boot(Duration::from_millis(1_000_000 + ms))
 }
 
-struct World {
-    scheduler: Scheduler<Job>,
+struct AgeWorld {
+    scheduler: Scheduler<AgeJob>,
     now: u64,
     numbered: u64,
-    running: Vec<Start<Job>>,
+    running: Vec<Start<AgeJob>>,
     /// Since when each attempt runs.
     began: Vec<u64>,
 }
 
-impl World {
+impl AgeWorld {
     fn new(sequence: Sequence, attempts: usize, lanes: usize) -> Self {
         let lane = LaneRules {
             batch: 10,
@@ -66,7 +66,7 @@ impl World {
             lanes: vec![lane; lanes],
             weights: None,
             batch: 1,
-            limits: Limits {
+            limits: SchedulerLimits {
                 prefetch: 0,
                 attempts,
                 window: Duration::ZERO,
@@ -94,7 +94,7 @@ impl World {
             for (ago, left, group) in mine.unwrap_or_default() {
                 self.numbered += 1;
                 numbers.push(self.numbered);
-                brought.push(Job {
+                brought.push(AgeJob {
                     number: self.numbered,
                     sent_ms: self.now - ago,
                     expires: left.map(|left| at(self.now + left)),
@@ -142,21 +142,21 @@ impl World {
     }
 
     /// Ends an attempt and its worker; the numbers of what is over by that.
-    fn end(&mut self, index: usize, fate: Fate) -> Vec<u64> {
+    fn end(&mut self, index: usize, fate: MessageFate) -> Vec<u64> {
         let Start { lane, jobs, .. } = self.running.remove(index);
-        let ended = Ended {
+        let ended = FinishedAttempt {
             lane,
             began: at(self.began.remove(index)),
             showed: match fate {
-                Fate::Kept => Showed::Busy,
-                _ => Showed::Open,
+                MessageFate::Kept => Signal::Busy,
+                _ => Signal::Open,
             },
         };
         let fates = jobs.iter().map(|job| (job.group, fate));
         let after = self.scheduler.ended(ended, fates, at(self.now));
         let mut over: Vec<u64> = after.overtaking.iter().map(|job| job.number).collect();
         match fate {
-            Fate::Kept => {
+            MessageFate::Kept => {
                 let until = at(self.now + 20);
                 self.scheduler.hold(lane, jobs, at(self.now), until);
             }
@@ -169,22 +169,22 @@ impl World {
 
 #[test]
 fn the_newest_that_waits_goes_first_and_what_is_held_keeps_its_age() {
-    let mut world = World::new(Sequence::Lifo, 1, 1);
+    let mut world = AgeWorld::new(Sequence::Lifo, 1, 1);
     world.bring(0, &[sent(50), sent(10), sent(30)]);
     assert_eq!(world.work(), [2]);
-    world.end(0, Fate::Kept);
+    world.end(0, MessageFate::Kept);
     assert_eq!(world.work(), [3], "the newest is held");
-    world.end(0, Fate::Kept);
+    world.end(0, MessageFate::Kept);
     world.now += 20;
     for wanted in [2, 3, 1] {
         assert_eq!(world.work(), [wanted]);
-        world.end(0, Fate::Done);
+        world.end(0, MessageFate::Done);
     }
 }
 
 #[test]
 fn what_becomes_too_old_while_it_waits_is_given_out_at_its_time() {
-    let mut world = World::new(Sequence::Fifo, 1, 1);
+    let mut world = AgeWorld::new(Sequence::Fifo, 1, 1);
     world.bring(0, &[sent(0), (0, Some(300), None), (0, Some(200), None)]);
     assert_eq!(world.work(), [1]);
     assert_eq!(
@@ -195,7 +195,7 @@ fn what_becomes_too_old_while_it_waits_is_given_out_at_its_time() {
     assert_eq!(world.expired(), [0; 0]);
     world.now = 1_200;
     assert_eq!(world.expired(), [3]);
-    world.end(0, Fate::Done);
+    world.end(0, MessageFate::Done);
     assert_eq!(world.work(), [2], "it has 100 ms left");
     world.now = 2_000;
     assert_eq!(world.expired(), [0; 0], "it has begun");
@@ -203,10 +203,10 @@ fn what_becomes_too_old_while_it_waits_is_given_out_at_its_time() {
 
 #[test]
 fn what_is_held_too_long_is_given_out_and_frees_its_group_and_the_queues_below() {
-    let mut world = World::new(Sequence::Fifo, 1, 2);
+    let mut world = AgeWorld::new(Sequence::Fifo, 1, 2);
     world.bring(0, &[(0, Some(10), Some("a")), (0, None, Some("a"))]);
     assert_eq!(world.work(), [1]);
-    world.end(0, Fate::Kept);
+    world.end(0, MessageFate::Kept);
     world.now += 10;
     assert_eq!(world.work(), [0; 0], "the first of the group is held");
     assert_eq!(
@@ -215,13 +215,13 @@ fn what_is_held_too_long_is_given_out_and_frees_its_group_and_the_queues_below()
     );
     assert_eq!(world.expired(), [1]);
     assert_eq!(world.work(), [2]);
-    world.end(0, Fate::Kept);
+    world.end(0, MessageFate::Kept);
     assert!(world.scheduler.next_attention(at(world.now)) > Some(at(world.now)));
 }
 
 #[test]
 fn after_a_stop_what_is_still_to_be_run_becomes_too_old_as_before() {
-    let mut world = World::new(Sequence::Lifo, 1, 1);
+    let mut world = AgeWorld::new(Sequence::Lifo, 1, 1);
     world.bring(0, &[(1, Some(10), None), (2, Some(10), None), sent(3)]);
     let now = at(world.now);
     let released = world.scheduler.stop(|_, job| job.number == 2, now);
@@ -229,45 +229,50 @@ fn after_a_stop_what_is_still_to_be_run_becomes_too_old_as_before() {
     world.now += 10;
     assert_eq!(world.expired(), [1]);
     assert_eq!(world.work(), [3]);
-    world.end(0, Fate::Done);
+    world.end(0, MessageFate::Done);
     assert!(world.scheduler.is_at_rest());
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum AgeStep {
     Bring(Vec<Sent>),
     Work,
-    End(prop::sample::Index, Fate),
+    End(prop::sample::Index, MessageFate),
     Pass(u64),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<AgeStep>> {
     let group = prop::sample::select(vec![None, None, Some("a"), Some("b")]);
     let one = (0..50_u64, prop::option::of(1..60_u64), group);
-    let fate = prop::sample::select(vec![Fate::Done, Fate::Failed, Fate::Kept, Fate::Kept]);
+    let fate = prop::sample::select(vec![
+        MessageFate::Done,
+        MessageFate::Failed,
+        MessageFate::Kept,
+        MessageFate::Kept,
+    ]);
     let step = prop_oneof![
-        3 => prop::collection::vec(one, 1..4).prop_map(Step::Bring),
-        3 => Just(Step::Work),
-        3 => (any::<prop::sample::Index>(), fate).prop_map(|(index, fate)| Step::End(index, fate)),
-        2 => (0..30_u64).prop_map(Step::Pass),
+        3 => prop::collection::vec(one, 1..4).prop_map(AgeStep::Bring),
+        3 => Just(AgeStep::Work),
+        3 => (any::<prop::sample::Index>(), fate).prop_map(|(index, fate)| AgeStep::End(index, fate)),
+        2 => (0..30_u64).prop_map(AgeStep::Pass),
     ];
     prop::collection::vec(step, 1..60)
 }
 
-fn check(sequence: Sequence, steps: Vec<Step>) -> Result<(), TestCaseError> {
-    let mut world = World::new(sequence, 2, 1);
+fn check(sequence: Sequence, steps: Vec<AgeStep>) -> Result<(), TestCaseError> {
+    let mut world = AgeWorld::new(sequence, 2, 1);
     // What is here and neither runs nor is over, and when it becomes too old.
     let mut here: BTreeMap<u64, Option<Moment>> = BTreeMap::new();
     for step in steps {
         match step {
-            Step::Bring(jobs) => {
+            AgeStep::Bring(jobs) => {
                 let expiries = jobs
                     .iter()
                     .map(|(_, left, _)| left.map(|left| at(world.now + left)));
                 let expiries: Vec<Option<Moment>> = expiries.collect();
                 here.extend(world.bring(0, &jobs).into_iter().zip(expiries));
             }
-            Step::Work => {
+            AgeStep::Work => {
                 for number in world.expired() {
                     prop_assert!(here.remove(&number).is_some(), "{} was not here", number);
                 }
@@ -280,17 +285,17 @@ fn check(sequence: Sequence, steps: Vec<Step>) -> Result<(), TestCaseError> {
                     prop_assert!(here.remove(&number).is_some(), "{} was not here", number);
                 }
             }
-            Step::End(index, fate) if !world.running.is_empty() => {
+            AgeStep::End(index, fate) if !world.running.is_empty() => {
                 let index = index.index(world.running.len());
                 let kept = world.running[index].jobs.iter();
-                let kept = kept.filter(|_| fate == Fate::Kept);
+                let kept = kept.filter(|_| fate == MessageFate::Kept);
                 here.extend(kept.map(|job| (job.number, job.expires)));
                 for number in world.end(index, fate) {
                     here.remove(&number);
                 }
             }
-            Step::End(..) => {}
-            Step::Pass(ms) => world.now += ms,
+            AgeStep::End(..) => {}
+            AgeStep::Pass(ms) => world.now += ms,
         }
         let first = here.values().flatten().min();
         let attention = world.scheduler.next_attention(at(world.now));

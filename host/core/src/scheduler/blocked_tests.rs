@@ -6,15 +6,17 @@ use crate::scheduler::lane::LaneRules;
 use crate::scheduler::ready::Sequence;
 use crate::scheduler::room::Permit;
 use crate::scheduler::start::LONGEST_PAUSE;
-use crate::scheduler::{Ended, Fate, Limits, Poll, Rules, Scheduler, Start};
-use crate::throttle::control::Showed;
+use crate::scheduler::{
+    FinishedAttempt, MessageFate, Poll, Rules, Scheduler, SchedulerLimits, Start,
+};
+use crate::throttle::control::Signal;
 use proptest::prelude::*;
 use std::time::Duration;
 
 /// A message: its number in the order of sending, its group, and whether its next receive may
 /// dead-letter it.
 #[derive(Debug)]
-struct Job {
+struct BlockedJob {
     id: String,
     number: u64,
     last_chance: bool,
@@ -22,13 +24,13 @@ struct Job {
     _seat: Option<Permit>,
 }
 
-impl PartialEq for Job {
+impl PartialEq for BlockedJob {
     fn eq(&self, other: &Self) -> bool {
         self.number == other.number
     }
 }
 
-impl Waiting for Job {
+impl Waiting for BlockedJob {
     fn group(&self) -> Option<&str> {
         Some("a")
     }
@@ -50,8 +52,8 @@ impl Waiting for Job {
     }
 }
 
-fn job(number: u64) -> Job {
-    Job {
+fn job(number: u64) -> BlockedJob {
+    BlockedJob {
         id: number.to_string(),
         number,
         last_chance: false,
@@ -64,7 +66,7 @@ fn at(ms: u64) -> Moment {
     Moment::from_boot(Duration::from_millis(1_000_000 + ms))
 }
 
-fn numbers(jobs: &[Job]) -> Vec<u64> {
+fn numbers(jobs: &[BlockedJob]) -> Vec<u64> {
     jobs.iter().map(|job| job.number).collect()
 }
 
@@ -111,7 +113,7 @@ fn a_group_is_given_back_when_what_it_waits_for_is_delivered_again() {
 #[test]
 fn what_waits_goes_on_when_the_one_that_failed_becomes_too_old() {
     let mut groups = BlockedGroups::default();
-    let old = Job {
+    let old = BlockedJob {
         expires: Some(at(50)),
         ..job(1)
     };
@@ -126,7 +128,7 @@ fn what_waits_goes_on_when_the_one_that_failed_becomes_too_old() {
 }
 
 /// A queue that has brought these messages of one group, and an attempt at the first of them.
-fn scheduler(brought: Vec<Job>) -> (Scheduler<Job>, Start<Job>) {
+fn scheduler(brought: Vec<BlockedJob>) -> (Scheduler<BlockedJob>, Start<BlockedJob>) {
     let lane = LaneRules {
         batch: 10,
         poll_for: Duration::from_secs(20),
@@ -140,7 +142,7 @@ fn scheduler(brought: Vec<Job>) -> (Scheduler<Job>, Start<Job>) {
         weights: None,
         batch: 1,
         horizon: Duration::from_secs(15),
-        limits: Limits {
+        limits: SchedulerLimits {
             attempts: 1,
             prefetch: 0,
             window: Duration::ZERO,
@@ -148,7 +150,7 @@ fn scheduler(brought: Vec<Job>) -> (Scheduler<Job>, Start<Job>) {
         },
     });
     let mut poll: Poll = scheduler.plan(at(0)).remove(0);
-    let seated = brought.into_iter().map(|job| Job {
+    let seated = brought.into_iter().map(|job| BlockedJob {
         _seat: Some(poll.seat()),
         ..job
     });
@@ -159,22 +161,26 @@ fn scheduler(brought: Vec<Job>) -> (Scheduler<Job>, Start<Job>) {
     (scheduler, first)
 }
 
-const ENDED: Ended = Ended {
+const ENDED: FinishedAttempt = FinishedAttempt {
     lane: 0,
     began: Moment::from_boot(Duration::from_millis(1_000_001)),
-    showed: Showed::Open,
+    showed: Signal::Open,
 };
 
 /// The attempt at the first ends so; what is given back at once.
-fn ends(scheduler: &mut Scheduler<Job>, first: Start<Job>, fate: Fate) -> Vec<u64> {
+fn ends(
+    scheduler: &mut Scheduler<BlockedJob>,
+    first: Start<BlockedJob>,
+    fate: MessageFate,
+) -> Vec<u64> {
     let stays = scheduler.stays(0, [(Some("a"), fate)]);
     if stays.is_empty() {
         let after = scheduler.ended(ENDED, [(Some("a"), fate)], at(2));
         return numbers(&after.overtaking);
     }
-    let after = scheduler.ended(ENDED, [(Some("a"), Fate::Kept)], at(2));
+    let after = scheduler.ended(ENDED, [(Some("a"), MessageFate::Kept)], at(2));
     let mut jobs = first.jobs;
-    if fate == Fate::DeadLettered {
+    if fate == MessageFate::DeadLettered {
         scheduler.leaves(0, &jobs.remove(0));
     }
     scheduler.keep(0, "a", jobs, fate, at(2));
@@ -185,7 +191,7 @@ fn ends(scheduler: &mut Scheduler<Job>, first: Start<Job>, fate: Fate) -> Vec<u6
 fn finding_02_what_waits_behind_a_failure_is_kept_and_the_failed_one_goes_first_again() {
     let (mut scheduler, first) = scheduler(vec![job(1), job(2), job(3)]);
     let pause = Duration::from_millis(50);
-    assert!(ends(&mut scheduler, first, Fate::Again(pause)).is_empty());
+    assert!(ends(&mut scheduler, first, MessageFate::Again(pause)).is_empty());
     assert!(scheduler.next_jobs(at(51)).is_none(), "it pauses");
     assert_eq!(scheduler.next_attention(at(51)), Some(at(52)));
     scheduler.hire(at(52));
@@ -197,7 +203,7 @@ fn finding_02_what_waits_behind_a_failure_is_kept_and_the_failed_one_goes_first_
 #[test]
 fn finding_02_what_waits_behind_a_dead_letter_goes_on_once_the_queue_has_taken_it() {
     let (mut scheduler, first) = scheduler(vec![job(1), job(2), job(3)]);
-    assert!(ends(&mut scheduler, first, Fate::DeadLettered).is_empty());
+    assert!(ends(&mut scheduler, first, MessageFate::DeadLettered).is_empty());
     assert!(scheduler.next_jobs(at(9)).is_none());
     scheduler.told(0, "1", None, at(10));
     scheduler.hire(at(10));
@@ -209,7 +215,7 @@ fn finding_02_what_waits_behind_a_dead_letter_goes_on_once_the_queue_has_taken_i
 #[test]
 fn finding_02_what_waits_behind_a_dead_letter_that_comes_again_is_given_back() {
     let (mut scheduler, first) = scheduler(vec![job(1), job(2), job(3)]);
-    assert!(ends(&mut scheduler, first, Fate::DeadLettered).is_empty());
+    assert!(ends(&mut scheduler, first, MessageFate::DeadLettered).is_empty());
     scheduler.told(0, "1", Some(at(10)), at(10));
     assert!(!scheduler.is_at_rest());
     let back: Vec<u64> = scheduler
@@ -223,14 +229,14 @@ fn finding_02_what_waits_behind_a_dead_letter_that_comes_again_is_given_back() {
 #[test]
 fn a_message_alone_in_its_group_is_delivered_again() {
     let (mut scheduler, first) = scheduler(vec![job(1)]);
-    let fates = [(Some("a"), Fate::Again(Duration::ZERO))];
+    let fates = [(Some("a"), MessageFate::Again(Duration::ZERO))];
     assert!(scheduler.stays(0, fates).is_empty());
-    assert!(ends(&mut scheduler, first, Fate::Again(Duration::ZERO)).is_empty());
+    assert!(ends(&mut scheduler, first, MessageFate::Again(Duration::ZERO)).is_empty());
 }
 
 #[test]
 fn finding_02_a_stop_keeps_what_is_before_a_last_chance_and_gives_the_rest_back() {
-    let last = Job {
+    let last = BlockedJob {
         last_chance: true,
         ..job(3)
     };
@@ -238,7 +244,7 @@ fn finding_02_a_stop_keeps_what_is_before_a_last_chance_and_gives_the_rest_back(
     let back = scheduler.stop(|_, job| job.may_be_given_back(), at(2));
     let back: Vec<u64> = back.iter().map(|(_, job)| job.number).collect();
     assert_eq!(back, [4]);
-    let fate = Fate::Again(Duration::from_millis(1));
+    let fate = MessageFate::Again(Duration::from_millis(1));
     assert!(
         ends(&mut scheduler, first, fate).is_empty(),
         "kept after the stop, too"
@@ -260,7 +266,7 @@ proptest! {
         stopped: bool,
     ) {
         let jobs = std::iter::once(false).chain(last.iter().copied()).zip(1..);
-        let jobs = jobs.map(|(last_chance, number)| Job { last_chance, ..job(number) });
+        let jobs = jobs.map(|(last_chance, number)| BlockedJob { last_chance, ..job(number) });
         let (mut scheduler, first) = scheduler(jobs.collect());
         if stopped {
             // What may go has gone.
@@ -272,7 +278,7 @@ proptest! {
         };
         let needed = last.contains(&true);
         let pause = Duration::from_secs(pause_s);
-        let fate = if dead_lettered { Fate::DeadLettered } else { Fate::Again(pause) };
+        let fate = if dead_lettered { MessageFate::DeadLettered } else { MessageFate::Again(pause) };
         let back = ends(&mut scheduler, first, fate);
         if needed {
             prop_assert!(back.is_empty());

@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 
 /// A shared scheduler.
 #[derive(Debug)]
-pub struct Board<J> {
+pub struct SharedScheduler<J> {
     scheduler: Mutex<Scheduler<J>>,
     /// Something happened that may let `plan` say more.
     pub replan: Notify,
@@ -14,7 +14,7 @@ pub struct Board<J> {
     pub retired: Notify,
 }
 
-impl<J> Board<J> {
+impl<J> SharedScheduler<J> {
     /// Shares `scheduler`.
     pub fn new(scheduler: Scheduler<J>) -> Self {
         Self {

@@ -10,7 +10,7 @@ const JOINING_PART: usize = 20;
 
 /// Room that is less than a full call, and what may be added to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Little {
+pub(super) struct FreePermits {
     /// Free, in messages.
     pub free: usize,
     /// All there is, free or not.
@@ -44,7 +44,7 @@ impl Gathering {
     ///
     /// Two receives that ask for less than a full call each would go on so for ever, since each
     /// asks again for what it brought. So now and then the room of one waits for the other.
-    pub fn is_over(&mut self, little: &Little, now: Moment) -> bool {
+    pub fn is_over(&mut self, little: &FreePermits, now: Moment) -> bool {
         if self.joining.is_some() && !little.fits {
             // Answered: what it brought gives its room back as any other does.
             self.end_joining(little.free, little.capacity, now);
@@ -101,8 +101,8 @@ mod tests {
         Moment::from_boot(Duration::from_millis(ms))
     }
 
-    fn little(free: usize, comes_free: bool, fits: bool) -> Little {
-        Little {
+    fn little(free: usize, comes_free: bool, fits: bool) -> FreePermits {
+        FreePermits {
             free,
             capacity: 10,
             comes_free,

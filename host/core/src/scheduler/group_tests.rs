@@ -1,7 +1,7 @@
 //! The scheduler on a queue that keeps its groups in order, and at a stop.
 
 use super::*;
-use crate::throttle::control::Showed;
+use crate::throttle::control::Signal;
 
 #[derive(Debug)]
 struct Grouped {
@@ -29,7 +29,7 @@ fn scheduler(lanes: usize) -> Scheduler<Grouped> {
         weights: None,
         batch: 1,
         horizon: Duration::from_secs(15),
-        limits: Limits {
+        limits: SchedulerLimits {
             attempts: 10,
             prefetch: 0,
             window: Duration::ZERO,
@@ -64,8 +64,8 @@ fn first_of(groups: &[&'static str]) -> (Scheduler<Grouped>, Start<Grouped>) {
 }
 
 /// The end of that attempt.
-fn showing(showed: Showed) -> Ended {
-    Ended {
+fn showing(showed: Signal) -> FinishedAttempt {
+    FinishedAttempt {
         lane: 0,
         began: at(1),
         showed,
@@ -83,8 +83,8 @@ fn a_group_that_waits_does_not_hide_the_others() {
 #[test]
 fn finding_12_the_last_of_a_group_is_awaited_once_nothing_else_can_end() {
     let end = |scheduler: &mut Scheduler<Grouped>| {
-        let done = [(Some("a"), Fate::Done)];
-        let after = scheduler.ended(showing(Showed::Open), done, at(3));
+        let done = [(Some("a"), MessageFate::Done)];
+        let after = scheduler.ended(showing(Signal::Open), done, at(3));
         after.awaits_settling
     };
     let (mut scheduler, first) = first_of(&["a", "a"]);
@@ -105,7 +105,7 @@ fn receives_side_by_side(groups: usize) -> usize {
         "s", "t",
     ];
     let mut scheduler = scheduler(1);
-    let limits = Limits {
+    let limits = SchedulerLimits {
         attempts: 50,
         prefetch: 0,
         window: Duration::ZERO,
@@ -123,8 +123,11 @@ fn receives_side_by_side(groups: usize) -> usize {
         scheduler.answered(poll, jobs.collect(), false, now);
         assert!(scheduler.hire(now) > 0);
         while let Some(start) = scheduler.next_jobs(now) {
-            let done = start.jobs.iter().map(|job| (Some(job.group), Fate::Done));
-            let _ = scheduler.ended(showing(Showed::Open), done, now);
+            let done = start
+                .jobs
+                .iter()
+                .map(|job| (Some(job.group), MessageFate::Done));
+            let _ = scheduler.ended(showing(Signal::Open), done, now);
         }
         while scheduler.running > 0 {
             scheduler.dismiss();
@@ -144,7 +147,11 @@ fn finding_12_no_more_receives_wait_side_by_side_than_there_are_groups() {
 #[test]
 fn a_failure_gives_back_what_it_would_be_overtaken_by() {
     let (mut scheduler, first) = first_of(&["a", "a"]);
-    let after = scheduler.ended(showing(Showed::Open), [(Some("a"), Fate::Failed)], at(2));
+    let after = scheduler.ended(
+        showing(Signal::Open),
+        [(Some("a"), MessageFate::Failed)],
+        at(2),
+    );
     assert_eq!(after.overtaking.len(), 1);
     drop((after, first));
     assert!(scheduler.next_jobs(at(2)).is_none());
@@ -173,7 +180,11 @@ fn after_a_stop_nothing_is_asked_and_what_is_kept_still_runs() {
 #[test]
 fn a_stop_that_gives_a_held_job_back_gives_all_after_it_in_its_group_back() {
     let (mut scheduler, first) = first_of(&["a", "a", "b"]);
-    let after = scheduler.ended(showing(Showed::Busy), [(Some("a"), Fate::Kept)], at(2));
+    let after = scheduler.ended(
+        showing(Signal::Busy),
+        [(Some("a"), MessageFate::Kept)],
+        at(2),
+    );
     assert!(after.overtaking.is_empty());
     scheduler.hold(0, first.jobs, at(2), at(9_000));
     // The held one and the one behind it are given back, and the other group stays.
@@ -189,8 +200,11 @@ fn a_stop_that_gives_a_held_job_back_gives_all_after_it_in_its_group_back() {
 fn lesson_19_what_waits_behind_a_lost_one_does_not_follow_the_held_one_before_it() {
     let (mut scheduler, first) = first_of(&["a", "a"]);
     // The first is held; the second of its attempt was lost, the third still waits.
-    let fates = [(Some("a"), Fate::Kept), (Some("a"), Fate::Failed)];
-    let after = scheduler.ended(showing(Showed::Busy), fates, at(2));
+    let fates = [
+        (Some("a"), MessageFate::Kept),
+        (Some("a"), MessageFate::Failed),
+    ];
+    let after = scheduler.ended(showing(Signal::Busy), fates, at(2));
     assert_eq!(after.overtaking.len(), 1);
     scheduler.hold(0, first.jobs, at(2), at(3));
 }

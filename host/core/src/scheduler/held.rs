@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// The held jobs of one queue, by the time at which they are due. What was attempted together is
 /// held together, so that its order is kept.
 #[derive(Debug)]
-pub struct Held<J> {
+pub struct HeldMessages<J> {
     waiting: BTreeMap<(Moment, u64), Batch<J>>,
     count: usize,
     numbered: u64,
@@ -21,7 +21,7 @@ struct Batch<J> {
     not_before: Moment,
 }
 
-impl<J> Default for Held<J> {
+impl<J> Default for HeldMessages<J> {
     fn default() -> Self {
         Self {
             waiting: BTreeMap::new(),
@@ -32,7 +32,7 @@ impl<J> Default for Held<J> {
     }
 }
 
-impl<J: Waiting> Held<J> {
+impl<J: Waiting> HeldMessages<J> {
     /// How many are held.
     pub fn len(&self) -> usize {
         self.count
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn what_is_due_first_comes_first_and_advice_is_kept() {
-        let mut held = Held::default();
+        let mut held = HeldMessages::default();
         held.push(vec![1, 2], at(50), at(100));
         held.push(vec![3], at(0), at(80));
         assert_eq!((held.len(), held.due()), (3, Some(at(80))));
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn some_can_be_taken_out() {
-        let mut held = Held::default();
+        let mut held = HeldMessages::default();
         held.push(vec![1, 2], at(0), at(100));
         assert_eq!(held.extract(|n| *n == 1), [1]);
         assert_eq!((held.len(), held.take_due(at(100))), (1, Some(vec![2])));
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn what_is_held_becomes_too_old_at_its_time() {
-        let mut held = Held::default();
+        let mut held = HeldMessages::default();
         held.push(vec![70, 30], at(0), at(900));
         held.push(vec![50], at(0), at(800));
         assert_eq!(

@@ -3,10 +3,10 @@
 
 use super::Poll;
 use super::blocked::{BlockedGroups, Unblocked};
-use super::held::Held;
+use super::held::HeldMessages;
 use super::ready::{Gather, Ready, Sequence, Waiting};
 use super::room::Room;
-use super::turns::Turns;
+use super::turns::GroupOrder;
 use super::variety::Variety;
 use crate::clock::Moment;
 use crate::throttle::bucket::Bucket;
@@ -72,13 +72,13 @@ pub(super) enum Knowledge {
 pub(super) struct Lane<J> {
     pub rules: LaneRules,
     pub ready: Ready<J>,
-    pub held: Held<J>,
+    pub held: HeldMessages<J>,
     /// Groups that wait for the next attempt at their first message, or for its dead-lettering.
     pub blocked: BlockedGroups<J>,
     /// How many messages of blocked groups are kept, but for those that must not be given back.
     pub most_blocked: usize,
     /// Where the groups' order is kept here, since the queue does not.
-    pub turns: Option<Turns<J>>,
+    pub turns: Option<GroupOrder<J>>,
     pub knowledge: Knowledge,
     /// Under way.
     pub polls: usize,
@@ -110,7 +110,7 @@ impl<J: Waiting> Lane<J> {
     pub fn new(rules: LaneRules, limits: LaneLimits, gather: Gather) -> Self {
         Self {
             ready: Ready::new(rules.ordered_groups, rules.sequence, gather),
-            held: Held::default(),
+            held: HeldMessages::default(),
             blocked: BlockedGroups::default(),
             most_blocked: 0,
             turns: None,
@@ -197,7 +197,7 @@ impl<J: Waiting> Lane<J> {
         let empty = |bucket: &&Bucket| wants && bucket.available(now) == 0;
         let refilled = self.bucket.as_ref().filter(empty);
         let refilled = refilled.map(|bucket| bucket.next(now).max(now + REFILL));
-        let turns = self.turns.as_ref().and_then(Turns::attention);
+        let turns = self.turns.as_ref().and_then(GroupOrder::attention);
         let blocked = self.blocked.due();
         let times = [
             gathered,
@@ -297,7 +297,7 @@ impl<J: Waiting> Lane<J> {
         let mut needed = HashMap::new();
         let here = self.held.iter().chain(self.blocked.iter());
         let here = here.chain(self.ready.iter());
-        let here = here.chain(self.turns.iter().flat_map(Turns::iter));
+        let here = here.chain(self.turns.iter().flat_map(GroupOrder::iter));
         for group in here.filter(|job| !release(job)).filter_map(Waiting::group) {
             *needed.entry(group.to_owned()).or_default() += 1;
         }

@@ -2,14 +2,14 @@
 //! closed.
 
 use super::*;
-use crate::throttle::control::Showed;
+use crate::throttle::control::Signal;
 
 #[derive(Debug)]
-struct Job {
+struct LimitJob {
     _seat: Permit,
 }
 
-impl Waiting for Job {
+impl Waiting for LimitJob {
     fn group(&self) -> Option<&str> {
         None
     }
@@ -20,7 +20,12 @@ fn at(ms: u64) -> Moment {
 }
 
 /// In strict order, with limits for the first queue.
-fn scheduler(lanes: usize, attempts: usize, batch: usize, first: LaneLimits) -> Scheduler<Job> {
+fn scheduler(
+    lanes: usize,
+    attempts: usize,
+    batch: usize,
+    first: LaneLimits,
+) -> Scheduler<LimitJob> {
     let lane = LaneRules {
         batch: 10,
         poll_for: Duration::from_secs(20),
@@ -34,7 +39,7 @@ fn scheduler(lanes: usize, attempts: usize, batch: usize, first: LaneLimits) -> 
         weights: None,
         batch,
         horizon: Duration::from_secs(15),
-        limits: Limits {
+        limits: SchedulerLimits {
             attempts,
             prefetch: 0,
             window: Duration::ZERO,
@@ -44,18 +49,24 @@ fn scheduler(lanes: usize, attempts: usize, batch: usize, first: LaneLimits) -> 
 }
 
 /// Answers the polls of one queue with as many messages as they ask for, or with none.
-fn answer(scheduler: &mut Scheduler<Job>, now: Moment, holds: impl Fn(usize) -> bool) -> usize {
+fn answer(
+    scheduler: &mut Scheduler<LimitJob>,
+    now: Moment,
+    holds: impl Fn(usize) -> bool,
+) -> usize {
     let mut brought = 0;
     for mut poll in scheduler.plan(now) {
         let count = if holds(poll.lane) { poll.max } else { 0 };
-        let jobs: Vec<Job> = (0..count).map(|_| Job { _seat: poll.seat() }).collect();
+        let jobs: Vec<LimitJob> = (0..count)
+            .map(|_| LimitJob { _seat: poll.seat() })
+            .collect();
         brought += jobs.len();
         scheduler.answered(poll, jobs, count == 0, now);
     }
     brought
 }
 
-fn start(scheduler: &mut Scheduler<Job>, now: Moment) -> Vec<Start<Job>> {
+fn start(scheduler: &mut Scheduler<LimitJob>, now: Moment) -> Vec<Start<LimitJob>> {
     let hired = scheduler.hire(now);
     (0..hired)
         .filter_map(|_| scheduler.next_jobs(now))
@@ -63,15 +74,24 @@ fn start(scheduler: &mut Scheduler<Job>, now: Moment) -> Vec<Start<Job>> {
 }
 
 /// Ends an attempt that began a millisecond ago. Whether there may be work for others.
-fn end(scheduler: &mut Scheduler<Job>, start: Start<Job>, showed: Showed, now: Moment) -> bool {
+fn end(
+    scheduler: &mut Scheduler<LimitJob>,
+    start: Start<LimitJob>,
+    showed: Signal,
+    now: Moment,
+) -> bool {
     let began = Moment::from_boot(now.since(Moment::default()) - Duration::from_millis(1));
-    let ended = Ended {
+    let ended = FinishedAttempt {
         lane: start.lane,
         began,
         showed,
     };
-    let kept = matches!(showed, Showed::Busy | Showed::Closed);
-    let fate = if kept { Fate::Kept } else { Fate::Done };
+    let kept = matches!(showed, Signal::Busy | Signal::Closed);
+    let fate = if kept {
+        MessageFate::Kept
+    } else {
+        MessageFate::Done
+    };
     let fates: Vec<_> = start.jobs.iter().map(|_| (None, fate)).collect();
     let after = scheduler.ended(ended, fates, now);
     if kept {
@@ -85,7 +105,7 @@ fn end(scheduler: &mut Scheduler<Job>, start: Start<Job>, showed: Showed, now: M
 #[test]
 fn a_window_gathers_a_batch_and_the_clock_ends_it() {
     let mut scheduler = scheduler(1, 2, 10, LaneLimits::default());
-    let mut limits = Limits {
+    let mut limits = SchedulerLimits {
         attempts: 2,
         prefetch: 0,
         window: Duration::from_secs(3),
@@ -120,7 +140,7 @@ fn a_queue_at_its_rate_asks_for_little_and_holds_up_nobody() {
             } else {
                 low += 1;
             }
-            end(&mut scheduler, start, Showed::Open, at(ms));
+            end(&mut scheduler, start, Signal::Open, at(ms));
         }
         let waiting = scheduler.lanes[0].ready.len();
         assert!(waiting <= 5, "{waiting} wait at twenty a second");
@@ -154,7 +174,7 @@ fn lesson_17_what_is_busy_is_held_and_little_is_asked_for() {
     let running = start(&mut scheduler, at(2));
     assert_eq!(running.len(), 8);
     for start in running {
-        end(&mut scheduler, start, Showed::Busy, at(3));
+        end(&mut scheduler, start, Signal::Busy, at(3));
     }
     assert_eq!((scheduler.attempts_limit(), scheduler.held()), (4, 8));
     assert_eq!(
@@ -167,7 +187,7 @@ fn lesson_17_what_is_busy_is_held_and_little_is_asked_for() {
     let mut again = start(&mut scheduler, at(5_003));
     assert_eq!(again.len(), 4);
     let one = again.remove(0);
-    end(&mut scheduler, one, Showed::Open, at(5_004));
+    end(&mut scheduler, one, Signal::Open, at(5_004));
     assert_eq!(start(&mut scheduler, at(5_005)).len(), 1);
 }
 
@@ -177,8 +197,8 @@ fn a_success_hastens_what_is_held() {
     answer(&mut scheduler, at(0), |_| true);
     let mut running = start(&mut scheduler, at(2));
     let (first, second) = (running.remove(0), running.remove(0));
-    end(&mut scheduler, first, Showed::Busy, at(3));
-    assert!(end(&mut scheduler, second, Showed::Open, at(4)));
+    end(&mut scheduler, first, Signal::Busy, at(3));
+    assert!(end(&mut scheduler, second, Signal::Open, at(4)));
     assert_eq!(start(&mut scheduler, at(4)).len(), 1);
 }
 
@@ -187,7 +207,7 @@ fn while_closed_nothing_is_asked_for_and_one_at_a_time_finds_out() {
     let mut scheduler = scheduler(3, 2, 1, LaneLimits::default());
     answer(&mut scheduler, at(0), |lane| lane == 0);
     for start in start(&mut scheduler, at(2)) {
-        end(&mut scheduler, start, Showed::Closed, at(3));
+        end(&mut scheduler, start, Signal::Closed, at(3));
     }
     assert!(scheduler.plan(at(4)).is_empty() && start(&mut scheduler, at(4)).is_empty());
     assert!(start(&mut scheduler, at(900)).is_empty());
@@ -198,7 +218,7 @@ fn while_closed_nothing_is_asked_for_and_one_at_a_time_finds_out() {
     assert!(end(
         &mut scheduler,
         probe.remove(0),
-        Showed::Open,
+        Signal::Open,
         at(6_001)
     ));
     assert!(!scheduler.is_closed());
@@ -211,7 +231,7 @@ fn closed_with_nothing_at_hand_a_little_is_asked_for_to_find_out() {
     let mut scheduler = scheduler(3, 2, 1, LaneLimits::default());
     answer(&mut scheduler, at(0), |lane| lane == 0);
     for start in start(&mut scheduler, at(2)) {
-        end(&mut scheduler, start, Showed::Closed, at(3));
+        end(&mut scheduler, start, Signal::Closed, at(3));
     }
     drop(scheduler.lanes[0].held.extract(|_| true));
     assert!(scheduler.plan(at(500)).is_empty());
@@ -231,7 +251,7 @@ fn lesson_15_what_is_held_of_a_higher_queue_is_not_overtaken() {
     assert_eq!(high.lane, 0);
     drop(scheduler.lanes[0].ready.extract(|_| true));
     scheduler.lanes[0].knowledge = lane::Knowledge::Drained;
-    end(&mut scheduler, high, Showed::Busy, at(2));
+    end(&mut scheduler, high, Signal::Busy, at(2));
     assert!(start(&mut scheduler, at(3)).is_empty());
     assert_eq!(start(&mut scheduler, at(5_002)).remove(0).lane, 0);
 }
@@ -241,7 +261,7 @@ fn a_stop_gives_back_what_is_held() {
     let mut scheduler = scheduler(1, 2, 1, LaneLimits::default());
     answer(&mut scheduler, at(0), |_| true);
     for start in start(&mut scheduler, at(2)) {
-        end(&mut scheduler, start, Showed::Busy, at(3));
+        end(&mut scheduler, start, Signal::Busy, at(3));
     }
     assert!(!scheduler.is_at_rest());
     assert_eq!(scheduler.stop(|_, _| true, at(3)).len(), 2);
@@ -258,7 +278,7 @@ fn a_single_queue_at_its_rate_is_not_emptied_into_memory() {
     for ms in (0..20_000).step_by(10) {
         answer(&mut scheduler, at(ms), |_| true);
         for start in start(&mut scheduler, at(ms)) {
-            end(&mut scheduler, start, Showed::Open, at(ms));
+            end(&mut scheduler, start, Signal::Open, at(ms));
         }
         let used = scheduler.room().used();
         assert!(used <= 3, "{used} are held with room for one");
@@ -283,7 +303,7 @@ fn with_tokens_at_hand_the_clock_wakes_nobody() {
 fn lesson_15_a_queue_that_brought_only_what_need_not_run_may_hold_more() {
     let mut scheduler = scheduler(2, 1, 1, LaneLimits::default());
     for mut poll in scheduler.plan(at(0)) {
-        let mut jobs: Vec<Job> = (0..2).map(|_| Job { _seat: poll.seat() }).collect();
+        let mut jobs: Vec<LimitJob> = (0..2).map(|_| LimitJob { _seat: poll.seat() }).collect();
         if poll.lane == 0 {
             jobs.clear(); // handled before, or out of attempts
         }
@@ -300,12 +320,12 @@ fn polls_after(answers: usize, brought: usize) -> usize {
     for round in 0..answers {
         polls.extend(scheduler.plan(at(round as u64)));
         let mut poll: Poll = polls.remove(0);
-        let jobs: Vec<Job> = (0..brought.min(poll.max))
-            .map(|_| Job { _seat: poll.seat() })
+        let jobs: Vec<LimitJob> = (0..brought.min(poll.max))
+            .map(|_| LimitJob { _seat: poll.seat() })
             .collect();
         scheduler.answered(poll, jobs, false, at(round as u64));
         for started in start(&mut scheduler, at(round as u64)) {
-            end(&mut scheduler, started, Showed::Open, at(round as u64 + 1));
+            end(&mut scheduler, started, Signal::Open, at(round as u64 + 1));
         }
     }
     polls.extend(scheduler.plan(at(answers as u64)));

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 /// One that waits.
 #[derive(Debug)]
-pub(super) struct Entry<J> {
+pub(super) struct LineEntry<J> {
     pub job: J,
     /// Since when it waits for company; `None` if it waits for none.
     pub since: Option<Moment>,
@@ -15,15 +15,15 @@ pub(super) struct Entry<J> {
 
 /// Those that wait, in order.
 #[derive(Debug)]
-pub(super) struct Line<J> {
+pub(super) struct ReadyLine<J> {
     /// All of them, as long as nothing need be sorted.
-    plain: VecDeque<Entry<J>>,
+    plain: VecDeque<LineEntry<J>>,
     /// All of them from then on.
     sorted: Option<Sorted<J>>,
     keeps_groups: bool,
 }
 
-impl<J: Waiting> Line<J> {
+impl<J: Waiting> ReadyLine<J> {
     /// `keeps_groups`: what comes of a group goes behind what waits of it, whatever its age.
     pub fn new(sequence: Sequence, keeps_groups: bool) -> Self {
         let newest_first = sequence == Sequence::Lifo;
@@ -44,7 +44,7 @@ impl<J: Waiting> Line<J> {
     }
 
     /// In the order in which they go.
-    pub fn iter(&self) -> impl Iterator<Item = &Entry<J>> {
+    pub fn iter(&self) -> impl Iterator<Item = &LineEntry<J>> {
         let sorted = self.sorted.iter();
         let sorted = sorted.flat_map(|sorted| sorted.entries.values());
         self.plain.iter().chain(sorted)
@@ -63,7 +63,7 @@ impl<J: Waiting> Line<J> {
         match &mut self.sorted {
             Some(sorted) => sorted.arrive(jobs, since),
             None => {
-                let entries = jobs.into_iter().map(|job| Entry { job, since });
+                let entries = jobs.into_iter().map(|job| LineEntry { job, since });
                 self.plain.extend(entries);
             }
         }
@@ -76,7 +76,7 @@ impl<J: Waiting> Line<J> {
             Some(sorted) => sorted.resume(jobs),
             None => {
                 for job in jobs.into_iter().rev() {
-                    self.plain.push_front(Entry { job, since: None });
+                    self.plain.push_front(LineEntry { job, since: None });
                 }
             }
         }
@@ -85,7 +85,7 @@ impl<J: Waiting> Line<J> {
     fn sort_if_needed(&mut self, jobs: &[J]) {
         if self.sorted.is_none() && jobs.iter().any(|job| job.expires().is_some()) {
             let mut sorted = Sorted::new(Sequence::Fifo, self.keeps_groups);
-            for Entry { job, since } in std::mem::take(&mut self.plain) {
+            for LineEntry { job, since } in std::mem::take(&mut self.plain) {
                 sorted.arrive(vec![job], since);
             }
             self.sorted = Some(sorted);
@@ -148,7 +148,7 @@ impl<J: Waiting> Line<J> {
 
 /// Where an entry stands; the least goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct LinePosition {
     /// The less, the later it was sent; all alike where age does not count.
     rank: u64,
     /// Among equals: upwards for what comes behind, downwards for what comes before.
@@ -160,7 +160,7 @@ struct Place {
 /// The last of a group that waits or waited.
 #[derive(Debug)]
 struct Tail {
-    place: Place,
+    place: LinePosition,
     /// How many of the group wait.
     waiting: usize,
 }
@@ -169,9 +169,9 @@ struct Tail {
 #[derive(Debug)]
 struct Sorted<J> {
     sequence: Sequence,
-    entries: BTreeMap<Place, Entry<J>>,
-    waits: BTreeSet<(Option<Moment>, Place)>,
-    expiries: BTreeSet<(Moment, Place)>,
+    entries: BTreeMap<LinePosition, LineEntry<J>>,
+    waits: BTreeSet<(Option<Moment>, LinePosition)>,
+    expiries: BTreeSet<(Moment, LinePosition)>,
     /// Of the groups that have something waiting; only where age is not to part them.
     groups: Option<HashMap<String, Tail>>,
     /// The number of the first, and one more than that of the last.
@@ -201,7 +201,7 @@ impl<J: Waiting> Sorted<J> {
         };
         self.front = self.front.min(first);
         self.back = self.back.max(first + count);
-        self.insert(jobs.into_iter().map(|job| Entry { job, since }), first);
+        self.insert(jobs.into_iter().map(|job| LineEntry { job, since }), first);
     }
 
     fn resume(&mut self, jobs: Vec<J>) {
@@ -211,14 +211,14 @@ impl<J: Waiting> Sorted<J> {
         };
         self.front -= numbers(jobs.len());
         let since = None;
-        let entries = jobs.into_iter().map(|job| Entry { job, since });
+        let entries = jobs.into_iter().map(|job| LineEntry { job, since });
         self.insert(entries, self.front);
         // Each has something of its group before it, whose place it takes.
         self.insert(later.into_iter(), self.front);
     }
 
     /// Takes out what waits of the groups of these, in order.
-    fn same_groups(&mut self, jobs: &[J]) -> Vec<Entry<J>> {
+    fn same_groups(&mut self, jobs: &[J]) -> Vec<LineEntry<J>> {
         let waits = |group: &&str| {
             self.groups
                 .as_ref()
@@ -239,14 +239,14 @@ impl<J: Waiting> Sorted<J> {
                 .group()
                 .is_some_and(|group| groups.contains(group))
         });
-        let places: Vec<Place> = same.map(|(place, _)| *place).collect();
+        let places: Vec<LinePosition> = same.map(|(place, _)| *place).collect();
         places
             .into_iter()
             .filter_map(|place| self.remove(place))
             .collect()
     }
 
-    fn insert(&mut self, entries: impl Iterator<Item = Entry<J>>, first: i64) {
+    fn insert(&mut self, entries: impl Iterator<Item = LineEntry<J>>, first: i64) {
         for (number, entry) in (first..).zip(entries) {
             let place = self.place(&entry.job, number);
             self.waits.insert((entry.since, place));
@@ -258,12 +258,12 @@ impl<J: Waiting> Sorted<J> {
     }
 
     /// A free place for a job: its own, or the one behind what waits of its group.
-    fn place(&mut self, job: &J, number: i64) -> Place {
+    fn place(&mut self, job: &J, number: i64) -> LinePosition {
         let rank = match self.sequence {
             Sequence::Fifo => 0,
             Sequence::Lifo => u64::MAX - job.sent_at().0,
         };
-        let place = Place {
+        let place = LinePosition {
             rank,
             number,
             behind: 0,
@@ -284,7 +284,7 @@ impl<J: Waiting> Sorted<J> {
         }
     }
 
-    fn remove(&mut self, place: Place) -> Option<Entry<J>> {
+    fn remove(&mut self, place: LinePosition) -> Option<LineEntry<J>> {
         let entry = self.entries.remove(&place)?;
         self.waits.remove(&(entry.since, place));
         if let Some(at) = entry.job.expires() {
@@ -304,7 +304,7 @@ impl<J: Waiting> Sorted<J> {
     fn take_where(&mut self, max: usize, which: impl Fn(&J) -> bool) -> Vec<J> {
         let entries = self.entries.iter();
         let chosen = entries.filter(|(_, entry)| which(&entry.job)).take(max);
-        let places: Vec<Place> = chosen.map(|(place, _)| *place).collect();
+        let places: Vec<LinePosition> = chosen.map(|(place, _)| *place).collect();
         let taken = places.into_iter().filter_map(|place| self.remove(place));
         taken.map(|entry| entry.job).collect()
     }

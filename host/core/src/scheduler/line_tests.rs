@@ -7,14 +7,14 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Job {
+struct LineJob {
     number: usize,
     sent_ms: u64,
     group: Option<&'static str>,
     expires_ms: Option<u64>,
 }
 
-impl Waiting for Job {
+impl Waiting for LineJob {
     fn group(&self) -> Option<&str> {
         self.group
     }
@@ -32,8 +32,8 @@ fn at(ms: u64) -> Moment {
     Moment::from_boot(Duration::from_millis(ms))
 }
 
-fn job(number: usize, sent_ms: u64, group: Option<&'static str>) -> Job {
-    Job {
+fn job(number: usize, sent_ms: u64, group: Option<&'static str>) -> LineJob {
+    LineJob {
         number,
         sent_ms,
         group,
@@ -41,12 +41,12 @@ fn job(number: usize, sent_ms: u64, group: Option<&'static str>) -> Job {
     }
 }
 
-fn numbers(jobs: &[Job]) -> Vec<usize> {
+fn numbers(jobs: &[LineJob]) -> Vec<usize> {
     jobs.iter().map(|job| job.number).collect()
 }
 
-fn lifo() -> Line<Job> {
-    Line::new(Sequence::Lifo, true)
+fn lifo() -> ReadyLine<LineJob> {
+    ReadyLine::new(Sequence::Lifo, true)
 }
 
 #[test]
@@ -115,7 +115,7 @@ type Drawn = (u64, Option<u64>, Option<&'static str>);
 
 /// What a line may be asked for.
 #[derive(Debug, Clone)]
-enum Step {
+enum LineStep {
     Arrive(Vec<Drawn>),
     Take(usize),
     /// Puts what was taken last back.
@@ -126,29 +126,29 @@ enum Step {
     Expire,
 }
 
-fn steps(groups: bool) -> impl Strategy<Value = Vec<Step>> {
+fn steps(groups: bool) -> impl Strategy<Value = Vec<LineStep>> {
     let group = match groups {
         true => prop::sample::select(vec![None, Some("a"), Some("b")]).boxed(),
         false => Just(None).boxed(),
     };
     let one = (0..50_u64, prop::option::of(0..60_u64), group);
     let step = prop_oneof![
-        4 => prop::collection::vec(one, 1..5).prop_map(Step::Arrive),
-        4 => (1..4_usize).prop_map(Step::Take),
-        1 => Just(Step::Resume),
-        1 => (0..3_usize).prop_map(Step::Extract),
-        2 => (0..30_u64).prop_map(Step::Pass),
-        2 => Just(Step::Expire),
+        4 => prop::collection::vec(one, 1..5).prop_map(LineStep::Arrive),
+        4 => (1..4_usize).prop_map(LineStep::Take),
+        1 => Just(LineStep::Resume),
+        1 => (0..3_usize).prop_map(LineStep::Extract),
+        2 => (0..30_u64).prop_map(LineStep::Pass),
+        2 => Just(LineStep::Expire),
     ];
     prop::collection::vec(step, 1..60)
 }
 
 /// Jobs as a step draws them, numbered on from `count`.
-fn arriving(jobs: Vec<Drawn>, now: u64, count: &mut usize) -> Vec<Job> {
+fn arriving(jobs: Vec<Drawn>, now: u64, count: &mut usize) -> Vec<LineJob> {
     let jobs = jobs.into_iter().map(|(ago, left, group)| {
         *count += 1;
         let expires_ms = left.map(|left| now + left);
-        Job {
+        LineJob {
             expires_ms,
             ..job(*count, now - ago, group)
         }
@@ -160,13 +160,13 @@ fn arriving(jobs: Vec<Drawn>, now: u64, count: &mut usize) -> Vec<Job> {
 struct Model {
     sequence: Sequence,
     /// With what sorts each: its age, and when it came.
-    waiting: Vec<((Reverse<u64>, i64), Job)>,
+    waiting: Vec<((Reverse<u64>, i64), LineJob)>,
     first: i64,
     last: i64,
 }
 
 impl Model {
-    fn add(&mut self, jobs: Vec<Job>, in_front: bool) {
+    fn add(&mut self, jobs: Vec<LineJob>, in_front: bool) {
         let count = i64::try_from(jobs.len()).unwrap();
         let number = match in_front {
             true => self.first - count,
@@ -184,7 +184,7 @@ impl Model {
         self.waiting.sort_by_key(|(key, _)| *key);
     }
 
-    fn take(&mut self, max: usize, which: impl Fn(&Job) -> bool) -> Vec<Job> {
+    fn take(&mut self, max: usize, which: impl Fn(&LineJob) -> bool) -> Vec<LineJob> {
         let mut out = Vec::new();
         self.waiting.retain(|(_, job)| {
             let taken = out.len() < max && which(job);
@@ -197,8 +197,8 @@ impl Model {
     }
 }
 
-fn check(sequence: Sequence, steps: Vec<Step>) -> Result<(), TestCaseError> {
-    let mut line = Line::new(sequence, false);
+fn check(sequence: Sequence, steps: Vec<LineStep>) -> Result<(), TestCaseError> {
+    let mut line = ReadyLine::new(sequence, false);
     let mut model = Model {
         sequence,
         waiting: Vec::new(),
@@ -208,26 +208,26 @@ fn check(sequence: Sequence, steps: Vec<Step>) -> Result<(), TestCaseError> {
     let (mut now, mut count, mut last) = (100, 0, Vec::new());
     for step in steps {
         match step {
-            Step::Arrive(jobs) => {
+            LineStep::Arrive(jobs) => {
                 let jobs = arriving(jobs, now, &mut count);
                 model.add(jobs.clone(), sequence == Sequence::Lifo);
                 line.arrive(jobs, at(now));
             }
-            Step::Take(max) => {
+            LineStep::Take(max) => {
                 last = line.take(max);
                 prop_assert_eq!(&last, &model.take(max, |_| true));
             }
-            Step::Resume => {
+            LineStep::Resume => {
                 model.add(last.clone(), true);
                 line.resume(std::mem::take(&mut last));
             }
-            Step::Extract(rest) => {
-                let which = |job: &Job| job.number % 3 == rest;
+            LineStep::Extract(rest) => {
+                let which = |job: &LineJob| job.number % 3 == rest;
                 prop_assert_eq!(line.extract(which), model.take(usize::MAX, which));
             }
-            Step::Pass(ms) => now += ms,
-            Step::Expire => {
-                let old = |job: &Job| job.expires_ms.is_some_and(|ms| ms <= now);
+            LineStep::Pass(ms) => now += ms,
+            LineStep::Expire => {
+                let old = |job: &LineJob| job.expires_ms.is_some_and(|ms| ms <= now);
                 let mut wanted = model.take(usize::MAX, old);
                 let mut expired = line.expired(at(now));
                 prop_assert!(expired.is_sorted_by_key(|job| job.expires_ms));
@@ -236,8 +236,8 @@ fn check(sequence: Sequence, steps: Vec<Step>) -> Result<(), TestCaseError> {
                 prop_assert_eq!(expired, wanted);
             }
         }
-        let waiting: Vec<&Job> = line.iter().map(|entry| &entry.job).collect();
-        let wanted: Vec<&Job> = model.waiting.iter().map(|(_, job)| job).collect();
+        let waiting: Vec<&LineJob> = line.iter().map(|entry| &entry.job).collect();
+        let wanted: Vec<&LineJob> = model.waiting.iter().map(|(_, job)| job).collect();
         prop_assert_eq!(&waiting, &wanted);
         prop_assert_eq!(line.len(), wanted.len());
         let first = wanted.iter().filter_map(|job| job.expires_ms).min();
@@ -247,17 +247,17 @@ fn check(sequence: Sequence, steps: Vec<Step>) -> Result<(), TestCaseError> {
 }
 
 /// Whatever comes and goes, what waits of a group is in the order in which it came.
-fn check_groups(steps: Vec<Step>) -> Result<(), TestCaseError> {
+fn check_groups(steps: Vec<LineStep>) -> Result<(), TestCaseError> {
     let mut line = lifo();
     let (mut now, mut count, mut last) = (100, 0, Vec::new());
     for step in steps {
         match step {
-            Step::Arrive(jobs) => line.arrive(arriving(jobs, now, &mut count), at(now)),
-            Step::Take(max) => last = line.take(max),
-            Step::Resume => line.resume(std::mem::take(&mut last)),
-            Step::Extract(rest) => drop(line.extract(|job| job.number % 3 == rest)),
-            Step::Pass(ms) => now += ms,
-            Step::Expire => drop(line.expired(at(now))),
+            LineStep::Arrive(jobs) => line.arrive(arriving(jobs, now, &mut count), at(now)),
+            LineStep::Take(max) => last = line.take(max),
+            LineStep::Resume => line.resume(std::mem::take(&mut last)),
+            LineStep::Extract(rest) => drop(line.extract(|job| job.number % 3 == rest)),
+            LineStep::Pass(ms) => now += ms,
+            LineStep::Expire => drop(line.expired(at(now))),
         }
         for group in ["a", "b"] {
             let waiting = line.iter().map(|entry| &entry.job);

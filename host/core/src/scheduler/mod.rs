@@ -18,14 +18,14 @@ mod stopped;
 mod turns;
 mod variety;
 
-pub use start::{After, Ended, Fate, Start};
+pub use start::{After, FinishedAttempt, MessageFate, Start};
 
 use crate::clock::Moment;
 use crate::throttle::control::Control;
 use crate::throttle::pace::{Bounds, Pace};
 use gathering::Gathering;
 use lane::{Lane, LaneLimits, LaneRules};
-use priority::Order;
+use priority::QueueOrder;
 use ready::{Gather, Waiting};
 use room::{Permit, Room};
 use std::time::Duration;
@@ -46,12 +46,12 @@ pub struct Rules {
     /// no more than that.
     pub horizon: Duration,
     /// What may change later.
-    pub limits: Limits,
+    pub limits: SchedulerLimits,
 }
 
 /// What may change about a route while it runs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Limits {
+pub struct SchedulerLimits {
     /// The most attempts at once.
     pub attempts: usize,
     /// The most messages held beyond what runs; 0: nothing is received that cannot start.
@@ -91,7 +91,7 @@ impl Poll {
 #[derive(Debug)]
 pub struct Scheduler<J> {
     lanes: Vec<Lane<J>>,
-    order: Order,
+    order: QueueOrder,
     room: Room,
     control: Control,
     batch: usize,
@@ -121,7 +121,7 @@ impl<J: Waiting> Scheduler<J> {
         let lanes = rules.lanes.into_iter().enumerate();
         let own = |at: usize| limits.lanes.get(at).copied().unwrap_or_default();
         let mut scheduler = Self {
-            order: Order::new(rules.weights.as_deref()),
+            order: QueueOrder::new(rules.weights.as_deref()),
             lanes: lanes
                 .map(|(at, rules)| Lane::new(rules, own(at), gather))
                 .collect(),
@@ -142,7 +142,7 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// Other limits from now on. What is under way beyond them ends as it would have.
-    pub fn set_limits(&mut self, limits: &Limits, now: Moment) {
+    pub fn set_limits(&mut self, limits: &SchedulerLimits, now: Moment) {
         self.control.set_most(limits.attempts);
         self.prefetch = limits.prefetch;
         self.resize_room();

@@ -3,23 +3,23 @@
 
 use super::*;
 use crate::scheduler::ready::Sequence;
-use crate::throttle::control::Showed;
+use crate::throttle::control::Signal;
 use proptest::prelude::*;
 
 #[derive(Debug)]
-struct Job {
+struct PaceJob {
     _seat: Permit,
 }
 
-impl Waiting for Job {
+impl Waiting for PaceJob {
     fn group(&self) -> Option<&str> {
         None
     }
 }
 
 /// Queues in strict order, and what is under way between them and the workers.
-struct World {
-    scheduler: Scheduler<Job>,
+struct PaceWorld {
+    scheduler: Scheduler<PaceJob>,
     random: fastrand::Rng,
     /// Messages that may be received, by queue.
     holds: Vec<u64>,
@@ -29,7 +29,7 @@ struct World {
     /// With the time of the call and the end of its wait.
     polls: Vec<(Poll, u64, u64)>,
     /// With its beginning and its end.
-    running: Vec<(Start<Job>, u64, u64)>,
+    running: Vec<(Start<PaceJob>, u64, u64)>,
     now_ms: u64,
     calls: u64,
     ended: u64,
@@ -38,8 +38,8 @@ struct World {
     most_polls: usize,
 }
 
-fn limits(attempts: usize, prefetch: usize) -> Limits {
-    Limits {
+fn limits(attempts: usize, prefetch: usize) -> SchedulerLimits {
+    SchedulerLimits {
         attempts,
         prefetch,
         window: Duration::ZERO,
@@ -47,13 +47,13 @@ fn limits(attempts: usize, prefetch: usize) -> Limits {
     }
 }
 
-impl World {
+impl PaceWorld {
     /// One queue, a visibility of 30 s, one message for each attempt.
     fn new(attempts: usize, prefetch: usize, attempt_ms: u64, call_ms: u64) -> Self {
         Self::of(1, limits(attempts, prefetch), attempt_ms, call_ms)
     }
 
-    fn of(lanes: usize, limits: Limits, attempt_ms: u64, call_ms: u64) -> Self {
+    fn of(lanes: usize, limits: SchedulerLimits, attempt_ms: u64, call_ms: u64) -> Self {
         let lane = LaneRules {
             sequence: Sequence::Fifo,
             batch: 10,
@@ -93,7 +93,7 @@ impl World {
     }
 
     /// A millisecond passes.
-    fn tick(&mut self, showed: Showed) {
+    fn tick(&mut self, showed: Signal) {
         self.now_ms += 1;
         self.busy_ms += self.running.len() as u64;
         self.end(showed);
@@ -110,23 +110,23 @@ impl World {
         }
     }
 
-    fn end(&mut self, showed: Showed) {
+    fn end(&mut self, showed: Signal) {
         let now_ms = self.now_ms;
-        let over = |(_, _, until): &(Start<Job>, u64, u64)| *until <= now_ms;
+        let over = |(_, _, until): &(Start<PaceJob>, u64, u64)| *until <= now_ms;
         let (over, running) = std::mem::take(&mut self.running)
             .into_iter()
             .partition(over);
         self.running = running;
-        for (start, began, _) in Vec::<(Start<Job>, u64, u64)>::from_iter::<Vec<_>>(over) {
+        for (start, began, _) in Vec::<(Start<PaceJob>, u64, u64)>::from_iter::<Vec<_>>(over) {
             self.ended += 1;
-            let ended = Ended {
+            let ended = FinishedAttempt {
                 lane: start.lane,
                 began: Self::at(began),
                 showed,
             };
             let after = self
                 .scheduler
-                .ended(ended, [(None, Fate::Done)], self.now());
+                .ended(ended, [(None, MessageFate::Done)], self.now());
             assert!(after.overtaking.is_empty());
             drop(start);
             self.take();
@@ -150,7 +150,7 @@ impl World {
             }
             let count = self.holds[poll.lane].min(poll.max as u64);
             self.holds[poll.lane] -= count;
-            let jobs: Vec<Job> = (0..count).map(|_| Job { _seat: poll.seat() }).collect();
+            let jobs: Vec<PaceJob> = (0..count).map(|_| PaceJob { _seat: poll.seat() }).collect();
             let drained = jobs.len() < poll.max && !poll.wait.is_zero();
             self.scheduler.answered(poll, jobs, drained, self.now());
         }
@@ -161,7 +161,7 @@ impl World {
     fn pass(&mut self, ms: u64, attempts: usize) -> (f64, f64) {
         let (calls, ended, busy) = (self.calls, self.ended, self.busy_ms);
         self.most_polls = 0;
-        (0..ms).for_each(|_| self.tick(Showed::Open));
+        (0..ms).for_each(|_| self.tick(Signal::Open));
         let messages = (self.ended - ended).max(1);
         (
             (self.calls - calls) as f64 / messages as f64,
@@ -174,7 +174,7 @@ const ENDLESS: u64 = 1 << 40;
 
 #[test]
 fn one_parked_poll_when_idle_and_as_many_as_room_allows_under_load() {
-    let mut world = World::new(50, 200, 20, 30);
+    let mut world = PaceWorld::new(50, 200, 20, 30);
     world.pass(5_000, 50);
     assert_eq!(world.polls.len(), 1);
     assert_eq!(world.polls[0].0.wait, Duration::from_secs(20));
@@ -204,7 +204,7 @@ fn one_parked_poll_when_idle_and_as_many_as_room_allows_under_load() {
 
 #[test]
 fn what_is_held_follows_the_pace_of_the_handler() {
-    let mut world = World::new(4, 300, 20, 5);
+    let mut world = PaceWorld::new(4, 300, 20, 5);
     world.holds[0] = ENDLESS;
     world.pass(5_000, 4);
     assert_eq!(world.scheduler.room().capacity(), 4 + 300);
@@ -230,7 +230,7 @@ fn what_is_held_follows_the_pace_of_the_handler() {
 fn without_prefetch_quick_handlers_cost_few_calls_and_slow_ones_idle_little() {
     for attempts in [2, 10, 50] {
         for attempt_ms in [1, 100, 1_000] {
-            let mut world = World::new(attempts, 0, attempt_ms, 0);
+            let mut world = PaceWorld::new(attempts, 0, attempt_ms, 0);
             world.holds[0] = ENDLESS;
             world.pass(2_000, attempts);
             let (calls, busy) = world.pass(8_000, attempts);
@@ -250,7 +250,7 @@ fn without_prefetch_quick_handlers_cost_few_calls_and_slow_ones_idle_little() {
 #[test]
 fn with_prefetch_calls_are_full_and_nobody_idles_for_them() {
     for (attempts, attempt_ms) in [(4, 5), (10, 50), (50, 20), (50, 200)] {
-        let mut world = World::new(attempts, 200, attempt_ms, 20);
+        let mut world = PaceWorld::new(attempts, 200, attempt_ms, 20);
         world.holds[0] = ENDLESS;
         world.pass(1_000, attempts);
         let (calls, busy) = world.pass(3_000, attempts);
@@ -263,7 +263,7 @@ fn with_prefetch_calls_are_full_and_nobody_idles_for_them() {
 fn finding_11_quick_handlers_ask_a_slow_server_for_full_calls() {
     for attempts in [10, 50, 200] {
         for (call_ms, attempt_ms) in [(20, 1), (20, 3), (60, 3), (60, 10)] {
-            let mut world = World::new(attempts, 0, attempt_ms, call_ms);
+            let mut world = PaceWorld::new(attempts, 0, attempt_ms, call_ms);
             world.holds[0] = ENDLESS;
             world.pass(2_000, attempts);
             let (calls, _) = world.pass(8_000, attempts);
@@ -280,7 +280,7 @@ fn finding_11_quick_handlers_ask_a_slow_server_for_full_calls() {
 fn finding_11_full_calls_cost_little_capacity() {
     for attempts in [10, 25, 50] {
         for (call_ms, attempt_ms) in [(20, 1), (20, 4), (60, 3), (60, 10), (60, 40)] {
-            let mut world = World::new(attempts, 0, attempt_ms, call_ms);
+            let mut world = PaceWorld::new(attempts, 0, attempt_ms, call_ms);
             world.holds[0] = ENDLESS;
             world.pass(2_000, attempts);
             let before = world.ended;
@@ -300,7 +300,7 @@ fn finding_11_full_calls_cost_little_capacity() {
 
 #[test]
 fn prefetch_may_change_while_it_runs_and_what_is_held_is_kept() {
-    let mut world = World::new(2, 0, 50_000, 0);
+    let mut world = PaceWorld::new(2, 0, 50_000, 0);
     world.holds[0] = ENDLESS;
     world.pass(1_000, 2);
     assert_eq!(world.scheduler.room().used(), 2);
@@ -315,7 +315,7 @@ fn prefetch_may_change_while_it_runs_and_what_is_held_is_kept() {
 
 #[test]
 fn a_queue_that_fills_slowly_is_asked_again_while_there_is_room_ahead() {
-    let mut world = World::new(1, 5, 50_000, 0);
+    let mut world = PaceWorld::new(1, 5, 50_000, 0);
     for _ in 0..20 {
         world.holds[0] += 1;
         world.pass(100, 1);
@@ -327,7 +327,7 @@ fn a_queue_that_fills_slowly_is_asked_again_while_there_is_room_ahead() {
 
 #[test]
 fn lesson_15_what_is_held_ahead_for_a_lower_queue_takes_no_place_of_a_higher() {
-    let mut world = World::of(2, limits(4, 200), 20, 5);
+    let mut world = PaceWorld::of(2, limits(4, 200), 20, 5);
     world.holds[1] = ENDLESS;
     world.pass(2_000, 4);
     // Slower by far: more is held of the lower queue than there is room for now.
@@ -345,20 +345,20 @@ fn lesson_15_what_is_held_ahead_for_a_lower_queue_takes_no_place_of_a_higher() {
 
 #[test]
 fn a_throttle_lowers_what_is_held() {
-    let mut world = World::new(40, 1_000, 2_000, 5);
+    let mut world = PaceWorld::new(40, 1_000, 2_000, 5);
     world.holds[0] = ENDLESS;
     world.pass(10_000, 40);
     let before = world.scheduler.figures();
     assert!((200..=500).contains(&before.in_flight_limit), "{before:?}");
     let (start, began, _) = world.running.pop().expect("one runs");
-    let ended = Ended {
+    let ended = FinishedAttempt {
         lane: start.lane,
-        began: World::at(began),
-        showed: Showed::Busy,
+        began: PaceWorld::at(began),
+        showed: Signal::Busy,
     };
     let after = world
         .scheduler
-        .ended(ended, [(None, Fate::Kept)], world.now());
+        .ended(ended, [(None, MessageFate::Kept)], world.now());
     assert!(!after.hire);
     world.scheduler.dismiss();
     let figures = world.scheduler.figures();
@@ -383,14 +383,14 @@ proptest! {
         attempts in 1_usize..30,
         phases in prop::collection::vec((0_usize..200, 0_u64..300, 1_u64..400, 0_u64..40, 0_usize..4), 1..8),
     ) {
-        let mut world = World::new(attempts, 0, 10, 0);
+        let mut world = PaceWorld::new(attempts, 0, 10, 0);
         let mut most = 0;
         for (prefetch, holds, attempt_ms, call_ms, shown) in phases {
             // What is held under one limit stays under the next.
             most = prefetch.max(most);
             world.scheduler.set_limits(&limits(attempts, prefetch), world.now());
             (world.holds[0], world.attempt_ms, world.call_ms) = (holds, attempt_ms, call_ms);
-            let showed = [Showed::Open, Showed::Open, Showed::Nothing, Showed::Busy][shown];
+            let showed = [Signal::Open, Signal::Open, Signal::Nothing, Signal::Busy][shown];
             for _ in 0..500 {
                 world.tick(showed);
                 let used = world.scheduler.room().used();

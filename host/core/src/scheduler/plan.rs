@@ -1,6 +1,6 @@
 //! When each queue is asked, and for how many.
 
-use super::gathering::Little;
+use super::gathering::FreePermits;
 use super::lane::Knowledge;
 use super::ready::Waiting;
 use super::{Poll, Scheduler};
@@ -153,7 +153,7 @@ impl<J: Waiting> Scheduler<J> {
         let reserved: usize = self.lanes.iter().map(|lane| lane.reserved).sum();
         let stays = waiting + self.held() + self.aside() + reserved;
         let batch = lane.rules.batch.min(self.room.capacity()).max(1);
-        let little = Little {
+        let little = FreePermits {
             free,
             capacity: self.room.capacity(),
             comes_free: self.room.used() > stays,

@@ -5,7 +5,7 @@ const SHARE: u128 = 1 << 32;
 
 /// How the queues of a route are ranked.
 #[derive(Debug, Clone)]
-pub enum Order {
+pub enum QueueOrder {
     /// The first named comes first.
     Strict,
     /// By what each queue has had so far in proportion to its weight, least first (stride
@@ -20,7 +20,7 @@ pub struct Account {
     spent: u128,
 }
 
-impl Order {
+impl QueueOrder {
     /// `weights` in the order of the queues; `None` for strict order.
     pub fn new(weights: Option<&[u32]>) -> Self {
         match weights {
@@ -98,7 +98,7 @@ mod tests {
     proptest! {
         #[test]
         fn shares_converge_to_the_weights(weights in prop::collection::vec(1_u32..100, 1..8)) {
-            let mut order = Order::new(Some(&weights));
+            let mut order = QueueOrder::new(Some(&weights));
             let mut picks = vec![0_u32; weights.len()];
             for _ in 0..10_000 {
                 let lane = order.ranking(weights.len())[0];
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn equal_queues_are_each_first_now_and_then() {
-        let order = Order::new(Some(&[1, 1, 1]));
+        let order = QueueOrder::new(Some(&[1, 1, 1]));
         let mut first = [0; 3];
         for _ in 0..300 {
             first[order.ranking(3)[0]] += 1;
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_queue_that_was_empty_has_no_claim_on_the_past() {
-        let mut order = Order::new(Some(&[1, 1]));
+        let mut order = QueueOrder::new(Some(&[1, 1]));
         order.charge(0, 1_000);
         order.rejoin(1, [0, 1].into_iter());
         order.charge(1, 1);

@@ -1,6 +1,6 @@
 //! What one queue has waiting, and which groups are busy. Pure, told `now`.
 
-use super::line::{Entry, Line};
+use super::line::{LineEntry, ReadyLine};
 use crate::clock::{Moment, Timestamp};
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -54,7 +54,7 @@ pub struct Gather {
 /// The waiting jobs of one queue.
 #[derive(Debug)]
 pub struct Ready<J> {
-    waiting: Line<J>,
+    waiting: ReadyLine<J>,
     /// Groups with a job under way; empty unless the queue orders its groups.
     busy: HashSet<String>,
     ordered: bool,
@@ -68,7 +68,7 @@ impl<J: Waiting> Ready<J> {
     /// `ordered`: jobs of one group run in order, never two attempts at a time.
     pub fn new(ordered: bool, sequence: Sequence, gather: Gather) -> Self {
         Self {
-            waiting: Line::new(sequence, ordered),
+            waiting: ReadyLine::new(sequence, ordered),
             busy: HashSet::new(),
             ordered,
             gather,
@@ -139,7 +139,7 @@ impl<J: Waiting> Ready<J> {
         self.first_free().is_some()
     }
 
-    fn first_free(&self) -> Option<&Entry<J>> {
+    fn first_free(&self) -> Option<&LineEntry<J>> {
         if self.all_busy.get() {
             return None;
         }
@@ -149,7 +149,7 @@ impl<J: Waiting> Ready<J> {
     }
 
     /// What may start, but for company, in order.
-    fn free(&self) -> impl Iterator<Item = &Entry<J>> {
+    fn free(&self) -> impl Iterator<Item = &LineEntry<J>> {
         let entries = self.waiting.iter();
         entries.filter(|entry| is_free(&self.busy, &entry.job))
     }
@@ -217,9 +217,9 @@ mod tests {
     use super::*;
 
     #[derive(Debug, PartialEq)]
-    struct Job(u32, Option<&'static str>);
+    struct ReadyJob(u32, Option<&'static str>);
 
-    impl Waiting for Job {
+    impl Waiting for ReadyJob {
         fn group(&self) -> Option<&str> {
             self.1
         }
@@ -234,15 +234,15 @@ mod tests {
         Moment::from_boot(Duration::from_millis(ms))
     }
 
-    fn ready(jobs: &[(u32, Option<&'static str>)]) -> Ready<Job> {
+    fn ready(jobs: &[(u32, Option<&'static str>)]) -> Ready<ReadyJob> {
         let mut ready = Ready::new(true, Sequence::Fifo, ALONE);
         for (n, group) in jobs {
-            ready.arrive(vec![Job(*n, *group)], at(0));
+            ready.arrive(vec![ReadyJob(*n, *group)], at(0));
         }
         ready
     }
 
-    fn numbers(jobs: Vec<Job>) -> Vec<u32> {
+    fn numbers(jobs: Vec<ReadyJob>) -> Vec<u32> {
         jobs.into_iter().map(|job| job.0).collect()
     }
 
@@ -268,9 +268,12 @@ mod tests {
             (3, Some("a")),
             (4, Some("b")),
         ]);
-        assert_eq!(ready.take(1), [Job(1, Some("a"))]);
-        assert_eq!(ready.behind("a"), [Job(2, Some("a")), Job(3, Some("a"))]);
-        assert_eq!(ready.take(9), [Job(4, Some("b"))]);
+        assert_eq!(ready.take(1), [ReadyJob(1, Some("a"))]);
+        assert_eq!(
+            ready.behind("a"),
+            [ReadyJob(2, Some("a")), ReadyJob(3, Some("a"))]
+        );
+        assert_eq!(ready.take(9), [ReadyJob(4, Some("b"))]);
     }
 
     #[test]
@@ -288,7 +291,7 @@ mod tests {
             window: Duration::from_secs(300),
         };
         let mut ready = Ready::new(false, Sequence::Fifo, gather);
-        ready.resume(vec![Job(1, None)]);
+        ready.resume(vec![ReadyJob(1, None)]);
         assert!(ready.startable(at(0)));
     }
 
@@ -299,11 +302,11 @@ mod tests {
             window: Duration::from_millis(100),
         };
         let mut ready = Ready::new(false, Sequence::Fifo, gather);
-        ready.arrive(vec![Job(1, None)], at(10));
-        ready.arrive(vec![Job(2, None)], at(50));
+        ready.arrive(vec![ReadyJob(1, None)], at(10));
+        ready.arrive(vec![ReadyJob(2, None)], at(50));
         assert!(!ready.startable(at(109)) && ready.startable(at(110)));
         assert_eq!(ready.due(), Some(at(110)));
-        ready.arrive(vec![Job(3, None)], at(60));
+        ready.arrive(vec![ReadyJob(3, None)], at(60));
         assert!(ready.startable(at(60)), "it is full");
         assert_eq!(ready.take(3).len(), 3);
         assert_eq!(ready.due(), None);

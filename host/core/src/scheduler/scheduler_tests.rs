@@ -2,23 +2,23 @@
 //! any order, attempts that take their time.
 
 use super::*;
-use crate::throttle::control::Showed;
+use crate::throttle::control::Signal;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Item {
+struct WorldItem {
     lane: usize,
     number: u64,
 }
 
 #[derive(Debug)]
-struct Held {
-    item: Item,
+struct HeldMessage {
+    item: WorldItem,
     _seat: Permit,
 }
 
-impl Waiting for Held {
+impl Waiting for HeldMessage {
     fn group(&self) -> Option<&str> {
         None
     }
@@ -35,8 +35,8 @@ fn lane(batch: usize) -> LaneRules {
     }
 }
 
-fn limits(attempts: usize) -> Limits {
-    Limits {
+fn limits(attempts: usize) -> SchedulerLimits {
+    SchedulerLimits {
         attempts,
         prefetch: 0,
         window: Duration::ZERO,
@@ -45,21 +45,21 @@ fn limits(attempts: usize) -> Limits {
 }
 
 /// Queues, a scheduler, and what is under way between them.
-struct World {
-    scheduler: Scheduler<Held>,
+struct SchedulerWorld {
+    scheduler: Scheduler<HeldMessage>,
     queues: Vec<VecDeque<u64>>,
     /// With the time at which a wait is over.
     polls: Vec<(Poll, Moment)>,
-    running: Vec<(usize, Vec<Held>)>,
+    running: Vec<(usize, Vec<HeldMessage>)>,
     now: Moment,
     /// Whether something happened that wakes the intake; when it wakes by itself.
     woken: bool,
     attention: Option<Moment>,
     calls: usize,
-    started: Vec<Item>,
+    started: Vec<WorldItem>,
 }
 
-impl World {
+impl SchedulerWorld {
     fn new(lanes: usize, weights: Option<Vec<u32>>, attempts: usize, batch: usize) -> Self {
         let rules = Rules {
             lanes: vec![lane(10); lanes],
@@ -117,8 +117,8 @@ impl World {
             let count = poll.max.min(self.queues[lane].len());
             // A short poll proves nothing.
             let drained = count < poll.max && !poll.wait.is_zero();
-            let held = |number| Held {
-                item: Item { lane, number },
+            let held = |number| HeldMessage {
+                item: WorldItem { lane, number },
                 _seat: poll.seat(),
             };
             let jobs = self.queues[lane].drain(..count).map(held).collect();
@@ -144,18 +144,22 @@ impl World {
 
     /// Ends one attempt, which frees its room; its worker asks for the next.
     fn end(&mut self, which: usize) {
-        self.end_showing(which, Showed::Open);
+        self.end_showing(which, Signal::Open);
     }
 
     /// Ends one attempt; what was begun in vain is held for a while.
-    fn end_showing(&mut self, which: usize, showed: Showed) {
+    fn end_showing(&mut self, which: usize, showed: Signal) {
         if self.running.is_empty() {
             return;
         }
         let (lane, jobs) = self.running.swap_remove(which % self.running.len());
-        let kept = matches!(showed, Showed::Busy | Showed::Closed);
-        let fate = if kept { Fate::Kept } else { Fate::Done };
-        let ended = Ended {
+        let kept = matches!(showed, Signal::Busy | Signal::Closed);
+        let fate = if kept {
+            MessageFate::Kept
+        } else {
+            MessageFate::Done
+        };
+        let ended = FinishedAttempt {
             lane,
             began: self.now,
             showed,
@@ -192,7 +196,7 @@ impl World {
 
 #[test]
 fn a_queue_with_a_running_message_is_still_polled() {
-    let mut world = World::new(1, None, 10, 1);
+    let mut world = SchedulerWorld::new(1, None, 10, 1);
     (0..300).for_each(|_| world.step(10));
     world.send(0, 1);
     // The intake plans before a worker has taken the message, and again only when it is woken.
@@ -208,7 +212,7 @@ fn a_queue_with_a_running_message_is_still_polled() {
 
 #[test]
 fn one_failed_call_does_not_break_strict_order_and_a_dead_queue_holds_nobody_up() {
-    let mut world = World::new(2, None, 4, 1);
+    let mut world = SchedulerWorld::new(2, None, 4, 1);
     world.send(0, 2);
     world.send(1, 50);
     world.step(0);
@@ -233,7 +237,7 @@ fn one_failed_call_does_not_break_strict_order_and_a_dead_queue_holds_nobody_up(
 
 #[test]
 fn idle_queues_have_one_parked_poll_each_and_three_calls_a_minute() {
-    let mut world = World::new(20, None, 1, 1);
+    let mut world = SchedulerWorld::new(20, None, 1, 1);
     for _ in 0..2_000 {
         world.step(10); // 20 s to learn that all are empty
     }
@@ -255,17 +259,17 @@ fn idle_queues_have_one_parked_poll_each_and_three_calls_a_minute() {
 #[test]
 fn lesson_14_a_message_on_any_idle_queue_starts_at_once() {
     for lane in 0..20 {
-        let mut world = World::new(20, None, 1, 1);
+        let mut world = SchedulerWorld::new(20, None, 1, 1);
         (0..300).for_each(|_| world.step(10));
         world.send(lane, 1);
         world.step(0);
-        assert_eq!(world.started, [Item { lane, number: 0 }]);
+        assert_eq!(world.started, [WorldItem { lane, number: 0 }]);
     }
 }
 
 #[test]
 fn lesson_15_strict_is_strict() {
-    let mut world = World::new(2, None, 4, 1);
+    let mut world = SchedulerWorld::new(2, None, 4, 1);
     world.send(0, 100);
     world.send(1, 100);
     while world.started.len() < 200 {
@@ -282,7 +286,7 @@ fn lesson_15_strict_is_strict() {
 
 #[test]
 fn an_empty_short_poll_proves_nothing() {
-    let mut world = World::new(2, None, 4, 1);
+    let mut world = SchedulerWorld::new(2, None, 4, 1);
     // The first polls bring all they may of both; then the higher queue is short-polled, since the
     // lower one waits, and says nothing.
     world.send(0, 2);
@@ -312,7 +316,7 @@ fn an_empty_short_poll_proves_nothing() {
 
 #[test]
 fn messages_held_for_a_lower_queue_do_not_lock_the_higher_out() {
-    let mut world = World::new(2, None, 1, 1);
+    let mut world = SchedulerWorld::new(2, None, 1, 1);
     (0..300).for_each(|_| world.step(10));
     // Both parked polls bring all they may: room for one, four messages held.
     world.send(0, 50);
@@ -328,7 +332,7 @@ fn messages_held_for_a_lower_queue_do_not_lock_the_higher_out() {
 #[test]
 fn saturated_queues_share_by_weight() {
     let weights = vec![3, 2, 1];
-    let mut world = World::new(3, Some(weights.clone()), 10, 1);
+    let mut world = SchedulerWorld::new(3, Some(weights.clone()), 10, 1);
     (0..3).for_each(|lane| world.send(lane, 20_000));
     while world.started.len() < 10_000 {
         world.step(5);
@@ -350,7 +354,7 @@ fn saturated_queues_share_by_weight() {
 
 #[test]
 fn at_load_a_call_brings_ten() {
-    let mut world = World::new(1, None, 50, 1);
+    let mut world = SchedulerWorld::new(1, None, 50, 1);
     world.send(0, 10_000);
     while world.started.len() < 10_000 {
         world.step(1);
@@ -373,14 +377,14 @@ proptest! {
         sends in prop::collection::vec((0_usize..6, 1_u64..40, 0_u64..3_000, 0_usize..10, 0_usize..8), 1..40),
     ) {
         let weights = weighted.then(|| (1..=u32::try_from(lanes).expect("few lanes")).collect());
-        let mut world = World::new(lanes, weights, attempts, batch);
+        let mut world = SchedulerWorld::new(lanes, weights, attempts, batch);
         let mut sent = 0;
         for (lane, count, pause, ends, trouble) in sends {
             world.send(lane % lanes, count);
             sent += count;
             world.step(pause);
-            let showed = [Showed::Busy, Showed::Closed, Showed::Nothing];
-            let showed = showed.get(trouble).copied().unwrap_or(Showed::Open);
+            let showed = [Signal::Busy, Signal::Closed, Signal::Nothing];
+            let showed = showed.get(trouble).copied().unwrap_or(Signal::Open);
             (0..ends).for_each(|which| world.end_showing(which, showed));
             let allowed = attempts * batch + 2 * lanes;
             prop_assert!(world.scheduler.room().used() <= allowed);
@@ -399,7 +403,7 @@ proptest! {
 
 #[test]
 fn finding_14_it_tells_which_polls_are_under_way_and_until_when_they_wait() {
-    let mut world = World::new(2, None, 1, 1);
+    let mut world = SchedulerWorld::new(2, None, 1, 1);
     assert!(world.scheduler.outstanding().is_empty());
     world.plan();
     let proven = world.now + Duration::from_secs(1);

@@ -5,8 +5,8 @@ use super::Scheduler;
 use super::blocked::Released;
 use super::lane::Lane;
 use super::ready::Waiting;
-use super::start::Fate;
-use super::turns::Turns;
+use super::start::MessageFate;
+use super::turns::GroupOrder;
 use crate::clock::Moment;
 use std::time::Duration;
 
@@ -115,7 +115,7 @@ impl<J: Waiting> Lane<J> {
 
     /// Kept aside, with room of their own or without.
     pub fn aside(&self) -> usize {
-        self.turns.as_ref().map_or(0, Turns::len)
+        self.turns.as_ref().map_or(0, GroupOrder::len)
     }
 }
 
@@ -123,7 +123,7 @@ impl<J: Waiting> Scheduler<J> {
     /// From now on this queue's groups are kept in the order of sending, which it does not do
     /// itself. To be called before anything was received, of a queue that orders groups.
     pub fn keep_sending_order(&mut self, lane: usize) {
-        self.lanes[lane].turns = Some(Turns::new(LEAST_ASIDE));
+        self.lanes[lane].turns = Some(GroupOrder::new(LEAST_ASIDE));
         self.resize_room();
     }
 
@@ -150,14 +150,17 @@ impl<J: Waiting> Scheduler<J> {
     }
 
     /// What became of a job whose attempt ended; before `ended` says it of the whole attempt.
-    pub fn fared(&mut self, lane: usize, job: &J, fate: Fate, now: Moment) {
+    pub fn fared(&mut self, lane: usize, job: &J, fate: MessageFate, now: Moment) {
         if let Some(turns) = &mut self.lanes[lane].turns {
             match fate {
-                Fate::Done => turns.done(job),
-                Fate::Failed | Fate::Again(_) | Fate::DeadLettered | Fate::Behind { .. } => {
+                MessageFate::Done => turns.done(job),
+                MessageFate::Failed
+                | MessageFate::Again(_)
+                | MessageFate::DeadLettered
+                | MessageFate::Behind { .. } => {
                     turns.failed(job, now);
                 }
-                Fate::Kept => {}
+                MessageFate::Kept => {}
             }
         }
     }
@@ -183,7 +186,11 @@ impl<J: Waiting> Scheduler<J> {
     pub fn surplus(&mut self) -> Vec<(usize, J, Duration)> {
         let lanes = self.lanes.iter_mut().enumerate();
         let of = |(at, lane): (usize, &mut Lane<J>)| {
-            let surplus = lane.turns.as_mut().map(Turns::surplus).unwrap_or_default();
+            let surplus = lane
+                .turns
+                .as_mut()
+                .map(GroupOrder::surplus)
+                .unwrap_or_default();
             surplus
                 .into_iter()
                 .map(move |(job, after)| (at, job, after))

@@ -4,8 +4,8 @@ use super::*;
 use crate::scheduler::lane::LaneLimits;
 
 /// A job of the group `g`, sent at its number.
-fn precious(world: &World, number: u64) -> Job {
-    Job {
+fn precious(world: &SendingWorld, number: u64) -> SendingJob {
+    SendingJob {
         id: number.to_string(),
         number,
         group: "g".into(),
@@ -15,14 +15,14 @@ fn precious(world: &World, number: u64) -> Job {
     }
 }
 
-fn arrive(world: &mut World, number: u64) {
+fn arrive(world: &mut SendingWorld, number: u64) {
     let (job, now) = (precious(world, number), world.at());
     world.scheduler.lanes[0].arrive(vec![job], Duration::ZERO, now);
 }
 
 #[test]
 fn finding_02_what_the_last_poll_brings_at_its_last_receive_waits_for_nothing_that_went_back() {
-    let mut world = World::new(1, 0, 1, 1, 2);
+    let mut world = SendingWorld::new(1, 0, 1, 1, 2);
     let now = world.at();
     arrive(&mut world, 1);
     arrive(&mut world, 2);
@@ -34,7 +34,7 @@ fn finding_02_what_the_last_poll_brings_at_its_last_receive_waits_for_nothing_th
 
 #[test]
 fn finding_02_what_is_before_a_last_receive_of_its_group_is_not_given_back_at_a_stop() {
-    let mut world = World::new(1, 0, 1, 1, 2);
+    let mut world = SendingWorld::new(1, 0, 1, 1, 2);
     let now = world.at();
     arrive(&mut world, 1);
     arrive(&mut world, 2);
@@ -49,7 +49,7 @@ fn finding_02_what_is_before_a_last_receive_of_its_group_is_not_given_back_at_a_
 
 #[test]
 fn what_has_not_begun_waits_for_an_earlier_one_that_ends_on_arrival() {
-    let mut world = World::new(1, 0, 1, 1, 2);
+    let mut world = SendingWorld::new(1, 0, 1, 1, 2);
     let now = world.at();
     arrive(&mut world, 2);
     let first = precious(&world, 1);
@@ -61,12 +61,12 @@ fn what_has_not_begun_waits_for_an_earlier_one_that_ends_on_arrival() {
 
 #[test]
 fn finding_02_what_waits_behind_a_failed_one_of_its_own_attempt_stays_for_its_turn() {
-    let mut world = World::new(1, 0, 1, 2, 2);
+    let mut world = SendingWorld::new(1, 0, 1, 2, 2);
     let rate = LaneLimits {
         rate: Some(1.0),
         attempts: None,
     };
-    let limits = Limits {
+    let limits = SchedulerLimits {
         attempts: 2,
         prefetch: 0,
         window: Duration::ZERO,
@@ -75,24 +75,24 @@ fn finding_02_what_waits_behind_a_failed_one_of_its_own_attempt_stays_for_its_tu
     world.scheduler.set_limits(&limits, world.at());
     arrive(&mut world, 1);
     arrive(&mut world, 2);
-    let both = attempt(&mut world, &[Fate::Kept, Fate::Kept]).0;
+    let both = attempt(&mut world, &[MessageFate::Kept, MessageFate::Kept]).0;
     let now = world.at();
     world.scheduler.hold(0, both, now, now);
     // Resumed together, but the rate lets only one start; the other goes back behind it.
     world.now += 1;
-    let (_, behind) = attempt(&mut world, &[Fate::Failed]);
+    let (_, behind) = attempt(&mut world, &[MessageFate::Failed]);
     assert!(behind.is_empty(), "given back it would spend a receive");
     world.now += 9;
     let due = Some(world.at());
     world.scheduler.told(0, "1", due, world.at());
     arrive(&mut world, 1);
-    let (again, _) = attempt(&mut world, &[Fate::Done, Fate::Done]);
+    let (again, _) = attempt(&mut world, &[MessageFate::Done, MessageFate::Done]);
     let numbers = again.iter().map(|job| job.number).collect::<Vec<_>>();
     assert_eq!(numbers, [1, 2]);
 }
 
 /// An attempt that begins and ends so: what was in it, and what it gives back besides.
-fn attempt(world: &mut World, fates: &[Fate]) -> (Vec<Job>, Vec<Job>) {
+fn attempt(world: &mut SendingWorld, fates: &[MessageFate]) -> (Vec<SendingJob>, Vec<SendingJob>) {
     let now = world.at();
     let hired = world.scheduler.hire(now);
     let start = world.scheduler.next_jobs(now).expect("something to start");
@@ -100,10 +100,10 @@ fn attempt(world: &mut World, fates: &[Fate]) -> (Vec<Job>, Vec<Job>) {
     for (job, fate) in start.jobs.iter().zip(fates) {
         world.scheduler.fared(0, job, *fate, now);
     }
-    let ended = Ended {
+    let ended = FinishedAttempt {
         lane: 0,
         began: now,
-        showed: Showed::Open,
+        showed: Signal::Open,
     };
     let told = fates.iter().map(|fate| (Some("g"), *fate));
     let after = world.scheduler.ended(ended, told, now);

@@ -6,15 +6,15 @@ use crate::clock::Timestamp;
 use crate::scheduler::lane::LaneRules;
 use crate::scheduler::ready::Sequence;
 use crate::scheduler::room::Permit;
-use crate::scheduler::{After, Ended, Limits, Poll, Rules};
-use crate::throttle::control::Showed;
+use crate::scheduler::{After, FinishedAttempt, Poll, Rules, SchedulerLimits};
+use crate::throttle::control::Signal;
 use fastrand::Rng;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A message of the group `number % groups`, sent at `number / ties`.
 #[derive(Debug)]
-struct Job {
+struct SendingJob {
     id: String,
     number: u64,
     group: String,
@@ -23,7 +23,7 @@ struct Job {
     _seat: Permit,
 }
 
-impl Waiting for Job {
+impl Waiting for SendingJob {
     fn group(&self) -> Option<&str> {
         Some(&self.group)
     }
@@ -49,14 +49,14 @@ struct News {
     after: Option<u64>,
 }
 
-struct World {
+struct SendingWorld {
     rng: Rng,
-    scheduler: Scheduler<Job>,
+    scheduler: Scheduler<SendingJob>,
     now: u64,
     /// What the queue holds, with when it can be received.
     queue: BTreeMap<u64, u64>,
     polls: Vec<Poll>,
-    running: Vec<Vec<Job>>,
+    running: Vec<Vec<SendingJob>>,
     /// Workers that were hired and have nothing to do.
     idle: usize,
     news: Vec<News>,
@@ -70,7 +70,7 @@ struct World {
     at_hand: usize,
 }
 
-impl World {
+impl SendingWorld {
     fn new(seed: u64, messages: u64, groups: u64, batch: usize, attempts: usize) -> Self {
         let lane = LaneRules {
             batch: 10,
@@ -85,7 +85,7 @@ impl World {
             lanes: vec![lane],
             weights: None,
             batch,
-            limits: Limits {
+            limits: SchedulerLimits {
                 prefetch: 0,
                 attempts,
                 window: Duration::ZERO,
@@ -131,9 +131,9 @@ impl World {
         }
         let drained = visible.len() < poll.max;
         visible.truncate(poll.max);
-        let jobs: Vec<Job> = visible
+        let jobs: Vec<SendingJob> = visible
             .iter()
-            .map(|&number| Job {
+            .map(|&number| SendingJob {
                 id: number.to_string(),
                 number,
                 group: (number % self.groups).to_string(),
@@ -155,7 +155,7 @@ impl World {
         self.most.1 = self.most.1.max(self.at_hand);
     }
 
-    fn give_back(&mut self, job: &Job, after: Option<u64>) {
+    fn give_back(&mut self, job: &SendingJob, after: Option<u64>) {
         let number = job.number;
         self.news.push(News { number, after });
     }
@@ -204,12 +204,12 @@ impl World {
         let mut fates = Vec::new();
         for job in &jobs {
             let fate = match stopped.contains(&job.group) || (failing && self.rng.u8(0..3) == 0) {
-                true => Fate::Failed,
-                false => Fate::Done,
+                true => MessageFate::Failed,
+                false => MessageFate::Done,
             };
             self.scheduler.fared(0, job, fate, self.at());
             fates.push(fate);
-            if fate == Fate::Failed {
+            if fate == MessageFate::Failed {
                 stopped.insert(job.group.clone());
             }
         }
@@ -217,16 +217,16 @@ impl World {
             .iter()
             .zip(&fates)
             .map(|(job, fate)| (Some(&*job.group), *fate));
-        let ended = Ended {
+        let ended = FinishedAttempt {
             lane: 0,
             began: self.at(),
-            showed: Showed::Open,
+            showed: Signal::Open,
         };
         let After { overtaking, .. } = self.scheduler.ended(ended, told, self.at());
         assert!(overtaking.is_empty(), "what waits is kept");
         for (job, fate) in jobs.iter().zip(fates) {
             self.at_hand -= usize::from(!job.precious);
-            if fate == Fate::Done {
+            if fate == MessageFate::Done {
                 self.known.remove(&job.number);
                 self.done.insert(job.number);
             } else {
@@ -277,7 +277,7 @@ proptest! {
         seed: u64, groups in 1_u64..150, batch in 1_usize..5, attempts in 1_usize..10,
     ) {
         let messages = 300;
-        let mut world = World::new(seed, messages, groups, batch, attempts);
+        let mut world = SendingWorld::new(seed, messages, groups, batch, attempts);
         for _ in 0..1_000 {
             world.step(true);
         }
@@ -297,7 +297,7 @@ proptest! {
 #[test]
 fn one_group_that_is_stopped_or_slow_does_not_starve_the_others() {
     // All of the first group are sent before any of the others.
-    let mut world = World::new(1, 90, 1, 1, 4);
+    let mut world = SendingWorld::new(1, 90, 1, 1, 4);
     world.queue.clear();
     world.groups = 1_000;
     world
@@ -306,7 +306,7 @@ fn one_group_that_is_stopped_or_slow_does_not_starve_the_others() {
     world
         .queue
         .extend((1..9).map(|number| (90_000 + number, 0)));
-    let at_once = |world: &mut World| {
+    let at_once = |world: &mut SendingWorld| {
         let polls = world.scheduler.plan(world.at());
         world.polls.extend(polls);
         if !world.polls.is_empty() {

@@ -4,7 +4,7 @@ use super::Scheduler;
 use super::lane::Lane;
 use super::ready::Waiting;
 use crate::clock::Moment;
-use crate::throttle::control::Showed;
+use crate::throttle::control::Signal;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -21,18 +21,18 @@ pub struct Start<J> {
 
 /// An attempt that has ended.
 #[derive(Debug, Clone, Copy)]
-pub struct Ended {
+pub struct FinishedAttempt {
     /// Its queue.
     pub lane: usize,
     /// When it began.
     pub began: Moment,
     /// What it showed of the downstream.
-    pub showed: Showed,
+    pub showed: Signal,
 }
 
 /// What became of one message of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum MessageFate {
     /// It is done.
     Done,
     /// It must be delivered again.
@@ -53,7 +53,7 @@ pub enum Fate {
     },
 }
 
-impl Fate {
+impl MessageFate {
     fn fails(self) -> bool {
         !matches!(self, Self::Done | Self::Kept)
     }
@@ -64,16 +64,16 @@ impl Fate {
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// What became of the messages of one group.
-struct Ending<'a> {
+struct GroupEnding<'a> {
     group: &'a str,
     /// Of the first that is not done.
-    first: Fate,
+    first: MessageFate,
     /// Whether one must be delivered again: nothing that waits behind it may go before it.
     failed: bool,
 }
 
-impl<'a> Ending<'a> {
-    fn of(group: &'a str, fate: Fate) -> Self {
+impl<'a> GroupEnding<'a> {
+    fn of(group: &'a str, fate: MessageFate) -> Self {
         Self {
             group,
             first: fate,
@@ -81,8 +81,8 @@ impl<'a> Ending<'a> {
         }
     }
 
-    fn also(&mut self, fate: Fate) {
-        if self.first == Fate::Done {
+    fn also(&mut self, fate: MessageFate) {
+        if self.first == MessageFate::Done {
             self.first = fate;
         }
         self.failed |= fate.fails();
@@ -105,15 +105,15 @@ pub struct After<J> {
 impl<J: Waiting> Lane<J> {
     /// Whether a group stays in hand after `first` became of one of its messages; `behind` so many
     /// of the same attempt are behind it, and whether giving them back may dead-letter one.
-    fn stays(&self, group: &str, first: Fate, behind: (usize, bool), stopped: bool) -> bool {
+    fn stays(&self, group: &str, first: MessageFate, behind: (usize, bool), stopped: bool) -> bool {
         let (behind, last) = behind;
         let is_last = |job: &J| !job.may_be_given_back();
         if let Some(turns) = &self.turns {
             // The queue does not wait for what is here: it can deliver the first again by itself.
             let last = last || turns.of(group).any(is_last);
-            return last && matches!(first, Fate::Again(_));
+            return last && matches!(first, MessageFate::Again(_));
         }
-        if !matches!(first, Fate::Again(_) | Fate::DeadLettered) {
+        if !matches!(first, MessageFate::Again(_) | MessageFate::DeadLettered) {
             return false;
         }
         let mut waiting = behind;
@@ -123,12 +123,12 @@ impl<J: Waiting> Lane<J> {
             last |= is_last(job);
         }
         match first {
-            Fate::Again(pause) => {
+            MessageFate::Again(pause) => {
                 let room = self.blocked.len() + waiting < self.most_blocked;
                 let short = pause <= LONGEST_PAUSE && room && !stopped;
                 waiting > 0 && (last || short)
             }
-            Fate::DeadLettered => last || !stopped,
+            MessageFate::DeadLettered => last || !stopped,
             _ => false,
         }
     }
@@ -191,25 +191,25 @@ impl<J: Waiting> Scheduler<J> {
     /// An attempt ended; `fates` names each message's group and what became of it, in order.
     pub fn ended<'a>(
         &mut self,
-        ended: Ended,
-        fates: impl IntoIterator<Item = (Option<&'a str>, Fate)>,
+        ended: FinishedAttempt,
+        fates: impl IntoIterator<Item = (Option<&'a str>, MessageFate)>,
         now: Moment,
     ) -> After<J> {
         self.time(ended, now);
         let lane = &mut self.lanes[ended.lane];
         lane.attempts -= 1;
-        let mut groups: Vec<Ending<'_>> = Vec::new();
+        let mut groups: Vec<GroupEnding<'_>> = Vec::new();
         for (group, fate) in fates {
             lane.started = lane.started.saturating_sub(1);
             let Some(group) = group else { continue };
             match groups.iter_mut().find(|other| other.group == group) {
                 Some(ending) => ending.also(fate),
-                None => groups.push(Ending::of(group, fate)),
+                None => groups.push(GroupEnding::of(group, fate)),
             }
         }
         let grouped = !groups.is_empty();
         let mut overtaking = Vec::new();
-        for Ending {
+        for GroupEnding {
             group,
             first,
             failed,
@@ -229,7 +229,7 @@ impl<J: Waiting> Scheduler<J> {
             {
                 overtaking.extend(turns.clear(group));
             }
-            if first != Fate::Kept {
+            if first != MessageFate::Kept {
                 lane.ready.freed(group);
                 lane.next_turn(group, now);
             }
@@ -255,40 +255,48 @@ impl<J: Waiting> Scheduler<J> {
     pub fn stays<'a>(
         &self,
         lane: usize,
-        fates: impl IntoIterator<Item = (Option<&'a str>, Fate)>,
-    ) -> HashMap<String, Fate> {
-        let mut groups: HashMap<&str, (Fate, bool, usize, bool)> = HashMap::new();
+        fates: impl IntoIterator<Item = (Option<&'a str>, MessageFate)>,
+    ) -> HashMap<String, MessageFate> {
+        let mut groups: HashMap<&str, (MessageFate, bool, usize, bool)> = HashMap::new();
         for (group, fate) in fates {
             let Some(group) = group else { continue };
-            let of = (Fate::Done, false, 0, false);
+            let of = (MessageFate::Done, false, 0, false);
             let (first, lost, behind, last) = groups.entry(group).or_insert(of);
             match fate {
-                Fate::Done => {}
-                Fate::Kept | Fate::Failed => *lost = true,
-                Fate::Again(_) | Fate::DeadLettered => *first = fate,
-                Fate::Behind { last_chance } => {
+                MessageFate::Done => {}
+                MessageFate::Kept | MessageFate::Failed => *lost = true,
+                MessageFate::Again(_) | MessageFate::DeadLettered => *first = fate,
+                MessageFate::Behind { last_chance } => {
                     *behind += 1;
                     *last |= last_chance;
                 }
             }
         }
         let lane = &self.lanes[lane];
-        let stays = |(group, (first, lost, behind, last)): (&str, (Fate, bool, usize, bool))| {
-            let stays = !lost && lane.stays(group, first, (behind, last), self.stopped);
-            stays.then(|| (group.to_owned(), first))
-        };
+        let stays =
+            |(group, (first, lost, behind, last)): (&str, (MessageFate, bool, usize, bool))| {
+                let stays = !lost && lane.stays(group, first, (behind, last), self.stopped);
+                stays.then(|| (group.to_owned(), first))
+            };
         groups.into_iter().filter_map(stays).collect()
     }
 
     /// Keeps what an attempt has left of a group that stays, in its order, with what waits behind.
-    pub fn keep(&mut self, lane: usize, group: &str, jobs: Vec<J>, first: Fate, now: Moment) {
+    pub fn keep(
+        &mut self,
+        lane: usize,
+        group: &str,
+        jobs: Vec<J>,
+        first: MessageFate,
+        now: Moment,
+    ) {
         let index = lane;
         let lane = &mut self.lanes[index];
         if lane.turns.is_none() {
             lane.blocked.append(group, lane.ready.behind(group));
         }
         match first {
-            Fate::Again(pause) => lane.blocked.retry_at(group, jobs, now + pause),
+            MessageFate::Again(pause) => lane.blocked.retry_at(group, jobs, now + pause),
             _ => lane.blocked.prepend(group, jobs),
         }
         self.resize_room();
@@ -315,25 +323,25 @@ impl<J: Waiting> Scheduler<J> {
 
     /// Takes down how long a worker was taken. What was begun in vain is not: it says how long a
     /// refusal takes.
-    fn time(&mut self, ended: Ended, now: Moment) {
+    fn time(&mut self, ended: FinishedAttempt, now: Moment) {
         let took = now.since(ended.began);
         match ended.showed {
-            Showed::Open => self.pace.ended(took, now),
-            Showed::Nothing => self.pace.cut_short(took, now),
-            Showed::Busy | Showed::Closed => self.pace.broken_off(now),
+            Signal::Open => self.pace.ended(took, now),
+            Signal::Nothing => self.pace.cut_short(took, now),
+            Signal::Busy | Signal::Closed => self.pace.broken_off(now),
         }
     }
 
     /// Draws the conclusion on the downstream. Whether more may run than before.
-    fn note(&mut self, ended: Ended, now: Moment) -> bool {
+    fn note(&mut self, ended: FinishedAttempt, now: Moment) -> bool {
         let before = self.control.limit(now);
         let running = self.running;
         self.control.note(ended.showed, ended.began, running, now);
         self.resize_room();
-        if ended.showed == Showed::Nothing {
+        if ended.showed == Signal::Nothing {
             return false;
         }
-        let hastened = ended.showed == Showed::Open && self.hasten(now);
+        let hastened = ended.showed == Signal::Open && self.hasten(now);
         hastened || self.control.limit(now) > before
     }
 

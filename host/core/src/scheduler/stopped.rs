@@ -19,23 +19,23 @@ const LATE: Duration = Duration::from_secs(2);
 
 /// A message's place in its group: by when it was sent, then by when it first arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct GroupPosition {
     sent: Timestamp,
     arrival: u64,
 }
 
 /// A message of a group that has not ended.
 #[derive(Debug)]
-struct Known {
+struct KnownMessage {
     id: String,
-    away: Option<Away>,
+    away: Option<ReleasedMessage>,
     /// Of how many of its deliveries that went back the queue has not been told yet.
     untold: u32,
 }
 
 /// A message that the queue has.
 #[derive(Debug, Clone, Copy)]
-struct Away {
+struct ReleasedMessage {
     since: Moment,
     /// The latest that was said of when it can be received again.
     said: Option<Moment>,
@@ -43,7 +43,7 @@ struct Away {
     due: Option<Moment>,
 }
 
-impl Away {
+impl ReleasedMessage {
     fn expires(&self) -> Moment {
         self.due.unwrap_or(self.since) + LONGEST_WAIT
     }
@@ -51,10 +51,10 @@ impl Away {
 
 /// The messages of one queue's groups, in the order of sending.
 #[derive(Debug, Default)]
-pub struct Stopped {
-    groups: HashMap<String, BTreeMap<Place, Known>>,
+pub struct BlockedMessages {
+    groups: HashMap<String, BTreeMap<GroupPosition, KnownMessage>>,
     /// Where each message stands, by id.
-    places: HashMap<String, (String, Place)>,
+    places: HashMap<String, (String, GroupPosition)>,
     arrivals: u64,
     /// Since when each awaited message is.
     awaited: BTreeSet<(Moment, String)>,
@@ -62,9 +62,9 @@ pub struct Stopped {
     empty: VecDeque<Moment>,
 }
 
-impl Stopped {
+impl BlockedMessages {
     /// A message is at hand: its place, the same each time it comes until it ends.
-    pub fn arrived(&mut self, group: &str, id: &str, sent: Timestamp) -> Place {
+    pub fn arrived(&mut self, group: &str, id: &str, sent: Timestamp) -> GroupPosition {
         if let Some((group, place)) = self.places.get(id) {
             let (group, place) = (group.clone(), *place);
             self.back(&group, place);
@@ -72,8 +72,8 @@ impl Stopped {
         }
         self.arrivals += 1;
         let arrival = self.arrivals;
-        let place = Place { sent, arrival };
-        let known = Known {
+        let place = GroupPosition { sent, arrival };
+        let known = KnownMessage {
             id: id.to_owned(),
             away: None,
             untold: 0,
@@ -105,7 +105,7 @@ impl Stopped {
         self.back(&group, place);
         let known = self.groups.get_mut(&group)?.get_mut(&place)?;
         known.untold += 1;
-        known.away = Some(Away {
+        known.away = Some(ReleasedMessage {
             since: now,
             said: None,
             due: None,
@@ -134,16 +134,16 @@ impl Stopped {
     }
 
     /// Whether a message may be attempted: none that was sent before it in its group is awaited.
-    pub fn may_go(&self, group: &str, place: Place) -> bool {
+    pub fn may_go(&self, group: &str, place: GroupPosition) -> bool {
         self.first_awaited(group, place).is_none()
     }
 
     /// When the first can be received that is awaited before this one, as far as that is known.
-    pub fn resumes(&self, group: &str, place: Place) -> Option<Moment> {
+    pub fn resumes(&self, group: &str, place: GroupPosition) -> Option<Moment> {
         self.first_awaited(group, place)?.due
     }
 
-    fn first_awaited(&self, group: &str, place: Place) -> Option<Away> {
+    fn first_awaited(&self, group: &str, place: GroupPosition) -> Option<ReleasedMessage> {
         let mut earlier = self.groups.get(group)?.range(..place);
         earlier.find_map(|(_, known)| known.away)
     }
@@ -166,7 +166,7 @@ impl Stopped {
         self.give_up(|away| away.expires() <= now)
     }
 
-    fn give_up(&mut self, which: impl Fn(&Away) -> bool) -> Vec<String> {
+    fn give_up(&mut self, which: impl Fn(&ReleasedMessage) -> bool) -> Vec<String> {
         let away = |id: &str| {
             let (group, place) = self.places.get(id)?;
             self.groups.get(group)?.get(place)?.away
@@ -185,7 +185,7 @@ impl Stopped {
     }
 
     /// A message is awaited no longer.
-    fn back(&mut self, group: &str, place: Place) {
+    fn back(&mut self, group: &str, place: GroupPosition) {
         let known = self.groups.get_mut(group).and_then(|of| of.get_mut(&place));
         if let Some(known) = known
             && let Some(away) = known.away.take()

@@ -13,7 +13,7 @@ fn sent(ms: u64) -> Timestamp {
 
 #[test]
 fn lesson_19_a_group_is_stopped_until_what_failed_has_come_back_and_ended() {
-    let mut stopped = Stopped::default();
+    let mut stopped = BlockedMessages::default();
     let first = stopped.arrived("g", "1", sent(1));
     let second = stopped.arrived("g", "2", sent(2));
     let other = stopped.arrived("h", "3", sent(2));
@@ -35,7 +35,7 @@ fn lesson_19_a_group_is_stopped_until_what_failed_has_come_back_and_ended() {
 
 #[test]
 fn what_was_sent_earlier_does_not_wait_for_what_was_sent_later() {
-    let mut stopped = Stopped::default();
+    let mut stopped = BlockedMessages::default();
     stopped.arrived("g", "late", sent(9));
     stopped.left("late", at(0));
     let early = stopped.arrived("g", "early", sent(1));
@@ -44,7 +44,7 @@ fn what_was_sent_earlier_does_not_wait_for_what_was_sent_later() {
 
 #[test]
 fn of_the_same_moment_the_first_to_arrive_goes_first_each_time() {
-    let mut stopped = Stopped::default();
+    let mut stopped = BlockedMessages::default();
     let first = stopped.arrived("g", "a", sent(1));
     let second = stopped.arrived("g", "b", sent(1));
     stopped.left("a", at(0));
@@ -54,7 +54,7 @@ fn of_the_same_moment_the_first_to_arrive_goes_first_each_time() {
 
 #[test]
 fn what_the_queue_does_not_hold_is_given_up() {
-    let mut stopped = Stopped::default();
+    let mut stopped = BlockedMessages::default();
     stopped.arrived("g", "1", sent(1));
     let second = stopped.arrived("g", "2", sent(2));
     stopped.left("1", at(0));
@@ -68,7 +68,7 @@ fn what_the_queue_does_not_hold_is_given_up() {
 
 #[test]
 fn nothing_is_awaited_for_ever() {
-    let mut stopped = Stopped::default();
+    let mut stopped = BlockedMessages::default();
     stopped.arrived("g", "1", sent(1));
     stopped.left("1", at(0));
     stopped.due("1", at(100));
@@ -83,7 +83,7 @@ fn nothing_is_awaited_for_ever() {
 
 #[test]
 fn the_memory_is_bounded() {
-    let mut stopped = Stopped::default();
+    let mut stopped = BlockedMessages::default();
     let mut freed = Vec::new();
     for n in 0..MOST_AWAITED as u64 + 3 {
         let name = n.to_string();
@@ -96,7 +96,7 @@ fn the_memory_is_bounded() {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum StoppedStep {
     Arrive(u8),
     Leave(u8),
     End(u8),
@@ -105,15 +105,15 @@ enum Step {
     Wait(u16),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<StoppedStep>> {
     let id = || 0_u8..12;
     let step = prop_oneof![
-        4 => id().prop_map(Step::Arrive),
-        3 => id().prop_map(Step::Leave),
-        2 => id().prop_map(Step::End),
-        2 => (id(), 0_u8..20).prop_map(|(id, after)| Step::Due(id, after)),
-        1 => Just(Step::Drained),
-        1 => (1_u16..400).prop_map(Step::Wait),
+        4 => id().prop_map(StoppedStep::Arrive),
+        3 => id().prop_map(StoppedStep::Leave),
+        2 => id().prop_map(StoppedStep::End),
+        2 => (id(), 0_u8..20).prop_map(|(id, after)| StoppedStep::Due(id, after)),
+        1 => Just(StoppedStep::Drained),
+        1 => (1_u16..400).prop_map(StoppedStep::Wait),
     ];
     prop::collection::vec(step, 1..80)
 }
@@ -128,39 +128,39 @@ proptest! {
     /// given up are away no longer; and nothing is remembered of what has ended.
     #[test]
     fn lesson_19_a_message_goes_when_none_before_it_is_away(steps in steps()) {
-        let mut stopped = Stopped::default();
+        let mut stopped = BlockedMessages::default();
         // By id: its place, and whether it is away and since when it is due.
-        let mut model: BTreeMap<u8, (Place, Option<Option<Moment>>)> = BTreeMap::new();
+        let mut model: BTreeMap<u8, (GroupPosition, Option<Option<Moment>>)> = BTreeMap::new();
         let mut now = 0;
         for step in steps {
             match step {
-                Step::Arrive(id) => {
+                StoppedStep::Arrive(id) => {
                     let (group, sent) = about(id);
                     let place = stopped.arrived(&group, &id.to_string(), sent);
                     if let Some((before, _)) = model.insert(id, (place, None)) {
                         prop_assert_eq!(before, place);
                     }
                 }
-                Step::Leave(id) => {
+                StoppedStep::Leave(id) => {
                     prop_assert_eq!(stopped.left(&id.to_string(), at(now)), None);
                     if let Some((_, away)) = model.get_mut(&id) {
                         *away = Some(None);
                     }
                 }
-                Step::End(id) => {
+                StoppedStep::End(id) => {
                     let ended = stopped.ended(&id.to_string());
                     prop_assert_eq!(ended.is_some(), model.remove(&id).is_some());
                 }
-                Step::Due(id, after) => {
+                StoppedStep::Due(id, after) => {
                     let due = at(now + u64::from(after));
                     stopped.due(&id.to_string(), due);
                     if let Some((_, Some(away))) = model.get_mut(&id) {
                         *away = Some(due);
                     }
                 }
-                Step::Drained | Step::Wait(_) => {
+                StoppedStep::Drained | StoppedStep::Wait(_) => {
                     let freed = match step {
-                        Step::Wait(seconds) => {
+                        StoppedStep::Wait(seconds) => {
                             now += u64::from(seconds);
                             stopped.expire(at(now))
                         }
@@ -188,7 +188,7 @@ proptest! {
 
 #[test]
 fn what_is_said_late_of_an_older_delivery_shortens_no_wait() {
-    let mut stopped = Stopped::default();
+    let mut stopped = BlockedMessages::default();
     stopped.arrived("g", "1", sent(1));
     let second = stopped.arrived("g", "2", sent(2));
     stopped.left("1", at(0));
@@ -202,7 +202,7 @@ fn what_is_said_late_of_an_older_delivery_shortens_no_wait() {
 
 #[test]
 fn what_is_said_of_an_older_delivery_tells_nothing_of_one_that_the_queue_was_not_told_of() {
-    let mut stopped = Stopped::default();
+    let mut stopped = BlockedMessages::default();
     stopped.arrived("g", "1", sent(1));
     let second = stopped.arrived("g", "2", sent(2));
     stopped.left("1", at(0));

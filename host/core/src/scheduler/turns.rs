@@ -3,7 +3,7 @@
 //! order of sending. Pure, told `now`.
 
 use super::ready::Waiting;
-use super::stopped::{Place, Stopped};
+use super::stopped::{BlockedMessages, GroupPosition};
 use crate::clock::Moment;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -15,13 +15,13 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 /// What has arrived and was neither handed on nor given back, and what of each group was.
 #[derive(Debug)]
-pub struct Turns<J> {
-    stopped: Stopped,
-    aside: BTreeMap<String, BTreeMap<(Place, u64), J>>,
+pub struct GroupOrder<J> {
+    stopped: BlockedMessages,
+    aside: BTreeMap<String, BTreeMap<(GroupPosition, u64), J>>,
     count: usize,
     numbered: u64,
     /// Of each group, what was handed on and has not ended.
-    out: HashMap<String, Out>,
+    out: HashMap<String, GroupInFlight>,
     /// What there is no place for, and how long it may stay with the queue.
     surplus: Vec<(J, Duration)>,
     most: usize,
@@ -31,17 +31,17 @@ pub struct Turns<J> {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Out {
+struct GroupInFlight {
     count: usize,
-    first: Place,
+    first: GroupPosition,
 }
 
-impl<J: Waiting> Turns<J> {
+impl<J: Waiting> GroupOrder<J> {
     /// Nothing has arrived. At most `most` messages are kept aside, but for those that cannot be
     /// given back.
     pub fn new(most: usize) -> Self {
         Self {
-            stopped: Stopped::default(),
+            stopped: BlockedMessages::default(),
             aside: BTreeMap::new(),
             count: 0,
             numbered: 0,
@@ -114,7 +114,7 @@ impl<J: Waiting> Turns<J> {
         false
     }
 
-    fn keep(&mut self, group: &str, place: Place, job: J) {
+    fn keep(&mut self, group: &str, place: GroupPosition, job: J) {
         self.numbered += 1;
         let aside = self.aside.entry(group.to_owned()).or_default();
         aside.insert((place, self.numbered), job);
@@ -163,7 +163,7 @@ impl<J: Waiting> Turns<J> {
             self.aside.remove(group);
         }
         self.count -= 1;
-        let out = self.out.entry(group.to_owned()).or_insert(Out {
+        let out = self.out.entry(group.to_owned()).or_insert(GroupInFlight {
             count: 0,
             first: place,
         });

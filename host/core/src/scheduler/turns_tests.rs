@@ -4,14 +4,14 @@ use super::*;
 use crate::clock::Timestamp;
 
 #[derive(Debug, PartialEq)]
-struct Job {
+struct TurnJob {
     id: &'static str,
     sent: u64,
     /// Whether it can be given back.
     spare: bool,
 }
 
-impl Waiting for Job {
+impl Waiting for TurnJob {
     fn group(&self) -> Option<&str> {
         Some("g")
     }
@@ -39,20 +39,20 @@ fn at(seconds: u64) -> Moment {
     Moment::from_boot(Duration::from_secs(seconds))
 }
 
-fn job(id: &'static str, sent: u64) -> Job {
+fn job(id: &'static str, sent: u64) -> TurnJob {
     let spare = true;
-    Job { id, sent, spare }
+    TurnJob { id, sent, spare }
 }
 
-fn turns(most: usize, jobs: &[(&'static str, u64)]) -> Turns<Job> {
-    let mut turns = Turns::new(most);
+fn turns(most: usize, jobs: &[(&'static str, u64)]) -> GroupOrder<TurnJob> {
+    let mut turns = GroupOrder::new(most);
     for (id, sent) in jobs {
         turns.arrive(job(id, *sent), MS, at(0));
     }
     turns
 }
 
-fn next(turns: &mut Turns<Job>) -> Option<&'static str> {
+fn next(turns: &mut GroupOrder<TurnJob>) -> Option<&'static str> {
     turns.promote("g").map(|job| job.id)
 }
 
@@ -105,7 +105,7 @@ fn what_there_is_no_place_for_is_given_back_unless_it_cannot_be() {
     for (id, sent) in [("2", 20), ("3", 30), ("4", 40)] {
         turns.arrive(job(id, sent), Duration::from_secs(4), at(0));
     }
-    let last = Job {
+    let last = TurnJob {
         spare: false,
         ..job("5", 50)
     };

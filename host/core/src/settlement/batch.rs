@@ -11,7 +11,7 @@ pub struct Batcher<T> {
     size: usize,
     linger: Duration,
     patience: Duration,
-    fresh: VecDeque<Fresh<T>>,
+    fresh: VecDeque<BatchedItem<T>>,
     /// How many of these are not patient.
     hasty: usize,
     later: BTreeMap<(Moment, u64), T>,
@@ -20,7 +20,7 @@ pub struct Batcher<T> {
 }
 
 #[derive(Debug)]
-struct Fresh<T> {
+struct BatchedItem<T> {
     since: Moment,
     patient: bool,
     item: T,
@@ -55,7 +55,7 @@ impl<T> Batcher<T> {
     /// Adds an item.
     pub fn push(&mut self, item: T, patient: bool, now: Moment) {
         self.hasty += usize::from(!patient);
-        self.fresh.push_back(Fresh {
+        self.fresh.push_back(BatchedItem {
             since: now,
             patient,
             item,
@@ -88,7 +88,7 @@ impl<T> Batcher<T> {
             }
             // It has waited already, so it makes its call due.
             self.hasty += 1;
-            self.fresh.push_front(Fresh {
+            self.fresh.push_front(BatchedItem {
                 since: Moment::default(),
                 patient: false,
                 item: entry.remove(),

@@ -1,6 +1,6 @@
 //! One call that tells the queue outcomes: what is in it, what is too late for it, what came of it.
 
-use super::end::End;
+use super::end::DeliveryEnd;
 use super::record;
 use crate::clock;
 use crate::clock::Moment;
@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// An outcome on its way to the queue.
-pub(super) struct Item {
+pub(super) struct SettleItem {
     pub message: Message,
     pub outcome: Outcome,
     /// How its delivery ends once the queue has accepted the outcome.
-    pub end: End,
+    pub end: DeliveryEnd,
     pub claim: Claim,
     pub tries: u32,
     /// Done, and the guard has not remembered it yet.
@@ -30,7 +30,7 @@ pub(super) struct Item {
     pub held: Option<HeldBytes>,
 }
 
-impl Item {
+impl SettleItem {
     /// Until when the queue may hide the message if it has taken nothing that it was told.
     pub fn latest(&self, now: Moment) -> Moment {
         let latest = self.claim.hidden().latest();
@@ -52,10 +52,10 @@ impl Item {
 }
 
 /// What became of a call.
-pub(super) struct Answer {
+pub(super) struct CallResult {
     /// What the queue was not told, since its lease was over by then.
-    pub late: Vec<Item>,
-    pub items: Vec<Item>,
+    pub late: Vec<SettleItem>,
+    pub items: Vec<SettleItem>,
     pub results: Vec<Result<(), ItemError>>,
     /// What the call took, if there was one.
     pub took: Option<Duration>,
@@ -63,9 +63,9 @@ pub(super) struct Answer {
 
 /// Leaves out what would come after its lease. A deletion may: it is right whoever holds the message
 /// now. What is still in time, and what is not.
-pub(super) fn in_time(items: Vec<Item>, now: Moment) -> (Vec<Item>, Vec<Item>) {
-    let late = |item: &Item| item.claim.until() <= now && item.outcome != Outcome::Delete;
-    let (late, items): (Vec<Item>, Vec<Item>) = items.into_iter().partition(late);
+pub(super) fn in_time(items: Vec<SettleItem>, now: Moment) -> (Vec<SettleItem>, Vec<SettleItem>) {
+    let late = |item: &SettleItem| item.claim.until() <= now && item.outcome != Outcome::Delete;
+    let (late, items): (Vec<SettleItem>, Vec<SettleItem>) = items.into_iter().partition(late);
     (items, late)
 }
 
@@ -73,8 +73,8 @@ pub(super) fn in_time(items: Vec<Item>, now: Moment) -> (Vec<Item>, Vec<Item>) {
 pub(super) async fn settle(
     queue: Arc<dyn Queue>,
     guard: Option<Arc<Guard>>,
-    mut items: Vec<Item>,
-) -> Answer {
+    mut items: Vec<SettleItem>,
+) -> CallResult {
     let mut late = Vec::new();
     if let Some(guard) = guard {
         record::together(&guard, &mut items).await;
@@ -98,7 +98,7 @@ pub(super) async fn settle(
         .into_iter()
         .zip(claims)
         .map(
-            |((message, outcome), (end, claim, tries, unrecorded, (seat, held)))| Item {
+            |((message, outcome), (end, claim, tries, unrecorded, (seat, held)))| SettleItem {
                 message,
                 outcome,
                 end,
@@ -110,7 +110,7 @@ pub(super) async fn settle(
             },
         )
         .collect();
-    Answer {
+    CallResult {
         late,
         items,
         results,

@@ -1,7 +1,7 @@
 //! What a verdict means for the message. Pure: the caller brings the random number.
 
 use crate::backoff;
-use crate::job::Ending;
+use crate::job::JobEnding;
 use crate::message::{Outcome, Verdict};
 use crate::queue::VISIBILITY_CEILING;
 use std::time::Duration;
@@ -80,49 +80,49 @@ impl Policy {
 
     /// The verdict on a message that has had all its attempts and comes back all the same: they
     /// killed the process or outlived their leases. Its receive count is the only witness.
-    pub fn on_arrival(&self, attempt: u32) -> Option<Ending> {
+    pub fn on_arrival(&self, attempt: u32) -> Option<JobEnding> {
         let made = attempt.saturating_sub(1);
         let attempts = self.exhausted(made)?;
         let why = format!(
             "delivered {made} times without an answer from the handler; {attempts} attempts are allowed"
         );
-        Some(Ending::Exhausted(why))
+        Some(JobEnding::Exhausted(why))
     }
 }
 
 /// What the queue is told of a message at its attempt number `attempt`; `None` where a lost lease
 /// leaves us nothing to say.
-pub fn decide(ending: &Ending, attempt: u32, policy: &Policy, random: u64) -> Option<Outcome> {
+pub fn decide(ending: &JobEnding, attempt: u32, policy: &Policy, random: u64) -> Option<Outcome> {
     let pause = || backoff::full_jitter(policy.first, policy.most, attempt, random);
     match ending {
-        Ending::Lost => None,
+        JobEnding::Lost => None,
         // What is busy is held by the scheduler; what still comes here is on its way out.
-        Ending::Returned | Ending::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => {
+        JobEnding::Returned | JobEnding::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => {
             Some(Outcome::Release(Duration::ZERO))
         }
-        Ending::Behind(left) | Ending::Stopped(left) => {
+        JobEnding::Behind(left) | JobEnding::Stopped(left) => {
             Some(Outcome::Release((*left).min(VISIBILITY_CEILING)))
         }
-        Ending::AlreadyDone | Ending::Verdict(Verdict::Done) => Some(Outcome::Delete),
-        Ending::Shed => Some(policy.shed().unwrap_or_else(|| Outcome::Release(pause()))),
-        Ending::Verdict(Verdict::Reject(why)) if policy.dead_letters => {
+        JobEnding::AlreadyDone | JobEnding::Verdict(Verdict::Done) => Some(Outcome::Delete),
+        JobEnding::Shed => Some(policy.shed().unwrap_or_else(|| Outcome::Release(pause()))),
+        JobEnding::Verdict(Verdict::Reject(why)) if policy.dead_letters => {
             Some(Outcome::DeadLetter(why.clone()))
         }
-        Ending::Exhausted(why) if policy.takes_dead_letters() => {
+        JobEnding::Exhausted(why) if policy.takes_dead_letters() => {
             Some(Outcome::DeadLetter(why.clone()))
         }
-        Ending::Unreadable(error) if policy.takes_dead_letters() => {
+        JobEnding::Unreadable(error) if policy.takes_dead_letters() => {
             Some(Outcome::DeadLetter(error.to_string()))
         }
-        Ending::Exhausted(_) | Ending::Unreadable(_) => Some(Outcome::Release(pause())),
+        JobEnding::Exhausted(_) | JobEnding::Unreadable(_) => Some(Outcome::Release(pause())),
         // Never deleted in silence: it has the attempts that its queue's redrive policy allows.
-        Ending::Verdict(Verdict::Reject(why)) => match policy.exhausted(attempt) {
+        JobEnding::Verdict(Verdict::Reject(why)) => match policy.exhausted(attempt) {
             Some(attempts) => Some(Outcome::DeadLetter(format!(
                 "rejected in {attempts} attempts; in the last: {why}"
             ))),
             None => Some(Outcome::Release(pause())),
         },
-        Ending::Verdict(Verdict::Retry { after, why }) => match policy.exhausted(attempt) {
+        JobEnding::Verdict(Verdict::Retry { after, why }) => match policy.exhausted(attempt) {
             Some(attempts) => Some(Outcome::DeadLetter(format!(
                 "not handled in {attempts} attempts; in the last, {why}"
             ))),
@@ -150,23 +150,23 @@ mod tests {
         }
     }
 
-    fn retry(after: Option<Duration>) -> Ending {
-        Ending::Verdict(Verdict::Retry {
+    fn retry(after: Option<Duration>) -> JobEnding {
+        JobEnding::Verdict(Verdict::Retry {
             after,
             why: Mishap::Asked,
         })
     }
 
-    fn any_ending() -> impl Strategy<Value = Ending> {
+    fn any_ending() -> impl Strategy<Value = JobEnding> {
         prop_oneof![
-            Just(Ending::Lost),
-            Just(Ending::Returned),
-            Just(Ending::Behind(Duration::from_secs(9))),
-            Just(Ending::AlreadyDone),
-            Just(Ending::Shed),
-            Just(Ending::Verdict(Verdict::Done)),
-            Just(Ending::Verdict(Verdict::Reject("no".into()))),
-            Just(Ending::Exhausted("no answer".into())),
+            Just(JobEnding::Lost),
+            Just(JobEnding::Returned),
+            Just(JobEnding::Behind(Duration::from_secs(9))),
+            Just(JobEnding::AlreadyDone),
+            Just(JobEnding::Shed),
+            Just(JobEnding::Verdict(Verdict::Done)),
+            Just(JobEnding::Verdict(Verdict::Reject("no".into()))),
+            Just(JobEnding::Exhausted("no answer".into())),
             prop::option::of(0_u64..100_000).prop_map(|ms| retry(ms.map(Duration::from_millis))),
         ]
     }
@@ -177,10 +177,10 @@ mod tests {
             let policy = Policy { shedding, ..policy(attempts, dead) };
             let outcome = decide(&ending, count, &policy, random);
             let drops = shedding.is_some_and(|shedding| shedding.shed == Shed::Drop);
-            let done = matches!(ending, Ending::AlreadyDone | Ending::Verdict(Verdict::Done))
-                || (ending == Ending::Shed && drops);
+            let done = matches!(ending, JobEnding::AlreadyDone | JobEnding::Verdict(Verdict::Done))
+                || (ending == JobEnding::Shed && drops);
             prop_assert_eq!(outcome == Some(Outcome::Delete), done);
-            prop_assert_eq!(outcome.is_none(), ending == Ending::Lost);
+            prop_assert_eq!(outcome.is_none(), ending == JobEnding::Lost);
             if !dead {
                 prop_assert!(!matches!(outcome, Some(Outcome::DeadLetter(_))));
             }
@@ -201,7 +201,7 @@ mod tests {
                 shedding: Some(Shedding { max_age, shed }),
                 ..policy(None, dead_letters)
             };
-            decide(&Ending::Shed, 1, &policy, 0)
+            decide(&JobEnding::Shed, 1, &policy, 0)
         };
         let letter = Outcome::DeadLetter("older than 10m".into());
         assert_eq!(old(Shed::DeadLetter, true), Some(letter));
@@ -261,7 +261,7 @@ mod tests {
             receives: Some(2),
             ..policy(None, false)
         };
-        let rejected = Ending::Verdict(Verdict::Reject("no".into()));
+        let rejected = JobEnding::Verdict(Verdict::Reject("no".into()));
         let outcome = |attempt| decide(&rejected, attempt, &policy, 0);
         assert!(matches!(outcome(1), Some(Outcome::Release(_))));
         let reason = "rejected in 2 attempts; in the last: no";

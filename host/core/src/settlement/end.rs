@@ -1,14 +1,14 @@
 //! How a delivery ends once the queue has accepted its outcome: what the log and the counters say of
 //! it. Pure.
 
-use crate::job::Ending;
+use crate::job::JobEnding;
 use crate::message::{Outcome, Verdict};
 use crate::telemetry::events::{EventKind, Reason, ReasonKind};
 use std::time::Duration;
 
 /// How a delivery ends, with what its event needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum DeliveryEnd {
     Done,
     Duplicate,
     Retried {
@@ -36,7 +36,7 @@ pub(super) enum End {
     },
 }
 
-impl End {
+impl DeliveryEnd {
     /// The event that it is.
     pub(super) fn kind(&self) -> EventKind {
         match self {
@@ -52,7 +52,7 @@ impl End {
 }
 
 /// Whether an attempt was made, and failed, or none was completed.
-enum Failure {
+enum AttemptFailure {
     OfAttempt(Reason),
     WithoutAttempt(Reason),
 }
@@ -60,37 +60,41 @@ enum Failure {
 /// How a delivery ends that settlement ends with `outcome`, at its attempt number `attempt`.
 /// `last_receive`: what the queue's redrive policy permits, where no receive is left.
 pub(super) fn end(
-    ending: &Ending,
+    ending: &JobEnding,
     outcome: &Outcome,
     attempt: u32,
     last_receive: Option<u32>,
-) -> End {
+) -> DeliveryEnd {
     let failure = match ending {
-        Ending::Verdict(Verdict::Done) => return End::Done,
-        Ending::AlreadyDone => return End::Duplicate,
-        Ending::Verdict(verdict) => of_verdict(verdict),
-        Ending::Exhausted(why) => Failure::OfAttempt(Reason::new(ReasonKind::NoAnswer, why)),
-        Ending::Unreadable(error) => {
-            Failure::OfAttempt(Reason::new(error.kind(), &error.to_string()))
+        JobEnding::Verdict(Verdict::Done) => return DeliveryEnd::Done,
+        JobEnding::AlreadyDone => return DeliveryEnd::Duplicate,
+        JobEnding::Verdict(verdict) => of_verdict(verdict),
+        JobEnding::Exhausted(why) => {
+            AttemptFailure::OfAttempt(Reason::new(ReasonKind::NoAnswer, why))
         }
-        Ending::Shed => Failure::OfAttempt(Reason::new(ReasonKind::TooOld, "older than max-age")),
-        Ending::Returned => without_attempt("no attempt was completed"),
-        Ending::Behind(_) => {
+        JobEnding::Unreadable(error) => {
+            AttemptFailure::OfAttempt(Reason::new(error.kind(), &error.to_string()))
+        }
+        JobEnding::Shed => {
+            AttemptFailure::OfAttempt(Reason::new(ReasonKind::TooOld, "older than max-age"))
+        }
+        JobEnding::Returned => without_attempt("no attempt was completed"),
+        JobEnding::Behind(_) => {
             without_attempt("no attempt was started: others of its group are ahead of it")
         }
-        Ending::Stopped(_) => Failure::WithoutAttempt(Reason::new(
+        JobEnding::Stopped(_) => AttemptFailure::WithoutAttempt(Reason::new(
             ReasonKind::Stopped,
             "the attempt was stopped with the process",
         )),
         // Its event is emitted when it is noticed, and nothing is settled.
-        Ending::Lost => without_attempt("the lease was lost"),
+        JobEnding::Lost => without_attempt("the lease was lost"),
     };
     let (made, reason) = match failure {
-        Failure::OfAttempt(reason) => (true, reason),
-        Failure::WithoutAttempt(reason) => (false, reason),
+        AttemptFailure::OfAttempt(reason) => (true, reason),
+        AttemptFailure::WithoutAttempt(reason) => (false, reason),
     };
     match outcome {
-        Outcome::Delete => End::Shed {
+        Outcome::Delete => DeliveryEnd::Shed {
             deleted: true,
             reason,
         },
@@ -98,41 +102,43 @@ pub(super) fn end(
             // What the dead letter says, so that one can be found by the other.
             let reason = Reason::new(reason.kind, why);
             match ending {
-                Ending::Shed => End::Shed {
+                JobEnding::Shed => DeliveryEnd::Shed {
                     deleted: false,
                     reason,
                 },
-                _ => End::DeadLettered {
+                _ => DeliveryEnd::DeadLettered {
                     attempts: attempt,
                     reason,
                 },
             }
         }
         Outcome::Release(delay) => match last_receive {
-            Some(max_receive_count) => End::DeadLetteredByPolicy {
+            Some(max_receive_count) => DeliveryEnd::DeadLetteredByPolicy {
                 max_receive_count,
                 reason,
             },
-            None if made => End::Retried {
+            None if made => DeliveryEnd::Retried {
                 attempt,
                 delay: *delay,
                 reason,
             },
-            None => End::Released { reason },
+            None => DeliveryEnd::Released { reason },
         },
     }
 }
 
-fn without_attempt(why: &str) -> Failure {
-    Failure::WithoutAttempt(Reason::new(ReasonKind::NotAttempted, why))
+fn without_attempt(why: &str) -> AttemptFailure {
+    AttemptFailure::WithoutAttempt(Reason::new(ReasonKind::NotAttempted, why))
 }
 
-fn of_verdict(verdict: &Verdict) -> Failure {
+fn of_verdict(verdict: &Verdict) -> AttemptFailure {
     match verdict {
         // Handled above.
         Verdict::Done => without_attempt(""),
-        Verdict::Retry { why, .. } => Failure::OfAttempt(Reason::new(why.kind(), &why.to_string())),
-        Verdict::Reject(why) => Failure::OfAttempt(Reason::new(ReasonKind::Rejected, why)),
+        Verdict::Retry { why, .. } => {
+            AttemptFailure::OfAttempt(Reason::new(why.kind(), &why.to_string()))
+        }
+        Verdict::Reject(why) => AttemptFailure::OfAttempt(Reason::new(ReasonKind::Rejected, why)),
         Verdict::Busy { why, .. } => without_attempt(&format!("busy: {why}")),
         Verdict::Closed(why) => without_attempt(&format!("closed: {why}")),
     }
@@ -143,12 +149,12 @@ mod tests {
     use super::*;
     use crate::message::Mishap;
 
-    fn retry(why: Mishap) -> Ending {
-        Ending::Verdict(Verdict::Retry { after: None, why })
+    fn retry(why: Mishap) -> JobEnding {
+        JobEnding::Verdict(Verdict::Retry { after: None, why })
     }
 
     /// Every ending, with every outcome that may follow it.
-    fn all() -> Vec<(Ending, Outcome)> {
+    fn all() -> Vec<(JobEnding, Outcome)> {
         let release = || Outcome::Release(Duration::from_secs(5));
         let dead = || Outcome::DeadLetter("why".into());
         let busy = Verdict::Busy {
@@ -156,34 +162,37 @@ mod tests {
             why: "full".into(),
         };
         vec![
-            (Ending::Verdict(Verdict::Done), Outcome::Delete),
-            (Ending::AlreadyDone, Outcome::Delete),
+            (JobEnding::Verdict(Verdict::Done), Outcome::Delete),
+            (JobEnding::AlreadyDone, Outcome::Delete),
             (retry(Mishap::Asked), release()),
             (retry(Mishap::Trapped("t".into())), dead()),
-            (Ending::Verdict(Verdict::Reject("no".into())), dead()),
-            (Ending::Verdict(Verdict::Reject("no".into())), release()),
-            (Ending::Verdict(busy), release()),
-            (Ending::Verdict(Verdict::Closed("shut".into())), release()),
-            (Ending::Exhausted("3 times".into()), dead()),
-            (Ending::Exhausted("3 times".into()), release()),
-            (Ending::Shed, Outcome::Delete),
-            (Ending::Shed, dead()),
-            (Ending::Shed, release()),
-            (Ending::Returned, release()),
-            (Ending::Behind(Duration::ZERO), release()),
-            (Ending::Stopped(Duration::ZERO), release()),
+            (JobEnding::Verdict(Verdict::Reject("no".into())), dead()),
+            (JobEnding::Verdict(Verdict::Reject("no".into())), release()),
+            (JobEnding::Verdict(busy), release()),
+            (
+                JobEnding::Verdict(Verdict::Closed("shut".into())),
+                release(),
+            ),
+            (JobEnding::Exhausted("3 times".into()), dead()),
+            (JobEnding::Exhausted("3 times".into()), release()),
+            (JobEnding::Shed, Outcome::Delete),
+            (JobEnding::Shed, dead()),
+            (JobEnding::Shed, release()),
+            (JobEnding::Returned, release()),
+            (JobEnding::Behind(Duration::ZERO), release()),
+            (JobEnding::Stopped(Duration::ZERO), release()),
         ]
     }
 
     /// Which event it is, and why.
-    fn named(end: &End) -> (EventKind, Option<ReasonKind>) {
+    fn named(end: &DeliveryEnd) -> (EventKind, Option<ReasonKind>) {
         let reason = match end {
-            End::Done | End::Duplicate => None,
-            End::Retried { reason, .. }
-            | End::DeadLettered { reason, .. }
-            | End::DeadLetteredByPolicy { reason, .. }
-            | End::Shed { reason, .. }
-            | End::Released { reason } => Some(reason.kind),
+            DeliveryEnd::Done | DeliveryEnd::Duplicate => None,
+            DeliveryEnd::Retried { reason, .. }
+            | DeliveryEnd::DeadLettered { reason, .. }
+            | DeliveryEnd::DeadLetteredByPolicy { reason, .. }
+            | DeliveryEnd::Shed { reason, .. }
+            | DeliveryEnd::Released { reason } => Some(reason.kind),
         };
         (end.kind(), reason)
     }
@@ -224,7 +233,7 @@ mod tests {
             let is_released = matches!(outcome, Outcome::Release(_));
             let is_by_policy = matches!(
                 ended,
-                End::DeadLetteredByPolicy {
+                DeliveryEnd::DeadLetteredByPolicy {
                     max_receive_count: 3,
                     ..
                 }
@@ -237,7 +246,7 @@ mod tests {
     fn finding_05_a_dead_letter_and_its_line_have_the_same_reason() {
         let outcome = Outcome::DeadLetter("not handled in 2 attempts; in the last, x".into());
         let ended = end(&retry(Mishap::Host("x".into())), &outcome, 2, None);
-        let End::DeadLettered {
+        let DeliveryEnd::DeadLettered {
             attempts: 2,
             reason,
         } = ended

@@ -14,7 +14,7 @@ use crate::backoff;
 use crate::clock;
 use crate::clock::Moment;
 use crate::idempotency::guard::Guard;
-use crate::job::{Ending, Finished};
+use crate::job::{Finished, JobEnding};
 use crate::message::{Message, Outcome, Verdict};
 use crate::queue::{DeadLettered, ItemError, Queue};
 use crate::scheduler::room::Room;
@@ -26,11 +26,11 @@ use crate::telemetry::events::{
 use crate::telemetry::metrics::meter::Meter;
 use crate::throttle::median::Median;
 use batch::Batcher;
-use call::{Answer, Item, in_time, settle};
+use call::{CallResult, SettleItem, in_time, settle};
 use decide::{Policy, decide};
-use end::{End, end};
+use end::{DeliveryEnd, end};
 use memory::Memory;
-pub use order::Order;
+pub use order::OrderPort;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -66,7 +66,7 @@ pub struct Settlement {
     /// Remembers beyond the process what is done, where the route wants it.
     guard: Option<Arc<Guard>>,
     /// Who waits for what is told, where groups are kept in order here.
-    order: Option<Order>,
+    order: Option<OrderPort>,
 }
 
 impl Settlement {
@@ -100,18 +100,18 @@ impl Settlement {
     }
 
     /// Tells `order` what the queue was told.
-    pub fn in_order(self, order: Option<Order>) -> Self {
+    pub fn in_order(self, order: Option<OrderPort>) -> Self {
         Self { order, ..self }
     }
 
     /// How a message ends that need not run: handled before, or out of attempts.
-    pub fn on_arrival(&self, message: &Message) -> Option<Ending> {
+    pub fn on_arrival(&self, message: &Message) -> Option<JobEnding> {
         let memory = self.memory();
         if memory.is_done(&message.id) {
-            return Some(Ending::AlreadyDone);
+            return Some(JobEnding::AlreadyDone);
         }
         if let Some(error) = &message.unreadable {
-            return Some(Ending::Unreadable(error.clone()));
+            return Some(JobEnding::Unreadable(error.clone()));
         }
         self.policy.on_arrival(memory.attempts(message))
     }
@@ -128,10 +128,10 @@ impl Settlement {
 
     /// What the queue will be told of an ending, where groups must wait for it: a failed attempt at
     /// a message whose attempts are limited, and what goes to the dead letters.
-    pub fn outlook(&self, message: &Message, tries: u32, ending: &Ending) -> Option<Outcome> {
+    pub fn outlook(&self, message: &Message, tries: u32, ending: &JobEnding) -> Option<Outcome> {
         let attempts = attempts(&self.memory(), message, tries);
         let outcome = decide(ending, attempts, &self.policy, fastrand::u64(..));
-        let kept_here = self.order.as_ref().is_some_and(Order::is_kept_here);
+        let kept_here = self.order.as_ref().is_some_and(OrderPort::is_kept_here);
         let policy = self.queue.identity().most_receives;
         let counts = self.policy.limit().is_some()
             || matches!(outcome, Some(Outcome::DeadLetter(_)))
@@ -141,10 +141,10 @@ impl Settlement {
 
     /// An attempt ended so and is followed by another in the same delivery, after `pause`, since others
     /// of its group wait behind it.
-    pub fn tries_again(&self, message: &Message, tries: u32, ending: &Ending, pause: Duration) {
+    pub fn tries_again(&self, message: &Message, tries: u32, ending: &JobEnding, pause: Duration) {
         let made = attempts(&self.memory(), message, tries);
         let retried = end(ending, &Outcome::Release(pause), made, None);
-        if let End::Retried {
+        if let DeliveryEnd::Retried {
             attempt,
             delay,
             reason,
@@ -196,8 +196,8 @@ impl Settlement {
     /// Settles what comes until the senders are gone and everything is told or its lease over.
     pub async fn run(self: Arc<Self>, mut finished: UnboundedReceiver<Finished>) {
         let mut batch = Batcher::new(self.queue.identity().batch, LINGER);
-        let mut calls: Group<Answer> = Group::new();
-        let mut overtaken: Group<Item> = Group::new();
+        let mut calls: Group<CallResult> = Group::new();
+        let mut overtaken: Group<SettleItem> = Group::new();
         let mut call_times = Median::default();
         let mut open = true;
         while open || !batch.is_empty() || !calls.is_empty() || !overtaken.is_empty() {
@@ -249,9 +249,9 @@ impl Settlement {
     fn admit(
         &self,
         finished: Finished,
-        batch: &mut Batcher<Item>,
-        calls: &mut Group<Answer>,
-        overtaken: &mut Group<Item>,
+        batch: &mut Batcher<SettleItem>,
+        calls: &mut Group<CallResult>,
+        overtaken: &mut Group<SettleItem>,
     ) {
         let Finished {
             message,
@@ -272,7 +272,7 @@ impl Settlement {
         }
         let crowded = calls.len() >= MOST_CALLS;
         let attempts = self.remember(&message, tries, &ending);
-        let unrecorded = self.guard.is_some() && ending == Ending::Verdict(Verdict::Done);
+        let unrecorded = self.guard.is_some() && ending == JobEnding::Verdict(Verdict::Done);
         let outcome = decide(&ending, attempts, &self.policy, fastrand::u64(..));
         let latest = lease.hidden().latest();
         let Some(outcome) = outcome.map(legible) else {
@@ -281,7 +281,7 @@ impl Settlement {
             return;
         };
         let Some(claim) = lease.settle() else {
-            self.lost(&message, ending == Ending::Verdict(Verdict::Done));
+            self.lost(&message, ending == JobEnding::Verdict(Verdict::Done));
             self.comes_again(&message.id, latest);
             if let Some(guard) = self.guard.clone().filter(|_| unrecorded) {
                 calls.spawn(record::alone(guard, message));
@@ -290,11 +290,11 @@ impl Settlement {
         };
         let last_receive = self.last_receive(&message);
         let end = end(&ending, &outcome, attempts, last_receive);
-        if (&outcome, &ending) == (&Outcome::Delete, &Ending::Shed) {
+        if (&outcome, &ending) == (&Outcome::Delete, &JobEnding::Shed) {
             // What is to be buried is not remembered: it would be deleted instead.
             self.memory().handled(&message.id);
         }
-        let item = Item {
+        let item = SettleItem {
             message,
             outcome,
             end,
@@ -320,21 +320,21 @@ impl Settlement {
     }
 
     /// Notes what will matter when the id comes back. Answers with the attempts so far.
-    fn remember(&self, message: &Message, tries: u32, ending: &Ending) -> u32 {
+    fn remember(&self, message: &Message, tries: u32, ending: &JobEnding) -> u32 {
         let mut memory = self.memory();
         let attempts = attempts(&memory, message, tries);
         match ending {
-            Ending::Verdict(Verdict::Done) => memory.handled(&message.id),
-            Ending::Verdict(Verdict::Retry { .. } | Verdict::Reject(_))
-            | Ending::Returned
-            | Ending::Behind(_)
-            | Ending::Stopped(_)
-            | Ending::Lost => memory.given_back(&message.id, tries),
-            Ending::Verdict(_)
-            | Ending::AlreadyDone
-            | Ending::Exhausted(_)
-            | Ending::Unreadable(_)
-            | Ending::Shed => {}
+            JobEnding::Verdict(Verdict::Done) => memory.handled(&message.id),
+            JobEnding::Verdict(Verdict::Retry { .. } | Verdict::Reject(_))
+            | JobEnding::Returned
+            | JobEnding::Behind(_)
+            | JobEnding::Stopped(_)
+            | JobEnding::Lost => memory.given_back(&message.id, tries),
+            JobEnding::Verdict(_)
+            | JobEnding::AlreadyDone
+            | JobEnding::Exhausted(_)
+            | JobEnding::Unreadable(_)
+            | JobEnding::Shed => {}
         }
         attempts
     }
@@ -369,15 +369,15 @@ impl Settlement {
     }
 
     /// Emits how deliveries ended whose outcomes the queue has accepted.
-    fn emit_ends(&self, ended: &[(Message, End)]) {
+    fn emit_ends(&self, ended: &[(Message, DeliveryEnd)]) {
         let mut released: Vec<(&Reason, Vec<&str>)> = Vec::new();
         let mut shed: Vec<(&Reason, bool, Vec<&str>)> = Vec::new();
         for (message, end) in ended {
             let (of, id) = (delivery(message), message.id.as_str());
             match end {
-                End::Done => self.events.emit(MessageEvent::Done { of }),
-                End::Duplicate => self.events.emit(MessageEvent::Duplicate { of }),
-                End::Retried {
+                DeliveryEnd::Done => self.events.emit(MessageEvent::Done { of }),
+                DeliveryEnd::Duplicate => self.events.emit(MessageEvent::Duplicate { of }),
+                DeliveryEnd::Retried {
                     attempt,
                     delay,
                     reason,
@@ -387,7 +387,7 @@ impl Settlement {
                     delay: *delay,
                     reason,
                 }),
-                End::DeadLettered { attempts, reason } => {
+                DeliveryEnd::DeadLettered { attempts, reason } => {
                     let to = self.queue.dead_letter_queue();
                     self.events.emit(MessageEvent::DeadLettered {
                         of,
@@ -396,7 +396,7 @@ impl Settlement {
                         reason,
                     });
                 }
-                End::DeadLetteredByPolicy {
+                DeliveryEnd::DeadLetteredByPolicy {
                     max_receive_count,
                     reason,
                 } => {
@@ -408,13 +408,13 @@ impl Settlement {
                         reason,
                     });
                 }
-                End::Released { reason } => {
+                DeliveryEnd::Released { reason } => {
                     match released.iter_mut().find(|(same, _)| *same == reason) {
                         Some((_, ids)) => ids.push(id),
                         None => released.push((reason, vec![id])),
                     }
                 }
-                End::Shed { reason, deleted } => {
+                DeliveryEnd::Shed { reason, deleted } => {
                     match shed.iter_mut().find(|(_, same, _)| same == deleted) {
                         Some((_, _, ids)) => ids.push(id),
                         None => shed.push((reason, *deleted, vec![id])),
@@ -444,7 +444,7 @@ impl Settlement {
     }
 
     /// The queue was not told in time, or did not accept it; it delivers the message again.
-    fn not_settled(&self, item: &Item, error: &str, now: Moment) {
+    fn not_settled(&self, item: &SettleItem, error: &str, now: Moment) {
         self.events.emit(MessageEvent::NotSettled {
             of: delivery(&item.message),
             wanted: item.end.kind(),
@@ -459,7 +459,7 @@ impl Settlement {
     }
 
     /// Reads a call's answers; what may pass is told again while its lease lasts.
-    fn note(&self, answer: Answer, batch: &mut Batcher<Item>) {
+    fn note(&self, answer: CallResult, batch: &mut Batcher<SettleItem>) {
         let now = clock::now();
         for item in &answer.late {
             self.not_settled(item, TOO_LATE, now);
@@ -496,7 +496,7 @@ impl Settlement {
         self.emit_ends(&ended);
     }
 
-    fn again(&self, mut item: Item, why: &str, now: Moment, batch: &mut Batcher<Item>) {
+    fn again(&self, mut item: SettleItem, why: &str, now: Moment, batch: &mut Batcher<SettleItem>) {
         item.tries += 1;
         item.seat.get_or_insert_with(|| self.room.overdraw(1));
         let at = now + backoff::full_jitter(AGAIN.0, AGAIN.1, item.tries, fastrand::u64(..));

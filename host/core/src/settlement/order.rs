@@ -5,20 +5,20 @@ use crate::clock;
 use crate::clock::Moment;
 use crate::job::Job;
 use crate::message::Outcome;
-use crate::scheduler::board::Board;
+use crate::scheduler::board::SharedScheduler;
 use std::sync::Arc;
 
 /// The scheduler, told what a queue was told.
-pub struct Order {
-    board: Arc<Board<Job>>,
+pub struct OrderPort {
+    board: Arc<SharedScheduler<Job>>,
     lane: usize,
     /// Whether the queue keeps the order: then only dead letters are waited for.
     by_queue: bool,
 }
 
-impl Order {
+impl OrderPort {
     /// Of the queue `lane`, which keeps the order of its groups or does not.
-    pub fn new(board: Arc<Board<Job>>, lane: usize, by_queue: bool) -> Self {
+    pub fn new(board: Arc<SharedScheduler<Job>>, lane: usize, by_queue: bool) -> Self {
         Self {
             board,
             lane,

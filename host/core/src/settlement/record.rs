@@ -1,6 +1,6 @@
 //! What is done is remembered beyond the process before its queue is told. Knows no store.
 
-use super::call::{Answer, Item};
+use super::call::{CallResult, SettleItem};
 use crate::idempotency::guard::Guard;
 use crate::message::Message;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Remembers what of a call's items is done and not remembered yet. What cannot be remembered is
 /// told to the queue all the same: only where that fails as well may it run again. If its turn
 /// comes again, so does this.
-pub(super) async fn together(guard: &Guard, items: &mut [Item]) {
+pub(super) async fn together(guard: &Guard, items: &mut [SettleItem]) {
     let done: Vec<&Message> = items
         .iter()
         .filter(|item| item.unrecorded)
@@ -26,9 +26,9 @@ pub(super) async fn together(guard: &Guard, items: &mut [Item]) {
 
 /// Remembers a message that is done and was lost to us all the same: the queue, which cannot be
 /// told, delivers it again.
-pub(super) async fn alone(guard: Arc<Guard>, message: Message) -> Answer {
+pub(super) async fn alone(guard: Arc<Guard>, message: Message) -> CallResult {
     guard.remember(&message.source, &[&message.id]).await;
-    Answer {
+    CallResult {
         late: Vec::new(),
         items: Vec::new(),
         results: Vec::new(),

@@ -2,8 +2,8 @@
 
 use crate::clock;
 use crate::idempotency::guard::Guard;
-use crate::idempotency::samples::{Fake, Mood};
-use crate::job::{Ending, Job, samples};
+use crate::idempotency::samples::{Fake, FakeBehaviour};
+use crate::job::{Job, JobEnding, samples};
 use crate::message::{Message, Outcome, Outgoing, Receipt, Verdict};
 use crate::queue::{Ask, Depth, Identity, ItemError, Queue, QueueError, Received};
 use crate::settlement::Settlement;
@@ -36,7 +36,7 @@ impl Queue for Told {
                 log.push(format!("{outcome:?} {}", message.id));
                 if *failing > 0 {
                     // It may work meanwhile.
-                    *self.records.mood.lock().unwrap() = Mood::Well;
+                    *self.records.mood.lock().unwrap() = FakeBehaviour::Well;
                     *failing -= 1;
                     return Err(ItemError::Passing("as a test wants".into()));
                 }
@@ -82,7 +82,7 @@ fn identity() -> Identity {
 }
 
 /// Settles these, the first outcomes failing, with a store in this mood. What was called, in order.
-async fn settled(jobs: Vec<(Job, Ending)>, failing: usize, mood: Mood) -> Vec<String> {
+async fn settled(jobs: Vec<(Job, JobEnding)>, failing: usize, mood: FakeBehaviour) -> Vec<String> {
     let records = Arc::<Fake>::default();
     *records.mood.lock().unwrap() = mood;
     let counters = Arc::<Counters>::default();
@@ -115,8 +115,8 @@ async fn settled(jobs: Vec<(Job, Ending)>, failing: usize, mood: Mood) -> Vec<St
     log.clone()
 }
 
-fn done() -> Ending {
-    Ending::Verdict(Verdict::Done)
+fn done() -> JobEnding {
+    JobEnding::Verdict(Verdict::Done)
 }
 
 fn place(log: &[String], line: &str) -> usize {
@@ -126,14 +126,14 @@ fn place(log: &[String], line: &str) -> usize {
 
 #[tokio::test]
 async fn lesson_12_what_is_done_is_remembered_before_the_queue_is_told() {
-    let rejected = Ending::Verdict(Verdict::Reject("no".into()));
+    let rejected = JobEnding::Verdict(Verdict::Reject("no".into()));
     let jobs = vec![
         (samples::job("done"), done()),
         (samples::job("rejected"), rejected),
-        (samples::job("returned"), Ending::Returned),
-        (samples::job("again"), Ending::AlreadyDone),
+        (samples::job("returned"), JobEnding::Returned),
+        (samples::job("again"), JobEnding::AlreadyDone),
     ];
-    let log = settled(jobs, 0, Mood::Well).await;
+    let log = settled(jobs, 0, FakeBehaviour::Well).await;
     let remembered = place(&log, "remember local:test done");
     assert!(remembered < place(&log, "Delete done"), "{log:?}");
     place(&log, "Delete again");
@@ -143,13 +143,13 @@ async fn lesson_12_what_is_done_is_remembered_before_the_queue_is_told() {
 
 #[tokio::test]
 async fn a_delete_that_is_tried_again_is_remembered_once() {
-    let log = settled(vec![(samples::job("m"), done())], 1, Mood::Well).await;
+    let log = settled(vec![(samples::job("m"), done())], 1, FakeBehaviour::Well).await;
     assert_eq!(log, ["remember local:test m", "Delete m", "Delete m"]);
 }
 
 #[tokio::test]
 async fn what_cannot_be_remembered_is_deleted_all_the_same_and_tried_again_with_it() {
-    let log = settled(vec![(samples::job("m"), done())], 1, Mood::Failing).await;
+    let log = settled(vec![(samples::job("m"), done())], 1, FakeBehaviour::Failing).await;
     let (remember, delete) = ("remember local:test m", "Delete m");
     assert_eq!(log, [remember, delete, remember, delete]);
 }
@@ -158,6 +158,6 @@ async fn what_cannot_be_remembered_is_deleted_all_the_same_and_tried_again_with_
 async fn what_is_done_is_remembered_though_its_lease_was_lost() {
     let job = samples::job("m");
     job.lease.check(clock::now() + Duration::from_secs(60));
-    let log = settled(vec![(job, done())], 0, Mood::Well).await;
+    let log = settled(vec![(job, done())], 0, FakeBehaviour::Well).await;
     assert_eq!(log, ["remember local:test m"]);
 }

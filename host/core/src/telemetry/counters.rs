@@ -30,9 +30,9 @@ pub struct Gauge(AtomicU64);
 impl Gauge {
     /// Counts one until the guard is dropped.
     #[must_use = "it counts only while the guard lives"]
-    pub fn hold(&self) -> Held<'_> {
+    pub fn hold(&self) -> GaugeUnit<'_> {
         self.0.fetch_add(1, Relaxed);
-        Held(self)
+        GaugeUnit(self)
     }
 
     /// How many there are.
@@ -43,9 +43,9 @@ impl Gauge {
 
 /// One of what a `Gauge` counts.
 #[derive(Debug)]
-pub struct Held<'a>(&'a Gauge);
+pub struct GaugeUnit<'a>(&'a Gauge);
 
-impl Drop for Held<'_> {
+impl Drop for GaugeUnit<'_> {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Relaxed);
     }

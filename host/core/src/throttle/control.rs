@@ -14,7 +14,7 @@ const PROBE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 /// What an attempt showed of its downstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Showed {
+pub enum Signal {
     /// It took the work, whatever came of it.
     Open,
     /// It is busy.
@@ -94,15 +94,15 @@ impl Control {
 
     /// An attempt ended that began at `began`, one of `running`. What began before the last change
     /// tells of the time before it: many that fail together count as one.
-    pub fn note(&mut self, showed: Showed, began: Moment, running: usize, now: Moment) {
+    pub fn note(&mut self, showed: Signal, began: Moment, running: usize, now: Moment) {
         match showed {
-            Showed::Nothing => {}
-            Showed::Open => {
+            Signal::Nothing => {}
+            Signal::Open => {
                 self.reopen(began);
                 let growth = (1.0 / self.limit).max(LEAST_GROWTH);
                 self.limit = (self.limit + growth).min(as_float(self.most));
             }
-            Showed::Busy => {
+            Signal::Busy => {
                 self.reopen(began);
                 if began >= self.lowered {
                     let used = self.limit.min(as_float(running.max(1)));
@@ -110,7 +110,7 @@ impl Control {
                     self.lowered = now;
                 }
             }
-            Showed::Closed => self.close(began, now),
+            Signal::Closed => self.close(began, now),
         }
     }
 
@@ -147,17 +147,17 @@ mod tests {
     fn lesson_17_a_busy_round_halves_once_and_successes_raise_again() {
         let mut control = Control::new(40);
         for _ in 0..40 {
-            control.note(Showed::Busy, at(0), 40, at(10));
+            control.note(Signal::Busy, at(0), 40, at(10));
         }
         assert_eq!(control.limit(at(10)), 20);
-        control.note(Showed::Busy, at(11), 20, at(20));
+        control.note(Signal::Busy, at(11), 20, at(20));
         assert_eq!(control.limit(at(20)), 10);
         for _ in 0..11 {
-            control.note(Showed::Open, at(21), 10, at(30));
+            control.note(Signal::Open, at(21), 10, at(30));
         }
         assert_eq!(control.limit(at(30)), 11);
         for _ in 0..2_000 {
-            control.note(Showed::Open, at(31), 10, at(40));
+            control.note(Signal::Open, at(31), 10, at(40));
         }
         assert_eq!(control.limit(at(40)), 40);
     }
@@ -165,15 +165,15 @@ mod tests {
     #[test]
     fn what_is_closed_is_probed_ever_more_rarely() {
         let mut control = Control::new(10);
-        control.note(Showed::Closed, at(0), 10, at(1));
-        control.note(Showed::Closed, at(0), 10, at(2));
+        control.note(Signal::Closed, at(0), 10, at(1));
+        control.note(Signal::Closed, at(0), 10, at(2));
         assert_eq!((control.limit(at(2)), control.limit(at(1_001))), (0, 1));
-        control.note(Showed::Open, at(0), 9, at(3));
+        control.note(Signal::Open, at(0), 9, at(3));
         assert!(control.is_closed(), "that one began before");
-        control.note(Showed::Closed, at(1_001), 1, at(1_002));
+        control.note(Signal::Closed, at(1_001), 1, at(1_002));
         assert_eq!((control.limit(at(3_001)), control.limit(at(3_002))), (0, 1));
         assert_eq!(control.probe_at(at(1_002)), Some(at(3_002)));
-        control.note(Showed::Open, at(3_002), 1, at(3_003));
+        control.note(Signal::Open, at(3_002), 1, at(3_003));
         assert_eq!(control.limit(at(3_003)), 10);
     }
 
@@ -185,7 +185,7 @@ mod tests {
             for (kind, step) in events {
                 let began = at(now);
                 now += step;
-                let showed = [Showed::Open, Showed::Busy, Showed::Closed, Showed::Nothing][usize::from(kind)];
+                let showed = [Signal::Open, Signal::Busy, Signal::Closed, Signal::Nothing][usize::from(kind)];
                 control.note(showed, began, most, at(now));
                 prop_assert!(control.limit(at(now)) <= most && control.open_limit() >= 1);
                 prop_assert!(control.limit(at(now + 60_000)) >= 1, "it stays closed for ever");

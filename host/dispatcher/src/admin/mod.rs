@@ -19,7 +19,7 @@ use dispatcher_core::telemetry::counters::Counters;
 use dispatcher_core::telemetry::metrics::Meters;
 use dispatcher_core::telemetry::readiness::Readiness;
 use dispatcher_http as http;
-use dispatcher_http::{Limits, Peer};
+use dispatcher_http::{ConnectionLimits, Peer};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -29,7 +29,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-const LIMITS: Limits = Limits {
+const LIMITS: ConnectionLimits = ConnectionLimits {
     connections: 64,
     patience: Duration::from_secs(10),
 };
@@ -106,7 +106,7 @@ pub async fn serve(listener: TcpListener, state: State, stop: CancellationToken)
 }
 
 async fn serve_within(
-    limits: Limits,
+    limits: ConnectionLimits,
     listener: TcpListener,
     state: State,
     stop: CancellationToken,

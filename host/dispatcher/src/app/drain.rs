@@ -9,7 +9,7 @@ use super::stop::StopPlan;
 use crate::config::problem::Problem;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
-use dispatcher_core::executor::pool::{Close, Pool};
+use dispatcher_core::executor::pool::{Pool, PoolShutdown};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Group;
 use std::pin::pin;
@@ -101,7 +101,7 @@ pub(crate) async fn until_stopped(
 async fn close(pool: Pool, latest: Moment) {
     let (closed, ended) = oneshot::channel();
     let work = move || {
-        pool.close(Close::Finish);
+        pool.close(PoolShutdown::Finish);
         // Whoever no longer waits need not know.
         let _ = closed.send(());
     };

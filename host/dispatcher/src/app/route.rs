@@ -9,17 +9,17 @@ use dispatcher_core::executor::{Executor, Prospects, Workers};
 use dispatcher_core::idempotency::Records;
 use dispatcher_core::idempotency::guard::Guard;
 use dispatcher_core::intake::{Arrivals, Intake, Source};
-use dispatcher_core::job::{Ending, Job};
+use dispatcher_core::job::{Job, JobEnding};
 use dispatcher_core::lease::book::SHORTEST_VISIBILITY;
 use dispatcher_core::message::{Message, Outcome};
 use dispatcher_core::queue::{DeadLettered, Identity, Queue};
-use dispatcher_core::scheduler::board::Board;
+use dispatcher_core::scheduler::board::SharedScheduler;
 use dispatcher_core::scheduler::lane::LaneRules;
 use dispatcher_core::scheduler::ready::Sequence;
 use dispatcher_core::scheduler::room::Room;
-use dispatcher_core::scheduler::{Limits, Rules, Scheduler};
+use dispatcher_core::scheduler::{Rules, Scheduler, SchedulerLimits};
 use dispatcher_core::settlement::decide::Policy;
-use dispatcher_core::settlement::{Order, Settlement};
+use dispatcher_core::settlement::{OrderPort, Settlement};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::{Group, Task};
 use std::sync::{Arc, Weak};
@@ -30,7 +30,7 @@ use tokio::sync::mpsc::unbounded_channel;
 /// A route at work.
 pub struct Running {
     /// What is waiting and running.
-    pub board: Arc<Board<Job>>,
+    pub board: Arc<SharedScheduler<Job>>,
     /// Ends after the stop, when the last poll was answered.
     pub intake: Task<()>,
     /// End when the last job is settled and no stage can send another.
@@ -56,14 +56,14 @@ impl Running {
 pub(crate) struct Adjustable {
     /// The route's name.
     pub name: String,
-    board: Arc<Board<Job>>,
+    board: Arc<SharedScheduler<Job>>,
     /// Not held: its end ends the settlements.
     executor: Weak<Executor>,
 }
 
 impl Adjustable {
     /// Other limits from now on.
-    pub(crate) fn adjust(&self, limits: &Limits) {
+    pub(crate) fn adjust(&self, limits: &SchedulerLimits) {
         self.board.lock().set_limits(limits, clock::now());
         self.board.replan.notify_one();
         if let Some(executor) = self.executor.upgrade() {
@@ -82,7 +82,7 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
     } = built;
     let name = route.name.clone();
     let guard = guard(&route, records, shared);
-    let board = Arc::new(Board::new(Scheduler::new(rules(&route, &queues))));
+    let board = Arc::new(SharedScheduler::new(Scheduler::new(rules(&route, &queues))));
     let settlements = settlements(&route, &queues, &board, guard.as_ref(), shared);
     let mut outbox = Vec::new();
     let mut running = Group::new();
@@ -149,7 +149,7 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
 fn settlements(
     route: &Route,
     queues: &[Arc<dyn Queue>],
-    board: &Arc<Board<Job>>,
+    board: &Arc<SharedScheduler<Job>>,
     guard: Option<&Arc<Guard>>,
     shared: &Shared,
 ) -> Vec<Arc<Settlement>> {
@@ -160,7 +160,7 @@ fn settlements(
         } else if !board.lock().orders_groups(lane) {
             return None;
         }
-        Some(Order::new(board.clone(), lane, by_queue))
+        Some(OrderPort::new(board.clone(), lane, by_queue))
     };
     let one = |(lane, queue): (usize, &Arc<dyn Queue>)| {
         let room = board.lock().room().clone();
@@ -174,11 +174,11 @@ fn settlements(
 struct Outlook(Vec<Arc<Settlement>>);
 
 impl Prospects for Outlook {
-    fn outlook(&self, lane: usize, job: &Job, ending: &Ending) -> Option<Outcome> {
+    fn outlook(&self, lane: usize, job: &Job, ending: &JobEnding) -> Option<Outcome> {
         self.0[lane].outlook(&job.message, job.tries, ending)
     }
 
-    fn tries_again(&self, lane: usize, job: &Job, ending: &Ending, pause: Duration) {
+    fn tries_again(&self, lane: usize, job: &Job, ending: &JobEnding, pause: Duration) {
         self.0[lane].tries_again(&job.message, job.tries, ending, pause);
     }
 }
@@ -190,7 +190,7 @@ struct Next {
 }
 
 impl Arrivals for Next {
-    fn ending(&self, lane: usize, message: &Message) -> Option<Ending> {
+    fn ending(&self, lane: usize, message: &Message) -> Option<JobEnding> {
         self.settlements[lane].on_arrival(message)
     }
 

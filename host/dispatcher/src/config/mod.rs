@@ -22,9 +22,9 @@ pub use crate::telemetry::log::LogFormat;
 use dispatcher_core::files::bounded::{Limits as FileLimits, read_text};
 use dispatcher_core::intake::group::GroupBy;
 pub use dispatcher_core::keyvalue::Place;
-pub use dispatcher_core::recording::Terms;
+pub use dispatcher_core::recording::RecordingTerms;
 pub use dispatcher_core::rollout::canary::Share;
-use dispatcher_core::scheduler::Limits;
+use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::lane::LaneLimits;
 use dispatcher_core::scheduler::ready::Sequence;
 pub use dispatcher_core::settlement::decide::{Shed, Shedding};
@@ -189,8 +189,8 @@ pub struct WeightedQueue {
 
 impl Route {
     /// What may change while it runs.
-    pub fn limits(&self) -> Limits {
-        Limits {
+    pub fn limits(&self) -> SchedulerLimits {
+        SchedulerLimits {
             attempts: self.concurrency,
             prefetch: self.prefetch,
             window: self.batch_window,
@@ -288,7 +288,7 @@ pub struct Trial {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// Where, and what is left out.
-    pub terms: Terms,
+    pub terms: RecordingTerms,
     /// Which of them.
     pub share: Share,
 }

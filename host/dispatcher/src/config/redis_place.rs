@@ -6,7 +6,7 @@ use super::section::Given;
 use super::value;
 use dispatcher_redis::server::address::{Address, WANTED};
 use dispatcher_redis::server::dial::TlsFiles;
-use dispatcher_redis::server::link::Place;
+use dispatcher_redis::server::link::RedisAddress;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -47,8 +47,8 @@ impl Default for RedisPlace {
 
 impl RedisPlace {
     /// Where the server is and how it is spoken to.
-    pub fn at(&self) -> Place {
-        Place {
+    pub fn at(&self) -> RedisAddress {
+        RedisAddress {
             url: self.url.clone(),
             tls: self.tls.clone(),
         }

@@ -3,7 +3,7 @@
 
 use super::{Admin, Code, Plugin, Retry, Route, Settings, Shedding, Stores, Trials, WeightedQueue};
 use crate::name::QueueName;
-use dispatcher_core::scheduler::Limits;
+use dispatcher_core::scheduler::SchedulerLimits;
 use std::num::NonZeroU32;
 
 /// The difference between the settings that a run was started with and others.
@@ -24,7 +24,7 @@ pub struct RouteLimits {
     /// Its name.
     pub route: String,
     /// At most as many attempts as at the start; queues in the order of the start.
-    pub limits: Limits,
+    pub limits: SchedulerLimits,
 }
 
 /// Compares the settings that a run was **started** with to new ones without problems. Routes are
@@ -181,13 +181,13 @@ fn route(was: &Route, now: &Route, lines: &mut Vec<String>) -> RouteLimits {
     }
 }
 
-fn limits(was: &Route, now: &Route) -> Limits {
+fn limits(was: &Route, now: &Route) -> SchedulerLimits {
     // A queue that is gone from the list is read until the next start, with its limits.
     let own = |queue: &WeightedQueue| {
         let now = now.queues.iter().find(|other| other.name == queue.name);
         now.unwrap_or(queue).limits()
     };
-    Limits {
+    SchedulerLimits {
         attempts: now.concurrency.min(was.concurrency),
         prefetch: now.prefetch,
         window: now.batch_window,

@@ -10,7 +10,7 @@ fn texts(pairs: &[(&str, &str)]) -> Texts {
         .collect()
 }
 
-fn kind(name: &str, pairs: &[(&str, &str)]) -> Kind {
+fn kind(name: &str, pairs: &[(&str, &str)]) -> FaultKind {
     let made = new(name, &texts(pairs), BTreeMap::new());
     made.map(drop).expect_err("it must be refused").kind
 }
@@ -30,7 +30,7 @@ fn numbers_keep_to_the_bounds_of_sqs() {
         ] {
             assert_eq!(
                 kind("q", &[(name, &bad)]),
-                Kind::InvalidAttributeValue,
+                FaultKind::InvalidAttributeValue,
                 "{name}={bad}"
             );
         }
@@ -39,17 +39,23 @@ fn numbers_keep_to_the_bounds_of_sqs() {
 
 #[test]
 fn what_is_not_there_is_not_set() {
-    assert_eq!(kind("q", &[("Colour", "red")]), Kind::InvalidAttributeName);
-    assert_eq!(kind("q", &[("QueueArn", "x")]), Kind::InvalidAttributeName);
+    assert_eq!(
+        kind("q", &[("Colour", "red")]),
+        FaultKind::InvalidAttributeName
+    );
+    assert_eq!(
+        kind("q", &[("QueueArn", "x")]),
+        FaultKind::InvalidAttributeName
+    );
     assert_eq!(
         kind("q", &[("ContentBasedDeduplication", "true")]),
-        Kind::InvalidAttributeName
+        FaultKind::InvalidAttributeName
     );
     assert_eq!(
         kind("q", &[("FifoQueue", "true")]),
-        Kind::InvalidAttributeValue
+        FaultKind::InvalidAttributeValue
     );
-    assert_eq!(kind("q.fifo", &[]), Kind::InvalidParameterValue);
+    assert_eq!(kind("q.fifo", &[]), FaultKind::InvalidParameterValue);
 }
 
 #[test]
@@ -75,16 +81,16 @@ fn a_redrive_policy_says_where_and_when() {
     ] {
         assert_eq!(
             kind("q", &[("RedrivePolicy", &bad)]),
-            Kind::InvalidParameterValue,
+            FaultKind::InvalidParameterValue,
             "{bad}"
         );
     }
-    let mut settings = Settings {
+    let mut settings = QueueSettings {
         redrive: Some(Redrive {
             most_receives: 1,
             grave: "grave".into(),
         }),
-        ..Settings::default()
+        ..QueueSettings::default()
     };
     apply(&mut settings, "q", &texts(&[("RedrivePolicy", "")])).unwrap();
     assert_eq!(settings.redrive, None, "nothing takes it away");
@@ -104,7 +110,7 @@ fn what_is_set_is_shown_and_is_no_difference() {
         ("VisibilityTimeout", "0"),
         ("Policy", "{}"),
     ]);
-    let known = Known {
+    let known = KnownQueue {
         id: 1,
         name: "q.fifo".into(),
         settings: new("q.fifo", &given, BTreeMap::new()).unwrap(),

@@ -41,10 +41,10 @@ fn a_body_has_the_characters_of_xml() {
     }
     for bad in ["\0", "a\u{b}", "\u{fffe}", "\u{ffff}"] {
         let fault = body(Some(bad.into())).unwrap_err();
-        assert_eq!(fault.kind, Kind::InvalidMessageContents);
+        assert_eq!(fault.kind, FaultKind::InvalidMessageContents);
     }
     for nothing in [None, Some(String::new())] {
-        assert_eq!(body(nothing).unwrap_err().kind, Kind::MissingParameter);
+        assert_eq!(body(nothing).unwrap_err().kind, FaultKind::MissingParameter);
     }
 }
 

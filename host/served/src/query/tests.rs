@@ -1,6 +1,6 @@
 //! Forms in the shapes of the JSON protocol, and answers in XML.
 
-use super::super::fault::{Fault, Kind};
+use super::super::fault::{Fault, FaultKind};
 use super::*;
 use serde_json::json;
 
@@ -117,7 +117,7 @@ fn answers_are_flat_lists_in_xml() {
 
 #[test]
 fn a_refusal_quotes_whatever_was_sent() {
-    let fault = Fault::new(Kind::QueueDoesNotExist, "no <q>\u{1}");
+    let fault = Fault::new(FaultKind::QueueDoesNotExist, "no <q>\u{1}");
     let xml = refusal(&fault, "r");
     assert!(
         xml.contains("<Code>AWS.SimpleQueueService.NonExistentQueue</Code>"),

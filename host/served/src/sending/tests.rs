@@ -2,18 +2,18 @@
 
 use super::*;
 use crate::input;
-use dispatcher_local::queue::Settings;
+use dispatcher_local::queue::QueueSettings;
 use std::collections::BTreeMap;
 
-fn queue(name: &str) -> Known {
-    Known {
+fn queue(name: &str) -> KnownQueue {
+    KnownQueue {
         id: 1,
         name: name.into(),
-        settings: Settings {
+        settings: QueueSettings {
             fifo: is_fifo(name),
             delay_s: 7,
             longest: 2048,
-            ..Settings::default()
+            ..QueueSettings::default()
         },
         configured: true,
     }
@@ -34,7 +34,7 @@ fn fifo(body: &str) -> Send {
     }
 }
 
-fn kind(queue: &Known, asked: Send) -> Kind {
+fn kind(queue: &KnownQueue, asked: Send) -> FaultKind {
     check(queue, asked).map(drop).expect_err("refused").kind
 }
 
@@ -72,15 +72,15 @@ fn fifo_queues_want_a_group_and_an_id() {
         checked.draft.system,
         [("MessageGroupId".into(), "g".into())]
     );
-    assert_eq!(kind(&standard, fifo("x")), Kind::InvalidParameterValue);
+    assert_eq!(kind(&standard, fifo("x")), FaultKind::InvalidParameterValue);
 
     let mut ordered = queue("q.fifo");
-    assert_eq!(kind(&ordered, plain("x")), Kind::MissingParameter);
+    assert_eq!(kind(&ordered, plain("x")), FaultKind::MissingParameter);
     let no_id = || Send {
         message_deduplication_id: None,
         ..fifo("x")
     };
-    assert_eq!(kind(&ordered, no_id()), Kind::InvalidParameterValue);
+    assert_eq!(kind(&ordered, no_id()), FaultKind::InvalidParameterValue);
     ordered.settings.ids_from_content = true;
     let of_body = check(&ordered, no_id()).unwrap().draft.once.unwrap();
     assert_eq!(
@@ -101,7 +101,11 @@ fn fifo_queues_want_a_group_and_an_id() {
             message_group_id: Some(bad.into()),
             ..fifo("x")
         };
-        assert_eq!(kind(&ordered, asked), Kind::InvalidParameterValue, "{bad}");
+        assert_eq!(
+            kind(&ordered, asked),
+            FaultKind::InvalidParameterValue,
+            "{bad}"
+        );
     }
 }
 
@@ -121,7 +125,7 @@ fn a_message_has_the_size_that_its_queue_takes() {
         message_attributes: Some(attributes),
         ..plain(&body)
     };
-    assert_eq!(kind(&queue("q"), more), Kind::InvalidParameterValue);
+    assert_eq!(kind(&queue("q"), more), FaultKind::InvalidParameterValue);
 }
 
 #[test]
@@ -131,10 +135,16 @@ fn a_batch_has_up_to_ten_entries_each_with_its_id() {
         batch_ids(ids.into_iter()).map_err(|fault| fault.kind)
     };
     assert_eq!(ids(&["b", "a-1", "_"]).unwrap(), ["b", "a-1", "_"]);
-    assert_eq!(ids(&[]), Err(Kind::EmptyBatchRequest));
-    assert_eq!(ids(&["x"; 11]), Err(Kind::TooManyEntriesInBatchRequest));
-    assert_eq!(ids(&["a", "b", "a"]), Err(Kind::BatchEntryIdsNotDistinct));
+    assert_eq!(ids(&[]), Err(FaultKind::EmptyBatchRequest));
+    assert_eq!(
+        ids(&["x"; 11]),
+        Err(FaultKind::TooManyEntriesInBatchRequest)
+    );
+    assert_eq!(
+        ids(&["a", "b", "a"]),
+        Err(FaultKind::BatchEntryIdsNotDistinct)
+    );
     for bad in ["", "a b", "a.b", &"x".repeat(81)] {
-        assert_eq!(ids(&[bad]), Err(Kind::InvalidBatchEntryId), "{bad}");
+        assert_eq!(ids(&[bad]), Err(FaultKind::InvalidBatchEntryId), "{bad}");
     }
 }

@@ -2,8 +2,8 @@
 //! remembers it: whoever writes to fewer reads the others too, so that no task is hidden. Knows
 //! nothing of tasks.
 
-use super::item::{self, Item, TASK_ID};
-use super::table::{Step, Stepped, Table, is_unmet};
+use super::item::{self, TASK_ID, TaskItem};
+use super::table::{ConditionalStep, Stepped, Table, is_unmet};
 use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
 use dispatcher_core::queue::{QueueError, Trouble};
 
@@ -37,7 +37,7 @@ impl Table {
         }
     }
 
-    fn learn(&self, record: Option<&Item>) -> u16 {
+    fn learn(&self, record: Option<&TaskItem>) -> u16 {
         let count = record.and_then(|item| item::whole(item, COUNT));
         let count = count.and_then(|count| u16::try_from(count).ok());
         self.shards.learn(count.unwrap_or(1));
@@ -45,7 +45,7 @@ impl Table {
     }
 
     /// A query, not a read of one item: a run needs no more permissions than for its tasks.
-    async fn recorded(&self) -> Result<Option<Item>, QueueError> {
+    async fn recorded(&self) -> Result<Option<TaskItem>, QueueError> {
         let query = self.client.query().table_name(&self.name);
         let answer = query
             .key_condition_expression("#id = :id")
@@ -61,7 +61,7 @@ impl Table {
     }
 
     async fn grow(&self) -> Result<(), QueueError> {
-        let step = Step {
+        let step = ConditionalStep {
             task: RECORD.to_owned(),
             update: GROW,
             condition: GROWS,

@@ -1,7 +1,7 @@
 //! Between the columns of an item and a body: a JSON object of the task's own columns, exact both
 //! ways or not used. Pure.
 
-use super::item::{Item, is_reserved};
+use super::item::{TaskItem, is_reserved};
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_smithy_types::base64;
 use serde_json::Value;
@@ -13,7 +13,7 @@ const DEEPEST: usize = 30;
 
 /// The task's own columns as a JSON object: compact, members sorted by name, binary values in
 /// base64, sets as lists, numbers as DynamoDB writes them.
-pub(super) fn of_columns(item: &Item) -> String {
+pub(super) fn of_columns(item: &TaskItem) -> String {
     let own: BTreeMap<&String, &AttributeValue> =
         item.iter().filter(|(name, _)| !is_reserved(name)).collect();
     let mut text = String::new();
@@ -30,11 +30,11 @@ pub(super) fn of_value(value: &AttributeValue) -> String {
 
 /// The columns that stand for a body, if reading them gives back the very same text. Everything
 /// else is kept as the text it is.
-pub(super) fn to_columns(body: &str) -> Option<Item> {
+pub(super) fn to_columns(body: &str) -> Option<TaskItem> {
     let Value::Object(members) = serde_json::from_str(body).ok()? else {
         return None;
     };
-    let mut columns = Item::new();
+    let mut columns = TaskItem::new();
     for (name, value) in members {
         if name.is_empty() || is_reserved(&name) {
             return None;
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn every_kind_of_value_is_json() {
         let number = "1234567890123456789012345678.5";
-        let item = Item::from([
+        let item = TaskItem::from([
             ("taskId".to_owned(), AttributeValue::S("1".into())),
             ("ttl".to_owned(), AttributeValue::N("1".into())),
             ("dispatcherToken".to_owned(), AttributeValue::S("t".into())),

@@ -2,9 +2,9 @@
 //! so that neither a crash nor a lost answer makes two of one.
 
 use super::item::{self, REASON, TASK_ID};
-use super::receipt::Delivery;
-use super::send::{Fresh, fresh};
-use super::settle::{End, end, ended_before, ending};
+use super::receipt::TaskDelivery;
+use super::send::{NewTask, fresh};
+use super::settle::{TableEnd, end, ended_before, ending};
 use super::status::FAILURE;
 use super::table::Table;
 use super::trouble::of_item;
@@ -36,7 +36,7 @@ enum Tried {
 pub(super) async fn bury(
     table: &Table,
     grave: &Table,
-    delivery: &Delivery,
+    delivery: &TaskDelivery,
     message: &Message,
     why: String,
 ) -> Result<(), ItemError> {
@@ -44,7 +44,7 @@ pub(super) async fn bury(
     attributes.retain(|one| one.name != DEAD_LETTER_REASON && one.name != DEAD_LETTER_SOURCE);
     attributes.push(Attribute::text(DEAD_LETTER_REASON, &why));
     attributes.push(Attribute::text(DEAD_LETTER_SOURCE, &message.source));
-    let mut copy = Fresh {
+    let mut copy = NewTask {
         id: message.id.clone(),
         created: message.sent_at.unwrap_or_else(clock::today),
         delay: std::time::Duration::ZERO,
@@ -69,15 +69,15 @@ pub(super) async fn bury(
         task,
         "a dead letter cannot be copied to `{grave}` and stays here as FAILURE: {impossible}"
     );
-    end(table, delivery, &End::Failure(why)).await
+    end(table, delivery, &TableEnd::Failure(why)).await
 }
 
 /// The copy and the end of the delivery in one transaction.
 async fn attempt(
     table: &Table,
     grave: &Table,
-    delivery: &Delivery,
-    copy: &Fresh<'_>,
+    delivery: &TaskDelivery,
+    copy: &NewTask<'_>,
     why: &str,
 ) -> Tried {
     let mut copy = match fresh(grave, copy) {
@@ -92,7 +92,7 @@ async fn attempt(
         .expression_attribute_names("#id", TASK_ID)
         .build()
         .expect("table and item are set");
-    let failing = failing(table, delivery, &End::Failure(why.to_owned()));
+    let failing = failing(table, delivery, &TableEnd::Failure(why.to_owned()));
     let sent = table
         .client
         .transact_write_items()
@@ -111,7 +111,11 @@ async fn attempt(
 }
 
 /// What a transaction that was not made says about its two parts.
-fn sort(table: &Table, delivery: &Delivery, error: &SdkError<TransactWriteItemsError>) -> Tried {
+fn sort(
+    table: &Table,
+    delivery: &TaskDelivery,
+    error: &SdkError<TransactWriteItemsError>,
+) -> Tried {
     let call = table.call("TransactWriteItems");
     let reasons = reasons(error);
     let code = |at: usize| reasons.get(at).and_then(CancellationReason::code);
@@ -142,7 +146,7 @@ fn sort(table: &Table, delivery: &Delivery, error: &SdkError<TransactWriteItemsE
     }
 }
 
-fn failing(table: &Table, delivery: &Delivery, outcome: &End) -> Update {
+fn failing(table: &Table, delivery: &TaskDelivery, outcome: &TableEnd) -> Update {
     let mut step = ending(table, delivery, outcome);
     let (names, values) = step.meanings(table);
     let update = Update::builder()

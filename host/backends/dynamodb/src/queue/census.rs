@@ -5,7 +5,7 @@
 //! what had expired when the pass began; it is news if it had not when the pass before began, or if
 //! no pass came so far. A pass may take many sweeps.
 
-use super::item::{self, CREATED, Item};
+use super::item::{self, CREATED, TaskItem};
 use aws_sdk_dynamodb::types::AttributeValue;
 use dispatcher_core::clock::Timestamp;
 
@@ -14,7 +14,7 @@ pub(super) const PAGE: usize = 100;
 
 /// What is known of one key.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Census {
+pub(super) struct KeyCount {
     /// When the pass under way began, or the last one; and the one before it.
     began: Timestamp,
     before: Timestamp,
@@ -29,7 +29,7 @@ pub(super) struct Census {
     /// Whether all that this pass has seen has expired.
     only_expired: bool,
     /// Where the pass goes on.
-    rest: Option<Item>,
+    rest: Option<TaskItem>,
 }
 
 /// What a page came to.
@@ -41,10 +41,10 @@ pub(super) struct Counted {
     pub goes_on: bool,
 }
 
-impl Census {
+impl KeyCount {
     /// Begins a pass, or goes on with the one under way: what to read was created after the first,
     /// and stands after the second.
-    pub fn begin(&mut self, now: Timestamp) -> (Option<AttributeValue>, Option<Item>) {
+    pub fn begin(&mut self, now: Timestamp) -> (Option<AttributeValue>, Option<TaskItem>) {
         if self.rest.is_none() {
             self.before = self.began;
             self.began = now.max(self.began);
@@ -55,7 +55,7 @@ impl Census {
     }
 
     /// Takes the next page of the pass, the oldest first; `next` if there is another after it.
-    pub fn page(&mut self, items: &[Item], next: Option<Item>) -> Counted {
+    pub fn page(&mut self, items: &[TaskItem], next: Option<TaskItem>) -> Counted {
         let mut news = 0;
         let mut goes_on = false;
         for item in items {
@@ -78,7 +78,7 @@ impl Census {
         Counted { news, goes_on }
     }
 
-    fn raise_floor(&mut self, item: &Item, created: Timestamp, has_expired: bool) {
+    fn raise_floor(&mut self, item: &TaskItem, created: Timestamp, has_expired: bool) {
         if !self.only_expired {
             return;
         }

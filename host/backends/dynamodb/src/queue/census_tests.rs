@@ -10,22 +10,27 @@ const START: u64 = 1_600_000_000_000;
 
 /// A key of the index: tasks by when they were created.
 #[derive(Debug, Default)]
-struct Key(Vec<Item>);
+struct IndexKey(Vec<TaskItem>);
 
-impl Key {
-    fn task(created: u64, life: Option<u64>) -> Item {
-        let mut item = Item::from([(CREATED.to_owned(), number(START + created))]);
+impl IndexKey {
+    fn task(created: u64, life: Option<u64>) -> TaskItem {
+        let mut item = TaskItem::from([(CREATED.to_owned(), number(START + created))]);
         item.extend(life.map(|life| (TTL.to_owned(), number(START + created + life))));
         item
     }
 
-    fn created(item: &Item) -> Timestamp {
+    fn created(item: &TaskItem) -> Timestamp {
         item::date(item, CREATED).expect("every task has it")
     }
 
-    fn page(&self, above: Option<&AttributeValue>, after: Option<&Item>, size: usize) -> Vec<Item> {
+    fn page(
+        &self,
+        above: Option<&AttributeValue>,
+        after: Option<&TaskItem>,
+        size: usize,
+    ) -> Vec<TaskItem> {
         let of = |value: &AttributeValue| {
-            let item = Item::from([(CREATED.to_owned(), value.clone())]);
+            let item = TaskItem::from([(CREATED.to_owned(), value.clone())]);
             Self::created(&item)
         };
         let from = above.map(of).max(after.map(Self::created));
@@ -37,7 +42,7 @@ impl Key {
     }
 
     /// One sweep that reads so many pages at most; how many were news.
-    fn sweep(&self, census: &mut Census, now: u64, pages: usize, size: usize) -> u64 {
+    fn sweep(&self, census: &mut KeyCount, now: u64, pages: usize, size: usize) -> u64 {
         let (above, mut after) = census.begin(Timestamp(START + now));
         let mut count = 0;
         for _ in 0..pages {
@@ -56,26 +61,28 @@ impl Key {
 
     fn expired(&self, now: u64) -> u64 {
         let now = Timestamp(START + now);
-        let expired = |item: &&Item| readiness(item, now) == Readiness::Expired;
+        let expired = |item: &&TaskItem| readiness(item, now) == Readiness::Expired;
         self.0.iter().filter(expired).count() as u64
     }
 }
 
 #[test]
 fn one_that_lives_hides_none_behind_it() {
-    let mut key = Key(vec![Key::task(0, None)]);
-    key.0.extend((1..500).map(|at| Key::task(at, Some(10))));
-    let mut census = Census::default();
+    let mut key = IndexKey(vec![IndexKey::task(0, None)]);
+    key.0
+        .extend((1..500).map(|at| IndexKey::task(at, Some(10))));
+    let mut census = KeyCount::default();
     assert_eq!(key.sweep(&mut census, 10_000, 10, PAGE), 499);
     assert_eq!(key.sweep(&mut census, 20_000, 10, PAGE), 0);
-    key.0.extend((500..600).map(|at| Key::task(at, Some(10))));
+    key.0
+        .extend((500..600).map(|at| IndexKey::task(at, Some(10))));
     assert_eq!(key.sweep(&mut census, 30_000, 10, PAGE), 100);
 }
 
 #[test]
 fn the_count_does_not_stop_at_what_dynamodb_has_not_deleted() {
-    let key = Key((0..50_000).map(|at| Key::task(at, Some(10))).collect());
-    let mut census = Census::default();
+    let key = IndexKey((0..50_000).map(|at| IndexKey::task(at, Some(10))).collect());
+    let mut census = KeyCount::default();
     let sweep = |n: u64| key.sweep(&mut census, 100_000 + n * 10_000, 10, PAGE);
     let counts: Vec<u64> = (0..60).map(sweep).collect();
     assert_eq!(counts.iter().sum::<u64>(), 50_000);
@@ -84,8 +91,8 @@ fn the_count_does_not_stop_at_what_dynamodb_has_not_deleted() {
 
 #[test]
 fn what_was_counted_is_not_read_again() {
-    let key = Key((0..1_000).map(|at| Key::task(at, Some(10))).collect());
-    let mut census = Census::default();
+    let key = IndexKey((0..1_000).map(|at| IndexKey::task(at, Some(10))).collect());
+    let mut census = KeyCount::default();
     key.sweep(&mut census, 10_000, 100, PAGE);
     let (floor, rest) = census.begin(Timestamp(START + 20_000));
     assert_eq!(rest, None);
@@ -101,12 +108,12 @@ proptest! {
         size in 2_usize..8,
     ) {
         let mut lives = lives.into_iter();
-        let mut key = Key(vec![Key::task(0, None)]);
-        let mut census = Census::default();
+        let mut key = IndexKey(vec![IndexKey::task(0, None)]);
+        let mut census = KeyCount::default();
         let (mut now, mut counted, mut gone) = (10, 0, 0);
         for (pause, pages, dice) in sweeps {
             let more = lives.by_ref().take((dice % 7) as usize);
-            key.0.extend((now..).zip(more).map(|(at, life)| Key::task(at, Some(life))));
+            key.0.extend((now..).zip(more).map(|(at, life)| IndexKey::task(at, Some(life))));
             now += pause * 10;
             counted += key.sweep(&mut census, now, pages, size);
             prop_assert!(counted <= gone + key.expired(now));
@@ -118,7 +125,7 @@ proptest! {
             let before = key.0.len();
             key.0.retain(|item| {
                 dice = dice.rotate_left(1);
-                let is_counted = Key::created(item) <= census.reached
+                let is_counted = IndexKey::created(item) <= census.reached
                     && readiness(item, census.began) == Readiness::Expired;
                 !is_counted || dice % 3 != 0
             });

@@ -1,10 +1,10 @@
 //! Taking tasks: pages of the index, the newest first, and `PENDING → TAKEN` by condition on the
 //! item itself, since what the index says may be old.
 
-use super::item::{self, CREATED, Item, Readiness, SECONDS_END, STATUS, TASK_ID};
-use super::receipt::Delivery;
+use super::item::{self, CREATED, Readiness, SECONDS_END, STATUS, TASK_ID, TaskItem};
+use super::receipt::TaskDelivery;
 use super::status::{self, PENDING, TAKEN};
-use super::table::{Page, Seek, Step, Stepped, side_by_side, steps};
+use super::table::{ConditionalStep, IndexPage, Seek, Stepped, side_by_side, steps};
 use super::{BATCH, DynamoQueue};
 use dispatcher_core::clock;
 use dispatcher_core::clock::{Moment, Timestamp};
@@ -51,7 +51,7 @@ const NAMES: &[(&str, &str)] = &[
 
 /// What one look at the table brought.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(super) struct ClaimPass {
     pub messages: Vec<Message>,
     /// All pages were read, and there was no more than this.
     pub drained: bool,
@@ -91,7 +91,7 @@ impl Spread {
 }
 
 /// Whether a task was taken by this very delivery, and is still.
-fn is_ours(item: &Item, delivery: &Delivery) -> bool {
+fn is_ours(item: &TaskItem, delivery: &TaskDelivery) -> bool {
     let is_taken = item::string(item, STATUS).is_some_and(|key| status::is(key, TAKEN));
     let has_token = item::string(item, item::TOKEN) == Some(&delivery.token);
     is_taken && has_token && item.contains_key(item::UNTIL)
@@ -117,12 +117,12 @@ impl DynamoQueue {
         max: usize,
         visibility: Duration,
         hurry: &CancellationToken,
-    ) -> Result<Look, QueueError> {
+    ) -> Result<ClaimPass, QueueError> {
         self.sweeper.run().await?;
         let width = self.spread.width();
         let keys = self.table.shards.keys(PENDING).into_iter();
         let mut seeks: Vec<Seek> = keys.map(|key| Seek::newest(key, BATCH * width)).collect();
-        let mut look = Look::default();
+        let mut look = ClaimPass::default();
         let (mut read, mut skipped) = (0, false);
         while !seeks.is_empty() && look.messages.is_empty() && read < MOST_PAGES {
             let pages = match self.pages(&seeks).await {
@@ -166,7 +166,7 @@ impl DynamoQueue {
         self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn pages(&self, seeks: &[Seek]) -> Result<Vec<Page>, QueueError> {
+    async fn pages(&self, seeks: &[Seek]) -> Result<Vec<IndexPage>, QueueError> {
         let futures = seeks.iter().cloned().map(|seek| {
             let table = self.table.clone();
             async move { table.page(&seek).await }
@@ -175,7 +175,12 @@ impl DynamoQueue {
     }
 
     /// What may be taken of these pages, the newest first.
-    fn sort_out(&self, seeks: &[Seek], pages: &[Page], look: &mut Look) -> Vec<Candidate> {
+    fn sort_out(
+        &self,
+        seeks: &[Seek],
+        pages: &[IndexPage],
+        look: &mut ClaimPass,
+    ) -> Vec<Candidate> {
         let today = clock::today();
         let mut candidates = Vec::new();
         for (seek, page) in seeks.iter().zip(pages) {
@@ -197,7 +202,7 @@ impl DynamoQueue {
         candidates: Vec<Candidate>,
         max: usize,
         visibility: Duration,
-        look: &mut Look,
+        look: &mut ClaimPass,
     ) -> Result<(), QueueError> {
         let mut candidates = candidates.into_iter();
         let (mut tried, mut lost) = (0, 0);
@@ -208,7 +213,7 @@ impl DynamoQueue {
                 .by_ref()
                 .filter(|candidate| self.table.recent.begin(&candidate.task, taken))
                 .take(max - look.messages.len());
-            let chosen: Vec<(Delivery, Step)> = wanted
+            let chosen: Vec<(TaskDelivery, ConditionalStep)> = wanted
                 .map(|candidate| self.claim(candidate, today, visibility))
                 .collect();
             if chosen.is_empty() {
@@ -258,7 +263,7 @@ impl DynamoQueue {
     }
 
     /// What the index called ready may have been delayed since.
-    fn note_unready(&self, item: Option<&Item>, look: &mut Look) {
+    fn note_unready(&self, item: Option<&TaskItem>, look: &mut ClaimPass) {
         let readiness = item.map(|item| item::readiness(item, clock::today()));
         if let Some(Readiness::Later(at)) = readiness {
             soonest(&mut look.next, at);
@@ -270,8 +275,8 @@ impl DynamoQueue {
         candidate: Candidate,
         today: Timestamp,
         visibility: Duration,
-    ) -> (Delivery, Step) {
-        let delivery = Delivery {
+    ) -> (TaskDelivery, ConditionalStep) {
+        let delivery = TaskDelivery {
             token: uuid::Uuid::new_v4().to_string(),
             taken: today,
             task: candidate.task,
@@ -291,7 +296,7 @@ impl DynamoQueue {
             (":one", item::number(1_u64)),
         ];
         values.extend(keep.then(|| (":kept", item::number(kept))));
-        let step = Step {
+        let step = ConditionalStep {
             task: delivery.task.clone(),
             update: if keep { UPDATE_AND_KEEP } else { UPDATE },
             condition: CONDITION,
@@ -302,7 +307,7 @@ impl DynamoQueue {
     }
 }
 
-fn candidate(item: &Item, key: &str) -> Option<Candidate> {
+fn candidate(item: &TaskItem, key: &str) -> Option<Candidate> {
     Some(Candidate {
         task: item::string(item, TASK_ID)?.to_owned(),
         key: key.to_owned(),
@@ -312,7 +317,7 @@ fn candidate(item: &Item, key: &str) -> Option<Candidate> {
 }
 
 /// The pages after these.
-fn following(seeks: Vec<Seek>, pages: Vec<Page>) -> Vec<Seek> {
+fn following(seeks: Vec<Seek>, pages: Vec<IndexPage>) -> Vec<Seek> {
     let next = seeks.into_iter().zip(pages).filter_map(|(seek, page)| {
         Some(Seek {
             after: Some(page.next?),

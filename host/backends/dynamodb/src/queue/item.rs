@@ -1,7 +1,7 @@
 //! The columns of a task: the sample's, and ours beside them. Pure; told `now`.
 
 use super::body;
-use super::receipt::Delivery;
+use super::receipt::TaskDelivery;
 use aws_sdk_dynamodb::types::AttributeValue;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::{Attribute, ContentError, Message};
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
 /// A task as DynamoDB knows it.
-pub(super) type Item = HashMap<String, AttributeValue>;
+pub(super) type TaskItem = HashMap<String, AttributeValue>;
 
 /// The sample's columns.
 pub(super) const TASK_ID: &str = "taskId";
@@ -89,19 +89,19 @@ pub(super) fn text(value: impl Into<String>) -> AttributeValue {
 }
 
 /// A column that is a text.
-pub(super) fn string<'a>(item: &'a Item, name: &str) -> Option<&'a str> {
+pub(super) fn string<'a>(item: &'a TaskItem, name: &str) -> Option<&'a str> {
     item.get(name)?.as_s().ok().map(String::as_str)
 }
 
 /// A column that is a whole number, or a fraction whose whole part is meant.
-pub(super) fn whole(item: &Item, name: &str) -> Option<u64> {
+pub(super) fn whole(item: &TaskItem, name: &str) -> Option<u64> {
     let digits = item.get(name)?.as_n().ok()?;
     let whole = digits.split('.').next().unwrap_or(digits);
     whole.parse().ok()
 }
 
 /// A column that is a date: a number of seconds or milliseconds, or a text of RFC 3339.
-pub(super) fn date(item: &Item, name: &str) -> Option<Timestamp> {
+pub(super) fn date(item: &TaskItem, name: &str) -> Option<Timestamp> {
     if let Some(number) = whole(item, name) {
         let ms = if number < SECONDS_END {
             number.saturating_mul(1_000)
@@ -127,12 +127,12 @@ pub(super) enum Readiness {
 }
 
 /// When a task is too old to be begun: the end that its sender gave it.
-pub(super) fn expiry(item: &Item) -> Option<Timestamp> {
+pub(super) fn expiry(item: &TaskItem) -> Option<Timestamp> {
     date(item, EXPIRES).or_else(|| date(item, TTL))
 }
 
 /// What the columns of a waiting task say about taking it now.
-pub(super) fn readiness(item: &Item, now: Timestamp) -> Readiness {
+pub(super) fn readiness(item: &TaskItem, now: Timestamp) -> Readiness {
     if expiry(item).is_some_and(|end| end <= now) {
         return Readiness::Expired;
     }
@@ -144,7 +144,7 @@ pub(super) fn readiness(item: &Item, now: Timestamp) -> Readiness {
 
 /// What a table's items are read with.
 #[derive(Debug, Clone)]
-pub(super) struct Reading {
+pub(super) struct ItemFormat {
     /// As the configuration names the queue.
     pub queue: String,
     /// The table's ARN.
@@ -153,9 +153,9 @@ pub(super) struct Reading {
     pub body: Option<String>,
 }
 
-impl Reading {
+impl ItemFormat {
     /// A task as the program knows it; `delivery` where it was received. `None` without an id.
-    pub fn message(&self, item: &Item, delivery: Option<&Delivery>) -> Option<Message> {
+    pub fn message(&self, item: &TaskItem, delivery: Option<&TaskDelivery>) -> Option<Message> {
         let (body, mut unreadable) = match self.body(item) {
             Ok(body) => (body, None),
             Err(why) => (String::new(), Some(why)),
@@ -176,7 +176,7 @@ impl Reading {
             source: self.source.clone(),
             receipt: delivery.map_or_else(
                 || dispatcher_core::message::Receipt(String::new()),
-                Delivery::receipt,
+                TaskDelivery::receipt,
             ),
             receive_count: u32::try_from(receives).unwrap_or(u32::MAX),
             sent_at: date(item, CREATED),
@@ -191,7 +191,7 @@ impl Reading {
     }
 
     /// The error is why there is none.
-    fn body(&self, item: &Item) -> Result<String, String> {
+    fn body(&self, item: &TaskItem) -> Result<String, String> {
         if let Some(value) = self.body.as_ref().and_then(|name| item.get(name)) {
             return Ok(match value.as_s() {
                 Ok(text) => text.clone(),
@@ -208,11 +208,11 @@ impl Reading {
     }
 
     /// The columns of a new task besides those of its state. An error is why it cannot be.
-    pub fn columns(&self, text: &str, attributes: &[Attribute]) -> Result<Item, String> {
+    pub fn columns(&self, text: &str, attributes: &[Attribute]) -> Result<TaskItem, String> {
         let mut item = match &self.body {
-            Some(name) => Item::from([(name.clone(), self::text(text))]),
+            Some(name) => TaskItem::from([(name.clone(), self::text(text))]),
             None => body::to_columns(text)
-                .unwrap_or_else(|| Item::from([(BODY.to_owned(), self::text(text))])),
+                .unwrap_or_else(|| TaskItem::from([(BODY.to_owned(), self::text(text))])),
         };
         if !attributes.is_empty() {
             let json = serde_json::to_string(attributes)
@@ -224,7 +224,7 @@ impl Reading {
 }
 
 /// The sender's attributes. The error is why they cannot be read.
-fn attributes(item: &Item) -> Result<Vec<Attribute>, String> {
+fn attributes(item: &TaskItem) -> Result<Vec<Attribute>, String> {
     let Some(value) = item.get(ATTRIBUTES) else {
         return Ok(Vec::new());
     };

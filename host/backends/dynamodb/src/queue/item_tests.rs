@@ -4,8 +4,8 @@ use super::*;
 use proptest::prelude::*;
 
 /// An item in the very shape of the sample's `CreateTasksFunction`.
-fn sample() -> Item {
-    Item::from([
+fn sample() -> TaskItem {
+    TaskItem::from([
         (TASK_ID.to_owned(), text("6d0b8f7e")),
         (STATUS.to_owned(), text("PENDING")),
         (CREATED.to_owned(), number(1_620_000_000_123_u64)),
@@ -14,8 +14,8 @@ fn sample() -> Item {
     ])
 }
 
-fn reading(body: Option<&str>) -> Reading {
-    Reading {
+fn reading(body: Option<&str>) -> ItemFormat {
+    ItemFormat {
         queue: "dynamodb:QueueTable".into(),
         source: "arn".into(),
         body: body.map(Into::into),
@@ -74,7 +74,7 @@ fn the_body_is_the_column_that_is_named_or_all_of_them() {
 fn finding_03_an_item_without_its_body_or_with_strange_attributes_is_unreadable() {
     let mut item = sample();
     item.insert("ip".into(), text("10.0.0.1"));
-    let unreadable = |item: &Item, named| {
+    let unreadable = |item: &TaskItem, named| {
         let message = reading(named).message(item, None).expect("an id");
         let error = message.unreadable.as_ref();
         error.map(ToString::to_string).unwrap_or_default()
@@ -99,7 +99,7 @@ proptest! {
     #[test]
     fn dates_round_trip_in_both_forms(ms in SECONDS_END..4_000_000_000_000) {
         for dates in [Dates::Number, Dates::Text] {
-            let item = Item::from([(CREATED.to_owned(), dates.write(Timestamp(ms)))]);
+            let item = TaskItem::from([(CREATED.to_owned(), dates.write(Timestamp(ms)))]);
             prop_assert_eq!(date(&item, CREATED), Some(Timestamp(ms)));
         }
     }

@@ -59,7 +59,7 @@ impl DynamoQueue {
         Ok(depth)
     }
 
-    fn goes_on(&self, seek: &mut Seek, next: Option<item::Item>, pages: usize) -> bool {
+    fn goes_on(&self, seek: &mut Seek, next: Option<item::TaskItem>, pages: usize) -> bool {
         if next.is_some() && pages >= MOST_PAGES {
             let (queue, status) = (&self.identity.name, &seek.key);
             tracing::warn!(

@@ -27,7 +27,7 @@ mod trouble;
 pub use open::Dynamo;
 pub use table::Consumed;
 
-use claim::{Look, Spread};
+use claim::{ClaimPass, Spread};
 use dispatcher_core::clock;
 use dispatcher_core::clock::{Moment, Timestamp};
 use dispatcher_core::memory::{Budget, HeldBytes};
@@ -108,7 +108,7 @@ impl DynamoQueue {
     }
 
     /// When to look again after a look that found nothing, unless somebody rings.
-    fn again(&self, look: &Look, end: Moment) -> Moment {
+    fn again(&self, look: &ClaimPass, end: Moment) -> Moment {
         let now = clock::now();
         let pause = self
             .pace

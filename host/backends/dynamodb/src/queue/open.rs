@@ -1,9 +1,9 @@
 //! From a table's name to an open queue: what kind of table it is, and what is wrong with it.
 
-use super::item::{CREATED, Dates, Reading, STATUS, TASK_ID};
+use super::item::{CREATED, Dates, ItemFormat, STATUS, TASK_ID};
 use super::recent::Recent;
 use super::sweep::Sweeper;
-use super::table::{Spent, Table};
+use super::table::{ConsumedUnits, Table};
 use super::{BATCH, DynamoQueue, LONGEST_WAIT, Options, pace, status};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
@@ -11,7 +11,7 @@ use aws_sdk_dynamodb::types::{
 };
 use dispatcher_aws as aws;
 use dispatcher_aws::SdkConfig;
-use dispatcher_aws::failure::{About, Call};
+use dispatcher_aws::failure::{About, CallName};
 use dispatcher_core::queue::{Identity, QueueError, Trouble};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -87,7 +87,7 @@ impl Dynamo {
 
     /// The names of the tables that can be queues, sorted; of the first hundred that there are.
     pub async fn names(&self) -> Result<Vec<String>, QueueError> {
-        let call = Call {
+        let call = CallName {
             step: "ListTables",
             about: About::All,
             place: &self.place,
@@ -106,7 +106,7 @@ impl Dynamo {
     }
 
     async fn describe(&self, name: &str) -> Result<TableDescription, QueueError> {
-        let call = Call {
+        let call = CallName {
             step: "DescribeTable",
             about: About::Table(name),
             place: &self.place,
@@ -129,7 +129,7 @@ impl Dynamo {
 
     async fn table(&self, name: &str) -> Result<Arc<Table>, QueueError> {
         let described = self.describe(name).await?;
-        let call = Call {
+        let call = CallName {
             step: "opening",
             about: About::Table(name),
             place: &self.place,
@@ -150,13 +150,13 @@ impl Dynamo {
             dates: kind.dates,
             shards: status::Shards::new(self.options.shards),
             time_to_live: self.options.time_to_live,
-            reading: Reading {
+            reading: ItemFormat {
                 source: described.table_arn.unwrap_or_else(|| queue.clone()),
                 queue,
                 body: self.options.body_attribute.clone(),
             },
             bell,
-            spent: Spent::default(),
+            spent: ConsumedUnits::default(),
             recent: Recent::default(),
             newest: Default::default(),
         };
@@ -179,13 +179,13 @@ fn to_create(name: &str) -> String {
 
 /// What is particular about a table of tasks.
 #[derive(Debug, PartialEq, Eq)]
-struct Kind {
+struct TableKind {
     index: String,
     dates: Dates,
 }
 
 /// The kind of a table, or what it lacks.
-fn kind(table: &TableDescription) -> Result<Kind, String> {
+fn kind(table: &TableDescription) -> Result<TableKind, String> {
     if !is(table.key_schema(), &[(TASK_ID, KeyType::Hash)]) {
         return Err(format!("its key is not `{TASK_ID}` (hash) alone"));
     }
@@ -220,7 +220,7 @@ fn kind(table: &TableDescription) -> Result<Kind, String> {
         Some(ScalarAttributeType::S) => Dates::Text,
         _ => return Err(format!("`{CREATED}` is neither a number nor a text")),
     };
-    Ok(Kind {
+    Ok(TableKind {
         index: index.to_owned(),
         dates,
     })

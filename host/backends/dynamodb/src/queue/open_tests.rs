@@ -53,7 +53,7 @@ fn the_index_is_found_by_its_keys() {
         ScalarAttributeType::N,
         vec![other.clone(), own.clone()],
     ));
-    let wanted = Kind {
+    let wanted = TableKind {
         index: "any-name".into(),
         dates: Dates::Number,
     };

@@ -6,7 +6,7 @@ use dispatcher_core::queue::ItemError;
 
 /// One delivery of one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Delivery {
+pub(super) struct TaskDelivery {
     /// The fence token: a UUID, new with each delivery.
     pub token: String,
     /// When it was handed out; the ceiling of 12 hours is counted from it.
@@ -15,7 +15,7 @@ pub(super) struct Delivery {
     pub task: String,
 }
 
-impl Delivery {
+impl TaskDelivery {
     /// As the port knows it.
     pub fn receipt(&self) -> Receipt {
         let Self { token, taken, task } = self;
@@ -45,13 +45,13 @@ mod tests {
     proptest! {
         #[test]
         fn receipts_round_trip_whatever_the_id(task in ".*", ms: u64) {
-            let delivery = Delivery { token: "6f1e-9".into(), taken: Timestamp(ms), task };
-            prop_assert_eq!(Delivery::parse(&delivery.receipt()), Ok(delivery));
+            let delivery = TaskDelivery { token: "6f1e-9".into(), taken: Timestamp(ms), task };
+            prop_assert_eq!(TaskDelivery::parse(&delivery.receipt()), Ok(delivery));
         }
 
         #[test]
         fn no_text_panics(text in ".*") {
-            let _ = Delivery::parse(&Receipt(text));
+            let _ = TaskDelivery::parse(&Receipt(text));
         }
     }
 }

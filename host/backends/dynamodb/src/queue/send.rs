@@ -2,7 +2,7 @@
 //! repeated after a lost answer it would begin tasks anew that were taken meanwhile.
 
 use super::DynamoQueue;
-use super::item::{self, CREATED, Item, NOT_BEFORE, STATUS, TASK_ID, TTL, UPDATED};
+use super::item::{self, CREATED, NOT_BEFORE, STATUS, TASK_ID, TTL, TaskItem, UPDATED};
 use super::status::PENDING;
 use super::table::{Table, is_unmet, side_by_side};
 use super::trouble::of_item;
@@ -19,7 +19,7 @@ const MOST_BYTES: usize = 400 * 1024 - 1024;
 
 /// A task to be written.
 #[derive(Debug)]
-pub(super) struct Fresh<'a> {
+pub(super) struct NewTask<'a> {
     pub id: String,
     pub created: Timestamp,
     pub delay: Duration,
@@ -30,7 +30,7 @@ pub(super) struct Fresh<'a> {
 }
 
 /// The item of a new task. An error is why it cannot be.
-pub(super) fn fresh(table: &Table, task: &Fresh<'_>) -> Result<Item, String> {
+pub(super) fn fresh(table: &Table, task: &NewTask<'_>) -> Result<TaskItem, String> {
     let mut item = table.reading.columns(task.body, task.attributes)?;
     let status = table.shards.key(PENDING, &task.id);
     let created = table.dates.write(task.created);
@@ -66,7 +66,7 @@ impl DynamoQueue {
                     )));
                 }
                 let id = uuid::Uuid::new_v4().to_string();
-                let task = Fresh {
+                let task = NewTask {
                     id: id.clone(),
                     created,
                     delay: outgoing.delay,
@@ -86,7 +86,7 @@ impl DynamoQueue {
     }
 }
 
-async fn put(table: &Table, item: Item) -> Result<(), ItemError> {
+async fn put(table: &Table, item: TaskItem) -> Result<(), ItemError> {
     let sent = table
         .client
         .put_item()

@@ -1,10 +1,10 @@
 //! Keeping and ending deliveries: conditional steps that ask for the fence token, never for a time.
 
 use super::DynamoQueue;
-use super::item::{self, EXPIRES, Item, NOT_BEFORE, REASON, STATUS, TOKEN, TTL, UNTIL};
-use super::receipt::Delivery;
+use super::item::{self, EXPIRES, NOT_BEFORE, REASON, STATUS, TOKEN, TTL, TaskItem, UNTIL};
+use super::receipt::TaskDelivery;
 use super::status::{self, FAILURE, PENDING, SUCCESS, TAKEN};
-use super::table::{Step, Stepped, side_by_side};
+use super::table::{ConditionalStep, Stepped, side_by_side};
 use super::trouble::of_item;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
@@ -12,7 +12,7 @@ use dispatcher_core::message::{Message, Outcome, Receipt};
 use dispatcher_core::queue::{ItemError, Trouble, VISIBILITY_CEILING};
 use std::time::Duration;
 
-type Answer = Result<(), ItemError>;
+type SettleResult = Result<(), ItemError>;
 
 /// Still ours: a task that the sample has taken since carries no lease.
 const OURS: &str = "begins_with(#status, :ours) AND #token = :token AND attribute_exists(#until)";
@@ -20,13 +20,13 @@ const HELD: &[(&str, &str)] = &[("#token", TOKEN), ("#until", UNTIL)];
 
 /// Where a delivery goes from `TAKEN`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum TableEnd {
     Success,
     Failure(String),
     Pending(Duration),
 }
 
-impl End {
+impl TableEnd {
     fn status(&self) -> &'static str {
         match self {
             Self::Success => SUCCESS,
@@ -38,13 +38,13 @@ impl End {
 
 impl DynamoQueue {
     /// Keeps deliveries for so long from now; nothing at all gives them back.
-    pub(super) async fn extend_all(&self, items: &[(Receipt, Duration)]) -> Vec<Answer> {
+    pub(super) async fn extend_all(&self, items: &[(Receipt, Duration)]) -> Vec<SettleResult> {
         let futures = items.iter().cloned().map(|(receipt, more)| {
             let table = self.table.clone();
             async move {
-                let delivery = Delivery::parse(&receipt)?;
+                let delivery = TaskDelivery::parse(&receipt)?;
                 if more.is_zero() {
-                    return end(&table, &delivery, &End::Pending(Duration::ZERO)).await;
+                    return end(&table, &delivery, &TableEnd::Pending(Duration::ZERO)).await;
                 }
                 let until = clock::today() + more;
                 if until > delivery.taken + VISIBILITY_CEILING {
@@ -69,7 +69,7 @@ impl DynamoQueue {
     }
 
     /// Settles every delivery of the slice once; of different outcomes for one the most final.
-    pub(super) async fn settle_all(&self, items: &[(Message, Outcome)]) -> Vec<Answer> {
+    pub(super) async fn settle_all(&self, items: &[(Message, Outcome)]) -> Vec<SettleResult> {
         let mut chosen: Vec<(&Message, &Outcome)> = Vec::new();
         let mut places = Vec::new();
         for (message, outcome) in items {
@@ -93,14 +93,14 @@ impl DynamoQueue {
             let (table, grave) = (self.table.clone(), self.grave.clone());
             let (message, outcome) = (message.clone(), outcome.clone());
             async move {
-                let delivery = Delivery::parse(&message.receipt)?;
+                let delivery = TaskDelivery::parse(&message.receipt)?;
                 match (outcome, grave) {
-                    (Outcome::Delete, _) => end(&table, &delivery, &End::Success).await,
+                    (Outcome::Delete, _) => end(&table, &delivery, &TableEnd::Success).await,
                     (Outcome::Release(after), _) => {
-                        end(&table, &delivery, &End::Pending(after)).await
+                        end(&table, &delivery, &TableEnd::Pending(after)).await
                     }
                     (Outcome::DeadLetter(why), None) => {
-                        end(&table, &delivery, &End::Failure(why)).await
+                        end(&table, &delivery, &TableEnd::Failure(why)).await
                     }
                     (Outcome::DeadLetter(why), Some(grave)) => {
                         super::bury::bury(&table, &grave, &delivery, &message, why).await
@@ -123,17 +123,17 @@ fn finality(outcome: &Outcome) -> u8 {
 
 /// A step of a delivery that is still ours.
 fn held(
-    delivery: &Delivery,
+    delivery: &TaskDelivery,
     update: &'static str,
     names: &'static [(&'static str, &'static str)],
     more: Vec<(&'static str, aws_sdk_dynamodb::types::AttributeValue)>,
-) -> Step {
+) -> ConditionalStep {
     let mut values = vec![
         (":ours", item::text(TAKEN)),
         (":token", item::text(delivery.token.clone())),
     ];
     values.extend(more);
-    Step {
+    ConditionalStep {
         task: delivery.task.clone(),
         update,
         condition: OURS,
@@ -143,16 +143,20 @@ fn held(
 }
 
 /// The step that ends a delivery.
-pub(super) fn ending(table: &super::table::Table, delivery: &Delivery, end: &End) -> Step {
+pub(super) fn ending(
+    table: &super::table::Table,
+    delivery: &TaskDelivery,
+    end: &TableEnd,
+) -> ConditionalStep {
     let to = item::text(table.shards.key(end.status(), &delivery.task));
     match end {
-        End::Success => held(
+        TableEnd::Success => held(
             delivery,
             "SET #status = :to, #updated = :date REMOVE #until",
             HELD,
             vec![(":to", to)],
         ),
-        End::Failure(why) => held(
+        TableEnd::Failure(why) => held(
             delivery,
             "SET #status = :to, #updated = :date, #reason = :why, #ttl = :end \
              REMOVE #until, #expires",
@@ -172,13 +176,13 @@ pub(super) fn ending(table: &super::table::Table, delivery: &Delivery, end: &End
                 ),
             ],
         ),
-        End::Pending(Duration::ZERO) => held(
+        TableEnd::Pending(Duration::ZERO) => held(
             delivery,
             "SET #status = :to, #updated = :date REMOVE #until",
             HELD,
             vec![(":to", to)],
         ),
-        End::Pending(after) => held(
+        TableEnd::Pending(after) => held(
             delivery,
             "SET #status = :to, #updated = :date, #not_before = :at REMOVE #until",
             &[
@@ -196,10 +200,14 @@ fn due(after: Duration) -> Timestamp {
 }
 
 /// Ends a delivery if it is still ours, or was ended so before.
-pub(super) async fn end(table: &super::table::Table, delivery: &Delivery, end: &End) -> Answer {
+pub(super) async fn end(
+    table: &super::table::Table,
+    delivery: &TaskDelivery,
+    end: &TableEnd,
+) -> SettleResult {
     match table.step(ending(table, delivery, end)).await {
         Ok(Stepped::Done(_)) => {
-            if matches!(end, End::Pending(_)) {
+            if matches!(end, TableEnd::Pending(_)) {
                 table.recent.forget(&delivery.task);
                 table.ring();
             }
@@ -208,10 +216,15 @@ pub(super) async fn end(table: &super::table::Table, delivery: &Delivery, end: &
         Ok(Stepped::Not(found)) => ended_before(found.as_ref(), delivery, end.status()),
         Err(error) => match end {
             // The task may have no room left for a reason.
-            End::Failure(why) if error.kind == Trouble::Refused && !why.is_empty() => {
+            TableEnd::Failure(why) if error.kind == Trouble::Refused && !why.is_empty() => {
                 let (queue, task) = (&table.reading.queue, &delivery.task);
                 tracing::warn!(queue, task, why, %error, "becomes FAILURE without its reason");
-                Box::pin(self::end(table, delivery, &End::Failure(String::new()))).await
+                Box::pin(self::end(
+                    table,
+                    delivery,
+                    &TableEnd::Failure(String::new()),
+                ))
+                .await
             }
             _ => Err(of_item(error)),
         },
@@ -219,7 +232,11 @@ pub(super) async fn end(table: &super::table::Table, delivery: &Delivery, end: &
 }
 
 /// Whether this very delivery was ended so before: the answer to the first call was lost.
-pub(super) fn ended_before(found: Option<&Item>, delivery: &Delivery, status: &str) -> Answer {
+pub(super) fn ended_before(
+    found: Option<&TaskItem>,
+    delivery: &TaskDelivery,
+    status: &str,
+) -> SettleResult {
     let same = found.is_some_and(|item| {
         let is_so = item::string(item, STATUS).is_some_and(|key| status::is(key, status));
         is_so && item::string(item, TOKEN) == Some(&delivery.token)
@@ -230,7 +247,7 @@ pub(super) fn ended_before(found: Option<&Item>, delivery: &Delivery, status: &s
     }
 }
 
-fn gone(found: Option<&Item>) -> ItemError {
+fn gone(found: Option<&TaskItem>) -> ItemError {
     ItemError::Gone(match found.and_then(|item| item::string(item, STATUS)) {
         None => "there is no such task any more".into(),
         Some(status) => format!("the task is {status} by now, and not by this delivery"),

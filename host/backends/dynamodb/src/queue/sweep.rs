@@ -1,10 +1,10 @@
 //! What nobody would do otherwise: put back the tasks of workers that are gone, and count those
 //! whose time to live passed before anybody came to them.
 
-use super::census::{Census, Counted, PAGE};
-use super::item::{self, CREATED, EXPIRES, Item, STATUS, TASK_ID, TOKEN, TTL, UNTIL};
+use super::census::{Counted, KeyCount, PAGE};
+use super::item::{self, CREATED, EXPIRES, STATUS, TASK_ID, TOKEN, TTL, TaskItem, UNTIL};
 use super::status::{PENDING, TAKEN};
-use super::table::{Page, Seek, Step, Stepped, Table, steps};
+use super::table::{ConditionalStep, IndexPage, Seek, Stepped, Table, steps};
 use dispatcher_core::clock;
 use dispatcher_core::clock::{Moment, Timestamp};
 use dispatcher_core::queue::QueueError;
@@ -36,13 +36,13 @@ const NAMES: &[(&str, &str)] = &[("#token", TOKEN), ("#until", UNTIL)];
 #[derive(Debug)]
 pub(super) struct Sweeper {
     table: Arc<Table>,
-    state: Mutex<State>,
+    state: Mutex<SweepState>,
     /// Held by the sweep that is under way.
     under_way: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SweepState {
     /// When `TAKEN` tasks are looked at next.
     next: Moment,
     /// When old `PENDING` tasks are looked at next.
@@ -50,25 +50,25 @@ struct State {
     /// When it is asked next who writes to which keys.
     next_agreement: Moment,
     /// Where the last look at `TAKEN` tasks of a key ended that could not see them all.
-    rests: HashMap<String, Item>,
-    censuses: HashMap<String, Census>,
+    rests: HashMap<String, TaskItem>,
+    censuses: HashMap<String, KeyCount>,
     expired: u64,
 }
 
 impl Sweeper {
     pub fn new(table: Arc<Table>) -> Self {
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(SweepState {
                 // They agreed when it was opened.
                 next_agreement: clock::now() + AGREE,
-                ..State::default()
+                ..SweepState::default()
             }),
             table,
             under_way: tokio::sync::Mutex::default(),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SweepState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -98,7 +98,7 @@ impl Sweeper {
                 return Ok(());
             }
             state.next = now + EVERY;
-            let State {
+            let SweepState {
                 next_old,
                 next_agreement,
                 ..
@@ -142,7 +142,7 @@ impl Sweeper {
                 }
                 self.orphan(item, &seek.key, today)
             });
-            let mut orphans: Vec<Step> = orphans.collect();
+            let mut orphans: Vec<ConditionalStep> = orphans.collect();
             while !orphans.is_empty() {
                 let rest = orphans.split_off(orphans.len().min(AT_ONCE));
                 self.put_back_some(orphans).await;
@@ -158,12 +158,12 @@ impl Sweeper {
         Ok(())
     }
 
-    fn orphan(&self, item: &Item, key: &str, today: Timestamp) -> Option<Step> {
+    fn orphan(&self, item: &TaskItem, key: &str, today: Timestamp) -> Option<ConditionalStep> {
         let task = item::string(item, TASK_ID)?;
         let limit = today
             .0
             .saturating_sub(u64::try_from(MARGIN.as_millis()).ok()?);
-        Some(Step {
+        Some(ConditionalStep {
             task: task.to_owned(),
             update: PUT_BACK,
             condition: ORPHANED,
@@ -177,7 +177,7 @@ impl Sweeper {
         })
     }
 
-    async fn put_back_some(&self, orphans: Vec<Step>) {
+    async fn put_back_some(&self, orphans: Vec<ConditionalStep>) {
         let queue = self.table.reading.queue.as_str();
         let mut count = 0;
         let mut failed = None;
@@ -221,7 +221,7 @@ impl Sweeper {
         };
         let mut count = 0_u64;
         for _ in 0..MOST_PAGES {
-            let Page { items, next } = self.table.page(&seek).await?;
+            let IndexPage { items, next } = self.table.page(&seek).await?;
             let Counted { news, goes_on } = census.page(&items, next.clone());
             count += news;
             if !goes_on {

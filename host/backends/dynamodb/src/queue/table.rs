@@ -1,7 +1,7 @@
 //! One table as a place to call: the conditional update that every step of a task's life is, pages
 //! of its index, and what the calls consumed. Decides nothing about tasks.
 
-use super::item::{self, Dates, Item, Reading, STATUS, TASK_ID, UPDATED};
+use super::item::{self, Dates, ItemFormat, STATUS, TASK_ID, TaskItem, UPDATED};
 use super::recent::Recent;
 use super::status::Shards;
 use aws_sdk_dynamodb::Client;
@@ -11,7 +11,7 @@ use aws_sdk_dynamodb::types::{
     AttributeValue, ConsumedCapacity, ReturnConsumedCapacity, ReturnValue,
     ReturnValuesOnConditionCheckFailure,
 };
-use dispatcher_aws::failure::{About, Call};
+use dispatcher_aws::failure::{About, CallName};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::queue::QueueError;
@@ -43,10 +43,10 @@ pub(super) struct Table {
     pub shards: Shards,
     /// How long a task that we send may live.
     pub time_to_live: Duration,
-    pub reading: Reading,
+    pub reading: ItemFormat,
     /// Rung when something can be taken that could not before.
     pub bell: watch::Sender<u64>,
-    pub spent: Spent,
+    pub spent: ConsumedUnits,
     /// What this process has just tried to take.
     pub recent: Recent,
     /// The newest `taskCreated` that this process has written.
@@ -55,7 +55,7 @@ pub(super) struct Table {
 
 /// What the calls to one table have consumed so far, as DynamoDB told.
 #[derive(Debug, Default)]
-pub(super) struct Spent {
+pub(super) struct ConsumedUnits {
     reads: AtomicU64,
     writes: AtomicU64,
     calls: AtomicU64,
@@ -76,7 +76,7 @@ pub struct Consumed {
     pub conflicts: u64,
 }
 
-impl Spent {
+impl ConsumedUnits {
     fn called(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
@@ -129,7 +129,7 @@ pub(super) struct Seek {
     /// At most so many items; without it as many as DynamoDB gives, 1 MB.
     pub limit: Option<usize>,
     /// Where the page before ended.
-    pub after: Option<Item>,
+    pub after: Option<TaskItem>,
     /// Only what was created after this.
     pub above: Option<AttributeValue>,
     /// Only these columns.
@@ -152,15 +152,15 @@ impl Seek {
 
 /// A page of the index.
 #[derive(Debug, Default)]
-pub(super) struct Page {
-    pub items: Vec<Item>,
+pub(super) struct IndexPage {
+    pub items: Vec<TaskItem>,
     /// Where it ends, unless the key ends there too.
-    pub next: Option<Item>,
+    pub next: Option<TaskItem>,
 }
 
 /// A conditional step of one task.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct ConditionalStep {
     pub task: String,
     /// `SET … REMOVE …`; `#status`, `#updated`, `#token`, … name the columns.
     pub update: &'static str,
@@ -173,7 +173,7 @@ pub(super) struct Step {
 /// What the words of a step stand for: names of columns, and values.
 pub(super) type Meanings = (HashMap<String, String>, HashMap<String, AttributeValue>);
 
-impl Step {
+impl ConditionalStep {
     /// Of its own names and values, and of those that every step has.
     pub fn meanings(&mut self, table: &Table) -> Meanings {
         let names = [("#status", STATUS), ("#updated", UPDATED)];
@@ -190,14 +190,14 @@ impl Step {
 #[derive(Debug)]
 pub(super) enum Stepped {
     /// It was made; the item as it is now.
-    Done(Item),
+    Done(TaskItem),
     /// The condition did not hold; the item as it is, if there is one.
-    Not(Option<Item>),
+    Not(Option<TaskItem>),
 }
 
 impl Table {
-    pub fn call(&self, step: &'static str) -> Call<'_> {
-        Call {
+    pub fn call(&self, step: &'static str) -> CallName<'_> {
+        CallName {
             step,
             about: About::Table(&self.name),
             place: &self.place,
@@ -227,7 +227,7 @@ impl Table {
         Timestamp(next(before.unwrap_or_default()).unwrap_or(now))
     }
 
-    pub async fn page(&self, seek: &Seek) -> Result<Page, QueueError> {
+    pub async fn page(&self, seek: &Seek) -> Result<IndexPage, QueueError> {
         let condition = match seek.above {
             None => "#status = :key",
             Some(_) => "#status = :key AND #created > :above",
@@ -263,14 +263,14 @@ impl Table {
             .await
             .map_err(|error| self.call("Query").failed(&error))?;
         self.spent.read(answer.consumed_capacity());
-        Ok(Page {
+        Ok(IndexPage {
             next: answer.last_evaluated_key,
             items: answer.items.unwrap_or_default(),
         })
     }
 
     /// Makes one step if its condition holds.
-    pub async fn step(&self, mut step: Step) -> Result<Stepped, QueueError> {
+    pub async fn step(&self, mut step: ConditionalStep) -> Result<Stepped, QueueError> {
         let (names, values) = step.meanings(self);
         let update = self
             .client
@@ -336,7 +336,7 @@ where
 /// Steps of many tasks side by side.
 pub(super) async fn steps(
     table: &Arc<Table>,
-    steps: Vec<Step>,
+    steps: Vec<ConditionalStep>,
 ) -> Vec<Result<Stepped, QueueError>> {
     let futures = steps.into_iter().map(|step| {
         let table = table.clone();

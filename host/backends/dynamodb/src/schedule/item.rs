@@ -13,7 +13,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::{Attribute, AttributeValue as Value, Outgoing};
 use dispatcher_core::schedule::cron::Periodic;
-use dispatcher_core::schedule::{Claim, Job, StoreError, Trouble, Unreadable};
+use dispatcher_core::schedule::{Claim, ScheduledJob, StoreError, Trouble, Unreadable};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -48,10 +48,10 @@ pub(super) const DEAD_REASON: &str = "dispatcher_dead_reason";
 pub(super) const DEAD_SINCE: &str = "dispatcher_dead_since";
 pub(super) const DEAD_PERFORM_AT: &str = "dispatcher_dead_perform_at";
 
-pub(super) type Item = HashMap<String, AttributeValue>;
+pub(super) type JobItem = HashMap<String, AttributeValue>;
 
 /// An item that `read` refused for this reason.
-pub(super) fn unreadable(item: &Item, queue: Option<&str>, why: String) -> Unreadable {
+pub(super) fn unreadable(item: &JobItem, queue: Option<&str>, why: String) -> Unreadable {
     let text = |name| string(item, name).unwrap_or_default();
     let at = number(item, PERFORM_AT).unwrap_or_default();
     Unreadable {
@@ -64,24 +64,24 @@ pub(super) fn unreadable(item: &Item, queue: Option<&str>, why: String) -> Unrea
 
 /// Which item a job was read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Key {
+pub(super) struct ItemKey {
     pub scheduler: String,
     /// `perform_at`, in the digits that were read.
     pub at: String,
 }
 
 /// The key that `read` noted in the job's stamp.
-pub(super) fn key(job: &Job) -> Result<Key, StoreError> {
+pub(super) fn key(job: &ScheduledJob) -> Result<ItemKey, StoreError> {
     key_of(&job.id, &job.stamp)
 }
 
 /// The key that is noted in the stamp of a job of this id.
-pub(super) fn key_of(id: &str, stamp: &str) -> Result<Key, StoreError> {
+pub(super) fn key_of(id: &str, stamp: &str) -> Result<ItemKey, StoreError> {
     let (scheduler, at) = stamp.split_once(' ').ok_or_else(|| StoreError {
         kind: Trouble::Refused,
         message: format!("job `{id}` was not read from a table"),
     })?;
-    Ok(Key {
+    Ok(ItemKey {
         scheduler: scheduler.to_owned(),
         at: at.to_owned(),
     })
@@ -107,7 +107,7 @@ fn date(number: &str) -> Option<Timestamp> {
 }
 
 /// The item of a job that is to be added to a table. An error says why there can be none.
-pub(super) fn write(job: &Job, table: &str) -> Result<Item, String> {
+pub(super) fn write(job: &ScheduledJob, table: &str) -> Result<JobItem, String> {
     let text = |text: &str| AttributeValue::S(text.to_owned());
     let theirs = waiters(job, table);
     let scheduler = if theirs.is_some() { WAITER } else { OWN };
@@ -151,7 +151,7 @@ pub(super) fn write(job: &Job, table: &str) -> Result<Item, String> {
 
 /// The body as a map, if the Waiter can send the job from a table: it names its own id, and the
 /// queue whose name the table has.
-fn waiters(job: &Job, table: &str) -> Option<AttributeValue> {
+fn waiters(job: &ScheduledJob, table: &str) -> Option<AttributeValue> {
     let plain = job.message.group.is_none() && job.every.is_none();
     let map = json::value(&job.message.body).filter(|_| plain)?;
     let AttributeValue::M(fields) = &map else {
@@ -172,7 +172,7 @@ pub(super) fn own_id(body: &str, table: &str) -> Option<String> {
 }
 
 /// The job of an item, for `queue` or, without it, for the queue that it names.
-pub(super) fn read(item: &Item, queue: Option<&str>) -> Result<Job, String> {
+pub(super) fn read(item: &JobItem, queue: Option<&str>) -> Result<ScheduledJob, String> {
     let id = string(item, JOB_ID).ok_or("it has no job_id")?;
     let wrong = |what: &str| format!("job `{id}` {what}");
     let scheduler = string(item, SCHEDULER).ok_or_else(|| wrong("has no scheduler"))?;
@@ -210,7 +210,7 @@ pub(super) fn read(item: &Item, queue: Option<&str>) -> Result<Job, String> {
         }),
         _ => None,
     };
-    Ok(Job {
+    Ok(ScheduledJob {
         id: id.to_owned(),
         queue: queue.to_owned(),
         due,
@@ -227,11 +227,11 @@ pub(super) fn read(item: &Item, queue: Option<&str>) -> Result<Job, String> {
     })
 }
 
-fn string<'a>(item: &'a Item, name: &str) -> Option<&'a str> {
+fn string<'a>(item: &'a JobItem, name: &str) -> Option<&'a str> {
     item.get(name)?.as_s().ok().map(String::as_str)
 }
 
-fn number<'a>(item: &'a Item, name: &str) -> Option<&'a str> {
+fn number<'a>(item: &'a JobItem, name: &str) -> Option<&'a str> {
     item.get(name)?.as_n().ok().map(String::as_str)
 }
 
@@ -249,7 +249,7 @@ fn attributes(list: &[Attribute]) -> AttributeValue {
     AttributeValue::M(list.iter().map(one).collect())
 }
 
-fn read_attributes(item: &Item) -> Result<Vec<Attribute>, String> {
+fn read_attributes(item: &JobItem) -> Result<Vec<Attribute>, String> {
     let map = match item.get(ATTRIBUTES) {
         None | Some(AttributeValue::Null(_)) => return Ok(Vec::new()),
         Some(AttributeValue::M(map)) => map,
@@ -291,7 +291,7 @@ fn size(value: &AttributeValue) -> usize {
 }
 
 /// Which half a page is of, and the key that it begins after.
-pub(super) fn start(after: Option<&str>) -> Result<(&'static str, Option<Item>), String> {
+pub(super) fn start(after: Option<&str>) -> Result<(&'static str, Option<JobItem>), String> {
     let Some(after) = after else {
         return Ok((WAITER, None));
     };
@@ -315,7 +315,7 @@ pub(super) fn start(after: Option<&str>) -> Result<(&'static str, Option<Item>),
 }
 
 /// Where the page after this one begins.
-pub(super) fn next(half: &str, last: Option<&Item>) -> Option<String> {
+pub(super) fn next(half: &str, last: Option<&JobItem>) -> Option<String> {
     match last {
         Some(key) => {
             let (at, id) = (number(key, PERFORM_AT)?, string(key, JOB_ID)?);

@@ -7,7 +7,7 @@ use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::{Attribute, AttributeValue as Value, Outgoing};
 use dispatcher_core::schedule::cron::Periodic;
 use dispatcher_core::schedule::samples::job;
-use dispatcher_core::schedule::{Job, decide};
+use dispatcher_core::schedule::{ScheduledJob, decide};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -113,7 +113,7 @@ fn what_the_waiter_cannot_send_stands_where_it_does_not_look() {
         assert_eq!(item["scheduler"], s("dispatcher"), "{body}");
         assert_eq!(item["sqs_message_body"], s(body));
     }
-    let one = Job {
+    let one = ScheduledJob {
         message: fifo,
         ..job("x", Timestamp(1))
     };

@@ -18,17 +18,18 @@ use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
 use dispatcher_aws as aws;
 use dispatcher_aws::SdkConfig;
-use dispatcher_aws::failure::{About, Call};
+use dispatcher_aws::failure::{About, CallName};
 use dispatcher_core::clock::{Moment, Timestamp};
 use dispatcher_core::schedule::{
-    Cancelled, Claim, Ending, Job, Page, Store, StoreError, Unreadable, decide,
+    Cancelled, Claim, JobOutcome, JobPage, ScheduleStore, ScheduledJob, StoreError, Unreadable,
+    decide,
 };
 use dispatcher_core::tasks::Group;
-use item::{ADDED, CLAIM, CLAIM_UNTIL, INDEX, JOB_ID, Key, OWN, PERFORM_AT, SCHEDULER, WAITER};
+use item::{ADDED, CLAIM, CLAIM_UNTIL, INDEX, ItemKey, JOB_ID, OWN, PERFORM_AT, SCHEDULER, WAITER};
 use item::{DEAD_PERFORM_AT, DEAD_REASON, DEAD_SINCE};
 use std::collections::HashMap;
 use std::sync::Arc;
-pub use table::Made;
+pub use table::TableCreation;
 
 /// So many calls on single items are under way at once.
 const CALLS: usize = 32;
@@ -55,7 +56,7 @@ impl DynamoDb {
     /// The jobs of a table. All go to `queue`; without it each to the queue that it names.
     pub fn table(&self, table: &str, queue: Option<&str>) -> Table {
         Table {
-            at: Arc::new(At {
+            at: Arc::new(TableSchedule {
                 dynamodb: self.clone(),
                 table: table.to_owned(),
                 queue: queue.map(str::to_owned),
@@ -67,19 +68,19 @@ impl DynamoDb {
 /// One table with jobs.
 #[derive(Debug, Clone)]
 pub struct Table {
-    at: Arc<At>,
+    at: Arc<TableSchedule>,
 }
 
 #[derive(Debug)]
-struct At {
+struct TableSchedule {
     dynamodb: DynamoDb,
     table: String,
     queue: Option<String>,
 }
 
-impl At {
-    fn call(&self, step: &'static str) -> Call<'_> {
-        Call {
+impl TableSchedule {
+    fn call(&self, step: &'static str) -> CallName<'_> {
+        CallName {
             step,
             about: About::Table(&self.table),
             place: &self.dynamodb.place,
@@ -91,7 +92,7 @@ impl At {
     }
 
     /// The job of an item, if it is one.
-    fn job(&self, item: &HashMap<String, AttributeValue>) -> Result<Job, Unreadable> {
+    fn job(&self, item: &HashMap<String, AttributeValue>) -> Result<ScheduledJob, Unreadable> {
         let queue = self.queue.as_deref();
         item::read(item, queue).map_err(|why| item::unreadable(item, queue, why))
     }
@@ -104,7 +105,7 @@ impl At {
         reason: &str,
         now: Timestamp,
     ) -> Result<bool, StoreError> {
-        let Key { scheduler, at } = item::key_of(&job.id, &job.stamp)?;
+        let ItemKey { scheduler, at } = item::key_of(&job.id, &job.stamp)?;
         let free = format!(
             "(attribute_not_exists({CLAIM_UNTIL}) OR NOT attribute_type({CLAIM_UNTIL}, :number) OR {CLAIM_UNTIL} < :now)"
         );
@@ -127,8 +128,13 @@ impl At {
         self.call("UpdateItem").held(asked)
     }
 
-    async fn claim(&self, job: &Job, claim: &Claim, now: Timestamp) -> Result<bool, StoreError> {
-        let Key { scheduler, at } = item::key(job)?;
+    async fn claim(
+        &self,
+        job: &ScheduledJob,
+        claim: &Claim,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let ItemKey { scheduler, at } = item::key(job)?;
         let asked = self
             .client()
             .update_item()
@@ -153,7 +159,7 @@ impl At {
         id: &str,
         claim: &Claim,
         now: Timestamp,
-    ) -> Result<Held, StoreError> {
+    ) -> Result<ClaimState, StoreError> {
         let asked = self
             .client()
             .update_item()
@@ -175,9 +181,9 @@ impl At {
             _ => false,
         };
         match self.call("UpdateItem").held(asked)? {
-            true => Ok(Held::Ours),
-            false if is_there => Ok(Held::Others),
-            false => Ok(Held::None),
+            true => Ok(ClaimState::Ours),
+            false if is_there => Ok(ClaimState::Others),
+            false => Ok(ClaimState::None),
         }
     }
 
@@ -207,9 +213,9 @@ impl At {
         }
     }
 
-    async fn end(&self, ending: &Ending) -> Result<(), StoreError> {
-        let Ending { job, token, next } = ending;
-        let Key { scheduler, .. } = item::key(job)?;
+    async fn end(&self, ending: &JobOutcome) -> Result<(), StoreError> {
+        let JobOutcome { job, token, next } = ending;
+        let ItemKey { scheduler, .. } = item::key(job)?;
         let (scheduler, id) = (
             AttributeValue::S(scheduler),
             AttributeValue::S(job.id.clone()),
@@ -254,7 +260,7 @@ impl At {
 }
 
 /// Who has an item.
-enum Held {
+enum ClaimState {
     Ours,
     Others,
     /// There is no such item.
@@ -295,12 +301,12 @@ where
 }
 
 #[async_trait::async_trait]
-impl Store for Table {
+impl ScheduleStore for Table {
     fn place(&self) -> String {
         format!("dynamodb table {}", self.at.table)
     }
 
-    async fn add(&self, job: &Job) -> Result<bool, StoreError> {
+    async fn add(&self, job: &ScheduledJob) -> Result<bool, StoreError> {
         let call = self.at.call("PutItem");
         let mut item = item::write(job, &self.at.table).map_err(|why| call.refused(&why))?;
         let ours = AttributeValue::S(uuid::Uuid::new_v4().to_string());
@@ -328,7 +334,7 @@ impl Store for Table {
 
     /// One half of the table after the other: the Waiter's own jobs, then those that only this
     /// program can read. Reads are consistent, which a local index can do.
-    async fn due(&self, until: Timestamp, after: Option<&str>) -> Result<Page, StoreError> {
+    async fn due(&self, until: Timestamp, after: Option<&str>) -> Result<JobPage, StoreError> {
         let call = self.at.call("Query");
         let (half, start) = item::start(after).map_err(|why| call.refused(&why))?;
         let asked = self
@@ -346,9 +352,9 @@ impl Store for Table {
             .send()
             .await
             .map_err(|error| call.failed(&error))?;
-        let mut page = Page {
+        let mut page = JobPage {
             next: item::next(half, asked.last_evaluated_key()),
-            ..Page::default()
+            ..JobPage::default()
         };
         for item in asked.items() {
             match self.at.job(item) {
@@ -361,7 +367,7 @@ impl Store for Table {
 
     async fn claim(
         &self,
-        jobs: &[Job],
+        jobs: &[ScheduledJob],
         claim: &Claim,
         now: Timestamp,
     ) -> Vec<Result<bool, StoreError>> {
@@ -372,7 +378,7 @@ impl Store for Table {
         .await
     }
 
-    async fn end(&self, endings: &[Ending]) -> Vec<Result<(), StoreError>> {
+    async fn end(&self, endings: &[JobOutcome]) -> Vec<Result<(), StoreError>> {
         each(endings.to_vec(), |ending| {
             let at = self.at.clone();
             async move { at.end(&ending).await }
@@ -395,9 +401,9 @@ impl Store for Table {
         let claim = decide::claim(uuid::Uuid::new_v4().to_string(), now);
         for half in [OWN, WAITER] {
             match self.at.hold(half, id, &claim, now).await? {
-                Held::Ours => return self.at.delete(half, id, &claim).await,
-                Held::Others => return Ok(Cancelled::BeingSent),
-                Held::None => {}
+                ClaimState::Ours => return self.at.delete(half, id, &claim).await,
+                ClaimState::Others => return Ok(Cancelled::BeingSent),
+                ClaimState::None => {}
             }
         }
         Ok(Cancelled::Unknown)

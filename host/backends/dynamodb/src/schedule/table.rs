@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// What `Table::make` found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Made {
+pub enum TableCreation {
     /// It is new.
     New,
     /// It was there, and is as it must be.
@@ -26,7 +26,7 @@ pub enum Made {
 impl Table {
     /// Makes the table, paid by request, and returns when it can be used. One that is there already
     /// is only looked at; an error says how it differs.
-    pub async fn make(&self) -> Result<Made, StoreError> {
+    pub async fn make(&self) -> Result<TableCreation, StoreError> {
         let call = self.at.call("CreateTable");
         let define = |name: &str, kind| {
             let builder = AttributeDefinition::builder();
@@ -61,8 +61,8 @@ impl Table {
             .send()
             .await;
         let made = match asked {
-            Ok(_) => Made::New,
-            Err(error) if code(&error) == Some("ResourceInUseException") => Made::Known,
+            Ok(_) => TableCreation::New,
+            Err(error) if code(&error) == Some("ResourceInUseException") => TableCreation::Known,
             Err(error) => return Err(call.failed(&error)),
         };
         let until = patience(clock::now());

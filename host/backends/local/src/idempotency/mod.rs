@@ -20,7 +20,7 @@ use dispatcher_sqlite::Database;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use tokio::sync::oneshot;
-use writer::{Job, Writer};
+use writer::{RecordsWrite, RecordsWriter};
 
 pub use schema::path;
 
@@ -30,7 +30,7 @@ const WAITING: usize = 4_096;
 /// The file of one data folder. Its threads end when it is dropped.
 pub struct LocalRecords {
     folder: PathBuf,
-    writes: SyncSender<Job>,
+    writes: SyncSender<RecordsWrite>,
     lookups: SyncSender<Lookup>,
 }
 
@@ -51,7 +51,7 @@ impl LocalRecords {
             let thread = std::thread::Builder::new().name(name.into()).spawn(run);
             thread.map_err(|error| schema::failed(folder, error))
         };
-        let writer = Writer::new(folder.to_owned(), writer, jobs);
+        let writer = RecordsWriter::new(folder.to_owned(), writer, jobs);
         start("idempotency-writes", Box::new(move || writer.run()))?;
         start(
             "idempotency-lookups",
@@ -123,7 +123,7 @@ impl Records for LocalRecords {
         until: Timestamp,
     ) -> Result<(), RecordsError> {
         let (reply, answer) = oneshot::channel();
-        let job = Job {
+        let job = RecordsWrite {
             queue: queue.to_owned(),
             ids: owned(ids),
             until,

@@ -13,7 +13,7 @@ const HANDLES: usize = 3;
 const QUEUES: [&str; 2] = ["arn:aws:sqs:eu-west-1:1:a", "local:b"];
 
 #[derive(Debug, Clone)]
-enum Step {
+enum RecordsStep {
     Remember {
         queue: usize,
         ids: Vec<u8>,
@@ -34,17 +34,17 @@ enum Step {
     Reopen,
 }
 
-fn steps() -> impl Strategy<Value = Vec<(usize, Step)>> {
+fn steps() -> impl Strategy<Value = Vec<(usize, RecordsStep)>> {
     let queue = 0..QUEUES.len();
     let ids = || prop::collection::vec(0_u8..12, 1..5);
     let ttl_ms = prop_oneof![0_u64..2_000, Just(u64::MAX)];
     let step = prop_oneof![
         4 => (queue.clone(), ids(), ttl_ms)
-            .prop_map(|(queue, ids, ttl_ms)| Step::Remember { queue, ids, ttl_ms }),
-        4 => (queue, ids()).prop_map(|(queue, ids)| Step::Known { queue, ids }),
-        2 => (0_usize..5).prop_map(|most| Step::Expire { most }),
-        2 => (-500_i64..1_000).prop_map(|ms| Step::Jump { ms }),
-        1 => Just(Step::Reopen),
+            .prop_map(|(queue, ids, ttl_ms)| RecordsStep::Remember { queue, ids, ttl_ms }),
+        4 => (queue, ids()).prop_map(|(queue, ids)| RecordsStep::Known { queue, ids }),
+        2 => (0_usize..5).prop_map(|most| RecordsStep::Expire { most }),
+        2 => (-500_i64..1_000).prop_map(|ms| RecordsStep::Jump { ms }),
+        1 => Just(RecordsStep::Reopen),
     ];
     prop::collection::vec((0..HANDLES, step), 1..60)
 }
@@ -70,7 +70,7 @@ proptest! {
         for (handle, step) in steps {
             let [writer, reader] = &handles[handle];
             match step {
-                Step::Remember { queue, ids, ttl_ms } => {
+                RecordsStep::Remember { queue, ids, ttl_ms } => {
                     let until = now + Duration::from_millis(ttl_ms);
                     remember(writer, QUEUES[queue], &words(&ids), until).unwrap();
                     for id in ids {
@@ -78,7 +78,7 @@ proptest! {
                         *kept = until.max(*kept);
                     }
                 }
-                Step::Known { queue, ids } => {
+                RecordsStep::Known { queue, ids } => {
                     let told = known(reader, now, QUEUES[queue], &words(&ids)).unwrap();
                     let wanted: Vec<bool> = ids
                         .iter()
@@ -86,7 +86,7 @@ proptest! {
                         .collect();
                     prop_assert_eq!(told, wanted);
                 }
-                Step::Expire { most } => {
+                RecordsStep::Expire { most } => {
                     let expired = expire(writer, now, most).unwrap();
                     let gone = model.values().filter(|until| **until <= now).count();
                     prop_assert_eq!(expired, gone.min(most));
@@ -101,8 +101,8 @@ proptest! {
                     let left = model.values().filter(|until| **until <= now).count();
                     prop_assert_eq!(left, gone - expired, "only what has expired goes");
                 }
-                Step::Jump { ms } => now = Timestamp(now.0.saturating_add_signed(ms)),
-                Step::Reopen => handles[handle] = connect(),
+                RecordsStep::Jump { ms } => now = Timestamp(now.0.saturating_add_signed(ms)),
+                RecordsStep::Reopen => handles[handle] = connect(),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The file with its threads: several handles, reopening, and what is told when it cannot be
 //! written.
 
-use super::writer::{Job, Writer};
+use super::writer::{RecordsWrite, RecordsWriter};
 use super::{LocalRecords, schema};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
@@ -65,14 +65,14 @@ async fn a_full_disk_is_told_to_each_and_passes() {
     let [connection, reader] = schema::open(folder.path()).unwrap();
     connection.pragma_update(None, "max_page_count", 7).unwrap();
     let (jobs, asked) = sync_channel(10);
-    let writer = Writer::new(folder.path().to_owned(), connection, asked);
+    let writer = RecordsWriter::new(folder.path().to_owned(), connection, asked);
     let mut answers = Vec::new();
     for ids in [vec!["x".repeat(100_000)], vec!["a".to_owned()]] {
         let (reply, answer) = oneshot::channel();
         answers.push(answer);
         let until = clock::today() + LONG;
         let queue = "q".to_owned();
-        let job = Job {
+        let job = RecordsWrite {
             queue,
             ids,
             until,

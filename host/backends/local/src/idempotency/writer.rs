@@ -25,7 +25,7 @@ const SOON: Duration = Duration::from_millis(50);
 const LATER: Duration = Duration::from_secs(60);
 
 /// Records to be written.
-pub struct Job {
+pub struct RecordsWrite {
     /// The queue's own name.
     pub queue: String,
     /// What is done.
@@ -37,19 +37,19 @@ pub struct Job {
 }
 
 /// The state of the thread.
-pub struct Writer {
+pub struct RecordsWriter {
     folder: PathBuf,
     connection: Database,
-    jobs: Receiver<Job>,
+    jobs: Receiver<RecordsWrite>,
     /// When to look for expired records next.
     sweep_at: Moment,
     /// When to empty the write-ahead log, if something was written since.
     tidy_at: Option<Moment>,
 }
 
-impl Writer {
+impl RecordsWriter {
     /// A writer that has done nothing yet.
-    pub fn new(folder: PathBuf, connection: Database, jobs: Receiver<Job>) -> Self {
+    pub fn new(folder: PathBuf, connection: Database, jobs: Receiver<RecordsWrite>) -> Self {
         Self {
             folder,
             connection,
@@ -80,7 +80,7 @@ impl Writer {
     }
 
     /// Writes, and answers only if the file is still there.
-    fn write_checked(&mut self, jobs: &[Job]) -> Result<(), RecordsError> {
+    fn write_checked(&mut self, jobs: &[RecordsWrite]) -> Result<(), RecordsError> {
         let lost = |folder: &Path, damage| Err(schema::failed(folder, damage));
         // A sweep that fails rests as well.
         let now = clock::now();
@@ -100,7 +100,7 @@ impl Writer {
     }
 
     /// Everything that waits; nothing when it is time to look for expired records. None at the end.
-    fn gather(&self) -> Option<Vec<Job>> {
+    fn gather(&self) -> Option<Vec<RecordsWrite>> {
         let next = self
             .tidy_at
             .map_or(self.sweep_at, |at| at.min(self.sweep_at));
@@ -118,7 +118,7 @@ impl Writer {
     /// acknowledged with it.
     fn write(
         &mut self,
-        jobs: &[Job],
+        jobs: &[RecordsWrite],
         now: Moment,
         today: Timestamp,
     ) -> rusqlite::Result<Option<i64>> {

@@ -17,9 +17,9 @@ use dispatcher_sqlite::Database;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use steps::{Change, Read, Write};
+use steps::{BucketChange, Change, Read};
 use tokio::sync::{Semaphore, oneshot};
-use writer::{Job, Writer};
+use writer::{BucketWrite, BucketWriter};
 
 /// So many calls may wait for a thread. More is only asked for if the disk hangs.
 const WAITING: usize = 4_096;
@@ -32,16 +32,16 @@ const WAITING_BYTES: usize = 8 * CALL;
 pub struct Local(Arc<Threads>);
 
 struct Threads {
-    place: schema::Place,
-    writes: SyncSender<Job>,
+    place: schema::BucketFile,
+    writes: SyncSender<BucketWrite>,
     room: Arc<Semaphore>,
-    reads: SyncSender<Look>,
+    reads: SyncSender<ReadRequest>,
 }
 
 /// Something to be read, and where the answer goes.
-struct Look {
+struct ReadRequest {
     read: Read,
-    reply: oneshot::Sender<Result<steps::Seen, Failed>>,
+    reply: oneshot::Sender<Result<steps::StoredPair, Failed>>,
 }
 
 impl Local {
@@ -51,7 +51,7 @@ impl Local {
     /// # Errors
     /// Where the file cannot be made, or is not ours.
     pub fn open(folder: &Path) -> Result<Self, Failed> {
-        let place = schema::Place::of(folder);
+        let place = schema::BucketFile::of(folder);
         let [writer, reader] = place.open()?;
         let (writes, jobs) = sync_channel(WAITING);
         let (reads, asked) = sync_channel(WAITING);
@@ -59,7 +59,7 @@ impl Local {
             let thread = std::thread::Builder::new().name(name.into()).spawn(run);
             thread.map_err(|error| place.failed(Trouble::Passing, error))
         };
-        let writer = Writer::new(place.clone(), writer, jobs);
+        let writer = BucketWriter::new(place.clone(), writer, jobs);
         start("keyvalue-writes", Box::new(move || writer.run()))?;
         let answers = place.clone();
         let answer = move || answer(&answers, &reader, &asked);
@@ -82,8 +82,8 @@ impl Local {
 }
 
 /// Answers until nobody can ask any more.
-fn answer(place: &schema::Place, connection: &Database, asked: &Receiver<Look>) {
-    for Look { read, reply } in asked {
+fn answer(place: &schema::BucketFile, connection: &Database, asked: &Receiver<ReadRequest>) {
+    for ReadRequest { read, reply } in asked {
         if !reply.is_closed() {
             let known = connection.known_damage();
             let seen = known.map_err(|damage| place.damaged(&damage));
@@ -103,11 +103,11 @@ pub struct LocalBucket {
 }
 
 impl LocalBucket {
-    async fn read(&self, what: steps::What) -> Result<steps::Seen, Failed> {
+    async fn read(&self, what: steps::BucketRead) -> Result<steps::StoredPair, Failed> {
         let (reply, answer) = oneshot::channel();
         let bucket = self.name.clone();
         let read = Read { bucket, what };
-        self.hand(&self.threads.reads, Look { read, reply })?;
+        self.hand(&self.threads.reads, ReadRequest { read, reply })?;
         answer.await.map_err(|_| self.ended())?
     }
 
@@ -119,10 +119,10 @@ impl LocalBucket {
         let (reply, answer) = oneshot::channel();
         let bucket = self.name.clone();
         let change = change();
-        let write = Write { bucket, change };
+        let write = BucketChange { bucket, change };
         self.hand(
             &self.threads.writes,
-            Job {
+            BucketWrite {
                 write,
                 _room: room,
                 reply,
@@ -151,7 +151,7 @@ impl LocalBucket {
 #[async_trait::async_trait]
 impl Bucket for LocalBucket {
     async fn get(&self, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, Failed> {
-        let seen = self.read(steps::What::Values(keys.to_vec())).await?;
+        let seen = self.read(steps::BucketRead::Values(keys.to_vec())).await?;
         match seen.too_long {
             true => Err(dispatcher_core::keyvalue::too_long()),
             false => Ok(seen.values),
@@ -159,7 +159,10 @@ impl Bucket for LocalBucket {
     }
 
     async fn exists(&self, key: &str) -> Result<bool, Failed> {
-        Ok(self.read(steps::What::Exists(key.to_owned())).await?.exists)
+        Ok(self
+            .read(steps::BucketRead::Exists(key.to_owned()))
+            .await?
+            .exists)
     }
 
     async fn set(&self, pairs: &[(String, Vec<u8>)]) -> Result<(), Failed> {
@@ -190,6 +193,6 @@ impl Bucket for LocalBucket {
     }
 
     async fn keys(&self, from: Option<u64>) -> Result<Page, Failed> {
-        Ok(self.read(steps::What::Keys(from)).await?.page)
+        Ok(self.read(steps::BucketRead::Keys(from)).await?.page)
     }
 }

@@ -35,9 +35,9 @@ const TABLES: &str = "
 
 /// The file of a data folder.
 #[derive(Debug, Clone)]
-pub struct Place(PathBuf);
+pub struct BucketFile(PathBuf);
 
-impl Place {
+impl BucketFile {
     /// Where it lies.
     pub fn of(folder: &Path) -> Self {
         Self(folder.to_owned())

@@ -16,12 +16,12 @@ pub struct Read {
     /// Its name.
     pub bucket: String,
     /// What of it.
-    pub what: What,
+    pub what: BucketRead,
 }
 
 /// What is read.
 #[derive(Debug, Clone)]
-pub enum What {
+pub enum BucketRead {
     /// The values of these keys.
     Values(Vec<String>),
     /// Whether this key has one.
@@ -32,7 +32,7 @@ pub enum What {
 
 /// What was read: the field that was asked for, the others empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct StoredPair {
     /// One for each key.
     pub values: Vec<Option<Vec<u8>>>,
     /// The values have more bytes than a call may bring.
@@ -45,7 +45,7 @@ pub struct Seen {
 
 /// Something to be written to a bucket.
 #[derive(Debug, Clone)]
-pub struct Write {
+pub struct BucketChange {
     /// Its name.
     pub bucket: String,
     /// What.
@@ -73,13 +73,13 @@ pub enum Change {
 }
 
 /// Reads.
-pub fn read(connection: &Connection, read: &Read) -> rusqlite::Result<Seen> {
-    let mut seen = Seen::default();
+pub fn read(connection: &Connection, read: &Read) -> rusqlite::Result<StoredPair> {
+    let mut seen = StoredPair::default();
     let bucket = number(connection, &read.bucket)?;
     match (&read.what, bucket) {
-        (What::Values(keys), None) => seen.values = vec![None; keys.len()],
+        (BucketRead::Values(keys), None) => seen.values = vec![None; keys.len()],
         (_, None) => {}
-        (What::Values(keys), Some(bucket)) => {
+        (BucketRead::Values(keys), Some(bucket)) => {
             let mut bytes = 0;
             for key in keys {
                 let value = value(connection, bucket, key)?;
@@ -92,12 +92,12 @@ pub fn read(connection: &Connection, read: &Read) -> rusqlite::Result<Seen> {
                 seen.values.push(value);
             }
         }
-        (What::Exists(key), Some(bucket)) => {
+        (BucketRead::Exists(key), Some(bucket)) => {
             seen.exists = connection
                 .prepare_cached("SELECT 1 FROM pairs WHERE bucket = ?1 AND key = ?2")?
                 .exists(params![bucket, key])?;
         }
-        (What::Keys(from), Some(bucket)) => seen.page = page(connection, bucket, *from)?,
+        (BucketRead::Keys(from), Some(bucket)) => seen.page = page(connection, bucket, *from)?,
     }
     Ok(seen)
 }
@@ -109,7 +109,10 @@ const NOT_DONE: i64 = 0;
 
 /// Writes. What comes back is the sum of an increment, for all else whether it was done; the inner
 /// error is about the call alone, and nothing was written.
-pub fn write(connection: &Connection, write: &Write) -> rusqlite::Result<Result<i64, Failed>> {
+pub fn write(
+    connection: &Connection,
+    write: &BucketChange,
+) -> rusqlite::Result<Result<i64, Failed>> {
     let bucket = made(connection, &write.bucket)?;
     match &write.change {
         Change::Set(pairs) => {

@@ -1,7 +1,7 @@
 //! The file, judged against a map in memory; what every backend promises is tried in
 //! `tests/conformance`, through a guest.
 
-use super::steps::{self, Change, Read, What, Write};
+use super::steps::{self, BucketChange, BucketRead, Change, Read};
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -87,8 +87,8 @@ async fn writes_wait_while_as_many_bytes_wait_for_the_disk_as_may() {
     assert!(set.as_mut().poll(&mut context).is_pending());
     // The thread takes what it is handed in order, so this one would come after the first.
     let (reply, written) = oneshot::channel();
-    let job = Job {
-        write: Write {
+    let job = BucketWrite {
+        write: BucketChange {
             bucket: "b".into(),
             change: Change::Set(vec![pair("b", "2")]),
         },
@@ -135,14 +135,14 @@ fn an_increment_that_cannot_be_done_fails_no_other_call() {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum BucketStep {
     Set(Vec<(u8, Vec<u8>)>),
     Delete(Vec<u8>),
     Increment(u8, i64),
     Swap(u8, Option<Vec<u8>>, Vec<u8>),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = BucketStep> {
     let key = 0..4_u8;
     let value = || {
         prop_oneof![
@@ -152,12 +152,12 @@ fn step() -> impl Strategy<Value = Step> {
         ]
     };
     prop_oneof![
-        prop::collection::vec((key.clone(), value()), 0..3).prop_map(Step::Set),
-        prop::collection::vec(key.clone(), 0..3).prop_map(Step::Delete),
+        prop::collection::vec((key.clone(), value()), 0..3).prop_map(BucketStep::Set),
+        prop::collection::vec(key.clone(), 0..3).prop_map(BucketStep::Delete),
         (key.clone(), prop_oneof![-9..9_i64, any::<i64>()])
-            .prop_map(|(key, by)| Step::Increment(key, by)),
+            .prop_map(|(key, by)| BucketStep::Increment(key, by)),
         (key, prop::option::of(value()), value())
-            .prop_map(|(key, stands, value)| Step::Swap(key, stands, value)),
+            .prop_map(|(key, stands, value)| BucketStep::Swap(key, stands, value)),
     ]
 }
 
@@ -168,18 +168,18 @@ proptest! {
         let mut model: BTreeMap<(u8, String), Vec<u8>> = BTreeMap::new();
         for (bucket, step) in script {
             let change = match &step {
-                Step::Set(pairs) => Change::Set(
+                BucketStep::Set(pairs) => Change::Set(
                     pairs.iter().map(|(key, value)| (key.to_string(), value.clone())).collect(),
                 ),
-                Step::Delete(keys) => Change::Delete(keys.iter().map(u8::to_string).collect()),
-                Step::Increment(key, by) => Change::Increment(key.to_string(), *by),
-                Step::Swap(key, stands, value) => Change::Swap {
+                BucketStep::Delete(keys) => Change::Delete(keys.iter().map(u8::to_string).collect()),
+                BucketStep::Increment(key, by) => Change::Increment(key.to_string(), *by),
+                BucketStep::Swap(key, stands, value) => Change::Swap {
                     key: key.to_string(),
                     stands: stands.clone(),
                     value: value.clone(),
                 },
             };
-            let write = Write { bucket: bucket.to_string(), change: change.clone() };
+            let write = BucketChange { bucket: bucket.to_string(), change: change.clone() };
             let answer = steps::write(&connection, &write).expect("SQLite");
             match change {
                 Change::Set(pairs) => {
@@ -208,10 +208,10 @@ proptest! {
         for bucket in 0..2_u8 {
             let look = |what| Read { bucket: bucket.to_string(), what };
             let keys: Vec<String> = (0..4_u8).map(|key| key.to_string()).collect();
-            let seen = steps::read(&connection, &look(What::Values(keys.clone()))).expect("read");
+            let seen = steps::read(&connection, &look(BucketRead::Values(keys.clone()))).expect("read");
             let wanted: Vec<_> = keys.iter().map(|key| model.get(&(bucket, key.clone())).cloned()).collect();
             prop_assert_eq!(seen.values, wanted);
-            let mut listed = steps::read(&connection, &look(What::Keys(None))).expect("read").page.keys;
+            let mut listed = steps::read(&connection, &look(BucketRead::Keys(None))).expect("read").page.keys;
             listed.sort();
             let wanted: Vec<_> = model.keys().filter(|(of, _)| *of == bucket).map(|(_, key)| key.clone()).collect();
             prop_assert_eq!(listed, wanted);

@@ -1,8 +1,8 @@
 //! The one thread that writes. It takes everything that waits, writes it in one transaction,
 //! commits once, then answers all: the cost of reaching the disk is shared.
 
-use super::schema::Place;
-use super::steps::{self, Write};
+use super::schema::BucketFile;
+use super::steps::{self, BucketChange};
 use dispatcher_core::trouble::Failed;
 use dispatcher_sqlite::{Database, IDLE};
 use rusqlite::TransactionBehavior;
@@ -13,9 +13,9 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 const GROUP: usize = 256;
 
 /// A change, and where the answer goes.
-pub struct Job {
+pub struct BucketWrite {
     /// What is written.
-    pub write: Write,
+    pub write: BucketChange,
     /// Its bytes among those that may wait.
     pub _room: OwnedSemaphorePermit,
     /// What `steps::write` answers.
@@ -26,15 +26,15 @@ pub struct Job {
 type Answers = Vec<Result<i64, Failed>>;
 
 /// The state of the thread.
-pub struct Writer {
-    place: Place,
+pub struct BucketWriter {
+    place: BucketFile,
     connection: Database,
-    jobs: Receiver<Job>,
+    jobs: Receiver<BucketWrite>,
 }
 
-impl Writer {
+impl BucketWriter {
     /// A writer that has done nothing yet.
-    pub fn new(place: Place, connection: Database, jobs: Receiver<Job>) -> Self {
+    pub fn new(place: BucketFile, connection: Database, jobs: Receiver<BucketWrite>) -> Self {
         Self {
             place,
             connection,
@@ -78,8 +78,8 @@ impl Writer {
     }
 
     /// One transaction, of which nobody is told unless the file is still there.
-    fn write(&mut self, jobs: &[Job]) -> Result<Answers, Failed> {
-        let damaged = |place: &Place| {
+    fn write(&mut self, jobs: &[BucketWrite]) -> Result<Answers, Failed> {
+        let damaged = |place: &BucketFile| {
             let place = place.clone();
             move |damage| place.damaged(&damage)
         };
@@ -94,7 +94,7 @@ impl Writer {
     }
 
     /// The answers, and the number that is acknowledged with them.
-    fn commit(&mut self, jobs: &[Job]) -> rusqlite::Result<(Answers, Option<i64>)> {
+    fn commit(&mut self, jobs: &[BucketWrite]) -> rusqlite::Result<(Answers, Option<i64>)> {
         let transaction =
             rusqlite::Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
         let written = jobs

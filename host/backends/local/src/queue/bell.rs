@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The bell of one store.
-pub struct Bell {
+pub struct FileNotifier {
     path: PathBuf,
     file: File,
-    ears: Arc<Ears>,
+    ears: Arc<NotifierFlags>,
     // Kept for its Drop, which ends the watch.
     watch: Option<RecommendedWatcher>,
     tried: bool,
@@ -21,14 +21,14 @@ pub struct Bell {
 
 /// What the watcher's thread reads before it disturbs anybody.
 #[derive(Default)]
-struct Ears {
+struct NotifierFlags {
     /// Somebody waits.
     open: AtomicBool,
     /// A ring has been passed on and not been looked into yet.
     ringing: AtomicBool,
 }
 
-impl Bell {
+impl FileNotifier {
     /// A bell that nobody watches yet. `file` is open for writing.
     pub fn new(path: PathBuf, file: File) -> Self {
         Self {

@@ -2,12 +2,12 @@
 //! one that is moved back. Its body stays where it is and is not read. Pure steps on a connection that are told `now`.
 
 use super::content;
-use super::deliver::{Moved, NewEntry, encode, encode_system, insert};
+use super::deliver::{MovedPayload, NewEntry, encode, encode_system, insert};
 use super::look::{known_id, queue_id};
 use super::settings::{self, Redrive, arn};
 use super::settle::take_out;
 use super::time::StoreTime;
-use super::turn::{Delivery, QueueId, Turn};
+use super::turn::{LocalDelivery, QueueId, Turn};
 use dispatcher_core::message::{Attribute, AttributeValue};
 use dispatcher_core::queue::{DEAD_LETTER_REASON, DEAD_LETTER_SOURCE};
 use rusqlite::params;
@@ -16,7 +16,7 @@ use rusqlite::params;
 const FROM: &str = "DeadLetterQueueSourceArn";
 
 /// All of a message that outlives a move, without its body.
-pub struct Parcel {
+pub struct MovedMessage {
     /// The key of its payload.
     payload: i64,
     /// The sender's attributes.
@@ -29,7 +29,7 @@ pub struct Parcel {
     pub group: Option<String>,
 }
 
-impl Parcel {
+impl MovedMessage {
     /// Names the queue that it is taken from.
     pub fn say_where_from(&mut self, name: &str) {
         self.system.retain(|(known, _)| known != FROM);
@@ -61,7 +61,7 @@ impl Parcel {
 }
 
 /// A message as it lies in the file.
-fn unpack(turn: &Turn<'_>, seq: i64) -> rusqlite::Result<Parcel> {
+fn unpack(turn: &Turn<'_>, seq: i64) -> rusqlite::Result<MovedMessage> {
     turn.connection
         .prepare_cached(
             "SELECT coalesce(e.payload, e.seq), coalesce(e.attributes, p.attributes),
@@ -70,7 +70,7 @@ fn unpack(turn: &Turn<'_>, seq: i64) -> rusqlite::Result<Parcel> {
              WHERE e.seq = ?1",
         )?
         .query_row(params![seq], |row| {
-            Ok(Parcel {
+            Ok(MovedMessage {
                 payload: row.get(0)?,
                 attributes: content::attributes(row, 1)?.unwrap_or_default(),
                 system: content::system(row, 2)?.unwrap_or_default(),
@@ -86,7 +86,7 @@ fn carry(
     turn: &mut Turn<'_>,
     (queue, seq): (QueueId, i64),
     target: QueueId,
-    parcel: &Parcel,
+    parcel: &MovedMessage,
     receipt: Option<&str>,
 ) -> rusqlite::Result<()> {
     let unwritable = |why: String| rusqlite::Error::ToSqlConversionFailure(why.into());
@@ -100,7 +100,7 @@ fn carry(
         visible_at: turn.now,
         sent_at: parcel.sent_at,
         group: parcel.group.as_deref(),
-        moved: Some(Moved {
+        moved: Some(MovedPayload {
             payload: parcel.payload,
             receipt,
             attributes: &attributes.unwrap_or_else(none),
@@ -115,7 +115,7 @@ pub fn dead_letter(
     turn: &mut Turn<'_>,
     (queue, name): (QueueId, &str),
     target: &str,
-    delivery: Delivery,
+    delivery: LocalDelivery,
     reason: &str,
 ) -> rusqlite::Result<()> {
     let mut parcel = unpack(turn, delivery.seq)?;

@@ -1,14 +1,14 @@
 //! Tests of the core on a database in memory, with a clock of their own.
 
-use super::deliver::{Claimed, Terms, claim, load};
+use super::deliver::{Claimed, DeliveryTerms, claim, load};
 use super::deliver::{GROUP_HAS, MEMBERS, NEWEST, NEXT_DUE, READY, next_due, receive, send};
 use super::groups::{FIRST, GATE, LONGEST};
 use super::look::{DEPTH, VISIBLE, depth, names, peek, queue_id};
 use super::schema::{in_memory, index_by_age};
-use super::settings::{self, Redrive, Settings};
-use super::settle::{Answer, MOVED, Origin, extend, settle};
+use super::settings::{self, QueueSettings, Redrive};
+use super::settle::{MOVED, Origin, SettleResult, extend, settle};
 use super::time::StoreTime;
-use super::turn::{Delivery, Turn};
+use super::turn::{LocalDelivery, Turn};
 use dispatcher_core::memory::{Budget, HeldBytes, LEAST};
 use dispatcher_core::message::{Attribute, AttributeValue, Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{Ask, Depth, GroupShare, ItemError};
@@ -20,13 +20,13 @@ use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-struct World {
+struct QueueWorld {
     connection: Connection,
     now: StoreTime,
     origin: Origin,
 }
 
-impl World {
+impl QueueWorld {
     fn new() -> Self {
         let connection = in_memory();
         let id = queue_id(&connection, "q").unwrap();
@@ -81,13 +81,13 @@ impl World {
         self.receive(10).into_iter().map(|m| m.body).collect()
     }
 
-    fn settle(&self, message: &Message, outcome: Outcome) -> Answer {
-        let delivery = Delivery::parse(&message.receipt).unwrap();
+    fn settle(&self, message: &Message, outcome: Outcome) -> SettleResult {
+        let delivery = LocalDelivery::parse(&message.receipt).unwrap();
         settle(&mut self.turn(), &self.origin, delivery, &outcome).unwrap()
     }
 
-    fn extend(&self, message: &Message, more: Duration) -> Answer {
-        let delivery = Delivery::parse(&message.receipt).unwrap();
+    fn extend(&self, message: &Message, more: Duration) -> SettleResult {
+        let delivery = LocalDelivery::parse(&message.receipt).unwrap();
         extend(&mut self.turn(), self.origin.id, delivery, more).unwrap()
     }
 
@@ -98,7 +98,7 @@ impl World {
 
 #[test]
 fn a_message_comes_as_it_was_sent() {
-    let mut world = World::new();
+    let mut world = QueueWorld::new();
     let item = Outgoing {
         body: "\0 ü \u{10ffff}".into(),
         attributes: vec![
@@ -132,7 +132,7 @@ fn a_message_comes_as_it_was_sent() {
 
 #[test]
 fn the_order_is_of_becoming_visible_then_of_sending() {
-    let mut world = World::new();
+    let mut world = QueueWorld::new();
     world.send("late", None, 5 * SECOND);
     world.send("first", None, Duration::ZERO);
     world.send("second", None, Duration::ZERO);
@@ -145,7 +145,7 @@ fn the_order_is_of_becoming_visible_then_of_sending() {
 
 #[test]
 fn delays_may_last_for_years_and_for_ever() {
-    let mut world = World::new();
+    let mut world = QueueWorld::new();
     let years = SECOND * 60 * 60 * 24 * 365 * 30;
     world.send("far", None, years);
     world.send("never", None, Duration::MAX);
@@ -162,7 +162,7 @@ fn delays_may_last_for_years_and_for_ever() {
 
 #[test]
 fn a_group_goes_one_by_one_and_its_head_holds_it_back() {
-    let mut world = World::new();
+    let mut world = QueueWorld::new();
     world.send("a1", Some("a"), 10 * SECOND);
     world.send("a2", Some("a"), Duration::ZERO);
     world.send("b1", Some("b"), Duration::ZERO);
@@ -181,7 +181,7 @@ fn a_group_goes_one_by_one_and_its_head_holds_it_back() {
 
 #[test]
 fn a_receipt_is_void_once_the_message_was_received_again() {
-    let mut world = World::new();
+    let mut world = QueueWorld::new();
     world.send("x", None, Duration::ZERO);
     let first = world.receive(1).remove(0);
     world.pass(30 * SECOND);
@@ -210,7 +210,7 @@ fn a_receipt_is_void_once_the_message_was_received_again() {
 
 #[test]
 fn no_extension_goes_beyond_twelve_hours_from_the_receive() {
-    let mut world = World::new();
+    let mut world = QueueWorld::new();
     world.send("x", None, Duration::ZERO);
     let message = world.receive_for(1, 43_200 * SECOND).remove(0);
     world.pass(43_100 * SECOND);
@@ -227,7 +227,7 @@ fn no_extension_goes_beyond_twelve_hours_from_the_receive() {
 
 #[test]
 fn a_dead_letter_keeps_its_id_and_says_why_and_whence() {
-    let mut world = World::new();
+    let mut world = QueueWorld::new();
     let id = world.send("x", Some("g"), Duration::ZERO);
     world.send("y", Some("g"), Duration::ZERO);
     let message = world.receive(10).remove(0);
@@ -255,21 +255,21 @@ fn a_dead_letter_keeps_its_id_and_says_why_and_whence() {
 
 #[test]
 fn a_receipt_of_another_queue_or_no_receipt_is_told_so() {
-    let mut world = World::new();
+    let mut world = QueueWorld::new();
     world.send("x", None, Duration::ZERO);
     let message = world.receive(1).remove(0);
     world.origin.id = queue_id(&world.connection, "other").unwrap();
     let answer = world.settle(&message, Outcome::Delete);
     assert!(matches!(answer, Err(ItemError::Gone(_))), "{answer:?}");
     for text in ["", "7", "a.b", "1.2.3"] {
-        let answer = Delivery::parse(&Receipt(text.into()));
+        let answer = LocalDelivery::parse(&Receipt(text.into()));
         assert!(matches!(answer, Err(ItemError::Refused(_))), "{answer:?}");
     }
 }
 
 #[test]
 fn depth_is_exact_and_peek_touches_nothing() {
-    let mut world = World::new();
+    let mut world = QueueWorld::new();
     world.send("now", None, Duration::ZERO);
     world.pass(SECOND);
     world.send("g1", Some("g"), Duration::ZERO);
@@ -348,7 +348,11 @@ fn every_step_is_led_by_its_index() {
 }
 
 /// What a route with these terms would be handed out now.
-fn claimed(world: &World, ask: Ask, terms: &Terms) -> (Vec<Message>, Claimed, Vec<HeldBytes>) {
+fn claimed(
+    world: &QueueWorld,
+    ask: Ask,
+    terms: &DeliveryTerms,
+) -> (Vec<Message>, Claimed, Vec<HeldBytes>) {
     let mut turn = world.turn();
     let mut claimed = claim(&mut turn, world.origin.id, "local:q", ask, terms).unwrap();
     let facts = Claimed {
@@ -361,8 +365,8 @@ fn claimed(world: &World, ask: Ask, terms: &Terms) -> (Vec<Message>, Claimed, Ve
     (messages, facts, held)
 }
 
-fn terms(budget: Option<u64>, attempts: Option<u32>) -> Terms {
-    Terms {
+fn terms(budget: Option<u64>, attempts: Option<u32>) -> DeliveryTerms {
+    DeliveryTerms {
         dead_letter: Some("q.dead".into()),
         attempts,
         budget: budget.map(Budget::new),
@@ -377,7 +381,7 @@ const TEN: Ask = Ask {
 
 #[test]
 fn finding_04_what_nobody_answered_for_too_often_is_dead_lettered_unread() {
-    let mut world = World::new();
+    let mut world = QueueWorld::new();
     world.send("kills", None, Duration::ZERO);
     let terms = terms(None, Some(3));
     for _ in 0..3 {
@@ -405,21 +409,21 @@ fn finding_04_what_nobody_answered_for_too_often_is_dead_lettered_unread() {
 }
 
 /// A policy that permits one receive, to the queue `dead`.
-fn permit_one_receive(world: &World) {
+fn permit_one_receive(world: &QueueWorld) {
     let redrive = Redrive {
         most_receives: 1,
         grave: "dead".into(),
     };
-    let settings = Settings {
+    let settings = QueueSettings {
         redrive: Some(redrive),
-        ..Settings::default()
+        ..QueueSettings::default()
     };
     settings::write(&world.turn(), world.origin.id, &settings).unwrap();
 }
 
 #[test]
 fn finding_05_what_nobody_answered_for_at_its_last_receive_is_reported_when_it_is_moved() {
-    let world = World::new();
+    let world = QueueWorld::new();
     permit_one_receive(&world);
     let id = world.send("x", None, Duration::ZERO);
     assert_eq!(world.receive_for(1, Duration::ZERO).len(), 1);
@@ -435,7 +439,7 @@ fn finding_05_what_nobody_answered_for_at_its_last_receive_is_reported_when_it_i
 
 #[test]
 fn finding_05_what_was_given_back_at_its_last_receive_was_reported_then() {
-    let world = World::new();
+    let world = QueueWorld::new();
     permit_one_receive(&world);
     world.send("x", None, Duration::ZERO);
     let message = world.receive(1).remove(0);
@@ -448,7 +452,7 @@ fn finding_05_what_was_given_back_at_its_last_receive_was_reported_then() {
 
 #[test]
 fn finding_04_what_was_given_back_is_for_the_caller_to_judge() {
-    let world = World::new();
+    let world = QueueWorld::new();
     world.send("x", None, Duration::ZERO);
     let terms = terms(None, Some(2));
     for _ in 0..4 {
@@ -460,7 +464,7 @@ fn finding_04_what_was_given_back_is_for_the_caller_to_judge() {
 
 #[test]
 fn finding_04_what_is_larger_than_all_that_may_be_held_is_dead_lettered_unread() {
-    let mut world = World::new();
+    let mut world = QueueWorld::new();
     let least = usize::try_from(LEAST).unwrap();
     world.send(&"x".repeat(least + 1), None, Duration::ZERO);
     world.send("good", None, Duration::ZERO);
@@ -474,10 +478,10 @@ fn finding_04_what_is_larger_than_all_that_may_be_held_is_dead_lettered_unread()
 
 #[test]
 fn finding_04_what_is_too_large_and_has_nowhere_to_go_is_left_for_a_minute() {
-    let mut world = World::new();
+    let mut world = QueueWorld::new();
     let least = usize::try_from(LEAST).unwrap();
     world.send(&"x".repeat(least + 1), None, Duration::ZERO);
-    let nowhere = Terms {
+    let nowhere = DeliveryTerms {
         dead_letter: None,
         ..terms(Some(LEAST), None)
     };
@@ -491,7 +495,7 @@ fn finding_04_what_is_too_large_and_has_nowhere_to_go_is_left_for_a_minute() {
 
 #[test]
 fn finding_04_messages_are_handed_out_as_bytes_come_free() {
-    let world = World::new();
+    let world = QueueWorld::new();
     let half = usize::try_from(LEAST / 2).unwrap();
     for _ in 0..4 {
         world.send(&"x".repeat(half), None, Duration::ZERO);
@@ -516,13 +520,13 @@ fn finding_04_messages_are_handed_out_as_bytes_come_free() {
 
 #[test]
 fn finding_12_a_group_comes_many_at_once_and_is_locked_until_all_are_settled() {
-    let mut world = World::new();
+    let mut world = QueueWorld::new();
     for body in ["a1", "a2", "a3", "a4"] {
         world.send(body, Some("a"), Duration::ZERO);
     }
     world.send("b1", Some("b"), Duration::ZERO);
-    let none = Terms::default();
-    let take = |world: &World, max: usize, groups: GroupShare| {
+    let none = DeliveryTerms::default();
+    let take = |world: &QueueWorld, max: usize, groups: GroupShare| {
         let ask = Ask { max, groups, ..TEN };
         claimed(world, ask, &none).0
     };

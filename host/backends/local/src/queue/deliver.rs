@@ -7,7 +7,7 @@ use super::refusal::{Refused, Rules};
 use super::schema;
 use super::settings::redrive;
 use super::time::StoreTime;
-use super::turn::{Delivery, QueueId, Turn};
+use super::turn::{LocalDelivery, QueueId, Turn};
 use dispatcher_core::memory::{Budget, HeldBytes};
 use dispatcher_core::message::{Attribute, ContentError, Message, Outgoing, Receipt};
 use dispatcher_core::queue::{Ask, GroupShare, ItemError};
@@ -134,11 +134,11 @@ pub struct NewEntry<'a> {
     /// Its group.
     pub group: Option<&'a str>,
     /// What is known of it if it comes from another queue; then its payload is there already.
-    pub moved: Option<Moved<'a>>,
+    pub moved: Option<MovedPayload<'a>>,
 }
 
 /// What a new row takes over from another queue.
-pub struct Moved<'a> {
+pub struct MovedPayload<'a> {
     /// The key of its payload.
     pub payload: i64,
     /// The receipt with which it was taken there, if it was.
@@ -214,7 +214,7 @@ fn candidate(row: &Row<'_>) -> rusqlite::Result<Candidate> {
 
 /// To whom messages of a queue are handed out, and which are not.
 #[derive(Debug, Clone, Default)]
-pub struct Terms {
+pub struct DeliveryTerms {
     /// The queue of the same file that takes what is not handed out.
     pub dead_letter: Option<String>,
     /// What was received so often, the last time without an answer, is not handed out.
@@ -229,7 +229,7 @@ pub struct Terms {
 /// One message that is handed out, before it is read.
 #[derive(Debug)]
 pub struct Claim {
-    delivery: Delivery,
+    delivery: LocalDelivery,
     held: Option<HeldBytes>,
 }
 
@@ -255,7 +255,7 @@ pub fn claim(
     queue: QueueId,
     name: &str,
     ask: Ask,
-    terms: &Terms,
+    terms: &DeliveryTerms,
 ) -> rusqlite::Result<Claimed> {
     let rules = Rules {
         redrive: redrive(turn, queue)?,
@@ -301,7 +301,7 @@ pub fn claim(
         let count = i64::from(candidate.receives) + 1;
         take(turn, candidate.seq, count, ask.visibility)?;
         claimed.claims.push(Claim {
-            delivery: Delivery {
+            delivery: LocalDelivery {
                 seq: candidate.seq,
                 count,
             },
@@ -321,7 +321,7 @@ pub fn claim(
     clippy::option_option,
     reason = "no bytes to hold is not the same as none free"
 )]
-fn hold(candidate: &Candidate, terms: &Terms, overdraw: bool) -> Option<Option<HeldBytes>> {
+fn hold(candidate: &Candidate, terms: &DeliveryTerms, overdraw: bool) -> Option<Option<HeldBytes>> {
     let Some(budget) = &terms.budget else {
         return Some(None);
     };
@@ -372,7 +372,7 @@ pub fn receive(
     name: &str,
     ask: Ask,
 ) -> rusqlite::Result<dispatcher_core::queue::Received> {
-    let claimed = claim(turn, queue, name, ask, &Terms::default())?;
+    let claimed = claim(turn, queue, name, ask, &DeliveryTerms::default())?;
     let drained = claimed.drained;
     let (messages, _) = load(turn, claimed, name)?;
     Ok(dispatcher_core::queue::Received {
@@ -384,7 +384,7 @@ pub fn receive(
 
 /// What a receive would take.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct Candidates {
     /// In the receive's order.
     pub candidates: Vec<Candidate>,
     /// Once these are taken, nothing can be received.
@@ -440,7 +440,7 @@ pub fn find(
     queue: QueueId,
     ask: Ask,
     following: Following,
-) -> rusqlite::Result<Found> {
+) -> rusqlite::Result<Candidates> {
     let sql = match ask.newest_first {
         false => READY,
         true => {
@@ -475,7 +475,7 @@ pub fn find(
     if ask.groups == GroupShare::Fill {
         let candidates: Vec<_> = sets.into_iter().flatten().take(ask.max).collect();
         let all = candidates.len() < ask.max;
-        return Ok(Found { candidates, all });
+        return Ok(Candidates { candidates, all });
     }
     // One of each group first; what is left goes to the first groups.
     let mut spare = spare;
@@ -484,7 +484,7 @@ pub fn find(
         spare -= more;
         set.truncate(1 + more);
     }
-    Ok(Found {
+    Ok(Candidates {
         candidates: sets.into_iter().flatten().collect(),
         all,
     })
@@ -534,7 +534,11 @@ pub fn look_at(turn: &Turn<'_>, seq: i64, name: &str) -> rusqlite::Result<Messag
 }
 
 /// The message of a delivery that holds, as its receive handed it out.
-pub fn handed_out(turn: &Turn<'_>, delivery: Delivery, name: &str) -> rusqlite::Result<Message> {
+pub fn handed_out(
+    turn: &Turn<'_>,
+    delivery: LocalDelivery,
+    name: &str,
+) -> rusqlite::Result<Message> {
     let mut one = look_at(turn, delivery.seq, name)?;
     one.receipt = delivery.receipt();
     Ok(one)

@@ -1,6 +1,6 @@
 //! A fuzz target: any series of operations, with any texts, on the core and on its model.
 
-use super::model::{Step, check};
+use super::model::{QueueStep, check};
 use dispatcher_core::fuzz::Choices;
 use dispatcher_core::message::{Attribute, AttributeValue, Outcome, Outgoing};
 use dispatcher_core::queue::GroupShare;
@@ -19,14 +19,14 @@ pub fn operations(bytes: &[u8]) {
     }));
 }
 
-fn step(choices: &mut Choices<'_>) -> Step {
+fn step(choices: &mut Choices<'_>) -> QueueStep {
     let (kind, queue) = (choices.below(7), choices.below(2));
     match kind {
-        0 | 1 => Step::Send {
+        0 | 1 => QueueStep::Send {
             queue,
             item: outgoing(choices),
         },
-        2 => Step::Receive {
+        2 => QueueStep::Receive {
             queue,
             max: 1 + choices.below(12),
             visibility: seconds(choices),
@@ -37,11 +37,11 @@ fn step(choices: &mut Choices<'_>) -> Step {
                 _ => GroupShare::Fill,
             },
         },
-        3 => Step::Extend {
+        3 => QueueStep::Extend {
             pick: choices.byte().into(),
             more: seconds(choices),
         },
-        4 => Step::Settle {
+        4 => QueueStep::Settle {
             pick: choices.byte().into(),
             outcome: match choices.below(3) {
                 0 => Outcome::Delete,
@@ -49,13 +49,13 @@ fn step(choices: &mut Choices<'_>) -> Step {
                 _ => Outcome::DeadLetter(choices.text()),
             },
         },
-        5 => Step::Forge {
+        5 => QueueStep::Forge {
             queue,
             receipt: choices.text(),
         },
         _ => {
             let forward = i64::from(choices.byte()) * i64::from(choices.byte());
-            Step::Pass(if choices.flag() { -forward } else { forward })
+            QueueStep::Pass(if choices.flag() { -forward } else { forward })
         }
     }
 }

@@ -5,7 +5,7 @@
 use super::deliver::handed_out;
 use super::settle::{postpone, remove};
 use super::time::StoreTime;
-use super::turn::{Delivery, Lost, QueueId, Turn, entry};
+use super::turn::{LocalDelivery, NoEntry, QueueId, Turn, entry};
 use dispatcher_core::message::{Message, Receipt};
 use dispatcher_core::queue::VISIBILITY_CEILING;
 use rusqlite::params;
@@ -34,7 +34,7 @@ pub fn delete(
     receipt: &Receipt,
     ordered: bool,
 ) -> rusqlite::Result<Result<(), Unheld>> {
-    let Ok(delivery) = Delivery::parse(receipt) else {
+    let Ok(delivery) = LocalDelivery::parse(receipt) else {
         return Ok(Err(Unheld::Unreadable));
     };
     if of_another(turn, queue, delivery)? {
@@ -46,13 +46,13 @@ pub fn delete(
             remove(turn, queue, delivery.seq, entry.group.as_deref())?;
             Ok(Ok(()))
         }
-        Err(Lost::Void(_)) if ordered => Ok(Err(Unheld::Expired)),
+        Err(NoEntry::Void(_)) if ordered => Ok(Err(Unheld::Expired)),
         Err(_) => Ok(Ok(())),
     }
 }
 
 /// Whether the message is in the file, and not in this queue.
-fn of_another(turn: &Turn<'_>, queue: QueueId, delivery: Delivery) -> rusqlite::Result<bool> {
+fn of_another(turn: &Turn<'_>, queue: QueueId, delivery: LocalDelivery) -> rusqlite::Result<bool> {
     turn.connection
         .prepare_cached("SELECT 1 FROM entries WHERE seq = ?1 AND queue <> ?2")?
         .exists(params![delivery.seq, queue])
@@ -65,7 +65,7 @@ pub fn change_visibility(
     receipt: &Receipt,
     more: Duration,
 ) -> rusqlite::Result<Result<(), Unheld>> {
-    let Ok(delivery) = Delivery::parse(receipt) else {
+    let Ok(delivery) = LocalDelivery::parse(receipt) else {
         return Ok(Err(Unheld::Unreadable));
     };
     if of_another(turn, queue, delivery)? {
@@ -73,8 +73,8 @@ pub fn change_visibility(
     }
     let entry = match entry(turn, queue, delivery)? {
         Ok(entry) => entry,
-        Err(Lost::Vanished) => return Ok(Err(Unheld::Vanished)),
-        Err(Lost::Void(_)) => return Ok(Err(Unheld::Expired)),
+        Err(NoEntry::Vanished) => return Ok(Err(Unheld::Vanished)),
+        Err(NoEntry::Void(_)) => return Ok(Err(Unheld::Expired)),
     };
     if !entry.in_flight || entry.visible_at <= turn.now {
         return Ok(Err(Unheld::Visible));
@@ -103,7 +103,7 @@ pub fn take_again(
 ) -> rusqlite::Result<Option<(Vec<Message>, StoreTime)>> {
     let mut deliveries = Vec::new();
     for receipt in receipts {
-        let Ok(delivery) = Delivery::parse(receipt) else {
+        let Ok(delivery) = LocalDelivery::parse(receipt) else {
             return Ok(None);
         };
         match entry(turn, queue, delivery)? {
@@ -128,7 +128,7 @@ pub fn until(
     queue: QueueId,
     receipt: &Receipt,
 ) -> rusqlite::Result<Option<StoreTime>> {
-    let Ok(delivery) = Delivery::parse(receipt) else {
+    let Ok(delivery) = LocalDelivery::parse(receipt) else {
         return Ok(None);
     };
     Ok(entry(turn, queue, delivery)?

@@ -1,6 +1,6 @@
 //! Who waits for messages: one line per queue, served in order. Knows no SQL.
 
-use super::deliver::Terms;
+use super::deliver::DeliveryTerms;
 use super::time::StoreTime;
 use super::turn::QueueId;
 use dispatcher_core::clock::Moment;
@@ -11,13 +11,13 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// One call to `receive` that has not been answered.
-pub struct Asked {
+pub struct WaitingReceive {
     /// The queue's name as messages carry it.
     pub name: Arc<str>,
     /// What was asked.
     pub ask: Ask,
     /// What may be handed out to the caller.
-    pub terms: Terms,
+    pub terms: DeliveryTerms,
     /// When to answer that there is nothing.
     pub until: Moment,
     /// Where the answer goes. Closed when the caller has dropped the call.
@@ -26,19 +26,19 @@ pub struct Asked {
 
 /// Those who wait for one queue.
 #[derive(Default)]
-struct Line {
+struct ReceiveQueue {
     /// When something can be received next, as far as is known.
     due: Option<StoreTime>,
-    waiting: VecDeque<Asked>,
+    waiting: VecDeque<WaitingReceive>,
 }
 
 /// Those who wait, by queue. A queue for which nobody waits is not here.
 #[derive(Default)]
-pub struct Lines {
-    by_queue: BTreeMap<QueueId, Line>,
+pub struct WaitingReceives {
+    by_queue: BTreeMap<QueueId, ReceiveQueue>,
 }
 
-impl Lines {
+impl WaitingReceives {
     /// Nobody waits.
     pub fn is_empty(&self) -> bool {
         self.by_queue.is_empty()
@@ -55,19 +55,19 @@ impl Lines {
     }
 
     /// Puts a call at the end of its line.
-    pub fn push(&mut self, queue: QueueId, asked: Asked) {
+    pub fn push(&mut self, queue: QueueId, asked: WaitingReceive) {
         let line = self.by_queue.entry(queue).or_default();
         line.waiting.push_back(asked);
     }
 
     /// Puts a call back where `pop` took it.
-    pub fn put_back(&mut self, queue: QueueId, asked: Asked) {
+    pub fn put_back(&mut self, queue: QueueId, asked: WaitingReceive) {
         let line = self.by_queue.entry(queue).or_default();
         line.waiting.push_front(asked);
     }
 
     /// The first who waits for a queue and has not given up.
-    pub fn pop(&mut self, queue: QueueId) -> Option<Asked> {
+    pub fn pop(&mut self, queue: QueueId) -> Option<WaitingReceive> {
         let line = self.by_queue.get_mut(&queue)?;
         while let Some(asked) = line.waiting.pop_front() {
             if !asked.reply.is_closed() {

@@ -48,7 +48,7 @@ mod store_tests;
 mod time_tests;
 
 pub use delayed::Delayed;
-use deliver::Terms;
+use deliver::DeliveryTerms;
 use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
@@ -61,14 +61,14 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use turn::Delivery;
-use work::{Care, Handle};
+use turn::LocalDelivery;
+use work::{Durability, Handle};
 
 pub use holding::Unheld;
 pub use moves::{Move, Status};
-pub use registry::Known;
-pub use sending::{Draft, Sent, content_id, once_key};
-pub use settings::{LONGEST_MESSAGE, Redrive, Settings, arn, named_by};
+pub use registry::KnownQueue;
+pub use sending::{QueuedSend, SentMessage, content_id, once_key};
+pub use settings::{LONGEST_MESSAGE, QueueSettings, Redrive, arn, named_by};
 pub use time::StoreTime;
 pub use turn::QueueId;
 
@@ -86,12 +86,12 @@ const DEAD: &str = ".dead";
 /// One folder with its file of queues. Clones share the connection; its thread ends with the
 /// last clone and the last queue of it.
 #[derive(Clone)]
-pub struct Store {
+pub struct LocalStore {
     handle: Arc<Handle>,
-    place: schema::Place,
+    place: schema::StoreFiles,
 }
 
-impl Store {
+impl LocalStore {
     /// Opens `local.db` in the folder; creates both if they are missing. Blocks for some
     /// milliseconds. Errors name the folder and the cause.
     pub fn open(folder: &Path) -> Result<Self, QueueError> {
@@ -103,8 +103,8 @@ impl Store {
         let clock = time::StoreClock::of(&connection).map_err(|error| place.trouble(&error))?;
         let (sender, jobs) = mpsc::channel();
         let handle = Handle::new(sender, place.clone());
-        let bell = bell::Bell::new(place.bell(), bell);
-        let writer = writer::Writer::new(
+        let bell = bell::FileNotifier::new(place.bell(), bell);
+        let writer = writer::QueueWriter::new(
             place.clone(),
             (connection, clock),
             bell,
@@ -124,7 +124,7 @@ impl Store {
     /// settings' too. Blocks for some milliseconds.
     pub fn queue(&self, name: &str, dead_letter: Option<&str>) -> Result<LocalQueue, QueueError> {
         let wanted = name.to_owned();
-        let (id, settings) = self.handle.ask_blocking(Care::Full, move |turn| {
+        let (id, settings) = self.handle.ask_blocking(Durability::Full, move |turn| {
             let id = look::queue_id(turn.connection, &wanted)?;
             Ok((id, settings::read(turn, id)?.unwrap_or_default()))
         })?;
@@ -159,9 +159,9 @@ impl Store {
                 most_receives: redrive.as_ref().map(|redrive| redrive.most_receives),
                 redrive_target: false,
             },
-            terms: Terms {
+            terms: DeliveryTerms {
                 dead_letter: dead_letter.clone(),
-                ..Terms::default()
+                ..DeliveryTerms::default()
             },
             origin: Origin {
                 id,
@@ -176,14 +176,14 @@ impl Store {
     /// Blocks for some milliseconds.
     pub fn names(&self) -> Result<Vec<String>, QueueError> {
         self.handle
-            .ask_blocking(Care::Look, |turn| look::names(turn))
+            .ask_blocking(Durability::Look, |turn| look::names(turn))
     }
 
     /// How much each of these queues holds, by their bare names and in their order; `None` for one
     /// that does not exist. One call, however many they are, and makes no queue.
     pub async fn depths(&self, names: Vec<String>) -> Result<Vec<Option<Depth>>, QueueError> {
         let run = move |turn: &mut turn::Turn<'_>| look::depths(turn, &names);
-        self.handle.ask(Care::Look, run).await
+        self.handle.ask(Durability::Look, run).await
     }
 
     /// What was sent with a delay to the queue of this bare name, or to any, and still waits for its
@@ -191,24 +191,24 @@ impl Store {
     pub async fn delayed(&self, queue: Option<&str>) -> Result<Vec<Delayed>, QueueError> {
         let queue = queue.map(str::to_owned);
         let run = move |turn: &mut turn::Turn<'_>| delayed::list(turn, queue.as_deref());
-        self.handle.ask(Care::Look, run).await
+        self.handle.ask(Durability::Look, run).await
     }
 
     /// Takes such a message back; false if none of the id waits in that queue.
     pub async fn cancel(&self, queue: &str, id: &str) -> Result<bool, QueueError> {
         let (queue, id) = (queue.to_owned(), id.to_owned());
         let run = move |turn: &mut turn::Turn<'_>| delayed::cancel(turn, &queue, &id);
-        self.handle.ask(Care::Full, run).await
+        self.handle.ask(Durability::Full, run).await
     }
 }
 
-/// One queue of a `Store`.
+/// One queue of a `LocalStore`.
 pub struct LocalQueue {
     handle: Arc<Handle>,
     identity: Identity,
     origin: Origin,
     name: Arc<str>,
-    terms: Terms,
+    terms: DeliveryTerms,
     /// The target of its redrive policy, by its bare name.
     redrive_target: Option<String>,
 }
@@ -219,7 +219,7 @@ impl LocalQueue {
     /// held, goes to the dead letters without being read. `Received` reports what is dead-lettered so.
     #[must_use]
     pub fn within(self, budget: Option<Arc<Budget>>, attempts: Option<u32>) -> Self {
-        let terms = Terms {
+        let terms = DeliveryTerms {
             budget,
             attempts,
             reports: true,
@@ -231,13 +231,13 @@ impl LocalQueue {
     /// Runs a step on every item whose receipt can be read, in one transaction.
     async fn each<I, F>(
         &self,
-        care: Care,
+        care: Durability,
         items: Vec<(Receipt, I)>,
         step: F,
     ) -> Vec<Result<(), ItemError>>
     where
         I: Send + 'static,
-        F: Fn(&mut turn::Turn<'_>, Delivery, &I) -> rusqlite::Result<settle::Answer>
+        F: Fn(&mut turn::Turn<'_>, LocalDelivery, &I) -> rusqlite::Result<settle::SettleResult>
             + Send
             + 'static,
     {
@@ -248,7 +248,7 @@ impl LocalQueue {
         let run = move |turn: &mut turn::Turn<'_>| {
             items
                 .iter()
-                .map(|(receipt, item)| match Delivery::parse(receipt) {
+                .map(|(receipt, item)| match LocalDelivery::parse(receipt) {
                     Ok(delivery) => step(turn, delivery, item),
                     Err(error) => Ok(Err(error)),
                 })
@@ -317,9 +317,11 @@ impl Queue for LocalQueue {
 
     async fn extend(&self, items: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {
         let queue = self.origin.id;
-        self.each(Care::Light, items.to_vec(), move |turn, delivery, more| {
-            settle::extend(turn, queue, delivery, *more)
-        })
+        self.each(
+            Durability::Light,
+            items.to_vec(),
+            move |turn, delivery, more| settle::extend(turn, queue, delivery, *more),
+        )
         .await
     }
 
@@ -329,7 +331,7 @@ impl Queue for LocalQueue {
             .iter()
             .map(|(message, outcome)| (message.receipt.clone(), outcome.clone()))
             .collect();
-        self.each(Care::Full, items, move |turn, delivery, outcome| {
+        self.each(Durability::Full, items, move |turn, delivery, outcome| {
             settle::settle(turn, &origin, delivery, outcome)
         })
         .await
@@ -341,25 +343,25 @@ impl Queue for LocalQueue {
             return Vec::new();
         }
         let run = move |turn: &mut turn::Turn<'_>| sending::send_as_set(turn, queue, &items);
-        spread(self.handle.ask(Care::Full, run).await, count)
+        spread(self.handle.ask(Durability::Full, run).await, count)
     }
 
     async fn would_take(&self, item: &Outgoing) -> Result<(), ItemError> {
         let (queue, item) = (self.origin.id, item.clone());
         let run = move |turn: &mut turn::Turn<'_>| sending::would_take(turn, queue, &item);
-        let told = self.handle.ask(Care::Look, run).await;
+        let told = self.handle.ask(Durability::Look, run).await;
         told.unwrap_or_else(|error| Err(schema::item_error(&error)))
     }
 
     async fn depth(&self) -> Result<Depth, QueueError> {
         let queue = self.origin.id;
         let run = move |turn: &mut turn::Turn<'_>| look::depth(turn, queue);
-        self.handle.ask(Care::Look, run).await
+        self.handle.ask(Durability::Look, run).await
     }
 
     async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError> {
         let (queue, name) = (self.origin.id, self.name.clone());
         let run = move |turn: &mut turn::Turn<'_>| look::peek(turn, queue, &name, max);
-        self.handle.ask(Care::Look, run).await
+        self.handle.ask(Durability::Look, run).await
     }
 }

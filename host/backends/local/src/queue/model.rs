@@ -4,9 +4,9 @@
 use super::deliver::{receive, send};
 use super::look::{depth, peek, queue_id};
 use super::schema::in_memory;
-use super::settle::{Answer, Origin, extend, settle};
+use super::settle::{Origin, SettleResult, extend, settle};
 use super::time::StoreTime;
-use super::turn::{Delivery, Turn};
+use super::turn::{LocalDelivery, Turn};
 use dispatcher_core::message::{Attribute, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{Ask, Depth, GroupShare, ItemError, VISIBILITY_CEILING};
 use dispatcher_core::queue::{DEAD_LETTER_REASON as REASON, DEAD_LETTER_SOURCE as SOURCE};
@@ -31,7 +31,7 @@ struct Row {
 
 /// A delivery as the model knows it.
 #[derive(Debug, Clone, Copy)]
-struct Handed {
+struct ModelDelivery {
     queue: usize,
     key: u64,
     count: u32,
@@ -52,7 +52,7 @@ enum Said {
     Refused,
 }
 
-fn said(answer: &Answer) -> Said {
+fn said(answer: &SettleResult) -> Said {
     match answer {
         Ok(()) => Said::Done,
         Err(ItemError::Gone(_)) => Said::Gone,
@@ -142,7 +142,7 @@ impl Model {
         (chosen, all)
     }
 
-    fn receive(&mut self, queue: usize, ask: Ask) -> (Vec<(Row, Handed)>, bool) {
+    fn receive(&mut self, queue: usize, ask: Ask) -> (Vec<(Row, ModelDelivery)>, bool) {
         let (chosen, all) = self.chosen(queue, ask);
         let now = self.now;
         let take = |at: usize| {
@@ -151,7 +151,7 @@ impl Model {
             row.in_flight = true;
             row.received_at = now;
             row.visible_at = now + ask.visibility;
-            let handed = Handed {
+            let handed = ModelDelivery {
                 queue,
                 key: row.key,
                 count: row.count,
@@ -161,7 +161,7 @@ impl Model {
         (chosen.into_iter().map(take).collect(), all)
     }
 
-    fn find(&mut self, handed: Handed) -> Option<Result<usize, Said>> {
+    fn find(&mut self, handed: ModelDelivery) -> Option<Result<usize, Said>> {
         let rows = &self.queues[handed.queue];
         let at = rows.iter().position(|row| row.key == handed.key)?;
         Some(if rows[at].count == handed.count {
@@ -171,7 +171,7 @@ impl Model {
         })
     }
 
-    fn extend(&mut self, handed: Handed, more: Duration) -> Said {
+    fn extend(&mut self, handed: ModelDelivery, more: Duration) -> Said {
         let now = self.now;
         let at = match self.find(handed) {
             Some(Ok(at)) => at,
@@ -188,7 +188,7 @@ impl Model {
         }
     }
 
-    fn settle(&mut self, handed: Handed, outcome: &Outcome) -> Said {
+    fn settle(&mut self, handed: ModelDelivery, outcome: &Outcome) -> Said {
         let at = match (self.find(handed), outcome) {
             (Some(Ok(at)), _) => at,
             (Some(Err(said)), _) => return said,
@@ -229,7 +229,7 @@ impl Model {
     }
 
     /// Whether this delivery was dead-lettered; remembered for as long as the dead letter is there.
-    fn is_dead(&self, handed: Handed) -> bool {
+    fn is_dead(&self, handed: ModelDelivery) -> bool {
         let from = Some((handed.key, handed.count));
         self.queues
             .iter()
@@ -254,7 +254,7 @@ impl Model {
 
 /// One thing that is done to both.
 #[derive(Debug, Clone)]
-pub(super) enum Step {
+pub(super) enum QueueStep {
     Send {
         queue: usize,
         item: Outgoing,
@@ -289,11 +289,11 @@ struct Pair<'a> {
     connection: &'a Connection,
     origins: [Origin; 2],
     model: Model,
-    handed: Vec<(Handed, Delivery)>,
+    handed: Vec<(ModelDelivery, LocalDelivery)>,
 }
 
 /// Takes all steps; panics at the first at which the two differ.
-pub(super) fn check(steps: impl IntoIterator<Item = Step>) {
+pub(super) fn check(steps: impl IntoIterator<Item = QueueStep>) {
     let connection = in_memory();
     let origins = [("q", Some("q.dead")), ("q.dead", None)].map(|(name, dead)| Origin {
         id: queue_id(&connection, name).expect("a queue"),
@@ -320,16 +320,16 @@ pub(super) fn check(steps: impl IntoIterator<Item = Step>) {
 }
 
 impl Pair<'_> {
-    fn take(&mut self, step: Step) {
+    fn take(&mut self, step: QueueStep) {
         let mut turn = Turn::new(self.connection, self.model.now);
         match step {
-            Step::Send { queue, item } => {
+            QueueStep::Send { queue, item } => {
                 let items = std::slice::from_ref(&item);
                 let ids = send(&mut turn, self.origins[queue].id, items).expect("a send");
                 let id = ids[0].clone().expect("it is small enough");
                 self.model.send(queue, id, &item);
             }
-            Step::Receive {
+            QueueStep::Receive {
                 queue,
                 max,
                 visibility,
@@ -346,24 +346,24 @@ impl Pair<'_> {
                 };
                 self.receive(&mut turn, queue, ask);
             }
-            Step::Extend { pick, more } if !self.handed.is_empty() => {
+            QueueStep::Extend { pick, more } if !self.handed.is_empty() => {
                 let (hand, delivery) = self.handed[pick % self.handed.len()];
                 let origin = &self.origins[hand.queue];
                 let answer = extend(&mut turn, origin.id, delivery, more).expect("an answer");
                 assert_eq!(said(&answer), self.model.extend(hand, more));
             }
-            Step::Settle { pick, outcome } if !self.handed.is_empty() => {
+            QueueStep::Settle { pick, outcome } if !self.handed.is_empty() => {
                 let (hand, delivery) = self.handed[pick % self.handed.len()];
                 let origin = &self.origins[hand.queue];
                 let answer = settle(&mut turn, origin, delivery, &outcome).expect("an answer");
                 assert_eq!(said(&answer), self.model.settle(hand, &outcome));
             }
-            Step::Forge { queue, receipt } => self.forge(&mut turn, queue, &receipt),
-            Step::Pass(seconds) => {
+            QueueStep::Forge { queue, receipt } => self.forge(&mut turn, queue, &receipt),
+            QueueStep::Pass(seconds) => {
                 let ms = self.model.now.0.saturating_add(seconds * 1000);
                 self.model.now = StoreTime(ms);
             }
-            Step::Extend { .. } | Step::Settle { .. } => {}
+            QueueStep::Extend { .. } | QueueStep::Settle { .. } => {}
         }
     }
 
@@ -384,17 +384,17 @@ impl Pair<'_> {
             if !ask.newest_first && ask.groups == GroupShare::One {
                 assert_eq!(peeked[at].id, row.id);
             }
-            let delivery = Delivery::parse(&message.receipt).expect("a receipt of ours");
+            let delivery = LocalDelivery::parse(&message.receipt).expect("a receipt of ours");
             self.handed.push((hand, delivery));
         }
     }
 
     /// A receipt that nobody was given changes nothing; one that was may be guessed.
     fn forge(&self, turn: &mut Turn<'_>, queue: usize, receipt: &str) {
-        let Ok(delivery) = Delivery::parse(&Receipt(receipt.to_owned())) else {
+        let Ok(delivery) = LocalDelivery::parse(&Receipt(receipt.to_owned())) else {
             return;
         };
-        let known = |(_, handed): &&(Handed, Delivery)| *handed == delivery;
+        let known = |(_, handed): &&(ModelDelivery, LocalDelivery)| *handed == delivery;
         if self.handed.iter().find(known).is_none() {
             let forged = &self.origins[queue];
             let released = Outcome::Release(Duration::ZERO);

@@ -1,12 +1,12 @@
 //! The core against the model, by steps that a queue sees in its life.
 
-use super::model::{Step, check};
+use super::model::{QueueStep, check};
 use dispatcher_core::message::{Outcome, Outgoing};
 use dispatcher_core::queue::GroupShare;
 use proptest::prelude::*;
 use std::time::Duration;
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<QueueStep>> {
     let delay = prop_oneof![4 => Just(0), 2 => 0..40_u64];
     let hours = prop_oneof![8 => 0..40_u64, 1 => 43_190..43_210_u64];
     let outcome = prop_oneof![
@@ -23,7 +23,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let hours = hours.prop_map(Duration::from_secs);
     let step = prop_oneof![
         4 => (0..2_usize, prop::option::of(0..3_u8), delay)
-            .prop_map(|(queue, group, delay)| Step::Send {
+            .prop_map(|(queue, group, delay)| QueueStep::Send {
                 queue,
                 item: Outgoing {
                     group: group.map(|group| group.to_string()),
@@ -32,13 +32,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
                 },
             }),
         4 => (0..2_usize, 1..7_usize, (0..40_u64).prop_map(Duration::from_secs), any::<bool>(), groups)
-            .prop_map(|(queue, max, visibility, newest_first, groups)| Step::Receive {
+            .prop_map(|(queue, max, visibility, newest_first, groups)| QueueStep::Receive {
                 queue, max, visibility, newest_first, groups
             }),
-        2 => (pick, hours).prop_map(|(pick, more)| Step::Extend { pick, more }),
-        4 => (pick, outcome).prop_map(|(pick, outcome)| Step::Settle { pick, outcome }),
+        2 => (pick, hours).prop_map(|(pick, more)| QueueStep::Extend { pick, more }),
+        4 => (pick, outcome).prop_map(|(pick, outcome)| QueueStep::Settle { pick, outcome }),
         3 => prop_oneof![6 => 0..30_i64, 1 => -20..0_i64, 1 => 43_180..43_220_i64]
-            .prop_map(Step::Pass),
+            .prop_map(QueueStep::Pass),
     ];
     prop::collection::vec(step, 1..80)
 }

@@ -2,10 +2,10 @@
 //! reading them, and done without reading them. Pure steps on a connection that are told `now`.
 
 use super::carry;
-use super::deliver::{Candidate, Following, Terms};
+use super::deliver::{Candidate, DeliveryTerms, Following};
 use super::settings::Redrive;
 use super::settle::postpone;
-use super::turn::{Delivery, QueueId, Turn};
+use super::turn::{LocalDelivery, QueueId, Turn};
 use dispatcher_core::queue::DeadLettered;
 use dispatcher_core::telemetry::events::{Reason, ReasonKind};
 use rusqlite::params;
@@ -21,7 +21,7 @@ pub struct Rules<'a> {
     /// The queue's bare name.
     pub name: &'a str,
     /// What the caller wants.
-    pub terms: &'a Terms,
+    pub terms: &'a DeliveryTerms,
 }
 
 /// Why a message is not handed out.
@@ -81,7 +81,7 @@ impl Rules<'_> {
 
     /// Why a message is not handed out, if it is not.
     pub fn refusal(&self, candidate: &Candidate) -> Option<Refusal> {
-        let Terms {
+        let DeliveryTerms {
             dead_letter,
             attempts,
             budget,
@@ -121,7 +121,7 @@ impl Rules<'_> {
             }
             (_, _, Some(target)) => {
                 let from = (queue, self.name);
-                let receipt = Delivery {
+                let receipt = LocalDelivery {
                     seq: candidate.seq,
                     count: i64::from(candidate.receives),
                 };
@@ -129,7 +129,7 @@ impl Rules<'_> {
                 Some(target.clone())
             }
             _ => {
-                let delivery = Delivery {
+                let delivery = LocalDelivery {
                     seq: candidate.seq,
                     count: i64::from(candidate.receives),
                 };

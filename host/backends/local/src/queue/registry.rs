@@ -2,7 +2,7 @@
 //! that are told `now`. Knows nothing of receiving.
 
 use super::look::{known_id, queue_id};
-use super::settings::{self, Settings};
+use super::settings::{self, QueueSettings};
 use super::settle::remove;
 use super::time::StoreTime;
 use super::turn::{QueueId, Turn, group_of};
@@ -14,24 +14,24 @@ const AT_ONCE: usize = 500;
 
 /// A queue that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownQueue {
     /// Its key.
     pub id: QueueId,
     /// Its bare name.
     pub name: String,
     /// What it is set to.
-    pub settings: Settings,
+    pub settings: QueueSettings,
     /// Whether somebody set it, which a queue that was merely opened by its name is not.
     pub configured: bool,
 }
 
 /// The queue of a name.
-pub fn find(turn: &Turn<'_>, name: &str) -> rusqlite::Result<Option<Known>> {
+pub fn find(turn: &Turn<'_>, name: &str) -> rusqlite::Result<Option<KnownQueue>> {
     let Some(id) = known_id(turn.connection, name)? else {
         return Ok(None);
     };
     let settings = settings::read(turn, id)?;
-    Ok(Some(Known {
+    Ok(Some(KnownQueue {
         id,
         name: name.to_owned(),
         configured: settings.is_some(),
@@ -47,8 +47,8 @@ const RETENTION_S: u64 = 345_600;
 pub fn create(
     turn: &mut Turn<'_>,
     name: &str,
-    settings: &Settings,
-) -> rusqlite::Result<Option<Known>> {
+    settings: &QueueSettings,
+) -> rusqlite::Result<Option<KnownQueue>> {
     let known = find(turn, name)?;
     let usual = known.is_none().then_some(RETENTION_S);
     if let Some(known) = known.filter(|known| known.configured) {
@@ -56,7 +56,7 @@ pub fn create(
     }
     let id = queue_id(turn.connection, name)?;
     let today = turn.date(turn.now);
-    let settings = Settings {
+    let settings = QueueSettings {
         created: today,
         changed: today,
         retention_s: settings.retention_s.or(usual),
@@ -73,7 +73,7 @@ pub fn create(
 pub fn change(
     turn: &mut Turn<'_>,
     name: &str,
-    change: impl FnOnce(&mut Settings),
+    change: impl FnOnce(&mut QueueSettings),
 ) -> rusqlite::Result<bool> {
     let Some(mut known) = find(turn, name)? else {
         return Ok(false);

@@ -131,12 +131,12 @@ const BY_AGE: &str =
 
 /// Where one store's files lie.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct StoreFiles {
     /// The folder, as given.
     pub folder: PathBuf,
 }
 
-impl Place {
+impl StoreFiles {
     /// The database.
     pub fn database(&self) -> PathBuf {
         self.folder.join("local.db")
@@ -180,8 +180,8 @@ pub fn item_error(error: &QueueError) -> ItemError {
 
 /// Creates what is missing and opens the file. Also gives the bell, opened for writing, which is
 /// locked meanwhile.
-pub fn open(folder: &Path) -> Result<(Place, Database, File), QueueError> {
-    let place = Place {
+pub fn open(folder: &Path) -> Result<(StoreFiles, Database, File), QueueError> {
+    let place = StoreFiles {
         folder: folder.to_owned(),
     };
     match SCHEMA.open(&place.database(), &place.bell()) {

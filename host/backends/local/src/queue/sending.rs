@@ -2,7 +2,7 @@
 //! deduplication id once within five minutes. Pure steps on a connection that are told `now`.
 
 use super::deliver::{self, encode_system, put};
-use super::settings::{self, Settings};
+use super::settings::{self, QueueSettings};
 use super::turn::{QueueId, Turn};
 use dispatcher_core::message;
 use dispatcher_core::message::Outgoing;
@@ -16,7 +16,7 @@ const REMEMBERED: Duration = Duration::from_secs(300);
 
 /// A message to be sent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Draft {
+pub struct QueuedSend {
     /// What the port knows of it.
     pub message: Outgoing,
     /// The queue's own attributes of it, by name.
@@ -27,7 +27,7 @@ pub struct Draft {
 
 /// A message that has been sent, now or before.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sent {
+pub struct SentMessage {
     /// Its id.
     pub id: String,
     /// Its row, which is its place in the order of sending.
@@ -38,8 +38,8 @@ pub struct Sent {
 pub fn send(
     turn: &mut Turn<'_>,
     queue: QueueId,
-    drafts: &[Draft],
-) -> rusqlite::Result<Vec<Result<Sent, ItemError>>> {
+    drafts: &[QueuedSend],
+) -> rusqlite::Result<Vec<Result<SentMessage, ItemError>>> {
     if drafts.iter().any(|draft| draft.once.is_some()) {
         forget(turn)?;
     }
@@ -83,7 +83,7 @@ pub fn would_take(
 }
 
 /// A message of this program's own for a queue that is set.
-fn draft(item: &Outgoing, settings: &Settings) -> Result<Draft, ItemError> {
+fn draft(item: &Outgoing, settings: &QueueSettings) -> Result<QueuedSend, ItemError> {
     let bytes = message::bytes(&item.body, &item.attributes) as u64;
     if bytes > settings.longest {
         return Err(ItemError::Refused(format!(
@@ -91,9 +91,9 @@ fn draft(item: &Outgoing, settings: &Settings) -> Result<Draft, ItemError> {
             settings.longest
         )));
     }
-    let mut draft = Draft {
+    let mut draft = QueuedSend {
         message: item.clone(),
-        ..Draft::default()
+        ..QueuedSend::default()
     };
     if item.delay.is_zero() && item.scheduled.is_none() {
         draft.message.delay = Duration::from_secs(settings.delay_s);
@@ -116,7 +116,7 @@ fn draft(item: &Outgoing, settings: &Settings) -> Result<Draft, ItemError> {
 }
 
 /// What is taken once only, by the queue's settings: a deduplication id, or a pair with its group.
-pub fn once_key(settings: &Settings, group: &str, id: &str) -> String {
+pub fn once_key(settings: &QueueSettings, group: &str, id: &str) -> String {
     match settings.ids_by_group {
         // An id has no blank, so no two pairs are one text.
         true => format!("{group} {id}"),
@@ -133,8 +133,8 @@ pub fn content_id(text: &str) -> String {
 fn one(
     turn: &mut Turn<'_>,
     queue: QueueId,
-    draft: &Draft,
-) -> rusqlite::Result<Result<Sent, ItemError>> {
+    draft: &QueuedSend,
+) -> rusqlite::Result<Result<SentMessage, ItemError>> {
     if let Some(key) = &draft.once
         && let Some(sent) = sent_before(turn, queue, key)?
     {
@@ -145,7 +145,7 @@ fn one(
         Err(why) => return Ok(Err(ItemError::Refused(why))),
     };
     let sent = match put(turn, queue, &draft.message, system.as_deref())? {
-        Ok((id, seq)) => Sent { id, seq },
+        Ok((id, seq)) => SentMessage { id, seq },
         Err(error) => return Ok(Err(error)),
     };
     if let Some(key) = &draft.once {
@@ -164,11 +164,15 @@ fn one(
     Ok(Ok(sent))
 }
 
-fn sent_before(turn: &Turn<'_>, queue: QueueId, key: &str) -> rusqlite::Result<Option<Sent>> {
+fn sent_before(
+    turn: &Turn<'_>,
+    queue: QueueId,
+    key: &str,
+) -> rusqlite::Result<Option<SentMessage>> {
     turn.connection
         .prepare_cached("SELECT id, seq FROM sent_before WHERE queue = ?1 AND key = ?2")?
         .query_row(params![queue, key], |row| {
-            Ok(Sent {
+            Ok(SentMessage {
                 id: row.get(0)?,
                 seq: row.get(1)?,
             })

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(600);
 
-fn store() -> (Store, tempfile::TempDir) {
+fn store() -> (LocalStore, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    (Store::open(folder.path()).unwrap(), folder)
+    (LocalStore::open(folder.path()).unwrap(), folder)
 }
 
-async fn made(store: &Store, name: &str, settings: Settings) -> (Known, LocalQueue) {
+async fn made(store: &LocalStore, name: &str, settings: QueueSettings) -> (KnownQueue, LocalQueue) {
     store.create(name, settings).await.unwrap();
     let known = store.find(name).await.unwrap().expect("it was just made");
     (known, store.queue(name, None).unwrap())
@@ -47,9 +47,9 @@ async fn take(queue: &LocalQueue, max: usize, visibility: Duration) -> Received 
 #[tokio::test]
 async fn what_the_program_sends_waits_as_long_as_the_queue_is_set_to() {
     let (store, _folder) = store();
-    let slow = Settings {
+    let slow = QueueSettings {
         delay_s: 600,
-        ..Settings::default()
+        ..QueueSettings::default()
     };
     let (_, queue) = made(&store, "q", slow).await;
     let exact = Outgoing {
@@ -75,9 +75,9 @@ async fn what_the_program_sends_waits_as_long_as_the_queue_is_set_to() {
 #[tokio::test]
 async fn what_is_longer_than_a_queue_is_set_to_take_is_refused_and_the_rest_sent() {
     let (store, _folder) = store();
-    let short = Settings {
+    let short = QueueSettings {
         longest: 10,
-        ..Settings::default()
+        ..QueueSettings::default()
     };
     let (_, queue) = made(&store, "q", short).await;
     let mut attributed = text("1");
@@ -99,10 +99,10 @@ async fn what_is_longer_than_a_queue_is_set_to_take_is_refused_and_the_rest_sent
 #[tokio::test]
 async fn a_fifo_queue_takes_the_programs_messages_once() {
     let (store, _folder) = store();
-    let fifo = |ids_from_content| Settings {
+    let fifo = |ids_from_content| QueueSettings {
         fifo: true,
         ids_from_content,
-        ..Settings::default()
+        ..QueueSettings::default()
     };
     let (_, by_content) = made(&store, "content.fifo", fifo(true)).await;
     let (_, by_id) = made(&store, "id.fifo", fifo(false)).await;
@@ -129,7 +129,7 @@ async fn a_fifo_queue_takes_the_programs_messages_once() {
 async fn many_spent_messages_are_given_up_in_many_transactions() {
     const SPENT: usize = 350;
     let (store, _folder) = store();
-    let (_, queue) = made(&store, "q", Settings::default()).await;
+    let (_, queue) = made(&store, "q", QueueSettings::default()).await;
     let mut spent = Vec::new();
     for batch in (0..SPENT).collect::<Vec<_>>().chunks(100) {
         let items: Vec<_> = batch.iter().map(|n| text(&n.to_string())).collect();
@@ -141,12 +141,12 @@ async fn many_spent_messages_are_given_up_in_many_transactions() {
     for batch in spent.chunks(100) {
         queue.settle(batch).await;
     }
-    let (_, grave) = made(&store, "grave", Settings::default()).await;
+    let (_, grave) = made(&store, "grave", QueueSettings::default()).await;
     let redrive = Redrive {
         most_receives: 1,
         grave: "grave".into(),
     };
-    let lower = move |settings: &mut Settings| settings.redrive = Some(redrive.clone());
+    let lower = move |settings: &mut QueueSettings| settings.redrive = Some(redrive.clone());
     assert!(store.change("q", lower).await.unwrap());
     let first = take(&queue, 10, LONG).await;
     assert_eq!((first.messages.len(), first.drained), (0, false));
@@ -172,8 +172,8 @@ async fn many_spent_messages_are_given_up_in_many_transactions() {
 #[tokio::test]
 async fn a_receipt_of_another_queue_is_none() {
     let (store, _folder) = store();
-    let (one, queue) = made(&store, "one", Settings::default()).await;
-    let (other, _) = made(&store, "other", Settings::default()).await;
+    let (one, queue) = made(&store, "one", QueueSettings::default()).await;
+    let (other, _) = made(&store, "other", QueueSettings::default()).await;
     queue.send(&[text("x")]).await.remove(0).unwrap();
     let receipt = take(&queue, 1, LONG).await.messages.remove(0).receipt;
     for ordered in [false, true] {

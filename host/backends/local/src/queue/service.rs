@@ -2,16 +2,16 @@
 //! is one step in the writer's transaction, shared with whatever else is asked meanwhile. Knows no
 //! protocol.
 
-use super::deliver::Terms;
+use super::deliver::DeliveryTerms;
 use super::holding::{self, Unheld};
 use super::moves::{self, Move};
-use super::registry::{self, Known};
-use super::sending::{self, Draft, Sent};
-use super::settings::Settings;
+use super::registry::{self, KnownQueue};
+use super::sending::{self, QueuedSend, SentMessage};
+use super::settings::QueueSettings;
 use super::time::StoreTime;
 use super::turn::QueueId;
-use super::work::Care;
-use super::{Store, look};
+use super::work::Durability;
+use super::{LocalStore, look};
 use dispatcher_core::message::{Message, Receipt};
 use dispatcher_core::queue::{Ask, Depth, ItemError, QueueError, Received};
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use tokio_util::sync::CancellationToken;
 pub type Held = Result<(), Unheld>;
 
 /// Queues. All by their bare names; what is not there is no error but `None` or false.
-impl Store {
+impl LocalStore {
     /// What is known about a queue.
-    pub async fn find(&self, name: &str) -> Result<Option<Known>, QueueError> {
+    pub async fn find(&self, name: &str) -> Result<Option<KnownQueue>, QueueError> {
         let name = name.to_owned();
         self.handle
-            .ask(Care::Look, move |turn| registry::find(turn, &name))
+            .ask(Durability::Look, move |turn| registry::find(turn, &name))
             .await
     }
 
@@ -36,11 +36,11 @@ impl Store {
     pub async fn create(
         &self,
         name: &str,
-        settings: Settings,
-    ) -> Result<Option<Known>, QueueError> {
+        settings: QueueSettings,
+    ) -> Result<Option<KnownQueue>, QueueError> {
         let name = name.to_owned();
         self.handle
-            .ask(Care::Full, move |turn| {
+            .ask(Durability::Full, move |turn| {
                 registry::create(turn, &name, &settings)
             })
             .await
@@ -50,11 +50,11 @@ impl Store {
     pub async fn change(
         &self,
         name: &str,
-        change: impl Fn(&mut Settings) + Send + 'static,
+        change: impl Fn(&mut QueueSettings) + Send + 'static,
     ) -> Result<bool, QueueError> {
         let name = name.to_owned();
         self.handle
-            .ask(Care::Full, move |turn| {
+            .ask(Durability::Full, move |turn| {
                 registry::change(turn, &name, &change)
             })
             .await
@@ -64,14 +64,14 @@ impl Store {
     pub async fn delete_queue(&self, name: &str) -> Result<bool, QueueError> {
         let name = name.to_owned();
         self.handle
-            .ask(Care::Full, move |turn| registry::delete(turn, &name))
+            .ask(Durability::Full, move |turn| registry::delete(turn, &name))
             .await
     }
 
     /// Takes everything out of a queue.
     pub async fn purge(&self, queue: QueueId) -> Result<(), QueueError> {
         self.handle
-            .ask(Care::Full, move |turn| registry::purge(turn, queue))
+            .ask(Durability::Full, move |turn| registry::purge(turn, queue))
             .await
     }
 
@@ -84,7 +84,7 @@ impl Store {
     ) -> Result<Vec<String>, QueueError> {
         let (prefix, after) = (prefix.to_owned(), after.to_owned());
         self.handle
-            .ask(Care::Look, move |turn| {
+            .ask(Durability::Look, move |turn| {
                 registry::list(turn, &prefix, &after, max)
             })
             .await
@@ -94,45 +94,49 @@ impl Store {
     pub async fn sources(&self, grave: &str) -> Result<Vec<String>, QueueError> {
         let grave = grave.to_owned();
         self.handle
-            .ask(Care::Look, move |turn| registry::sources(turn, &grave))
+            .ask(Durability::Look, move |turn| {
+                registry::sources(turn, &grave)
+            })
             .await
     }
 
     /// How much a queue holds.
     pub async fn depth_of(&self, queue: QueueId) -> Result<Depth, QueueError> {
         self.handle
-            .ask(Care::Look, move |turn| look::depth(turn, queue))
+            .ask(Durability::Look, move |turn| look::depth(turn, queue))
             .await
     }
 
     /// Drops some of what is older than its queue keeps; whether there may be more.
     pub async fn drop_old(&self) -> Result<bool, QueueError> {
-        self.handle.ask(Care::Light, registry::drop_old).await
+        self.handle.ask(Durability::Light, registry::drop_old).await
     }
 }
 
 /// Messages.
-impl Store {
+impl LocalStore {
     /// Sends; one answer per item, in order. What has an id survives a loss of power.
     pub async fn send_to(
         &self,
         queue: QueueId,
-        drafts: Vec<Draft>,
-    ) -> Result<Vec<Result<Sent, ItemError>>, QueueError> {
+        drafts: Vec<QueuedSend>,
+    ) -> Result<Vec<Result<SentMessage, ItemError>>, QueueError> {
         self.handle
-            .ask(Care::Full, move |turn| sending::send(turn, queue, &drafts))
+            .ask(Durability::Full, move |turn| {
+                sending::send(turn, queue, &drafts)
+            })
             .await
     }
 
     /// Receives as the port does. `ask` must keep to its bounds: at least one, at most 12 hours.
     pub async fn receive_from(
         &self,
-        known: &Known,
+        known: &KnownQueue,
         ask: Ask,
         hurry: &CancellationToken,
     ) -> Result<Received, QueueError> {
         let name: Arc<str> = format!("local:{}", known.name).into();
-        let terms = Terms::default();
+        let terms = DeliveryTerms::default();
         self.handle
             .receive((known.id, name), ask, terms, hurry)
             .await
@@ -146,7 +150,7 @@ impl Store {
         ordered: bool,
     ) -> Result<Vec<Held>, QueueError> {
         self.handle
-            .ask(Care::Full, move |turn| {
+            .ask(Durability::Full, move |turn| {
                 let receipts = receipts.iter();
                 receipts
                     .map(|receipt| holding::delete(turn, queue, receipt, ordered))
@@ -162,7 +166,7 @@ impl Store {
         items: Vec<(Receipt, Duration)>,
     ) -> Result<Vec<Held>, QueueError> {
         self.handle
-            .ask(Care::Light, move |turn| {
+            .ask(Durability::Light, move |turn| {
                 let items = items.iter();
                 items
                     .map(|(receipt, more)| holding::change_visibility(turn, queue, receipt, *more))
@@ -178,7 +182,7 @@ impl Store {
         receipt: Receipt,
     ) -> Result<Option<StoreTime>, QueueError> {
         self.handle
-            .ask(Care::Look, move |turn| {
+            .ask(Durability::Look, move |turn| {
                 holding::until(turn, queue, &receipt)
             })
             .await
@@ -188,14 +192,14 @@ impl Store {
     /// messages as that gave them, and until when.
     pub async fn take_again(
         &self,
-        known: &Known,
+        known: &KnownQueue,
         receipts: Vec<Receipt>,
         until: StoreTime,
         visibility: Duration,
     ) -> Result<Option<(Vec<Message>, StoreTime)>, QueueError> {
         let (queue, name) = (known.id, format!("local:{}", known.name));
         self.handle
-            .ask(Care::Light, move |turn| {
+            .ask(Durability::Light, move |turn| {
                 holding::take_again(turn, (queue, &name), &receipts, until, visibility)
             })
             .await
@@ -203,7 +207,7 @@ impl Store {
 }
 
 /// Tasks that move dead letters back.
-impl Store {
+impl LocalStore {
     /// Begins one under this handle; false if one of the same source is running.
     pub async fn start_move(
         &self,
@@ -214,7 +218,7 @@ impl Store {
     ) -> Result<bool, QueueError> {
         let (handle, source) = (handle.to_owned(), source.to_owned());
         self.handle
-            .ask(Care::Full, move |turn| {
+            .ask(Durability::Full, move |turn| {
                 moves::start(turn, &handle, &source, target.as_deref(), rate)
             })
             .await
@@ -224,14 +228,16 @@ impl Store {
     pub async fn moves(&self, source: &str, max: usize) -> Result<Vec<Move>, QueueError> {
         let source = source.to_owned();
         self.handle
-            .ask(Care::Look, move |turn| moves::list(turn, &source, max))
+            .ask(Durability::Look, move |turn| {
+                moves::list(turn, &source, max)
+            })
             .await
     }
 
     /// All tasks that are to go on.
     pub async fn running_moves(&self) -> Result<Vec<Move>, QueueError> {
         self.handle
-            .ask(Care::Look, |turn| moves::running(turn))
+            .ask(Durability::Look, |turn| moves::running(turn))
             .await
     }
 
@@ -239,7 +245,7 @@ impl Store {
     pub async fn cancel_move(&self, handle: &str) -> Result<Option<Move>, QueueError> {
         let handle = handle.to_owned();
         self.handle
-            .ask(Care::Full, move |turn| moves::cancel(turn, &handle))
+            .ask(Durability::Full, move |turn| moves::cancel(turn, &handle))
             .await
     }
 
@@ -247,7 +253,9 @@ impl Store {
     pub async fn step_move(&self, handle: &str, max: usize) -> Result<Option<usize>, QueueError> {
         let handle = handle.to_owned();
         self.handle
-            .ask(Care::Full, move |turn| moves::step(turn, &handle, max))
+            .ask(Durability::Full, move |turn| {
+                moves::step(turn, &handle, max)
+            })
             .await
     }
 }

@@ -8,39 +8,39 @@ use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(600);
 
-fn store() -> (Store, tempfile::TempDir) {
+fn store() -> (LocalStore, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    (Store::open(folder.path()).unwrap(), folder)
+    (LocalStore::open(folder.path()).unwrap(), folder)
 }
 
-async fn made(store: &Store, name: &str, settings: Settings) -> Known {
+async fn made(store: &LocalStore, name: &str, settings: QueueSettings) -> KnownQueue {
     store.create(name, settings).await.unwrap();
     store.find(name).await.unwrap().expect("it was just made")
 }
 
-fn draft(body: &str) -> Draft {
-    Draft {
+fn draft(body: &str) -> QueuedSend {
+    QueuedSend {
         message: Outgoing {
             body: body.into(),
             ..Outgoing::default()
         },
-        ..Draft::default()
+        ..QueuedSend::default()
     }
 }
 
-fn once(id: &str, body: &str) -> Draft {
-    Draft {
+fn once(id: &str, body: &str) -> QueuedSend {
+    QueuedSend {
         once: Some(id.into()),
         ..draft(body)
     }
 }
 
-async fn send(store: &Store, queue: &Known, drafts: Vec<Draft>) -> Vec<Sent> {
+async fn send(store: &LocalStore, queue: &KnownQueue, drafts: Vec<QueuedSend>) -> Vec<SentMessage> {
     let answers = store.send_to(queue.id, drafts).await.unwrap();
     answers.into_iter().collect::<Result<_, _>>().unwrap()
 }
 
-async fn take(store: &Store, queue: &Known, visibility: Duration) -> Vec<Message> {
+async fn take(store: &LocalStore, queue: &KnownQueue, visibility: Duration) -> Vec<Message> {
     let ask = Ask {
         max: 10,
         visibility,
@@ -56,7 +56,7 @@ async fn take(store: &Store, queue: &Known, visibility: Duration) -> Vec<Message
         .messages
 }
 
-async fn delete(store: &Store, queue: &Known, message: &Message, ordered: bool) -> Held {
+async fn delete(store: &LocalStore, queue: &KnownQueue, message: &Message, ordered: bool) -> Held {
     let receipts = vec![message.receipt.clone()];
     let mut answers = store
         .delete_from(queue.id, receipts, ordered)
@@ -99,9 +99,9 @@ async fn a_file_of_the_version_before_opens_and_keeps_what_it_holds() {
     old.execute_batch(VERSION_2).unwrap();
     drop(old);
     for _ in 0..2 {
-        let store = Store::open(folder.path()).unwrap();
+        let store = LocalStore::open(folder.path()).unwrap();
         let queue = store.find("q").await.unwrap().expect("it is in the file");
-        assert_eq!(queue.settings, Settings::default());
+        assert_eq!(queue.settings, QueueSettings::default());
         assert!(!queue.configured);
         let found = take(&store, &queue, Duration::ZERO).await;
         assert_eq!((&*found[0].id, &*found[0].body), ("old", "kept"));
@@ -122,7 +122,7 @@ async fn a_file_of_the_version_before_opens_and_keeps_what_it_holds() {
 #[tokio::test]
 async fn an_id_is_sent_once() {
     let (store, _folder) = store();
-    let queue = made(&store, "q.fifo", Settings::default()).await;
+    let queue = made(&store, "q.fifo", QueueSettings::default()).await;
     let first = send(
         &store,
         &queue,
@@ -140,7 +140,7 @@ async fn an_id_is_sent_once() {
         first[0]
     );
     assert_eq!(take(&store, &queue, LONG).await, []);
-    let other = made(&store, "other.fifo", Settings::default()).await;
+    let other = made(&store, "other.fifo", QueueSettings::default()).await;
     assert_ne!(
         send(&store, &other, vec![once("a", "1")]).await[0].id,
         first[0].id
@@ -154,9 +154,9 @@ async fn what_was_received_often_enough_is_given_up_unaltered() {
         most_receives: 2,
         grave: "grave".into(),
     };
-    let settings = Settings {
+    let settings = QueueSettings {
         redrive: Some(redrive),
-        ..Settings::default()
+        ..QueueSettings::default()
     };
     let queue = made(&store, "q", settings).await;
     let attribute = dispatcher_core::message::Attribute::text("kind", "x");
@@ -208,9 +208,9 @@ async fn finding_12_one_group_of_a_queue_with_a_redrive_policy_comes_many_at_onc
             most_receives,
             grave: "grave".into(),
         };
-        let settings = Settings {
+        let settings = QueueSettings {
             redrive: Some(redrive),
-            ..Settings::default()
+            ..QueueSettings::default()
         };
         made(&store, "q.fifo", settings).await;
         let queue = store.queue("q.fifo", None).unwrap();
@@ -247,9 +247,9 @@ async fn finding_12_what_was_received_before_is_received_as_the_first_of_its_gro
         most_receives: 3,
         grave: "grave".into(),
     };
-    let settings = Settings {
+    let settings = QueueSettings {
         redrive: Some(redrive),
-        ..Settings::default()
+        ..QueueSettings::default()
     };
     made(&store, "q.fifo", settings).await;
     let queue = store.queue("q.fifo", None).unwrap();
@@ -337,15 +337,15 @@ async fn dead_letters_go_back_where_they_came_from() {
 #[tokio::test]
 async fn a_deleted_queue_leaves_its_key_to_nobody() {
     let (store, _folder) = store();
-    let queue = made(&store, "q", Settings::default()).await;
+    let queue = made(&store, "q", QueueSettings::default()).await;
     send(&store, &queue, vec![draft("gone")]).await;
     assert!(store.delete_queue("q").await.unwrap());
     assert!(!store.delete_queue("q").await.unwrap());
     assert_eq!(store.find("q").await.unwrap(), None);
     assert_eq!(store.names().unwrap(), [""; 0]);
-    let other = made(&store, "other", Settings::default()).await;
+    let other = made(&store, "other", QueueSettings::default()).await;
     assert_ne!(other.id, queue.id);
-    let again = made(&store, "q", Settings::default()).await;
+    let again = made(&store, "q", QueueSettings::default()).await;
     assert_eq!(again.id, queue.id);
     assert_eq!(take(&store, &again, LONG).await, []);
     assert_eq!(store.list("", "", 10).await.unwrap(), ["other", "q"]);
@@ -358,9 +358,9 @@ async fn a_deleted_queue_leaves_its_key_to_nobody() {
 async fn the_first_to_set_a_queue_sets_it() {
     let (store, _folder) = store();
     store.queue("q", None).unwrap();
-    let wished = |seconds| Settings {
+    let wished = |seconds| QueueSettings {
         visibility_s: seconds,
-        ..Settings::default()
+        ..QueueSettings::default()
     };
     assert_eq!(store.create("q", wished(1)).await.unwrap(), None);
     let there = store.create("q", wished(2)).await.unwrap().unwrap();
@@ -377,7 +377,7 @@ async fn the_first_to_set_a_queue_sets_it() {
 #[tokio::test]
 async fn a_late_delete_is_an_error_only_where_order_is_kept() {
     let (store, _folder) = store();
-    let queue = made(&store, "q", Settings::default()).await;
+    let queue = made(&store, "q", QueueSettings::default()).await;
     send(&store, &queue, vec![draft("x")]).await;
     let first = take(&store, &queue, Duration::ZERO).await.remove(0);
     assert_eq!(
@@ -410,7 +410,7 @@ async fn a_late_delete_is_an_error_only_where_order_is_kept() {
 #[tokio::test]
 async fn a_visibility_is_changed_while_it_lasts() {
     let (store, _folder) = store();
-    let queue = made(&store, "q", Settings::default()).await;
+    let queue = made(&store, "q", QueueSettings::default()).await;
     send(&store, &queue, vec![draft("x")]).await;
     let change = async |message: &Message, more| {
         let items = vec![(message.receipt.clone(), more)];
@@ -431,7 +431,7 @@ async fn a_visibility_is_changed_while_it_lasts() {
 #[tokio::test]
 async fn an_attempt_is_repeated_only_as_it_was() {
     let (store, _folder) = store();
-    let queue = made(&store, "q.fifo", Settings::default()).await;
+    let queue = made(&store, "q.fifo", QueueSettings::default()).await;
     send(&store, &queue, vec![draft("1"), draft("2")]).await;
     let taken = take(&store, &queue, LONG).await;
     let receipts: Vec<_> = taken
@@ -463,17 +463,17 @@ async fn an_attempt_is_repeated_only_as_it_was() {
 #[tokio::test]
 async fn what_is_older_than_its_queue_keeps_is_dropped() {
     let (store, _folder) = store();
-    let none = Settings {
+    let none = QueueSettings {
         retention_s: Some(0),
-        ..Settings::default()
+        ..QueueSettings::default()
     };
     let short = made(&store, "short", none).await;
-    let long = made(&store, "long", Settings::default()).await;
+    let long = made(&store, "long", QueueSettings::default()).await;
     let delayed = Outgoing {
         delay: LONG,
         ..draft("not due yet").message
     };
-    let delayed = Draft {
+    let delayed = QueuedSend {
         message: delayed,
         ..draft("")
     };
@@ -492,7 +492,7 @@ async fn what_is_older_than_its_queue_keeps_is_dropped() {
 #[tokio::test]
 async fn finding_13_many_queues_are_counted_in_one_call() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path()).unwrap();
+    let store = LocalStore::open(folder.path()).unwrap();
     let full = store.queue("full", None).unwrap();
     store.queue("empty", None).unwrap();
     let message = Outgoing {

@@ -29,7 +29,7 @@ pub fn named_by(arn: &str) -> Option<&str> {
 /// What a queue is set to. A queue that was merely opened by its name has the default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Settings {
+pub struct QueueSettings {
     /// How long a message waits before it may be received, unless it says so itself; seconds.
     pub delay_s: u64,
     /// The most bytes of one message, attributes included.
@@ -67,7 +67,7 @@ pub struct Redrive {
     pub grave: String,
 }
 
-impl Default for Settings {
+impl Default for QueueSettings {
     fn default() -> Self {
         Self {
             delay_s: 0,
@@ -88,7 +88,7 @@ impl Default for Settings {
 }
 
 /// What is written about a queue, if anything is.
-pub fn read(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Option<Settings>> {
+pub fn read(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Option<QueueSettings>> {
     let text: Option<String> = turn
         .connection
         .prepare_cached("SELECT settings FROM queue_settings WHERE queue = ?1")?
@@ -103,7 +103,7 @@ pub fn read(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Option<Settings
 }
 
 /// Writes all of it anew.
-pub fn write(turn: &Turn<'_>, queue: QueueId, settings: &Settings) -> rusqlite::Result<()> {
+pub fn write(turn: &Turn<'_>, queue: QueueId, settings: &QueueSettings) -> rusqlite::Result<()> {
     let text = serde_json::to_string(settings)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
     let redrive = settings.redrive.as_ref();
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_an_older_version_wrote_is_read() {
-        let settings: Settings = serde_json::from_str("{\"delay_s\":3}").unwrap();
+        let settings: QueueSettings = serde_json::from_str("{\"delay_s\":3}").unwrap();
         assert_eq!((settings.delay_s, settings.visibility_s), (3, 30));
     }
 }

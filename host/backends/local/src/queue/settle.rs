@@ -4,7 +4,7 @@
 use super::carry;
 use super::groups::set_gate;
 use super::time::StoreTime;
-use super::turn::{Delivery, Lost, QueueId, Turn, entry, group_of};
+use super::turn::{LocalDelivery, NoEntry, QueueId, Turn, entry, group_of};
 use dispatcher_core::message::Outcome;
 use dispatcher_core::queue::{ItemError, VISIBILITY_CEILING};
 use rusqlite::{OptionalExtension, params};
@@ -14,7 +14,7 @@ use std::time::Duration;
 pub const MOVED: &str = "SELECT 1 FROM entries WHERE moved_from = ?1";
 
 /// The answer to one item of a call.
-pub type Answer = Result<(), ItemError>;
+pub type SettleResult = Result<(), ItemError>;
 
 /// The queue whose deliveries are settled, and where its dead letters go.
 #[derive(Debug, Clone)]
@@ -31,9 +31,9 @@ pub struct Origin {
 pub fn extend(
     turn: &mut Turn<'_>,
     queue: QueueId,
-    delivery: Delivery,
+    delivery: LocalDelivery,
     more: Duration,
-) -> rusqlite::Result<Answer> {
+) -> rusqlite::Result<SettleResult> {
     let entry = match entry(turn, queue, delivery)? {
         Ok(entry) if entry.in_flight => entry,
         Ok(_) => return Ok(released()),
@@ -57,12 +57,12 @@ pub fn extend(
 pub fn settle(
     turn: &mut Turn<'_>,
     origin: &Origin,
-    delivery: Delivery,
+    delivery: LocalDelivery,
     outcome: &Outcome,
-) -> rusqlite::Result<Answer> {
+) -> rusqlite::Result<SettleResult> {
     let entry = match entry(turn, origin.id, delivery)? {
         Ok(entry) => entry,
-        Err(Lost::Vanished) => return vanished(turn, delivery, outcome),
+        Err(NoEntry::Vanished) => return vanished(turn, delivery, outcome),
         Err(lost) => return Ok(Err(gone(lost))),
     };
     match outcome {
@@ -87,7 +87,11 @@ pub fn settle(
 }
 
 /// Settling what is not there: harmless if this very delivery was settled so before.
-fn vanished(turn: &Turn<'_>, delivery: Delivery, outcome: &Outcome) -> rusqlite::Result<Answer> {
+fn vanished(
+    turn: &Turn<'_>,
+    delivery: LocalDelivery,
+    outcome: &Outcome,
+) -> rusqlite::Result<SettleResult> {
     let done = match outcome {
         Outcome::Delete => true,
         Outcome::Release(_) => false,
@@ -99,18 +103,18 @@ fn vanished(turn: &Turn<'_>, delivery: Delivery, outcome: &Outcome) -> rusqlite:
     Ok(if done {
         Ok(())
     } else {
-        Err(gone(Lost::Vanished))
+        Err(gone(NoEntry::Vanished))
     })
 }
 
-fn gone(lost: Lost) -> ItemError {
+fn gone(lost: NoEntry) -> ItemError {
     match lost {
-        Lost::Vanished => ItemError::Gone("the message has been settled and is gone".into()),
-        Lost::Void(error) => error,
+        NoEntry::Vanished => ItemError::Gone("the message has been settled and is gone".into()),
+        NoEntry::Void(error) => error,
     }
 }
 
-fn released() -> Answer {
+fn released() -> SettleResult {
     Err(ItemError::Gone("the message has been released".into()))
 }
 
@@ -118,7 +122,7 @@ fn released() -> Answer {
 pub fn postpone(
     turn: &mut Turn<'_>,
     queue: QueueId,
-    delivery: Delivery,
+    delivery: LocalDelivery,
     in_flight: bool,
     until: StoreTime,
 ) -> rusqlite::Result<()> {

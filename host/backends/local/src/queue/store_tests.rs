@@ -1,7 +1,7 @@
 //! Tests of a whole store: its thread, its file, and two of them on one folder.
 
-use super::work::Care;
-use super::{LocalQueue, Store};
+use super::work::Durability;
+use super::{LocalQueue, LocalStore};
 use dispatcher_core::message::{Attribute, Outcome, Outgoing};
 use dispatcher_core::queue::{Ask, ItemError, Queue, Trouble};
 use rusqlite::Connection;
@@ -28,7 +28,7 @@ fn ask(max: usize, wait: Duration) -> Ask {
 }
 
 fn open(folder: &tempfile::TempDir) -> LocalQueue {
-    let store = Store::open(folder.path()).unwrap();
+    let store = LocalStore::open(folder.path()).unwrap();
     store.queue("q", None).unwrap()
 }
 
@@ -109,7 +109,7 @@ async fn a_receiver_wakes_when_a_delayed_message_is_due() {
 #[tokio::test]
 async fn settling_wakes_who_waits_for_the_group_the_release_and_the_dead_letter() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path()).unwrap();
+    let store = LocalStore::open(folder.path()).unwrap();
     let queue = store.queue("q", None).unwrap();
     let dead = store.queue("q.dead", None).unwrap();
     assert!(queue.identity().dead_letters && !dead.identity().dead_letters);
@@ -175,7 +175,7 @@ async fn poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Ou
 #[tokio::test]
 async fn the_thread_ends_with_the_last_handle() {
     let folder = tempfile::tempdir().unwrap();
-    let (store, thread) = Store::start(folder.path()).unwrap();
+    let (store, thread) = LocalStore::start(folder.path()).unwrap();
     let queue = store.queue("q", None).unwrap();
     drop(store);
     // Waiting has begun to watch the bell, whose watcher must not keep the thread either.
@@ -190,7 +190,7 @@ async fn a_full_disk_is_an_error_that_passes() {
     let folder = tempfile::tempdir().unwrap();
     let queue = open(&folder);
     let limit = |pages: i64| {
-        queue.handle.ask_blocking(Care::Look, move |turn| {
+        queue.handle.ask_blocking(Durability::Look, move |turn| {
             turn.connection
                 .pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))
         })
@@ -215,7 +215,7 @@ async fn a_full_disk_is_an_error_that_passes() {
 async fn one_call_that_cannot_be_done_fails_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let queue = open(&folder);
-    let broken = queue.handle.ask(Care::Full, |turn| {
+    let broken = queue.handle.ask(Durability::Full, |turn| {
         turn.connection
             .execute("INSERT INTO queues (name) VALUES ('half')", [])?;
         turn.connection
@@ -226,7 +226,7 @@ async fn one_call_that_cannot_be_done_fails_no_other() {
     assert_eq!(broken.unwrap_err().kind, Trouble::Refused);
     assert!(sent[0].is_ok() && after[0].is_ok());
     assert_eq!(bodies(&queue, Duration::ZERO).await, ["x", "x"]);
-    let store = Store::open(folder.path()).unwrap();
+    let store = LocalStore::open(folder.path()).unwrap();
     assert_eq!(store.names().unwrap(), ["q"], "nothing of it was kept");
 }
 
@@ -244,7 +244,7 @@ async fn a_file_broken_underneath_is_an_error_not_a_panic() {
 #[test]
 fn what_cannot_be_opened_is_told_with_folder_and_cause() {
     let error_of = |folder: &std::path::Path| {
-        let error = Store::open(folder).map(drop).unwrap_err();
+        let error = LocalStore::open(folder).map(drop).unwrap_err();
         assert!(error.message.contains(folder.to_str().unwrap()), "{error}");
         error.message
     };
@@ -262,7 +262,7 @@ fn what_cannot_be_opened_is_told_with_folder_and_cause() {
     assert!(error_of(not.path()).contains("not a database"));
 
     let newer = tempfile::tempdir().unwrap();
-    drop(Store::open(newer.path()).unwrap());
+    drop(LocalStore::open(newer.path()).unwrap());
     let raw = Connection::open(newer.path().join("local.db")).unwrap();
     raw.pragma_update(None, "user_version", 9).unwrap();
     assert!(error_of(newer.path()).contains("schema version 9, wanted 4"));
@@ -276,7 +276,7 @@ fn what_cannot_be_opened_is_told_with_folder_and_cause() {
 #[tokio::test]
 async fn calls_beyond_the_contract_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path()).unwrap();
+    let store = LocalStore::open(folder.path()).unwrap();
     let own = store.queue("q", Some("q")).map(drop).unwrap_err();
     assert_eq!(own.kind, Trouble::Refused);
     let queue = store.queue("q", Some("graves")).unwrap();
@@ -356,7 +356,7 @@ async fn finding_03_a_row_that_cannot_be_read_spoils_its_own_message_alone() {
         .map(|message| (message, Outcome::DeadLetter("why".into())))
         .collect();
     assert_eq!(queue.settle(&ends).await, [const { Ok(()) }; 4]);
-    let store = Store::open(folder.path()).unwrap();
+    let store = LocalStore::open(folder.path()).unwrap();
     let dead = store.queue("q.dead", None).unwrap().peek(10).await.unwrap();
     let bodies: Vec<&str> = dead.iter().map(|letter| letter.body.as_str()).collect();
     assert_eq!(bodies, ["", "", "json", ""]);
@@ -415,7 +415,7 @@ async fn finding_07_a_store_that_lost_what_it_acknowledged_is_not_opened() {
         let image = crashed(&folder);
         harm(&image.path().join(file));
         let log = std::fs::read(image.path().join("local.db-wal")).ok();
-        let error = Store::open(image.path()).map(drop).unwrap_err();
+        let error = LocalStore::open(image.path()).map(drop).unwrap_err();
         assert_eq!(error.kind, Trouble::Refused, "{error}");
         assert!(error.message.contains(wanted), "{file}: {error}");
         // And the refusal loses nothing more.
@@ -470,7 +470,7 @@ async fn finding_07_a_log_that_a_crash_tore_is_opened_with_all_that_was_acknowle
     }
     // A header that was not written to its end, beside a database that has everything.
     let image = crashed(&folder);
-    let (store, thread) = Store::start(image.path()).unwrap();
+    let (store, thread) = LocalStore::start(image.path()).unwrap();
     drop(store);
     thread.join().unwrap();
     assert!(!image.path().join("local.db-wal").exists(), "closed");

@@ -60,7 +60,7 @@ const SET: Duration = Duration::from_secs(1);
 
 /// What the file says of its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredTime {
     /// The boot that wrote this, if the system told, and the store's time when it began. None if
     /// the file is older than the store's time, or new.
     pub boot: Option<(Option<String>, StoreTime)>,
@@ -72,7 +72,7 @@ pub struct Kept {
 
 /// What the machine says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Here {
+pub struct SystemTimes {
     /// The boot's name, if the system tells.
     pub boot: Option<String>,
     /// How long ago it was.
@@ -81,7 +81,7 @@ pub struct Here {
     pub today: Timestamp,
 }
 
-impl Here {
+impl SystemTimes {
     fn read() -> Self {
         Self {
             boot: clock::boot(),
@@ -101,7 +101,7 @@ impl Here {
 /// Where the system does not name its boots (all but Linux), a machine that has run for longer
 /// than it had when the file was last written counts as not started again: what waits for a time
 /// then waits longer by the time that is lost so, and nothing comes early.
-pub fn zero(kept: &Kept, here: &Here) -> (StoreTime, bool) {
+pub fn zero(kept: &StoredTime, here: &SystemTimes) -> (StoreTime, bool) {
     if let Some((boot, zero)) = &kept.boot {
         let other = boot.is_some() && here.boot.is_some() && *boot != here.boot;
         // No machine goes back in time but one put back to an earlier state, the file not.
@@ -138,7 +138,7 @@ impl StoreClock {
         let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
         let kept = kept(&transaction)?;
         // Read when nobody else writes any more, so not before what the last one noted.
-        let here = Here::read();
+        let here = SystemTimes::read();
         let (zero, news) = zero(&kept, &here);
         let clock = Self {
             zero,
@@ -189,10 +189,10 @@ pub fn keep(turn: &Turn<'_>) -> rusqlite::Result<()> {
         .map(drop)
 }
 
-fn kept(connection: &Connection) -> rusqlite::Result<Kept> {
+fn kept(connection: &Connection) -> rusqlite::Result<StoredTime> {
     let known = connection
         .query_row("SELECT boot, zero, seen, seen_on FROM clock", [], |row| {
-            Ok(Kept {
+            Ok(StoredTime {
                 boot: Some((row.get(0)?, row.get(1)?)),
                 seen: row.get(2)?,
                 seen_on: Timestamp(row.get::<_, i64>(3)?.try_into().unwrap_or(0)),
@@ -208,7 +208,7 @@ fn kept(connection: &Connection) -> rusqlite::Result<Kept> {
         [],
         |row| row.get(0),
     )?;
-    Ok(Kept {
+    Ok(StoredTime {
         boot: None,
         seen: StoreTime(latest),
         seen_on: Timestamp(latest.try_into().unwrap_or(0)),

@@ -1,15 +1,15 @@
 //! Tests of the store's time: dates that are set, processes that open the file again, and machines
 //! that start again, on a simulated clock.
 
-use super::bell::Bell;
+use super::bell::FileNotifier;
 use super::deliver::{receive, send};
-use super::lines::Asked;
+use super::lines::WaitingReceive;
 use super::look::{depth, queue_id};
 use super::schema;
-use super::time::{Here, Kept, StoreClock, StoreTime, keep, zero};
+use super::time::{StoreClock, StoreTime, StoredTime, SystemTimes, keep, zero};
 use super::turn::QueueId;
-use super::work::{Care, Handle, Job, unasked};
-use super::writer::Writer;
+use super::work::{Durability, Handle, WriterRequest, unasked};
+use super::writer::QueueWriter;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::clock::simulated::{Simulation, pass, reboot, set_date};
@@ -248,26 +248,26 @@ fn a_file_without_a_time_of_its_own_gets_one() {
 type Answer = oneshot::Receiver<Result<Received, QueueError>>;
 
 /// The thread's own work, by hand.
-fn writer(folder: &tempfile::TempDir) -> (Writer, mpsc::Sender<Job>) {
+fn writer(folder: &tempfile::TempDir) -> (QueueWriter, mpsc::Sender<WriterRequest>) {
     let (place, connection, bell) = schema::open(folder.path()).unwrap();
     let clock = StoreClock::of(&connection).unwrap();
     let (sender, jobs) = mpsc::channel();
     let handle = std::sync::Weak::<Handle>::new();
-    let bell = Bell::new(place.bell(), bell);
-    let writer = Writer::new(place, (connection, clock), bell, jobs, handle);
+    let bell = FileNotifier::new(place.bell(), bell);
+    let writer = QueueWriter::new(place, (connection, clock), bell, jobs, handle);
     (writer, sender)
 }
 
-fn receiver(queue: QueueId) -> (Job, Answer) {
+fn receiver(queue: QueueId) -> (WriterRequest, Answer) {
     let (reply, answer) = oneshot::channel();
-    let asked = Asked {
+    let asked = WaitingReceive {
         name: "local:q".into(),
         ask: ask(1),
-        terms: super::deliver::Terms::default(),
+        terms: super::deliver::DeliveryTerms::default(),
         until: clock::now() + 20 * SECOND,
         reply,
     };
-    (Job::Receive(queue, asked), answer)
+    (WriterRequest::Receive(queue, asked), answer)
 }
 
 #[test]
@@ -278,11 +278,11 @@ fn a_wait_is_woken_on_time_whatever_the_date() {
         let queue = Process::start(&folder).queue;
         let (mut writer, _jobs) = writer(&folder);
         let delayed = [outgoing("soon", Duration::from_millis(1_300))];
-        let sending = unasked(Care::Full, move |turn| {
+        let sending = unasked(Durability::Full, move |turn| {
             send(turn, queue, &delayed).map(drop)
         });
         let (waiting, mut answer) = receiver(queue);
-        writer.round(vec![Job::Work(sending), waiting]);
+        writer.round(vec![WriterRequest::Work(sending), waiting]);
         // A second at a time, in case somebody did not ring.
         assert_eq!(writer.calm(), Some(SECOND));
         pass(SECOND);
@@ -302,22 +302,22 @@ fn a_wait_is_woken_on_time_whatever_the_date() {
     }
 }
 
-fn heres() -> impl Strategy<Value = Here> {
+fn heres() -> impl Strategy<Value = SystemTimes> {
     let boot = prop::option::of(prop_oneof![Just("a".to_owned()), Just("b".to_owned())]);
     let up = 0..100_000_000_u64;
     let today = prop_oneof![4 => 0..4_000_000_000_000_u64, 1 => any::<u64>()];
-    (boot, up, today).prop_map(|(boot, up, today)| Here {
+    (boot, up, today).prop_map(|(boot, up, today)| SystemTimes {
         boot,
         up: Duration::from_millis(up),
         today: Timestamp(today),
     })
 }
 
-fn kepts() -> impl Strategy<Value = Kept> {
+fn kepts() -> impl Strategy<Value = StoredTime> {
     let boot = prop::option::of(prop_oneof![Just("a".to_owned()), Just("b".to_owned())]);
     let ms = || 0..4_000_000_000_000_i64;
     let boot = prop::option::of((boot, (-100_000_000..4_000_000_000_000_i64)));
-    (boot, ms(), ms()).prop_map(|(boot, seen, on)| Kept {
+    (boot, ms(), ms()).prop_map(|(boot, seen, on)| StoredTime {
         boot: boot.map(|(boot, zero)| (boot, StoreTime(zero))),
         seen: StoreTime(seen),
         seen_on: Timestamp(on.unsigned_abs()),
@@ -344,18 +344,18 @@ proptest! {
     #[test]
     fn on_one_boot_the_time_stands(kept in kepts(), here in heres(), later in 0..100_000_000_u64, today: u64) {
         let (begun, _) = zero(&kept, &here);
-        let kept = Kept {
+        let kept = StoredTime {
             boot: Some((here.boot.clone(), begun)),
             seen: begun + here.up,
             seen_on: here.today,
         };
-        let later = Here {
+        let later = SystemTimes {
             up: here.up + Duration::from_millis(later),
             today: Timestamp(today),
             ..here
         };
         prop_assert_eq!(zero(&kept, &later), (begun, false));
-        let nameless = Here { boot: None, ..later };
+        let nameless = SystemTimes { boot: None, ..later };
         prop_assert_eq!(zero(&kept, &nameless), (begun, false));
     }
 

@@ -45,14 +45,14 @@ impl<'a> Turn<'a> {
 /// One delivery: the row, and how often it had been received. The count is the fence: a receive
 /// raises it, and every older receipt is void.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Delivery {
+pub struct LocalDelivery {
     /// The row.
     pub seq: i64,
     /// The row's receive count at this delivery.
     pub count: i64,
 }
 
-impl Delivery {
+impl LocalDelivery {
     /// As the port carries it: `SEQ.COUNT`.
     pub fn receipt(self) -> Receipt {
         Receipt(format!("{}.{}", self.seq, self.count))
@@ -75,7 +75,7 @@ impl Delivery {
 }
 
 /// What a delivery's row says, as far as extending and settling need it.
-pub struct Entry {
+pub struct DeliveryRow {
     /// Received and not released since.
     pub in_flight: bool,
     /// When it can be received next.
@@ -87,7 +87,7 @@ pub struct Entry {
 }
 
 /// Why there is no entry for a delivery.
-pub enum Lost {
+pub enum NoEntry {
     /// The message is not in the file any more.
     Vanished,
     /// The receipt is void, or of another queue.
@@ -98,15 +98,15 @@ pub enum Lost {
 pub fn entry(
     turn: &Turn<'_>,
     queue: QueueId,
-    delivery: Delivery,
-) -> rusqlite::Result<Result<Entry, Lost>> {
+    delivery: LocalDelivery,
+) -> rusqlite::Result<Result<DeliveryRow, NoEntry>> {
     let mut find = turn.connection.prepare_cached(
         "SELECT queue, receive_count, in_flight, visible_at, received_at, message_group
          FROM entries WHERE seq = ?1",
     )?;
     let row = find
         .query_row(params![delivery.seq], |row| {
-            let entry = Entry {
+            let entry = DeliveryRow {
                 in_flight: row.get(2)?,
                 visible_at: row.get(3)?,
                 received_at: row.get::<_, Option<_>>(4)?.unwrap_or_default(),
@@ -115,9 +115,9 @@ pub fn entry(
             Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, entry))
         })
         .optional()?;
-    let gone = |why: &str| Ok(Err(Lost::Void(ItemError::Gone(why.into()))));
+    let gone = |why: &str| Ok(Err(NoEntry::Void(ItemError::Gone(why.into()))));
     match row {
-        None => Ok(Err(Lost::Vanished)),
+        None => Ok(Err(NoEntry::Vanished)),
         Some((of, ..)) if of != queue => gone("the receipt is of another queue"),
         Some((_, count, _)) if count != delivery.count => {
             gone("the message has been received again since")

@@ -1,8 +1,8 @@
 //! What the writer's thread is asked to do, and the handle that asks it. Knows no SQL.
 
-use super::deliver::Terms;
-use super::lines::Asked;
-use super::schema::Place;
+use super::deliver::DeliveryTerms;
+use super::lines::WaitingReceive;
+use super::schema::StoreFiles;
 use super::turn::{QueueId, Turn};
 use dispatcher_core::clock;
 use dispatcher_core::queue::{Ask, QueueError, Received, Trouble};
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How a piece of work must be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Care {
+pub enum Durability {
     /// Only reads.
     Look,
     /// Survives a crash of the process, not a loss of power: what an extension loses is merely
@@ -26,7 +26,7 @@ pub enum Care {
 /// was rolled back; the last outcome counts.
 pub trait Work: Send {
     /// How it must be run.
-    fn care(&self) -> Care;
+    fn care(&self) -> Durability;
     /// Does it, inside a transaction unless it only looks.
     fn run(&mut self, turn: &mut Turn<'_>) -> rusqlite::Result<()>;
     /// Notes that it failed.
@@ -36,31 +36,31 @@ pub trait Work: Send {
 }
 
 /// What is sent to the writer's thread.
-pub enum Job {
+pub enum WriterRequest {
     /// Run this.
     Work(Box<dyn Work>),
     /// Somebody wants messages.
-    Receive(QueueId, Asked),
+    Receive(QueueId, WaitingReceive),
     /// Nobody wants to wait for this queue any longer.
     Hurry(QueueId),
     /// Another process has rung.
     Bell,
 }
 
-struct Task<T, F, R> {
-    care: Care,
+struct WriterTask<T, F, R> {
+    care: Durability,
     run: F,
     outcome: Option<Result<T, QueueError>>,
     reply: R,
 }
 
-impl<T, F, R> Work for Task<T, F, R>
+impl<T, F, R> Work for WriterTask<T, F, R>
 where
     T: Send,
     F: FnMut(&mut Turn<'_>) -> rusqlite::Result<T> + Send,
     R: FnOnce(Result<T, QueueError>) + Send,
 {
-    fn care(&self) -> Care {
+    fn care(&self) -> Durability {
         self.care
     }
 
@@ -81,11 +81,11 @@ where
 }
 
 /// Work whose outcome nobody waits for.
-pub fn unasked<F>(care: Care, run: F) -> Box<dyn Work>
+pub fn unasked<F>(care: Durability, run: F) -> Box<dyn Work>
 where
     F: FnMut(&mut Turn<'_>) -> rusqlite::Result<()> + Send + 'static,
 {
-    Box::new(Task {
+    Box::new(WriterTask {
         care,
         run,
         outcome: None,
@@ -95,20 +95,20 @@ where
 
 /// Asks the writer's thread, which ends when the last handle is gone.
 pub struct Handle {
-    jobs: mpsc::Sender<Job>,
-    place: Place,
+    jobs: mpsc::Sender<WriterRequest>,
+    place: StoreFiles,
 }
 
 impl Handle {
     /// A handle of the thread that reads the other end of `jobs`.
-    pub fn new(jobs: mpsc::Sender<Job>, place: Place) -> Arc<Self> {
+    pub fn new(jobs: mpsc::Sender<WriterRequest>, place: StoreFiles) -> Arc<Self> {
         Arc::new(Self { jobs, place })
     }
 
     /// Tells the writer that another process has rung.
     pub fn rung(&self) {
         // A writer that has ended needs no waking.
-        let _ = self.jobs.send(Job::Bell);
+        let _ = self.jobs.send(WriterRequest::Bell);
     }
 
     fn ended(&self) -> QueueError {
@@ -116,23 +116,25 @@ impl Handle {
             .failed(Trouble::Refused, "its thread has ended; open it again")
     }
 
-    fn put<T, F, R>(&self, care: Care, run: F, reply: R) -> Result<(), QueueError>
+    fn put<T, F, R>(&self, care: Durability, run: F, reply: R) -> Result<(), QueueError>
     where
         T: Send + 'static,
         F: FnMut(&mut Turn<'_>) -> rusqlite::Result<T> + Send + 'static,
         R: FnOnce(Result<T, QueueError>) + Send + 'static,
     {
-        let task = Box::new(Task {
+        let task = Box::new(WriterTask {
             care,
             run,
             outcome: None,
             reply,
         });
-        self.jobs.send(Job::Work(task)).map_err(|_| self.ended())
+        self.jobs
+            .send(WriterRequest::Work(task))
+            .map_err(|_| self.ended())
     }
 
     /// Runs work and waits for its outcome.
-    pub async fn ask<T, F>(&self, care: Care, run: F) -> Result<T, QueueError>
+    pub async fn ask<T, F>(&self, care: Durability, run: F) -> Result<T, QueueError>
     where
         T: Send + 'static,
         F: FnMut(&mut Turn<'_>) -> rusqlite::Result<T> + Send + 'static,
@@ -144,7 +146,7 @@ impl Handle {
     }
 
     /// Runs work and blocks until it is done: a few milliseconds.
-    pub fn ask_blocking<T, F>(&self, care: Care, run: F) -> Result<T, QueueError>
+    pub fn ask_blocking<T, F>(&self, care: Durability, run: F) -> Result<T, QueueError>
     where
         T: Send + 'static,
         F: FnMut(&mut Turn<'_>) -> rusqlite::Result<T> + Send + 'static,
@@ -159,11 +161,11 @@ impl Handle {
         &self,
         (queue, name): (QueueId, Arc<str>),
         ask: Ask,
-        terms: Terms,
+        terms: DeliveryTerms,
         hurry: &CancellationToken,
     ) -> Result<Received, QueueError> {
         let (reply, mut outcome) = oneshot::channel();
-        let asked = Asked {
+        let asked = WaitingReceive {
             name,
             ask,
             terms,
@@ -171,13 +173,13 @@ impl Handle {
             reply,
         };
         self.jobs
-            .send(Job::Receive(queue, asked))
+            .send(WriterRequest::Receive(queue, asked))
             .map_err(|_| self.ended())?;
         let answer = tokio::select! {
             answer = &mut outcome => answer,
             () = hurry.cancelled() => {
                 // The writer ends the wait itself, so that nothing is given to a call that left.
-                self.jobs.send(Job::Hurry(queue)).map_err(|_| self.ended())?;
+                self.jobs.send(WriterRequest::Hurry(queue)).map_err(|_| self.ended())?;
                 outcome.await
             }
         };

@@ -3,15 +3,15 @@
 //! that find nothing stand in line here, so that a sent message is handed over in the very
 //! transaction that stores it.
 
-use super::bell::Bell;
+use super::bell::FileNotifier;
 use super::deliver::{Claimed, claim, load, next_due};
-use super::lines::{Asked, Lines};
+use super::lines::{WaitingReceive, WaitingReceives};
 use super::refusal::Refused;
-use super::schema::Place;
+use super::schema::StoreFiles;
 use super::settle::{Origin, settle};
 use super::time::{StoreClock, keep};
-use super::turn::{Delivery, QueueId, Turn};
-use super::work::{Care, Handle, Job, Work, unasked};
+use super::turn::{LocalDelivery, QueueId, Turn};
+use super::work::{Durability, Handle, Work, WriterRequest, unasked};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
 use dispatcher_core::message::Outcome;
@@ -28,17 +28,17 @@ const GROUP: usize = 512;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The state of the thread.
-pub struct Writer {
-    place: Place,
+pub struct QueueWriter {
+    place: StoreFiles,
     connection: Database,
     clock: StoreClock,
-    jobs: mpsc::Receiver<Job>,
+    jobs: mpsc::Receiver<WriterRequest>,
     /// For the bell's watcher. Weak: a watcher must not keep the thread alive.
     handle: Weak<Handle>,
-    bell: Bell,
-    lines: Lines,
+    bell: FileNotifier,
+    lines: WaitingReceives,
     /// What `PRAGMA synchronous` is set to.
-    care: Care,
+    care: Durability,
     /// When to look next, and SQLite's mark of other connections' commits at the last look.
     look_at: Moment,
     seen: i64,
@@ -47,7 +47,7 @@ pub struct Writer {
 }
 
 /// Where a transaction failed.
-enum Failed {
+enum FailedAt {
     /// The file is not the one that was opened: nothing can be written until a restart, and what
     /// was just committed is lost.
     Lost(Damage),
@@ -57,7 +57,7 @@ enum Failed {
     Within(rusqlite::Error),
 }
 
-impl Failed {
+impl FailedAt {
     /// Whether the system had no room for what was written.
     fn is_full(&self) -> bool {
         let (Self::Begin(error) | Self::Within(error)) = self else {
@@ -69,15 +69,15 @@ impl Failed {
 }
 
 /// A receive that has got its messages, to be told after the commit.
-type Served = (QueueId, Asked, Claimed);
+type Served = (QueueId, WaitingReceive, Claimed);
 
-impl Writer {
+impl QueueWriter {
     /// A writer that has done nothing yet.
     pub fn new(
-        place: Place,
+        place: StoreFiles,
         (connection, clock): (Database, StoreClock),
-        bell: Bell,
-        jobs: mpsc::Receiver<Job>,
+        bell: FileNotifier,
+        jobs: mpsc::Receiver<WriterRequest>,
         handle: Weak<Handle>,
     ) -> Self {
         Self {
@@ -87,8 +87,8 @@ impl Writer {
             jobs,
             handle,
             bell,
-            lines: Lines::default(),
-            care: Care::Full,
+            lines: WaitingReceives::default(),
+            care: Durability::Full,
             look_at: clock::now() + LOOK,
             seen: 0,
             // What an earlier process left in the log.
@@ -105,7 +105,7 @@ impl Writer {
     }
 
     /// Does these, and whatever has become due.
-    pub fn round(&mut self, jobs: Vec<Job>) {
+    pub fn round(&mut self, jobs: Vec<WriterRequest>) {
         let (works, mut tries) = self.sort(jobs);
         tries.extend(self.look_around());
         tries.extend(self.lines.ripe(clock::now(), self.clock.now()));
@@ -156,7 +156,7 @@ impl Writer {
     }
 
     /// Everything that waits to be done; nothing when it is time to look. None at the end.
-    fn gather(&self) -> Option<Vec<Job>> {
+    fn gather(&self) -> Option<Vec<WriterRequest>> {
         let mut jobs = Vec::new();
         match self.calm() {
             None => jobs.push(self.jobs.recv().ok()?),
@@ -171,18 +171,18 @@ impl Writer {
     }
 
     /// Parts works from receives, which go into their lines, and says which queues to try.
-    fn sort(&mut self, jobs: Vec<Job>) -> (Vec<Box<dyn Work>>, BTreeSet<QueueId>) {
+    fn sort(&mut self, jobs: Vec<WriterRequest>) -> (Vec<Box<dyn Work>>, BTreeSet<QueueId>) {
         let mut works = Vec::new();
         let mut tries = BTreeSet::new();
         for job in jobs {
             match job {
-                Job::Work(work) => works.push(work),
-                Job::Hurry(queue) => self.lines.hurry(queue),
-                Job::Bell => {
+                WriterRequest::Work(work) => works.push(work),
+                WriterRequest::Hurry(queue) => self.lines.hurry(queue),
+                WriterRequest::Bell => {
                     self.bell.heard();
                     tries.extend(self.lines.queues());
                 }
-                Job::Receive(queue, asked) => {
+                WriterRequest::Receive(queue, asked) => {
                     if !asked.ask.wait.is_zero() {
                         // Before we look into the file, else a ring in between would be lost.
                         let handle = self.handle.clone();
@@ -226,7 +226,7 @@ impl Writer {
     fn answer_looks(&self, works: Vec<Box<dyn Work>>) -> Vec<Box<dyn Work>> {
         let (looks, rest): (Vec<_>, Vec<_>) = works
             .into_iter()
-            .partition(|work| work.care() == Care::Look);
+            .partition(|work| work.care() == Durability::Look);
         for mut look in looks {
             let mut turn = self.clock.turn(&self.connection);
             if let Err(error) = look.run(&mut turn) {
@@ -258,12 +258,12 @@ impl Writer {
     fn carry_out(&mut self, mut works: Vec<Box<dyn Work>>, tries: BTreeSet<QueueId>) {
         let mut done = self.transact(&mut works, &tries);
         // What fills the disk may be the write-ahead log itself.
-        if done.as_ref().is_err_and(Failed::is_full) && self.connection.make_room() {
+        if done.as_ref().is_err_and(FailedAt::is_full) && self.connection.make_room() {
             done = self.transact(&mut works, &tries);
         }
         match done {
             Ok(()) => {}
-            Err(Failed::Within(_)) if works.len() > 1 || !tries.is_empty() => {
+            Err(FailedAt::Within(_)) if works.len() > 1 || !tries.is_empty() => {
                 for work in &mut works {
                     let alone = std::slice::from_mut(work);
                     if let Err(error) = self.transact(alone, &BTreeSet::new()) {
@@ -284,21 +284,21 @@ impl Writer {
         }
     }
 
-    fn fail_all(&self, works: &mut [Box<dyn Work>], error: &Failed) {
+    fn fail_all(&self, works: &mut [Box<dyn Work>], error: &FailedAt) {
         let error = self.error(error);
         for work in works {
             work.fail(error.clone());
         }
     }
 
-    fn fail_lines(&mut self, queues: &BTreeSet<QueueId>, error: &Failed) {
+    fn fail_lines(&mut self, queues: &BTreeSet<QueueId>, error: &FailedAt) {
         self.lines.fail(queues, &self.error(error));
     }
 
-    fn error(&self, error: &Failed) -> QueueError {
+    fn error(&self, error: &FailedAt) -> QueueError {
         match error {
-            Failed::Lost(damage) => self.place.damaged(damage),
-            Failed::Begin(error) | Failed::Within(error) => {
+            FailedAt::Lost(damage) => self.place.damaged(damage),
+            FailedAt::Begin(error) | FailedAt::Within(error) => {
                 self.connection.note_failure(error);
                 self.place.trouble(error)
             }
@@ -310,11 +310,11 @@ impl Writer {
         &mut self,
         works: &mut [Box<dyn Work>],
         tries: &BTreeSet<QueueId>,
-    ) -> Result<(), Failed> {
-        self.connection.check().map_err(Failed::Lost)?;
+    ) -> Result<(), FailedAt> {
+        self.connection.check().map_err(FailedAt::Lost)?;
         let care = works.iter().map(|work| work.care()).max();
-        let care = care.unwrap_or(Care::Light);
-        self.begin(care).map_err(Failed::Begin)?;
+        let care = care.unwrap_or(Durability::Light);
+        self.begin(care).map_err(FailedAt::Begin)?;
         let begun = clock::now();
         let mut turn = self.clock.turn(&self.connection);
         let mut served = Vec::new();
@@ -326,13 +326,13 @@ impl Writer {
             })
             .and_then(|()| keep(&turn))
             .and_then(|()| self.commit(care))
-            .map_err(Failed::Within)
+            .map_err(FailedAt::Within)
             // Nobody is told of a commit to a file that is not there any more.
             .and_then(|number| {
                 self.connection
                     .check()
                     .map(|()| number)
-                    .map_err(Failed::Lost)
+                    .map_err(FailedAt::Lost)
             });
         let stirred = !turn.stirred.is_empty();
         let number = match done {
@@ -359,20 +359,24 @@ impl Writer {
     }
 
     /// Commits. What must survive is counted: the number that is acknowledged with it.
-    fn commit(&self, care: Care) -> rusqlite::Result<Option<i64>> {
+    fn commit(&self, care: Durability) -> rusqlite::Result<Option<i64>> {
         let number = match care {
-            Care::Full => self.connection.counter()?,
-            Care::Look | Care::Light => None,
+            Durability::Full => self.connection.counter()?,
+            Durability::Look | Durability::Light => None,
         };
         execute(&self.connection, "COMMIT")?;
         Ok(number)
     }
 
-    fn begin(&mut self, care: Care) -> rusqlite::Result<()> {
+    fn begin(&mut self, care: Durability) -> rusqlite::Result<()> {
         if self.care != care {
             // In WAL mode, NORMAL leaves out the sync at the commit; the next FULL one makes up
             // for it, since the log is one sequence.
-            let level = if care == Care::Full { "FULL" } else { "NORMAL" };
+            let level = if care == Durability::Full {
+                "FULL"
+            } else {
+                "NORMAL"
+            };
             self.connection
                 .execute_batch(&format!("PRAGMA synchronous = {level}"))?;
             self.care = care;
@@ -412,9 +416,9 @@ impl Writer {
                 name: asked.name.to_string(),
                 dead_letter: None,
             };
-            let release = unasked(Care::Light, move |turn| {
+            let release = unasked(Durability::Light, move |turn| {
                 orphans.messages.iter().try_for_each(|message| {
-                    let Ok(delivery) = Delivery::parse(&message.receipt) else {
+                    let Ok(delivery) = LocalDelivery::parse(&message.receipt) else {
                         return Ok(());
                     };
                     let outcome = Outcome::Release(Duration::ZERO);
@@ -434,7 +438,7 @@ fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
 /// Runs each within its own savepoint, so that one that fails leaves nothing half done.
 fn run_works(
     turn: &mut Turn<'_>,
-    place: &Place,
+    place: &StoreFiles,
     works: &mut [Box<dyn Work>],
 ) -> rusqlite::Result<()> {
     let connection = turn.connection;
@@ -456,7 +460,7 @@ fn run_works(
 /// Gives what there is to those who wait, and notes when there will be more.
 fn serve(
     turn: &mut Turn<'_>,
-    lines: &mut Lines,
+    lines: &mut WaitingReceives,
     tries: &BTreeSet<QueueId>,
     served: &mut Vec<Served>,
     refused: &mut Vec<(Arc<str>, Refused)>,

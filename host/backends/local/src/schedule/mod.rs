@@ -11,7 +11,8 @@ use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::Outgoing;
 use dispatcher_core::schedule::cron::Periodic;
 use dispatcher_core::schedule::{
-    Cancelled, Claim, Ending, Job, Page, Store, StoreError, Trouble, Unreadable,
+    Cancelled, Claim, JobOutcome, JobPage, ScheduleStore, ScheduledJob, StoreError, Trouble,
+    Unreadable,
 };
 use dispatcher_core::tasks;
 use dispatcher_sqlite::Database;
@@ -102,7 +103,7 @@ fn date(column: i64) -> Timestamp {
     Timestamp(u64::try_from(column).unwrap_or(0))
 }
 
-fn read(row: &Row<'_>) -> rusqlite::Result<Job> {
+fn read(row: &Row<'_>) -> rusqlite::Result<ScheduledJob> {
     let attributes: String = row.get(4)?;
     let attributes = serde_json::from_str(&attributes).map_err(|error| {
         rusqlite::Error::FromSqlConversionFailure(4, rusqlite::types::Type::Text, error.into())
@@ -111,7 +112,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Job> {
     let every = pair(row.get(6)?, row.get(7)?);
     let token: Option<String> = row.get(8)?;
     let until: Option<i64> = row.get(9)?;
-    Ok(Job {
+    Ok(ScheduledJob {
         id: row.get(0)?,
         queue: row.get(1)?,
         due: date(row.get(2)?),
@@ -148,12 +149,12 @@ fn whole<T: Clone>(
 }
 
 #[async_trait::async_trait]
-impl Store for File {
+impl ScheduleStore for File {
     fn place(&self) -> String {
         schema::path(&self.folder).display().to_string()
     }
 
-    async fn add(&self, job: &Job) -> Result<bool, StoreError> {
+    async fn add(&self, job: &ScheduledJob) -> Result<bool, StoreError> {
         let job = job.clone();
         let attributes = serde_json::to_string(&job.message.attributes)
             .map_err(|error| schema::failed(&self.folder, Trouble::Refused, error))?;
@@ -178,7 +179,7 @@ impl Store for File {
         .await
     }
 
-    async fn due(&self, until: Timestamp, from: Option<&str>) -> Result<Page, StoreError> {
+    async fn due(&self, until: Timestamp, from: Option<&str>) -> Result<JobPage, StoreError> {
         let (due, id) = after(from).unwrap_or((i64::MIN, String::new()));
         let step = move |file: &Connection| {
             let mut find = file.prepare_cached(
@@ -206,21 +207,21 @@ impl Store for File {
             let next = last
                 .filter(|_| count == PAGE)
                 .map(|(due, id)| format!("{due} {id}"));
-            Ok(Page {
+            Ok(JobPage {
                 jobs,
                 next,
                 unreadable,
             })
         };
         match self.run(false, step).await {
-            Err(error) if error.kind == Trouble::Missing => Ok(Page::default()),
+            Err(error) if error.kind == Trouble::Missing => Ok(JobPage::default()),
             outcome => outcome,
         }
     }
 
     async fn claim(
         &self,
-        jobs: &[Job],
+        jobs: &[ScheduledJob],
         claim: &Claim,
         now: Timestamp,
     ) -> Vec<Result<bool, StoreError>> {
@@ -231,7 +232,7 @@ impl Store for File {
                  WHERE id = ?1 AND due = ?2 AND (until IS NULL OR until < ?5)",
             )?;
             let until = signed(claim.until);
-            let mut one = |job: &Job| {
+            let mut one = |job: &ScheduledJob| {
                 let row = params![job.id, signed(job.due), claim.token, until, signed(now)];
                 Ok(take.execute(row)? > 0)
             };
@@ -240,10 +241,10 @@ impl Store for File {
         whole(count, outcome.await)
     }
 
-    async fn end(&self, endings: &[Ending]) -> Vec<Result<(), StoreError>> {
+    async fn end(&self, endings: &[JobOutcome]) -> Vec<Result<(), StoreError>> {
         let (count, endings) = (endings.len(), endings.to_vec());
         let outcome = self.run(false, move |file| {
-            for Ending { job, token, next } in &endings {
+            for JobOutcome { job, token, next } in &endings {
                 match next {
                     None => file.execute(
                         "DELETE FROM jobs WHERE id = ?1 AND token = ?2",

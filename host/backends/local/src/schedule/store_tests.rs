@@ -6,12 +6,12 @@ use dispatcher_core::message::Attribute;
 use dispatcher_core::schedule::samples::job;
 use dispatcher_core::schedule::{decide, list};
 
-fn periodic(id: &str, due: u64) -> Job {
+fn periodic(id: &str, due: u64) -> ScheduledJob {
     let every = Periodic::new("0 9 * * *", "Europe/Berlin").expect("a pattern");
     let mut one = job(id, Timestamp(due));
     one.message.attributes = vec![Attribute::text("k", "v")];
     one.message.group = Some("g".into());
-    Job {
+    ScheduledJob {
         every: Some(every),
         ..one
     }
@@ -21,7 +21,7 @@ fn periodic(id: &str, due: u64) -> Job {
 async fn jobs_come_back_as_they_went_to_whoever_asks() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (File::of(folder.path()), File::of(folder.path()));
-    assert_eq!(one.due(Timestamp(9), None).await, Ok(Page::default()));
+    assert_eq!(one.due(Timestamp(9), None).await, Ok(JobPage::default()));
     assert!(
         !schema::path(folder.path()).exists(),
         "a look makes no file"
@@ -52,7 +52,7 @@ async fn of_two_who_claim_one_gets_it_until_the_claim_has_run_out() {
     let theirs = decide::claim("two".into(), later);
     assert_eq!(two.claim(&jobs, &theirs, later).await, [Ok(true)]);
     // Who has lost it ends nothing.
-    let ending = |token: &str, next| Ending {
+    let ending = |token: &str, next| JobOutcome {
         job: jobs[0].clone(),
         token: token.into(),
         next,
@@ -203,5 +203,8 @@ async fn finding_07_a_schedule_of_an_earlier_version_is_brought_up_to_date_with_
     delete(folder.path());
     let error = File::of(folder.path()).add(&periodic("c", 5)).await;
     let error = error.unwrap_err();
-    assert!(error.message.contains("entry 2 was acknowledged"), "{error}");
+    assert!(
+        error.message.contains("entry 2 was acknowledged"),
+        "{error}"
+    );
 }

@@ -1,7 +1,7 @@
 //! Buckets on a Redis server. A bucket is a hash, and a set of its keys' names beside it, since
 //! paging through a hash would read the values as well. Knows nothing of queues.
 
-use crate::server::link::{Link, Place};
+use crate::server::link::{Link, RedisAddress};
 use crate::server::trouble::strange;
 use dispatcher_core::keyvalue::{Bucket, CALL, Page, not_a_number, too_long};
 use dispatcher_core::trouble::Failed;
@@ -62,7 +62,7 @@ impl Redis {
     ///
     /// # Errors
     /// Where the address cannot be read.
-    pub fn new(place: impl Into<Place>, prefix: &str) -> Result<Self, Failed> {
+    pub fn new(place: impl Into<RedisAddress>, prefix: &str) -> Result<Self, Failed> {
         Ok(Self::on(Link::new(&place.into())?, prefix))
     }
 

@@ -10,13 +10,13 @@ const WORKERS: usize = 4;
 
 /// Numbers claims, and keeps the numbers of those whose answers were lost.
 #[derive(Debug, Default)]
-pub struct Doubts {
+pub struct LostClaims {
     last: AtomicU64,
     /// Under which name of the worker, and which.
     of: Mutex<VecDeque<(Arc<str>, Vec<u64>)>>,
 }
 
-impl Doubts {
+impl LostClaims {
     /// The number of the next claim.
     pub fn number(&self) -> u64 {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn doubts_are_of_one_worker_and_are_told_once() {
-        let doubts = Doubts::default();
+        let doubts = LostClaims::default();
         let (one, other) = (Arc::from("one"), Arc::from("other"));
         doubts.add(&one, [doubts.number()].into_iter());
         doubts.add(&one, [doubts.number()].into_iter());
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn what_fails_late_under_a_lost_name_leaves_the_new_ones_doubts_alone() {
-        let doubts = Doubts::default();
+        let doubts = LostClaims::default();
         let (lost, new) = (Arc::from("lost"), Arc::from("new"));
         doubts.add(&new, [2].into_iter());
         doubts.add(&lost, [1].into_iter());
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn lost_names_do_not_pile_up() {
-        let doubts = Doubts::default();
+        let doubts = LostClaims::default();
         for number in 0..100 {
             doubts.add(&number.to_string().into(), [number].into_iter());
         }

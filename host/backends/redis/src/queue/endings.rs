@@ -11,7 +11,7 @@ const SHORT: usize = 10_000;
 
 /// How one delivery ends, as the script is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct End<'a> {
+pub struct RedisEnd<'a> {
     /// The message.
     pub id: &'a str,
     /// Which delivery of it.
@@ -24,7 +24,7 @@ pub struct End<'a> {
     bytes: usize,
 }
 
-impl<'a> End<'a> {
+impl<'a> RedisEnd<'a> {
     /// Refuses what cannot be written. `source` is the queue's name.
     pub fn of(message: &'a Message, outcome: &Outcome, source: &str) -> Result<Self, ItemError> {
         let (id, count) = wire::delivery(&message.receipt)?;
@@ -49,11 +49,11 @@ pub struct Part<'a> {
     /// It takes its time.
     pub long: bool,
     /// At least one, each with its place in the batch.
-    pub ends: Vec<(usize, End<'a>)>,
+    pub ends: Vec<(usize, RedisEnd<'a>)>,
 }
 
 /// Parts a batch: all that is short together, then what is long, `CALL` bytes or one a call.
-pub fn parts(ends: Vec<(usize, End<'_>)>) -> Vec<Part<'_>> {
+pub fn parts(ends: Vec<(usize, RedisEnd<'_>)>) -> Vec<Part<'_>> {
     let (long, short): (Vec<_>, Vec<_>) = ends.into_iter().partition(|(_, end)| end.bytes > SHORT);
     let mut parts = Vec::new();
     if !short.is_empty() {
@@ -84,8 +84,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn sized(bytes: usize) -> End<'static> {
-        End {
+    fn sized(bytes: usize) -> RedisEnd<'static> {
+        RedisEnd {
             id: "",
             count: "",
             letter: "b",

@@ -20,18 +20,18 @@ mod worqr;
 
 pub use native::NativeQueue;
 pub use server::Eviction;
-pub use worker::Known;
+pub use worker::KnownWorkers;
 pub use worqr::WorqrQueue;
 
 use crate::server::{bell, link, slot};
 use dispatcher_core::queue::{Identity, QueueError, Trouble};
 use keys::{DEAD, Keys};
-use link::{Lines, Place};
-use native::Grave;
+use link::{RedisAddress, RedisConnections};
+use native::DeadLetterQueue;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use worker::Worker;
+use worker::RedisWorker;
 
 /// The most messages of one call: a hundred take the server about half a millisecond.
 const BATCH: usize = 100;
@@ -41,9 +41,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(20);
 /// One server, and our names there. Clones share the connections.
 #[derive(Clone)]
 pub struct Redis {
-    lines: Lines,
+    lines: RedisConnections,
     keys: Keys,
-    worker: Arc<Worker>,
+    worker: Arc<RedisWorker>,
 }
 
 /// How many messages a cancel has removed.
@@ -58,12 +58,12 @@ pub struct Cancelled {
 impl Redis {
     /// Reads the address and the files of TLS; all keys begin with `{prefix`. The connection is made
     /// when it is first needed. Errors say what is wrong with the address or the prefix.
-    pub fn new(place: impl Into<Place>, prefix: &str) -> Result<Self, QueueError> {
-        Self::on(&Lines::new(&place.into())?, prefix)
+    pub fn new(place: impl Into<RedisAddress>, prefix: &str) -> Result<Self, QueueError> {
+        Self::on(&RedisConnections::new(&place.into())?, prefix)
     }
 
     /// The same on these connections, which others use as well.
-    pub fn on(lines: &Lines, prefix: &str) -> Result<Self, QueueError> {
+    pub fn on(lines: &RedisConnections, prefix: &str) -> Result<Self, QueueError> {
         if prefix.is_empty() || prefix.contains(['{', '}', ':']) {
             return Err(QueueError {
                 kind: Trouble::Refused,
@@ -74,7 +74,7 @@ impl Redis {
         }
         let keys = Keys::new(prefix);
         let lines = lines.of(&keys.registry());
-        let worker = Worker::new(lines.clone(), keys.clone());
+        let worker = RedisWorker::new(lines.clone(), keys.clone());
         Ok(Self {
             lines,
             keys,
@@ -103,7 +103,7 @@ impl Redis {
         }
         let identity = identity(name, true, dead_letter.is_some());
         let lines = self.lines.of(&base);
-        let grave = dead_letter.map(|name| Grave {
+        let grave = dead_letter.map(|name| DeadLetterQueue {
             base: self.keys.queue(&name),
             name,
         });
@@ -207,7 +207,7 @@ impl Redis {
     }
 
     /// The workers that are alive, sorted.
-    pub async fn workers(&self) -> Result<Vec<Known>, QueueError> {
+    pub async fn workers(&self) -> Result<Vec<KnownWorkers>, QueueError> {
         worker::all(&self.lines.link, &self.keys).await
     }
 

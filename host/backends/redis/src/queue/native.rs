@@ -1,13 +1,13 @@
 //! One queue in our own format: every call is one script. The server's clock is the only one for
 //! leases and delays.
 
-use super::bell::Bell;
-use super::doubts::Doubts;
-use super::endings::{self, End, Part};
-use super::link::{Lines, Link};
-use super::turns::{self, Turns};
+use super::bell::Notifier;
+use super::doubts::LostClaims;
+use super::endings::{self, Part, RedisEnd};
+use super::link::{Link, RedisConnections};
+use super::turns::{self, LongAnswerTurns};
 use super::wire::{self, Claimed};
-use super::worker::Worker;
+use super::worker::RedisWorker;
 use super::{keys, script, trouble};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Where dead letters go.
-pub struct Grave {
+pub struct DeadLetterQueue {
     /// Its bare name.
     pub name: String,
     /// What its keys begin with.
@@ -39,14 +39,14 @@ pub struct NativeQueue {
     name: String,
     base: String,
     suffix: String,
-    grave: Option<Grave>,
-    lines: Lines,
-    worker: Arc<Worker>,
+    grave: Option<DeadLetterQueue>,
+    lines: RedisConnections,
+    worker: Arc<RedisWorker>,
     registry: String,
-    bell: Arc<Bell>,
+    bell: Arc<Notifier>,
     losses: tokio::sync::Mutex<mpsc::UnboundedReceiver<Vec<Loss>>>,
-    doubts: Doubts,
-    turns: Turns,
+    doubts: LostClaims,
+    turns: LongAnswerTurns,
     sent: AtomicBool,
     buried: AtomicBool,
     /// The bytes that the process may hold.
@@ -57,11 +57,11 @@ impl NativeQueue {
     /// A queue whose keys begin with `base`, and with `registry` those that belong to none.
     pub fn new(
         (identity, name, base): (Identity, String, String),
-        grave: Option<Grave>,
-        (lines, worker): (Lines, Arc<Worker>),
+        grave: Option<DeadLetterQueue>,
+        (lines, worker): (RedisConnections, Arc<RedisWorker>),
         registry: String,
     ) -> Self {
-        let (bell, losses) = Bell::new();
+        let (bell, losses) = Notifier::new();
         worker.tell(&base, &bell);
         Self {
             identity,
@@ -74,8 +74,8 @@ impl NativeQueue {
             registry,
             bell,
             losses: tokio::sync::Mutex::new(losses),
-            doubts: Doubts::default(),
-            turns: Turns::default(),
+            doubts: LostClaims::default(),
+            turns: LongAnswerTurns::default(),
             sent: AtomicBool::new(false),
             buried: AtomicBool::new(false),
             budget: None,
@@ -347,7 +347,7 @@ impl Queue for NativeQueue {
                 answers.push(Err(ItemError::Refused(why)));
                 continue;
             }
-            let end = End::of(message, outcome, &self.identity.name);
+            let end = RedisEnd::of(message, outcome, &self.identity.name);
             answers.push(end.map(|end| {
                 buries |= burial;
                 ends.push((answers.len(), end));

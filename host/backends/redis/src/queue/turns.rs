@@ -1,7 +1,7 @@
 //! Which receives of a queue take turns with all others of the process, because their answers may be
 //! long. Those of a queue whose messages are short do not wait for anybody.
 
-use super::link::Lines;
+use super::link::RedisConnections;
 use dispatcher_core::message;
 use dispatcher_core::message::Message;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,14 +13,14 @@ pub const SHORT: usize = 100_000;
 
 /// What is known of the length of a queue's answers.
 #[derive(Debug, Default)]
-pub struct Turns {
+pub struct LongAnswerTurns {
     /// The last that brought anything was short, and came.
     short: AtomicBool,
 }
 
-impl Turns {
+impl LongAnswerTurns {
     /// Waits until the next receive may be made; keep what this returns until it is answered.
-    pub async fn next<'a>(&self, lines: &'a Lines) -> Option<SemaphorePermit<'a>> {
+    pub async fn next<'a>(&self, lines: &'a RedisConnections) -> Option<SemaphorePermit<'a>> {
         match self.short.load(Ordering::Relaxed) {
             true => None,
             false => Some(lines.turn().await),

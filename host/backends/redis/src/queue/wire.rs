@@ -54,7 +54,9 @@ pub fn claimed(answer: &[Value], queue: &str, most: u64) -> Option<Claimed> {
             ms => Claimed::Nothing(Some(Duration::from_millis(ms.unsigned_abs()))),
         });
     }
-    let messages = rest.chunks(FIELDS).map(|fields| message(fields, queue, most));
+    let messages = rest
+        .chunks(FIELDS)
+        .map(|fields| message(fields, queue, most));
     Some(Claimed::Messages {
         messages: messages.collect::<Option<_>>()?,
         more: *first == 1,

@@ -1,9 +1,9 @@
 //! This process as a worker: its name on the server, which lives three seconds at a time, and what
 //! it has in flight. Finds dead workers and gives their messages back. Knows no payloads.
 
-use super::bell::Bell;
+use super::bell::Notifier;
 use super::keys::{self, Keys};
-use super::link::{Lines, Link};
+use super::link::{Link, RedisConnections};
 use super::script;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
@@ -24,17 +24,17 @@ const BEAT: Duration = Duration::from_millis(500);
 const SWEPT: Duration = Duration::from_millis(450);
 
 /// The worker that this process is, once it receives.
-pub struct Worker {
-    lines: Lines,
+pub struct RedisWorker {
+    lines: RedisConnections,
     keys: Keys,
     label: String,
-    state: Mutex<State>,
+    state: Mutex<WorkerState>,
     joining: tokio::sync::Mutex<()>,
     beating: OnceLock<Task<()>>,
 }
 
 #[derive(Default)]
-struct State {
+struct WorkerState {
     /// None before the first receive, and after the worker was lost.
     id: Option<Arc<str>>,
     /// Until then nobody gives it up.
@@ -48,12 +48,12 @@ struct Served {
     joined: bool,
     in_flight: HashSet<Receipt>,
     /// Of everyone who has opened the queue.
-    bells: Vec<Weak<Bell>>,
+    bells: Vec<Weak<Notifier>>,
 }
 
-impl Worker {
+impl RedisWorker {
     /// A worker that has not begun.
-    pub fn new(lines: Lines, keys: Keys) -> Arc<Self> {
+    pub fn new(lines: RedisConnections, keys: Keys) -> Arc<Self> {
         Arc::new(Self {
             lines,
             keys,
@@ -65,7 +65,7 @@ impl Worker {
     }
 
     /// Tells this bell what is lost of a queue.
-    pub fn tell(&self, base: &str, bell: &Arc<Bell>) {
+    pub fn tell(&self, base: &str, bell: &Arc<Notifier>) {
         let mut state = self.lock();
         let served = state.queues.entry(base.to_owned()).or_default();
         served.bells.retain(|old| old.strong_count() > 0);
@@ -252,7 +252,7 @@ impl Worker {
         self.lines.link.pipe::<()>(&pipe).await
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WorkerState> {
         // Every change is complete or not begun.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -260,7 +260,7 @@ impl Worker {
 
 /// Beats until the worker is dropped. The dead are buried beside that, at their own pace: a server
 /// that is slow to do it must not cost us our own life.
-async fn beat(worker: Weak<Worker>) {
+async fn beat(worker: Weak<RedisWorker>) {
     let mut burials = Group::new();
     loop {
         let next = clock::now() + BEAT;
@@ -307,7 +307,7 @@ fn label() -> String {
 
 /// Who is alive, as people are told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownWorkers {
     /// Its name.
     pub id: String,
     /// Its process and machine.
@@ -317,7 +317,7 @@ pub struct Known {
 }
 
 /// All workers that are alive, sorted.
-pub async fn all(link: &Link, keys: &Keys) -> Result<Vec<Known>, QueueError> {
+pub async fn all(link: &Link, keys: &Keys) -> Result<Vec<KnownWorkers>, QueueError> {
     let mut pipe = redis::pipe();
     pipe.smembers(keys.workers());
     let (ids,): (Vec<String>,) = link.pipe(&pipe).await?;
@@ -336,7 +336,7 @@ pub async fn all(link: &Link, keys: &Keys) -> Result<Vec<Known>, QueueError> {
             let (count,): (u64,) = link.of(&base).pipe(&pipe).await?;
             counted.push((queue, count));
         }
-        known.push(Known {
+        known.push(KnownWorkers {
             id,
             label,
             queues: counted,

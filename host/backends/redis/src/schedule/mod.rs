@@ -4,12 +4,13 @@
 
 mod wire;
 
-use crate::server::link::{Link, Place};
+use crate::server::link::{Link, RedisAddress};
 use crate::server::trouble::{is_doubtful, strange};
 use crate::server::{CALL, LONGEST};
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::schedule::{
-    Cancelled, Claim, Ending, Job, Page, Store, StoreError, Trouble, Unreadable,
+    Cancelled, Claim, JobOutcome, JobPage, ScheduleStore, ScheduledJob, StoreError, Trouble,
+    Unreadable,
 };
 use redis::{FromRedisValue, Script, ScriptInvocation, Value};
 use std::sync::LazyLock;
@@ -46,7 +47,7 @@ pub struct Redis {
 
 impl Redis {
     /// Reads the address; the connection is made when it is first needed. All keys begin with `{prefix:`.
-    pub fn new(place: impl Into<Place>, prefix: &str) -> Result<Self, StoreError> {
+    pub fn new(place: impl Into<RedisAddress>, prefix: &str) -> Result<Self, StoreError> {
         Ok(Self::on(Link::new(&place.into())?, prefix))
     }
 
@@ -97,12 +98,12 @@ fn fresh() -> String {
 }
 
 #[async_trait::async_trait]
-impl Store for Schedule {
+impl ScheduleStore for Schedule {
     fn place(&self) -> String {
         format!("{} on Redis at {}", self.base, self.link.place())
     }
 
-    async fn add(&self, job: &Job) -> Result<bool, StoreError> {
+    async fn add(&self, job: &ScheduledJob) -> Result<bool, StoreError> {
         let refused = |message: String| StoreError {
             kind: Trouble::Refused,
             message,
@@ -122,7 +123,7 @@ impl Store for Schedule {
         self.run(&call).await
     }
 
-    async fn due(&self, until: Timestamp, after: Option<&str>) -> Result<Page, StoreError> {
+    async fn due(&self, until: Timestamp, after: Option<&str>) -> Result<JobPage, StoreError> {
         let late = Timestamp(until.0.saturating_add(1));
         let mut call = DUE.key(&self.base);
         call.arg(after.unwrap_or_default())
@@ -136,7 +137,7 @@ impl Store for Schedule {
 
     async fn claim(
         &self,
-        jobs: &[Job],
+        jobs: &[ScheduledJob],
         claim: &Claim,
         now: Timestamp,
     ) -> Vec<Result<bool, StoreError>> {
@@ -152,9 +153,9 @@ impl Store for Schedule {
         }
     }
 
-    async fn end(&self, endings: &[Ending]) -> Vec<Result<(), StoreError>> {
+    async fn end(&self, endings: &[JobOutcome]) -> Vec<Result<(), StoreError>> {
         let mut call = END.key(&self.base);
-        for Ending { job, token, next } in endings {
+        for JobOutcome { job, token, next } in endings {
             let next = next.map(wire::digits).unwrap_or_default();
             call.arg(&job.id).arg(token).arg(next);
         }

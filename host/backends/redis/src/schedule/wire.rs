@@ -3,7 +3,7 @@
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::{Attribute, Outgoing};
 use dispatcher_core::schedule::cron::Periodic;
-use dispatcher_core::schedule::{Claim, Job, Page, Unreadable};
+use dispatcher_core::schedule::{Claim, JobPage, ScheduledJob, Unreadable};
 use redis::Value;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -29,7 +29,7 @@ struct Record<'a> {
 }
 
 /// A job without its id, its date and its claim.
-pub fn write(job: &Job) -> serde_json::Result<String> {
+pub fn write(job: &ScheduledJob) -> serde_json::Result<String> {
     let message = &job.message;
     let every = job.every.as_ref();
     serde_json::to_string(&Record {
@@ -47,7 +47,7 @@ pub fn digits(date: Timestamp) -> String {
 }
 
 /// Reads an answer of `due`. `None` if it is not one. `queue` is the queue's name as people write it.
-pub fn page(answer: &[Value], queue: &str) -> Option<Page> {
+pub fn page(answer: &[Value], queue: &str) -> Option<JobPage> {
     let (first, rest) = answer.split_first()?;
     let more = *first == Value::Int(1);
     let (mut jobs, mut unreadable, mut last) = (Vec::new(), Vec::new(), None);
@@ -74,14 +74,14 @@ pub fn page(answer: &[Value], queue: &str) -> Option<Page> {
         last = Some(place);
     }
     let next = last.filter(|_| more);
-    Some(Page {
+    Some(JobPage {
         next,
         jobs,
         unreadable,
     })
 }
 
-fn job(fields: &[Value], queue: &str) -> Option<Job> {
+fn job(fields: &[Value], queue: &str) -> Option<ScheduledJob> {
     let text = |at: usize| match fields.get(at)? {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         _ => None,
@@ -99,7 +99,7 @@ fn job(fields: &[Value], queue: &str) -> Option<Job> {
         }
     };
     let every = record.cron.zip(record.zone);
-    Some(Job {
+    Some(ScheduledJob {
         id: id.to_owned(),
         queue: queue.to_owned(),
         due: Timestamp(stamp.parse().ok()?),
@@ -128,35 +128,37 @@ mod tests {
         Value::BulkString(text.as_bytes().to_vec())
     }
 
-    fn any_job() -> impl Strategy<Value = Job> {
+    fn any_job() -> impl Strategy<Value = ScheduledJob> {
         let group = proptest::option::of(any::<String>());
         let every = proptest::option::of(("[*0-9 ]{1,9}", "[A-Z][a-z]{1,9}"));
         let claim = proptest::option::of(("[a-z0-9-]{0,9}", any::<u32>()));
         let attributes = proptest::collection::vec(("[a-z]{1,4}", any::<String>()), 0..3);
         let parts = (0..=LAST, any::<String>(), attributes, group, every, claim);
-        parts.prop_map(|(due, body, attributes, group, every, claim)| Job {
-            id: "0197a3b2-8f0c".into(),
-            queue: "redis:q".into(),
-            due: Timestamp(due),
-            message: Outgoing {
-                body,
-                attributes: attributes
-                    .iter()
-                    .map(|(name, value)| Attribute::text(name, value))
-                    .collect(),
-                group,
-                ..Outgoing::default()
+        parts.prop_map(
+            |(due, body, attributes, group, every, claim)| ScheduledJob {
+                id: "0197a3b2-8f0c".into(),
+                queue: "redis:q".into(),
+                due: Timestamp(due),
+                message: Outgoing {
+                    body,
+                    attributes: attributes
+                        .iter()
+                        .map(|(name, value)| Attribute::text(name, value))
+                        .collect(),
+                    group,
+                    ..Outgoing::default()
+                },
+                every: every.map(|(pattern, zone)| Periodic { pattern, zone }),
+                claim: claim.map(|(token, until)| Claim {
+                    token,
+                    until: Timestamp(until.into()),
+                }),
+                stamp: digits(Timestamp(due)),
             },
-            every: every.map(|(pattern, zone)| Periodic { pattern, zone }),
-            claim: claim.map(|(token, until)| Claim {
-                token,
-                until: Timestamp(until.into()),
-            }),
-            stamp: digits(Timestamp(due)),
-        })
+        )
     }
 
-    fn fields(job: &Job) -> [Value; 3] {
+    fn fields(job: &ScheduledJob) -> [Value; 3] {
         let claim = job.claim.as_ref();
         let claim = claim.map(|claim| format!("{} {}", claim.until.0, claim.token));
         [
@@ -170,10 +172,10 @@ mod tests {
     fn only_an_answer_that_says_so_has_a_next_page() {
         let of = |more: i64, fields: &[Value]| page(&[&[Value::Int(more)], fields].concat(), "q");
         let one = ["000000000000005 a", r#"{"body":"x"}"#, ""].map(text);
-        let next = |page: Option<Page>| page.expect("a page").next;
+        let next = |page: Option<JobPage>| page.expect("a page").next;
         assert_eq!(next(of(1, &one)).as_deref(), Some("000000000000005 a"));
         assert_eq!(next(of(0, &one)), None);
-        assert_eq!(of(0, &[]), Some(Page::default()));
+        assert_eq!(of(0, &[]), Some(JobPage::default()));
         assert_eq!(of(0, &one[..2]), None);
         assert_eq!(page(&[], "q"), None);
     }

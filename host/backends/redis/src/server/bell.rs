@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 
 /// What one queue hears.
 #[derive(Debug)]
-pub struct Bell {
+pub struct Notifier {
     /// Changes whenever it rings.
     pub rings: watch::Sender<u64>,
     lost: mpsc::UnboundedSender<Vec<Loss>>,
@@ -18,7 +18,7 @@ pub struct Bell {
     of_tasks: bool,
 }
 
-impl Bell {
+impl Notifier {
     /// A bell, and where deliveries are told that were lost before their time.
     pub fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Vec<Loss>>) {
         let (lost, losses) = mpsc::unbounded_channel();
@@ -73,16 +73,16 @@ impl Bell {
 
 /// All bells of a process, by channel.
 #[derive(Debug, Default)]
-pub struct Bells {
+pub struct Notifiers {
     by_channel: Mutex<ByChannel>,
 }
 
 /// A queue that is opened twice has two bells on one channel.
-type ByChannel = HashMap<String, Vec<Weak<Bell>>>;
+type ByChannel = HashMap<String, Vec<Weak<Notifier>>>;
 
-impl Bells {
+impl Notifiers {
     /// Hangs up a bell. Whether the channel has to be subscribed to: it is the first there.
-    pub fn hang(&self, channel: &str, bell: &Arc<Bell>) -> bool {
+    pub fn hang(&self, channel: &str, bell: &Arc<Notifier>) -> bool {
         let mut bells = self.lock();
         let there = bells.entry(channel.to_owned()).or_default();
         let first = there.is_empty();
@@ -154,8 +154,8 @@ mod tests {
 
     #[test]
     fn each_bell_hears_its_own_channel_and_all_hear_the_end() {
-        let bells = Bells::default();
-        let ((one, mut losses), (other, _)) = (Bell::new(), Bell::new());
+        let bells = Notifiers::default();
+        let ((one, mut losses), (other, _)) = (Notifier::new(), Notifier::new());
         assert!(bells.hang("one", &one) && bells.hang("other", &other));
         assert!(!bells.hang("one", &one));
         let (mut at_one, mut at_other) = (one.rings.subscribe(), other.rings.subscribe());

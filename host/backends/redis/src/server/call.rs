@@ -6,14 +6,14 @@ use redis::{Cmd, FromRedisValue, Pipeline, RedisFuture, RedisResult, ScriptInvoc
 
 /// What a node is asked.
 #[derive(Clone, Copy)]
-pub enum Call<'a> {
+pub enum RedisCall<'a> {
     /// One step by itself.
     Script(&'a ScriptInvocation<'a>),
     /// Commands that are atomic or only read.
     Commands(&'a Pipeline),
 }
 
-impl Call<'_> {
+impl RedisCall<'_> {
     /// Makes the call on a connection.
     pub async fn on<T: FromRedisValue>(
         self,

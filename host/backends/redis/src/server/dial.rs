@@ -92,7 +92,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 
 /// A connection and the task that drives it. The task ends with the last clone.
 #[derive(Clone)]
-pub struct Live {
+pub struct LiveConnection {
     /// For commands.
     pub connection: MultiplexedConnection,
     _driver: Arc<Task<()>>,
@@ -104,7 +104,7 @@ pub async fn dial(
     tls: Option<&Tls>,
     login: &RedisConnectionInfo,
     config: &AsyncConnectionConfig,
-) -> Result<Live, RedisError> {
+) -> Result<LiveConnection, RedisError> {
     let dialing = async {
         let tcp = TcpStream::connect((host.name.as_str(), host.port)).await?;
         tcp.set_nodelay(true)?;
@@ -113,7 +113,7 @@ pub async fn dial(
             let (connection, driver) =
                 MultiplexedConnection::new_with_config(login, tcp, config).await?;
             let _driver = Arc::new(tasks::spawn(driver));
-            return Ok(Live {
+            return Ok(LiveConnection {
                 connection,
                 _driver,
             });
@@ -124,7 +124,7 @@ pub async fn dial(
         let (connection, driver) =
             MultiplexedConnection::new_with_config(login, stream, config).await?;
         let _driver = Arc::new(tasks::spawn(driver));
-        Ok(Live {
+        Ok(LiveConnection {
             connection,
             _driver,
         })

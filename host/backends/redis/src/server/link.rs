@@ -2,8 +2,8 @@
 //! again whenever it is lost. Retries nothing that may have been carried out: whoever asked knows
 //! whether that is safe. `topology` decides which node a call goes to.
 
-use super::bell::{Bell, Bells};
-use super::call::{Asking, Call};
+use super::bell::{Notifier, Notifiers};
+use super::call::{Asking, RedisCall};
 use super::dial::TlsFiles;
 use super::slots;
 use super::topology::{ANSWER, Heard, Node, Servers};
@@ -26,14 +26,14 @@ const WAITS_MS: [u64; 6] = [10, 20, 40, 80, 160, 320];
 
 /// Where a server is and how it is spoken to.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct Place {
+pub struct RedisAddress {
     /// See `address`.
     pub url: String,
     /// For `rediss://`.
     pub tls: TlsFiles,
 }
 
-impl From<&str> for Place {
+impl From<&str> for RedisAddress {
     fn from(url: &str) -> Self {
         Self {
             url: url.to_owned(),
@@ -42,7 +42,7 @@ impl From<&str> for Place {
     }
 }
 
-impl From<&String> for Place {
+impl From<&String> for RedisAddress {
     fn from(url: &String) -> Self {
         Self::from(url.as_str())
     }
@@ -60,7 +60,7 @@ pub struct Link {
 /// The connections of a process to a server. Answers come in the order of the calls, so what keeps
 /// the process alive there has a connection that no payload travels on.
 #[derive(Clone)]
-pub struct Lines {
+pub struct RedisConnections {
     /// For whatever takes its time, and for what the server tells.
     pub link: Link,
     /// For what is short and must be in time.
@@ -68,9 +68,9 @@ pub struct Lines {
     long: Arc<Semaphore>,
 }
 
-impl Lines {
+impl RedisConnections {
     /// To the server of this address; see `Link::new`.
-    pub fn new(place: &Place) -> Result<Self, Failed> {
+    pub fn new(place: &RedisAddress) -> Result<Self, Failed> {
         let link = Link::new(place)?;
         Ok(Self {
             urgent: Link {
@@ -105,8 +105,8 @@ fn answers() -> AsyncConnectionConfig {
 
 impl Link {
     /// Reads the address and the files of TLS; connects to nothing. No error quotes the address.
-    pub fn new(place: &Place) -> Result<Self, Failed> {
-        let bells = Arc::new(Bells::default());
+    pub fn new(place: &RedisAddress) -> Result<Self, Failed> {
+        let bells = Arc::new(Notifiers::default());
         let ears = bells.clone();
         let config = answers().set_push_sender(move |said: PushInfo| {
             ears.hear(&said);
@@ -140,15 +140,15 @@ impl Link {
     /// Runs a script. Follows its key to another node of a cluster: a node that says that the key is
     /// elsewhere has done nothing.
     pub async fn run<T: FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> Result<T, Failed> {
-        self.call(Call::Script(script)).await
+        self.call(RedisCall::Script(script)).await
     }
 
     /// Runs commands, which are atomic or only read; see `run`.
     pub async fn pipe<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, Failed> {
-        self.call(Call::Commands(pipeline)).await
+        self.call(RedisCall::Commands(pipeline)).await
     }
 
-    async fn call<T: FromRedisValue>(&self, call: Call<'_>) -> Result<T, Failed> {
+    async fn call<T: FromRedisValue>(&self, call: RedisCall<'_>) -> Result<T, Failed> {
         let (mut moves, mut waits) = (0, WAITS_MS.iter());
         loop {
             let node = self.servers.node_of(self.slot).await?;
@@ -186,7 +186,7 @@ impl Link {
     async fn on<T: FromRedisValue>(
         &self,
         node: &Arc<Node>,
-        call: Call<'_>,
+        call: RedisCall<'_>,
         asking: bool,
     ) -> Result<Heard<T>, Failed> {
         let (number, mut live) = self.servers.connection(node).await?;
@@ -206,7 +206,9 @@ impl Link {
         self.servers.node_of(self.slot).await?;
         let mut answers = Vec::new();
         for node in self.servers.masters() {
-            if let Heard::Answer(answer) = self.on(&node, Call::Commands(pipeline), false).await? {
+            if let Heard::Answer(answer) =
+                self.on(&node, RedisCall::Commands(pipeline), false).await?
+            {
                 answers.push(answer);
             }
         }
@@ -215,7 +217,7 @@ impl Link {
 
     /// Passes on to the bell what is said on the channel, from now on and after every reconnection.
     /// Ask again now and then: in a cluster that finds another node if the one that told is gone.
-    pub async fn listen(&self, channel: &str, bell: &Arc<Bell>) -> Result<(), Failed> {
+    pub async fn listen(&self, channel: &str, bell: &Arc<Notifier>) -> Result<(), Failed> {
         self.servers.listen(self.slot, channel, bell).await
     }
 

@@ -8,9 +8,9 @@
 //! the slot away answers every script with `ASK`, and nothing can be added there meanwhile.
 
 use super::address::{Address, Host, WANTED};
-use super::bell::{Bell, Bells};
-use super::dial::{Live, Tls, dial, tls};
-use super::link::Place;
+use super::bell::{Notifier, Notifiers};
+use super::dial::{LiveConnection, Tls, dial, tls};
+use super::link::RedisAddress;
 use super::slots::Slots;
 use super::trouble;
 use dispatcher_core::clock;
@@ -37,7 +37,7 @@ pub struct Servers {
     tls: Option<Tls>,
     place: String,
     config: AsyncConnectionConfig,
-    bells: Arc<Bells>,
+    bells: Arc<Notifiers>,
     topology: Arc<Topology>,
     nodes: Mutex<HashMap<Host, Arc<Node>>>,
     /// The node that tells of what is published: in a cluster each tells of everything.
@@ -52,7 +52,7 @@ enum Redirection {
 
 #[derive(Default)]
 struct Topology {
-    known: Mutex<Known>,
+    known: Mutex<KnownTopology>,
     /// What a Sentinel named last.
     master: Mutex<Option<Host>>,
     /// One looks at a time.
@@ -60,7 +60,7 @@ struct Topology {
 }
 
 #[derive(Clone, Default)]
-enum Known {
+enum KnownTopology {
     #[default]
     Nothing,
     One,
@@ -91,7 +91,7 @@ pub enum Heard<T> {
 /// The connection to one server.
 pub struct Node {
     host: Host,
-    state: tokio::sync::Mutex<State>,
+    state: tokio::sync::Mutex<TopologyState>,
 }
 
 impl Node {
@@ -102,10 +102,10 @@ impl Node {
 }
 
 #[derive(Default)]
-struct State {
+struct TopologyState {
     /// Grows with every connection.
     number: u64,
-    live: Option<Live>,
+    live: Option<LiveConnection>,
     failed: Option<(Moment, Failed)>,
 }
 
@@ -117,9 +117,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Servers {
     /// Reads the address and the files of TLS. `bells` are told what is published.
     pub fn new(
-        place: &Place,
+        place: &RedisAddress,
         config: AsyncConnectionConfig,
-        bells: Arc<Bells>,
+        bells: Arc<Notifiers>,
     ) -> Result<Self, Failed> {
         let refused = |message: String| Failed {
             kind: Trouble::Refused,
@@ -130,8 +130,8 @@ impl Servers {
         let tls = address.tls.then(|| tls(&place.tls)).transpose();
         let tls = tls.map_err(|why| refused(format!("TLS to Redis: {why}")))?;
         let known = match address.sentinels {
-            Some(_) => Known::One,
-            None => Known::Nothing,
+            Some(_) => KnownTopology::One,
+            None => KnownTopology::Nothing,
         };
         Ok(Self {
             place: address.to_string(),
@@ -169,15 +169,15 @@ impl Servers {
 
     /// Whether this is a cluster, as far as is known.
     pub fn is_cluster(&self) -> bool {
-        matches!(&*lock(&self.topology.known), Known::Cluster { .. })
+        matches!(&*lock(&self.topology.known), KnownTopology::Cluster { .. })
     }
 
     /// The node that calls about a slot go to; without a slot, any.
     pub async fn node_of(&self, slot: Option<u16>) -> Result<Arc<Node>, Failed> {
         for _ in 0..2 {
             match &*lock(&self.topology.known) {
-                Known::One => return Ok(self.node(&self.address.hosts[0])),
-                Known::Cluster {
+                KnownTopology::One => return Ok(self.node(&self.address.hosts[0])),
+                KnownTopology::Cluster {
                     slots,
                     stale: false,
                 } => {
@@ -189,7 +189,7 @@ impl Servers {
                         return Ok(self.node(&host));
                     }
                 }
-                Known::Nothing | Known::Cluster { .. } => {}
+                KnownTopology::Nothing | KnownTopology::Cluster { .. } => {}
             }
             self.look().await?;
         }
@@ -203,8 +203,8 @@ impl Servers {
     /// All masters, or the one server.
     pub fn masters(&self) -> Vec<Arc<Node>> {
         let hosts = match &*lock(&self.topology.known) {
-            Known::Cluster { slots, .. } => slots.masters(),
-            Known::One | Known::Nothing => vec![self.address.hosts[0].clone()],
+            KnownTopology::Cluster { slots, .. } => slots.masters(),
+            KnownTopology::One | KnownTopology::Nothing => vec![self.address.hosts[0].clone()],
         };
         hosts.iter().map(|host| self.node(host)).collect()
     }
@@ -223,7 +223,7 @@ impl Servers {
 
     /// What is known of a cluster is to be asked again before the next call.
     fn outdate(&self) {
-        if let Known::Cluster { stale, .. } = &mut *lock(&self.topology.known) {
+        if let KnownTopology::Cluster { stale, .. } = &mut *lock(&self.topology.known) {
             *stale = true;
         }
     }
@@ -232,9 +232,9 @@ impl Servers {
     async fn look(&self) -> Result<(), Failed> {
         let _one_at_a_time = self.topology.looking.lock().await;
         let mut hosts = match &*lock(&self.topology.known) {
-            Known::One | Known::Cluster { stale: false, .. } => return Ok(()),
-            Known::Nothing => Vec::new(),
-            Known::Cluster { slots, .. } => slots.masters(),
+            KnownTopology::One | KnownTopology::Cluster { stale: false, .. } => return Ok(()),
+            KnownTopology::Nothing => Vec::new(),
+            KnownTopology::Cluster { slots, .. } => slots.masters(),
         };
         for host in &self.address.hosts {
             if !hosts.contains(host) {
@@ -246,8 +246,10 @@ impl Servers {
             match self.ask(host).await {
                 Ok(known) => {
                     let before = std::mem::replace(&mut *lock(&self.topology.known), known.clone());
-                    if let (Known::Cluster { slots: old, .. }, Known::Cluster { slots, .. }) =
-                        (&before, &known)
+                    if let (
+                        KnownTopology::Cluster { slots: old, .. },
+                        KnownTopology::Cluster { slots, .. },
+                    ) = (&before, &known)
                     {
                         note_change(old.masters(), slots.masters());
                     }
@@ -261,10 +263,10 @@ impl Servers {
         Err(failed.expect("an address has a host"))
     }
 
-    async fn ask(&self, host: &Host) -> Result<Known, Failed> {
+    async fn ask(&self, host: &Host) -> Result<KnownTopology, Failed> {
         let node = self.node(host);
         let (number, mut live) = self.connection(&node).await?;
-        let known = matches!(&*lock(&self.topology.known), Known::Cluster { .. });
+        let known = matches!(&*lock(&self.topology.known), KnownTopology::Cluster { .. });
         let place = host.to_string();
         let refused = |why: &str| Failed {
             kind: Trouble::Refused,
@@ -285,7 +287,7 @@ impl Servers {
                         "several hosts are for a cluster, and it is a single server",
                     ));
                 }
-                _ => return Ok(Known::One),
+                _ => return Ok(KnownTopology::One),
             }
         }
         let mut slots = redis::cmd("CLUSTER");
@@ -296,7 +298,7 @@ impl Servers {
                 kind: Trouble::Passing,
                 message: trouble::named(&place, "it knows of no slots of its cluster"),
             }),
-            Some(slots) => Ok(Known::Cluster {
+            Some(slots) => Ok(KnownTopology::Cluster {
                 slots,
                 stale: false,
             }),
@@ -320,7 +322,7 @@ impl Servers {
         }
         match self.redirection(node, &error) {
             Some(Redirection::Moved { slot, to }) => {
-                if let Known::Cluster { slots, .. } = &mut *lock(&self.topology.known) {
+                if let KnownTopology::Cluster { slots, .. } = &mut *lock(&self.topology.known) {
                     slots.moved(slot, to);
                 }
                 return Heard::Moved;
@@ -358,7 +360,7 @@ impl Servers {
             let kind = error.kind()?;
             let mut words = error.details()?.split_ascii_whitespace();
             let (slot, to) = (words.next()?.parse().ok()?, words.next()?);
-            let Known::Cluster { slots, .. } = &*lock(&self.topology.known) else {
+            let KnownTopology::Cluster { slots, .. } = &*lock(&self.topology.known) else {
                 return None;
             };
             let to = slots.node(to, &node.host)?;
@@ -410,7 +412,7 @@ impl Servers {
     }
 
     /// A node's connection and its number; made if there is none.
-    pub async fn connection(&self, node: &Node) -> Result<(u64, Live), Failed> {
+    pub async fn connection(&self, node: &Node) -> Result<(u64, LiveConnection), Failed> {
         let mut state = node.state.lock().await;
         if let Some(live) = &state.live {
             return Ok((state.number, live.clone()));
@@ -436,7 +438,7 @@ impl Servers {
         }
     }
 
-    async fn connect(&self, host: &Host) -> Result<Live, Failed> {
+    async fn connect(&self, host: &Host) -> Result<LiveConnection, Failed> {
         let failed = |error: &RedisError| {
             let mut failed = trouble::failed(&self.name_of(host), error);
             // The name of the node's certificate is another, as often with addresses.
@@ -518,7 +520,7 @@ impl Servers {
         &self,
         slot: Option<u16>,
         channel: &str,
-        bell: &Arc<Bell>,
+        bell: &Arc<Notifier>,
     ) -> Result<(), Failed> {
         let first = self.bells.hang(channel, bell);
         if !first && !self.is_cluster() {

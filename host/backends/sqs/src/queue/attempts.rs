@@ -13,7 +13,7 @@ const USABLE: Duration = Duration::from_secs(280);
 
 /// Ids whose answers were lost.
 #[derive(Debug, Default)]
-pub struct Lost(Mutex<Vec<Attempt>>);
+pub struct LostReceives(Mutex<Vec<Attempt>>);
 
 /// One receive, perhaps made several times.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Attempt {
     again: bool,
 }
 
-impl Lost {
+impl LostReceives {
     /// The next receive: one whose answer was lost, if there is one that SQS still knows, or else
     /// one for `max` messages with the id `fresh`.
     pub fn next(&self, max: usize, fresh: impl FnOnce() -> String, now: Moment) -> Attempt {
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_lost_id_is_used_again_while_sqs_knows_it() {
-        let lost = Lost::default();
+        let lost = LostReceives::default();
         let first = lost.next(10, || "a".into(), at(0));
         assert_eq!(lost.next(10, || "b".into(), at(1)).id, "b");
         lost.failed(first, Trouble::Unreachable);
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_again_is_asked_as_before_and_is_no_news() {
-        let lost = Lost::default();
+        let lost = LostReceives::default();
         let first = lost.next(10, || "a".into(), at(0));
         assert!(first.is_news());
         lost.failed(first, Trouble::Unreachable);
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn what_was_refused_has_brought_nothing() {
-        let lost = Lost::default();
+        let lost = LostReceives::default();
         let first = lost.next(10, || "a".into(), at(0));
         lost.failed(first, Trouble::Denied);
         assert_eq!(lost.next(10, || "b".into(), at(1)).id, "b");

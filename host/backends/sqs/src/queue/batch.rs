@@ -40,13 +40,13 @@ pub(super) fn answers<T>(
 
 /// What to do about one message, however often it stands in the slice.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Step<'a> {
+pub(super) struct BatchStep<'a> {
     /// The delivery that was received last.
     pub message: &'a Message,
     pub outcome: &'a Outcome,
 }
 
-impl<'a> Step<'a> {
+impl<'a> BatchStep<'a> {
     pub fn receipt(&self) -> &'a Receipt {
         &self.message.receipt
     }
@@ -55,7 +55,7 @@ impl<'a> Step<'a> {
 /// The steps that settle a slice, one per message.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
-    pub steps: Vec<Step<'a>>,
+    pub steps: Vec<BatchStep<'a>>,
     /// For every item of the slice, its step.
     step_of: Vec<usize>,
 }
@@ -65,13 +65,13 @@ impl<'a> Plan<'a> {
     /// outcomes the most final counts, since a message that one delivery has finished with needs
     /// no other.
     pub fn of(items: &'a [(Message, Outcome)]) -> Self {
-        let mut steps: Vec<Step<'a>> = Vec::with_capacity(items.len());
+        let mut steps: Vec<BatchStep<'a>> = Vec::with_capacity(items.len());
         let mut step_of = Vec::with_capacity(items.len());
         for (message, outcome) in items {
             let known = steps.iter().position(|step| step.message.id == message.id);
             let Some(at) = known else {
                 step_of.push(steps.len());
-                steps.push(Step { message, outcome });
+                steps.push(BatchStep { message, outcome });
                 continue;
             };
             step_of.push(at);

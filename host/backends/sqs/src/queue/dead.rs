@@ -2,8 +2,8 @@
 //! source as two attributes more; and which messages are there already. Calls nothing.
 
 use super::batch::MOST_BYTES;
-use super::send::Parcel;
-use super::{Target, convert};
+use super::send::SendEntry;
+use super::{QueueTarget, convert};
 use dispatcher_core::message::{Attribute, AttributeValue, Message};
 use dispatcher_core::queue::{DEAD_LETTER_REASON as REASON, DEAD_LETTER_SOURCE as SOURCE};
 use std::collections::VecDeque;
@@ -51,14 +51,14 @@ impl Buried {
 pub(super) fn parcel(
     message: &Message,
     reason: &str,
-    target: &Target,
-) -> (Parcel, Vec<&'static str>) {
+    target: &QueueTarget,
+) -> (SendEntry, Vec<&'static str>) {
     // SQS refuses an empty body, which no message has but one whose content could not be read.
     let body = match (message.body.as_str(), &message.unreadable) {
         ("", Some(_)) => legible(reason),
         (body, _) => body.to_owned(),
     };
-    let mut parcel = Parcel {
+    let mut parcel = SendEntry {
         body,
         // What an earlier death has left would only mislead.
         attributes: message

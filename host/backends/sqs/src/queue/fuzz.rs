@@ -2,8 +2,8 @@
 //! cut within SQS's limits, and every answer comes back to its own item.
 
 use super::batch::{MOST_BYTES, Plan, answers, calls};
-use super::send::Parcel;
-use super::{BATCH, Clients, Target, address, convert, dead};
+use super::send::SendEntry;
+use super::{BATCH, Clients, QueueTarget, address, convert, dead};
 use aws_sdk_sqs::types::{self as sdk, BatchResultErrorEntry, MessageSystemAttributeName};
 use dispatcher_aws::{BehaviorVersion, SdkConfig};
 use dispatcher_core::fuzz::Choices;
@@ -87,9 +87,9 @@ fn deliveries(choices: &mut Choices<'_>) -> Vec<Message> {
     list.into_iter().flatten().collect()
 }
 
-fn target(fifo: bool) -> &'static Target {
-    static TARGETS: OnceLock<[Target; 2]> = OnceLock::new();
-    let make = |fifo| Target {
+fn target(fifo: bool) -> &'static QueueTarget {
+    static TARGETS: OnceLock<[QueueTarget; 2]> = OnceLock::new();
+    let make = |fifo| QueueTarget {
         name: "q".into(),
         url: "http://127.0.0.1:1/0/q".into(),
         fifo,
@@ -217,7 +217,7 @@ fn cut(choices: &mut Choices<'_>) {
         }),
         ..Default::default()
     };
-    let parcel = Parcel::of(&outgoing, target(choices.flag()));
+    let parcel = SendEntry::of(&outgoing, target(choices.flag()));
     let sum: usize = outgoing.attributes.iter().map(Attribute::bytes).sum();
     assert_eq!(parcel.bytes(), sum + outgoing.body.len());
 }

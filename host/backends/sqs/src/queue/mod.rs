@@ -18,12 +18,12 @@ use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::{MessageSystemAttributeName, QueueAttributeName};
 use dispatcher_aws as aws;
 use dispatcher_aws::SdkConfig;
-use dispatcher_aws::failure::{About, Call};
+use dispatcher_aws::failure::{About, CallName};
 use dispatcher_core::clock;
 use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{Ask, Depth, Identity, ItemError, Queue, QueueError, Received};
-use send::Parcel;
+use send::SendEntry;
 use settle::SAFE_CEILING_S;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl Clients {
 
 /// One queue as a place to call.
 #[derive(Debug)]
-struct Target {
+struct QueueTarget {
     /// As the configuration writes it.
     name: String,
     url: String,
@@ -73,9 +73,9 @@ struct Target {
     clients: Arc<Clients>,
 }
 
-impl Target {
-    fn call(&self, step: &'static str) -> Call<'_> {
-        Call {
+impl QueueTarget {
+    fn call(&self, step: &'static str) -> CallName<'_> {
+        CallName {
             step,
             about: About::Queue(&self.name),
             place: &self.clients.place,
@@ -87,13 +87,13 @@ impl Target {
 #[derive(Debug)]
 pub struct SqsQueue {
     identity: Identity,
-    target: Target,
+    target: QueueTarget,
     /// The route's dead-letter queue or, on a FIFO queue, the target of its redrive policy.
-    dead_letter: Option<Target>,
+    dead_letter: Option<QueueTarget>,
     /// The ARN of the target of its redrive policy.
     redrive_target: Option<String>,
     buried: dead::Buried,
-    lost: attempts::Lost,
+    lost: attempts::LostReceives,
     own_delay: Duration,
     /// The bytes that the process may hold.
     budget: Option<Arc<Budget>>,
@@ -151,7 +151,7 @@ impl Sqs {
             dead_letter: grave.map(|grave| grave.target).or(own),
             redrive_target: found.redrive.target,
             buried: dead::Buried::default(),
-            lost: attempts::Lost::default(),
+            lost: attempts::LostReceives::default(),
             own_delay: found.own_delay,
             budget: None,
         })
@@ -168,7 +168,7 @@ fn affordable(free: u64, max: usize) -> usize {
 impl Sqs {
     /// The target of a FIFO queue's redrive policy, if it can be opened. Without it SQS dead-letters
     /// by its policy alone, and with a message that fails what waits behind it in its group.
-    async fn redrive_target(&self, queue: &str, target: &str) -> Option<Target> {
+    async fn redrive_target(&self, queue: &str, target: &str) -> Option<QueueTarget> {
         match self.find(target).await {
             Ok(found) => Some(found.target),
             Err(error) => {
@@ -295,9 +295,9 @@ impl Queue for SqsQueue {
     }
 
     async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
-        let parcels: Vec<Parcel> = items
+        let parcels: Vec<SendEntry> = items
             .iter()
-            .map(|item| Parcel::of(item, &self.target))
+            .map(|item| SendEntry::of(item, &self.target))
             .collect();
         send::send(&self.target, &parcels).await
     }

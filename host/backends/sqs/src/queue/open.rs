@@ -2,11 +2,11 @@
 //! which step failed when there is none.
 
 use super::address::{Address, name_in_url};
-use super::{Clients, Target};
+use super::{Clients, QueueTarget};
 use aws_sdk_sqs::types::QueueAttributeName;
 use dispatcher_aws as aws;
 use dispatcher_aws::SdkConfig;
-use dispatcher_aws::failure::{About, Call};
+use dispatcher_aws::failure::{About, CallName};
 use dispatcher_core::queue::QueueError;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,7 +42,7 @@ impl Sqs {
     /// 1,000.
     pub async fn names(&self) -> Result<Vec<String>, QueueError> {
         let clients = self.reach(None, None);
-        let call = Call {
+        let call = CallName {
             step: "ListQueues",
             about: About::All,
             place: &clients.place,
@@ -97,14 +97,14 @@ impl Sqs {
     }
 
     /// Finds one queue and what kind it is.
-    pub(super) async fn find(&self, name: &str) -> Result<Found, QueueError> {
+    pub(super) async fn find(&self, name: &str) -> Result<OpenedQueue, QueueError> {
         let (url, clients) = self.resolve(name).await?;
         let attributes = attributes(&clients, name, &url).await?;
         let text = |key: &QueueAttributeName| attributes.get(key).map(String::as_str);
         let flag = |key| text(&key) == Some("true");
         let fifo = flag(QueueAttributeName::FifoQueue);
         let content_deduplication = flag(QueueAttributeName::ContentBasedDeduplication);
-        Ok(Found {
+        Ok(OpenedQueue {
             source: text(&QueueAttributeName::QueueArn).unwrap_or(&url).into(),
             redrive: text(&QueueAttributeName::RedrivePolicy)
                 .map_or_else(Redrive::default, redrive),
@@ -114,7 +114,7 @@ impl Sqs {
             own_delay: text(&QueueAttributeName::DelaySeconds)
                 .and_then(|seconds| seconds.parse().ok())
                 .map_or(Duration::ZERO, Duration::from_secs),
-            target: Target {
+            target: QueueTarget {
                 name: name.to_owned(),
                 url,
                 fifo,
@@ -157,8 +157,8 @@ pub struct Encryption {
 
 /// A queue that exists.
 #[derive(Debug)]
-pub(super) struct Found {
-    pub target: Target,
+pub(super) struct OpenedQueue {
+    pub target: QueueTarget,
     /// Its ARN.
     pub source: String,
     pub visibility: Duration,
@@ -198,7 +198,7 @@ async fn queue_url(
     queue: &str,
     address: &Address<'_>,
 ) -> Result<String, QueueError> {
-    let call = Call {
+    let call = CallName {
         step: "GetQueueUrl",
         about: About::Queue(queue),
         place: &clients.place,
@@ -227,7 +227,7 @@ async fn attributes(
     queue: &str,
     url: &str,
 ) -> Result<HashMap<QueueAttributeName, String>, QueueError> {
-    let call = Call {
+    let call = CallName {
         step: "GetQueueAttributes",
         about: About::Queue(queue),
         place: &clients.place,

@@ -3,7 +3,7 @@
 
 use super::batch::{MOST_BYTES, answers, calls, entry_id};
 use super::trouble::every_item;
-use super::{BATCH, Target, convert};
+use super::{BATCH, QueueTarget, convert};
 use aws_sdk_sqs::types::{
     MessageSystemAttributeNameForSends, MessageSystemAttributeValue, SendMessageBatchRequestEntry,
 };
@@ -18,7 +18,7 @@ const LONGEST_DELAY_S: u16 = 900;
 
 /// A message ready to be sent.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Parcel {
+pub(super) struct SendEntry {
     pub body: String,
     pub attributes: Vec<Attribute>,
     pub delay: Duration,
@@ -31,12 +31,12 @@ pub(super) struct Parcel {
     pub trace_header: Option<String>,
 }
 
-impl Parcel {
+impl SendEntry {
     /// What a person or a handler wants sent. `deduplication` is made anew for each parcel, so
     /// that the SDK's second attempt cannot send it twice, unless the queue makes its own. What the
     /// schedule sends has the same at each attempt: a body that comes every minute is no duplicate,
     /// and what is sent again since no answer came is one.
-    pub fn of(outgoing: &Outgoing, target: &Target) -> Self {
+    pub fn of(outgoing: &Outgoing, target: &QueueTarget) -> Self {
         let made = || match (&outgoing.scheduled, target.content_deduplication) {
             (Some(name), _) => Some(digest(name)),
             (None, false) => Some(uuid::Uuid::new_v4().to_string()),
@@ -58,7 +58,7 @@ impl Parcel {
         message::bytes(&self.body, &self.attributes)
     }
 
-    fn refusal(&self, target: &Target) -> Option<String> {
+    fn refusal(&self, target: &QueueTarget) -> Option<String> {
         let bytes = self.bytes();
         if self.body.is_empty() {
             return Some("SQS takes no empty message; wanted a body of at least one byte".into());
@@ -107,7 +107,7 @@ impl Parcel {
         })
     }
 
-    fn entry(&self, position: usize, target: &Target) -> SendMessageBatchRequestEntry {
+    fn entry(&self, position: usize, target: &QueueTarget) -> SendMessageBatchRequestEntry {
         let delay = convert::seconds(self.delay, LONGEST_DELAY_S);
         let mut entry = SendMessageBatchRequestEntry::builder()
             .id(entry_id(position))
@@ -143,7 +143,10 @@ fn digest(name: &str) -> String {
 }
 
 /// Sends to one queue, in order, in as many calls as SQS's limits ask for.
-pub(super) async fn send(target: &Target, parcels: &[Parcel]) -> Vec<Result<String, ItemError>> {
+pub(super) async fn send(
+    target: &QueueTarget,
+    parcels: &[SendEntry],
+) -> Vec<Result<String, ItemError>> {
     let mut results: Vec<Result<String, ItemError>> = parcels
         .iter()
         .map(|parcel| match parcel.refusal(target) {
@@ -171,7 +174,7 @@ pub(super) async fn send(target: &Target, parcels: &[Parcel]) -> Vec<Result<Stri
 }
 
 async fn send_once(
-    target: &Target,
+    target: &QueueTarget,
     count: usize,
     entries: Vec<SendMessageBatchRequestEntry>,
 ) -> Vec<Result<String, ItemError>> {

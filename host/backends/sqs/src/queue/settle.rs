@@ -1,6 +1,6 @@
 //! Ending deliveries: deletes, releases and burials, one call for each that the slice needs.
 
-use super::batch::{Plan, Step, answers, entry_id};
+use super::batch::{BatchStep, Plan, answers, entry_id};
 use super::trouble::{every_item, is_beyond_ceiling};
 use super::{SqsQueue, convert, dead, send};
 use aws_sdk_sqs::types::{
@@ -16,15 +16,15 @@ use std::time::Duration;
 /// is left is an error (ChangeMessageVisibility in the SQS API reference).
 pub(super) const SAFE_CEILING_S: u16 = 43_195;
 
-type Answer = Result<(), ItemError>;
+type SettleResult = Result<(), ItemError>;
 
 impl SqsQueue {
     /// Settles every message of the slice once. Burials are sent before anything is deleted, so
     /// that one call deletes them with those that are done.
-    pub(super) async fn settle_all(&self, items: &[(Message, Outcome)]) -> Vec<Answer> {
+    pub(super) async fn settle_all(&self, items: &[(Message, Outcome)]) -> Vec<SettleResult> {
         let plan = Plan::of(items);
         let (released, removed) = tokio::join!(self.release(&plan.steps), self.remove(&plan.steps));
-        let results: Vec<Answer> = released
+        let results: Vec<SettleResult> = released
             .into_iter()
             .zip(removed)
             .map(|(released, removed)| {
@@ -37,7 +37,7 @@ impl SqsQueue {
     }
 
     /// One answer for every step that releases, `None` for the others.
-    async fn release(&self, steps: &[Step<'_>]) -> Vec<Option<Answer>> {
+    async fn release(&self, steps: &[BatchStep<'_>]) -> Vec<Option<SettleResult>> {
         let today = clock::today();
         let mut places = Vec::new();
         let mut changes = Vec::new();
@@ -71,7 +71,7 @@ impl SqsQueue {
     }
 
     /// One answer for every step that deletes or buries, `None` for the others.
-    async fn remove(&self, steps: &[Step<'_>]) -> Vec<Option<Answer>> {
+    async fn remove(&self, steps: &[BatchStep<'_>]) -> Vec<Option<SettleResult>> {
         let mut list = self.bury(steps).await;
         let places: Vec<usize> = steps
             .iter()
@@ -94,7 +94,7 @@ impl SqsQueue {
     }
 
     /// Sends to the dead-letter queue. One answer for every step that asks for it.
-    async fn bury(&self, steps: &[Step<'_>]) -> Vec<Option<Answer>> {
+    async fn bury(&self, steps: &[BatchStep<'_>]) -> Vec<Option<SettleResult>> {
         let mut places = Vec::new();
         let mut parcels = Vec::new();
         let Some(grave) = &self.dead_letter else {
@@ -104,13 +104,13 @@ impl SqsQueue {
                     self.identity.name
                 )))
             };
-            let is_dead = |step: &Step| matches!(step.outcome, Outcome::DeadLetter(_));
+            let is_dead = |step: &BatchStep| matches!(step.outcome, Outcome::DeadLetter(_));
             return steps
                 .iter()
                 .map(|step| is_dead(step).then(refused))
                 .collect();
         };
-        let mut list: Vec<Option<Answer>> = vec![None; steps.len()];
+        let mut list: Vec<Option<SettleResult>> = vec![None; steps.len()];
         for (at, step) in steps.iter().enumerate() {
             if let Outcome::DeadLetter(reason) = step.outcome {
                 if self.buried.contains(&step.message.id) {
@@ -140,7 +140,7 @@ impl SqsQueue {
         list
     }
 
-    async fn delete(&self, receipts: &[&Receipt]) -> Vec<Answer> {
+    async fn delete(&self, receipts: &[&Receipt]) -> Vec<SettleResult> {
         if receipts.is_empty() {
             return Vec::new();
         }
@@ -173,7 +173,7 @@ impl SqsQueue {
     }
 
     /// Sets how long deliveries stay invisible, in seconds from now.
-    pub(super) async fn change_visibility(&self, changes: &[(&Receipt, i32)]) -> Vec<Answer> {
+    pub(super) async fn change_visibility(&self, changes: &[(&Receipt, i32)]) -> Vec<SettleResult> {
         if changes.is_empty() {
             return Vec::new();
         }

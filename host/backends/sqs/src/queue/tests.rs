@@ -1,6 +1,6 @@
 //! What the tests of several files here start from: a delivery, and a queue that is never called.
 
-use super::{Clients, LONGEST_MESSAGE, Target, affordable};
+use super::{Clients, LONGEST_MESSAGE, QueueTarget, affordable};
 use dispatcher_aws::SdkConfig;
 use dispatcher_core::message::samples;
 use dispatcher_core::message::{Message, Receipt};
@@ -17,11 +17,11 @@ pub(super) fn delivery(id: &str, receive_count: u32) -> Message {
     }
 }
 
-pub(super) fn target(fifo: bool) -> Target {
+pub(super) fn target(fifo: bool) -> QueueTarget {
     let config = SdkConfig::builder()
         .behavior_version(dispatcher_aws::BehaviorVersion::latest())
         .build();
-    Target {
+    QueueTarget {
         name: "q".into(),
         url: "http://127.0.0.1:1/0/q".into(),
         fifo,

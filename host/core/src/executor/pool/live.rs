@@ -10,7 +10,7 @@ use std::sync::{
 
 use super::{
     sync::{AtomicUsize, Mutex, MutexGuard, lock},
-    task::Task,
+    task::PoolTask,
 };
 
 /// A task's place: shard and index in the shard.
@@ -22,7 +22,7 @@ pub(super) struct Slot {
 
 #[derive(Default)]
 struct Shard {
-    tasks: Vec<Option<Arc<Task>>>,
+    tasks: Vec<Option<Arc<PoolTask>>>,
     free: Vec<usize>,
     closed: bool,
 }
@@ -33,20 +33,20 @@ impl Shard {
     }
 }
 
-pub(super) struct Live {
+pub(super) struct LiveTasks {
     shards: Box<[Mutex<Shard>]>,
     /// Shards that are closed and empty; they stay so.
     ended: AtomicUsize,
 }
 
 /// The right to add one task, against which no close can happen.
-pub(super) struct Entry<'a> {
+pub(super) struct SubmitPermit<'a> {
     shard: MutexGuard<'a, Shard>,
     number: usize,
 }
 
-impl Entry<'_> {
-    pub(super) fn fill(mut self, make: impl FnOnce(Slot) -> Arc<Task>) -> Arc<Task> {
+impl SubmitPermit<'_> {
+    pub(super) fn fill(mut self, make: impl FnOnce(Slot) -> Arc<PoolTask>) -> Arc<PoolTask> {
         let index = self.shard.free.pop().unwrap_or_else(|| {
             self.shard.tasks.push(None);
             self.shard.tasks.len() - 1
@@ -60,7 +60,7 @@ impl Entry<'_> {
     }
 }
 
-impl Live {
+impl LiveTasks {
     pub(super) fn new(shards: usize) -> Self {
         let shards = (0..shards).map(|_| Mutex::new(Shard::default())).collect();
         Self {
@@ -70,10 +70,10 @@ impl Live {
     }
 
     /// Room for one task in the shard `hint` points at; `None` once closed.
-    pub(super) fn admit(&self, hint: usize) -> Option<Entry<'_>> {
+    pub(super) fn admit(&self, hint: usize) -> Option<SubmitPermit<'_>> {
         let number = hint % self.shards.len();
         let shard = lock(&self.shards[number]);
-        (!shard.closed).then_some(Entry { shard, number })
+        (!shard.closed).then_some(SubmitPermit { shard, number })
     }
 
     /// Forgets a task that is over; `true` when it was the last one of a closed pool.
@@ -106,7 +106,7 @@ impl Live {
     }
 
     /// Takes out every task, once closed and with no worker left.
-    pub(super) fn drain(&self) -> Vec<Arc<Task>> {
+    pub(super) fn drain(&self) -> Vec<Arc<PoolTask>> {
         let take = |shard: &Mutex<Shard>| {
             let mut shard = lock(shard);
             shard.free.clear();

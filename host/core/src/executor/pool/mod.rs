@@ -40,15 +40,15 @@ use std::{
 pub use self::task::Returned;
 use self::{
     park::MAX_WORKERS,
-    shared::Shared,
+    shared::PoolShared,
     sync::{Builder, Deque, JoinHandle, contain},
-    task::Task,
-    worker::Worker,
+    task::PoolTask,
+    worker::PoolWorker,
 };
 
 /// How a pool ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Close {
+pub enum PoolShutdown {
     /// Runs every future to its end; waits as long as that takes.
     Finish,
     /// Lets the polls under way return, and returns every unfinished future.
@@ -87,10 +87,10 @@ pub struct Stats {
     pub panics: u64,
 }
 
-/// The threads. Dropping it is a [`Close::Return`] that drops what is returned; dropped by one of
+/// The threads. Dropping it is a [`PoolShutdown::Return`] that drops what is returned; dropped by one of
 /// its own futures, it ends when the polls under way have returned, and nobody waits for that.
 pub struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -105,14 +105,14 @@ impl Pool {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let deques: Vec<_> = (0..workers.get()).map(|_| Deque::new_fifo()).collect();
-        let shared = Arc::new(Shared::new(deques.iter().map(Deque::stealer).collect()));
+        let shared = Arc::new(PoolShared::new(deques.iter().map(Deque::stealer).collect()));
         let mut pool = Self {
             shared,
             threads: Vec::with_capacity(workers.get()),
         };
         for (index, deque) in deques.into_iter().enumerate() {
             let shared = Arc::clone(&pool.shared);
-            let body = move || Worker::work(deque, shared, index);
+            let body = move || PoolWorker::work(deque, shared, index);
             pool.threads
                 .push(Builder::new().name(format!("{name}-{index}")).spawn(body)?);
         }
@@ -127,11 +127,11 @@ impl Pool {
     }
 
     /// Refuses new futures, ends the threads as `how` says, and returns what is unfinished: nothing
-    /// after [`Close::Finish`].
+    /// after [`PoolShutdown::Finish`].
     ///
     /// # Panics
     /// When one of the pool's own futures calls it, for that would wait for itself.
-    pub fn close(mut self, how: Close) -> Vec<Returned> {
+    pub fn close(mut self, how: PoolShutdown) -> Vec<Returned> {
         let inside = worker::is_inside(&self.shared);
         assert!(!inside, "a pool cannot be closed by one of its own futures");
         self.end(how)
@@ -139,7 +139,7 @@ impl Pool {
 
     /// A snapshot for metrics.
     pub fn stats(&self) -> Stats {
-        let Shared {
+        let PoolShared {
             injector,
             stealers,
             live,
@@ -155,8 +155,8 @@ impl Pool {
         }
     }
 
-    fn end(&mut self, how: Close) -> Vec<Returned> {
-        self.shared.close(how == Close::Return);
+    fn end(&mut self, how: PoolShutdown) -> Vec<Returned> {
+        self.shared.close(how == PoolShutdown::Return);
         for thread in self.threads.drain(..) {
             // Futures' panics are contained, so this would be the pool's own: the tasks are safe
             // in the registry all the same.
@@ -173,7 +173,7 @@ impl Drop for Pool {
             self.shared.abandoned.store(true, Release);
             self.shared.close(true);
         } else if !self.threads.is_empty() {
-            for future in self.end(Close::Return) {
+            for future in self.end(PoolShutdown::Return) {
                 contain(|| drop(future));
             }
         }
@@ -183,7 +183,7 @@ impl Drop for Pool {
 /// Spawns futures on a [`Pool`], from any thread.
 #[derive(Clone)]
 pub struct Spawner {
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
 }
 
 impl Spawner {
@@ -202,7 +202,7 @@ impl Spawner {
             return Err(Closed(*future));
         };
         let home = Arc::downgrade(&self.shared);
-        let task = entry.fill(|slot| Task::new(Box::into_pin(future), home, slot));
+        let task = entry.fill(|slot| PoolTask::new(Box::into_pin(future), home, slot));
         worker::enqueue(task);
         Ok(())
     }

@@ -7,10 +7,10 @@ use std::sync::{
 };
 
 use super::{
-    live::Live,
+    live::LiveTasks,
     park::Parking,
     sync::{AtomicBool, AtomicUsize, Injector, Steal, Stealer},
-    task::{Returned, Task},
+    task::{PoolTask, Returned},
 };
 
 /// Enough that a spawn and the end of a stolen task seldom meet at one lock; loom, which would
@@ -27,10 +27,10 @@ pub(super) struct Counters {
     pub(super) spawns: AtomicU64,
 }
 
-pub(super) struct Shared {
-    pub(super) injector: Injector<Arc<Task>>,
-    pub(super) stealers: Box<[Stealer<Arc<Task>>]>,
-    pub(super) live: Live,
+pub(super) struct PoolShared {
+    pub(super) injector: Injector<Arc<PoolTask>>,
+    pub(super) stealers: Box<[Stealer<Arc<PoolTask>>]>,
+    pub(super) live: LiveTasks,
     pub(super) parking: Parking,
     pub(super) counters: Counters,
     /// Workers stop, whatever is left.
@@ -41,13 +41,13 @@ pub(super) struct Shared {
     pub(super) working: AtomicUsize,
 }
 
-impl Shared {
-    pub(super) fn new(stealers: Box<[Stealer<Arc<Task>>]>) -> Self {
+impl PoolShared {
+    pub(super) fn new(stealers: Box<[Stealer<Arc<PoolTask>>]>) -> Self {
         let workers = stealers.len();
         Self {
             injector: Injector::new(),
             stealers,
-            live: Live::new(workers * SHARDS_PER_WORKER),
+            live: LiveTasks::new(workers * SHARDS_PER_WORKER),
             parking: Parking::new(workers),
             counters: Counters::default(),
             stop: AtomicBool::new(false),
@@ -57,7 +57,7 @@ impl Shared {
     }
 
     /// Queues from outside the workers.
-    pub(super) fn inject(&self, task: Arc<Task>) {
+    pub(super) fn inject(&self, task: Arc<PoolTask>) {
         self.injector.push(task);
         self.parking.notify();
     }

@@ -19,9 +19,9 @@ const WOKEN: u8 = 1;
 const RUNNING: u8 = 2;
 const DONE: u8 = 4;
 
-pub(super) struct State(AtomicU8);
+pub(super) struct PoolState(AtomicU8);
 
-impl State {
+impl PoolState {
     /// The state of a task that its creator is about to queue.
     pub(super) fn queued() -> Self {
         Self(AtomicU8::new(WOKEN))

@@ -8,8 +8,8 @@ use std::{
 
 use super::{
     live::Slot,
-    shared::Shared,
-    state::State,
+    shared::PoolShared,
+    state::PoolState,
     sync::{Mutex, contain, lock},
     worker,
 };
@@ -18,7 +18,7 @@ use super::{
 pub type Returned = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What one poll left behind.
-pub(super) enum Ran {
+pub(super) enum PollResult {
     /// It waits for a wake.
     Suspended,
     /// It was woken while it ran: it must be queued again.
@@ -27,20 +27,20 @@ pub(super) enum Ran {
     Ended { panics: u64 },
 }
 
-pub(super) struct Task {
-    state: State,
+pub(super) struct PoolTask {
+    state: PoolState,
     /// Locked by whoever polls, so never contended; empty when the task is over.
     future: Mutex<Option<Returned>>,
     /// Weak, for a task lies in the pool's own queues.
-    pub(super) home: Weak<Shared>,
+    pub(super) home: Weak<PoolShared>,
     pub(super) slot: Slot,
 }
 
-impl Task {
+impl PoolTask {
     /// A task that the caller must queue.
-    pub(super) fn new(future: Returned, home: Weak<Shared>, slot: Slot) -> Arc<Self> {
+    pub(super) fn new(future: Returned, home: Weak<PoolShared>, slot: Slot) -> Arc<Self> {
         Arc::new(Self {
-            state: State::queued(),
+            state: PoolState::queued(),
             future: Mutex::new(Some(future)),
             home,
             slot,
@@ -48,7 +48,7 @@ impl Task {
     }
 
     /// Polls once.
-    pub(super) fn run(self: &Arc<Self>) -> Ran {
+    pub(super) fn run(self: &Arc<Self>) -> PollResult {
         self.state.begin();
         let waker = Waker::from(Arc::clone(self));
         let mut slot = lock(&self.future);
@@ -60,14 +60,14 @@ impl Task {
             // Unlocked first: once suspended, another worker may run it.
             drop(slot);
             return if self.state.suspend() {
-                Ran::Yielded
+                PollResult::Yielded
             } else {
-                Ran::Suspended
+                PollResult::Suspended
             };
         }
         drop(slot);
         let dropped = contain(|| drop(self.take()));
-        Ran::Ended {
+        PollResult::Ended {
             panics: u64::from(polled.is_none()) + u64::from(dropped.is_none()),
         }
     }
@@ -79,7 +79,7 @@ impl Task {
     }
 }
 
-impl Wake for Task {
+impl Wake for PoolTask {
     fn wake(self: Arc<Self>) {
         if self.state.wake() {
             worker::enqueue(self);

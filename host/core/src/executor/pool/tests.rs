@@ -16,7 +16,7 @@ use std::{
     thread,
 };
 
-use super::{Close, Pool, Spawner, Stats};
+use super::{Pool, PoolShutdown, Spawner, Stats};
 
 /// Miri runs a thousand times slower.
 const MANY: usize = if cfg!(miri) { 20 } else { 2_000 };
@@ -102,7 +102,7 @@ fn every_future_runs_to_its_end_once() {
             };
             pool.spawner().spawn(body).unwrap();
         }
-        assert!(pool.close(Close::Finish).is_empty());
+        assert!(pool.close(PoolShutdown::Finish).is_empty());
         assert_eq!(ran.load(SeqCst), MANY, "{workers} workers");
     }
 }
@@ -128,7 +128,7 @@ fn futures_spawn_futures() {
         let (done, nodes) = mpsc::channel();
         tree(pool.spawner(), depth, done);
         assert_eq!(nodes.iter().count(), (1 << (depth + 1)) - 1);
-        pool.close(Close::Finish);
+        pool.close(PoolShutdown::Finish);
     }
 }
 
@@ -152,7 +152,7 @@ fn wakes_from_other_threads_arrive() {
             pool.spawner().spawn(body).unwrap();
         }
         drop(give);
-        pool.close(Close::Finish);
+        pool.close(PoolShutdown::Finish);
         outside.join().unwrap();
     }
 }
@@ -170,7 +170,7 @@ fn a_wake_between_workers_arrives() {
         pool.spawner().spawn(body).unwrap();
     }
     gates[0].open();
-    pool.close(Close::Finish);
+    pool.close(PoolShutdown::Finish);
     assert!(gates[MANY].open.load(SeqCst));
 }
 
@@ -259,7 +259,7 @@ fn a_self_waking_future_starves_nobody() {
         wait.recv().unwrap();
     }
     stop.store(true, SeqCst);
-    pool.close(Close::Finish);
+    pool.close(PoolShutdown::Finish);
 }
 
 /// The promise behind the one above, counted: behind a yield an injected future waits for one poll.

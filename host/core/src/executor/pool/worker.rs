@@ -14,9 +14,9 @@ use std::{
 use fastrand::Rng;
 
 use super::{
-    shared::Shared,
+    shared::PoolShared,
     sync::{Deque, Steal, contain, thread_local},
-    task::{Ran, Task},
+    task::{PollResult, PoolTask},
 };
 
 /// Polls after which a worker with tasks of its own looks into the injector: rare enough to cost
@@ -32,14 +32,14 @@ thread_local! {
 /// What a wake on a worker's own thread can reach.
 struct Local {
     /// First in, first out: a task that wakes itself goes behind all others.
-    deque: Deque<Arc<Task>>,
-    shared: Arc<Shared>,
+    deque: Deque<Arc<PoolTask>>,
+    shared: Arc<PoolShared>,
     index: usize,
 }
 
 /// Puts a task that was just woken or spawned into the deque of this thread's worker, or, from
 /// outside its pool, into the injector. Does nothing when its pool is gone.
-pub(super) fn enqueue(task: Arc<Task>) {
+pub(super) fn enqueue(task: Arc<PoolTask>) {
     match current(task.home.as_ptr()) {
         Some(local) => {
             local.deque.push(task);
@@ -54,11 +54,11 @@ pub(super) fn enqueue(task: Arc<Task>) {
 }
 
 /// Whether this thread is a worker of `shared`.
-pub(super) fn is_inside(shared: &Arc<Shared>) -> bool {
+pub(super) fn is_inside(shared: &Arc<PoolShared>) -> bool {
     current(Arc::as_ptr(shared)).is_some()
 }
 
-fn current(shared: *const Shared) -> Option<Rc<Local>> {
+fn current(shared: *const PoolShared) -> Option<Rc<Local>> {
     // A thread that is ending may have lost its locals: then it is outside.
     let local = CURRENT
         .try_with(|current| current.borrow().clone())
@@ -67,7 +67,7 @@ fn current(shared: *const Shared) -> Option<Rc<Local>> {
     local.filter(|local| ptr::eq(Arc::as_ptr(&local.shared), shared))
 }
 
-pub(super) struct Worker {
+pub(super) struct PoolWorker {
     local: Rc<Local>,
     rng: Rng,
     tick: u32,
@@ -77,9 +77,9 @@ pub(super) struct Worker {
     yielded: bool,
 }
 
-impl Worker {
+impl PoolWorker {
     /// The body of one thread: works until the pool is closed.
-    pub(super) fn work(deque: Deque<Arc<Task>>, shared: Arc<Shared>, index: usize) {
+    pub(super) fn work(deque: Deque<Arc<PoolTask>>, shared: Arc<PoolShared>, index: usize) {
         let local = Rc::new(Local {
             deque,
             shared,
@@ -107,16 +107,16 @@ impl Worker {
         worker.leave();
     }
 
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &PoolShared {
         &self.local.shared
     }
 
-    fn run(&mut self, task: Arc<Task>) {
+    fn run(&mut self, task: Arc<PoolTask>) {
         match task.run() {
-            Ran::Suspended => {}
-            Ran::Yielded => self.requeue(task),
-            Ran::Ended { panics } => {
-                Shared::count(&self.shared().counters.panics, panics);
+            PollResult::Suspended => {}
+            PollResult::Yielded => self.requeue(task),
+            PollResult::Ended { panics } => {
+                PoolShared::count(&self.shared().counters.panics, panics);
                 if self.shared().live.remove(task.slot) {
                     self.shared().parking.notify_all();
                 }
@@ -127,7 +127,7 @@ impl Worker {
     /// Puts a task that woke itself behind all others of this worker; now and then behind all of the
     /// injector, from where whichever worker yields next takes it: without that, of futures that
     /// never wait, those that share a worker with many others would get less for ever.
-    fn requeue(&mut self, task: Arc<Task>) {
+    fn requeue(&mut self, task: Arc<PoolTask>) {
         let Local { deque, shared, .. } = &*self.local;
         if deque.is_empty() {
             // Wakes nobody: it is this worker's next task, or gives way to an injected one, for
@@ -144,7 +144,7 @@ impl Worker {
     }
 
     /// The next task without a look at other workers.
-    fn next(&mut self) -> Option<Arc<Task>> {
+    fn next(&mut self) -> Option<Arc<PoolTask>> {
         self.tick = self.tick.wrapping_add(1);
         let Local { deque, shared, .. } = &*self.local;
         if std::mem::take(&mut self.yielded) || self.tick.is_multiple_of(INJECTOR_INTERVAL) {
@@ -159,7 +159,7 @@ impl Worker {
     }
 
     /// Takes half of a random victim's tasks.
-    fn search(&mut self) -> Option<Arc<Task>> {
+    fn search(&mut self) -> Option<Arc<PoolTask>> {
         if !self.searching {
             self.searching = true;
             self.shared().parking.begin_search();
@@ -176,7 +176,7 @@ impl Worker {
             .filter(|victim| victim != index)
             .find_map(|victim| until_sure(|| shared.stealers[victim].steal_batch_and_pop(deque)));
         if task.is_some() {
-            Shared::count(&shared.counters.steals, 1);
+            PoolShared::count(&shared.counters.steals, 1);
         }
         task
     }
@@ -195,7 +195,7 @@ impl Worker {
         let slept = shared
             .parking
             .sleep(self.local.index, || shared.has_work() || shared.must_stop());
-        Shared::count(&shared.counters.parks, u64::from(slept));
+        PoolShared::count(&shared.counters.parks, u64::from(slept));
     }
 
     fn leave(self) {
@@ -204,7 +204,7 @@ impl Worker {
         if shared.working.fetch_sub(1, AcqRel) == 1 && shared.abandoned.load(Acquire) {
             for future in shared.collect() {
                 let panicked = contain(|| drop(future)).is_none();
-                Shared::count(&shared.counters.panics, u64::from(panicked));
+                PoolShared::count(&shared.counters.panics, u64::from(panicked));
             }
         }
     }

@@ -22,7 +22,7 @@ fn verdicts() -> Vec<Verdict> {
 
 #[test]
 fn verdicts_read_well_in_both_forms() {
-    let answers: Vec<Answer> = verdicts().iter().map(Answer::of).collect();
+    let answers: Vec<RecordedVerdict> = verdicts().iter().map(RecordedVerdict::of).collect();
     assert_eq!(
         answers[1].to_string(),
         "retry after 1m 30s: the handler asked for a retry"
@@ -55,7 +55,7 @@ fn only_what_is_ours_is_said_of_an_answer_without_words() {
         },
         Verdict::Closed(secret.into()),
     ] {
-        let whole = Answer::of(&guests);
+        let whole = RecordedVerdict::of(&guests);
         let left = whole.clone().without_words();
         assert!(!format!("{left:?}").contains(secret), "{left:?}");
         assert!(left.to_string().contains(BLOT), "{left}");
@@ -65,7 +65,7 @@ fn only_what_is_ours_is_said_of_an_answer_without_words() {
         Mishap::TimedOut(Duration::from_secs(1)),
         Mishap::OutOfMemory(1),
     ] {
-        let whole = Answer::of(&retry(ours));
+        let whole = RecordedVerdict::of(&retry(ours));
         assert_eq!(whole.clone().without_words(), whole);
     }
 }
@@ -74,7 +74,7 @@ fn only_what_is_ours_is_said_of_an_answer_without_words() {
 fn a_half_written_end_is_left_out_and_a_damaged_line_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("a.jsonl");
-    let entry = Entry::new("p", "1", Message::default(), &Verdict::Done, Duration::ZERO);
+    let entry = RecordedMessage::new("p", "1", Message::default(), &Verdict::Done, Duration::ZERO);
     let line = serde_json::to_string(&entry).expect("JSON");
     std::fs::write(&file, format!("{line}\n\n{line}\n{}", &line[..40])).expect("written");
     assert_eq!(read(&file).expect("entries").len(), 2);
@@ -97,10 +97,10 @@ proptest! {
             receipt: Receipt("recorded".into()),
             ..Message::default()
         };
-        let entry = Entry::new("p", "1", message.clone(), &Verdict::Done, Duration::ZERO);
+        let entry = RecordedMessage::new("p", "1", message.clone(), &Verdict::Done, Duration::ZERO);
         let line = serde_json::to_string(&entry).expect("JSON");
         prop_assert!(!line.contains('\n'));
-        let back: Entry = serde_json::from_str(&line).expect("an entry");
+        let back: RecordedMessage = serde_json::from_str(&line).expect("an entry");
         prop_assert_eq!(&back, &entry);
         prop_assert_eq!(Message::from(back.message), message);
     }

@@ -6,12 +6,12 @@ use crate::message::{Message, Verdict};
 use proptest::prelude::*;
 use std::time::Duration;
 
-fn entry_of(bytes: usize) -> Entry {
+fn entry_of(bytes: usize) -> RecordedMessage {
     let message = Message {
         body: "x".repeat(bytes),
         ..Message::default()
     };
-    Entry::new("p", "1", message, &Verdict::Done, Duration::ZERO)
+    RecordedMessage::new("p", "1", message, &Verdict::Done, Duration::ZERO)
 }
 
 fn recordings(folder: &Path) -> Vec<PathBuf> {
@@ -123,7 +123,11 @@ fn a_name_that_is_taken_is_passed_over_and_empty_files_go() {
     let folder = tempfile::tempdir().expect("a folder");
     let taken = folder.path().join(format!("taken{ENDING}"));
     std::fs::write(&taken, "kept").expect("written");
-    assert!(Page::create(taken.clone()).expect("no failure").is_none());
+    assert!(
+        RecordingFile::create(taken.clone())
+            .expect("no failure")
+            .is_none()
+    );
     assert_eq!(std::fs::read_to_string(&taken).expect("a text"), "kept");
     let empty = folder.path().join(format!("empty{ENDING}"));
     std::fs::write(&empty, "").expect("written");
@@ -138,7 +142,7 @@ fn after_a_failed_write_the_next_entry_has_a_new_file() {
     let mut pages = Pages::new(folder.path(), "p", 1 << 30);
     // It takes nothing, as a disk that is full.
     let full = OpenOptions::new().append(true).open("/dev/full");
-    pages.page = Some(Page {
+    pages.page = Some(RecordingFile {
         file: full.expect("the system has it"),
         path: folder.path().join("none"),
         written: 0,

@@ -4,16 +4,16 @@ use super::super::entry;
 use super::*;
 use crate::message::{Message, Verdict};
 
-fn entry_of(bytes: usize) -> Entry {
+fn entry_of(bytes: usize) -> RecordedMessage {
     let message = Message {
         body: "x".repeat(bytes),
         ..Message::default()
     };
-    Entry::new("p", "1", message, &Verdict::Done, Duration::ZERO)
+    RecordedMessage::new("p", "1", message, &Verdict::Done, Duration::ZERO)
 }
 
 /// The entries of the only file in a folder.
-fn read(folder: &Path) -> Vec<Entry> {
+fn read(folder: &Path) -> Vec<RecordedMessage> {
     let mut files = std::fs::read_dir(folder).expect("a folder");
     let file = files.next().expect("a file").expect("an entry").path();
     assert!(files.next().is_none(), "one recorder writes one file");
@@ -24,7 +24,7 @@ fn read(folder: &Path) -> Vec<Entry> {
 fn what_is_written_can_be_read_once_it_ended() {
     let parent = tempfile::tempdir().expect("a folder");
     let folder = parent.path().join("recordings");
-    let writer = Writer::start(&folder, "a/b", 1 << 30).expect("a writer");
+    let writer = RecordingWriter::start(&folder, "a/b", 1 << 30).expect("a writer");
     for _ in 0..100 {
         writer.write(entry_of(10));
     }
@@ -42,12 +42,12 @@ fn what_is_written_can_be_read_once_it_ended() {
 }
 
 /// A writer whose disk takes an entry for each word that is sent, and the words.
-fn slow(patience: Duration) -> (Writer, SyncSender<()>) {
+fn slow(patience: Duration) -> (RecordingWriter, SyncSender<()>) {
     let (word, words) = sync_channel::<()>(WAITING);
-    let write = move |_: &Entry| {
+    let write = move |_: &RecordedMessage| {
         let _ = words.recv();
     };
-    let writer = Writer::with(Path::new("slow"), patience, write);
+    let writer = RecordingWriter::with(Path::new("slow"), patience, write);
     (writer.expect("a writer"), word)
 }
 
@@ -110,12 +110,12 @@ fn a_thread_that_has_ended_is_no_full_queue() {
 fn one_failed_write_ends_nothing_and_is_said_once_a_minute() {
     let folder = tempfile::tempdir().expect("a folder");
     let place = folder.path().join("recordings");
-    let mut scribe = Scribe {
+    let mut scribe = RecordingTask {
         counts: Arc::default(),
         pages: Pages::new(&place, "p", 1 << 30),
         folder: place.clone(),
         rest: None,
-        failed: Complaint::default(),
+        failed: DropReport::default(),
     };
     let at = |ms| Moment::from_boot(Duration::from_millis(ms));
     std::fs::write(&place, "in the way").expect("written");
@@ -137,7 +137,7 @@ fn one_failed_write_ends_nothing_and_is_said_once_a_minute() {
 #[test]
 fn what_is_left_out_is_said_at_once_and_then_once_a_minute() {
     let at = |s| Moment::from_boot(Duration::from_secs(s));
-    let mut complaint = Complaint::default();
+    let mut complaint = DropReport::default();
     let said = [0, 1, 59, 60, 61, 121].map(|s| complaint.count(at(s)));
     assert_eq!(said, [Some(1), None, None, Some(4), None, Some(6)]);
 }

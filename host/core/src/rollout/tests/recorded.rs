@@ -1,12 +1,12 @@
 //! What is recorded of what the versions answer.
 
 use super::*;
-use crate::recording::Terms;
+use crate::recording::RecordingTerms;
 use crate::recording::entry;
-use crate::recording::entry::Answer;
+use crate::recording::entry::RecordedVerdict;
 
 fn recording(folder: &tempfile::TempDir, share: Share) -> Recording {
-    let terms = Terms {
+    let terms = RecordingTerms {
         folder: folder.path().to_owned(),
         redact: vec!["/token".parse().expect("a rule")],
         most: 1 << 30,
@@ -18,7 +18,7 @@ fn recording(folder: &tempfile::TempDir, share: Share) -> Recording {
 }
 
 /// What the only file of the folder holds.
-fn recorded(folder: &tempfile::TempDir) -> Vec<entry::Entry> {
+fn recorded(folder: &tempfile::TempDir) -> Vec<entry::RecordedMessage> {
     let file = std::fs::read_dir(folder.path()).expect("a folder").next();
     entry::read(&file.expect("a file").expect("a file").path()).expect("entries")
 }
@@ -38,7 +38,7 @@ async fn what_is_recorded_is_what_was_answered_without_what_is_blotted_out() {
     assert_eq!(entries[0].message.body, r#"{"token":"[redacted]"}"#);
     assert_eq!(
         (entries[0].version.as_str(), &entries[0].answer),
-        ("digest", &Answer::of(&retry()).without_words())
+        ("digest", &RecordedVerdict::of(&retry()).without_words())
     );
 }
 
@@ -65,7 +65,7 @@ async fn what_was_given_up_when_its_time_was_over_is_recorded() {
     let entries = recorded(&folder);
     let ids: Vec<_> = entries.iter().map(|entry| &*entry.message.id).collect();
     assert_eq!(ids, ["1"]);
-    let Answer::Retry { cause, .. } = &entries[0].answer else {
+    let RecordedVerdict::Retry { cause, .. } = &entries[0].answer else {
         panic!("{:?}", entries[0].answer);
     };
     assert_eq!(*cause, entry::Cause::TimedOut);

@@ -1,6 +1,6 @@
 //! Takes jobs that cannot be read out of what waits, so that each is reported once. Knows no queue.
 
-use super::{Mover, Round};
+use super::{Mover, MoverRound};
 use crate::clock;
 use crate::schedule::Unreadable;
 use crate::telemetry::events;
@@ -11,7 +11,7 @@ const MOST: usize = 100;
 
 impl Mover {
     /// Sets aside what of a page cannot be read.
-    pub(super) async fn set_aside(&mut self, unreadable: &[Unreadable], round: &mut Round) {
+    pub(super) async fn set_aside(&mut self, unreadable: &[Unreadable], round: &mut MoverRound) {
         for job in unreadable.iter().take(MOST) {
             let why = format!("content missing or unreadable: {}", job.why);
             let reason = Reason::new(ReasonKind::Unreadable, &why);

@@ -1,8 +1,8 @@
 //! Ends the claims of a mover, and keeps what could not be ended for its next round.
 
-use super::{Mover, Ready, Round};
+use super::{Mover, MoverRound, Ready};
 use crate::clock;
-use crate::schedule::{Ending, Job, StoreError, Trouble, decide};
+use crate::schedule::{JobOutcome, ScheduledJob, StoreError, Trouble, decide};
 
 impl Mover {
     /// Ends the claims: by what was sent, or gives them back.
@@ -12,10 +12,10 @@ impl Mover {
         sent: &[usize],
         token: &str,
     ) -> Result<(), StoreError> {
-        let endings: Vec<Ending> = ours
+        let endings: Vec<JobOutcome> = ours
             .into_iter()
             .zip(sent)
-            .map(|((one, _), sent)| Ending {
+            .map(|((one, _), sent)| JobOutcome {
                 next: decide::next_after(&one, *sent),
                 job: one.job,
                 token: token.to_owned(),
@@ -26,9 +26,15 @@ impl Mover {
 
     /// A claim that failed. Where its answer may be what was lost, it is ended as one of ours before
     /// the next look, else the job would wait until it runs out.
-    pub(super) fn unclaimed(&mut self, job: Job, why: StoreError, token: &str, round: &mut Round) {
+    pub(super) fn unclaimed(
+        &mut self,
+        job: ScheduledJob,
+        why: StoreError,
+        token: &str,
+        round: &mut MoverRound,
+    ) {
         if matches!(why.kind, Trouble::Unreachable | Trouble::Passing) {
-            self.unended.push(Ending {
+            self.unended.push(JobOutcome {
                 next: Some(job.due),
                 job,
                 token: token.to_owned(),
@@ -44,7 +50,7 @@ impl Mover {
 
     /// What cannot be ended is kept for the next round: else it would be sent again when its claim
     /// has run out. An error if we are not allowed to end.
-    async fn end_all(&mut self, endings: Vec<Ending>) -> Result<(), StoreError> {
+    async fn end_all(&mut self, endings: Vec<JobOutcome>) -> Result<(), StoreError> {
         let mut denied = Ok(());
         if endings.is_empty() {
             return denied;
@@ -74,6 +80,6 @@ impl Mover {
 }
 
 /// Whether nothing of the job was sent.
-pub(super) fn is_given_back(ending: &Ending) -> bool {
+pub(super) fn is_given_back(ending: &JobOutcome) -> bool {
     ending.next == Some(ending.job.due)
 }

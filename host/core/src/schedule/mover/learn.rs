@@ -4,8 +4,8 @@
 
 use super::Mover;
 use crate::clock;
-use crate::schedule::Job;
-use crate::schedule::decide::Reach;
+use crate::schedule::ScheduledJob;
+use crate::schedule::decide::SendLimits;
 use crate::tasks::Group;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -16,28 +16,28 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
 /// What a round knows of its queues, by their names.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownQueues {
     /// What each takes; none if it did not say.
-    reaches: HashMap<String, Option<Reach>>,
+    reaches: HashMap<String, Option<SendLimits>>,
     /// Queues and their groups of which something was left that may be sent later.
     stopped: HashSet<(String, String)>,
 }
 
-impl Known {
+impl KnownQueues {
     /// What the queue of this job takes, if it is known.
-    pub(super) fn reach_of(&self, job: &Job) -> Option<Reach> {
+    pub(super) fn reach_of(&self, job: &ScheduledJob) -> Option<SendLimits> {
         self.reaches.get(&job.queue).copied().flatten()
     }
 
     /// This job is left for a later round, and so what is behind it in its group.
-    pub(super) fn stop(&mut self, job: &Job) {
+    pub(super) fn stop(&mut self, job: &ScheduledJob) {
         if let Some(group) = &job.message.group {
             self.stopped.insert((job.queue.clone(), group.clone()));
         }
     }
 
     /// Whether this job is behind one that was left, and its queue keeps their order.
-    pub(super) fn is_stopped(&self, job: &Job) -> bool {
+    pub(super) fn is_stopped(&self, job: &ScheduledJob) -> bool {
         let ordered = self.reach_of(job).is_some_and(|reach| reach.ordered);
         let group = job.message.group.as_ref().filter(|_| ordered);
         group.is_some_and(|group| self.stopped.contains(&(job.queue.clone(), group.clone())))
@@ -45,18 +45,18 @@ impl Known {
 }
 
 /// A queue, a job for it, and what it takes.
-type Answer = (String, String, Result<Reach, String>);
+type LearnedQueue = (String, String, Result<SendLimits, String>);
 
 /// Queues that were asked what they take, and have not answered yet.
 #[derive(Default)]
-pub(super) struct Asked {
-    calls: Group<Answer>,
+pub(super) struct PendingQueues {
+    calls: Group<LearnedQueue>,
     queues: HashSet<String>,
 }
 
 impl Mover {
     /// Asks the queues of these jobs what they take, those that were not asked yet.
-    pub(super) async fn learn(&mut self, jobs: &[Job], known: &mut Known) {
+    pub(super) async fn learn(&mut self, jobs: &[ScheduledJob], known: &mut KnownQueues) {
         let mut wanted = HashSet::new();
         for job in jobs {
             if known.reaches.contains_key(&job.queue) {

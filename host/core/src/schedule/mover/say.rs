@@ -1,6 +1,6 @@
 //! What a mover says of its rounds, and how long it leaves a store alone that failed. Knows no queue.
 
-use super::{Mover, Round};
+use super::{Mover, MoverRound};
 use crate::clock;
 use crate::schedule::{StoreError, Trouble};
 use std::time::Duration;
@@ -10,8 +10,8 @@ use std::time::Duration;
 const MISSING: Duration = Duration::from_secs(300);
 
 impl Mover {
-    pub(super) fn report(&self, round: &Round) {
-        let Round {
+    pub(super) fn report(&self, round: &MoverRound) {
+        let MoverRound {
             sent, lost, failed, ..
         } = round;
         let store = self.store.place();

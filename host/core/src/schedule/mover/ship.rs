@@ -5,7 +5,7 @@ use crate::clock;
 use crate::clock::{Moment, Timestamp};
 use crate::message::Outgoing;
 use crate::schedule::decide;
-use crate::schedule::decide::{Planned, Reach};
+use crate::schedule::decide::{DueJob, SendLimits};
 use crate::tasks::Group;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ pub enum NotSent {
 #[async_trait::async_trait]
 pub trait Outlet: Send + Sync + 'static {
     /// What a queue takes, by the name that a job has.
-    async fn reach(&self, queue: &str) -> Result<Reach, String>;
+    async fn reach(&self, queue: &str) -> Result<SendLimits, String>;
 
-    /// Sends at most `Reach::batch` messages; one answer per item, in order.
+    /// Sends at most `SendLimits::batch` messages; one answer per item, in order.
     async fn send(&self, queue: &str, items: Vec<Outgoing>) -> Vec<Result<(), NotSent>>;
 }
 
@@ -41,7 +41,7 @@ enum Lane {
 
 /// A message on its way.
 #[derive(Debug, Clone)]
-struct Parcel {
+struct DueMessage {
     /// The place of its job.
     job: usize,
     /// Its place among those of its job.
@@ -52,24 +52,24 @@ struct Parcel {
 }
 
 /// An answer, and the place of the job that it is about.
-pub(super) type Answer = (usize, Result<(), NotSent>);
+pub(super) type SendResult = (usize, Result<(), NotSent>);
 
 /// Everything for one queue.
 #[derive(Debug, Default)]
 pub(super) struct Load {
-    parcels: Vec<Parcel>,
-    reach: Option<Reach>,
+    parcels: Vec<DueMessage>,
+    reach: Option<SendLimits>,
 }
 
 impl Load {
     /// Adds the messages of a job, which has this place.
-    pub fn add(&mut self, place: usize, planned: &Planned, reach: Reach) {
+    pub fn add(&mut self, place: usize, planned: &DueJob, reach: SendLimits) {
         self.reach = Some(reach);
-        let Planned { job, ticks, .. } = planned;
+        let DueJob { job, ticks, .. } = planned;
         let group = job.message.group.clone().filter(|_| reach.ordered);
         let lane = group.map_or(Lane::Job(place), Lane::Group);
         self.parcels
-            .extend(ticks.iter().enumerate().map(|(number, due)| Parcel {
+            .extend(ticks.iter().enumerate().map(|(number, due)| DueMessage {
                 job: place,
                 number,
                 lane: lane.clone(),
@@ -89,7 +89,7 @@ impl Load {
         outlet: Arc<dyn Outlet>,
         queue: String,
         started: Moment,
-    ) -> Vec<Answer> {
+    ) -> Vec<SendResult> {
         let Some(reach) = self.reach else {
             return Vec::new();
         };
@@ -115,7 +115,7 @@ impl Load {
 }
 
 /// What may be under way at once: no two of a lane. Where the queue keeps order, one call.
-fn steps(mut parcels: Vec<Parcel>, reach: Reach) -> Vec<Vec<Parcel>> {
+fn steps(mut parcels: Vec<DueMessage>, reach: SendLimits) -> Vec<Vec<DueMessage>> {
     let most = if reach.ordered {
         parcels.sort_by_key(|one| one.due);
         reach.batch.max(1)
@@ -124,7 +124,7 @@ fn steps(mut parcels: Vec<Parcel>, reach: Reach) -> Vec<Vec<Parcel>> {
         parcels.sort_by_key(|one| one.number);
         usize::MAX
     };
-    let mut steps: Vec<Vec<Parcel>> = Vec::new();
+    let mut steps: Vec<Vec<DueMessage>> = Vec::new();
     let mut lanes = HashSet::new();
     for parcel in parcels {
         let fits = steps.last().is_some_and(|step| step.len() < most);
@@ -142,12 +142,12 @@ fn steps(mut parcels: Vec<Parcel>, reach: Reach) -> Vec<Vec<Parcel>> {
 async fn send_step(
     outlet: &Arc<dyn Outlet>,
     queue: &str,
-    step: &[Parcel],
-    reach: Reach,
+    step: &[DueMessage],
+    reach: SendLimits,
     started: Moment,
 ) -> Vec<Result<(), NotSent>> {
     let most = if reach.ordered { 1 } else { CALLS };
-    let batches: Vec<&[Parcel]> = step.chunks(reach.batch.max(1)).collect();
+    let batches: Vec<&[DueMessage]> = step.chunks(reach.batch.max(1)).collect();
     let mut answers: Vec<Option<Vec<Result<(), NotSent>>>> = vec![None; batches.len()];
     let mut calls = Group::new();
     for (number, batch) in batches.iter().enumerate() {
@@ -159,7 +159,7 @@ async fn send_step(
             break;
         }
         let now = clock::today();
-        let item = |one: &Parcel| Outgoing {
+        let item = |one: &DueMessage| Outgoing {
             delay: decide::delay(&one.message, one.due, now, reach),
             ..one.message.clone()
         };

@@ -9,13 +9,13 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 /// One line of the log: its level, its message and its other fields.
 #[derive(Debug, Default)]
-struct Line {
+struct LogLine {
     level: Option<Level>,
     message: String,
     fields: BTreeSet<&'static str>,
 }
 
-impl Visit for Line {
+impl Visit for LogLine {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         match field.name() {
             "message" => self.message = format!("{value:?}"),
@@ -25,21 +25,21 @@ impl Visit for Line {
 }
 
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Vec<Line>>>);
+struct CapturedEvents(Arc<Mutex<Vec<LogLine>>>);
 
-impl<S: Subscriber> Layer<S> for Seen {
+impl<S: Subscriber> Layer<S> for CapturedEvents {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut line = Line {
+        let mut line = LogLine {
             level: Some(*event.metadata().level()),
-            ..Line::default()
+            ..LogLine::default()
         };
         event.record(&mut line);
         self.0.lock().expect("no panic").push(line);
     }
 }
 
-fn lines(log: impl FnOnce()) -> Vec<Line> {
-    let seen = Seen::default();
+fn lines(log: impl FnOnce()) -> Vec<LogLine> {
+    let seen = CapturedEvents::default();
     let subscriber = tracing_subscriber::registry().with(seen.clone());
     tracing::subscriber::with_default(subscriber, log);
     std::mem::take(&mut *seen.0.lock().expect("no panic"))

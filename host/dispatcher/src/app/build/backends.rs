@@ -9,10 +9,10 @@ use dispatcher_core::memory::Budget;
 use dispatcher_core::queue::{Depth, Queue, QueueError, Trouble};
 use dispatcher_core::trouble::Failed;
 use dispatcher_dynamodb::queue::{Dynamo, Options};
-use dispatcher_local::queue::{Delayed, Store};
+use dispatcher_local::queue::{Delayed, LocalStore};
 pub use dispatcher_redis::queue::Eviction;
-use dispatcher_redis::queue::{Cancelled, Known, Redis};
-use dispatcher_redis::server::link::Lines;
+use dispatcher_redis::queue::{Cancelled, KnownWorkers, Redis};
+use dispatcher_redis::server::link::RedisConnections;
 use dispatcher_sqs::queue::{Encryption, Sqs};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ pub struct Terms<'a> {
 pub struct Backends {
     stores: Stores,
     sqs: OnceCell<Sqs>,
-    local: OnceCell<Store>,
-    redis_lines: OnceCell<Lines>,
+    local: OnceCell<LocalStore>,
+    redis_lines: OnceCell<RedisConnections>,
     redis: OnceCell<Redis>,
     dynamodb: OnceCell<Dynamo>,
 }
@@ -63,8 +63,8 @@ impl Backends {
     }
 
     /// The connections to the Redis server, for all that keep something there.
-    pub async fn redis_lines(&self) -> Result<&Lines, Failed> {
-        let open = || async { Lines::new(&self.stores.redis.at()) };
+    pub async fn redis_lines(&self) -> Result<&RedisConnections, Failed> {
+        let open = || async { RedisConnections::new(&self.stores.redis.at()) };
         self.redis_lines.get_or_try_init(open).await
     }
 
@@ -102,7 +102,7 @@ impl Backends {
     }
 
     /// The processes that receive from the Redis server now.
-    pub async fn workers(&self) -> Result<Vec<Known>, QueueError> {
+    pub async fn workers(&self) -> Result<Vec<KnownWorkers>, QueueError> {
         self.redis_server().await?.workers().await
     }
 
@@ -128,9 +128,9 @@ impl Backends {
         self.sqs.get_or_init(connect).await
     }
 
-    async fn local(&self) -> Result<&Store, QueueError> {
+    async fn local(&self) -> Result<&LocalStore, QueueError> {
         self.local
-            .get_or_try_init(|| async { Store::open(&self.stores.data) })
+            .get_or_try_init(|| async { LocalStore::open(&self.stores.data) })
             .await
     }
 
@@ -279,7 +279,7 @@ impl Backends {
         if !self.stores.data.join("local.db").exists() {
             return false;
         }
-        let names = self.local().await.and_then(Store::names);
+        let names = self.local().await.and_then(LocalStore::names);
         names.is_ok_and(|names| names.iter().any(|known| known == name))
     }
 

@@ -6,7 +6,7 @@ use super::schedule::{Schedules, in_time};
 use crate::name::{Backend, QueueName};
 use dispatcher_core::message::Outgoing;
 use dispatcher_core::queue::{ItemError, Queue};
-use dispatcher_core::schedule::decide::{AHEAD, Reach};
+use dispatcher_core::schedule::decide::{AHEAD, SendLimits};
 use dispatcher_core::schedule::mover::{NotSent, Outlet};
 use dispatcher_wasm::capability::queues::{Deliver, NotDelivered};
 use std::sync::Arc;
@@ -18,14 +18,14 @@ pub const LOOK: Duration = Duration::from_secs(1);
 /// What an open queue takes. Of SQS: 15 minutes, and nothing on FIFO queues (SendMessage in the SQS
 /// API reference). What waits for its time in the embedded queue or on Redis holds up the rest of its
 /// group.
-pub fn reach_of(name: &QueueName, queue: &dyn Queue) -> Reach {
+pub fn reach_of(name: &QueueName, queue: &dyn Queue) -> SendLimits {
     let identity = queue.identity();
     let longest_delay = match name.backend {
         Backend::Sqs if identity.ordered_groups => Duration::ZERO,
         Backend::Sqs => AHEAD,
         Backend::Local | Backend::Redis | Backend::DynamoDb => Duration::MAX,
     };
-    Reach {
+    SendLimits {
         longest_delay,
         longest_delay_in_group: match name.backend {
             Backend::Local | Backend::Redis => Duration::ZERO,
@@ -39,7 +39,7 @@ pub fn reach_of(name: &QueueName, queue: &dyn Queue) -> Reach {
 
 /// What an open queue takes of what is scheduled. A queue on Redis delays by any time, but what waits
 /// in it cannot be listed: it gets what is due within the next two looks.
-pub fn scheduled_reach_of(name: &QueueName, queue: &dyn Queue) -> Reach {
+pub fn scheduled_reach_of(name: &QueueName, queue: &dyn Queue) -> SendLimits {
     let reach = reach_of(name, queue);
     let longest_delay = match name.backend {
         // Those that keep no order of groups are npm `worqr`'s, which knows no delays.
@@ -47,7 +47,7 @@ pub fn scheduled_reach_of(name: &QueueName, queue: &dyn Queue) -> Reach {
         Backend::Redis => LOOK * 2,
         Backend::Sqs | Backend::Local | Backend::DynamoDb => reach.longest_delay,
     };
-    Reach {
+    SendLimits {
         longest_delay,
         ..reach
     }
@@ -58,7 +58,7 @@ pub struct Queues(pub Arc<Schedules>);
 
 #[async_trait::async_trait]
 impl Outlet for Queues {
-    async fn reach(&self, queue: &str) -> Result<Reach, String> {
+    async fn reach(&self, queue: &str) -> Result<SendLimits, String> {
         let name: QueueName = queue.parse()?;
         let open = self.0.queue(&name).await;
         let open = open.map_err(|error| error.to_string())?;

@@ -14,8 +14,10 @@ use dispatcher_core::clock::Timestamp;
 use dispatcher_core::queue::{Queue, QueueError};
 use dispatcher_core::schedule;
 use dispatcher_core::schedule::cron::Periodic;
-use dispatcher_core::schedule::{Cancelled, Job, Store, StoreError, Trouble, when};
-use dispatcher_dynamodb::schedule::{DynamoDb, Made};
+use dispatcher_core::schedule::{
+    Cancelled, ScheduleStore, ScheduledJob, StoreError, Trouble, when,
+};
+use dispatcher_dynamodb::schedule::{DynamoDb, TableCreation};
 use dispatcher_local::schedule::File;
 use dispatcher_redis::schedule::Redis;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -60,7 +62,7 @@ pub struct Entry {
     /// `QUEUE/JOB`, as `cancel` takes it.
     pub id: String,
     /// What waits.
-    pub job: Job,
+    pub job: ScheduledJob,
 }
 
 impl Schedules {
@@ -98,7 +100,7 @@ impl Schedules {
     pub async fn store(
         &self,
         name: &QueueName,
-    ) -> Result<(Arc<dyn Store>, Option<String>), LaterError> {
+    ) -> Result<(Arc<dyn ScheduleStore>, Option<String>), LaterError> {
         if name.backend == Backend::Local {
             return Ok((Arc::new(File::of(&self.stores().data)), None));
         }
@@ -113,12 +115,12 @@ impl Schedules {
     }
 
     /// The store that all embedded queues share.
-    pub fn local(&self) -> Arc<dyn Store> {
+    pub fn local(&self) -> Arc<dyn ScheduleStore> {
         Arc::new(File::of(&self.stores().data))
     }
 
     /// The store of a queue on Redis.
-    pub async fn redis(&self, name: &QueueName) -> Result<Arc<dyn Store>, StoreError> {
+    pub async fn redis(&self, name: &QueueName) -> Result<Arc<dyn ScheduleStore>, StoreError> {
         let prefix = &self.stores().redis.prefix;
         let connect = || async {
             let link = self.backends.redis_lines().await?.link.clone();
@@ -152,12 +154,12 @@ impl Schedules {
 
     /// The tables in which jobs for these queues wait, each once, and whose jobs are those that name
     /// no queue themselves, as the Waiter's do not.
-    pub async fn tables(&self, names: &BTreeSet<&QueueName>) -> Vec<Arc<dyn Store>> {
+    pub async fn tables(&self, names: &BTreeSet<&QueueName>) -> Vec<Arc<dyn ScheduleStore>> {
         let queues = names.iter().filter_map(|name| {
             let table = self.table_of(name).ok()?;
             Some((table, *name))
         });
-        let mut stores: Vec<Arc<dyn Store>> = Vec::new();
+        let mut stores: Vec<Arc<dyn ScheduleStore>> = Vec::new();
         for (table, owner) in owners(queues) {
             let own = owner.filter(|_| self.table.is_none());
             if own.is_none() && self.table.is_none() {
@@ -190,7 +192,7 @@ impl Schedules {
             for one in delayed.map_err(|error| of_queue(&error))? {
                 let queue = format!("local:{}", one.queue);
                 let job = schedule::job(&queue, one.due, one.message, None);
-                entries.push(Job { id: one.id, ..job });
+                entries.push(ScheduledJob { id: one.id, ..job });
             }
             let kept = schedule::list(&*self.local()).await;
             entries.extend(kept.map_err(|error| of_store(&error))?);
@@ -209,7 +211,7 @@ impl Schedules {
         let wanted = name.map(ToString::to_string);
         entries.retain(|job| wanted.as_ref().is_none_or(|wanted| job.queue == *wanted));
         entries.sort_by(|a, b| (a.due, &a.id).cmp(&(b.due, &b.id)));
-        let entry = |job: Job| Entry {
+        let entry = |job: ScheduledJob| Entry {
             id: format!("{}/{}", job.queue, job.id),
             job,
         };
@@ -242,7 +244,7 @@ impl Schedules {
         };
         let made = self.dynamodb().await.table(&table, None).make().await;
         let made = made.map_err(|error| of_store(&error))?;
-        Ok((table, made == Made::New))
+        Ok((table, made == TableCreation::New))
     }
 
     fn of_store(&self, name: &QueueName, error: &StoreError) -> LaterError {

@@ -6,7 +6,7 @@ use super::workbench::{self, Loaded, Workbench};
 use crate::error::Failure;
 use dispatcher_core::clock;
 use dispatcher_core::message::Message;
-use dispatcher_core::recording::entry::Answer;
+use dispatcher_core::recording::entry::RecordedVerdict;
 use dispatcher_wasm::Reuse;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -87,7 +87,9 @@ async fn measure(plugin: &Loaded, message: &Message, count: u32) -> Result<Figur
         }
         times.push(ran.took);
         memory = memory.max(ran.memory);
-        *answers.entry(kind(&Answer::of(&ran.verdict))).or_default() += 1;
+        *answers
+            .entry(kind(&RecordedVerdict::of(&ran.verdict)))
+            .or_default() += 1;
     }
     times.sort();
     let all: Duration = times.iter().sum();
@@ -106,13 +108,13 @@ fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     sorted.get(at).copied().unwrap_or_default()
 }
 
-fn kind(answer: &Answer) -> &'static str {
+fn kind(answer: &RecordedVerdict) -> &'static str {
     match answer {
-        Answer::Done => "done",
-        Answer::Retry { .. } => "retry",
-        Answer::Reject { .. } => "reject",
-        Answer::Busy { .. } => "busy",
-        Answer::Closed { .. } => "closed",
+        RecordedVerdict::Done => "done",
+        RecordedVerdict::Retry { .. } => "retry",
+        RecordedVerdict::Reject { .. } => "reject",
+        RecordedVerdict::Busy { .. } => "busy",
+        RecordedVerdict::Closed { .. } => "closed",
     }
 }
 

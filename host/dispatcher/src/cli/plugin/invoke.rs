@@ -11,7 +11,7 @@ use crate::error::{Exit, Failure};
 use dispatcher_core::clock;
 use dispatcher_core::message::{Message, Receipt};
 use dispatcher_core::recording::entry;
-use dispatcher_core::recording::entry::{Answer, Cause};
+use dispatcher_core::recording::entry::{Cause, RecordedVerdict};
 use dispatcher_wasm::runtime::Insight;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -106,7 +106,7 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
 
 /// Prints what became of a message. Whether the plugin answered.
 fn print(ran: &Ran, json: bool) -> Result<bool, Failure> {
-    let answer = Answer::of(&ran.verdict);
+    let answer = RecordedVerdict::of(&ran.verdict);
     if let Some(scene) = &ran.scene {
         workbench::show(scene);
     }
@@ -116,12 +116,12 @@ fn print(ran: &Ran, json: bool) -> Result<bool, Failure> {
     }
     let asked = |cause: &Cause| *cause == Cause::Asked;
     Ok(match &answer {
-        Answer::Retry { cause, .. } => asked(cause),
+        RecordedVerdict::Retry { cause, .. } => asked(cause),
         _ => true,
     })
 }
 
-fn as_json(answer: &Answer, ran: &Ran) -> Value {
+fn as_json(answer: &RecordedVerdict, ran: &Ran) -> Value {
     let mut value = json!(answer);
     if let (Some(scene), Some(fields)) = (&ran.scene, value.as_object_mut()) {
         let trace = scene.trace.iter().map(ToString::to_string);

@@ -8,7 +8,7 @@ use super::workbench::{self, Workbench};
 use crate::config::problem::Problem;
 use crate::error::{Exit, Failure};
 use dispatcher_core::recording::entry;
-use dispatcher_core::recording::entry::{Answer, Entry};
+use dispatcher_core::recording::entry::{RecordedMessage, RecordedVerdict};
 use dispatcher_core::telemetry::harmless::harmless;
 use dispatcher_wasm::runtime::Insight;
 use serde_json::json;
@@ -77,7 +77,7 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         for entry in entries {
             let message = entry.message.clone().into();
             let ran = loaded.run(message).await?;
-            let is = Answer::of(&ran.verdict);
+            let is = RecordedVerdict::of(&ran.verdict);
             let same = is.is_like(&entry.answer);
             match same {
                 true => alike += 1,
@@ -102,7 +102,12 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     }
 }
 
-fn print(args: &Args, entry: &Entry, is: &Answer, alike: bool) -> Result<(), Failure> {
+fn print(
+    args: &Args,
+    entry: &RecordedMessage,
+    is: &RecordedVerdict,
+    alike: bool,
+) -> Result<(), Failure> {
     let (id, was) = (&entry.message.id, &entry.answer);
     match (args.json, alike) {
         (true, _) => output::json(&json!({ "id": id, "was": was, "is": is, "alike": alike })),
@@ -115,7 +120,7 @@ fn print(args: &Args, entry: &Entry, is: &Answer, alike: bool) -> Result<(), Fai
 }
 
 /// What is recorded, in the order of the files' names and lines.
-fn entries(args: &Args, problems: &mut Vec<Problem>) -> Vec<Entry> {
+fn entries(args: &Args, problems: &mut Vec<Problem>) -> Vec<RecordedMessage> {
     let mut entries = Vec::new();
     for recording in &args.recordings {
         match entry::read_all(recording) {

@@ -4,7 +4,7 @@ use super::Check;
 use crate::config::problem::Problem;
 use crate::config::section::{Given, Layers};
 use crate::config::value;
-use crate::config::{ImageName, Record, Share, Source, Terms, Trial, Trials};
+use crate::config::{ImageName, Record, RecordingTerms, Share, Source, Trial, Trials};
 use dispatcher_core::recording::redact::Rule;
 
 /// Of the messages, for a canary where nothing is said.
@@ -65,7 +65,7 @@ impl Check {
         let share = self.read(layers.one("record.share"), share);
         let folder = self.read(Some(folder), |given| value::text(given, "a folder"))?;
         Some(Record {
-            terms: Terms {
+            terms: RecordingTerms {
                 folder: folder.into(),
                 redact,
                 most: most.unwrap_or(MOST) as u64,

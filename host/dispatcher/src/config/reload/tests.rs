@@ -39,7 +39,7 @@ fn limits(rate: Option<f64>, attempts: Option<usize>) -> LaneLimits {
 fn limits_are_applied_while_it_runs() {
     let same = change(&[]);
     assert_eq!(same.needs_restart, [""; 0]);
-    let wanted = Limits {
+    let wanted = SchedulerLimits {
         attempts: 50,
         prefetch: 0,
         window: Duration::ZERO,
@@ -55,7 +55,7 @@ fn limits_are_applied_while_it_runs() {
         ("rate = { a = '10/s' }", "rate = { b = '5/s' }"),
     ]);
     assert_eq!(new.needs_restart, [""; 0]);
-    let wanted = Limits {
+    let wanted = SchedulerLimits {
         attempts: 20,
         prefetch: 7,
         lanes: vec![limits(None, None), limits(Some(5.0), Some(3))],

@@ -4,9 +4,9 @@
 mod wire;
 mod worker;
 
-use super::bell::Bell;
-use super::link::Lines;
-use super::turns::{self, Turns};
+use super::bell::Notifier;
+use super::link::RedisConnections;
+use super::turns::{self, LongAnswerTurns};
 use super::{script, trouble};
 use dispatcher_core::clock;
 use dispatcher_core::message::{Loss, Message, Outcome, Outgoing, Receipt};
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use worker::{Asked, Held, Inner, LIFE, live};
+use worker::{Inner, LIFE, PendingReceive, WorqrProcess, live};
 
 /// How often to look for what nobody was told of: the package says nothing of returned tasks.
 const LOOK: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ pub struct WorqrQueue {
     losses: tokio::sync::Mutex<mpsc::UnboundedReceiver<Vec<Loss>>>,
     joining: tokio::sync::Mutex<()>,
     beating: OnceLock<Task<()>>,
-    turns: Turns,
+    turns: LongAnswerTurns,
 }
 
 impl WorqrQueue {
@@ -39,9 +39,9 @@ impl WorqrQueue {
         identity: Identity,
         (prefix, name): (&str, &str),
         grave: Option<String>,
-        lines: Lines,
+        lines: RedisConnections,
     ) -> Self {
-        let (bell, losses) = Bell::new();
+        let (bell, losses) = Notifier::new();
         Self {
             inner: Arc::new(Inner {
                 identity,
@@ -55,7 +55,7 @@ impl WorqrQueue {
             losses: tokio::sync::Mutex::new(losses),
             joining: tokio::sync::Mutex::default(),
             beating: OnceLock::new(),
-            turns: Turns::default(),
+            turns: LongAnswerTurns::default(),
         }
     }
 
@@ -77,7 +77,7 @@ impl WorqrQueue {
             .await?;
         // Before there is a worker: one whose signs of life nobody gives must not take anything.
         if self.beating.get().is_none() {
-            let (cancels, cancelled) = Bell::of_tasks();
+            let (cancels, cancelled) = Notifier::of_tasks();
             let link = &inner.lines.link;
             link.listen(&channel("cancel"), &cancels).await?;
             let inner = Arc::downgrade(inner);
@@ -102,7 +102,7 @@ impl WorqrQueue {
         let worker = self.join().await?;
         // Version 7 sorts as it was made.
         let id = |_| format!("{}_{}", inner.name, uuid::Uuid::now_v7());
-        let asked = Asked::new(inner, (0..max).map(id).collect());
+        let asked = PendingReceive::new(inner, (0..max).map(id).collect());
         let sent = clock::now();
         let mut call = script::WORQR_TAKE.key(&inner.prefix);
         call.arg(&inner.name).arg(&*worker);
@@ -118,7 +118,7 @@ impl WorqrQueue {
                     return Ok(wire::Taken::Stranger);
                 }
                 for message in messages {
-                    let held = Held {
+                    let held = WorqrProcess {
                         task: message.body.clone(),
                         until: sent + visibility.min(VISIBILITY_CEILING),
                     };

@@ -64,7 +64,7 @@ pub fn taken(answer: &[Value], queue: &str) -> Option<Taken> {
 
 /// What `beat` answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Beat<'a> {
+pub struct Heartbeat<'a> {
     /// Whether the worker was.
     pub alive: bool,
     /// Its processes that somebody has taken away.
@@ -74,12 +74,12 @@ pub struct Beat<'a> {
 }
 
 /// Reads an answer of `beat`; `None` if it is not one.
-pub fn beat(answer: &[String]) -> Option<Beat<'_>> {
+pub fn beat(answer: &[String]) -> Option<Heartbeat<'_>> {
     let [alive, gone, processes @ ..] = answer else {
         return None;
     };
     let (gone, there) = processes.split_at_checked(gone.parse().ok()?)?;
-    Some(Beat {
+    Some(Heartbeat {
         alive: alive == "1",
         gone,
         there,
@@ -152,7 +152,7 @@ mod tests {
         assert!(!more);
         assert_eq!(taken(&answer[..3], "redis:q"), None);
         let words = ["1", "1", "q_1", "q_2", "q_3"].map(String::from);
-        let read = Beat {
+        let read = Heartbeat {
             alive: true,
             gone: &words[2..3],
             there: &words[3..],

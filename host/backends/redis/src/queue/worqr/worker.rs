@@ -1,7 +1,7 @@
 //! This process as a worker of the package: signs of life, what it holds, what others take from it.
 
-use super::super::bell::Bell;
-use super::super::link::Lines;
+use super::super::bell::Notifier;
+use super::super::link::RedisConnections;
 use super::super::script;
 use super::wire;
 use dispatcher_core::clock;
@@ -29,28 +29,28 @@ pub struct Inner {
     /// Where dead letters go.
     pub grave: Option<String>,
     /// The connections.
-    pub lines: Lines,
+    pub lines: RedisConnections,
     /// Rings when there is work.
-    pub bell: Arc<Bell>,
+    pub bell: Arc<Notifier>,
     /// Who it is, and what it holds.
-    pub state: Mutex<State>,
+    pub state: Mutex<WorqrState>,
 }
 
 /// What may change.
 #[derive(Default)]
-pub struct State {
+pub struct WorqrState {
     /// None before the first receive, and after the worker has failed.
     pub id: Option<Arc<str>>,
     /// Until then nobody takes it for dead.
     pub lives_until: Moment,
     /// The processes that are ours.
-    pub held: HashMap<String, Held>,
+    pub held: HashMap<String, WorqrProcess>,
     /// Processes that were asked for, and of which nothing is known yet.
     asked: HashSet<String>,
 }
 
 /// A process of ours.
-pub struct Held {
+pub struct WorqrProcess {
     /// The payload.
     pub task: String,
     /// When it is to go back unless it is kept.
@@ -59,12 +59,12 @@ pub struct Held {
 
 /// Processes that are asked for, until this is dropped: what the server has of them then, and we
 /// have not, is given back.
-pub struct Asked<'a> {
+pub struct PendingReceive<'a> {
     inner: &'a Inner,
     ids: Vec<String>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> PendingReceive<'a> {
     /// Asked for from now on.
     pub fn new(inner: &'a Inner, ids: Vec<String>) -> Self {
         inner.lock().asked.extend(ids.iter().cloned());
@@ -77,7 +77,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingReceive<'_> {
     fn drop(&mut self) {
         let mut state = self.inner.lock();
         for id in &self.ids {
@@ -88,7 +88,7 @@ impl Drop for Asked<'_> {
 
 impl Inner {
     /// The state.
-    pub fn lock(&self) -> MutexGuard<'_, State> {
+    pub fn lock(&self) -> MutexGuard<'_, WorqrState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -142,7 +142,7 @@ impl Inner {
 
     /// Notes what a beat that was sent then has told. Answers with what is to be given back: what
     /// nobody here has heard of, and what nobody has kept.
-    fn heard(&self, worker: &Arc<str>, sent: Moment, beat: wire::Beat<'_>) -> Vec<String> {
+    fn heard(&self, worker: &Arc<str>, sent: Moment, beat: wire::Heartbeat<'_>) -> Vec<String> {
         let mut state = self.lock();
         if state.id.as_ref() != Some(worker) {
             return Vec::new();
@@ -226,7 +226,7 @@ impl Inner {
 /// are given back beside that, so that the signs of life are in time.
 pub async fn live(
     inner: Weak<Inner>,
-    _ear: Arc<Bell>,
+    _ear: Arc<Notifier>,
     mut cancelled: mpsc::UnboundedReceiver<Vec<Loss>>,
 ) {
     let mut next = clock::now();

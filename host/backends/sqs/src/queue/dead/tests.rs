@@ -4,7 +4,7 @@ use super::*;
 use crate::queue::tests::{delivery, target};
 use proptest::prelude::*;
 
-fn text<'a>(parcel: &'a Parcel, name: &str) -> Option<&'a str> {
+fn text<'a>(parcel: &'a SendEntry, name: &str) -> Option<&'a str> {
     let attribute = parcel.attributes.iter().find(|a| a.name == name)?;
     match &attribute.value {
         AttributeValue::Text(text) => Some(text),

@@ -12,7 +12,7 @@ fn outgoing(body: &str) -> Outgoing {
 
 fn refusal(outgoing: &Outgoing, fifo: bool) -> Option<String> {
     let target = target(fifo);
-    Parcel::of(outgoing, &target).refusal(&target)
+    SendEntry::of(outgoing, &target).refusal(&target)
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_fifo_queue_wants_a_group() {
 
 #[test]
 fn an_entry_carries_all_of_its_parcel() {
-    let mut parcel = Parcel {
+    let mut parcel = SendEntry {
         body: "hello".into(),
         attributes: vec![Attribute {
             name: "photo".into(),
@@ -95,13 +95,13 @@ fn an_entry_carries_all_of_its_parcel() {
 #[test]
 fn a_fifo_queue_without_its_own_deduplication_gets_an_id_per_parcel() {
     let mut fifo = target(true);
-    let first = Parcel::of(&outgoing("x"), &fifo).deduplication;
+    let first = SendEntry::of(&outgoing("x"), &fifo).deduplication;
     assert!(first.is_some());
-    assert_ne!(first, Parcel::of(&outgoing("x"), &fifo).deduplication);
+    assert_ne!(first, SendEntry::of(&outgoing("x"), &fifo).deduplication);
     fifo.content_deduplication = true;
-    assert_eq!(Parcel::of(&outgoing("x"), &fifo).deduplication, None);
+    assert_eq!(SendEntry::of(&outgoing("x"), &fifo).deduplication, None);
     assert_eq!(
-        Parcel::of(&outgoing("x"), &target(false)).deduplication,
+        SendEntry::of(&outgoing("x"), &target(false)).deduplication,
         None
     );
 }
@@ -115,13 +115,13 @@ fn what_the_schedule_sends_has_one_deduplication_id_however_often_it_is_sent() {
     for content_deduplication in [false, true] {
         let mut fifo = target(true);
         fifo.content_deduplication = content_deduplication;
-        let id = |name: &str| Parcel::of(&tick(name), &fifo).deduplication;
+        let id = |name: &str| SendEntry::of(&tick(name), &fifo).deduplication;
         assert_eq!(id("job/1"), id("job/1"));
         assert_ne!(id("job/1"), id("job/2"));
         let odd = id(&"\u{e9} ".repeat(400)).expect("one of any name");
         assert!(odd.len() <= 128 && odd.chars().all(|c| c.is_ascii_alphanumeric()));
     }
-    let standard = Parcel::of(&tick("job/1"), &target(false));
+    let standard = SendEntry::of(&tick("job/1"), &target(false));
     assert_eq!(standard.deduplication, None);
 }
 
@@ -134,7 +134,7 @@ fn what_the_schedule_sends_without_a_delay_has_not_its_queues_own() {
     };
     let delay = |outgoing: &Outgoing, fifo| {
         let target = target(fifo);
-        let entry = Parcel::of(outgoing, &target).entry(0, &target);
+        let entry = SendEntry::of(outgoing, &target).entry(0, &target);
         entry.delay_seconds()
     };
     assert_eq!(delay(&late, false), Some(0));

@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use super::{super::Close, Counted, Gate, MANY, ROUNDS, start, yields};
+use super::{super::PoolShutdown, Counted, Gate, MANY, ROUNDS, start, yields};
 
 #[test]
 fn close_returns_what_is_unfinished() {
@@ -28,7 +28,7 @@ fn close_returns_what_is_unfinished() {
             pool.spawner().spawn(body).unwrap();
         }
         let spawner = pool.spawner();
-        let returned = pool.close(Close::Return);
+        let returned = pool.close(PoolShutdown::Return);
         assert_eq!((returned.len(), dropped.load(SeqCst)), (MANY, 0));
         // The wakers that still lie about are harmless, and the futures can be run elsewhere.
         gate.open();
@@ -37,7 +37,7 @@ fn close_returns_what_is_unfinished() {
         for future in returned {
             second.spawner().spawn(future).unwrap();
         }
-        second.close(Close::Finish);
+        second.close(PoolShutdown::Finish);
         assert_eq!(dropped.load(SeqCst), MANY);
     }
 }
@@ -59,7 +59,7 @@ fn dropping_the_pool_drops_its_futures() {
 }
 
 /// Every future is run, returned or handed back, whatever the race.
-fn race_spawns_with_close(how: Close, workers: usize) {
+fn race_spawns_with_close(how: PoolShutdown, workers: usize) {
     let pool = start(workers);
     let (ran, dropped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (ready, go) = mpsc::channel();
@@ -92,7 +92,7 @@ fn race_spawns_with_close(how: Close, workers: usize) {
         .into_iter()
         .map(|thread| thread.join().unwrap())
         .sum();
-    assert!(how == Close::Return || returned.is_empty());
+    assert!(how == PoolShutdown::Return || returned.is_empty());
     assert_eq!(ran.load(SeqCst), ran_before, "nothing runs after the close");
     assert_eq!(ran_before + returned.len() + refused, 2 * MANY);
     drop(returned);
@@ -102,8 +102,8 @@ fn race_spawns_with_close(how: Close, workers: usize) {
 #[test]
 fn no_future_is_lost_between_spawn_and_close() {
     for round in 0..ROUNDS {
-        race_spawns_with_close(Close::Return, 1 + round % 4);
-        race_spawns_with_close(Close::Finish, 1 + round % 4);
+        race_spawns_with_close(PoolShutdown::Return, 1 + round % 4);
+        race_spawns_with_close(PoolShutdown::Finish, 1 + round % 4);
     }
 }
 
@@ -135,7 +135,7 @@ fn closing_from_inside_panics_and_ends_the_pool() {
     let (tell, told) = mpsc::channel::<()>();
     let body = async move {
         let _held = tell;
-        pool.close(Close::Finish);
+        pool.close(PoolShutdown::Finish);
     };
     spawner.spawn(body).unwrap();
     assert!(told.recv().is_err());

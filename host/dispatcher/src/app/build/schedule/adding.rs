@@ -116,18 +116,18 @@ mod tests {
     use crate::config::redis_place::RedisPlace;
     use crate::config::{DynamoDb, Stores};
     use dispatcher_core::schedule::cron::Periodic;
-    use dispatcher_local::queue::{Settings, Store};
+    use dispatcher_local::queue::{LocalStore, QueueSettings};
     use std::sync::Arc;
 
     #[tokio::test]
     async fn what_an_embedded_queue_would_never_take_is_refused_before_it_waits() {
         let folder = tempfile::tempdir().expect("a folder");
-        let fifo = Settings {
+        let fifo = QueueSettings {
             fifo: true,
             longest: 10,
-            ..Settings::default()
+            ..QueueSettings::default()
         };
-        let store = Store::open(folder.path()).expect("a store");
+        let store = LocalStore::open(folder.path()).expect("a store");
         store.create("jobs.fifo", fifo).await.expect("a queue");
         let stores = Stores {
             data: folder.path().to_owned(),
