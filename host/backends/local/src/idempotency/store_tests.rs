@@ -143,8 +143,8 @@ fn files_that_are_not_ours_are_refused() {
     drop(other);
     std::fs::remove_file(&file).unwrap();
     let [connection, _] = schema::open(folder.path()).unwrap();
-    connection.pragma_update(None, "user_version", 2).unwrap();
-    refused("schema version 2, wanted 1");
+    connection.pragma_update(None, "user_version", 3).unwrap();
+    refused("schema version 3, wanted 2");
 }
 
 #[tokio::test]
