@@ -4,9 +4,8 @@
 
 pub mod access;
 
-use crate::telemetry::plugins::Plugins;
 use crate::telemetry::prometheus;
-use crate::telemetry::routes::Routes;
+use crate::telemetry::registry::Registry;
 use access::{Access, Refusal};
 use axum::extract::{Request, State as From};
 use axum::http::request::Parts;
@@ -14,9 +13,6 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::{Router, routing::get};
-use dispatcher_core::tasks;
-use dispatcher_core::telemetry::counters::Counters;
-use dispatcher_core::telemetry::metrics::Meters;
 use dispatcher_core::telemetry::readiness::Readiness;
 use dispatcher_http as http;
 use dispatcher_http::{ConnectionLimits, Peer};
@@ -62,14 +58,8 @@ pub type Reloading = Pin<Box<dyn Future<Output = (bool, Value)> + Send>>;
 /// What is told. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct State {
-    /// The counts of the process.
-    pub counters: Arc<Counters>,
-    /// What is measured by queue.
-    pub meters: Arc<Meters>,
-    /// How the control of each route stands.
-    pub routes: Arc<Routes>,
-    /// How the versions of each plugin stand.
-    pub plugins: Arc<Plugins>,
+    /// All metrics.
+    pub metrics: Registry,
     /// What is wrong, if anything is.
     pub readiness: Arc<Readiness>,
     /// How plugins are replaced.
@@ -92,7 +82,7 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, String> {
 ///
 /// - `GET /healthz`: 200 `ok` as long as the program runs;
 /// - `GET /readyz`: 200 `{"ready":true}`, or 503 `{"ready":false,"why":[{"what","reason"}]}`;
-/// - `GET /metrics`: counts in the text format of Prometheus.
+/// - `GET /metrics`: metrics in the text format of OpenMetrics, which Prometheus reads.
 ///
 /// To whom `Access` admits, others getting 401, 403 or 421:
 ///
@@ -239,18 +229,21 @@ async fn ready(From(state): From<State>) -> Response {
 }
 
 async fn metrics(From(state): From<State>) -> Response {
-    let mut text = prometheus::text(&state.counters.snapshot(), &state.meters, tasks::alive());
-    text.push_str(&state.routes.text());
-    text.push_str(&state.plugins.text());
+    let text = prometheus::text(state.metrics.families());
     ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], text).into_response()
 }
 
 async fn plugins(From(state): From<State>) -> Response {
-    let shown = state.plugins.figures().into_iter().map(|(route, figures)| {
-        let mut shown = json!(figures);
-        shown["route"] = Value::String(route);
-        shown
-    });
+    let shown = state
+        .metrics
+        .plugins
+        .figures()
+        .into_iter()
+        .map(|(route, figures)| {
+            let mut shown = json!(figures);
+            shown["route"] = Value::String(route);
+            shown
+        });
     Json(json!({ "plugins": shown.collect::<Vec<_>>() })).into_response()
 }
 

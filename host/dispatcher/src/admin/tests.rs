@@ -3,6 +3,7 @@
 use super::*;
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
+use dispatcher_core::telemetry::metrics::Meters;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -18,7 +19,10 @@ async fn start() -> Running {
     let listener = listen(any).await.expect("a free port");
     let at = listener.local_addr().expect("it is bound");
     let state = State {
-        meters: Arc::new(Meters::new(["local:a"])),
+        metrics: Registry {
+            meters: Arc::new(Meters::new(["local:a"])),
+            ..Registry::default()
+        },
         ..State::default()
     };
     let stop = CancellationToken::new();
@@ -76,16 +80,24 @@ async fn it_says_what_is_wrong_until_it_is_well() {
 #[tokio::test]
 async fn metrics_are_counts_since_the_start() {
     let running = start().await;
-    running.state.counters.done.many(3);
-    running.state.meters.of("local:a").expect("a").done.many(3);
+    running.state.metrics.counters.done.many(3);
+    running
+        .state
+        .metrics
+        .meters
+        .of("local:a")
+        .expect("a")
+        .done
+        .many(3);
     // Publishing takes nothing away from here.
     running
         .state
+        .metrics
         .meters
         .drain(dispatcher_core::clock::Timestamp(0));
     let metrics = get(running.at, "/metrics").await;
     assert!(
-        metrics.contains("content-type: text/plain; version=0.0.4"),
+        metrics.contains("content-type: application/openmetrics-text; version=1.0.0"),
         "{metrics}"
     );
     assert!(metrics.contains("\ndispatcher_done_total 3\n"), "{metrics}");

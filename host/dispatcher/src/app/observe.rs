@@ -9,6 +9,7 @@ use crate::config::problem::Problem;
 use crate::config::{MetricsSink, Settings};
 use crate::telemetry::embedded::Embedded;
 use crate::telemetry::publish::{ToCloudWatch, publish, resolution_s};
+use crate::telemetry::registry::Registry;
 use dispatcher_aws::cloudwatch::CloudWatch;
 use dispatcher_core::clock;
 use dispatcher_core::tasks;
@@ -47,10 +48,12 @@ pub(crate) async fn start(
                 .await
                 .map_err(|why| Problem::new("--admin", why, "an address that is free"))?;
             let state = admin::State {
-                counters: shared.counters.clone(),
-                meters: shared.meters.clone(),
-                routes: shared.routes.clone(),
-                plugins: shared.plugins.clone(),
+                metrics: Registry {
+                    counters: shared.counters.clone(),
+                    meters: shared.meters.clone(),
+                    routes: shared.routes.clone(),
+                    plugins: shared.plugins.clone(),
+                },
                 readiness: shared.readiness.clone(),
                 reload: Some(reload(wishes)),
                 access: Arc::clone(access),

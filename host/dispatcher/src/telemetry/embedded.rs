@@ -5,8 +5,8 @@ use super::publish::{SendError, Sink};
 use async_trait::async_trait;
 use dispatcher_core::tasks;
 use dispatcher_core::telemetry::metrics::Report;
-use dispatcher_core::telemetry::metrics::data::{self, Metric};
 use dispatcher_core::telemetry::metrics::meter::Interval;
+use dispatcher_core::telemetry::metrics::queue::{Datapoint, datapoints};
 use serde_json::{Map, Value, json};
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,8 +34,8 @@ fn line(
     queue: Option<&str>,
     interval: &Interval,
 ) -> String {
-    let metrics = data::metrics(interval);
-    let definition = |metric: &Metric| json!({"Name": metric.name, "Unit": metric.unit.name(), "StorageResolution": resolution_s});
+    let metrics = datapoints(interval);
+    let definition = |metric: &Datapoint| json!({"Name": metric.name, "Unit": metric.unit.name(), "StorageResolution": resolution_s});
     let dimensions: Vec<&str> = queue.iter().map(|_| "Queue").collect();
     let mut members = Map::new();
     members.insert(

@@ -9,4 +9,5 @@ pub mod plugins;
 pub mod progress;
 pub mod prometheus;
 pub mod publish;
+pub mod registry;
 pub mod routes;

@@ -1,9 +1,10 @@
-//! How the versions of each route's plugin stand, for whoever asks: as JSON and as Prometheus reads
-//! it. Knows no plugin but its name; whoever runs one says how it is asked.
+//! How the versions of each route's plugin stand, as JSON and as metrics. Knows no plugin but its
+//! name; whoever runs one says how it is asked.
 
-use super::prometheus::escaped;
+use dispatcher_core::telemetry::metrics::registry::{
+    Metric, MetricFamily, MetricSample, MetricValue, Unit,
+};
 use serde::Serialize;
-use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
 /// How the versions of one route's plugin stand.
@@ -120,118 +121,155 @@ impl Plugins {
         plugins.iter().map(ask).collect()
     }
 
-    /// In the text format of Prometheus; names begin with `dispatcher_plugin_`.
-    pub fn text(&self) -> String {
+    /// All of them, as metrics. What is not there has no sample.
+    pub fn families(&self) -> Vec<MetricFamily> {
         let all = self.figures();
-        let mut out = String::new();
-        for (name, kind, help, rows) in FAMILIES {
-            let mut lines = String::new();
-            for (route, figures) in &all {
-                let (route, plugin) = (escaped(route), escaped(&figures.plugin));
-                for (label, value) in rows(figures) {
-                    let of = format!("route=\"{route}\",plugin=\"{plugin}\"{label}");
-                    let _ = writeln!(lines, "dispatcher_plugin_{name}{{{of}}} {value}");
-                }
+        let family = |PluginMetric {
+                          metric,
+                          labels,
+                          read,
+                      }: &PluginMetric| {
+            let samples = all.iter().flat_map(|(route, figures)| {
+                let rows = read(figures).into_iter();
+                rows.map(|(label, value)| {
+                    let of = [route.clone(), figures.plugin.clone()];
+                    MetricSample {
+                        labels: of.into_iter().chain(label).collect(),
+                        value,
+                    }
+                })
+            });
+            MetricFamily {
+                metric: *metric,
+                labels,
+                samples: samples.collect(),
             }
-            if !lines.is_empty() {
-                let _ = writeln!(out, "# HELP dispatcher_plugin_{name} {help}");
-                let _ = writeln!(out, "# TYPE dispatcher_plugin_{name} {kind}");
-                out += &lines;
-            }
-        }
-        out
+        };
+        METRICS.iter().map(family).collect()
     }
 }
 
-/// What is told of a plugin in one family: further labels, each with a comma before it, and a value.
-type Rows = fn(&Figures) -> Vec<(String, f64)>;
+/// A metric of a plugin.
+struct PluginMetric {
+    metric: Metric,
+    /// The route, the plugin, and perhaps one more.
+    labels: &'static [&'static str],
+    /// Its values, each with that label's.
+    read: fn(&Figures) -> Vec<(Option<String>, MetricValue)>,
+}
 
-/// Name, kind, help and rows of each.
-const FAMILIES: [(&str, &str, &str, Rows); 8] = [
-    ("info", "gauge", "The version at work.", |figures| {
-        let sha256 = &figures.current.sha256;
-        vec![(format!(",sha256=\"{sha256}\""), 1.0)]
-    }),
-    (
-        "replaced_total",
-        "counter",
-        "How often the version was replaced.",
-        |figures| vec![(String::new(), figures.replaced as f64)],
-    ),
-    (
-        "refused_total",
-        "counter",
-        "Versions that were not taken.",
-        |figures| vec![(String::new(), figures.refused as f64)],
-    ),
-    (
-        "instances",
-        "gauge",
-        "Instances of all its versions.",
-        |figures| {
-            let Instances { running, idle, .. } = figures.instances;
-            by(
-                "state",
-                [("running", running as f64), ("idle", idle as f64)],
-            )
+const BY_PLUGIN: &[&str] = &["route", "plugin"];
+const BY_STATE: &[&str] = &["route", "plugin", "state"];
+const BY_RESULT: &[&str] = &["route", "plugin", "result"];
+
+const METRICS: [PluginMetric; 8] = [
+    PluginMetric {
+        metric: Metric::gauge("plugin_info", Unit::Versions, "The version at work."),
+        labels: &["route", "plugin", "sha256"],
+        read: |figures| {
+            let sha256 = figures.current.sha256.clone();
+            vec![(Some(sha256), MetricValue::Level(1.0))]
         },
-    ),
-    (
-        "memory_bytes",
-        "gauge",
-        "Linear memory of these instances.",
-        |figures| {
+    },
+    PluginMetric {
+        metric: Metric::counter(
+            "plugin_replaced",
+            Unit::Versions,
+            "How often the version was replaced.",
+        ),
+        labels: BY_PLUGIN,
+        read: |figures| vec![(None, MetricValue::Count(figures.replaced))],
+    },
+    PluginMetric {
+        metric: Metric::counter(
+            "plugin_refused",
+            Unit::Versions,
+            "Versions that were not taken.",
+        ),
+        labels: BY_PLUGIN,
+        read: |figures| vec![(None, MetricValue::Count(figures.refused))],
+    },
+    PluginMetric {
+        metric: Metric::gauge(
+            "plugin_instances",
+            Unit::Instances,
+            "Instances of all its versions.",
+        ),
+        labels: BY_STATE,
+        read: |figures| {
+            let Instances { running, idle, .. } = figures.instances;
+            levels([("running", running), ("idle", idle)])
+        },
+    },
+    PluginMetric {
+        metric: Metric::gauge(
+            "plugin_memory_bytes",
+            Unit::Bytes,
+            "Linear memory of these instances.",
+        ),
+        labels: BY_STATE,
+        read: |figures| {
             let of = figures.instances;
             let (running, idle) = (of.running_memory_bytes, of.idle_memory_bytes);
-            by(
-                "state",
-                [("running", running as f64), ("idle", idle as f64)],
-            )
+            levels([("running", running), ("idle", idle)])
         },
-    ),
-    (
-        "canary_share",
-        "gauge",
-        "The part of the messages that the canary takes; 0 once it fell back.",
-        |figures| {
+    },
+    PluginMetric {
+        metric: Metric::gauge(
+            "plugin_canary_share",
+            Unit::Ratio,
+            "The part of the messages that the canary takes; 0 once it fell back.",
+        ),
+        labels: BY_PLUGIN,
+        read: |figures| {
             let canary = figures.canary.iter();
-            canary.map(|canary| (String::new(), canary.share)).collect()
+            canary
+                .map(|canary| (None, MetricValue::Level(canary.share)))
+                .collect()
         },
-    ),
-    (
-        "shadow_total",
-        "counter",
-        "How the shadow's answers compare.",
-        |figures| {
+    },
+    PluginMetric {
+        metric: Metric::counter(
+            "plugin_shadow",
+            Unit::Messages,
+            "How the shadow's answers compare.",
+        ),
+        labels: BY_RESULT,
+        read: |figures| {
             let rows = |shadow: &Shadow| {
-                let results = [
-                    ("same", shadow.same as f64),
-                    ("different", shadow.different as f64),
-                    ("closed", shadow.closed as f64),
-                    ("skipped", shadow.skipped as f64),
-                ];
-                by("result", results)
+                counts([
+                    ("same", shadow.same),
+                    ("different", shadow.different),
+                    ("closed", shadow.closed),
+                    ("skipped", shadow.skipped),
+                ])
             };
             figures.shadow.as_ref().map(rows).unwrap_or_default()
         },
-    ),
-    (
-        "recorded_total",
-        "counter",
-        "Messages that were to be recorded.",
-        |figures| {
-            let rows = |Recorded { kept, left_out }| {
-                let results = [("kept", kept as f64), ("left-out", left_out as f64)];
-                by("result", results)
-            };
+    },
+    PluginMetric {
+        metric: Metric::counter(
+            "plugin_recorded",
+            Unit::Messages,
+            "Messages that were to be recorded.",
+        ),
+        labels: BY_RESULT,
+        read: |figures| {
+            let rows =
+                |Recorded { kept, left_out }| counts([("kept", kept), ("left-out", left_out)]);
             figures.recorded.map(rows).unwrap_or_default()
         },
-    ),
+    },
 ];
 
-/// One row for each value of a label.
-fn by<const N: usize>(label: &str, rows: [(&str, f64); N]) -> Vec<(String, f64)> {
-    let row = |(value, figure)| (format!(",{label}=\"{value}\""), figure);
+fn levels<const N: usize>(rows: [(&str, usize); N]) -> Vec<(Option<String>, MetricValue)> {
+    let row =
+        |(label, level): (&str, usize)| (Some(label.to_owned()), MetricValue::Level(level as f64));
+    rows.into_iter().map(row).collect()
+}
+
+fn counts<const N: usize>(rows: [(&str, u64); N]) -> Vec<(Option<String>, MetricValue)> {
+    let row = |(label, count): (&str, u64)| (Some(label.to_owned()), MetricValue::Count(count));
     rows.into_iter().map(row).collect()
 }
 
@@ -242,7 +280,8 @@ mod tests {
     #[test]
     fn what_is_not_there_has_no_line() {
         let plugins = Plugins::default();
-        assert_eq!(plugins.text(), "");
+        let text = |plugins: &Plugins| crate::telemetry::prometheus::text(plugins.families());
+        assert_eq!(text(&plugins), "# EOF\n");
         let figures = Figures {
             plugin: "or\"ders".into(),
             current: Version {
@@ -269,34 +308,35 @@ mod tests {
             ..figures.clone()
         };
         plugins.add("a", move || figures.clone());
-        let text = plugins.text();
+        let of_a = text(&plugins);
         assert!(
-            text.contains(r#"dispatcher_plugin_info{route="a",plugin="or\"ders",sha256="12"} 1"#),
-            "{text}"
+            of_a.contains(r#"dispatcher_plugin_info{route="a",plugin="or\"ders",sha256="12"} 1"#),
+            "{of_a}"
         );
         assert!(
-            text.contains(r#"dispatcher_plugin_replaced_total{route="a",plugin="or\"ders"} 3"#),
-            "{text}"
+            of_a.contains(r#"dispatcher_plugin_replaced_total{route="a",plugin="or\"ders"} 3"#),
+            "{of_a}"
         );
         for line in [
             r#"dispatcher_plugin_instances{route="a",plugin="or\"ders",state="running"} 2"#,
             r#"dispatcher_plugin_instances{route="a",plugin="or\"ders",state="idle"} 0"#,
             r#"dispatcher_plugin_memory_bytes{route="a",plugin="or\"ders",state="running"} 131072"#,
         ] {
-            assert!(text.contains(line), "{text}");
+            assert!(of_a.contains(line), "{of_a}");
         }
         assert!(
             !["shadow", "canary", "recorded"]
                 .iter()
-                .any(|name| text.contains(name)),
-            "{text}"
+                .any(|name| of_a.contains(name)),
+            "{of_a}"
         );
         plugins.add("b", move || shadowed.clone());
         for line in [
             r#"dispatcher_plugin_shadow_total{route="b",plugin="or\"ders",result="different"} 2"#,
             r#"dispatcher_plugin_recorded_total{route="b",plugin="or\"ders",result="left-out"} 1"#,
         ] {
-            assert!(plugins.text().contains(line), "{}", plugins.text());
+            let of_both = text(&plugins);
+            assert!(of_both.contains(line), "{of_both}");
         }
     }
 }

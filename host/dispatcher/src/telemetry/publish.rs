@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use dispatcher_aws::cloudwatch::{CloudWatch, Datum, PutError};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
-use dispatcher_core::telemetry::metrics::{Meters, Report, data};
+use dispatcher_core::telemetry::metrics::{Meters, Report, queue as queue_metrics};
 use dispatcher_core::telemetry::said::Said;
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -70,7 +70,7 @@ impl Sink for ToCloudWatch {
     fn parts(&self, report: Report) -> Vec<Self::Part> {
         let rows = report.rows();
         let data = rows.flat_map(|(queue, interval)| {
-            let metrics = data::metrics(interval).into_iter();
+            let metrics = queue_metrics::datapoints(interval).into_iter();
             metrics.map(move |metric| Datum {
                 name: metric.name,
                 unit: metric.unit.name(),

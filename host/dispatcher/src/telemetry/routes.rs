@@ -1,8 +1,10 @@
-//! How the control of each route stands, for whoever asks: as Prometheus reads it. Knows no route
-//! but its name; whoever runs one says how it is asked.
+//! How the control of each route stands, as metrics. Knows no route but its name; whoever runs one
+//! says how it is asked.
 
 use dispatcher_core::scheduler::figures::Figures;
-use std::fmt::Write as _;
+use dispatcher_core::telemetry::metrics::registry::{
+    Metric, MetricFamily, MetricSample, MetricValue, Unit,
+};
 use std::sync::{Mutex, PoisonError};
 
 type Ask = Box<dyn Fn() -> Figures + Send + Sync>;
@@ -11,31 +13,58 @@ type Ask = Box<dyn Fn() -> Figures + Send + Sync>;
 #[derive(Default)]
 pub struct Routes(Mutex<Vec<(String, Ask)>>);
 
-/// A gauge by route: its name, what it is, and how it is read.
-type Gauge = (&'static str, &'static str, fn(&Figures) -> Option<f64>);
+/// A gauge of a route, and how it is read.
+type RouteGauge = (Metric, fn(&Figures) -> Option<f64>);
 
-const GAUGES: [Gauge; 7] = [
+const GAUGES: [RouteGauge; 7] = [
     (
-        "hand_over_seconds",
-        "How long an attempt takes a worker: the median of the last 63.",
+        Metric::gauge(
+            "route_hand_over_seconds",
+            Unit::Seconds,
+            "How long an attempt takes a worker: the median of the last 63.",
+        ),
         |of| of.hand_over.map(|took| took.as_secs_f64()),
     ),
-    ("in_flight", "Messages held now, started or not.", |of| {
-        count(of.in_flight)
-    }),
-    ("in_flight_limit", "Messages that may be held.", |of| {
-        count(of.in_flight_limit)
-    }),
-    ("attempts", "Attempts under way.", |of| count(of.attempts)),
-    ("attempts_limit", "Attempts that may be under way.", |of| {
-        count(of.attempts_limit)
-    }),
     (
-        "call_wait_seconds",
-        "How long room is left to gather before it is asked for.",
+        Metric::gauge(
+            "route_in_flight",
+            Unit::Messages,
+            "Messages held now, started or not.",
+        ),
+        |of| count(of.in_flight),
+    ),
+    (
+        Metric::gauge(
+            "route_in_flight_limit",
+            Unit::Messages,
+            "The most messages that may be held.",
+        ),
+        |of| count(of.in_flight_limit),
+    ),
+    (
+        Metric::gauge("route_attempts", Unit::Attempts, "Attempts under way."),
+        |of| count(of.attempts),
+    ),
+    (
+        Metric::gauge(
+            "route_attempts_limit",
+            Unit::Attempts,
+            "The most attempts that may be under way.",
+        ),
+        |of| count(of.attempts_limit),
+    ),
+    (
+        Metric::gauge(
+            "route_call_wait_seconds",
+            Unit::Seconds,
+            "How long a receive waits for more free permits, so that it can ask for more messages.",
+        ),
         |of| Some(of.wait.as_secs_f64()),
     ),
-    ("polls", "Receives under way.", |of| count(of.polls)),
+    (
+        Metric::gauge("route_polls", Unit::Polls, "Receives under way."),
+        |of| count(of.polls),
+    ),
 ];
 
 fn count(count: usize) -> Option<f64> {
@@ -49,28 +78,25 @@ impl Routes {
         routes.push((name.to_owned(), Box::new(ask)));
     }
 
-    /// All gauges of all routes in the text format of Prometheus; names begin with
-    /// `dispatcher_route_`, times are in seconds. What is not known has no line.
-    pub fn text(&self) -> String {
+    /// All gauges of all routes. What is not known has no sample.
+    pub fn families(&self) -> Vec<MetricFamily> {
         let routes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let asked: Vec<(String, Figures)> = routes
-            .iter()
-            .map(|(name, ask)| (super::prometheus::escaped(name), ask()))
-            .collect();
-        let mut out = String::new();
-        for (name, help, gauge) in GAUGES {
-            // Writing into a string cannot fail.
-            let _ = write!(
-                out,
-                "# HELP dispatcher_route_{name} {help}\n# TYPE dispatcher_route_{name} gauge\n"
-            );
-            for (route, figures) in &asked {
-                if let Some(value) = gauge(figures) {
-                    let _ = writeln!(out, "dispatcher_route_{name}{{route=\"{route}\"}} {value}");
-                }
+        let asked: Vec<(&String, Figures)> =
+            routes.iter().map(|(name, ask)| (name, ask())).collect();
+        let family = |(metric, read): &RouteGauge| {
+            let sample = |(route, figures): &(&String, Figures)| {
+                Some(MetricSample {
+                    labels: vec![(*route).clone()],
+                    value: MetricValue::Level(read(figures)?),
+                })
+            };
+            MetricFamily {
+                metric: *metric,
+                labels: &["route"],
+                samples: asked.iter().filter_map(sample).collect(),
             }
-        }
-        out
+        };
+        GAUGES.iter().map(family).collect()
     }
 }
 
@@ -95,7 +121,7 @@ mod tests {
             ..Figures::default()
         });
         routes.add("new", Figures::default);
-        let text = routes.text();
+        let text = super::super::prometheus::text(routes.families());
         for line in [
             "# TYPE dispatcher_route_hand_over_seconds gauge",
             "dispatcher_route_hand_over_seconds{route=\"a\\\"b\"} 1.5",

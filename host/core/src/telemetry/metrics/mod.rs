@@ -1,22 +1,11 @@
 //! What is measured per queue, and its way out: a meter is written by the stages, drained once an
 //! interval into a report, and the report is published to a sink. Knows no queue and no stage.
-//!
-//! | metric | unit | means |
-//! | --- | --- | --- |
-//! | `Messages` | Count | messages received |
-//! | `Failures` | Count | messages whose attempt failed |
-//! | `Throttles` | Count | messages that had to wait for what stands behind the handler |
-//! | `Shed` | Count | messages that were too old to be started |
-//! | `Duration` | Milliseconds | how long a message's attempt took |
-//! | `Age` | Milliseconds | how long ago a message had been sent when it was received |
-//! | `InFlight` | Count | the most messages that were in flight at once |
-//! | `CallsPerMessage` | None | calls to the queue per message received |
-//!
-//! Each by `Queue`, and once without a dimension for all queues.
+//! `host/docs/metrics.md` lists all metrics, and a test holds it to their declarations.
 
-pub mod data;
 pub mod histogram;
 pub mod meter;
+pub mod queue;
+pub mod registry;
 
 use crate::clock::Timestamp;
 use meter::{Interval, Level, Meter};

@@ -1,0 +1,326 @@
+//! The metrics of one queue, each declared once: for `/metrics` and, where it has a name there, for
+//! CloudWatch. Pure; the same for every exporter.
+
+use super::histogram::Samples;
+use super::meter::{Interval, Totals};
+use super::registry::{Metric, MetricFamily, MetricSample, MetricValue, Unit};
+use super::{Meters, meter::Meter};
+use crate::telemetry::events::EventKind;
+
+/// The unit of a metric, as CloudWatch names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloudWatchUnit {
+    /// So many.
+    Count,
+    /// A time.
+    Milliseconds,
+    /// A ratio.
+    None,
+}
+
+impl CloudWatchUnit {
+    /// CloudWatch's word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Count => "Count",
+            Self::Milliseconds => "Milliseconds",
+            Self::None => "None",
+        }
+    }
+}
+
+/// A metric of one queue.
+#[derive(Debug)]
+pub struct QueueMetric {
+    /// Its declaration; its name has `queue_` before it.
+    pub metric: Metric,
+    /// CloudWatch's name for what was measured in an interval.
+    pub cloudwatch: Option<&'static str>,
+    read: Read,
+}
+
+/// Where a metric's values are.
+#[derive(Debug)]
+enum Read {
+    Count(fn(&Totals) -> u64),
+    Times(fn(&Totals) -> &Samples),
+    /// How many there are now; of an interval, the most there were.
+    InFlight,
+    /// Each end of a delivery, by reason.
+    Events,
+    /// Of an interval alone: of all time, it is a ratio of two counters.
+    CallsPerMessage,
+}
+
+impl QueueMetric {
+    const fn count(
+        name: &'static str,
+        cloudwatch: Option<&'static str>,
+        help: &'static str,
+        read: fn(&Totals) -> u64,
+    ) -> Self {
+        Self {
+            metric: Metric::counter(name, Unit::Messages, help),
+            cloudwatch,
+            read: Read::Count(read),
+        }
+    }
+
+    const fn times(
+        name: &'static str,
+        cloudwatch: &'static str,
+        help: &'static str,
+        read: fn(&Totals) -> &Samples,
+    ) -> Self {
+        Self {
+            metric: Metric::histogram(name, help),
+            cloudwatch: Some(cloudwatch),
+            read: Read::Times(read),
+        }
+    }
+
+    /// CloudWatch's unit for it.
+    pub const fn cloudwatch_unit(&self) -> CloudWatchUnit {
+        match self.read {
+            Read::Times(_) => CloudWatchUnit::Milliseconds,
+            Read::CallsPerMessage => CloudWatchUnit::None,
+            Read::Count(_) | Read::InFlight | Read::Events => CloudWatchUnit::Count,
+        }
+    }
+
+    /// Whether `/metrics` has it.
+    pub const fn is_exposed(&self) -> bool {
+        !matches!(self.read, Read::CallsPerMessage)
+    }
+
+    fn samples(&self, queue: &str, meter: &Meter, totals: &Totals) -> Vec<MetricSample> {
+        let one = |value| {
+            let labels = vec![queue.to_owned()];
+            vec![MetricSample { labels, value }]
+        };
+        match self.read {
+            Read::Count(read) => one(MetricValue::Count(read(totals))),
+            Read::Times(read) => one(MetricValue::Times(read(totals).clone())),
+            Read::InFlight => one(MetricValue::Level(meter.in_flight() as f64)),
+            // What did not happen has no sample.
+            Read::Events => {
+                let counted = meter.events.counted();
+                let sample = |(event, reason, count): (EventKind, &str, u64)| MetricSample {
+                    labels: vec![
+                        queue.to_owned(),
+                        event.label().to_owned(),
+                        reason.to_owned(),
+                    ],
+                    value: MetricValue::Count(count),
+                };
+                counted.map(sample).collect()
+            }
+            Read::CallsPerMessage => Vec::new(),
+        }
+    }
+
+    /// Values of an interval, each with how often it was seen.
+    fn values(&self, interval: &Interval) -> Vec<(f64, u64)> {
+        let counts = &interval.counts;
+        match self.read {
+            Read::Count(read) => vec![(read(counts) as f64, 1)],
+            Read::Times(read) => read(counts).values(),
+            Read::InFlight => vec![(interval.in_flight as f64, 1)],
+            Read::CallsPerMessage if counts.received > 0 => {
+                vec![(counts.calls as f64 / counts.received as f64, 1)]
+            }
+            Read::CallsPerMessage | Read::Events => Vec::new(),
+        }
+    }
+}
+
+/// All metrics of a queue, in the order in which they are published.
+pub const QUEUE_METRICS: [QueueMetric; 13] = [
+    QueueMetric::count(
+        "queue_received",
+        Some("Messages"),
+        "Messages received, redeliveries included.",
+        |of| of.received,
+    ),
+    QueueMetric::count(
+        "queue_failed",
+        Some("Failures"),
+        "Messages whose attempt failed.",
+        |of| of.failed,
+    ),
+    QueueMetric::count(
+        "queue_throttled",
+        Some("Throttles"),
+        "Messages that had to wait because what the handler calls was busy.",
+        |of| of.throttled,
+    ),
+    QueueMetric::count(
+        "queue_shed",
+        Some("Shed"),
+        "Messages that were too old to be started: deleted, or among the dead as well.",
+        |of| of.shed,
+    ),
+    QueueMetric {
+        metric: Metric::gauge(
+            "queue_in_flight",
+            Unit::Messages,
+            "Messages in flight now; in CloudWatch, the most at once.",
+        ),
+        cloudwatch: Some("InFlight"),
+        read: Read::InFlight,
+    },
+    QueueMetric::times(
+        "queue_attempt_seconds",
+        "Duration",
+        "How long the attempt of a message took.",
+        |of| &of.duration,
+    ),
+    QueueMetric::times(
+        "queue_age_seconds",
+        "Age",
+        "How long ago a message had been sent when it was received.",
+        |of| &of.age,
+    ),
+    QueueMetric {
+        metric: Metric::gauge(
+            "queue_calls_per_message",
+            Unit::Calls,
+            "Calls to the queue for each message received.",
+        ),
+        cloudwatch: Some("CallsPerMessage"),
+        read: Read::CallsPerMessage,
+    },
+    QueueMetric::count(
+        "queue_done",
+        None,
+        "Messages that were handled and deleted.",
+        |of| of.done,
+    ),
+    QueueMetric::count(
+        "queue_dead",
+        None,
+        "Messages that were dead-lettered, by this program or by the queue's redrive policy.",
+        |of| of.dead,
+    ),
+    QueueMetric::count(
+        "queue_lost",
+        None,
+        "Leases that ran out, or were taken away, before their message was settled.",
+        |of| of.lost,
+    ),
+    QueueMetric {
+        metric: Metric::counter(
+            "queue_calls",
+            Unit::Calls,
+            "Calls to receive, settle and extend.",
+        ),
+        cloudwatch: None,
+        read: Read::Count(|of| of.calls),
+    },
+    QueueMetric {
+        metric: Metric::counter(
+            "queue_events",
+            Unit::Messages,
+            "Deliveries by how they ended and why.",
+        ),
+        cloudwatch: None,
+        read: Read::Events,
+    },
+];
+
+/// The metrics of all queues since the start.
+pub fn families(meters: &Meters) -> Vec<MetricFamily> {
+    let queues = meters.iter();
+    let queues: Vec<_> = queues
+        .map(|(name, meter)| (name, meter, meter.totals()))
+        .collect();
+    let exposed = QUEUE_METRICS.iter().filter(|one| one.is_exposed());
+    let family = |one: &QueueMetric| MetricFamily {
+        metric: one.metric,
+        labels: match one.read {
+            Read::Events => &["queue", "event", "reason"],
+            _ => &["queue"],
+        },
+        samples: queues
+            .iter()
+            .flat_map(|(name, meter, totals)| one.samples(name, meter, totals))
+            .collect(),
+    };
+    exposed.map(family).collect()
+}
+
+/// One metric of one interval.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Datapoint {
+    /// CloudWatch's name of it.
+    pub name: &'static str,
+    /// How it is counted.
+    pub unit: CloudWatchUnit,
+    /// Values, each with how often it was seen. At least one; all finite; no count is 0.
+    pub values: Vec<(f64, u64)>,
+}
+
+/// What CloudWatch is sent of one interval. Counts are there also if they are 0, so that an alarm can
+/// tell a queue without messages from a program that has stopped; what has no value is left out.
+pub fn datapoints(interval: &Interval) -> Vec<Datapoint> {
+    let point = |one: &QueueMetric| {
+        let values = one.values(interval);
+        Some(Datapoint {
+            name: one.cloudwatch?,
+            unit: one.cloudwatch_unit(),
+            values,
+        })
+    };
+    let points = QUEUE_METRICS.iter().filter_map(point);
+    points.filter(|point| !point.values.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::metrics::meter::Meter;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[test]
+    fn an_idle_queue_has_its_counts_and_nothing_else() {
+        let names: Vec<&str> = datapoints(&Interval::default())
+            .iter()
+            .map(|metric| metric.name)
+            .collect();
+        assert_eq!(
+            names,
+            ["Messages", "Failures", "Throttles", "Shed", "InFlight"]
+        );
+    }
+
+    #[test]
+    fn calls_are_per_message() {
+        let meter = Arc::new(Meter::default());
+        meter.received.many(10);
+        meter.calls.many(2);
+        let metrics = datapoints(&meter.drain());
+        let calls = metrics.last().expect("the ratio comes last");
+        assert_eq!(
+            (calls.name, calls.unit),
+            ("CallsPerMessage", CloudWatchUnit::None)
+        );
+        assert_eq!(calls.values, [(0.2, 1)]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_is_finite_and_stands_for_something(received in 0_usize..9, calls in 0_usize..9, durations in proptest::collection::vec(0_u64..u64::MAX, 0..200)) {
+            let meter = Arc::new(Meter::default());
+            meter.received.many(received);
+            meter.calls.many(calls);
+            durations.iter().for_each(|us| meter.took(Duration::from_micros(*us)));
+            for metric in datapoints(&meter.drain()) {
+                prop_assert!(!metric.values.is_empty());
+                prop_assert!(metric.values.len() <= 150);
+                prop_assert!(metric.values.iter().all(|(value, count)| value.is_finite() && *count > 0));
+            }
+        }
+    }
+}
