@@ -127,6 +127,27 @@ const NAMES_BACKENDS: &[&str] = &[
     "host/dispatcher/src/cli/plugin",
 ];
 
+/// The only places of the wasm crate that may name a capability, beside its own folder and tests, and
+/// which ones: the instance itself opens a folder, checks addresses, sends requests and has variables.
+const NAMES_CAPABILITIES: &[(&str, &[&str])] = &[
+    (
+        "registry.rs",
+        &[
+            "http",
+            "lambda",
+            "network",
+            "queues",
+            "settings",
+            "store",
+            "variables",
+        ],
+    ),
+    ("caller.rs", &["http"]),
+    ("guest.rs", &["folder", "http", "network", "variables"]),
+    ("lib.rs", &["http", "network"]),
+    ("runtime.rs", &["http"]),
+];
+
 /// The crates of ours that a manifest's `[dependencies]` name, by their folders under `host/`.
 fn dependencies(manifest: &str) -> BTreeSet<String> {
     let part = manifest.split("[dependencies]").nth(1).unwrap_or_default();
@@ -259,6 +280,41 @@ fn few_places_name_a_backend() {
                 complaints.push(format!(
                     "{name}:{line}: only {NAMES_BACKENDS:?} may name dispatcher_{backend}::{part}"
                 ));
+            }
+        }
+    }
+    nothing_wrong(&complaints);
+}
+
+#[test]
+fn few_places_name_a_capability() {
+    const FOLDER: &str = "host/wasm/src/capability";
+    let all = files(FOLDER, |name| name.ends_with("/mod.rs"));
+    let folders: BTreeSet<&str> = all
+        .iter()
+        .filter_map(|(name, _)| name.strip_prefix(FOLDER)?.split('/').nth(1))
+        .filter(|name| *name != "mod.rs")
+        .collect();
+    assert!(folders.len() >= 8, "{folders:?}");
+    let mut complaints = Vec::new();
+    for (name, text) in sources("host/wasm/src") {
+        let within = name.trim_start_matches("host/wasm/src/");
+        let mut found = imports(&text, "capability::");
+        let own = match within.strip_prefix("capability/") {
+            Some(own) => {
+                let module = own.trim_end_matches(".rs").trim_end_matches("/mod");
+                found.extend(imports_by_super(&text, module.split('/').count()));
+                own
+            }
+            None => within,
+        };
+        let agreed = NAMES_CAPABILITIES.iter().find(|(file, _)| *file == own);
+        let agreed = agreed.map_or(&[][..], |(_, agreed)| agreed);
+        let own = own.split('/').next().unwrap_or_default();
+        for (line, other) in found {
+            let is_other = other != own && folders.contains(&*other);
+            if is_other && !within.contains("tests") && !agreed.contains(&&*other) {
+                complaints.push(format!("{name}:{line}: must not name capability `{other}`"));
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::capability::folder::NotOpened;
 use crate::capability::http::Hook;
 use crate::capability::network;
 use crate::capability::refusals::Refusals;
-use crate::capability::registry::{Granted, Grantee};
+use crate::capability::registry::{Grantee, PluginGrants};
 use crate::capability::variables::Environment;
 use crate::causes::Causes;
 use crate::limits::{HTTP_FIELDS, HostBudget, Limits};
@@ -41,7 +41,7 @@ pub(super) struct Settings {
     /// The longest that an attempt may take, where it is known.
     pub(super) timeout: Option<Duration>,
     /// What it is granted.
-    pub(super) granted: Granted,
+    pub(super) granted: PluginGrants,
     /// What was refused to it.
     pub(super) refusals: Arc<Refusals>,
     /// Whether what it prints is of interest at level debug alone.
@@ -265,7 +265,7 @@ impl Caller for Guest {
 }
 
 impl Grantee for Guest {
-    fn all_granted(&self) -> &Granted {
+    fn all_granted(&self) -> &PluginGrants {
         &self.settings.granted
     }
 }

@@ -4,7 +4,7 @@
 use crate::admission::{Admission, Spare};
 use crate::instance::Live;
 use crate::reuse::Reuse;
-use crate::tally::Waiting;
+use crate::tally::IdleInstances;
 use crate::warm::Making;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
@@ -123,7 +123,7 @@ impl Idle {
     }
 }
 
-impl Waiting for Idle {
+impl IdleInstances for Idle {
     fn usage(&self) -> (usize, usize) {
         let kept = self.kept();
         let all = kept.used.iter().chain(&kept.warm);

@@ -12,11 +12,11 @@ pub struct Tally {
     /// Bytes in all their memories.
     memory: AtomicUsize,
     /// Where those wait that work on nothing, by version.
-    idle: Mutex<Vec<Weak<dyn Waiting>>>,
+    idle: Mutex<Vec<Weak<dyn IdleInstances>>>,
 }
 
 /// Where instances wait that work on nothing.
-pub(crate) trait Waiting: Send + Sync {
+pub(crate) trait IdleInstances: Send + Sync {
     /// How many there are, and the bytes in their memories.
     fn usage(&self) -> (usize, usize);
 }
@@ -24,7 +24,7 @@ pub(crate) trait Waiting: Send + Sync {
 impl Tally {
     /// Counted one by one, so what is asked while much happens may be off by what happened.
     pub(crate) fn usage(&self) -> Usage {
-        let idle: Vec<Arc<dyn Waiting>> = {
+        let idle: Vec<Arc<dyn IdleInstances>> = {
             let all = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
             all.iter().filter_map(Weak::upgrade).collect()
         };
@@ -39,7 +39,7 @@ impl Tally {
     }
 
     /// Instances wait here from now on, too.
-    pub(super) fn watch(&self, idle: Weak<dyn Waiting>) {
+    pub(super) fn watch(&self, idle: Weak<dyn IdleInstances>) {
         let mut all = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|one| one.strong_count() > 0);
         all.push(idle);

@@ -3,7 +3,7 @@
 
 use super::description::Description;
 use super::http::connection::Room as Connections;
-use super::refusals::{Refusal, Refusals};
+use super::refusals::{Denial, Refusals};
 use super::shown::Call;
 use crate::causes::Causes;
 use crate::limits::HostBudget;
@@ -114,7 +114,7 @@ pub(crate) trait Caller: WasiView + WasiHttpView + 'static {
     }
 
     /// Counts a refusal of `name`, and returns what the guest is told.
-    fn refuse<E: Debug>(&self, what: &Refusal, name: &str, told: E, call: Call) -> E {
+    fn refuse<E: Debug>(&self, what: &Denial, name: &str, told: E, call: Call) -> E {
         self.refusals().refuse(what, name);
         call.answered(&Err::<(), _>(&told));
         told

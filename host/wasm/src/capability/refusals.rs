@@ -16,14 +16,14 @@ const SHOWN: usize = 200;
 
 /// Something that a capability refuses.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct Denial {
     capability: &'static Description,
     /// `send HTTP requests to this host`
     what: &'static str,
     is_grantable: bool,
 }
 
-impl Refusal {
+impl Denial {
     /// Refused for want of a grant.
     pub(crate) const fn ungranted(capability: &'static Description, what: &'static str) -> Self {
         Self {
@@ -91,8 +91,8 @@ impl Refusals {
 
     /// Counts a refusal of `name`, of which a plugin may have made anything, and says it with what
     /// opens it: `the plugin may not WHAT; FLAG opens it`. How the name was said.
-    pub(crate) fn refuse(&self, refusal: &Refusal, name: &str) -> String {
-        let Refusal {
+    pub(crate) fn refuse(&self, refusal: &Denial, name: &str) -> String {
+        let Denial {
             capability,
             what,
             is_grantable,
@@ -157,7 +157,7 @@ mod tests {
             count.fetch_add(1, Ordering::Relaxed);
         });
         let refusals = Refusals::new("tested", count);
-        let what = Refusal::ungranted(&STORE, "open this store");
+        let what = Denial::ungranted(&STORE, "open this store");
         for _ in 0..3 {
             let said = refusals.refuse(&what, &"\n".repeat(1_000_000));
             assert_eq!(said.len(), SHOWN);

@@ -60,8 +60,8 @@ macro_rules! capabilities {
                 missing.filter_map(|(asked, what)| Some((asked, what?))).collect()
             }
 
-            pub(crate) fn give(self, plugin: &Recipient<'_>) -> Granted {
-                Granted {
+            pub(crate) fn give(self, plugin: &Recipient<'_>) -> PluginGrants {
+                PluginGrants {
                     $($field: self.$field.give(plugin),)*
                 }
             }
@@ -69,7 +69,7 @@ macro_rules! capabilities {
 
         /// The grants of one plugin, shared by all its instances.
         #[derive(Default)]
-        pub(crate) struct Granted {
+        pub(crate) struct PluginGrants {
             $(pub(crate) $field: <$grant as Grant>::Granted,)*
         }
 
@@ -110,7 +110,7 @@ capabilities! {
 
 /// A caller with all grants of its plugin.
 pub(crate) trait Grantee: Caller {
-    fn all_granted(&self) -> &Granted;
+    fn all_granted(&self) -> &PluginGrants;
 }
 
 impl Asked {

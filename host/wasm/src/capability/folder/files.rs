@@ -3,7 +3,7 @@
 
 use crate::capability::caller::{Caller, Grant};
 use crate::capability::description::{LINKED_WASI_2, LINKED_WASI_3};
-use crate::capability::refusals::Refusal;
+use crate::capability::refusals::Denial;
 use crate::capability::shown::{Call, Package};
 use crate::limits::{LISTINGS, PATH};
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ use wasmtime_wasi::filesystem::{Descriptor, WasiFilesystem, WasiFilesystemView};
 use wasmtime_wasi::p2::{DynInputStream, ReaddirIterator};
 use wasmtime_wasi::{p2, p3};
 
-const CHANGE: Refusal = Refusal::always(&<Option<PathBuf>>::DESCRIPTION, "change what it reads");
-const LEAVE: Refusal = Refusal::always(
+const CHANGE: Denial = Denial::always(&<Option<PathBuf>>::DESCRIPTION, "change what it reads");
+const LEAVE: Denial = Denial::always(
     &<Option<PathBuf>>::DESCRIPTION,
     "leave the folder that it reads",
 );
@@ -67,7 +67,7 @@ fn call(function: &str, path: &str) -> Call {
 macro_rules! of_flags {
     ($open:ident, $descriptor:ident) => {
         /// Of all reasons for it these are for changes; the other is a way out.
-        fn what(how: $open, flags: $descriptor) -> &'static Refusal {
+        fn what(how: $open, flags: $descriptor) -> &'static Denial {
             let makes = $open::CREATE | $open::EXCLUSIVE | $open::TRUNCATE;
             let writes = $descriptor::WRITE | $descriptor::MUTATE_DIRECTORY;
             match how.intersects(makes) || flags.intersects(writes) {

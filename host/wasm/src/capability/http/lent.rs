@@ -5,7 +5,7 @@ use super::connect::Connector;
 use super::connection::Room as Connections;
 use super::host::{HttpHost, Target, is_lent};
 use crate::capability::caller::Grant;
-use crate::capability::refusals::{Refusal, Refusals};
+use crate::capability::refusals::{Denial, Refusals};
 use crate::limits::HTTP_CHUNK;
 use crate::room::Room;
 use dispatcher_core::clock;
@@ -17,8 +17,8 @@ use std::time::Duration;
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 
 /// What a refusal is called.
-const REFUSED: Refusal =
-    Refusal::ungranted(&Outgoing::DESCRIPTION, "send HTTP requests to this host");
+const REFUSED: Denial =
+    Denial::ungranted(&Outgoing::DESCRIPTION, "send HTTP requests to this host");
 
 /// The hosts that one plugin may send requests to.
 #[derive(Debug, Clone, Default)]

@@ -2,7 +2,7 @@
 //! neither the contract's spelling nor how an invocation is made.
 
 use crate::capability::caller::Grant;
-use crate::capability::refusals::{Refusal, Refusals};
+use crate::capability::refusals::{Denial, Refusals};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
 use dispatcher_core::lambda::{Invocation, Invoke, InvokeError, Request, Response};
@@ -16,8 +16,8 @@ use tokio::runtime::Handle;
 /// it, and at most so much.
 const MOST_SPARE: Duration = Duration::from_secs(10);
 /// What a refusal is called.
-const REFUSED: Refusal =
-    Refusal::ungranted(&<Option<Functions>>::DESCRIPTION, "invoke this function");
+const REFUSED: Denial =
+    Denial::ungranted(&<Option<Functions>>::DESCRIPTION, "invoke this function");
 
 /// The functions that one plugin may invoke.
 #[derive(Clone)]

@@ -29,19 +29,19 @@ mod bindings {
 }
 
 /// Adds both flavours to a linker. What is lent is the guest's to know.
-pub(super) fn link<C: Invoker>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
+pub(super) fn link<C: LambdaCaller>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
     lambda::add_to_linker::<_, ViewOf<C>>(linker, view)?;
     lambda_async::add_to_linker::<_, ViewOf<C>>(linker, view)
 }
 
 /// A caller that may be granted functions.
-pub(super) trait Invoker: GrantedTo<Option<Functions>> {}
+pub(super) trait LambdaCaller: GrantedTo<Option<Functions>> {}
 
-impl<C: GrantedTo<Option<Functions>>> Invoker for C {}
+impl<C: GrantedTo<Option<Functions>>> LambdaCaller for C {}
 
-impl<C: Invoker> lambda_types::Host for View<'_, C> {}
+impl<C: LambdaCaller> lambda_types::Host for View<'_, C> {}
 
-impl<C: Invoker> lambda::Host for View<'_, C> {
+impl<C: LambdaCaller> lambda::Host for View<'_, C> {
     /// Suspends the guest's stack, and with it everything in the instance.
     async fn invoke(&mut self, request: Request) -> Result<Response, InvokeError> {
         let sent = sent(&request);
@@ -51,9 +51,9 @@ impl<C: Invoker> lambda::Host for View<'_, C> {
     }
 }
 
-impl<C: Invoker> lambda_async::Host for View<'_, C> {}
+impl<C: LambdaCaller> lambda_async::Host for View<'_, C> {}
 
-impl<T, C: Invoker> lambda_async::HostWithStore<T> for ViewOf<C> {
+impl<T, C: LambdaCaller> lambda_async::HostWithStore<T> for ViewOf<C> {
     /// Runs beside whatever else the instance does.
     async fn invoke(
         accessor: &Accessor<T, Self>,
@@ -68,7 +68,7 @@ impl<T, C: Invoker> lambda_async::HostWithStore<T> for ViewOf<C> {
 }
 
 /// Holds nothing of the caller while it waits.
-fn invocation<C: Invoker>(
+fn invocation<C: LambdaCaller>(
     caller: &C,
     request: Request,
 ) -> impl Future<Output = Result<functions::Response, Denied>> + Send + use<C> {
@@ -93,7 +93,11 @@ fn invocation<C: Invoker>(
 }
 
 /// An invocation has been answered: its messages fail, if they do, for what came of it.
-fn invoked<C: Invoker>(caller: &mut C, sent: &Sent, answer: &Result<functions::Response, Denied>) {
+fn invoked<C: LambdaCaller>(
+    caller: &mut C,
+    sent: &Sent,
+    answer: &Result<functions::Response, Denied>,
+) {
     let attempt = caller.attempt(sent.first_id()).cloned();
     let messages = attempt
         .as_ref()

@@ -2,7 +2,7 @@
 //! Knows no version of the contract: connections are WASI's own.
 
 use crate::capability::caller::Grant;
-use crate::capability::refusals::{Refusal, Refusals};
+use crate::capability::refusals::{Denial, Refusals};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use wasmtime_wasi::WasiCtxBuilder;
 use wasmtime_wasi::sockets::SocketAddrUse;
 
 /// What a refusal is called.
-const REFUSED: Refusal = Refusal::ungranted(&<Vec<Peer>>::DESCRIPTION, "use this address");
+const REFUSED: Denial = Denial::ungranted(&<Vec<Peer>>::DESCRIPTION, "use this address");
 
 /// Where a plugin may connect to: an IP address and a port. No names: to look one up is not lent,
 /// since WASI cannot tell names apart, and a lookup once begun goes on for as long as the system

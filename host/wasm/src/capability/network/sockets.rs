@@ -3,16 +3,16 @@
 use super::peers::Peer;
 use crate::capability::caller::{Grant, GrantedTo};
 use crate::capability::description::{LINKED_WASI_2, LINKED_WASI_3};
-use crate::capability::refusals::Refusal;
+use crate::capability::refusals::Denial;
 use crate::capability::shown::{Call, Package};
 use wasmtime::StoreContextMut;
 use wasmtime::component::{Accessor, Linker, Resource};
 use wasmtime_wasi::sockets::WasiSocketsView;
 use wasmtime_wasi::{p2, p3};
 
-const TCP: Refusal = Refusal::ungranted(&<Vec<Peer>>::DESCRIPTION, "make connections");
-const UDP: Refusal = Refusal::always(&<Vec<Peer>>::DESCRIPTION, "use UDP");
-const NAMES: Refusal = Refusal::always(&<Vec<Peer>>::DESCRIPTION, "look up names");
+const TCP: Denial = Denial::ungranted(&<Vec<Peer>>::DESCRIPTION, "make connections");
+const UDP: Denial = Denial::always(&<Vec<Peer>>::DESCRIPTION, "use UDP");
+const NAMES: Denial = Denial::always(&<Vec<Peer>>::DESCRIPTION, "look up names");
 
 pub(super) fn link<C: GrantedTo<Vec<Peer>>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
     of_2(linker)?;

@@ -2,7 +2,7 @@
 //! contract's spelling nor how a message is sent.
 
 use crate::capability::caller::Grant;
-use crate::capability::refusals::{Refusal, Refusals};
+use crate::capability::refusals::{Denial, Refusals};
 use dispatcher_core::message::Outgoing;
 use dispatcher_core::tasks;
 use std::fmt;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 /// What a refusal is called.
-const REFUSED: Refusal = Refusal::ungranted(&<Option<Queues>>::DESCRIPTION, "send to this queue");
+const REFUSED: Denial = Denial::ungranted(&<Option<Queues>>::DESCRIPTION, "send to this queue");
 
 /// Why a message was not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -26,29 +26,29 @@ mod bindings {
 }
 
 /// Adds both flavours to a linker. What is lent is the guest's to know.
-pub(super) fn link<C: Sender>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
+pub(super) fn link<C: QueueCaller>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
     queues::add_to_linker::<_, ViewOf<C>>(linker, view)?;
     queues_async::add_to_linker::<_, ViewOf<C>>(linker, view)
 }
 
 /// A caller that may be granted queues.
-pub(super) trait Sender: GrantedTo<Option<Queues>> {}
+pub(super) trait QueueCaller: GrantedTo<Option<Queues>> {}
 
-impl<C: GrantedTo<Option<Queues>>> Sender for C {}
+impl<C: GrantedTo<Option<Queues>>> QueueCaller for C {}
 
-impl<C: Sender> types::Host for View<'_, C> {}
-impl<C: Sender> queues_types::Host for View<'_, C> {}
+impl<C: QueueCaller> types::Host for View<'_, C> {}
+impl<C: QueueCaller> queues_types::Host for View<'_, C> {}
 
-impl<C: Sender> queues::Host for View<'_, C> {
+impl<C: QueueCaller> queues::Host for View<'_, C> {
     /// Suspends the guest's stack, and with it everything in the instance.
     async fn send(&mut self, queue: String, message: Outgoing) -> Result<String, SendError> {
         sending(self.0, queue, message).await
     }
 }
 
-impl<C: Sender> queues_async::Host for View<'_, C> {}
+impl<C: QueueCaller> queues_async::Host for View<'_, C> {}
 
-impl<T, C: Sender> queues_async::HostWithStore<T> for ViewOf<C> {
+impl<T, C: QueueCaller> queues_async::HostWithStore<T> for ViewOf<C> {
     /// Runs beside whatever else the instance does.
     async fn send(
         accessor: &Accessor<T, Self>,
@@ -61,7 +61,7 @@ impl<T, C: Sender> queues_async::HostWithStore<T> for ViewOf<C> {
 }
 
 /// Holds nothing of the caller while it waits.
-fn sending<C: Sender>(
+fn sending<C: QueueCaller>(
     caller: &C,
     queue: String,
     message: Outgoing,

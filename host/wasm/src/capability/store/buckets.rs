@@ -2,7 +2,7 @@
 //! their limits. Knows neither the contract's spelling nor where a bucket lies.
 
 use crate::capability::caller::Grant;
-use crate::capability::refusals::{Refusal, Refusals};
+use crate::capability::refusals::{Denial, Refusals};
 use crate::room::{Held, Room};
 use dispatcher_core::keyvalue::{Bucket, CALL, KEYS, LONGEST_KEY, LONGEST_VALUE, Page};
 use dispatcher_core::tasks;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 /// What a refusal is called.
-const REFUSED: Refusal = Refusal::ungranted(&Stores::DESCRIPTION, "open this store");
+const REFUSED: Denial = Denial::ungranted(&Stores::DESCRIPTION, "open this store");
 
 /// What a guest is told that holds too much of ours.
 const FULL: &str =

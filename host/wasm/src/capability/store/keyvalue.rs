@@ -32,16 +32,16 @@ mod bindings {
 }
 
 /// Adds all three to a linker. What is lent is the guest's to know.
-pub(super) fn link<C: Keeper>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
+pub(super) fn link<C: StoreCaller>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
     store::add_to_linker::<_, ViewOf<C>>(linker, view)?;
     atomics::add_to_linker::<_, ViewOf<C>>(linker, view)?;
     batch::add_to_linker::<_, ViewOf<C>>(linker, view)
 }
 
 /// A caller that may be granted buckets.
-pub(super) trait Keeper: GrantedTo<Stores> {}
+pub(super) trait StoreCaller: GrantedTo<Stores> {}
 
-impl<C: GrantedTo<Stores>> Keeper for C {}
+impl<C: GrantedTo<Stores>> StoreCaller for C {}
 
 /// An error is a trap: a handle that was never given out.
 type Answer<T> = wasmtime::Result<Result<T, Error>>;
@@ -50,11 +50,11 @@ fn told<T>(answer: Result<T, String>) -> Answer<T> {
     Ok(answer.map_err(Error::Other))
 }
 
-fn opened<C: Keeper>(caller: &mut C, bucket: &Resource<Opened>) -> wasmtime::Result<Opened> {
+fn opened<C: StoreCaller>(caller: &mut C, bucket: &Resource<Opened>) -> wasmtime::Result<Opened> {
     Ok(caller.table().get(bucket)?.clone())
 }
 
-impl<C: Keeper> store::Host for View<'_, C> {
+impl<C: StoreCaller> store::Host for View<'_, C> {
     async fn open(&mut self, name: String) -> Answer<Resource<Opened>> {
         let stores = self.0.granted().as_ref();
         match stores.and_then(|stores| stores.open(&name)) {
@@ -64,7 +64,7 @@ impl<C: Keeper> store::Host for View<'_, C> {
     }
 }
 
-impl<C: Keeper> store::HostBucket for View<'_, C> {
+impl<C: StoreCaller> store::HostBucket for View<'_, C> {
     async fn get(&mut self, bucket: Resource<Opened>, key: String) -> Answer<Option<Vec<u8>>> {
         let values = opened(self.0, &bucket)?.get(vec![key]).await;
         told(values.map(|values| values.into_iter().flatten().next()))
@@ -104,7 +104,7 @@ impl<C: Keeper> store::HostBucket for View<'_, C> {
     }
 }
 
-impl<C: Keeper> atomics::Host for View<'_, C> {
+impl<C: StoreCaller> atomics::Host for View<'_, C> {
     async fn increment(&mut self, bucket: Resource<Opened>, key: String, by: i64) -> Answer<i64> {
         told(opened(self.0, &bucket)?.increment(key, by).await)
     }
@@ -123,7 +123,7 @@ impl<C: Keeper> atomics::Host for View<'_, C> {
     }
 }
 
-impl<C: Keeper> atomics::HostCas for View<'_, C> {
+impl<C: StoreCaller> atomics::HostCas for View<'_, C> {
     async fn new(&mut self, bucket: Resource<Opened>, key: String) -> Answer<Resource<Stood>> {
         let room = self.0.room().clone();
         match opened(self.0, &bucket)?.stands(key, room).await {
@@ -142,7 +142,7 @@ impl<C: Keeper> atomics::HostCas for View<'_, C> {
     }
 }
 
-impl<C: Keeper> batch::Host for View<'_, C> {
+impl<C: StoreCaller> batch::Host for View<'_, C> {
     async fn get_many(
         &mut self,
         bucket: Resource<Opened>,
