@@ -12,6 +12,7 @@ use dispatcher_core::handler::{Attempt, Handler};
 use dispatcher_core::lambda::{Invoke, InvokeError, Request, Response};
 use dispatcher_core::message::{Message, Receipt, Verdict};
 use dispatcher_wasm::capability::lambda::Functions;
+use dispatcher_wasm::capability::registry::Grants;
 use dispatcher_wasm::load::{Plugin, PluginOptions};
 use dispatcher_wasm::runtime::{Runtime, RuntimeOptions};
 use std::num::NonZeroUsize;
@@ -116,14 +117,16 @@ fn load(runtime: &Runtime, concurrency: usize, instances: usize, held: HeldHandl
         max_memory: MAX_MEMORY,
         instance_concurrency: concurrency,
         shared_instances: instances,
-        lambda: Some(Functions {
-            invoker: Arc::new(held),
-            allowed: vec!["*".into()],
-            patience: LONG,
-            longest: None,
-            refused: Arc::new(|| ()),
-            failed: Arc::new(|| ()),
-        }),
+        grants: Grants {
+            lambda: Some(Functions {
+                invoker: Arc::new(held),
+                allowed: vec!["*".into()],
+                patience: LONG,
+                longest: None,
+                failed: Arc::new(|| ()),
+            }),
+            ..Grants::default()
+        },
         ..PluginOptions::default()
     };
     match runtime.load(Path::new(file), options) {

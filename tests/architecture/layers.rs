@@ -79,12 +79,73 @@ const LAYERS: &[(&str, Layers)] = &[
             (&["fuzz"], false),
         ],
     ),
+    (
+        "wasm",
+        &[
+            (&["lib", "fuzz"], false),
+            (&["load"], false),
+            (&["inspect"], false),
+            (&["diagnosis"], false),
+            (&["handle"], false),
+            (&["ahead"], false),
+            (&["plugin"], false),
+            (&["shared", "idle"], false),
+            (&["instance"], false),
+            (&["runtime"], false),
+            (&["report"], false),
+            (&["mishap"], false),
+            (&["world"], false),
+            (&["guest"], false),
+            (&["underway", "capability"], false),
+            (
+                &["attempt", "causes", "problem", "scene", "layout", "wrap"],
+                false,
+            ),
+            (
+                &[
+                    "limits",
+                    "output",
+                    "room",
+                    "admission",
+                    "reuse",
+                    "warm",
+                    "epoch",
+                    "io",
+                ],
+                false,
+            ),
+            (&["tally"], false),
+            // Only in tests: what the tests of capabilities stand on.
+            (&["tests"], false),
+        ],
+    ),
 ];
 
 /// The only places of the program that may name a backend.
 const NAMES_BACKENDS: &[&str] = &[
     "host/dispatcher/src/app/build",
     "host/dispatcher/src/cli/plugin",
+];
+
+/// The only places of the wasm crate that may name a capability, beside its own folder and tests, and
+/// which ones: the instance itself opens a folder, checks addresses, sends requests and has variables.
+const NAMES_CAPABILITIES: &[(&str, &[&str])] = &[
+    (
+        "registry.rs",
+        &[
+            "http",
+            "lambda",
+            "network",
+            "queues",
+            "settings",
+            "store",
+            "variables",
+        ],
+    ),
+    ("caller.rs", &["http"]),
+    ("guest.rs", &["folder", "http", "network", "variables"]),
+    ("lib.rs", &["http", "network"]),
+    ("runtime.rs", &["http"]),
 ];
 
 /// The crates of ours that a manifest's `[dependencies]` name, by their folders under `host/`.
@@ -169,19 +230,32 @@ fn imports(text: &str, root: &str) -> Vec<(usize, String)> {
     found
 }
 
+/// The modules at the crate's root that a file imports by `super`, with their lines. `depth` is that
+/// of the file's own module; what is indented may stand in a module within it.
+fn imports_by_super(text: &str, depth: usize) -> Vec<(usize, String)> {
+    let root = format!("use {}", "super::".repeat(depth));
+    let begins = |line: &&str| line.starts_with("use ") || line.starts_with("pub");
+    let lines = text.lines();
+    let lines = lines.map(|line| Some(line).filter(begins).unwrap_or_default());
+    let lines: Vec<&str> = lines.collect();
+    imports(&lines.join("\n"), &root)
+}
+
 #[test]
 fn imports_go_down() {
     let mut complaints = Vec::new();
     for (own_crate, layers) in LAYERS {
         let folder = format!("host/{own_crate}/src");
-        for (name, text) in sources(&folder) {
+        // What only tests share looks at everything.
+        let shared_by_tests = format!("{folder}/tests/");
+        let all = sources(&folder).into_iter();
+        for (name, text) in all.filter(|(name, _)| !name.starts_with(&shared_by_tests)) {
             let within = name.trim_start_matches(&format!("{folder}/"));
-            let own = within
-                .trim_end_matches(".rs")
-                .split('/')
-                .next()
-                .unwrap_or_default();
-            for (line, other) in imports(&text, "crate::") {
+            let module = within.trim_end_matches(".rs").trim_end_matches("/mod");
+            let own = module.split('/').next().unwrap_or_default();
+            let mut found = imports(&text, "crate::");
+            found.extend(imports_by_super(&text, module.split('/').count()));
+            for (line, other) in found {
                 let (up, down) = (layer(layers, own), layer(layers, &other));
                 if own != other && up >= down && !(up == down && layers[up].1) {
                     complaints.push(format!("{name}:{line}: `{own}` must not import `{other}`"));
@@ -213,6 +287,41 @@ fn few_places_name_a_backend() {
 }
 
 #[test]
+fn few_places_name_a_capability() {
+    const FOLDER: &str = "host/wasm/src/capability";
+    let all = files(FOLDER, |name| name.ends_with("/mod.rs"));
+    let folders: BTreeSet<&str> = all
+        .iter()
+        .filter_map(|(name, _)| name.strip_prefix(FOLDER)?.split('/').nth(1))
+        .filter(|name| *name != "mod.rs")
+        .collect();
+    assert!(folders.len() >= 8, "{folders:?}");
+    let mut complaints = Vec::new();
+    for (name, text) in sources("host/wasm/src") {
+        let within = name.trim_start_matches("host/wasm/src/");
+        let mut found = imports(&text, "capability::");
+        let own = match within.strip_prefix("capability/") {
+            Some(own) => {
+                let module = own.trim_end_matches(".rs").trim_end_matches("/mod");
+                found.extend(imports_by_super(&text, module.split('/').count()));
+                own
+            }
+            None => within,
+        };
+        let agreed = NAMES_CAPABILITIES.iter().find(|(file, _)| *file == own);
+        let agreed = agreed.map_or(&[][..], |(_, agreed)| agreed);
+        let own = own.split('/').next().unwrap_or_default();
+        for (line, other) in found {
+            let is_other = other != own && folders.contains(&*other);
+            if is_other && !within.contains("tests") && !agreed.contains(&&*other) {
+                complaints.push(format!("{name}:{line}: must not name capability `{other}`"));
+            }
+        }
+    }
+    nothing_wrong(&complaints);
+}
+
+#[test]
 fn the_check_sees_what_it_must_refuse() {
     let text = "use crate::{queue, app::Shared};\nlet x = crate::lease::Lease; // crate::cli\n";
     let found: Vec<String> = imports(text, "crate::")
@@ -220,6 +329,10 @@ fn the_check_sees_what_it_must_refuse() {
         .map(|(_, name)| name)
         .collect();
     assert_eq!(found, ["queue", "app", "lease"]);
+    let text = "use super::super::lease;\npub(crate) use super::super::{app, queue};\nuse super::job;\n    use super::super::tests;\n";
+    let found: Vec<_> = imports_by_super(text, 2);
+    let expected = [(1, "lease"), (2, "app"), (2, "queue")];
+    assert_eq!(found, expected.map(|(line, name)| (line, name.to_owned())));
     let core = LAYERS
         .iter()
         .find(|(name, _)| *name == "core")

@@ -2,9 +2,9 @@
 //! waits, in the order of arrival, and instances that work on nothing make room. Knows no instance
 //! and no plugin.
 
-use super::Attempt;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
+use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::Verdict;
 use std::future::poll_fn;
 use std::pin::pin;

@@ -1,75 +1,48 @@
 //! Why a file is no plugin that this host runs, each reason with what to do about it.
 
-use super::load::{PluginOptions, Problem};
-use super::world::v0_1::{BATCH_HANDLER, HANDLER, LAMBDA, LENT, QUEUES, VERSION};
-use super::world::{Way, keyvalue};
-use super::{limits, wrap};
+use crate::capability::description::{
+    Interface, WASI_2, WASI_3, is_same_series, package_of, split,
+};
+use crate::capability::registry::Asked;
+use crate::output::harmless;
+use crate::plugin::PluginOptions;
+use crate::problem::Problem;
+use crate::world::Way;
+use crate::world::v0_1::{self, BATCH_HANDLER, HANDLER, VERSION};
+use crate::{limits, wrap};
 use std::borrow::Cow;
 use wasmparser::{Validator, WasmFeatures};
 use wasmtime::component::Component;
 use wasmtime::{Config, Engine, OptLevel};
 
-/// The interfaces of WASI 0.2 that this host links; what they lead to may still be shut.
-pub(super) const WASI: [&str; 27] = [
-    "wasi:cli/environment",
-    "wasi:cli/exit",
-    "wasi:cli/stderr",
-    "wasi:cli/stdin",
-    "wasi:cli/stdout",
-    "wasi:cli/terminal-input",
-    "wasi:cli/terminal-output",
-    "wasi:cli/terminal-stderr",
-    "wasi:cli/terminal-stdin",
-    "wasi:cli/terminal-stdout",
-    "wasi:clocks/monotonic-clock",
-    "wasi:clocks/wall-clock",
-    "wasi:filesystem/preopens",
-    "wasi:filesystem/types",
-    "wasi:io/error",
-    "wasi:io/poll",
-    "wasi:io/streams",
-    "wasi:random/insecure",
-    "wasi:random/insecure-seed",
-    "wasi:random/random",
-    "wasi:sockets/instance-network",
-    "wasi:sockets/ip-name-lookup",
-    "wasi:sockets/network",
-    "wasi:sockets/tcp",
-    "wasi:sockets/tcp-create-socket",
-    "wasi:sockets/udp",
-    "wasi:sockets/udp-create-socket",
+/// The interfaces of WASI that this host links for any plugin.
+pub(crate) const WASI: [Interface; 19] = [
+    Interface::new("wasi:cli/exit", &[WASI_2, WASI_3]),
+    Interface::new("wasi:cli/stderr", &[WASI_2, WASI_3]),
+    Interface::new("wasi:cli/stdin", &[WASI_2, WASI_3]),
+    Interface::new("wasi:cli/stdout", &[WASI_2, WASI_3]),
+    Interface::new("wasi:cli/terminal-input", &[WASI_2, WASI_3]),
+    Interface::new("wasi:cli/terminal-output", &[WASI_2, WASI_3]),
+    Interface::new("wasi:cli/terminal-stderr", &[WASI_2, WASI_3]),
+    Interface::new("wasi:cli/terminal-stdin", &[WASI_2, WASI_3]),
+    Interface::new("wasi:cli/terminal-stdout", &[WASI_2, WASI_3]),
+    Interface::new("wasi:clocks/monotonic-clock", &[WASI_2, WASI_3]),
+    Interface::new("wasi:clocks/system-clock", &[WASI_3]),
+    Interface::new("wasi:clocks/types", &[WASI_3]),
+    Interface::new("wasi:clocks/wall-clock", &[WASI_2]),
+    Interface::new("wasi:io/error", &[WASI_2]),
+    Interface::new("wasi:io/poll", &[WASI_2]),
+    Interface::new("wasi:io/streams", &[WASI_2]),
+    Interface::new("wasi:random/insecure", &[WASI_2, WASI_3]),
+    Interface::new("wasi:random/insecure-seed", &[WASI_2, WASI_3]),
+    Interface::new("wasi:random/random", &[WASI_2, WASI_3]),
 ];
 
-/// Those of WASI 0.3.
-pub(super) const WASI_3: [&str; 20] = [
-    "wasi:cli/environment",
-    "wasi:cli/exit",
-    "wasi:cli/stderr",
-    "wasi:cli/stdin",
-    "wasi:cli/stdout",
-    "wasi:cli/terminal-input",
-    "wasi:cli/terminal-output",
-    "wasi:cli/terminal-stderr",
-    "wasi:cli/terminal-stdin",
-    "wasi:cli/terminal-stdout",
-    "wasi:clocks/monotonic-clock",
-    "wasi:clocks/system-clock",
-    "wasi:clocks/types",
-    "wasi:filesystem/preopens",
-    "wasi:filesystem/types",
-    "wasi:random/insecure",
-    "wasi:random/insecure-seed",
-    "wasi:random/random",
-    "wasi:sockets/ip-name-lookup",
-    "wasi:sockets/types",
-];
-/// Those of `wasi:http` 0.2.
-pub(super) const HTTP: [&str; 2] = ["wasi:http/outgoing-handler", "wasi:http/types"];
-/// Those of `wasi:http` 0.3.
-pub(super) const HTTP_3: [&str; 2] = ["wasi:http/client", "wasi:http/types"];
-
-/// Settings.
-pub(super) const CONFIG: &str = "wasi:config/store@0.2.0-rc.1";
+/// All interfaces that this host links; what they lead to may still be denied.
+pub(crate) fn linked() -> impl Iterator<Item = &'static Interface> {
+    let granted = Asked::all().flat_map(|asked| asked.description().interfaces);
+    granted.chain(&v0_1::INTERFACES).chain(&WASI)
+}
 
 /// How a component begins: the magic word, version 13, layer 1.
 const COMPONENT: [u8; 8] = *b"\0asm\x0d\0\x01\0";
@@ -137,12 +110,12 @@ pub(super) fn of_file(bytes: &[u8], mut problems: Vec<Problem>) -> Vec<Problem> 
 pub(super) fn of_refusal(
     bytes: &[u8],
     max_memory: usize,
-    lent: Lent,
+    missing: &[Missing],
     error: &wasmtime::Error,
 ) -> Vec<Problem> {
     let mut problems = Vec::new();
     if let Ok(component) = compile(bytes) {
-        problems.extend(of_component(&component, lent));
+        problems.extend(of_component(&component, missing));
         problems.extend(of_needs(&component, max_memory));
     }
     if problems.is_empty() {
@@ -206,21 +179,15 @@ pub(super) fn of_options(way: Way, options: &PluginOptions) -> Option<Problem> {
     None
 }
 
-/// What the configuration lends of what it must lend by name.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Lent {
-    /// Functions.
-    pub(super) lambda: bool,
-    /// Queues.
-    pub(super) queues: bool,
-}
+/// What a component is refused for requesting, since it is not granted; in words.
+pub(crate) type Missing = (Asked, &'static str);
 
 /// What its names tell: imports that this host does not lend, exports that it needs.
-pub(super) fn of_component(component: &Component, lent: Lent) -> Vec<Problem> {
+pub(super) fn of_component(component: &Component, missing: &[Missing]) -> Vec<Problem> {
     let (kind, engine) = (component.component_type(), component.engine());
     let imports = kind
         .imports(engine)
-        .filter_map(|(name, _)| of_import(name, lent));
+        .filter_map(|(name, _)| of_import(name, missing));
     let mut problems: Vec<_> = imports.collect();
     let has = |way: Way| component.get_export_index(None, way.export()).is_some();
     if has(Way::Handler) && has(Way::BatchHandler) {
@@ -272,72 +239,54 @@ fn of_exports(exports: &[&str]) -> Problem {
 }
 
 /// Why this import is not lent.
-fn of_import(name: &str, lent: Lent) -> Option<Problem> {
+fn of_import(name: &str, missing: &[Missing]) -> Option<Problem> {
     let (interface, version) = split(name);
-    let package = interface.split('/').next().unwrap_or(interface);
+    let package = package_of(interface);
     let refused = |why: &str| Some(Problem::new(format!("imports {name}")).hint(why));
-    match package {
-        "dispatcher:plugin" => {
-            let known = LENT.contains(&interface) || is_words(interface);
-            if LAMBDA.contains(&interface) && !lent.lambda {
-                refused("lend it the functions that it needs with --allow-lambda or allow-lambda")
-            } else if QUEUES.contains(&interface) && !lent.queues {
-                refused("lend it the queues that it needs with --allow-send or allow-send")
-            } else if known && same_track(version, VERSION) {
-                None
-            } else if known {
-                refused(&format!("this host lends it at version {VERSION}"))
-            } else {
-                refused("unknown to this version of the contract")
-            }
-        }
-        "wasi:http" if HTTP.contains(&interface) && same_track(version, "0.2.0") => None,
-        "wasi:http" if HTTP_3.contains(&interface) && same_track(version, "0.3.0") => None,
-        "wasi:http" if HTTP.contains(&interface) || HTTP_3.contains(&interface) => {
-            refused("this host lends wasi:http 0.2 and 0.3")
-        }
-        "wasi:http" => refused("not lent in this version"),
-        "wasi:config" => match name == CONFIG {
+    let requests = |(asked, _): &&Missing| asked.description().requested_by.contains(&interface);
+    if let Some((asked, what)) = missing.iter().find(requests) {
+        let key = asked.key();
+        return refused(&format!(
+            "lend it the {what} that it needs with --{key} or {key}"
+        ));
+    }
+    if let Some(linked) = linked().find(|one| one.name == interface) {
+        return match linked.supports(version) {
             true => None,
-            false => refused(&format!("this host lends {CONFIG}")),
-        },
-        "wasi:keyvalue" if keyvalue::LENT.contains(&interface) => {
-            match version == keyvalue::VERSION {
-                true => None,
-                false => refused(&format!(
-                    "this host lends it at version {}",
-                    keyvalue::VERSION
-                )),
-            }
-        }
-        "wasi:keyvalue" | "wasi:logging" | "wasi:tls" | "wasi:nn" => {
-            refused("not lent in this version")
-        }
+            false => refused(&other_version(linked)),
+        };
+    }
+    match package {
         // Shapes alone: nothing to lend.
         "wasi:cli" if interface == "wasi:cli/types" => None,
-        _ if WASI.contains(&interface) && same_track(version, "0.2.0") => None,
-        _ if WASI_3.contains(&interface) && same_track(version, "0.3.0") => None,
-        _ if WASI.contains(&interface) || WASI_3.contains(&interface) => {
-            refused("this host lends WASI 0.2 and 0.3; build it for wasm32-wasip2")
+        "dispatcher:plugin" if is_words(interface) && is_same_series(version, VERSION) => None,
+        "dispatcher:plugin" if is_words(interface) => {
+            refused(&format!("this host lends it at version {VERSION}"))
         }
+        "dispatcher:plugin" => refused("unknown to this version of the contract"),
+        "wasi:logging" | "wasi:tls" | "wasi:nn" => refused("not lent in this version"),
+        _ if linked().any(|one| one.package() == package) => refused("not lent in this version"),
         _ => refused("unknown"),
     }
 }
 
+/// Which version of an interface is wanted.
+fn other_version(linked: &Interface) -> String {
+    if linked.package() == "wasi:http" {
+        return "this host lends wasi:http 0.2 and 0.3".to_owned();
+    }
+    if linked.is_released_wasi() {
+        return "this host lends WASI 0.2 and 0.3; build it for wasm32-wasip2".to_owned();
+    }
+    format!(
+        "this host lends it at version {}",
+        linked.versions.join(" or ")
+    )
+}
+
 /// Whether the interface holds types alone: nothing to lend.
 fn is_words(interface: &str) -> bool {
-    interface.ends_with("-types")
-}
-
-/// `a:b/c@1.2.3` → `a:b/c` and `1.2.3`.
-fn split(name: &str) -> (&str, &str) {
-    name.split_once('@').unwrap_or((name, ""))
-}
-
-/// Whether versions of 0.x are compatible: they differ in the last number alone.
-fn same_track(one: &str, other: &str) -> bool {
-    let track = |version: &str| version.rsplit_once('.').map(|(track, _)| track.to_owned());
-    track(one).is_some() && track(one) == track(other)
+    interface.ends_with("-types") || interface.ends_with("/types")
 }
 
 /// What one instance needs that this host does not give.
@@ -380,5 +329,5 @@ fn line(error: &wasmtime::Error) -> String {
 fn one_line(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     // It may quote the file.
-    super::output::harmless(&line)
+    harmless(&line)
 }

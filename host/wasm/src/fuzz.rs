@@ -1,12 +1,12 @@
 //! A fuzz target: any bytes as a component. Looking at them and loading them gives a component or
 //! problems, one line each; what loads is tried on a message and may fail as it likes, in time.
 
-use super::inspect::{self, Kind};
-use super::load::{PluginOptions, Problem};
-use super::runtime::{Runtime, RuntimeOptions};
-use super::{Attempt, Handler};
+use crate::inspect::{self, Kind};
+use crate::load::{PluginOptions, Problem};
+use crate::runtime::{Runtime, RuntimeOptions};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
+use dispatcher_core::handler::{Attempt, Handler};
 use dispatcher_core::message::{Message, Receipt};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -2,31 +2,28 @@
 //! sandboxed WASI. Everything is shut but the clocks, chance, stdout, stderr and what is lent: variables,
 //! connections.
 
-use super::capability::folder::NotOpened;
-use super::capability::http::{self, Hook};
-use super::capability::lambda::{Denied, Lent};
-use super::capability::refusals::Refusals;
-use super::capability::{folder, network, queues, store};
-use super::invocations::{Causes, Sent};
-use super::limits::{HTTP_FIELDS, HostBudget, Limits};
-use super::output::{Output, Stream, harmless};
-use super::room::{Full, Held, Room};
-use super::scene::{Printed, Told};
-use super::shared::underway::{Job, Underway};
-use super::tally::Tally;
-use super::world::command::Environment;
-use super::{Attempt, Peer};
+use crate::attempt::label;
+use crate::capability::caller::Caller;
+use crate::capability::folder::NotOpened;
+use crate::capability::http::Hook;
+use crate::capability::network;
+use crate::capability::refusals::Refusals;
+use crate::capability::registry::{Grantee, PluginGrants};
+use crate::capability::variables::Environment;
+use crate::causes::Causes;
+use crate::limits::{HTTP_FIELDS, HostBudget, Limits};
+use crate::output::{Output, Printed, Stream, harmless};
+use crate::room::Room;
+use crate::scene::Told;
+use crate::tally::Tally;
+use crate::underway::{Job, Underway};
 use dispatcher_core::clock::Moment;
-use dispatcher_core::lambda::Response;
+use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::Verdict;
-use std::any::Any;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use wasmtime::component::ResourceTable;
-use wasmtime_wasi::filesystem::Descriptor;
-use wasmtime_wasi::p2::{self, pipe::MemoryInputPipe};
-use wasmtime_wasi::sockets::TcpSocket;
+use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
@@ -35,8 +32,6 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 pub(super) struct Settings {
     /// The plugin's name in logs.
     pub(super) name: String,
-    /// The environment variables that it sees. It sees no others, but a command those of its message.
-    pub(super) env: Vec<(String, String)>,
     /// Whether it is a command: a program that is given its message by WASI.
     pub(super) is_command: bool,
     /// The most memory of one instance, in bytes.
@@ -45,20 +40,8 @@ pub(super) struct Settings {
     pub(super) max_open: usize,
     /// The longest that an attempt may take, where it is known.
     pub(super) timeout: Option<Duration>,
-    /// The functions that it may invoke.
-    pub(super) lambda: Option<Lent>,
-    /// The queues that it may send to.
-    pub(super) queues: Option<queues::Lent>,
-    /// Where it may connect to.
-    pub(super) peers: Vec<Peer>,
-    /// Where it may send HTTP requests to; none is nowhere, too.
-    pub(super) http: Option<Arc<http::Lent>>,
-    /// What it may read as its configuration.
-    pub(super) settings: BTreeMap<String, String>,
-    /// The buckets that it may open.
-    pub(super) stores: Option<store::Lent>,
-    /// The folder that it may read.
-    pub(super) folder: Option<folder::Lent>,
+    /// What it is granted.
+    pub(super) granted: PluginGrants,
     /// What was refused to it.
     pub(super) refusals: Arc<Refusals>,
     /// Whether what it prints is of interest at level debug alone.
@@ -137,7 +120,7 @@ impl Guest {
     /// Opens what is lent and may take time to. To be called before it runs.
     pub(super) async fn open(&mut self) -> Result<(), NotOpened> {
         let settings = Arc::clone(&self.settings);
-        if let Some(folder) = &settings.folder {
+        if let Some(folder) = &settings.granted.folder {
             self.opened = Some(folder.open().await?);
         }
         Ok(())
@@ -175,22 +158,6 @@ impl Guest {
         (job, self.limits.memory())
     }
 
-    /// An invocation has been answered: its messages fail, if they do, for what came of it.
-    pub(super) fn invoked(&mut self, sent: &Sent, answer: &Result<Response, Denied>) {
-        let attempt = match &self.work {
-            Work::One(attempt) => Some(attempt),
-            Work::Many(underway) => sent.first_id().and_then(|id| underway.attempt_of(id)),
-            Work::Ahead(_) => None,
-        };
-        let messages = attempt.map_or(&[][..], |attempt| &attempt.messages);
-        let failed = self
-            .causes
-            .invoked(&self.settings.name, sent, messages, answer);
-        if let (true, Some(lent)) = (failed, &self.settings.lambda) {
-            lent.failed();
-        }
-    }
-
     /// Gives verdicts the causes that are known of the functions that were invoked.
     pub(super) fn explain(&mut self, attempt: &Attempt, verdicts: &mut [Verdict]) {
         self.causes.explain(&attempt.messages, verdicts);
@@ -199,21 +166,6 @@ impl Guest {
     /// What it shares with all other instances of its plugin.
     pub(super) fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings)
-    }
-
-    /// What it may read as its configuration.
-    pub(super) fn variables(&self) -> &BTreeMap<String, String> {
-        &self.settings.settings
-    }
-
-    /// How much of ours it may take.
-    pub(super) fn room(&self) -> Room {
-        self.room.clone()
-    }
-
-    /// Room for one more invocation of so many bytes.
-    pub(super) fn hold(&self, bytes: usize) -> Result<Held, Full> {
-        self.room.hold(bytes)
     }
 
     /// Writes what the guest printed without ending the line.
@@ -234,15 +186,6 @@ impl Guest {
         match &self.work {
             Work::One(attempt) => attempt.cancelled.iter().all(|one| one.is_cancelled()),
             Work::Many(_) | Work::Ahead(_) => false,
-        }
-    }
-
-    /// When its one attempt, or its making, must end.
-    pub(super) fn deadline(&self) -> Option<Moment> {
-        match &self.work {
-            Work::One(attempt) => Some(attempt.deadline),
-            Work::Ahead(until) => Some(*until),
-            Work::Many(_) => None,
         }
     }
 
@@ -276,38 +219,54 @@ impl Guest {
             })
         })
     }
+}
 
-    /// What it holds handles of.
-    pub(super) fn table(&mut self) -> &mut ResourceTable {
-        &mut self.wasi().table
+impl Caller for Guest {
+    fn plugin(&self) -> &str {
+        &self.settings.name
     }
 
-    /// How much of the host's memory it may take.
-    pub(super) fn budget(&self) -> HostBudget {
+    fn refusals(&self) -> &Arc<Refusals> {
+        &self.settings.refusals
+    }
+
+    fn room(&self) -> &Room {
+        &self.room
+    }
+
+    fn budget(&self) -> HostBudget {
         HostBudget::of(self.settings.max_memory)
     }
 
-    /// How many handles of this kind it holds.
-    pub(super) fn holds<T: 'static>(&mut self) -> usize {
-        let entries = self.table().iter_mut();
-        entries.filter(|entry| entry.is::<T>()).count()
+    fn max_open(&self) -> usize {
+        self.settings.max_open
     }
 
-    /// Whether it may open another file, folder or socket.
-    pub(super) fn may_open(&mut self) -> bool {
-        self.open_files() < self.settings.max_open
+    /// That of its making, where it is made ahead.
+    fn deadline(&self) -> Option<Moment> {
+        match &self.work {
+            Work::One(attempt) => Some(attempt.deadline),
+            Work::Ahead(until) => Some(*until),
+            Work::Many(_) => None,
+        }
     }
 
-    /// Whether more are open than it may open.
-    pub(super) fn holds_too_many_files(&mut self) -> bool {
-        self.open_files() > self.settings.max_open
+    fn attempt(&self, message_id: Option<&str>) -> Option<&Arc<Attempt>> {
+        match &self.work {
+            Work::One(attempt) => Some(attempt),
+            Work::Many(underway) => message_id.and_then(|id| underway.attempt_of(id)),
+            Work::Ahead(_) => None,
+        }
     }
 
-    fn open_files(&mut self) -> usize {
-        let is_open = |entry: &&mut (dyn Any + Send)| {
-            entry.is::<Descriptor>() || entry.is::<p2::TcpSocket>() || entry.is::<TcpSocket>()
-        };
-        self.table().iter_mut().filter(is_open).count()
+    fn causes(&mut self) -> &mut Causes {
+        &mut self.causes
+    }
+}
+
+impl Grantee for Guest {
+    fn all_granted(&self) -> &PluginGrants {
+        &self.settings.granted
     }
 }
 
@@ -348,18 +307,13 @@ impl Wasi {
         let budget = HostBudget::of(settings.max_memory);
         match attempt.filter(|_| settings.is_command) {
             Some(attempt) => give(&mut context, settings, attempt),
-            None => drop(context.envs(&settings.env)),
+            None => drop(context.envs(&settings.granted.env.0)),
         }
         context
             .stdout(output.pipe(Stream::Stdout))
             .stderr(output.pipe(Stream::Stderr));
         context.max_random_size(budget.call as u64);
-        network::lend(
-            &mut context,
-            &settings.name,
-            &settings.refusals,
-            &settings.peers,
-        );
+        network::lend(&mut context, &settings.refusals, &settings.granted.peers);
         let mut table = ResourceTable::new();
         table.set_max_capacity(budget.handles);
         let mut http = WasiHttpCtx::new();
@@ -367,7 +321,7 @@ impl Wasi {
         Self {
             context: context.build(),
             http,
-            outgoing: Hook::new(settings.http.clone(), room.clone()),
+            outgoing: Hook::new(settings.granted.http.clone(), room.clone()),
             table,
             output,
         }
@@ -381,7 +335,7 @@ fn give(context: &mut WasiCtxBuilder, settings: &Settings, attempt: &Attempt) {
     let Some(message) = attempt.messages.first() else {
         return;
     };
-    let environment = Environment::of(message, attempt, &settings.env);
+    let environment = Environment::of(message, attempt, &settings.granted.env.0);
     if !environment.left_out.is_empty() {
         let names = environment.left_out.join(", ");
         tracing::warn!(
@@ -398,21 +352,3 @@ fn give(context: &mut WasiCtxBuilder, settings: &Settings, attempt: &Attempt) {
 
 /// The most characters of the names of attributes in one line of the log.
 const NAMES: usize = 200;
-
-/// Whose attempt it is: the queue, and the label of its messages.
-pub(super) fn place(attempt: &Attempt) -> (String, String) {
-    let queue = attempt
-        .messages
-        .first()
-        .map(|message| message.queue.clone());
-    (queue.unwrap_or_default(), label(attempt))
-}
-
-/// What a line that the guest prints is filed under.
-fn label(attempt: &Attempt) -> String {
-    match attempt.messages.as_slice() {
-        [] => String::new(),
-        [one] => one.id.clone(),
-        [first, rest @ ..] => format!("{} and {} more", first.id, rest.len()),
-    }
-}

@@ -1,9 +1,11 @@
 //! One attempt, from its messages to their verdicts.
 
-use super::instance::{Live, Unmade};
-use super::load::Plugin;
-use super::{Attempt, Handler, Usage, admission, instance, mishap, scene, warm};
+use crate::attempt::{limit, retry_all};
+use crate::instance::{Live, Unmade};
+use crate::plugin::Plugin;
+use crate::{admission, ahead, instance, mishap, report};
 use dispatcher_core::clock;
+use dispatcher_core::handler::{Attempt, Handler, Usage};
 use dispatcher_core::message::{Mishap, Verdict};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ impl Handler for Plugin {
     }
 
     fn reaches_out(&self) -> bool {
-        self.loaded.settings.lambda.is_some()
+        self.loaded.settings.granted.lambda.is_some()
     }
 
     fn usage(&self) -> Usage {
@@ -48,7 +50,7 @@ impl Handler for Plugin {
                 let work = self.attempt(&attempt);
                 let verdicts = self.loaded.runtime.host(work).await;
                 // There may be room again for what could not be made ahead before.
-                warm::refill(&self.loaded);
+                ahead::refill(&self.loaded);
                 verdicts
             }),
         }
@@ -60,7 +62,7 @@ impl Plugin {
         let loaded = &*self.loaded;
         let limit = limit(attempt);
         let kept = loaded.idle.as_ref().and_then(|idle| idle.take(attempt));
-        warm::refill(&self.loaded);
+        ahead::refill(&self.loaded);
         let made = match kept {
             Some(live) => Ok(live),
             None => instance::fresh(&loaded.runtime, &loaded.pre, &loaded.settings, attempt).await,
@@ -71,8 +73,8 @@ impl Plugin {
             Err(Unmade::Stillborn(stillborn)) => {
                 let guest = stillborn.store.data();
                 let why = mishap::of_birth(&stillborn.error, guest, limit);
-                scene::broke(&stillborn.error, guest, attempt, &why);
-                return retry_all(attempt, scene::with_last_line(why, guest));
+                report::broke(&stillborn.error, guest, attempt, &why);
+                return retry_all(attempt, report::with_last_line(why, guest));
             }
         };
         let mut watched = Watched {
@@ -91,9 +93,9 @@ impl Plugin {
         guest.end();
         match answer {
             Ok(mut verdicts) => {
-                scene::ended(guest, attempt, &verdicts);
+                report::ended(guest, attempt, &verdicts);
                 guest.explain(attempt, &mut verdicts);
-                scene::explain(guest, &mut verdicts);
+                report::explain(guest, &mut verdicts);
                 if let Some(idle) = &loaded.idle
                     && (!loaded.is_async || live.is_quiet().await)
                 {
@@ -103,8 +105,8 @@ impl Plugin {
             }
             Err(error) => {
                 let why = mishap::of(&error, guest, limit);
-                scene::broke(&error, guest, attempt, &why);
-                retry_all(attempt, scene::with_last_line(why, guest))
+                report::broke(&error, guest, attempt, &why);
+                retry_all(attempt, report::with_last_line(why, guest))
             }
         }
     }
@@ -125,19 +127,7 @@ impl Drop for Watched<'_> {
         {
             let guest = live.store.data();
             let why = mishap::timed_out(guest, self.limit);
-            scene::waited(guest, self.attempt, &why);
+            report::waited(guest, self.attempt, &why);
         }
     }
-}
-
-pub(super) fn retry_all(attempt: &Attempt, why: Mishap) -> Vec<Verdict> {
-    let verdict = Verdict::Retry { after: None, why };
-    vec![verdict; attempt.messages.len()]
-}
-
-/// How long an attempt may run from now on. Rounded up, since a little of the time that the attempt was given has passed already.
-pub(super) fn limit(attempt: &Attempt) -> Duration {
-    let time = attempt.deadline.since(clock::now());
-    let ms = time.as_nanos().div_ceil(1_000_000);
-    u64::try_from(ms).map_or(Duration::MAX, Duration::from_millis)
 }

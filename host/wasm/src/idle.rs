@@ -1,12 +1,14 @@
 //! The instances of one plugin that wait for an attempt: those that have answered and may be used
 //! again, and those that were made ahead and have seen none. Makes none itself.
 
-use super::admission::{Admission, Spare};
-use super::instance::Live;
-use super::warm::Making;
-use super::{Attempt, Reuse};
+use crate::admission::{Admission, Spare};
+use crate::instance::Live;
+use crate::reuse::Reuse;
+use crate::tally::IdleInstances;
+use crate::warm::Making;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
+use dispatcher_core::handler::Attempt;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -105,14 +107,6 @@ impl Idle {
         self.kept().making.failed(clock::now())
     }
 
-    /// How many there are, and the bytes in their memories.
-    pub(super) fn usage(&self) -> (usize, usize) {
-        let kept = self.kept();
-        let all = kept.used.iter().chain(&kept.warm);
-        let memory = all.map(|live| live.store.data().limits.memory());
-        (kept.used.len() + kept.warm.len(), memory.sum())
-    }
-
     fn let_go_if_wanted(&self, admission: &Admission) {
         if admission.is_wanted() {
             self.let_go();
@@ -126,6 +120,15 @@ impl Idle {
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl IdleInstances for Idle {
+    fn usage(&self) -> (usize, usize) {
+        let kept = self.kept();
+        let all = kept.used.iter().chain(&kept.warm);
+        let memory = all.map(|live| live.store.data().limits.memory());
+        (kept.used.len() + kept.warm.len(), memory.sum())
     }
 }
 

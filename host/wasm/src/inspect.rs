@@ -1,9 +1,9 @@
 //! What a file is, for people: its kind, what it wants and what it offers, whether or not this
 //! host would run it.
 
-use super::diagnosis;
-use super::load::Problem;
-use super::world::Way;
+use crate::diagnosis;
+use crate::problem::Problem;
+use crate::world::Way;
 use dispatcher_core::files;
 use dispatcher_core::files::bounded;
 use dispatcher_core::files::bounded::{Limits, ReadError};
@@ -125,12 +125,8 @@ fn describe(component: &Component, inspection: &mut Inspection) {
         Some(Way::AsyncCommand) => Kind::AsyncCommand,
         None => Kind::Component,
     };
-    // Functions and queues may be lent by whoever runs it.
-    let lent = diagnosis::Lent {
-        lambda: true,
-        queues: true,
-    };
-    inspection.problems = diagnosis::of_component(component, lent);
+    // What is missing may be granted by whoever runs it.
+    inspection.problems = diagnosis::of_component(component, &[]);
 }
 
 /// The names of what a component imports, in its own order.

@@ -1,13 +1,16 @@
 //! One live instance: its store, its exports, its room; how it is made and when it is stopped. Knows
 //! no other instance.
 
-use super::admission::{self, FULL, Permit};
-use super::guest::{Guest, Settings};
-use super::mishap::Stopped;
-use super::world::{Exports, ExportsPre};
-use super::{Attempt, limits, runtime::Inner};
+use crate::admission::{self, FULL, Permit};
+use crate::attempt::Stopped;
+use crate::capability::caller::Caller;
+use crate::guest::{Guest, Settings};
+use crate::limits;
+use crate::runtime::Inner;
+use crate::world::{Exports, ExportsPre};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
+use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::Verdict;
 use std::future::poll_fn;
 use std::sync::Arc;

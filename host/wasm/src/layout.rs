@@ -1,9 +1,20 @@
 //! How instances get their memories: how much address space is mapped for them in advance. Knows no
 //! instance.
 
-use super::limits;
-use super::runtime::RuntimeOptions;
+use crate::limits;
+use std::path::PathBuf;
 use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
+
+/// What the runtime needs to know before the first plugin is loaded.
+#[derive(Debug, Clone)]
+pub struct RuntimeOptions {
+    /// The most instances alive at once, those of all plugins together. Attempts beyond wait.
+    pub instances: usize,
+    /// The largest `max_memory` of all plugins, in bytes; at most 4 GiB.
+    pub max_memory: usize,
+    /// Where compiled components are kept. Without it every start compiles them anew.
+    pub cache: Option<PathBuf>,
+}
 
 /// From what maps most in advance to what maps least. None of it is memory before it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,12 @@
 //! Runs WebAssembly components as handlers: engine, instances, capabilities, entry points.
 
+#![warn(unreachable_pub)]
+
 mod admission;
+mod ahead;
+mod attempt;
 pub mod capability;
+mod causes;
 mod diagnosis;
 mod epoch;
 #[cfg(any(test, fuzzing))]
@@ -11,18 +16,22 @@ mod handle;
 mod idle;
 pub mod inspect;
 mod instance;
-mod invocations;
 mod io;
 mod layout;
 mod limits;
 pub mod load;
 mod mishap;
 mod output;
+mod plugin;
+mod problem;
+mod report;
+mod reuse;
 mod room;
 pub mod runtime;
 pub mod scene;
 mod shared;
 pub mod tally;
+mod underway;
 pub mod warm;
 mod world;
 pub mod wrap;
@@ -32,17 +41,4 @@ mod tests;
 
 pub use capability::http::HttpHost;
 pub use capability::network::Peer;
-use dispatcher_core::handler::{Attempt, Handler, Usage};
-use std::time::Duration;
-
-/// When an instance that has answered may be given another attempt. One that trapped, ran out of
-/// time or was cancelled never is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reuse {
-    /// At most so many attempts.
-    pub count: u64,
-    /// Only while less than this has passed since its first attempt ended.
-    pub age: Duration,
-    /// Only while it holds at most so many bytes of memory.
-    pub memory: usize,
-}
+pub use reuse::Reuse;

@@ -1,7 +1,7 @@
 //! What one instance may take: memory, tables, instances. Remembers that the memory limit was
 //! struck, since the trap that follows does not tell.
 
-use super::tally::Tally;
+use crate::tally::Tally;
 use std::sync::Arc;
 use wasmtime::{ResourceLimiter, Store};
 

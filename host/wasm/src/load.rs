@@ -1,160 +1,22 @@
 //! From a file to a plugin, or to every reason why it is none.
 
-use super::Peer;
-use super::Reuse;
-use super::capability::folder;
-use super::capability::http::{self, Outgoing};
-use super::capability::lambda::{Functions, Lent};
-use super::capability::queues::{self, Queues};
-use super::capability::refusals::{Count, Refusals};
-use super::capability::store::{self, Stores};
-use super::guest::{Guest, Settings};
-use super::idle::Idle;
-use super::runtime::{Inner, Runtime};
-use super::scene::Witness;
-use super::shared::{Recipe, Shared, Sharing};
-use super::tally::Tally;
-use super::warm::{self, Warm};
-use super::world::v0_1::many::ManyPre;
-use super::world::{ExportsPre, Way};
-use super::{diagnosis, inspect};
+use crate::capability::caller::Recipient;
+use crate::capability::refusals::Refusals;
+use crate::capability::registry::Asked;
+use crate::guest::{Guest, Settings};
+use crate::idle::Idle;
+use crate::plugin::Loaded;
+pub use crate::plugin::{Plugin, PluginOptions};
+pub use crate::problem::{LoadError, Problem};
+use crate::runtime::Runtime;
+use crate::shared::{Recipe, Shared, Sharing};
+use crate::world::v0_1::many::ManyPre;
+use crate::world::{ExportsPre, Way};
+use crate::{ahead, diagnosis, inspect};
 use dispatcher_core::files::owner;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 use wasmtime::component::{Component, InstancePre};
-
-/// How a plugin is run.
-#[derive(Debug, Clone, Default)]
-pub struct PluginOptions {
-    /// Its name in logs.
-    pub name: String,
-    /// The most memory of one instance, in bytes; at most the runtime's `max_memory`.
-    pub max_memory: usize,
-    /// The longest that an attempt may take, to be told to people; its deadline is what counts. Without
-    /// it they are told what was left of its time when it began.
-    pub timeout: Option<Duration>,
-    /// The environment variables that it sees; it sees no others.
-    pub env: Vec<(String, String)>,
-    /// When instances are used again. Without it every attempt has a fresh one.
-    pub reuse: Option<Reuse>,
-    /// The most attempts at once in one instance; 0 and 1 both mean one. More needs a plugin whose
-    /// `handle` is asynchronous.
-    pub instance_concurrency: usize,
-    /// The most instances where they take many attempts at once; attempts beyond wait. As many that
-    /// take no more and have not ended may be there besides, so the runtime needs room for twice as
-    /// many. 0 means one. Without effect otherwise.
-    pub shared_instances: usize,
-    /// The functions that it may invoke. Without it a plugin that wants any is refused.
-    pub lambda: Option<Functions>,
-    /// The queues that it may send to. Without it a plugin that wants any is refused.
-    pub queues: Option<Queues>,
-    /// Where it may connect to.
-    pub peers: Vec<Peer>,
-    /// Where it may send HTTP requests to. Nowhere else, and a plugin that tries is told.
-    pub http: Outgoing,
-    /// What it reads as its configuration.
-    pub settings: Vec<(String, String)>,
-    /// The buckets that it may open.
-    pub stores: Stores,
-    /// The folder that it may read; it sees it as `/`.
-    pub folder: Option<PathBuf>,
-    /// Counts what is refused to it.
-    pub refused: Count,
-    /// Whether what it prints is of interest at level debug alone.
-    pub quiet_output: bool,
-    /// Who is told where its attempts break off; none is the log.
-    pub witness: Option<Arc<dyn Witness>>,
-    /// Instances made ahead. None are of commands, which are made for their message, and none where
-    /// many attempts share an instance.
-    pub warm: Warm,
-    /// Counts its instances, with those of whoever else counts here: its other versions.
-    pub tally: Arc<Tally>,
-}
-
-impl PluginOptions {
-    fn lent(&self) -> diagnosis::Lent {
-        diagnosis::Lent {
-            lambda: self.lambda.is_some(),
-            queues: self.queues.is_some(),
-        }
-    }
-}
-
-/// A plugin, ready to run. Cloned by reference.
-#[derive(Clone)]
-pub struct Plugin {
-    pub(super) loaded: Arc<Loaded>,
-}
-
-pub(super) struct Loaded {
-    pub(super) runtime: Arc<Inner>,
-    pub(super) settings: Arc<Settings>,
-    pub(super) pre: ExportsPre,
-    /// Whether a guest can go on after its answer.
-    pub(super) is_async: bool,
-    pub(super) imports: Vec<String>,
-    /// Where any wait for an attempt.
-    pub(super) idle: Option<Arc<Idle>>,
-    /// How long making an instance ahead may take.
-    pub(super) patience: Duration,
-    /// Instead of one instance for each attempt.
-    pub(super) shared: Option<Arc<Shared>>,
-}
-
-/// Every reason why a file is no plugin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoadError {
-    /// The file.
-    pub file: PathBuf,
-    /// At least one.
-    pub problems: Vec<Problem>,
-}
-
-/// One reason, and what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// What is wrong, in one line.
-    pub what: String,
-    /// What to do about it, where we know.
-    pub hint: Option<String>,
-}
-
-impl Problem {
-    pub(super) fn new(what: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            hint: None,
-        }
-    }
-
-    pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
-    }
-}
-
-impl std::fmt::Display for Problem {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.hint {
-            Some(hint) => write!(out, "{} ({hint})", self.what),
-            None => out.write_str(&self.what),
-        }
-    }
-}
-
-/// One line per problem, each with the file.
-impl std::fmt::Display for LoadError {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (index, problem) in self.problems.iter().enumerate() {
-            let before = if index == 0 { "" } else { "\n" };
-            write!(out, "{before}{}: {problem}", self.file.display())?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for LoadError {}
 
 impl Runtime {
     /// Compiles the component in a file, or takes it from the cache, and resolves its imports.
@@ -203,7 +65,8 @@ impl Runtime {
             })?;
         }
         let component = Component::from_binary(&self.inner.engine, bytes).map_err(|error| {
-            diagnosis::of_refusal(bytes, options.max_memory, options.lent(), &error)
+            let missing = options.grants.missing();
+            diagnosis::of_refusal(bytes, options.max_memory, &missing, &error)
         })?;
         let (way, pre) = self.resolve(&component, &options)?;
         let is_shared = options.instance_concurrency > 1;
@@ -211,30 +74,20 @@ impl Runtime {
             true => None,
             false => self.idle(way, size, &options),
         };
-        let refusals = Arc::new(Refusals::new(options.refused));
-        let lent = http::Lent::new(
-            &options.name,
-            options.http,
-            Arc::clone(&refusals),
-            self.inner.connections.of_plugin(),
-        );
-        let control = || self.inner.control.clone();
+        let refusals = Arc::new(Refusals::new(&options.name, options.refused));
+        let granted = options.grants.give(&Recipient {
+            name: &options.name,
+            refusals: &refusals,
+            control: &self.inner.control,
+            connections: &self.inner.connections,
+        });
         let settings = Arc::new(Settings {
             name: options.name,
-            env: options.env,
             is_command: way.is_command(),
             max_memory: options.max_memory,
             max_open: self.inner.max_open,
             timeout: options.timeout,
-            lambda: options.lambda.map(|lent| Lent::new(lent, control())),
-            queues: options
-                .queues
-                .map(|lent| queues::Lent::new(lent, control())),
-            peers: options.peers,
-            http: Some(Arc::new(lent)),
-            settings: options.settings.into_iter().collect(),
-            stores: Some(store::Lent::new(options.stores, control())),
-            folder: options.folder.map(folder::Lent::new),
+            granted,
             refusals,
             quiet_output: options.quiet_output,
             witness: options.witness,
@@ -264,7 +117,7 @@ impl Runtime {
             patience: options.warm.patience,
             shared,
         });
-        warm::refill(&loaded);
+        ahead::refill(&loaded);
         Ok(Plugin { loaded })
     }
 
@@ -311,18 +164,14 @@ impl Runtime {
         options: &PluginOptions,
     ) -> Result<(Way, InstancePre<Guest>), Vec<Problem>> {
         let max_memory = options.max_memory;
-        let mut problems = diagnosis::of_component(component, options.lent());
+        let mut problems = diagnosis::of_component(component, &options.grants.missing());
         problems.extend(diagnosis::of_needs(component, max_memory));
         if max_memory > self.inner.max_memory {
             let most = self.inner.max_memory;
             let what = format!("{max_memory} bytes of memory wanted, {most} reserved");
             problems.push(Problem::new(what));
         }
-        if let Some(folder) = &options.folder
-            && let Err(why) = folder::check(folder)
-        {
-            problems.push(Problem::new(why).hint("make it, or leave --allow-read out"));
-        }
+        problems.extend(options.grants.problems());
         let way = Way::of(component);
         problems.extend(way.and_then(|way| diagnosis::of_options(way, options)));
         let Some(way) = way.filter(|_| problems.is_empty()) else {
@@ -336,30 +185,12 @@ impl Runtime {
 
 /// Says what of its imports makes those that share an instance wait for each other.
 fn note_waits(plugin: &str, imports: &[String]) {
-    const HOLD: [&str; 2] = ["wasi:http/outgoing-handler", "wasi:keyvalue/"];
-    let holds = |import: &&String| HOLD.iter().any(|hold| import.starts_with(hold));
-    if let Some(import) = imports.iter().find(holds) {
+    let mut suspends = Asked::all().flat_map(|asked| asked.description().suspends);
+    let starts = |start: &&str| imports.iter().find(|import| import.starts_with(start));
+    if let Some(import) = suspends.find_map(|start| starts(&start)) {
         tracing::info!(
             plugin,
             "a call of {import} holds the whole instance, with all messages that share it by `instance-concurrency`"
         );
-    }
-}
-
-impl Plugin {
-    /// The name that it was loaded under.
-    pub fn name(&self) -> &str {
-        &self.loaded.settings.name
-    }
-
-    /// The names of what it imports.
-    pub fn imports(&self) -> Vec<String> {
-        self.loaded.imports.clone()
-    }
-}
-
-impl std::fmt::Debug for Plugin {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "Plugin({})", self.name())
     }
 }

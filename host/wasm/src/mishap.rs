@@ -1,7 +1,9 @@
 //! What befell a guest that did not answer: the engine's error in words that a person can act on.
 
-use super::guest::Guest;
-use super::output::harmless;
+use crate::attempt::Stopped;
+use crate::guest::Guest;
+use crate::output::harmless;
+use crate::scene::Times;
 use dispatcher_core::message::Mishap;
 use std::fmt::Write;
 use std::time::Duration;
@@ -13,20 +15,6 @@ const FRAMES: usize = 5;
 const NAME: usize = 80;
 /// The engine's own stack for a guest's calls, in bytes.
 pub(super) const STACK: usize = 512 << 10;
-
-/// Why the host itself stopped a guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Stopped {
-    /// Its deadline has passed.
-    #[error("the deadline of the attempt has passed")]
-    Deadline,
-    /// All its messages are cancelled.
-    #[error("what it answers no longer counts")]
-    Cancelled,
-    /// It computes for no attempt.
-    #[error("it went on computing after it had answered")]
-    Answered,
-}
 
 /// What befell the attempt. `limit` is how long it was allowed to run.
 pub(super) fn of(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> Mishap {
@@ -100,18 +88,6 @@ pub(super) fn grouped<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<(T,
         }
     }
     groups
-}
-
-/// ` × 3`, and nothing for once.
-pub(super) struct Times(pub(super) usize);
-
-impl std::fmt::Display for Times {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            0 | 1 => Ok(()),
-            times => write!(out, " × {times}"),
-        }
-    }
 }
 
 /// A function's name as people know it, without what could steer a terminal.

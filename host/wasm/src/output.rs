@@ -1,8 +1,7 @@
 //! What a guest prints, line by line into our own log. Bounds how much, and lets no control
 //! character through.
 
-use super::scene::Printed;
-pub(super) use dispatcher_core::telemetry::harmless::harmless;
+pub(crate) use dispatcher_core::telemetry::harmless::harmless;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,14 +11,29 @@ use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 /// The most bytes of one line; the rest of it is dropped.
-pub(super) const MAX_LINE: usize = 8 * 1024;
+pub(crate) const MAX_LINE: usize = 8 * 1024;
 /// The most lines of one attempt, both streams together; the rest is counted.
-pub(super) const MAX_LINES: u64 = 1_000;
+pub(crate) const MAX_LINES: u64 = 1_000;
 /// So many of the last lines are kept, each up to so many characters: what led to a failure is often
 /// said before it.
 const LAST: (usize, usize) = (5, 400);
 /// How much a guest may write in one call.
 const WRITE: usize = 64 * 1024;
+
+/// A line that a guest printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Printed {
+    /// `stdout` or `stderr`.
+    pub stream: &'static str,
+    /// Without control characters, and cut where it is long.
+    pub line: String,
+}
+
+impl std::fmt::Display for Printed {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}: {}", self.stream, self.line)
+    }
+}
 
 /// Where a line came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,14 +1,18 @@
 //! The engine that all plugins share: its pool of instances, its compiled-code cache, its ticker.
 //! Knows no single plugin.
 
-use super::admission::{self, Admission, Permit};
-use super::capability::http::Connections;
-use super::epoch::Ticker;
-use super::guest::Guest;
-use super::io::GuestIo;
-use super::layout::Layout;
-use super::{Attempt, limits, mishap, scene, world};
+use crate::admission::{self, Admission, Permit};
+use crate::capability::http::connection::Room as Connections;
+use crate::capability::registry;
+use crate::epoch::Ticker;
+use crate::guest::Guest;
+use crate::io::GuestIo;
+use crate::layout::Layout;
+pub use crate::layout::RuntimeOptions;
+use crate::world::v0_1;
+use crate::{limits, mishap, report};
 use dispatcher_core::files::owner;
+use dispatcher_core::handler::Attempt;
 use dispatcher_core::{clock, files};
 use std::future::poll_fn;
 use std::path::{Path, PathBuf};
@@ -18,17 +22,6 @@ use tokio::runtime::Handle;
 use wasmtime::WasmBacktraceDetails;
 use wasmtime::component::Linker;
 use wasmtime::{Cache, CacheConfig, Config, Engine, OptLevel};
-
-/// What the runtime needs to know before the first plugin is loaded.
-#[derive(Debug, Clone)]
-pub struct RuntimeOptions {
-    /// The most instances alive at once, those of all plugins together. Attempts beyond wait.
-    pub instances: usize,
-    /// The largest `max_memory` of all plugins, in bytes; at most 4 GiB.
-    pub max_memory: usize,
-    /// Where compiled components are kept. Without it every start compiles them anew.
-    pub cache: Option<PathBuf>,
-}
 
 /// How much is known of the guests that an engine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -233,13 +226,19 @@ fn check_mappings(instances: usize) -> Result<(), StartError> {
     Ok(())
 }
 
-/// What this host lends to any plugin.
+/// Everything that a plugin may import. What it is granted of it is known to its instances.
 fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
     let mut linker = Linker::new(engine);
-    world::wasi::lend(&mut linker)?;
-    world::config::lend(&mut linker)?;
-    world::keyvalue::lend(&mut linker)?;
-    world::v0_1::lend(&mut linker)?;
+    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    wasmtime_wasi::p3::add_to_linker(&mut linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
+    wasmtime_wasi_http::p3::add_to_linker(&mut linker)?;
+    // What WASI would refuse unseen is refused by capabilities, so that it is counted; what it would
+    // keep for a guest without a bound has one.
+    linker.allow_shadowing(true);
+    registry::link(&mut linker)?;
+    linker.allow_shadowing(false);
+    v0_1::link(&mut linker)?;
     Ok(linker)
 }
 
@@ -292,7 +291,7 @@ fn config(options: &RuntimeOptions, layout: Layout) -> Config {
     config
         .epoch_interruption(true)
         .wasm_backtrace_details(WasmBacktraceDetails::Disable)
-        .wasm_backtrace_max_frames(Some(scene::CAPTURED))
+        .wasm_backtrace_max_frames(Some(report::CAPTURED))
         .max_wasm_stack(mishap::STACK)
         .concurrency_support(true);
     layout.apply(options, &mut config);

@@ -1,8 +1,7 @@
 //! How many instances a plugin has at the moment, and how much memory is in them. Counts what it is
 //! told of, and knows nobody who tells.
 
-use super::Usage;
-use super::idle::Idle;
+use dispatcher_core::handler::Usage;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -13,13 +12,19 @@ pub struct Tally {
     /// Bytes in all their memories.
     memory: AtomicUsize,
     /// Where those wait that work on nothing, by version.
-    idle: Mutex<Vec<Weak<Idle>>>,
+    idle: Mutex<Vec<Weak<dyn IdleInstances>>>,
+}
+
+/// Where instances wait that work on nothing.
+pub(crate) trait IdleInstances: Send + Sync {
+    /// How many there are, and the bytes in their memories.
+    fn usage(&self) -> (usize, usize);
 }
 
 impl Tally {
     /// Counted one by one, so what is asked while much happens may be off by what happened.
-    pub fn usage(&self) -> Usage {
-        let idle: Vec<Arc<Idle>> = {
+    pub(crate) fn usage(&self) -> Usage {
+        let idle: Vec<Arc<dyn IdleInstances>> = {
             let all = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
             all.iter().filter_map(Weak::upgrade).collect()
         };
@@ -34,7 +39,7 @@ impl Tally {
     }
 
     /// Instances wait here from now on, too.
-    pub(super) fn watch(&self, idle: Weak<Idle>) {
+    pub(super) fn watch(&self, idle: Weak<dyn IdleInstances>) {
         let mut all = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|one| one.strong_count() > 0);
         all.push(idle);

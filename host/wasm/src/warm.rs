@@ -1,17 +1,8 @@
-//! Instances that are made ahead, so that a message finds one: when another is made, and by whom.
-//! Makes none while an attempt waits for room, and none for messages: those make their own.
+//! How many instances are made ahead of messages, and when the next one is. Makes none.
 
-use super::guest::Guest;
-use super::idle::Idle;
-use super::instance::Live;
-use super::load::Loaded;
-use super::mishap;
 use dispatcher_core::backoff;
-use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
-use dispatcher_core::message::Mishap;
 use dispatcher_core::telemetry::said::Said;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How many instances are made ahead, and how long one of them may take.
@@ -27,7 +18,7 @@ pub struct Warm {
 
 impl Warm {
     /// How many of a component of so many bytes.
-    pub fn wanted(&self, size: usize) -> usize {
+    pub(crate) fn wanted(&self, size: usize) -> usize {
         let by_size = if size >= HEAVY { self.of_heavy } else { 0 };
         self.count.unwrap_or(by_size)
     }
@@ -35,7 +26,7 @@ impl Warm {
 
 /// It takes an interpreter or a runtime to make a component so large, and that is what makes its
 /// instances costly: measured in `host/docs/instances.md`.
-pub const HEAVY: usize = 1 << 20;
+const HEAVY: usize = 1 << 20;
 
 /// After a failure the next one waits so long; twice as long after each further one.
 const FIRST: Duration = Duration::from_secs(1);
@@ -74,84 +65,6 @@ impl Making {
         self.failures = self.failures.saturating_add(1);
         self.not_before = now + backoff::ceiling(FIRST, MOST, self.failures);
         self.said.again(now)
-    }
-}
-
-/// Has the missing instances made by whoever runs guests. Cheap where none is missing.
-pub(super) fn refill(loaded: &Arc<Loaded>) {
-    let Some(idle) = &loaded.idle else { return };
-    if loaded.runtime.admission.is_wanted() || !idle.begin_making() {
-        return;
-    }
-    let maker = Maker(Some(Arc::clone(idle)));
-    let runtime = Arc::clone(&loaded.runtime);
-    let plugin = Arc::downgrade(loaded);
-    let work = async move { runtime.host(make_all(plugin, maker)).await };
-    (loaded.runtime.spawn)(Box::pin(work));
-}
-
-/// Who makes instances ahead; dropped on the way, another may begin.
-struct Maker(Option<Arc<Idle>>);
-
-impl Drop for Maker {
-    fn drop(&mut self) {
-        if let Some(idle) = self.0.take() {
-            idle.end_making();
-        }
-    }
-}
-
-/// Until there are enough, there is no room, one fails, or the plugin is gone.
-async fn make_all(plugin: Weak<Loaded>, mut maker: Maker) {
-    while let Some(loaded) = plugin.upgrade() {
-        let Some(idle) = &loaded.idle else { return };
-        if !idle.goes_on_making() {
-            maker.0 = None;
-            return;
-        }
-        match make(&loaded).await {
-            Ok(Some(live)) => idle.put(live, &loaded.runtime.admission),
-            Ok(None) => return,
-            Err(why) => {
-                if idle.failed_to_make() {
-                    let plugin = &loaded.settings.name;
-                    tracing::warn!(
-                        plugin,
-                        "no instance can be made ahead of messages, so each makes its own: {why}"
-                    );
-                }
-                return;
-            }
-        }
-    }
-}
-
-/// One instance, if there is room for it.
-async fn make(loaded: &Loaded) -> Result<Option<Live>, Mishap> {
-    let admission = &loaded.runtime.admission;
-    let Some(permit) = admission.try_enter() else {
-        return Ok(None);
-    };
-    let patience = loaded.patience;
-    let until = clock::now() + patience;
-    let guest = || Guest::ahead(Arc::clone(&loaded.settings), until);
-    let made = tokio::select! {
-        biased;
-        made = Live::make(&loaded.pre, permit, until, guest) => made,
-        () = clock::sleep_on(loaded.runtime.io.handle(), until) => {
-            return Err(Mishap::TimedOut(patience));
-        }
-    };
-    match made {
-        Ok(live) => {
-            live.store.data().end();
-            Ok(Some(live))
-        }
-        Err(stillborn) => {
-            let guest = stillborn.store.data();
-            guest.end();
-            Err(mishap::of_birth(&stillborn.error, guest, patience))
-        }
     }
 }
 

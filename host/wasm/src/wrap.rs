@@ -3,7 +3,7 @@
 
 mod exit;
 
-use super::output::harmless;
+use crate::output::harmless;
 use wasi_preview1_component_adapter_provider::{
     WASI_SNAPSHOT_PREVIEW1_ADAPTER_NAME as WASI_0_1,
     WASI_SNAPSHOT_PREVIEW1_COMMAND_ADAPTER as COMMAND,

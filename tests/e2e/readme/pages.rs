@@ -99,7 +99,7 @@ fn every_configuration_of_a_page_is_accepted() {
 #[test]
 fn every_flag_and_variable_of_a_page_is_one_of_the_programs() {
     let run = help(&["run"]);
-    let lent = read("host/wasm/src/world/command.rs");
+    let lent = read("host/wasm/src/capability/variables/environment.rs");
     let mut variables = 0;
     for (name, page) in pages() {
         flags_exist(&name, &page);

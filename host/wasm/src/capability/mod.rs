@@ -1,11 +1,17 @@
-//! What the configuration may lend to a plugin, one page each. Knows no version of the contract:
-//! the worlds translate.
+//! What the configuration can grant to a plugin, one folder each: the functions that guests call, the
+//! grant, what is refused and in which words, the row of the documentation, the tests. `registry` is the
+//! table of all of them. A capability knows its caller by a trait, and neither instances nor entry points.
 
-pub mod asked;
-pub mod folder;
+pub(crate) mod caller;
+pub(crate) mod description;
+pub(crate) mod folder;
 pub mod http;
 pub mod lambda;
 pub mod network;
 pub mod queues;
 pub mod refusals;
+pub mod registry;
+pub mod settings;
+mod shown;
 pub mod store;
+pub mod variables;

@@ -1,6 +1,7 @@
 //! What is refused to a plugin: counted, and said once a minute for each thing that it asked for.
 //! Knows no capability.
 
+use super::description::Description;
 use dispatcher_core::clock;
 use dispatcher_core::telemetry::said::Said;
 use std::collections::HashMap;
@@ -13,13 +14,45 @@ const NAMES: usize = 100;
 /// The most characters of a refused name.
 const SHOWN: usize = 200;
 
+/// Something that a capability refuses.
+#[derive(Debug)]
+pub(crate) struct Denial {
+    capability: &'static Description,
+    /// `send HTTP requests to this host`
+    what: &'static str,
+    is_grantable: bool,
+}
+
+impl Denial {
+    /// Refused for want of a grant.
+    pub(crate) const fn ungranted(capability: &'static Description, what: &'static str) -> Self {
+        Self {
+            capability,
+            what,
+            is_grantable: true,
+        }
+    }
+
+    /// Refused whatever is granted.
+    pub(crate) const fn always(capability: &'static Description, what: &'static str) -> Self {
+        Self {
+            capability,
+            what,
+            is_grantable: false,
+        }
+    }
+}
+
 /// Called at every refusal, to count it.
 #[derive(Clone, Default)]
-pub struct Count(Option<Arc<dyn Fn() + Send + Sync>>);
+pub struct Count(Option<Arc<CountFn>>);
+
+/// Gets the key of the capability.
+type CountFn = dyn Fn(&'static str) + Send + Sync;
 
 impl Count {
-    /// Calls this.
-    pub fn by(count: impl Fn() + Send + Sync + 'static) -> Self {
+    /// Calls this, with the key of the capability that refused.
+    pub fn by(count: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(count)))
     }
 }
@@ -33,6 +66,8 @@ impl fmt::Debug for Count {
 /// What was refused to one plugin.
 #[derive(Default)]
 pub(crate) struct Refusals {
+    /// The plugin's name in the log.
+    plugin: String,
     count: Count,
     said: Mutex<Names>,
 }
@@ -46,8 +81,9 @@ struct Names {
 }
 
 impl Refusals {
-    pub(crate) fn new(count: Count) -> Self {
+    pub(crate) fn new(plugin: &str, count: Count) -> Self {
         Self {
+            plugin: plugin.to_owned(),
             count,
             said: Mutex::default(),
         }
@@ -55,14 +91,14 @@ impl Refusals {
 
     /// Counts a refusal of `name`, of which a plugin may have made anything, and says it with what
     /// opens it: `the plugin may not WHAT; FLAG opens it`. How the name was said.
-    pub(crate) fn refuse(
-        &self,
-        plugin: &str,
-        (what, flag): (&'static str, &str),
-        name: &str,
-    ) -> String {
+    pub(crate) fn refuse(&self, refusal: &Denial, name: &str) -> String {
+        let Denial {
+            capability,
+            what,
+            is_grantable,
+        } = *refusal;
         if let Some(count) = &self.count.0 {
-            count();
+            count(capability.key);
         }
         let name: String = name.escape_debug().take(SHOWN).collect();
         let mut names = self.said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,7 +111,16 @@ impl Refusals {
             said.clear();
         }
         if said.entry(key).or_default().again(now) {
-            tracing::warn!(plugin, name, "the plugin may not {what}; {flag} opens it");
+            let (dashes, opens) = match is_grantable {
+                true => ("--", capability.key),
+                false => ("", "no option"),
+            };
+            let plugin = self.plugin.as_str();
+            tracing::warn!(
+                plugin,
+                name,
+                "the plugin may not {what}; {dashes}{opens} opens it"
+            );
         }
         name
     }
@@ -92,27 +137,39 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    static STORE: Description = Description {
+        name: "keys and values",
+        key: "store",
+        value: "NAME=WHERE",
+        requested_by: &[],
+        interfaces: &[],
+        suspends: &[],
+        documented_as: "",
+        without_grant: "",
+    };
+
     #[test]
     fn a_refused_name_is_cut_before_it_is_kept_and_each_refusal_counts() {
         let counted = Arc::new(AtomicUsize::new(0));
         let count = counted.clone();
-        let count = Count::by(move || {
+        let count = Count::by(move |capability| {
+            assert_eq!(capability, "store");
             count.fetch_add(1, Ordering::Relaxed);
         });
-        let refusals = Refusals::new(count);
-        let what = ("open this store", "--store");
+        let refusals = Refusals::new("tested", count);
+        let what = Denial::ungranted(&STORE, "open this store");
         for _ in 0..3 {
-            let said = refusals.refuse("tested", what, &"\n".repeat(1_000_000));
+            let said = refusals.refuse(&what, &"\n".repeat(1_000_000));
             assert_eq!(said.len(), SHOWN);
         }
         for number in 0..NAMES * 5 {
-            refusals.refuse("tested", what, &number.to_string());
+            refusals.refuse(&what, &number.to_string());
         }
         assert_eq!(counted.load(Ordering::Relaxed), 3 + NAMES * 5);
         let names = refusals.said.lock().unwrap();
         assert_eq!(names.said.len(), NAMES);
         // The last of them were counted, and not said.
-        let last = (what.0, (NAMES * 5 - 1).to_string());
+        let last = (what.what, (NAMES * 5 - 1).to_string());
         assert!(!names.said.contains_key(&last));
     }
 }

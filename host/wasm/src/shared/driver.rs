@@ -1,14 +1,14 @@
 //! Drives one shared instance: owns its store, begins every attempt that it is handed, and ends
 //! with it. Knows its plugin only as long as there is one.
 
-use super::underway::{self, Job, Underway};
 use super::{Seat, Shared};
 use crate::admission;
 use crate::admission::FULL;
 use crate::guest::{Guest, Settings};
 use crate::runtime::Inner;
+use crate::underway::{Job, Underway};
 use crate::world::v0_1::many::{Many, ManyPre};
-use crate::{handle, limits, mishap, scene};
+use crate::{attempt, limits, mishap, report};
 use dispatcher_core::clock;
 use dispatcher_core::handler::Attempt;
 use std::future::poll_fn;
@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use tokio::sync::mpsc::UnboundedReceiver;
 use wasmtime::component::{Accessor, AccessorTask};
-use wasmtime::{PoolConcurrencyLimitError, Store};
+use wasmtime::{PoolConcurrencyLimitError, Store, StoreContextMut, UpdateDeadline};
 
 /// What an instance is made of. Holds nothing that keeps the plugin alive.
 #[derive(Clone)]
@@ -82,7 +82,7 @@ async fn live(
     let Some(first) = jobs.recv().await else {
         return Vec::new();
     };
-    let limit = handle::limit(&first.attempt);
+    let limit = attempt::limit(&first.attempt);
     // Declared before the store and so dropped after it.
     let Some(_permit) = recipe.runtime.admit(&first.attempt).await else {
         let verdicts = admission::turned_away(&first.attempt, FULL);
@@ -94,8 +94,8 @@ async fn live(
         Ok(exports) => exports,
         Err(error) => {
             let why = mishap::of_birth(&error, store.data(), limit);
-            scene::broke(&error, store.data(), &first.attempt, &why);
-            let verdicts = handle::retry_all(&first.attempt, why);
+            report::broke(&error, store.data(), &first.attempt, &why);
+            let verdicts = attempt::retry_all(&first.attempt, why);
             let _ = first.answer.send(verdicts);
             return Vec::new();
         }
@@ -148,7 +148,7 @@ fn fail(store: &mut Store<Guest>, error: &wasmtime::Error) -> Vec<Job> {
     let guest = store.data();
     let (queue, message_ids, limit) = underway.place();
     let why = mishap::of(error, guest, limit);
-    scene::of_instance(error, guest, queue, message_ids, &why);
+    report::of_instance(error, guest, queue, message_ids, &why);
     underway.fail(|limit| mishap::of(error, guest, limit))
 }
 
@@ -178,13 +178,23 @@ async fn try_to_make(
     let mut store = Store::new(recipe.pre.engine(), guest);
     store.limiter(|guest| &mut guest.limits);
     limits::apply(&mut store, recipe.settings.max_memory);
-    store.epoch_deadline_callback(underway::at_tick);
+    store.epoch_deadline_callback(at_tick);
     store.set_epoch_deadline(1);
     let made = match opened {
         Ok(()) => recipe.pre.instantiate(&mut store).await,
         Err(error) => Err(error.into()),
     };
     (store, made)
+}
+
+/// Called when the guest has computed for a tick: it yields, or is stopped.
+fn at_tick(mut store: StoreContextMut<'_, Guest>) -> wasmtime::Result<UpdateDeadline> {
+    // The last of the stack is the call that the host made. None while an instance is made.
+    let task = store.async_call_stack().ok().and_then(Iterator::last);
+    if let Some(underway) = store.data_mut().underway() {
+        underway.tick(task, clock::now())?;
+    }
+    Ok(UpdateDeadline::Yield(1))
 }
 
 /// The next attempt; none when no more will come and none is under way. Polled by the event loop

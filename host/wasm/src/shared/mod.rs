@@ -3,14 +3,15 @@
 
 mod driver;
 mod spare;
-pub(super) mod underway;
 
-use super::admission::{self, Spare};
-use super::handle;
-use super::runtime::Spawn;
-use super::{Attempt, Reuse};
+use crate::admission::{self, Spare};
+use crate::attempt;
+use crate::reuse::Reuse;
+use crate::runtime::Spawn;
+use crate::underway::Job;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
+use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::{Message, Mishap, Verdict};
 pub(super) use driver::Recipe;
 use std::collections::{BTreeMap, HashMap};
@@ -20,7 +21,6 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use underway::Job;
 
 /// How long a shared instance serves where nothing is said about it.
 const SERVICE: Reuse = Reuse {
@@ -161,7 +161,7 @@ impl Shared {
         waiting.answered = None;
         answer.unwrap_or_else(|_| {
             let why = Mishap::Host("its instance ended without an answer".into());
-            handle::retry_all(&attempt, why)
+            attempt::retry_all(&attempt, why)
         })
     }
 

@@ -1,9 +1,9 @@
 //! Attempts wait for room among all plugins of an engine, whatever keeps it: other attempts, or
 //! instances that work on nothing.
 
-use super::functions::Fake;
 use super::shared::{begin, sharing};
 use super::*;
+use crate::capability::lambda::tests::Fake;
 
 /// So many attempts at once, each on a thread of its own.
 fn burst(plugin: &Plugin, count: usize, body: &str) -> Vec<Verdict> {

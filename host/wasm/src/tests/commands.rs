@@ -243,10 +243,11 @@ fn what_wasi_0_3_refuses_is_counted_too() {
     let (refused, count) = counting();
     let plugin = |peers: &[&str]| {
         let lent = PluginOptions {
-            folder: Some(folder.path().to_owned()),
-            peers: peers.iter().map(|peer| peer.parse().unwrap()).collect(),
             refused: count.clone(),
-            ..options()
+            ..granting(|grants| {
+                grants.folder = Some(folder.path().to_owned());
+                grants.peers = peers.iter().map(|peer| peer.parse().unwrap()).collect();
+            })
         };
         load(&runtime(2), "async-command", lent)
     };

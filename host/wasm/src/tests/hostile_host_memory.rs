@@ -17,8 +17,7 @@ fn small(guest: &Guest<'_>, runtime: &Runtime, folder: Option<&Path>) -> Plugin 
     let bytes = wat::parse_str(guest.text()).unwrap();
     let options = PluginOptions {
         max_memory: SMALL,
-        folder: folder.map(Path::to_owned),
-        ..options()
+        ..granting(|grants| grants.folder = folder.map(Path::to_owned))
     };
     runtime.load_bytes("hostile", &bytes, options).unwrap()
 }

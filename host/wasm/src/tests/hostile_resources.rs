@@ -3,6 +3,7 @@
 
 use super::hostile::{Guest, HARMLESS, SOON};
 use super::*;
+use crate::capability::caller::Caller;
 
 #[track_caller]
 fn is_stopped(guest: &Guest<'_>) {

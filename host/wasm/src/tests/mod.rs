@@ -3,48 +3,47 @@
 
 mod admission;
 mod commands;
-mod functions;
 mod hostile;
 mod hostile_files;
 mod hostile_host_memory;
 mod hostile_resources;
 mod http;
-mod lent;
 mod limits;
 mod load;
-mod outgoing;
 mod output;
 mod reuse;
 mod room;
 mod sandbox;
 mod sdk;
-mod shared;
+pub(crate) mod shared;
 mod usage;
 mod verdicts;
 mod warm;
 
-use super::Reuse;
-use super::capability::refusals::Count;
-use super::load::{LoadError, Plugin, PluginOptions};
-use super::runtime::{Runtime, RuntimeOptions, Spawn};
-use super::{Attempt, Handler};
-use dispatcher_core::clock;
-use dispatcher_core::clock::Timestamp;
-use dispatcher_core::message::{Message, Mishap, Receipt, Verdict};
-use std::path::PathBuf;
-use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
-use tokio_util::sync::CancellationToken;
+pub(crate) use crate::Reuse;
+pub(crate) use crate::capability::refusals::Count;
+pub(crate) use crate::capability::registry::Grants;
+pub(crate) use crate::capability::variables::EnvironmentVariables;
+pub(crate) use crate::load::{LoadError, Plugin, PluginOptions};
+pub(crate) use crate::runtime::{Runtime, RuntimeOptions, Spawn};
+pub(crate) use dispatcher_core::clock;
+pub(crate) use dispatcher_core::clock::Timestamp;
+pub(crate) use dispatcher_core::handler::{Attempt, Handler};
+pub(crate) use dispatcher_core::message::{Message, Mishap, Receipt, Verdict};
+pub(crate) use std::path::PathBuf;
+pub(crate) use std::pin::pin;
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+pub(crate) use std::sync::{Arc, OnceLock};
+pub(crate) use std::task::{Context, Poll, Wake, Waker};
+pub(crate) use std::time::Duration;
+pub(crate) use tokio_util::sync::CancellationToken;
 
 /// Longer than any test takes.
-const LONG: Duration = Duration::from_secs(3600);
-const MAX_MEMORY: usize = 32 << 20;
+pub(crate) const LONG: Duration = Duration::from_secs(3600);
+pub(crate) const MAX_MEMORY: usize = 32 << 20;
 
 /// Timers for guests that sleep; nothing is ever polled on it.
-fn timers() -> tokio::runtime::Handle {
+pub(crate) fn timers() -> tokio::runtime::Handle {
     static TIMERS: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
     let start = || {
         tokio::runtime::Builder::new_multi_thread()
@@ -57,11 +56,11 @@ fn timers() -> tokio::runtime::Handle {
 }
 
 /// Drives whatever it is given on a thread of its own.
-fn spawn() -> Spawn {
+pub(crate) fn spawn() -> Spawn {
     Arc::new(|future| drop(std::thread::spawn(|| drive(future))))
 }
 
-fn runtime(instances: usize) -> Runtime {
+pub(crate) fn runtime(instances: usize) -> Runtime {
     let options = RuntimeOptions {
         instances,
         max_memory: MAX_MEMORY,
@@ -71,37 +70,47 @@ fn runtime(instances: usize) -> Runtime {
 }
 
 /// Where compiled guests are kept from one run of the tests to the next, beside the tests.
-fn compiled() -> PathBuf {
+pub(crate) fn compiled() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.parent().unwrap().with_file_name("compiled-guests")
 }
 
-fn prebuilt(name: &str) -> PathBuf {
+pub(crate) fn prebuilt(name: &str) -> PathBuf {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../plugins/prebuilt");
     PathBuf::from(folder).join(name).with_extension("wasm")
 }
 
-fn options() -> PluginOptions {
+pub(crate) fn options() -> PluginOptions {
     PluginOptions {
         name: "tested".into(),
         max_memory: MAX_MEMORY,
-        env: vec![("GREETING".into(), "hello".into())],
+        grants: Grants {
+            env: EnvironmentVariables(vec![("GREETING".into(), "hello".into())]),
+            ..Grants::default()
+        },
         reuse: None,
         ..PluginOptions::default()
     }
 }
 
+/// With more granted.
+pub(crate) fn granting(grant: impl FnOnce(&mut Grants)) -> PluginOptions {
+    let mut options = options();
+    grant(&mut options.grants);
+    options
+}
+
 /// Counts refusals where the first can be read.
-fn counting() -> (Arc<AtomicUsize>, Count) {
+pub(crate) fn counting() -> (Arc<AtomicUsize>, Count) {
     let refused = Arc::new(AtomicUsize::new(0));
     let count = refused.clone();
-    let count = Count::by(move || {
+    let count = Count::by(move |_| {
         count.fetch_add(1, Ordering::SeqCst);
     });
     (refused, count)
 }
 
-fn reusing(count: u64) -> PluginOptions {
+pub(crate) fn reusing(count: u64) -> PluginOptions {
     PluginOptions {
         reuse: Some(Reuse {
             count,
@@ -113,24 +122,29 @@ fn reusing(count: u64) -> PluginOptions {
 }
 
 /// The fixture that does what bodies say, with a fresh instance for each. Compiled once.
-fn verdicts() -> Plugin {
+pub(crate) fn verdicts() -> Plugin {
     static PLUGIN: OnceLock<Plugin> = OnceLock::new();
     let load = || load(&runtime(64), "verdicts", options());
     PLUGIN.get_or_init(load).clone()
 }
 
-fn load(runtime: &Runtime, name: &str, options: PluginOptions) -> Plugin {
+pub(crate) fn load(runtime: &Runtime, name: &str, options: PluginOptions) -> Plugin {
     runtime.load(&prebuilt(name), options).unwrap()
 }
 
+/// The fixture that tries capabilities.
+pub(crate) fn capable(options: PluginOptions) -> Plugin {
+    load(&runtime(4), "capable", options)
+}
+
 /// Loads a component written as text.
-fn load_text(text: &str) -> Result<Plugin, LoadError> {
+pub(crate) fn load_text(text: &str) -> Result<Plugin, LoadError> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), wat::parse_str(text).unwrap()).unwrap();
     runtime(1).load(file.path(), options())
 }
 
-fn message(id: &str, body: &str) -> Message {
+pub(crate) fn message(id: &str, body: &str) -> Message {
     Message {
         id: id.into(),
         queue: "local:default".into(),
@@ -150,7 +164,7 @@ fn message(id: &str, body: &str) -> Message {
 }
 
 /// An attempt at messages with these bodies; their ids are `m0`, `m1` and so on.
-fn attempt(bodies: &[&str], within: Duration) -> Arc<Attempt> {
+pub(crate) fn attempt(bodies: &[&str], within: Duration) -> Arc<Attempt> {
     let bodies = bodies.iter().enumerate();
     let messages: Vec<_> = bodies
         .map(|(index, body)| message(&format!("m{index}"), body))
@@ -164,12 +178,12 @@ fn attempt(bodies: &[&str], within: Duration) -> Arc<Attempt> {
 }
 
 /// One message, all the time it wants.
-fn one(plugin: &Plugin, body: &str) -> Verdict {
+pub(crate) fn one(plugin: &Plugin, body: &str) -> Verdict {
     only(plugin, attempt(&[body], LONG))
 }
 
 /// The same with more than a body, and a known date of its end.
-fn given(plugin: &Plugin, message: Message) -> Verdict {
+pub(crate) fn given(plugin: &Plugin, message: Message) -> Verdict {
     let attempt = Attempt {
         messages: vec![message],
         cancelled: vec![CancellationToken::new()],
@@ -179,19 +193,19 @@ fn given(plugin: &Plugin, message: Message) -> Verdict {
     only(plugin, Arc::new(attempt))
 }
 
-fn only(plugin: &Plugin, attempt: Arc<Attempt>) -> Verdict {
+pub(crate) fn only(plugin: &Plugin, attempt: Arc<Attempt>) -> Verdict {
     let mut verdicts = drive(plugin.handle(attempt));
     assert_eq!(verdicts.len(), 1);
     verdicts.remove(0)
 }
 
 /// Handled by a retry by policy, for this reason.
-fn retry(why: Mishap) -> Verdict {
+pub(crate) fn retry(why: Mishap) -> Verdict {
     Verdict::Retry { after: None, why }
 }
 
 /// What the handler says where it rejects.
-fn rejection(plugin: &Plugin, body: &str) -> String {
+pub(crate) fn rejection(plugin: &Plugin, body: &str) -> String {
     match one(plugin, body) {
         Verdict::Reject(why) => why,
         other => panic!("wanted a rejection, got {other:?}"),
@@ -199,7 +213,7 @@ fn rejection(plugin: &Plugin, body: &str) -> String {
 }
 
 /// What befell the message.
-fn mishap(verdict: Verdict) -> Mishap {
+pub(crate) fn mishap(verdict: Verdict) -> Mishap {
     match verdict {
         Verdict::Retry { after: None, why } => why,
         other => panic!("wanted a mishap, got {other:?}"),
@@ -207,7 +221,7 @@ fn mishap(verdict: Verdict) -> Mishap {
 }
 
 /// The engine's words about a guest that trapped.
-fn trap(verdict: Verdict) -> String {
+pub(crate) fn trap(verdict: Verdict) -> String {
     match mishap(verdict) {
         Mishap::Trapped(why) => why,
         other => panic!("wanted a trap, got {other:?}"),
@@ -215,7 +229,7 @@ fn trap(verdict: Verdict) -> String {
 }
 
 /// Wakes the thread that made it and remembers that it did.
-struct Alarm {
+pub(crate) struct Alarm {
     thread: std::thread::Thread,
     rung: AtomicBool,
 }
@@ -237,7 +251,7 @@ impl Wake for Alarm {
 }
 
 /// Runs a future to its end on this thread, which knows no tokio, like a worker of the pool.
-fn drive<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn drive<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let alarm = Alarm::new();
     let waker = Waker::from(Arc::clone(&alarm));
@@ -252,7 +266,7 @@ fn drive<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Polls until the future waits for something outside, and returns it unfinished.
-fn drive_until_it_waits<F: Future + Unpin>(mut future: F) -> F {
+pub(crate) fn drive_until_it_waits<F: Future + Unpin>(mut future: F) -> F {
     let alarm = Alarm::new();
     let waker = Waker::from(Arc::clone(&alarm));
     loop {

@@ -1,9 +1,9 @@
 //! Room in instances that many attempts share: who waits for it, for how long, and who is turned
 //! away.
 
-use super::functions::Fake;
 use super::shared::{begin, sharing};
 use super::*;
+use crate::capability::lambda::tests::Fake;
 use std::pin::Pin;
 use std::sync::Mutex;
 

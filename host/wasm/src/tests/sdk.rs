@@ -1,9 +1,9 @@
 //! What the SDK makes of what became of an invocation or of a message to be sent, with the guest that
 //! leaves it all to `?`.
 
-use super::functions::{Fake, lending};
 use super::*;
 use crate::capability::lambda::Functions;
+use crate::capability::lambda::tests::{Fake, lending};
 use crate::capability::queues::{Deliver, NotDelivered, Queues};
 use dispatcher_core::lambda::{Invoke, InvokeError, Request, Response};
 use dispatcher_core::message::Outgoing;
@@ -44,15 +44,13 @@ impl Deliver for Post {
 }
 
 fn lent(functions: Functions, post: &Arc<Post>) -> PluginOptions {
-    PluginOptions {
-        lambda: Some(functions),
-        queues: Some(Queues {
+    granting(|grants| {
+        grants.lambda = Some(functions);
+        grants.queues = Some(Queues {
             deliver: Arc::clone(post) as Arc<dyn Deliver>,
             allowed: ["open", "full", "picky"].map(String::from).into(),
-            refused: Arc::new(|| ()),
-        }),
-        ..options()
-    }
+        });
+    })
 }
 
 fn post() -> Arc<Post> {

@@ -1,23 +1,22 @@
 //! Many attempts at once in one instance: who shares it, who is hit when it ends.
 
-use super::functions::{Fake, lending};
 use super::*;
+use crate::capability::lambda::tests::{Fake, lending};
 use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
 
-pub(super) type Running<'a> = Pin<Box<dyn Future<Output = Vec<Verdict>> + Send + 'a>>;
+pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Vec<Verdict>> + Send + 'a>>;
 
-pub(super) fn sharing(concurrency: usize, instances: usize, fake: &Arc<Fake>) -> PluginOptions {
+pub(crate) fn sharing(concurrency: usize, instances: usize, fake: &Arc<Fake>) -> PluginOptions {
     PluginOptions {
         instance_concurrency: concurrency,
         shared_instances: instances,
-        lambda: Some(lending(fake, &["*"])),
-        ..options()
+        ..granting(|grants| grants.lambda = Some(lending(fake, &["*"])))
     }
 }
 
 /// One attempt at one message, begun.
-pub(super) fn begin<'a>(plugin: &'a Plugin, id: &str, body: &str) -> Running<'a> {
+pub(crate) fn begin<'a>(plugin: &'a Plugin, id: &str, body: &str) -> Running<'a> {
     let attempt = Attempt {
         messages: vec![message(id, body)],
         cancelled: vec![CancellationToken::new()],

@@ -4,6 +4,7 @@
 use super::hostile::{Guest, HARMLESS};
 use super::output::printed;
 use super::*;
+use crate::capability::caller::Caller;
 use crate::warm::Warm;
 use dispatcher_core::handler::Usage;
 use std::pin::Pin;
@@ -114,7 +115,7 @@ fn what_is_made_ahead_stands_in_nobodys_way() {
 fn none_are_made_of_commands_and_where_attempts_share_an_instance() {
     let makers = Makers::default();
     let runtime = makers.runtime(4);
-    let fake = super::functions::Fake::new();
+    let fake = crate::capability::lambda::tests::Fake::new();
     let shared = ahead(2, super::shared::sharing(10, 1, &fake));
     let _shared = load(&runtime, "commands", shared);
     let command = std::fs::read(prebuilt("command")).unwrap();

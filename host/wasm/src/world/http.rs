@@ -4,7 +4,7 @@
 mod answer;
 mod request;
 
-use super::check;
+use super::typecheck::check;
 use crate::guest::Guest;
 use answer::Heard;
 use bytes::Bytes;

@@ -3,18 +3,14 @@
 //! message of ours but to hand it on.
 
 pub(super) mod command;
-pub(super) mod config;
 pub(super) mod http;
-pub(super) mod keyvalue;
+mod typecheck;
 pub(super) mod v0_1;
-pub(super) mod wasi;
 
-use super::Attempt;
-use super::guest::Guest;
+use crate::guest::Guest;
+use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::Verdict;
-use wasmtime::component::types::ComponentItem;
-use wasmtime::component::{Component, ComponentNamedList, InstancePre, Lift, Lower};
-use wasmtime::error::Context;
+use wasmtime::component::{Component, InstancePre};
 use wasmtime::{Engine, Store};
 
 /// What a component is run as. One that could be several is the first of these.
@@ -140,28 +136,5 @@ impl Exports {
             Self::Http(handler) => vec![handler.call(store, message, attempt).await?],
             Self::Command(command) => vec![command.call(store).await?],
         })
-    }
-}
-
-/// Whether a function of this interface has the type that the bindings want. They look only when
-/// there is an instance, and then it is too late to refuse the file.
-fn check<Params, Answer>(
-    pre: &InstancePre<Guest>,
-    interface: &str,
-    function: &str,
-) -> wasmtime::Result<()>
-where
-    Params: ComponentNamedList + Lower,
-    Answer: ComponentNamedList + Lift,
-{
-    let component = pre.component();
-    let instance = component.get_export_index(None, interface);
-    match component.get_export(instance.as_ref(), function) {
-        Some((ComponentItem::ComponentFunc(found), _)) => found
-            .typecheck::<Params, Answer>(&pre.instance_type())
-            .with_context(|| format!("its export {interface}, function {function}")),
-        _ => Err(wasmtime::format_err!(
-            "its export {interface} has no function {function}"
-        )),
     }
 }

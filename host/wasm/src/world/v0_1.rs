@@ -1,10 +1,9 @@
 //! Version 0.1 of the contract: its bindings, and the way from our nouns to the guest's and back.
 
-mod lambda;
 pub(crate) mod many;
-mod queues;
 
-use super::check;
+use super::typecheck::check;
+use crate::capability::description::Interface;
 use crate::guest::Guest;
 use crate::limits::reason;
 use batch::dispatcher::plugin::{context, types};
@@ -21,19 +20,9 @@ pub(crate) const VERSION: &str = "0.1.0";
 pub(crate) const HANDLER: &str = "dispatcher:plugin/handler@0.1.0";
 /// What a plugin of batches exports.
 pub(crate) const BATCH_HANDLER: &str = "dispatcher:plugin/batch-handler@0.1.0";
-/// The interfaces of the contract that this host lends.
-pub(crate) const LENT: [&str; 6] = [
-    "dispatcher:plugin/types",
-    "dispatcher:plugin/context",
-    LAMBDA[0],
-    LAMBDA[1],
-    QUEUES[0],
-    QUEUES[1],
-];
-/// Those of them that lend functions.
-pub(crate) const LAMBDA: [&str; 2] = ["dispatcher:plugin/lambda", "dispatcher:plugin/lambda-async"];
-/// Those of them that lend queues.
-pub(crate) const QUEUES: [&str; 2] = ["dispatcher:plugin/queues", "dispatcher:plugin/queues-async"];
+/// What any plugin may import of it.
+pub(crate) const INTERFACES: [Interface; 1] =
+    [Interface::new("dispatcher:plugin/context", &[VERSION])];
 
 /// The most messages of one attempt at a batch, as an SQS event source of AWS Lambda has it.
 const BATCH: usize = 10_000;
@@ -141,10 +130,8 @@ impl Exports {
 type BatchParams<'a> = (&'a [types::Message<'a>],);
 type BatchAnswer = (Result<Vec<types::Failed>, types::Failure>,);
 
-/// Adds what this version lends to a linker.
-pub(crate) fn lend(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
-    lambda::lend(linker)?;
-    queues::lend(linker)?;
+/// Adds what any plugin may import to a linker.
+pub(crate) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     context::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)
 }
 

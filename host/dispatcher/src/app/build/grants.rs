@@ -10,10 +10,12 @@ use dispatcher_core::telemetry::counters::Counters;
 use dispatcher_core::trouble::{Failed, Trouble};
 use dispatcher_local::keyvalue::Local;
 use dispatcher_redis::keyvalue::Redis;
-use dispatcher_wasm::capability::asked::Asked;
 use dispatcher_wasm::capability::http::Outgoing;
 use dispatcher_wasm::capability::refusals::Count;
+use dispatcher_wasm::capability::registry::{Asked, Grants};
+use dispatcher_wasm::capability::settings::ConfigStore;
 use dispatcher_wasm::capability::store::Stores;
+use dispatcher_wasm::capability::variables::EnvironmentVariables;
 use dispatcher_wasm::load::PluginOptions;
 use dispatcher_wasm::warm::Warm;
 use std::sync::Arc;
@@ -30,7 +32,6 @@ pub fn options(
         name: plugin.name.clone(),
         max_memory: plugin.max_memory,
         timeout: Some(timeout),
-        env: plugin.env.clone(),
         reuse: plugin.reuse,
         warm: Warm {
             count: plugin.warm,
@@ -38,15 +39,24 @@ pub fn options(
             patience: timeout,
         },
         instance_concurrency: plugin.instance_concurrency,
-        peers: plugin.allow_connect.clone(),
+        grants: grants(plugin, timeout),
+        refused: Count::by(move |_| counters.refused.one()),
+        ..PluginOptions::default()
+    }
+}
+
+/// What needs nothing opened. No queues, functions and buckets.
+fn grants(plugin: &PluginSettings, timeout: Duration) -> Grants {
+    Grants {
         http: Outgoing {
             hosts: plugin.allow_http.clone(),
             longest: timeout,
         },
-        settings: plugin.setting.clone(),
+        settings: ConfigStore(plugin.setting.iter().cloned().collect()),
         folder: plugin.allow_read.clone(),
-        refused: Count::by(move || counters.refused.one()),
-        ..PluginOptions::default()
+        peers: plugin.allow_connect.clone(),
+        env: EnvironmentVariables(plugin.env.clone()),
+        ..Grants::default()
     }
 }
 

@@ -196,15 +196,15 @@ impl Loader {
             Arc::clone(tallies.entry(route.name.clone()).or_default())
         };
         let backends = || self.backends.clone();
-        options.queues = sends(&self.settings, plugin, self.counters.clone(), backends);
+        options.grants.queues = sends(&self.settings, plugin, backends);
         let mut allowed = plugin.allow_lambda.clone();
         if let Code::Forward(forward) = &plugin.code {
             allowed.push(forward.function.clone());
-            options.env.extend(variables(forward));
+            options.grants.env.0.extend(variables(forward));
         }
         if !allowed.is_empty() {
             let invoker = self.lambda().await.clone();
-            options.lambda = Some(Functions {
+            options.grants.lambda = Some(Functions {
                 longest,
                 ..lend(invoker, allowed, timeout, self.counters.clone())
             });
@@ -283,16 +283,15 @@ pub async fn options_by_hand(
         instance_concurrency: 1,
         // And waits for it, which is what may be measured.
         warm: Warm::default(),
-        queues: sends(settings, plugin, Arc::default(), || {
-            Arc::new(Backends::new(settings.stores.clone()))
-        }),
         ..grants::options(plugin, timeout, Arc::default())
     };
+    let backends = || Arc::new(Backends::new(settings.stores.clone()));
+    options.grants.queues = sends(settings, plugin, backends);
     let allowed = plugin.allow_lambda.clone();
     if !allowed.is_empty() {
         let endpoint_url = settings.stores.endpoint_url.as_deref();
         let lambda = Lambda::connect(&aws::configuration(endpoint_url).await);
-        options.lambda = Some(lend(Arc::new(lambda), allowed, timeout, Arc::default()));
+        options.grants.lambda = Some(lend(Arc::new(lambda), allowed, timeout, Arc::default()));
     }
     options
 }
@@ -308,10 +307,6 @@ fn lend(
         allowed,
         patience: patience(timeout),
         longest: None,
-        refused: {
-            let counters = Arc::clone(&counters);
-            Arc::new(move || counters.refused.one())
-        },
         failed: Arc::new(move || counters.function_failures.one()),
     }
 }
@@ -320,7 +315,6 @@ fn lend(
 fn sends(
     settings: &Settings,
     plugin: &PluginSettings,
-    counters: Arc<Counters>,
     backends: impl Fn() -> Arc<Backends>,
 ) -> Option<queues::Queues> {
     let allowed: Vec<String> = plugin.allow_send.iter().map(ToString::to_string).collect();
@@ -328,7 +322,6 @@ fn sends(
     (!allowed.is_empty()).then(|| queues::Queues {
         deliver: Arc::new(Queues(Arc::new(schedules()))),
         allowed,
-        refused: Arc::new(move || counters.refused.one()),
     })
 }
 

@@ -14,10 +14,7 @@ use dispatcher_core::rollout::shadow;
 use dispatcher_core::rollout::shadow::Shadow;
 use dispatcher_core::rollout::{Canary, Recording, Rollout, Stage, Version};
 use dispatcher_core::{files, tasks};
-use dispatcher_wasm::capability::http::Outgoing;
-use dispatcher_wasm::capability::network::Peer;
 use dispatcher_wasm::capability::refusals::Count;
-use dispatcher_wasm::capability::store::Stores;
 use dispatcher_wasm::load::{LoadError, PluginOptions};
 use dispatcher_wasm::warm::Warm;
 use std::path::{Path, PathBuf};
@@ -179,13 +176,12 @@ impl Loader {
     async fn lent(&self, route: &Route) -> Result<PluginOptions, Vec<Problem>> {
         let mut problems = Vec::new();
         let stores = self.buckets.of(&route.plugin, &mut problems).await;
-        match problems.is_empty() {
-            true => Ok(PluginOptions {
-                stores,
-                ..self.options(route, timeout(route), None).await
-            }),
-            false => Err(problems),
+        if !problems.is_empty() {
+            return Err(problems);
         }
+        let mut options = self.options(route, timeout(route), None).await;
+        options.grants.stores = stores;
+        Ok(options)
     }
 
     async fn load_version(
@@ -297,30 +293,8 @@ fn called(options: PluginOptions, what: &str) -> PluginOptions {
 /// use some of it and asks for other.
 fn closed(options: PluginOptions) -> PluginOptions {
     PluginOptions {
-        lambda: options
-            .lambda
-            .map(|lambda| dispatcher_wasm::capability::lambda::Functions {
-                allowed: Vec::new(),
-                refused: Arc::new(shadow::refused),
-                ..lambda
-            }),
-        queues: options
-            .queues
-            .map(|queues| dispatcher_wasm::capability::queues::Queues {
-                allowed: Vec::new(),
-                refused: Arc::new(shadow::refused),
-                ..queues
-            }),
-        // Where some are lent, to try is noted; where none are, there is nothing to try with.
-        peers: options
-            .peers
-            .first()
-            .map(|_| Peer::NOWHERE)
-            .into_iter()
-            .collect(),
-        http: Outgoing::default(),
-        stores: Stores::default(),
-        refused: Count::by(shadow::refused),
+        grants: options.grants.for_shadow(),
+        refused: Count::by(|_| shadow::refused()),
         // So that who asks is known by its attempt.
         instance_concurrency: 1,
         // Nobody waits for its answers.

@@ -11,7 +11,7 @@ use crate::app::build::{grants, plugins};
 use crate::config::problem::Problem;
 use crate::config::{Code, Plugin, Settings};
 use crate::error::{Exit, Failure};
-use dispatcher_wasm::capability::asked::Asked;
+use dispatcher_wasm::capability::registry::Asked;
 use dispatcher_wasm::inspect;
 use dispatcher_wasm::inspect::Inspection;
 use dispatcher_wasm::runtime::{Runtime, RuntimeOptions, StartError};

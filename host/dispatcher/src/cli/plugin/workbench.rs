@@ -106,7 +106,7 @@ impl Workbench {
         let mut options = plugins::options_by_hand(settings, plugin, timeout).await;
         let mut problems = Vec::new();
         let backends = Arc::new(Backends::new(settings.stores.clone()));
-        options.stores = Buckets::on(backends).of(plugin, &mut problems).await;
+        options.grants.stores = Buckets::on(backends).of(plugin, &mut problems).await;
         if !problems.is_empty() {
             return Err(problems.into());
         }

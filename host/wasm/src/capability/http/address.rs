@@ -41,7 +41,7 @@ const GLOBAL_V6: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3
 const TRANSLATED: (Ipv6Addr, u8) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
 
 /// Whether the whole world may be reached there, and nobody's own machines.
-pub fn is_public(address: IpAddr) -> bool {
+pub(super) fn is_public(address: IpAddr) -> bool {
     match plain(address) {
         IpAddr::V4(address) => own_v4(address).is_none(),
         IpAddr::V6(address) => net_v6(GLOBAL_V6).contains(&address) && own_v6(address).is_none(),
@@ -50,7 +50,7 @@ pub fn is_public(address: IpAddr) -> bool {
 
 /// Whether a network names this address. One that is not the world's is named only by a network that
 /// has no other kind: `0.0.0.0/0` is everything public and no metadata service.
-pub fn is_named_by(network: IpNet, address: IpAddr) -> bool {
+pub(super) fn is_named_by(network: IpNet, address: IpAddr) -> bool {
     let address = plain(address);
     network.contains(&address)
         && (is_public(address)
@@ -59,7 +59,7 @@ pub fn is_named_by(network: IpNet, address: IpAddr) -> bool {
 }
 
 /// The address itself where the form carries one of IPv4: `::ffff:127.0.0.1`, `64:ff9b::7f00:1`.
-pub fn plain(address: IpAddr) -> IpAddr {
+pub(super) fn plain(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(long) if net_v6(TRANSLATED).contains(&long) => {
             let [.., a, b, c, d] = long.octets();

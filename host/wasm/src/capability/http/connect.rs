@@ -3,7 +3,7 @@
 
 use super::connection::{Connection, Room};
 use super::failure::{NoAddress, NoCertificates, Prohibited, UsedUp};
-use super::{HttpHost, Target, may_connect};
+use super::host::{HttpHost, Target, may_connect};
 use dispatcher_core::tasks;
 use http::Uri;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};

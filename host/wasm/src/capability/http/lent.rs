@@ -2,8 +2,10 @@
 
 use super::client::{Sender, holding};
 use super::connect::Connector;
-use super::{Connections, HttpHost, Target, is_lent};
-use crate::capability::refusals::Refusals;
+use super::connection::Room as Connections;
+use super::host::{HttpHost, Target, is_lent};
+use crate::capability::caller::Grant;
+use crate::capability::refusals::{Denial, Refusals};
 use crate::limits::HTTP_CHUNK;
 use crate::room::Room;
 use dispatcher_core::clock;
@@ -15,7 +17,8 @@ use std::time::Duration;
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 
 /// What a refusal is called.
-const REFUSED: (&str, &str) = ("send HTTP requests to this host", "--allow-http");
+const REFUSED: Denial =
+    Denial::ungranted(&Outgoing::DESCRIPTION, "send HTTP requests to this host");
 
 /// The hosts that one plugin may send requests to.
 #[derive(Debug, Clone, Default)]
@@ -29,7 +32,6 @@ pub struct Outgoing {
 
 /// The grant and the connections of one plugin.
 pub(crate) struct Lent {
-    name: String,
     outgoing: Outgoing,
     refusals: Arc<Refusals>,
     /// None where no host is lent.
@@ -64,7 +66,6 @@ impl Lent {
             Sender::new(connector)
         });
         Self {
-            name: name.to_owned(),
             sender,
             outgoing,
             refusals,
@@ -72,7 +73,7 @@ impl Lent {
     }
 
     fn refuse(&self, target: &str) {
-        self.refusals.refuse(&self.name, REFUSED, target);
+        self.refusals.refuse(&REFUSED, target);
     }
 
     /// Whether the request is one that may be sent.

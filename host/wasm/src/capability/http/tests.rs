@@ -1,205 +1,390 @@
-//! What is lent by which words.
+//! Outgoing HTTP: what is lent, what is refused, how long is waited, and what breaks on the way.
 
-use super::*;
-use proptest::prelude::*;
+use crate::capability::http::Outgoing;
+use crate::tests::shared::begin;
+use crate::tests::*;
+use axum::Router;
+use axum::body::Body;
+use axum::response::Redirect;
+use axum::routing::{get, post};
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
-fn hosts(texts: &[&str]) -> Vec<HttpHost> {
-    let read = |text: &&str| text.parse().unwrap_or_else(|_| panic!("{text}"));
-    texts.iter().map(read).collect()
+/// The control runtime of these tests: with its drivers, unlike `timers`.
+fn control() -> tokio::runtime::Handle {
+    static CONTROL: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
+    let start = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    CONTROL.get_or_init(start).handle().clone()
 }
 
-fn target(text: &str) -> Target {
-    Target::of(&text.parse().expect(text)).expect(text)
+fn listen() -> (TcpListener, SocketAddr) {
+    let listener = control()
+        .block_on(TcpListener::bind("127.0.0.1:0"))
+        .unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
 }
 
-#[test]
-fn hosts_are_read_and_written_alike() {
-    for text in [
-        "api.example.com",
-        "api.example.com:8443",
-        "*.example.org",
-        "https://*.example.org:8443",
-        "http://localhost:8080",
-        "192.0.2.7",
-        "192.0.2.7:7000",
-        "10.0.0.0/8",
-        "10.0.0.0/8:8080",
-        "::1",
-        "[::1]:8080",
-        "fd00::/8",
-        "[fd00::/8]:8080",
-        "_service.example.com",
-    ] {
-        assert_eq!(hosts(&[text])[0].to_string(), text);
-    }
-    for (text, is) in [
-        ("API.Example.com", "api.example.com"),
-        (" https://api.example.com/ ", "https://api.example.com"),
-        ("::ffff:10.0.0.1", "10.0.0.1"),
-        ("10.1.2.3/8", "10.0.0.0/8"),
-    ] {
-        assert_eq!(hosts(&[text])[0].to_string(), is);
-    }
-    for text in [
-        "",
-        "*",
-        "*.",
-        "*example.org",
-        "a.*.org",
-        "api.example.com/path",
-        "ftp://example.com",
-        "user@example.com",
-        "example.com:0",
-        "example.com:65536",
-        "example.com:x",
-        "10.0.0.0/33",
-        "1.2.3",
-        "0x7f.1",
-        "2130706433",
-        "[::1",
-        "[::1]8080",
-        "a..b",
-        "a b",
-        "exämple.com",
-        "example.com.",
-    ] {
-        assert!(text.parse::<HttpHost>().is_err(), "{text}");
-    }
+/// A server as they are.
+fn server() -> SocketAddr {
+    let (listener, address) = listen();
+    let never = || async { std::future::pending::<()>().await };
+    let echo = |body: bytes::Bytes| async move { format!("{} bytes came", body.len()) };
+    let host = |headers: axum::http::HeaderMap| async move {
+        let host = headers
+            .get("host")
+            .map(|host| host.to_str().unwrap_or_default().to_owned());
+        host.unwrap_or_default()
+    };
+    let routes = Router::new()
+        .route("/ok", get(|| async { "hello" }))
+        .route("/host", get(host))
+        .route("/never", get(never))
+        .route("/moved", get(|| async { Redirect::to("/ok") }))
+        .route("/big", get(|| async { Body::from(vec![b'y'; 8 << 20]) }))
+        .route("/echo", post(echo));
+    control().spawn(async move { axum::serve(listener, routes).await });
+    address
 }
 
-#[test]
-fn a_request_goes_where_it_may_by_name_scheme_and_port() {
-    for (host, to, lent) in [
-        ("api.example.com", "https://api.example.com/x", true),
-        ("api.example.com", "http://api.example.com/x", true),
-        ("api.example.com", "http://API.EXAMPLE.COM./x", true),
-        ("api.example.com", "http://api.example.com:443/", true),
-        ("api.example.com", "https://api.example.com:8443/", false),
-        ("api.example.com", "https://example.com/", false),
-        (
-            "api.example.com",
-            "https://api.example.com.evil.org/",
-            false,
-        ),
-        (
-            "api.example.com:8443",
-            "https://api.example.com:8443/",
-            true,
-        ),
-        ("api.example.com:8443", "https://api.example.com/", false),
-        ("https://api.example.com", "http://api.example.com/", false),
-        (
-            "https://api.example.com",
-            "https://api.example.com:80/",
-            false,
-        ),
-        ("*.example.org", "https://a.b.example.org/", true),
-        ("*.example.org", "https://example.org/", false),
-        ("*.example.org", "https://badexample.org/", false),
-        ("localhost", "http://127.0.0.1/", false),
-        ("127.0.0.1", "http://127.0.0.1/", true),
-        ("127.0.0.1", "http://[::ffff:127.0.0.1]/", true),
-        ("127.0.0.1", "http://localhost/", false),
-        ("10.0.0.0/8", "http://10.9.8.7/", true),
-        ("10.0.0.0/8", "http://11.0.0.1/", false),
-        ("0.0.0.0/0", "http://169.254.169.254/", false),
-        ("0.0.0.0/0", "http://1.1.1.1/", true),
-        ("::1", "http://[::1]/", true),
-        ("*.example.org", "http://127.0.0.1/", false),
-    ] {
-        assert_eq!(is_lent(&hosts(&[host]), &target(to)), lent, "{host} {to}");
-    }
-    assert!(!is_lent(&[], &target("https://api.example.com/")));
-}
-
-#[test]
-fn an_address_of_ones_own_is_reached_only_by_its_own_name() {
-    let name = "http://internal.example.com/";
-    for (lent, to, address, may) in [
-        (&["internal.example.com"][..], name, "1.1.1.1", true),
-        (&["internal.example.com"], name, "10.0.0.1", false),
-        (&["internal.example.com"], name, "127.0.0.1", false),
-        (&["internal.example.com"], name, "::ffff:127.0.0.1", false),
-        (&["internal.example.com"], name, "169.254.169.254", false),
-        (
-            &["internal.example.com", "10.0.0.0/8"],
-            name,
-            "10.0.0.1",
-            true,
-        ),
-        (
-            &["internal.example.com", "10.0.0.0/8:81"],
-            name,
-            "10.0.0.1",
-            false,
-        ),
-        (
-            &["internal.example.com", "0.0.0.0/0"],
-            name,
-            "10.0.0.1",
-            false,
-        ),
-        // The network alone lends no name.
-        (&["10.0.0.0/8"], name, "10.0.0.1", false),
-        (
-            &["internal.example.com", "localhost"],
-            name,
-            "127.0.0.1",
-            false,
-        ),
-        (&["localhost"], "http://localhost/", "127.0.0.1", true),
-        (&["localhost"], "http://localhost/", "::1", true),
-        (&["localhost"], "http://localhost/", "10.0.0.1", false),
-        (&["localhost"], "http://localhost/", "1.1.1.1", true),
-    ] {
-        let address = address.parse().expect("an address");
-        let found = may_connect(&hosts(lent), &target(to), address);
-        assert_eq!(found, may, "{lent:?} {to} {address}");
-    }
-}
-
-#[test]
-fn what_names_no_host_plainly_is_no_target() {
-    for text in [
-        "/path",
-        "http://user@example.com/",
-        "http://a:b@c/",
-        "ftp://example.com/",
-    ] {
-        let uri: http::Uri = text.parse().expect(text);
-        assert_eq!(Target::of(&uri), None, "{text}");
-    }
-}
-
-fn any_host() -> impl Strategy<Value = String> {
-    prop_oneof![
-        "[a-c]{1,2}(\\.[a-c]{1,2}){0,2}",
-        any::<std::net::Ipv4Addr>().prop_map(|address| address.to_string()),
-        any::<std::net::Ipv6Addr>().prop_map(|address| format!("[{address}]")),
-    ]
-}
-
-proptest! {
-    #[test]
-    fn any_text_is_a_host_or_none(text in "[*a-z0-9.:/\\[\\]@-]{0,20}") {
-        if let Ok(host) = text.parse::<HttpHost>() {
-            prop_assert_eq!(host.to_string().parse(), Ok(host));
+/// A server that writes these bytes to whoever asks, and then closes the connection or keeps it.
+fn raw(answer: Vec<u8>, keeps: bool) -> (SocketAddr, Arc<AtomicUsize>) {
+    let (listener, address) = listen();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    control().spawn(async move {
+        let mut kept = Vec::new();
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let _ = connection.read(&mut [0; 4096]).await;
+            count.fetch_add(1, Ordering::SeqCst);
+            let _ = connection.write_all(&answer).await;
+            if keeps {
+                kept.push(connection);
+            }
         }
+    });
+    (address, asked)
+}
+
+struct Scene {
+    plugin: Plugin,
+    refused: Arc<AtomicUsize>,
+}
+
+fn scene(hosts: &[String]) -> Scene {
+    scene_of("capable", MAX_MEMORY, hosts)
+}
+
+/// Of this guest, where an instance may have so much memory.
+fn scene_of(guest: &str, max_memory: usize, hosts: &[String]) -> Scene {
+    let (refused, count) = counting();
+    let options = PluginOptions {
+        refused: count,
+        max_memory,
+        ..granting(|grants| {
+            grants.http = Outgoing {
+                hosts: hosts.iter().map(|host| host.parse().unwrap()).collect(),
+                longest: LONG,
+            };
+        })
+    };
+    let runtime = RuntimeOptions {
+        instances: 2,
+        max_memory: MAX_MEMORY,
+        cache: None,
+    };
+    let runtime = Runtime::start(runtime, control(), spawn()).unwrap();
+    Scene {
+        plugin: load(&runtime, guest, options),
+        refused,
+    }
+}
+
+impl Scene {
+    fn says(&self, body: &str) -> String {
+        rejection(&self.plugin, body)
     }
 
-    /// Nothing is connected to that no word of the configuration speaks of.
-    #[test]
-    fn names_alone_lead_to_no_ones_own_network(
-        name in "[a-c]{1,2}(\\.[a-c]{1,2}){0,2}",
-        to in any_host(),
-        address: std::net::IpAddr,
-    ) {
-        let lent = hosts(&[&name, &format!("*.{name}")]);
-        let to = target(&format!("http://{to}/"));
-        if may_connect(&lent, &to, address) {
-            prop_assert!(address::is_public(address));
-            let under = format!(".{name}");
-            prop_assert!(to.host == name || to.host.ends_with(&under));
+    fn refused(&self) -> usize {
+        self.refused.load(Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn without_a_grant_every_request_is_denied_and_counted() {
+    let (asked, scene) = (server(), scene(&[]));
+    for url in [
+        &format!("http://{asked}/ok"),
+        "https://example.com/",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://[::1]/",
+    ] {
+        assert_eq!(
+            scene.says(&format!("http GET {url}")),
+            "ErrorCode::HttpRequestDenied"
+        );
+    }
+    assert_eq!(scene.refused(), 4);
+}
+
+#[test]
+fn a_named_host_is_reached_and_no_other() {
+    let (lent, other) = (server(), server());
+    let scene = scene(&[lent.to_string()]);
+    let says = |body: &str| scene.says(body);
+    assert_eq!(
+        says(&format!("http GET http://{lent}/ok")),
+        "got 200, 5 bytes: hello"
+    );
+    assert_eq!(
+        says(&format!("http GET http://{lent}/host")),
+        format!("got 200, 15 bytes: {lent}")
+    );
+    assert_eq!(
+        says(&format!("http POST http://{lent}/echo 1000000")),
+        "got 200, 18 bytes: 1000000 bytes came"
+    );
+    assert!(
+        says(&format!("http GET http://{lent}/big")).starts_with("got 200, 8388608 bytes: yyy")
+    );
+    assert!(says(&format!("http GET http://{lent}/gone")).starts_with("got 404"));
+    assert_eq!(scene.refused(), 0);
+    assert_eq!(
+        says(&format!("http GET http://{other}/ok")),
+        "ErrorCode::HttpRequestDenied"
+    );
+    let port = lent.port();
+    // The same place by a name that is not lent is not even looked up.
+    let named = format!("http GET http://localhost:{port}/ok");
+    assert_eq!(says(&named), "ErrorCode::HttpRequestDenied");
+    assert_eq!(scene.refused(), 2);
+    let user = format!("http GET http://user@{lent}/ok");
+    assert_eq!(says(&user), "ErrorCode::HttpRequestUriInvalid");
+    let tunnel = format!("http CONNECT http://{lent}/ok");
+    assert_eq!(says(&tunnel), "ErrorCode::HttpRequestMethodInvalid");
+}
+
+#[test]
+fn what_is_lent_to_wasi_0_3_is_the_same() {
+    let (lent, other) = (server(), server());
+    let (port, name) = (lent.port(), "0x7f000001");
+    let scene = |host: String| scene_of("async-http-handler", MAX_MEMORY, &[host]);
+    let (named, by_name) = (scene(lent.to_string()), scene(format!("{name}:{port}")));
+    let says = |place: &str| named.says(&format!("fetch:http://{place}"));
+    let told = |answer: &str| format!("400 Bad Request: {answer}");
+    assert_eq!(says(&format!("{lent}/ok")), told("got 200 5"));
+    assert_eq!(says(&format!("{lent}/big")), told("got 200 8388608"));
+    assert_eq!(says(&format!("{lent}/moved")), told("got 303 0"));
+    assert_eq!(named.refused(), 0);
+    let denied = told("ErrorCode::HttpRequestDenied");
+    assert_eq!(says(&format!("{other}/ok")), denied);
+    assert_eq!(says(&format!("localhost:{port}/ok")), denied);
+    assert_eq!(named.refused(), 2);
+    let says = by_name.says(&format!("fetch:http://{name}:{port}/ok"));
+    assert_eq!(says, told("ErrorCode::DestinationIpProhibited"));
+    assert_eq!(by_name.refused(), 1);
+}
+
+/// By `wasi:http` of WASI 0.2 it would.
+#[test]
+fn a_request_that_is_awaited_holds_up_no_other_message_of_its_instance() {
+    let lent = server();
+    let runtime = RuntimeOptions {
+        instances: 2,
+        max_memory: MAX_MEMORY,
+        cache: None,
+    };
+    let runtime = Runtime::start(runtime, control(), spawn()).unwrap();
+    let options = PluginOptions {
+        instance_concurrency: 2,
+        shared_instances: 1,
+        ..granting(|grants| {
+            grants.http = Outgoing {
+                hosts: vec![lent.to_string().parse().unwrap()],
+                longest: LONG,
+            };
+        })
+    };
+    let plugin = load(&runtime, "lent", options);
+    let get = |path: &str| {
+        format!(
+            r#"{{"do": "http", "method": "GET", "url": "http://{lent}{path}", "body": "",
+                "limit": 100, "waits": true}}"#
+        )
+    };
+    let never = begin(&plugin, "first", &get("/never"));
+    let answered = rejection(&plugin, &get("/ok"));
+    assert_eq!(answered, r#"got [200,null,"hello"]"#);
+    assert_eq!(runtime.instances(), 1);
+    drop(never);
+}
+
+#[test]
+fn a_redirect_is_the_guests_to_follow() {
+    let lent = server();
+    let says = scene(&[lent.to_string()]).says(&format!("http GET http://{lent}/moved"));
+    assert!(says.starts_with("got 303"), "{says}");
+}
+
+#[test]
+fn a_lent_name_leads_to_no_address_of_ones_own() {
+    let lent = server();
+    let port = lent.port();
+    // No name of a domain, but a way to write 127.0.0.1 that a resolver knows and an address's own
+    // parser does not.
+    let name = "0x7f000001";
+    let alone = scene(&[format!("{name}:{port}")]);
+    let says = alone.says(&format!("http GET http://{name}:{port}/ok"));
+    assert_eq!(says, "ErrorCode::DestinationIpProhibited");
+    assert_eq!(alone.refused(), 1);
+    let both = scene(&[format!("{name}:{port}"), format!("127.0.0.0/8:{port}")]);
+    let says = both.says(&format!("http GET http://{name}:{port}/ok"));
+    assert_eq!(says, "got 200, 5 bytes: hello");
+    // With its own name it is open.
+    let scene = scene(&[format!("localhost:{port}")]);
+    let says = scene.says(&format!("http GET http://localhost:{port}/ok"));
+    assert_eq!(says, "got 200, 5 bytes: hello");
+}
+
+#[test]
+fn connections_are_kept_for_the_next_request_of_the_plugin() {
+    let (listener, address) = listen();
+    let connections = Arc::new(AtomicUsize::new(0));
+    let count = connections.clone();
+    control().spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            count.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(async move {
+                while connection
+                    .read(&mut [0; 4096])
+                    .await
+                    .is_ok_and(|read| read > 0)
+                {
+                    let _ = connection
+                        .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+                        .await;
+                }
+            });
         }
+    });
+    let scene = scene(&[address.to_string()]);
+    for _ in 0..5 {
+        assert_eq!(
+            scene.says(&format!("http GET http://{address}/")),
+            "got 200, 2 bytes: ok"
+        );
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn what_breaks_on_the_way_has_a_name() {
+    let (closed, asked) = raw(Vec::new(), false);
+    let cut = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n0123456789".to_vec();
+    let (cut, _) = raw(cut, false);
+    let (odd, _) = raw(b"SSH-2.0-OpenSSH\r\n\r\n".to_vec(), false);
+    let mut head = b"HTTP/1.1 200 OK\r\n".to_vec();
+    for number in 0..10_000 {
+        head.extend(format!("x-{number}: 0123456789012345678901234567890123456789\r\n").bytes());
+    }
+    let (long, _) = raw(head, false);
+    let (listener, nobody) = listen();
+    drop(listener);
+    let lent: Vec<_> = [closed, cut, odd, long, nobody]
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let scene = scene(&lent);
+    let says = |to: SocketAddr| scene.says(&format!("http GET http://{to}/"));
+    let incomplete = says(closed);
+    assert!(
+        [
+            "ErrorCode::HttpResponseIncomplete",
+            "ErrorCode::ConnectionTerminated"
+        ]
+        .contains(&incomplete.as_str()),
+        "{incomplete}"
+    );
+    assert_eq!(
+        asked.load(Ordering::SeqCst),
+        1,
+        "what may have been done is not asked again"
+    );
+    let half = says(cut);
+    assert!(
+        half.contains("incomplete") || half.contains("terminated"),
+        "{half}"
+    );
+    assert!(half.contains("after 10 bytes"), "{half}");
+    assert_eq!(says(odd), "ErrorCode::HttpProtocolError");
+    let long = says(long);
+    assert!(
+        long.contains("HttpResponseHeaderSectionSize") || long.contains("HttpProtocolError"),
+        "{long}"
+    );
+    assert_eq!(says(nobody), "ErrorCode::ConnectionRefused");
+    assert_eq!(scene.refused(), 0);
+    // What is no TLS at the other end.
+    let says = scene.says(&format!("http GET https://{odd}/"));
+    assert!(
+        says.contains("Tls") || says.contains("InternalError"),
+        "{says}"
+    );
+}
+
+#[test]
+fn the_guests_own_times_are_kept() {
+    let silent = server();
+    let half = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n0123456789".to_vec();
+    let (half, _) = raw(half, true);
+    let scene = scene(&[silent.to_string(), half.to_string()]);
+    let first = scene.says(&format!("http-within first 50 http://{silent}/never"));
+    assert_eq!(first, "ErrorCode::HttpResponseTimeout");
+    let between = scene.says(&format!("http-within between 50 http://{half}/"));
+    assert!(
+        between.contains("connection read timeout") && between.contains("after 10 bytes"),
+        "{between}"
+    );
+}
+
+#[test]
+fn nothing_is_waited_for_beyond_the_end_of_the_attempt() {
+    let silent = server();
+    let scene = scene(&[silent.to_string()]);
+    let short = Duration::from_millis(100);
+    let body = format!("http GET http://{silent}/never");
+    let mut verdicts = drive(scene.plugin.handle(attempt(&[&body], short)));
+    // Either the host gave the request up, or the guest was stopped before it could say so.
+    match verdicts.remove(0) {
+        Verdict::Reject(why) => assert_eq!(why, "ErrorCode::HttpResponseTimeout"),
+        Verdict::Retry {
+            why: Mishap::TimedOut(_),
+            ..
+        } => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn requests_under_way_are_bounded() {
+    let lent = server();
+    // Four times 2 MiB for what is under way, 64 KiB each.
+    let scene = scene_of("capable", 2 << 20, &[lent.to_string()]);
+    let says = scene.says(&format!("http-many 150 http://{lent}/ok"));
+    assert_eq!(
+        says,
+        "got 128, else Some(ErrorCode::ConnectionLimitReached)"
+    );
+    // What is answered and read has given its room back.
+    for _ in 0..2 {
+        let says = scene.says(&format!("http-many 128 http://{lent}/ok"));
+        assert_eq!(says, "got 128, else None");
     }
 }

@@ -1,25 +1,27 @@
 //! Sockets and names. Connections are made where one is lent; all else of the network nobody lends.
 
-use super::shown::{Call, Package};
-use super::{Refused, V2, V3};
-use crate::guest::Guest;
+use super::peers::Peer;
+use crate::capability::caller::{Grant, GrantedTo};
+use crate::capability::description::{LINKED_WASI_2, LINKED_WASI_3};
+use crate::capability::refusals::Denial;
+use crate::capability::shown::{Call, Package};
 use wasmtime::StoreContextMut;
 use wasmtime::component::{Accessor, Linker, Resource};
 use wasmtime_wasi::sockets::WasiSocketsView;
 use wasmtime_wasi::{p2, p3};
 
-const TCP: Refused = ("make connections", "--allow-connect");
-const UDP: Refused = ("use UDP", "no option");
-const NAMES: Refused = ("look up names", "no option");
+const TCP: Denial = Denial::ungranted(&<Vec<Peer>>::DESCRIPTION, "make connections");
+const UDP: Denial = Denial::always(&<Vec<Peer>>::DESCRIPTION, "use UDP");
+const NAMES: Denial = Denial::always(&<Vec<Peer>>::DESCRIPTION, "look up names");
 
-pub(super) fn lend(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+pub(super) fn link<C: GrantedTo<Vec<Peer>>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
     of_2(linker)?;
     of_3(linker)
 }
 
 /// Where no connection is lent, no socket is made at all.
-fn may_connect(guest: &Guest) -> bool {
-    !guest.settings().peers.is_empty()
+fn may_connect(guest: &impl GrantedTo<Vec<Peer>>) -> bool {
+    !guest.granted().is_empty()
 }
 
 fn call(interface: &str, function: &str, asked: &str) -> Call {
@@ -31,21 +33,20 @@ fn call(interface: &str, function: &str, asked: &str) -> Call {
     )
 }
 
-fn of_2(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+fn of_2<C: GrantedTo<Vec<Peer>>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
     use p2::bindings::sockets::ip_name_lookup::ResolveAddressStream;
     use p2::bindings::sockets::network::{ErrorCode, IpAddressFamily, Network};
     use p2::bindings::sockets::tcp_create_socket::Host;
-    type Stores<'a> = StoreContextMut<'a, Guest>;
 
-    let name = format!("wasi:sockets/tcp-create-socket@{V2}");
+    let name = format!("wasi:sockets/tcp-create-socket@{LINKED_WASI_2}");
     linker.instance(&name)?.func_wrap(
         "create-tcp-socket",
-        |mut store: Stores<'_>, (family,): (IpAddressFamily,)| {
+        |mut store: StoreContextMut<'_, C>, (family,): (IpAddressFamily,)| {
             let call = call("tcp-create-socket", "create-tcp-socket", "");
             let guest = store.data_mut();
             if !may_connect(guest) {
                 let denied = ErrorCode::AccessDenied;
-                return Ok((Err(guest.refuse(TCP, "a socket", denied, call)),));
+                return Ok((Err(guest.refuse(&TCP, "a socket", denied, call)),));
             }
             let made = match guest.may_open() {
                 false => Err(ErrorCode::NewSocketLimit),
@@ -58,44 +59,43 @@ fn of_2(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
             Ok((made,))
         },
     )?;
-    let name = format!("wasi:sockets/udp-create-socket@{V2}");
+    let name = format!("wasi:sockets/udp-create-socket@{LINKED_WASI_2}");
     linker.instance(&name)?.func_wrap(
         "create-udp-socket",
-        |store: Stores<'_>, (_,): (IpAddressFamily,)| {
+        |store: StoreContextMut<'_, C>, (_,): (IpAddressFamily,)| {
             let call = call("udp-create-socket", "create-udp-socket", "");
             let denied = ErrorCode::AccessDenied;
-            let denied = store.data().refuse(UDP, "a socket", denied, call);
+            let denied = store.data().refuse(&UDP, "a socket", denied, call);
             Ok((Err::<Resource<p2::UdpSocket>, _>(denied),))
         },
     )?;
-    let name = format!("wasi:sockets/ip-name-lookup@{V2}");
+    let name = format!("wasi:sockets/ip-name-lookup@{LINKED_WASI_2}");
     linker.instance(&name)?.func_wrap(
         "resolve-addresses",
-        |store: Stores<'_>, (_, name): (Resource<Network>, String)| {
+        |store: StoreContextMut<'_, C>, (_, name): (Resource<Network>, String)| {
             let call = call("ip-name-lookup", "resolve-addresses", &name);
             let denied = ErrorCode::PermanentResolverFailure;
-            let denied = store.data().refuse(NAMES, &name, denied, call);
+            let denied = store.data().refuse(&NAMES, &name, denied, call);
             Ok((Err::<Resource<ResolveAddressStream>, _>(denied),))
         },
     )
 }
 
-fn of_3(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+fn of_3<C: GrantedTo<Vec<Peer>>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
     use p3::bindings::sockets::ip_name_lookup;
     use p3::bindings::sockets::types::{
         ErrorCode, HostTcpSocket, IpAddress, IpAddressFamily, UdpSocket,
     };
-    type Stores<'a> = StoreContextMut<'a, Guest>;
 
-    let mut types = linker.instance(&format!("wasi:sockets/types@{V3}"))?;
+    let mut types = linker.instance(&format!("wasi:sockets/types@{LINKED_WASI_3}"))?;
     types.func_wrap(
         "[static]tcp-socket.create",
-        |mut store: Stores<'_>, (family,): (IpAddressFamily,)| {
+        |mut store: StoreContextMut<'_, C>, (family,): (IpAddressFamily,)| {
             let call = call("types", "[static]tcp-socket.create", "");
             let guest = store.data_mut();
             if !may_connect(guest) {
                 let denied = ErrorCode::AccessDenied;
-                return Ok((Err(guest.refuse(TCP, "a socket", denied, call)),));
+                return Ok((Err(guest.refuse(&TCP, "a socket", denied, call)),));
             }
             let made = match guest.may_open() {
                 false => Err(ErrorCode::OutOfMemory),
@@ -110,21 +110,21 @@ fn of_3(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     )?;
     types.func_wrap(
         "[static]udp-socket.create",
-        |store: Stores<'_>, (_,): (IpAddressFamily,)| {
+        |store: StoreContextMut<'_, C>, (_,): (IpAddressFamily,)| {
             let call = call("types", "[static]udp-socket.create", "");
             let denied = ErrorCode::AccessDenied;
-            let denied = store.data().refuse(UDP, "a socket", denied, call);
+            let denied = store.data().refuse(&UDP, "a socket", denied, call);
             Ok((Err::<Resource<UdpSocket>, _>(denied),))
         },
     )?;
-    let name = format!("wasi:sockets/ip-name-lookup@{V3}");
+    let name = format!("wasi:sockets/ip-name-lookup@{LINKED_WASI_3}");
     linker.instance(&name)?.func_wrap_concurrent(
         "resolve-addresses",
-        |accessor: &Accessor<Guest>, (name,): (String,)| {
+        |accessor: &Accessor<C>, (name,): (String,)| {
             let call = call("ip-name-lookup", "resolve-addresses", &name);
             let denied = ip_name_lookup::ErrorCode::PermanentResolverFailure;
             let denied =
-                accessor.with(|mut access| access.data_mut().refuse(NAMES, &name, denied, call));
+                accessor.with(|mut access| access.data_mut().refuse(&NAMES, &name, denied, call));
             Box::pin(async move { Ok((Err::<Vec<IpAddress>, _>(denied),)) })
         },
     )

@@ -1,124 +1,6 @@
-//! Settings, stores and a folder: shut until they are lent, and then no more than was named.
+//! A folder: none until it is granted, and then to be read alone.
 
-use super::super::capability::store::Stores;
-use super::*;
-use dispatcher_core::keyvalue::{Bucket, Page};
-use dispatcher_core::trouble::{Failed, Trouble};
-
-fn capable(options: PluginOptions) -> Plugin {
-    load(&runtime(4), "capable", options)
-}
-
-#[test]
-fn settings_are_what_was_set_and_nothing_else() {
-    let plain = capable(options());
-    assert_eq!(rejection(&plain, "settings"), "got Ok([])");
-    assert_eq!(rejection(&plain, "setting colour"), "got Ok(None)");
-    let set = capable(PluginOptions {
-        settings: vec![("colour".into(), "blue = sky".into())],
-        ..options()
-    });
-    assert_eq!(
-        rejection(&set, "setting colour"),
-        "got Ok(Some(\"blue = sky\"))"
-    );
-    assert_eq!(rejection(&set, "setting GREETING"), "got Ok(None)");
-    assert_eq!(
-        rejection(&set, "settings"),
-        "got Ok([(\"colour\", \"blue = sky\")])"
-    );
-}
-
-/// Fails as a server that is away does.
-struct Away;
-
-#[async_trait::async_trait]
-impl Bucket for Away {
-    async fn get(&self, _: &[String]) -> Result<Vec<Option<Vec<u8>>>, Failed> {
-        Err(Failed {
-            kind: Trouble::Unreachable,
-            message: "nobody answers at 192.0.2.7".into(),
-        })
-    }
-
-    async fn exists(&self, _: &str) -> Result<bool, Failed> {
-        std::future::pending().await
-    }
-
-    async fn set(&self, _: &[(String, Vec<u8>)]) -> Result<(), Failed> {
-        Ok(())
-    }
-
-    async fn delete(&self, _: &[String]) -> Result<(), Failed> {
-        panic!("no panic of a store ends the program");
-    }
-
-    async fn increment(&self, _: &str, _: i64) -> Result<i64, Failed> {
-        Ok(i64::MIN)
-    }
-
-    async fn swap(&self, _: &str, _: Option<&[u8]>, _: &[u8]) -> Result<bool, Failed> {
-        Ok(false)
-    }
-
-    async fn keys(&self, _: Option<u64>) -> Result<Page, Failed> {
-        Ok(Page::default())
-    }
-}
-
-#[test]
-fn a_store_opens_by_the_name_it_is_lent_by_and_failures_are_told() {
-    let (refused, count) = counting();
-    let bucket: Arc<dyn Bucket> = Arc::new(Away);
-    let plugin = capable(PluginOptions {
-        stores: Stores([("mine".to_owned(), bucket)].into()),
-        refused: count,
-        ..options()
-    });
-    assert_eq!(rejection(&plugin, "open mine"), "got it");
-    for other in ["", "other", "local:mine", "../mine"] {
-        assert_eq!(
-            rejection(&plugin, &format!("open {other}")),
-            "Error::AccessDenied"
-        );
-    }
-    assert_eq!(refused.load(Ordering::SeqCst), 4);
-    let told = rejection(&plugin, "get mine k");
-    assert_eq!(told, "Error::Other(\"nobody answers at 192.0.2.7\")");
-    assert_eq!(
-        rejection(&plugin, "increment mine k 1"),
-        "got -9223372036854775808"
-    );
-    // Limits are the host's, whatever the store.
-    assert_eq!(rejection(&plugin, "set-sized mine 1024 1048576"), "got set");
-    for (sizes, told) in [
-        ("0 1", "a key of 0 bytes; wanted 1 to 1024"),
-        ("1025 1", "a key of 1025 bytes; wanted 1 to 1024"),
-        (
-            "1 1048577",
-            "the value of `k` has 1048577 bytes; at most 1048576",
-        ),
-    ] {
-        let says = rejection(&plugin, &format!("set-sized mine {sizes}"));
-        assert_eq!(says, format!("Error::Other(\"{told}\")"));
-    }
-    let many = vec!["k"; 101].join(" ");
-    let says = rejection(&plugin, &format!("get-many mine {many}"));
-    assert_eq!(says, "Error::Other(\"101 keys in one call; at most 100\")");
-}
-
-#[test]
-fn a_wait_for_a_store_ends_with_its_attempt() {
-    let bucket: Arc<dyn Bucket> = Arc::new(Away);
-    let plugin = capable(PluginOptions {
-        stores: Stores([("mine".to_owned(), bucket)].into()),
-        ..options()
-    });
-    let waiting = attempt(&["exists mine k"], LONG);
-    let future = drive_until_it_waits(Box::pin(plugin.handle(waiting)));
-    drop(future);
-    assert_eq!(rejection(&plugin, "open mine"), "got it");
-}
+use crate::tests::*;
 
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -129,10 +11,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 fn reading(folder: &std::path::Path) -> PluginOptions {
-    PluginOptions {
-        folder: Some(folder.to_owned()),
-        ..options()
-    }
+    granting(|grants| grants.folder = Some(folder.to_owned()))
 }
 
 #[test]
@@ -236,8 +115,8 @@ fn a_pipe_in_the_folder_holds_no_attempt_beyond_its_time() {
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
     assert!(made.unwrap().success());
     let plugin = capable(PluginOptions {
-        folder: Some(folder.path().to_owned()),
-        ..reusing(10)
+        reuse: reusing(10).reuse,
+        ..reading(folder.path())
     });
     let held = held(&plugin);
     assert_eq!(rejection(&plugin, "read /menu.txt"), "got soup");
@@ -277,8 +156,8 @@ fn files_that_never_open_take_no_thread_of_the_programs() {
     };
     let runtime = Runtime::start(options, control.handle().clone(), spawn()).unwrap();
     let options = PluginOptions {
-        folder: Some(folder.path().to_owned()),
-        ..reusing(10)
+        reuse: reusing(10).reuse,
+        ..reading(folder.path())
     };
     let plugin = load(&runtime, "capable", options);
     let held = held(&plugin);

@@ -1,14 +1,14 @@
 //! Sending as version 0.1 spells it, in both flavours: bindings, and the way to the capability and
 //! back.
 
-use crate::capability::queues::{Denied, NotDelivered};
-use crate::guest::Guest;
+use super::sending::{Denied, NotDelivered, Queues};
+use crate::capability::caller::{GrantedTo, View, ViewOf, view};
 use bindings::dispatcher::plugin::queues_types::{Outgoing, SendError};
 use bindings::dispatcher::plugin::{queues, queues_async, queues_types, types};
 use dispatcher_core::message;
 use dispatcher_core::message::{Attribute, AttributeValue};
 use std::time::Duration;
-use wasmtime::component::{Accessor, HasSelf, Linker};
+use wasmtime::component::{Accessor, Linker};
 
 mod bindings {
     wasmtime::component::bindgen!({
@@ -26,56 +26,59 @@ mod bindings {
 }
 
 /// Adds both flavours to a linker. What is lent is the guest's to know.
-pub(super) fn lend(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
-    queues::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
-    queues_async::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)
+pub(super) fn link<C: QueueCaller>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
+    queues::add_to_linker::<_, ViewOf<C>>(linker, view)?;
+    queues_async::add_to_linker::<_, ViewOf<C>>(linker, view)
 }
 
-impl types::Host for Guest {}
-impl queues_types::Host for Guest {}
+/// A caller that may be granted queues.
+pub(super) trait QueueCaller: GrantedTo<Option<Queues>> {}
 
-impl queues::Host for Guest {
+impl<C: GrantedTo<Option<Queues>>> QueueCaller for C {}
+
+impl<C: QueueCaller> types::Host for View<'_, C> {}
+impl<C: QueueCaller> queues_types::Host for View<'_, C> {}
+
+impl<C: QueueCaller> queues::Host for View<'_, C> {
     /// Suspends the guest's stack, and with it everything in the instance.
     async fn send(&mut self, queue: String, message: Outgoing) -> Result<String, SendError> {
-        self.sending(queue, message).await
+        sending(self.0, queue, message).await
     }
 }
 
-impl queues_async::Host for Guest {}
+impl<C: QueueCaller> queues_async::Host for View<'_, C> {}
 
-impl<T> queues_async::HostWithStore<T> for HasSelf<Guest> {
+impl<T, C: QueueCaller> queues_async::HostWithStore<T> for ViewOf<C> {
     /// Runs beside whatever else the instance does.
     async fn send(
         accessor: &Accessor<T, Self>,
         queue: String,
         message: Outgoing,
     ) -> Result<String, SendError> {
-        let sending = accessor.with(|mut access| access.get().sending(queue, message));
+        let sending = accessor.with(|mut access| sending(access.get().0, queue, message));
         sending.await
     }
 }
 
-impl Guest {
-    /// Holds nothing of the guest while it waits.
-    fn sending(
-        &self,
-        queue: String,
-        message: Outgoing,
-    ) -> impl Future<Output = Result<String, SendError>> + Send + use<> {
-        let settings = self.settings();
-        let held = self.hold(bytes(&message).saturating_add(queue.len()));
-        async move {
-            let Some(lent) = &settings.queues else {
-                let why = "the configuration does not let this plugin send to any queue";
-                return Err(SendError::Forbidden(why.to_owned()));
-            };
-            let Ok(_held) = held else {
-                let why = "the plugin has too many messages under way";
-                return Err(SendError::Unavailable(why.to_owned()));
-            };
-            let sent = lent.send(&settings.name, queue, outgoing(message)).await;
-            sent.map_err(denied)
-        }
+/// Holds nothing of the caller while it waits.
+fn sending<C: QueueCaller>(
+    caller: &C,
+    queue: String,
+    message: Outgoing,
+) -> impl Future<Output = Result<String, SendError>> + Send + use<C> {
+    let lent = caller.granted().clone();
+    let held = caller.hold(bytes(&message).saturating_add(queue.len()));
+    async move {
+        let Some(lent) = lent else {
+            let why = "the configuration does not let this plugin send to any queue";
+            return Err(SendError::Forbidden(why.to_owned()));
+        };
+        let Ok(_held) = held else {
+            let why = "the plugin has too many messages under way";
+            return Err(SendError::Unavailable(why.to_owned()));
+        };
+        let sent = lent.send(queue, outgoing(message)).await;
+        sent.map_err(denied)
     }
 }
 

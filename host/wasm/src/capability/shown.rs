@@ -5,14 +5,14 @@ use std::fmt::{Arguments, Debug};
 use tracing::{Span, trace, trace_span};
 
 /// A call under way.
-pub(super) struct Call {
+pub(crate) struct Call {
     span: Span,
     package: Package,
 }
 
 /// Whose the interface is.
 #[derive(Clone, Copy)]
-pub(super) enum Package {
+pub(crate) enum Package {
     Files,
     Requests,
     Sockets,
@@ -41,7 +41,7 @@ macro_rules! begin {
 
 impl Call {
     /// Of this function with these arguments.
-    pub(super) fn of(
+    pub(crate) fn of(
         package: Package,
         interface: &str,
         function: &str,
@@ -56,7 +56,7 @@ impl Call {
     }
 
     /// What the guest gets.
-    pub(super) fn answered(self, result: &impl Debug) {
+    pub(crate) fn answered(self, result: &impl Debug) {
         // As where the host may trap.
         let result = Ok::<_, ()>(result);
         let span = &self.span;

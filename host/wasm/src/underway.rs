@@ -1,11 +1,8 @@
 //! The attempts under way in one shared instance, and who of them must stop computing. Part of the
 //! store, so that the engine's callbacks see it. Knows no other instance.
 
-use crate::guest;
-use crate::guest::Guest;
-use crate::handle;
-use crate::mishap::Stopped;
-use dispatcher_core::clock;
+use crate::attempt;
+use crate::attempt::Stopped;
 use dispatcher_core::clock::Moment;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::{Mishap, Verdict};
@@ -14,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use wasmtime::component::GuestTaskId;
-use wasmtime::{StoreContextMut, UpdateDeadline};
 
 /// How long an attempt that is over, or has answered, may still compute at a stretch. It may have
 /// waited, not computed, when it ended, and a stop costs all others in the instance their attempt.
@@ -23,12 +19,12 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// An attempt on its way into an instance.
 pub(crate) struct Job {
     /// Unique within the plugin; grows with the order of arrival.
-    pub(super) id: u64,
-    pub(super) attempt: Arc<Attempt>,
+    pub(crate) id: u64,
+    pub(crate) attempt: Arc<Attempt>,
     /// Closed once nobody waits for the answer any longer: the attempt is abandoned.
-    pub(super) answer: oneshot::Sender<Vec<Verdict>>,
+    pub(crate) answer: oneshot::Sender<Vec<Verdict>>,
     /// Bytes of its messages.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 /// The attempts under way in one instance.
@@ -53,7 +49,7 @@ struct Entry {
 
 impl Underway {
     /// For an instance that is made for this attempt.
-    pub(super) fn born_for(attempt: Arc<Attempt>) -> Self {
+    pub(crate) fn born_for(attempt: Arc<Attempt>) -> Self {
         Self {
             birth: Some(attempt),
             ..Self::default()
@@ -61,13 +57,13 @@ impl Underway {
     }
 
     /// The instance is there.
-    pub(super) fn born(&mut self) {
+    pub(crate) fn born(&mut self) {
         self.birth = None;
     }
 
     /// Takes an attempt that is about to be begun.
-    pub(super) fn take(&mut self, job: Job) {
-        let limit = handle::limit(&job.attempt);
+    pub(crate) fn take(&mut self, job: Job) {
+        let limit = attempt::limit(&job.attempt);
         let entry = Entry {
             limit,
             task: None,
@@ -77,7 +73,7 @@ impl Underway {
     }
 
     /// The guest has been given it, as this task.
-    pub(super) fn begun(&mut self, id: u64, task: GuestTaskId) {
+    pub(crate) fn begun(&mut self, id: u64, task: GuestTaskId) {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.task = Some(task);
         }
@@ -88,12 +84,12 @@ impl Underway {
         self.entries.remove(&id).map(|entry| entry.job)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// The guest computes no longer: the event loop has the thread.
-    pub(super) fn rests(&mut self) {
+    pub(crate) fn rests(&mut self) {
         self.stretch = None;
     }
 
@@ -117,7 +113,7 @@ impl Underway {
 
     /// Whom a stop of the instance is about: the queue, the message, and the limit of the attempt
     /// that it was stopped for; where it was for none, those of all that are under way.
-    pub(super) fn place(&self) -> (String, String, Duration) {
+    pub(crate) fn place(&self) -> (String, String, Duration) {
         let mut begun = self
             .entries
             .iter()
@@ -131,13 +127,13 @@ impl Underway {
         let Some(entry) = of_one.or_else(|| begun.next().map(|(_, entry)| entry)) else {
             return (String::new(), String::new(), Duration::ZERO);
         };
-        let (queue, id) = guest::place(&entry.job.attempt);
+        let (queue, id) = attempt::place(&entry.job.attempt);
         (queue, id + &more, entry.limit)
     }
 
     /// Answers everything that the guest was given when it failed: whoever it was stopped for with
     /// its own mishap, the others with theirs. What it was not yet given comes back.
-    pub(super) fn fail(&mut self, mishap: impl Fn(Duration) -> Mishap) -> Vec<Job> {
+    pub(crate) fn fail(&mut self, mishap: impl Fn(Duration) -> Mishap) -> Vec<Job> {
         let mut untouched = Vec::new();
         let stopped = self.stopped.take();
         for (id, Entry { job, limit, task }) in self.entries.drain() {
@@ -151,7 +147,7 @@ impl Underway {
                 ),
                 _ => mishap(limit),
             };
-            let verdicts = handle::retry_all(&job.attempt, why);
+            let verdicts = attempt::retry_all(&job.attempt, why);
             // Closed if it was abandoned, and then nobody wants to know.
             let _ = job.answer.send(verdicts);
         }
@@ -171,7 +167,7 @@ impl Underway {
     /// The same patience holds for a guest that computes on behalf of nobody, as after its answer.
     /// Making an instance is held to the deadline of the attempt that it is made for, as where
     /// instances are not shared.
-    fn tick(&mut self, task: Option<GuestTaskId>, now: Moment) -> Result<(), Stopped> {
+    pub(crate) fn tick(&mut self, task: Option<GuestTaskId>, now: Moment) -> Result<(), Stopped> {
         if let Some(attempt) = &self.birth {
             return attempt_is_over(attempt, now);
         }
@@ -204,14 +200,4 @@ fn attempt_is_over(attempt: &Attempt, now: Moment) -> Result<(), Stopped> {
         return Err(Stopped::Deadline);
     }
     Ok(())
-}
-
-/// Called when the guest has computed for a tick: it yields, or is stopped.
-pub(super) fn at_tick(mut store: StoreContextMut<'_, Guest>) -> wasmtime::Result<UpdateDeadline> {
-    // The last of the stack is the call that the host made. None while an instance is made.
-    let task = store.async_call_stack().ok().and_then(Iterator::last);
-    if let Some(underway) = store.data_mut().underway() {
-        underway.tick(task, clock::now())?;
-    }
-    Ok(UpdateDeadline::Yield(1))
 }

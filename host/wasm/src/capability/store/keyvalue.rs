@@ -1,25 +1,19 @@
 //! `wasi:keyvalue`: its bindings, and the way to the buckets that are lent and back.
 
-use crate::capability::store::{Opened, Stood};
-use crate::guest::Guest;
+use super::buckets::{Opened, Stood, Stores};
+use crate::capability::caller::{GrantedTo, View, ViewOf, view};
 use bindings::wasi::keyvalue::atomics::CasError;
 use bindings::wasi::keyvalue::store::{Error, KeyResponse};
 use bindings::wasi::keyvalue::{atomics, batch, store};
 use dispatcher_core::keyvalue::Page;
-use wasmtime::component::{HasSelf, Linker, Resource};
+use wasmtime::component::{Linker, Resource};
 
 /// The version that is lent: a draft, to which no other is compatible.
-pub(crate) const VERSION: &str = "0.2.0-draft2";
-/// What is lent of it.
-pub(crate) const LENT: [&str; 3] = [
-    "wasi:keyvalue/store",
-    "wasi:keyvalue/atomics",
-    "wasi:keyvalue/batch",
-];
+pub(super) const VERSION: &str = "0.2.0-draft2";
 
 mod bindings {
     wasmtime::component::bindgen!({
-        path: "src/world/keyvalue",
+        path: "src/capability/store/wit",
         inline: "
             package dispatcher:host;
             world stores {
@@ -31,18 +25,23 @@ mod bindings {
         world: "dispatcher:host/stores",
         imports: { default: async | trappable | tracing | verbose_tracing },
         with: {
-            "wasi:keyvalue/store.bucket": crate::capability::store::Opened,
-            "wasi:keyvalue/atomics.cas": crate::capability::store::Stood,
+            "wasi:keyvalue/store.bucket": crate::capability::store::buckets::Opened,
+            "wasi:keyvalue/atomics.cas": crate::capability::store::buckets::Stood,
         },
     });
 }
 
 /// Adds all three to a linker. What is lent is the guest's to know.
-pub(crate) fn lend(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
-    store::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
-    atomics::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
-    batch::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)
+pub(super) fn link<C: StoreCaller>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
+    store::add_to_linker::<_, ViewOf<C>>(linker, view)?;
+    atomics::add_to_linker::<_, ViewOf<C>>(linker, view)?;
+    batch::add_to_linker::<_, ViewOf<C>>(linker, view)
 }
+
+/// A caller that may be granted buckets.
+pub(super) trait StoreCaller: GrantedTo<Stores> {}
+
+impl<C: GrantedTo<Stores>> StoreCaller for C {}
 
 /// An error is a trap: a handle that was never given out.
 type Answer<T> = wasmtime::Result<Result<T, Error>>;
@@ -51,41 +50,36 @@ fn told<T>(answer: Result<T, String>) -> Answer<T> {
     Ok(answer.map_err(Error::Other))
 }
 
-impl Guest {
-    fn opened(&mut self, bucket: &Resource<Opened>) -> wasmtime::Result<Opened> {
-        Ok(self.table().get(bucket)?.clone())
-    }
+fn opened<C: StoreCaller>(caller: &mut C, bucket: &Resource<Opened>) -> wasmtime::Result<Opened> {
+    Ok(caller.table().get(bucket)?.clone())
 }
 
-impl store::Host for Guest {
+impl<C: StoreCaller> store::Host for View<'_, C> {
     async fn open(&mut self, name: String) -> Answer<Resource<Opened>> {
-        let settings = self.settings();
-        let stores = settings.stores.as_ref();
-        let opened =
-            stores.and_then(|stores| stores.open(&settings.name, &settings.refusals, &name));
-        match opened {
-            Some(bucket) => Ok(Ok(self.table().push(bucket)?)),
+        let stores = self.0.granted().as_ref();
+        match stores.and_then(|stores| stores.open(&name)) {
+            Some(bucket) => Ok(Ok(self.0.table().push(bucket)?)),
             None => Ok(Err(Error::AccessDenied)),
         }
     }
 }
 
-impl store::HostBucket for Guest {
+impl<C: StoreCaller> store::HostBucket for View<'_, C> {
     async fn get(&mut self, bucket: Resource<Opened>, key: String) -> Answer<Option<Vec<u8>>> {
-        let values = self.opened(&bucket)?.get(vec![key]).await;
+        let values = opened(self.0, &bucket)?.get(vec![key]).await;
         told(values.map(|values| values.into_iter().flatten().next()))
     }
 
     async fn set(&mut self, bucket: Resource<Opened>, key: String, value: Vec<u8>) -> Answer<()> {
-        told(self.opened(&bucket)?.set(vec![(key, value)]).await)
+        told(opened(self.0, &bucket)?.set(vec![(key, value)]).await)
     }
 
     async fn delete(&mut self, bucket: Resource<Opened>, key: String) -> Answer<()> {
-        told(self.opened(&bucket)?.delete(vec![key]).await)
+        told(opened(self.0, &bucket)?.delete(vec![key]).await)
     }
 
     async fn exists(&mut self, bucket: Resource<Opened>, key: String) -> Answer<bool> {
-        told(self.opened(&bucket)?.exists(key).await)
+        told(opened(self.0, &bucket)?.exists(key).await)
     }
 
     async fn list_keys(
@@ -97,7 +91,7 @@ impl store::HostBucket for Guest {
             Ok(from) => from,
             Err(_) => return told(Err("a cursor that no page ended with".to_owned())),
         };
-        let page = self.opened(&bucket)?.keys(from).await;
+        let page = opened(self.0, &bucket)?.keys(from).await;
         told(page.map(|Page { keys, next }| KeyResponse {
             keys,
             cursor: next.map(|next| next.to_string()),
@@ -105,14 +99,14 @@ impl store::HostBucket for Guest {
     }
 
     async fn drop(&mut self, bucket: Resource<Opened>) -> wasmtime::Result<()> {
-        self.table().delete(bucket)?;
+        self.0.table().delete(bucket)?;
         Ok(())
     }
 }
 
-impl atomics::Host for Guest {
+impl<C: StoreCaller> atomics::Host for View<'_, C> {
     async fn increment(&mut self, bucket: Resource<Opened>, key: String, by: i64) -> Answer<i64> {
-        told(self.opened(&bucket)?.increment(key, by).await)
+        told(opened(self.0, &bucket)?.increment(key, by).await)
     }
 
     async fn swap(
@@ -120,41 +114,41 @@ impl atomics::Host for Guest {
         stood: Resource<Stood>,
         value: Vec<u8>,
     ) -> wasmtime::Result<Result<(), CasError>> {
-        let stood = self.table().delete(stood)?;
+        let stood = self.0.table().delete(stood)?;
         Ok(match stood.swap(value).await {
             Ok(None) => Ok(()),
-            Ok(Some(now)) => Err(CasError::CasFailed(self.table().push(now)?)),
+            Ok(Some(now)) => Err(CasError::CasFailed(self.0.table().push(now)?)),
             Err(why) => Err(CasError::StoreError(Error::Other(why))),
         })
     }
 }
 
-impl atomics::HostCas for Guest {
+impl<C: StoreCaller> atomics::HostCas for View<'_, C> {
     async fn new(&mut self, bucket: Resource<Opened>, key: String) -> Answer<Resource<Stood>> {
-        let room = self.room();
-        match self.opened(&bucket)?.stands(key, room).await {
-            Ok(stood) => Ok(Ok(self.table().push(stood)?)),
+        let room = self.0.room().clone();
+        match opened(self.0, &bucket)?.stands(key, room).await {
+            Ok(stood) => Ok(Ok(self.0.table().push(stood)?)),
             Err(why) => told(Err(why)),
         }
     }
 
     async fn current(&mut self, stood: Resource<Stood>) -> Answer<Option<Vec<u8>>> {
-        Ok(Ok(self.table().get(&stood)?.value.clone()))
+        Ok(Ok(self.0.table().get(&stood)?.value.clone()))
     }
 
     async fn drop(&mut self, stood: Resource<Stood>) -> wasmtime::Result<()> {
-        self.table().delete(stood)?;
+        self.0.table().delete(stood)?;
         Ok(())
     }
 }
 
-impl batch::Host for Guest {
+impl<C: StoreCaller> batch::Host for View<'_, C> {
     async fn get_many(
         &mut self,
         bucket: Resource<Opened>,
         keys: Vec<String>,
     ) -> Answer<Vec<Option<(String, Vec<u8>)>>> {
-        let values = self.opened(&bucket)?.get(keys.clone()).await;
+        let values = opened(self.0, &bucket)?.get(keys.clone()).await;
         told(values.map(|values| {
             let pairs = keys.into_iter().zip(values);
             pairs
@@ -168,10 +162,10 @@ impl batch::Host for Guest {
         bucket: Resource<Opened>,
         pairs: Vec<(String, Vec<u8>)>,
     ) -> Answer<()> {
-        told(self.opened(&bucket)?.set(pairs).await)
+        told(opened(self.0, &bucket)?.set(pairs).await)
     }
 
     async fn delete_many(&mut self, bucket: Resource<Opened>, keys: Vec<String>) -> Answer<()> {
-        told(self.opened(&bucket)?.delete(keys).await)
+        told(opened(self.0, &bucket)?.delete(keys).await)
     }
 }

@@ -1,7 +1,8 @@
 //! Lends buckets of keys and values by the names that guests open them by, and keeps calls within
 //! their limits. Knows neither the contract's spelling nor where a bucket lies.
 
-use super::refusals::Refusals;
+use crate::capability::caller::Grant;
+use crate::capability::refusals::{Denial, Refusals};
 use crate::room::{Held, Room};
 use dispatcher_core::keyvalue::{Bucket, CALL, KEYS, LONGEST_KEY, LONGEST_VALUE, Page};
 use dispatcher_core::tasks;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 /// What a refusal is called.
-const REFUSED: (&str, &str) = ("open this store", "--store");
+const REFUSED: Denial = Denial::ungranted(&Stores::DESCRIPTION, "open this store");
 
 /// What a guest is told that holds too much of ours.
 const FULL: &str =
@@ -33,20 +34,25 @@ impl fmt::Debug for Stores {
 #[derive(Debug)]
 pub(crate) struct Lent {
     stores: Stores,
+    refusals: Arc<Refusals>,
     control: Handle,
 }
 
 impl Lent {
     /// Buckets are called on `control`, whoever polls the guest.
-    pub(crate) fn new(stores: Stores, control: Handle) -> Self {
-        Self { stores, control }
+    pub(crate) fn new(stores: Stores, refusals: Arc<Refusals>, control: Handle) -> Self {
+        Self {
+            stores,
+            refusals,
+            control,
+        }
     }
 
     /// The bucket of this name, or nothing, which is said.
-    pub(crate) fn open(&self, plugin: &str, refusals: &Refusals, name: &str) -> Option<Opened> {
+    pub(crate) fn open(&self, name: &str) -> Option<Opened> {
         let bucket = self.stores.0.get(name).cloned();
         if bucket.is_none() {
-            refusals.refuse(plugin, REFUSED, name);
+            self.refusals.refuse(&REFUSED, name);
         }
         bucket.map(|bucket| Opened {
             bucket,
@@ -57,6 +63,7 @@ impl Lent {
 
 /// A bucket that a guest holds.
 #[derive(Clone)]
+#[expect(unreachable_pub, reason = "generated bindings export it again")]
 pub struct Opened {
     bucket: Arc<dyn Bucket>,
     control: Handle,
@@ -144,6 +151,7 @@ impl Opened {
 }
 
 /// What stood at a key when a guest looked.
+#[expect(unreachable_pub, reason = "generated bindings export it again")]
 pub struct Stood {
     bucket: Opened,
     key: String,

@@ -1,7 +1,8 @@
 //! TCP connections that the configuration lends to a plugin: to which addresses, and no others.
 //! Knows no version of the contract: connections are WASI's own.
 
-use super::refusals::Refusals;
+use crate::capability::caller::Grant;
+use crate::capability::refusals::{Denial, Refusals};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
@@ -10,7 +11,7 @@ use wasmtime_wasi::WasiCtxBuilder;
 use wasmtime_wasi::sockets::SocketAddrUse;
 
 /// What a refusal is called.
-const REFUSED: (&str, &str) = ("use this address", "--allow-connect");
+const REFUSED: Denial = Denial::ungranted(&<Vec<Peer>>::DESCRIPTION, "use this address");
 
 /// Where a plugin may connect to: an IP address and a port. No names: to look one up is not lent,
 /// since WASI cannot tell names apart, and a lookup once begun goes on for as long as the system
@@ -38,7 +39,7 @@ impl fmt::Display for Peer {
 
 impl Peer {
     /// No address: whoever is lent this alone can try to connect, and is refused.
-    pub const NOWHERE: Self = Self(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
+    pub(super) const NOWHERE: Self = Self(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
 
     fn is_at(self, address: SocketAddr) -> bool {
         self.0.port() == address.port() && self.0.ip() == address.ip().to_canonical()
@@ -46,14 +47,9 @@ impl Peer {
 }
 
 /// Lends connections to `peers`, and nothing else of the network.
-pub(crate) fn lend(
-    context: &mut WasiCtxBuilder,
-    plugin: &str,
-    refusals: &Arc<Refusals>,
-    peers: &[Peer],
-) {
+pub(crate) fn lend(context: &mut WasiCtxBuilder, refusals: &Arc<Refusals>, peers: &[Peer]) {
     let lent: Vec<Peer> = peers.to_vec();
-    let (plugin, refusals) = (plugin.to_owned(), Arc::clone(refusals));
+    let refusals = Arc::clone(refusals);
     context
         .allow_ip_name_lookup(false)
         .allow_udp(false)
@@ -69,7 +65,7 @@ pub(crate) fn lend(
                 _ => false,
             };
             if !allowed {
-                refusals.refuse(&plugin, REFUSED, &address.to_string());
+                refusals.refuse(&REFUSED, &address.to_string());
             }
             Box::pin(std::future::ready(allowed))
         });

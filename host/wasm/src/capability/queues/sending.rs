@@ -1,7 +1,8 @@
 //! Lends queues: which ones a plugin may send to, and how often a refusal is said. Knows neither the
 //! contract's spelling nor how a message is sent.
 
-use super::refusals::{Count, Refusals};
+use crate::capability::caller::Grant;
+use crate::capability::refusals::{Denial, Refusals};
 use dispatcher_core::message::Outgoing;
 use dispatcher_core::tasks;
 use std::fmt;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 /// What a refusal is called.
-const REFUSED: (&str, &str) = ("send to this queue", "--allow-send");
+const REFUSED: Denial = Denial::ungranted(&<Option<Queues>>::DESCRIPTION, "send to this queue");
 
 /// Why a message was not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,8 +35,6 @@ pub struct Queues {
     pub deliver: Arc<dyn Deliver>,
     /// Names, as plugins must write them.
     pub allowed: Vec<String>,
-    /// Called at every refusal, to count it.
-    pub refused: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl fmt::Debug for Queues {
@@ -56,15 +55,13 @@ pub(crate) enum Denied {
 #[derive(Debug)]
 pub(crate) struct Lent {
     queues: Queues,
-    refusals: Refusals,
+    refusals: Arc<Refusals>,
     control: Handle,
 }
 
 impl Lent {
     /// Messages are sent on `control`, whoever polls the guest.
-    pub(crate) fn new(queues: Queues, control: Handle) -> Self {
-        let refused = Arc::clone(&queues.refused);
-        let refusals = Refusals::new(Count::by(move || refused()));
+    pub(crate) fn new(queues: Queues, refusals: Arc<Refusals>, control: Handle) -> Self {
         Self {
             queues,
             refusals,
@@ -72,16 +69,11 @@ impl Lent {
         }
     }
 
-    /// Sends a message, if the queue is lent. `plugin` is the name in the log.
-    pub(crate) async fn send(
-        &self,
-        plugin: &str,
-        queue: String,
-        message: Outgoing,
-    ) -> Result<String, Denied> {
+    /// Sends a message, if the queue is lent.
+    pub(crate) async fn send(&self, queue: String, message: Outgoing) -> Result<String, Denied> {
         if !self.queues.allowed.contains(&queue) {
             // It is the guest's and may be of any length: no more of it is said or remembered.
-            let queue = self.refusals.refuse(plugin, REFUSED, &queue);
+            let queue = self.refusals.refuse(&REFUSED, &queue);
             let why = format!("the configuration does not let this plugin send to {queue}");
             return Err(Denied::Forbidden(why));
         }
@@ -96,6 +88,7 @@ impl Lent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capability::refusals::Count;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
@@ -116,11 +109,12 @@ mod tests {
         let queues = Queues {
             deliver: Arc::new(Named),
             allowed: vec!["local:invoices".into()],
-            refused: Arc::new(move || {
-                count.fetch_add(1, Ordering::Relaxed);
-            }),
         };
-        let lent = Lent::new(queues, Handle::current());
+        let count = Count::by(move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        let refusals = Arc::new(Refusals::new("tested", count));
+        let lent = Lent::new(queues, refusals, Handle::current());
         let send = async |queue: &str| {
             let message = Outgoing {
                 body: "x".into(),
@@ -129,7 +123,7 @@ mod tests {
                 group: None,
                 scheduled: None,
             };
-            lent.send("tested", queue.to_owned(), message).await
+            lent.send(queue.to_owned(), message).await
         };
         assert!(matches!(send("local:invoices").await, Ok(queue) if queue == "local:invoices"));
         for other in ["local:invoices.dead", "invoices", "local:*", ""] {

@@ -1,7 +1,8 @@
 //! Lends AWS Lambda: which functions a plugin may invoke, and how often a refusal is said. Knows
 //! neither the contract's spelling nor how an invocation is made.
 
-use super::refusals::{Count, Refusals};
+use crate::capability::caller::Grant;
+use crate::capability::refusals::{Denial, Refusals};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
 use dispatcher_core::lambda::{Invocation, Invoke, InvokeError, Request, Response};
@@ -15,7 +16,8 @@ use tokio::runtime::Handle;
 /// it, and at most so much.
 const MOST_SPARE: Duration = Duration::from_secs(10);
 /// What a refusal is called.
-const REFUSED: (&str, &str) = ("invoke this function", "--allow-lambda");
+const REFUSED: Denial =
+    Denial::ungranted(&<Option<Functions>>::DESCRIPTION, "invoke this function");
 
 /// The functions that one plugin may invoke.
 #[derive(Clone)]
@@ -31,8 +33,6 @@ pub struct Functions {
     /// not begun: the function would run on while its messages come again. More than `patience`
     /// counts as `patience`, or an attempt with all its time could not begin one.
     pub longest: Option<Duration>,
-    /// Called at every refusal, to count it.
-    pub refused: Arc<dyn Fn() + Send + Sync>,
     /// Called at every invocation that failed, may have failed, or was refused for its event.
     pub failed: Arc<dyn Fn() + Send + Sync>,
 }
@@ -87,15 +87,13 @@ pub(crate) enum Denied {
 #[derive(Debug)]
 pub(crate) struct Lent {
     functions: Functions,
-    refusals: Refusals,
+    refusals: Arc<Refusals>,
     control: Handle,
 }
 
 impl Lent {
     /// Invocations are made on `control`, whoever polls the guest.
-    pub(crate) fn new(functions: Functions, control: Handle) -> Self {
-        let refused = Arc::clone(&functions.refused);
-        let refusals = Refusals::new(Count::by(move || refused()));
+    pub(crate) fn new(functions: Functions, refusals: Arc<Refusals>, control: Handle) -> Self {
         Self {
             functions,
             refusals,
@@ -108,15 +106,15 @@ impl Lent {
         (self.functions.failed)();
     }
 
-    /// Makes an invocation, if the function is lent. `plugin` is the name in the log.
-    pub(crate) async fn invoke(&self, plugin: &str, wanted: Wanted) -> Result<Response, Denied> {
+    /// Makes an invocation, if the function is lent.
+    pub(crate) async fn invoke(&self, wanted: Wanted) -> Result<Response, Denied> {
         let Functions {
             invoker, allowed, ..
         } = &self.functions;
         let function = wanted.function;
         if !allowed.iter().any(|pattern| matches(pattern, &function)) {
             // It is the guest's and may be of any length: no more of it is said or remembered.
-            let function = self.refusals.refuse(plugin, REFUSED, &function);
+            let function = self.refusals.refuse(&REFUSED, &function);
             let why = format!("the configuration does not lend {function} to this plugin");
             return Err(Denied::Forbidden(why));
         }
@@ -178,7 +176,6 @@ mod tests {
             allowed: Vec::new(),
             patience: Duration::from_secs(patience),
             longest: longest.map(Duration::from_secs),
-            refused: Arc::new(|| ()),
             failed: Arc::new(|| ()),
         }
     }
@@ -222,17 +219,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_refused_name_is_cut_before_it_is_kept() {
-        let lent = Lent::new(functions(1, None), Handle::current());
-        let mut invocation = std::pin::pin!(lent.invoke(
-            "tested",
-            Wanted {
-                function: "\n".repeat(1_000_000),
-                invocation: Invocation::Event,
-                payload: Vec::new(),
-                log_tail: false,
-                deadline: None,
-            },
-        ));
+        let lent = Lent::new(functions(1, None), Arc::default(), Handle::current());
+        let mut invocation = std::pin::pin!(lent.invoke(Wanted {
+            function: "\n".repeat(1_000_000),
+            invocation: Invocation::Event,
+            payload: Vec::new(),
+            log_tail: false,
+            deadline: None,
+        }));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let std::task::Poll::Ready(Err(Denied::Forbidden(why))) =
             invocation.as_mut().poll(&mut context)

@@ -1,35 +1,31 @@
 //! Lending functions: what a plugin may invoke, and how answers and failures arrive.
 
-use super::*;
 use crate::capability::lambda::Functions;
+use crate::tests::*;
 use dispatcher_core::lambda::{Invoke, InvokeError, Request, Response};
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Condvar, Mutex};
-use tokio_util::sync::CancellationToken;
 
 /// Answers by the function's name once it is told to.
-pub(super) struct Fake {
+pub(crate) struct Fake {
     called: Mutex<usize>,
     changed: Condvar,
     answer: CancellationToken,
     /// Of the last invocation.
     patience: Mutex<Duration>,
-    pub(super) refused: AtomicUsize,
 }
 
 impl Fake {
-    pub(super) fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             called: Mutex::new(0),
             changed: Condvar::new(),
             answer: CancellationToken::new(),
             patience: Mutex::default(),
-            refused: AtomicUsize::new(0),
         })
     }
 
     /// Waits until so many invocations wait for their answer, or have had it.
-    pub(super) fn until_called(&self, times: usize) {
+    pub(crate) fn until_called(&self, times: usize) {
         let mut called = self.called.lock().unwrap();
         while *called < times {
             called = self.changed.wait(called).unwrap();
@@ -37,12 +33,12 @@ impl Fake {
     }
 
     /// How many invocations there were.
-    pub(super) fn calls(&self) -> usize {
+    pub(crate) fn calls(&self) -> usize {
         *self.called.lock().unwrap()
     }
 
     /// Answers all, those to come included.
-    pub(super) fn answer_all(&self) {
+    pub(crate) fn answer_all(&self) {
         self.answer.cancel();
     }
 }
@@ -83,16 +79,12 @@ impl Invoke for Fake {
     }
 }
 
-pub(super) fn lending(fake: &Arc<Fake>, allowed: &[&str]) -> Functions {
-    let counted = Arc::clone(fake);
+pub(crate) fn lending(fake: &Arc<Fake>, allowed: &[&str]) -> Functions {
     Functions {
         invoker: Arc::clone(fake) as Arc<dyn Invoke>,
         allowed: allowed.iter().map(|&pattern| pattern.into()).collect(),
         patience: LONG,
         longest: Some(MINUTE),
-        refused: Arc::new(move || {
-            counted.refused.fetch_add(1, Ordering::SeqCst);
-        }),
         failed: Arc::new(|| ()),
     }
 }
@@ -107,8 +99,7 @@ fn the_end_of_the_attempt_is_the_end_of_the_wait() {
     let load = |instance_concurrency| {
         let options = PluginOptions {
             instance_concurrency,
-            lambda: Some(lending(&fake, &["*"])),
-            ..options()
+            ..granting(|grants| grants.lambda = Some(lending(&fake, &["*"])))
         };
         load(&runtime(1), "commands", options)
     };
@@ -143,20 +134,26 @@ fn the_end_of_the_attempt_is_the_end_of_the_wait() {
 
 /// What the guest says of its invocation, in each flavour, alone and with others.
 fn answers(fake: &Arc<Fake>, allowed: &[&str], function: &str) -> Vec<String> {
+    counted(fake, allowed, function).0
+}
+
+/// The same, and how many of them were refused.
+fn counted(fake: &Arc<Fake>, allowed: &[&str], function: &str) -> (Vec<String>, usize) {
+    let (refused, count) = counting();
     fake.answer_all();
     let mut answers = Vec::new();
     for instance_concurrency in [1, 10] {
         let options = PluginOptions {
             instance_concurrency,
-            lambda: Some(lending(fake, allowed)),
-            ..options()
+            refused: count.clone(),
+            ..granting(|grants| grants.lambda = Some(lending(fake, allowed)))
         };
         let plugin = load(&runtime(1), "commands", options);
         for flavour in ["invoke", "sync-invoke"] {
             answers.push(rejection(&plugin, &format!("{flavour} {function}")));
         }
     }
-    answers
+    (answers, refused.load(Ordering::SeqCst))
 }
 
 #[test]
@@ -176,21 +173,19 @@ fn every_failure_arrives_in_both_flavours() {
 #[test]
 fn a_function_that_is_not_lent_is_forbidden_and_counted() {
     let fake = Fake::new();
-    for answer in answers(&fake, &["echo-*", "other"], "echo") {
+    let (answers, refused) = counted(&fake, &["echo-*", "other"], "echo");
+    for answer in answers {
         assert!(answer.starts_with("forbidden: "), "{answer}");
         assert!(answer.contains("echo"), "{answer}");
     }
-    assert_eq!(fake.refused.load(Ordering::SeqCst), 4);
+    assert_eq!(refused, 4);
     assert_eq!(fake.calls(), 0);
 }
 
 #[test]
 fn an_invocation_holds_no_thread() {
     let fake = Fake::new();
-    let options = PluginOptions {
-        lambda: Some(lending(&fake, &["*"])),
-        ..options()
-    };
+    let options = granting(|grants| grants.lambda = Some(lending(&fake, &["*"])));
     let plugin = load(&runtime(4), "commands", options);
     let running: Vec<_> = ["invoke echo", "sync-invoke echo"]
         .map(|body| drive_until_it_waits(plugin.handle(attempt(&[body], LONG))))

@@ -1,37 +1,38 @@
 //! What a request says besides its headers is ours to keep as long as its handle lives, so none of it
 //! may be longer than servers take.
 
-use super::shown::{Call, Package};
-use super::{V2, V3};
-use crate::guest::Guest;
+use crate::capability::caller::Caller;
+use crate::capability::description::{LINKED_WASI_2, LINKED_WASI_3};
+use crate::capability::shown::{Call, Package};
 use crate::limits::HTTP_WORD;
 use std::fmt::Debug;
 use wasmtime::StoreContextMut;
 use wasmtime::component::{ComponentType, Lift, Linker, LinkerInstance, Resource};
-use wasmtime_wasi_http::{WasiHttpView, p2, p3};
+use wasmtime_wasi_http::{p2, p3};
 
-pub(super) fn lend(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
-    of_2(&mut linker.instance(&format!("wasi:http/types@{V2}"))?)?;
-    of_3(&mut linker.instance(&format!("wasi:http/types@{V3}"))?)
+pub(super) fn link<C: Caller>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
+    of_2(&mut linker.instance(&format!("wasi:http/types@{LINKED_WASI_2}"))?)?;
+    of_3(&mut linker.instance(&format!("wasi:http/types@{LINKED_WASI_3}"))?)
 }
 
 type Set = wasmtime::Result<Result<(), ()>>;
 
 /// Stands in the place of a method that sets a part of a request: one that is too long is none, as one
 /// that is spelt wrong.
-fn bounded<R, V>(
-    types: &mut LinkerInstance<'_, Guest>,
+fn bounded<C, R, V>(
+    types: &mut LinkerInstance<'_, C>,
     name: &'static str,
     length: fn(&V) -> usize,
-    set: fn(&mut Guest, Resource<R>, V) -> Set,
+    set: fn(&mut C, Resource<R>, V) -> Set,
 ) -> wasmtime::Result<()>
 where
+    C: Caller,
     R: 'static,
     V: ComponentType + Lift + Debug + Send + Sync + 'static,
 {
     types.func_wrap(
         name,
-        move |mut store: StoreContextMut<'_, Guest>, (request, value): (Resource<R>, V)| {
+        move |mut store: StoreContextMut<'_, C>, (request, value): (Resource<R>, V)| {
             let call = Call::of(Package::Requests, "types", name, format_args!("{value:?}"));
             let set = match length(&value) {
                 ..=HTTP_WORD => set(store.data_mut(), request, value)?,
@@ -50,10 +51,10 @@ fn text(text: &Option<String>) -> usize {
 /// The same methods in each version's own types.
 macro_rules! of_version {
     ($name:ident, $version:ident, $host:ident, $request:ident, $resource:literal) => {
-        fn $name(types: &mut LinkerInstance<'_, Guest>) -> wasmtime::Result<()> {
+        fn $name<C: Caller>(types: &mut LinkerInstance<'_, C>) -> wasmtime::Result<()> {
             use $version::bindings::http::types::{Method, Scheme, $host, $request};
 
-            bounded::<$request, Method>(
+            bounded::<C, $request, Method>(
                 types,
                 concat!("[method]", $resource, ".set-method"),
                 |method| match method {
@@ -62,7 +63,7 @@ macro_rules! of_version {
                 },
                 |guest, request, method| guest.http().set_method(request, method),
             )?;
-            bounded::<$request, Option<Scheme>>(
+            bounded::<C, $request, Option<Scheme>>(
                 types,
                 concat!("[method]", $resource, ".set-scheme"),
                 |scheme| match scheme {
@@ -71,13 +72,13 @@ macro_rules! of_version {
                 },
                 |guest, request, scheme| guest.http().set_scheme(request, scheme),
             )?;
-            bounded::<$request, _>(
+            bounded::<C, $request, _>(
                 types,
                 concat!("[method]", $resource, ".set-authority"),
                 text,
                 |guest, request, authority| guest.http().set_authority(request, authority),
             )?;
-            bounded::<$request, _>(
+            bounded::<C, $request, _>(
                 types,
                 concat!("[method]", $resource, ".set-path-with-query"),
                 text,

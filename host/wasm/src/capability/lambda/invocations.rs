@@ -1,13 +1,13 @@
 //! What became of the functions that a guest invoked: one log line for each that did not succeed,
-//! and the cause of a retry, which version 0.1 of the contract has no words for. Part of the store,
-//! so it lasts as long as the instance; knows no queue and makes no invocation.
+//! and the cause of a retry. Knows no queue and makes no invocation.
 
-use super::capability::lambda::Denied;
+use super::functions::Denied;
+use crate::causes::Causes;
 use dispatcher_core::lambda::{Invocation, InvokeError, Response};
-use dispatcher_core::message::{Message, Mishap, Verdict};
+use dispatcher_core::message::{Message, Mishap};
 use dispatcher_core::telemetry::events::{FunctionEvent, FunctionFailure, function_failed};
 use serde_json::Value;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// What stands before a message's id in an event of Lambda's own SQS form. In a body, which is a
 /// JSON text, the quotes are escaped.
@@ -53,66 +53,30 @@ impl Sent {
     }
 }
 
-/// Why messages failed, by their ids, until they are answered. Holds no more than are under way.
-#[derive(Default)]
-pub(super) struct Causes(HashMap<String, Mishap>);
-
-impl Causes {
-    /// Notes what came of an invocation for the messages of the attempt that made it, and logs it if
-    /// it did not succeed. Whether it was such a failure.
-    pub(super) fn invoked(
-        &mut self,
-        plugin: &str,
-        sent: &Sent,
-        messages: &[Message],
-        answer: &Result<Response, Denied>,
-    ) -> bool {
-        let about = sent.about(messages);
-        let failed = match answer {
-            Ok(response) => match &response.function_error {
-                Some(_) => Some(Failed::of_function(&sent.function, response)),
-                None => {
-                    if let Some(cause) = listed(sent, response) {
-                        self.note(&about, &cause);
-                    }
-                    None
+/// Notes what came of an invocation for the messages of the attempt that made it. What to log, if
+/// it did not succeed.
+pub(super) fn note(
+    causes: &mut Causes,
+    sent: &Sent,
+    messages: &[Message],
+    answer: &Result<Response, Denied>,
+) -> Option<Failed> {
+    let failed = match answer {
+        Ok(response) => match &response.function_error {
+            Some(_) => Some(Failed::of_function(&sent.function, response)),
+            None => {
+                if let Some(cause) = listed(sent, response) {
+                    causes.note(&sent.about(messages), &cause);
                 }
-            },
-            Err(Denied::Failed(error)) => Failed::of_invocation(error),
-            Err(Denied::Forbidden(_)) => None,
-        };
-        let Some(failed) = failed else { return false };
-        self.note(&about, &failed.cause);
-        let ids: Vec<String> = about.iter().map(|message| message.id.clone()).collect();
-        failed.log(plugin, sent, about.first().copied(), &ids, answer);
-        true
-    }
-
-    fn note(&mut self, about: &[&Message], cause: &Mishap) {
-        for message in about {
-            self.0.insert(message.id.clone(), cause.clone());
-        }
-    }
-
-    /// Gives the verdicts on these messages the causes that are known, and forgets them.
-    pub(super) fn explain(&mut self, messages: &[Message], verdicts: &mut [Verdict]) {
-        if self.0.is_empty() {
-            return;
-        }
-        for (message, verdict) in messages.iter().zip(verdicts) {
-            let cause = self.0.remove(&message.id);
-            if let (Verdict::Retry { why, .. }, Some(cause)) = (verdict, cause)
-                && *why == Mishap::Asked
-            {
-                *why = cause;
+                None
             }
-        }
-    }
-
-    /// Another attempt begins, alone.
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
-    }
+        },
+        Err(Denied::Failed(error)) => Failed::of_invocation(error),
+        Err(Denied::Forbidden(_)) => None,
+    };
+    let failed = failed?;
+    causes.note(&sent.about(messages), &failed.cause);
+    Some(failed)
 }
 
 /// An answer that lists messages as failed: a cause for those that are.
@@ -135,7 +99,7 @@ fn request(response: &Response) -> String {
 }
 
 /// An invocation that did not succeed.
-struct Failed {
+pub(super) struct Failed {
     event: FunctionEvent,
     cause: Mishap,
     error_type: Option<String>,
@@ -183,19 +147,20 @@ impl Failed {
         })
     }
 
-    fn log(
+    pub(super) fn log(
         &self,
         plugin: &str,
         sent: &Sent,
-        first: Option<&Message>,
-        message_ids: &[String],
+        messages: &[Message],
         answer: &Result<Response, Denied>,
     ) {
         let response = answer.as_ref().ok();
+        let about = sent.about(messages);
+        let ids: Vec<String> = about.iter().map(|message| message.id.clone()).collect();
         let failure = FunctionFailure {
             plugin,
-            queue: first.map(|message| message.queue.as_str()),
-            message_ids,
+            queue: about.first().map(|message| message.queue.as_str()),
+            message_ids: &ids,
             function: &sent.function,
             version: response.and_then(|response| response.executed_version.as_deref()),
             request_id: response.and_then(|response| response.request_id.as_deref()),
@@ -210,7 +175,7 @@ impl Failed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dispatcher_core::message::samples;
+    use dispatcher_core::message::{Verdict, samples};
 
     fn sent(payload: &str) -> Sent {
         Sent::of("f:live", Invocation::RequestResponse, payload.as_bytes())
@@ -236,10 +201,12 @@ mod tests {
     fn reasons(payload: &str, answer: Result<Response, Denied>) -> [String; 2] {
         let messages = ["a", "b"].map(samples::message);
         let mut causes = Causes::default();
-        causes.invoked("p", &sent(payload), &messages, &answer);
+        note(&mut causes, &sent(payload), &messages, &answer);
         let mut verdicts = [asked(), asked()];
         causes.explain(&messages, &mut verdicts);
-        assert!(causes.0.is_empty(), "they are forgotten");
+        let mut again = [asked(), asked()];
+        causes.explain(&messages, &mut again);
+        assert_eq!(again, [asked(), asked()], "they are forgotten");
         verdicts.map(|verdict| match verdict {
             Verdict::Retry { why, .. } => why.to_string(),
             other => panic!("{other:?}"),
@@ -293,7 +260,7 @@ mod tests {
         let messages = [samples::message("a")];
         let mut causes = Causes::default();
         let answer = response("{}", Some("Handled"));
-        assert!(causes.invoked("p", &sent(""), &messages, &answer));
+        assert!(note(&mut causes, &sent(""), &messages, &answer).is_some());
         let mut verdicts = [Verdict::Reject("its own".into())];
         causes.explain(&messages, &mut verdicts);
         assert_eq!(verdicts, [Verdict::Reject("its own".into())]);

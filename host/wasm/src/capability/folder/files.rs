@@ -1,20 +1,25 @@
 //! A folder is lent to be read: what would change it is refused, and what a guest holds of it with us
 //! has a bound.
 
-use super::shown::{Call, Package};
-use super::{Refused, V2, V3};
-use crate::guest::Guest;
+use crate::capability::caller::{Caller, Grant};
+use crate::capability::description::{LINKED_WASI_2, LINKED_WASI_3};
+use crate::capability::refusals::Denial;
+use crate::capability::shown::{Call, Package};
 use crate::limits::{LISTINGS, PATH};
+use std::path::PathBuf;
 use wasmtime::StoreContextMut;
 use wasmtime::component::{Accessor, ComponentNamedList, Lift, Linker, LinkerInstance, Resource};
 use wasmtime_wasi::filesystem::{Descriptor, WasiFilesystem, WasiFilesystemView};
 use wasmtime_wasi::p2::{DynInputStream, ReaddirIterator};
 use wasmtime_wasi::{p2, p3};
 
-const CHANGE: Refused = ("change what it reads", "no option");
-const LEAVE: Refused = ("leave the folder that it reads", "no option");
+const CHANGE: Denial = Denial::always(&<Option<PathBuf>>::DESCRIPTION, "change what it reads");
+const LEAVE: Denial = Denial::always(
+    &<Option<PathBuf>>::DESCRIPTION,
+    "leave the folder that it reads",
+);
 
-type Types<'a> = LinkerInstance<'a, Guest>;
+type Types<'a, C> = LinkerInstance<'a, C>;
 type One = (Resource<Descriptor>, String);
 type Linkable<P> = (Resource<Descriptor>, P, String);
 type Two = (Resource<Descriptor>, String, String);
@@ -45,11 +50,11 @@ const STAT: &str = "[method]descriptor.stat-at";
 const HASH: &str = "[method]descriptor.metadata-hash-at";
 const READ_LINK: &str = "[method]descriptor.readlink-at";
 
-pub(super) fn lend(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
-    let mut types = linker.instance(&format!("wasi:filesystem/types@{V2}"))?;
+pub(super) fn link<C: Caller>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
+    let mut types = linker.instance(&format!("wasi:filesystem/types@{LINKED_WASI_2}"))?;
     of_2(&mut types)?;
     kept_of_2(&mut types)?;
-    let mut types = linker.instance(&format!("wasi:filesystem/types@{V3}"))?;
+    let mut types = linker.instance(&format!("wasi:filesystem/types@{LINKED_WASI_3}"))?;
     of_3(&mut types)?;
     by_path_3(&mut types)
 }
@@ -62,44 +67,44 @@ fn call(function: &str, path: &str) -> Call {
 macro_rules! of_flags {
     ($open:ident, $descriptor:ident) => {
         /// Of all reasons for it these are for changes; the other is a way out.
-        fn what(how: $open, flags: $descriptor) -> Refused {
+        fn what(how: $open, flags: $descriptor) -> &'static Denial {
             let makes = $open::CREATE | $open::EXCLUSIVE | $open::TRUNCATE;
             let writes = $descriptor::WRITE | $descriptor::MUTATE_DIRECTORY;
             match how.intersects(makes) || flags.intersects(writes) {
-                true => CHANGE,
-                false => LEAVE,
+                true => &CHANGE,
+                false => &LEAVE,
             }
         }
     };
 }
 
-fn of_2(types: &mut Types<'_>) -> wasmtime::Result<()> {
+fn of_2<C: Caller>(types: &mut Types<'_, C>) -> wasmtime::Result<()> {
     use p2::bindings::filesystem::types::{
         DescriptorFlags, ErrorCode, HostDescriptor, OpenFlags, PathFlags,
     };
     of_flags!(OpenFlags, DescriptorFlags);
 
-    fn refuse<P: ComponentNamedList + Lift + 'static>(
-        types: &mut Types<'_>,
+    fn refuse<C: Caller, P: ComponentNamedList + Lift + 'static>(
+        types: &mut Types<'_, C>,
         name: &'static str,
         path: fn(&P) -> &str,
     ) -> wasmtime::Result<()> {
-        types.func_wrap(name, move |store: StoreContextMut<'_, Guest>, params: P| {
+        types.func_wrap(name, move |store: StoreContextMut<'_, C>, params: P| {
             let path = path(&params);
             let denied = ErrorCode::NotPermitted;
-            let denied = store.data().refuse(CHANGE, path, denied, call(name, path));
+            let denied = store.data().refuse(&CHANGE, path, denied, call(name, path));
             Ok((Err::<(), _>(denied),))
         })
     }
     for name in BY_PATH {
-        refuse::<One>(types, name, |(_, path)| path)?;
+        refuse::<C, One>(types, name, |(_, path)| path)?;
     }
-    refuse::<Two>(types, LINK, |(_, _, path)| path)?;
-    refuse::<Moved>(types, MOVE, |(_, path, _, _)| path)?;
-    refuse::<Linked<PathFlags>>(types, HARD_LINK, |(_, _, path, _, _)| path)?;
+    refuse::<C, Two>(types, LINK, |(_, _, path)| path)?;
+    refuse::<C, Moved>(types, MOVE, |(_, path, _, _)| path)?;
+    refuse::<C, Linked<PathFlags>>(types, HARD_LINK, |(_, _, path, _, _)| path)?;
     types.func_wrap_async(
         OPEN,
-        |mut store: StoreContextMut<'_, Guest>,
+        |mut store: StoreContextMut<'_, C>,
          (folder, links, path, how, flags): Open<PathFlags, OpenFlags, DescriptorFlags>| {
             Box::new(async move {
                 let call = call(OPEN, &path);
@@ -124,12 +129,12 @@ fn of_2(types: &mut Types<'_>) -> wasmtime::Result<()> {
 }
 
 /// What a guest keeps with us of the folder: listings, and what streams have read.
-fn kept_of_2(types: &mut Types<'_>) -> wasmtime::Result<()> {
+fn kept_of_2<C: Caller>(types: &mut Types<'_, C>) -> wasmtime::Result<()> {
     use p2::bindings::filesystem::types::{ErrorCode, HostDescriptor};
 
     types.func_wrap(
         READ,
-        |mut store: StoreContextMut<'_, Guest>, (file, from): (Resource<Descriptor>, u64)| {
+        |mut store: StoreContextMut<'_, C>, (file, from): (Resource<Descriptor>, u64)| {
             let call = Call::of(Package::Files, "types", READ, format_args!("{from}"));
             let guest = store.data_mut();
             let read = match guest.holds::<DynInputStream>() < guest.budget().buffers {
@@ -145,7 +150,7 @@ fn kept_of_2(types: &mut Types<'_>) -> wasmtime::Result<()> {
     )?;
     types.func_wrap_async(
         LIST,
-        |mut store: StoreContextMut<'_, Guest>, (folder,): (Resource<Descriptor>,)| {
+        |mut store: StoreContextMut<'_, C>, (folder,): (Resource<Descriptor>,)| {
             Box::new(async move {
                 let call = Call::of(Package::Files, "types", LIST, format_args!(""));
                 let guest = store.data_mut();
@@ -163,41 +168,41 @@ fn kept_of_2(types: &mut Types<'_>) -> wasmtime::Result<()> {
     )
 }
 
-fn of_3(types: &mut Types<'_>) -> wasmtime::Result<()> {
+fn of_3<C: Caller>(types: &mut Types<'_, C>) -> wasmtime::Result<()> {
     use p3::bindings::filesystem::types::{
         DescriptorFlags, ErrorCode, HostDescriptorWithStore, OpenFlags, PathFlags,
     };
     of_flags!(OpenFlags, DescriptorFlags);
 
-    fn refuse<P: ComponentNamedList + Lift + Send + Sync + 'static>(
-        types: &mut Types<'_>,
+    fn refuse<C: Caller, P: ComponentNamedList + Lift + Send + Sync + 'static>(
+        types: &mut Types<'_, C>,
         name: &'static str,
         path: fn(&P) -> &str,
     ) -> wasmtime::Result<()> {
-        types.func_wrap_concurrent(name, move |accessor: &Accessor<Guest>, params: P| {
+        types.func_wrap_concurrent(name, move |accessor: &Accessor<C>, params: P| {
             let path = path(&params);
             let (denied, call) = (ErrorCode::NotPermitted, call(name, path));
             let denied =
-                accessor.with(|mut access| access.data_mut().refuse(CHANGE, path, denied, call));
+                accessor.with(|mut access| access.data_mut().refuse(&CHANGE, path, denied, call));
             Box::pin(async { Ok((Err::<(), _>(denied),)) })
         })
     }
     for name in BY_PATH {
-        refuse::<One>(types, name, |(_, path)| path)?;
+        refuse::<C, One>(types, name, |(_, path)| path)?;
     }
-    refuse::<Two>(types, LINK, |(_, _, path)| path)?;
-    refuse::<Moved>(types, MOVE, |(_, path, _, _)| path)?;
-    refuse::<Linked<PathFlags>>(types, HARD_LINK, |(_, _, path, _, _)| path)?;
+    refuse::<C, Two>(types, LINK, |(_, _, path)| path)?;
+    refuse::<C, Moved>(types, MOVE, |(_, path, _, _)| path)?;
+    refuse::<C, Linked<PathFlags>>(types, HARD_LINK, |(_, _, path, _, _)| path)?;
     types.func_wrap_concurrent(
         OPEN,
-        |accessor: &Accessor<Guest>,
+        |accessor: &Accessor<C>,
          (folder, links, path, how, flags): Open<PathFlags, OpenFlags, DescriptorFlags>| {
             Box::pin(async move {
                 let call = call(OPEN, &path);
                 let opened = match path.len() {
                     ..=PATH => {
                         let named = path.clone();
-                        let files = accessor.with_getter::<WasiFilesystem>(Guest::filesystem);
+                        let files = accessor.with_getter::<WasiFilesystem>(C::filesystem);
                         let opened =
                             WasiFilesystem::open_at(&files, folder, links, named, how, flags);
                         let opened = opened.await.map(Ok);
@@ -231,7 +236,7 @@ fn of_3(types: &mut Types<'_>) -> wasmtime::Result<()> {
 
 /// Keeps a file that was opened, unless there are too many.
 fn keep<E>(
-    guest: &mut Guest,
+    guest: &mut impl Caller,
     file: Resource<Descriptor>,
     full: E,
 ) -> wasmtime::Result<Result<Resource<Descriptor>, E>> {
@@ -244,18 +249,18 @@ fn keep<E>(
 }
 
 /// Any number of these may be under way at once, each with its path.
-fn by_path_3(types: &mut Types<'_>) -> wasmtime::Result<()> {
+fn by_path_3<C: Caller>(types: &mut Types<'_, C>) -> wasmtime::Result<()> {
     use p3::bindings::filesystem::types::{ErrorCode, HostDescriptorWithStore, PathFlags};
 
     macro_rules! by_path {
         ($name:ident, $params:ty, |$files:ident, $($param:ident),+| $path:ident, $asked:expr) => {
-            types.func_wrap_concurrent($name, |accessor: &Accessor<Guest>, params: $params| {
+            types.func_wrap_concurrent($name, |accessor: &Accessor<C>, params: $params| {
                 Box::pin(async move {
                     let ($($param,)+) = params;
                     let call = call($name, &$path);
                     let answer = match $path.len() {
                         ..=PATH => {
-                            let $files = &accessor.with_getter::<WasiFilesystem>(Guest::filesystem);
+                            let $files = &accessor.with_getter::<WasiFilesystem>(C::filesystem);
                             $asked.await.map(Ok).or_else(|error| error.downcast().map(Err))?
                         }
                         _ => Err(ErrorCode::NameTooLong),

@@ -1,9 +1,9 @@
 //! Lambda as version 0.1 spells it, in both flavours: bindings, and the way to the capability and
 //! back.
 
-use crate::capability::lambda::{Denied, Wanted};
-use crate::guest::Guest;
-use crate::invocations::Sent;
+use super::functions::{Denied, Functions, Wanted};
+use super::invocations::{Sent, note};
+use crate::capability::caller::{GrantedTo, View, ViewOf, view};
 use bindings::dispatcher::plugin::lambda_types::{
     DidNotRun, Invocation, InvokeError, Request, Response,
 };
@@ -11,7 +11,7 @@ use bindings::dispatcher::plugin::{lambda, lambda_async, lambda_types};
 use dispatcher_core::clock;
 use dispatcher_core::clock::{Moment, Timestamp};
 use dispatcher_core::lambda as functions;
-use wasmtime::component::{Accessor, HasSelf, Linker};
+use wasmtime::component::{Accessor, Linker};
 
 mod bindings {
     wasmtime::component::bindgen!({
@@ -29,76 +29,97 @@ mod bindings {
 }
 
 /// Adds both flavours to a linker. What is lent is the guest's to know.
-pub(super) fn lend(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
-    lambda::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
-    lambda_async::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)
+pub(super) fn link<C: LambdaCaller>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
+    lambda::add_to_linker::<_, ViewOf<C>>(linker, view)?;
+    lambda_async::add_to_linker::<_, ViewOf<C>>(linker, view)
 }
 
-impl lambda_types::Host for Guest {}
+/// A caller that may be granted functions.
+pub(super) trait LambdaCaller: GrantedTo<Option<Functions>> {}
 
-impl lambda::Host for Guest {
+impl<C: GrantedTo<Option<Functions>>> LambdaCaller for C {}
+
+impl<C: LambdaCaller> lambda_types::Host for View<'_, C> {}
+
+impl<C: LambdaCaller> lambda::Host for View<'_, C> {
     /// Suspends the guest's stack, and with it everything in the instance.
     async fn invoke(&mut self, request: Request) -> Result<Response, InvokeError> {
         let sent = sent(&request);
-        let answer = self.invocation(request).await;
-        self.invoked(&sent, &answer);
+        let answer = invocation(self.0, request).await;
+        invoked(self.0, &sent, &answer);
         answer.map(response).map_err(denied)
     }
 }
 
-impl lambda_async::Host for Guest {}
+impl<C: LambdaCaller> lambda_async::Host for View<'_, C> {}
 
-impl<T> lambda_async::HostWithStore<T> for HasSelf<Guest> {
+impl<T, C: LambdaCaller> lambda_async::HostWithStore<T> for ViewOf<C> {
     /// Runs beside whatever else the instance does.
     async fn invoke(
         accessor: &Accessor<T, Self>,
         request: Request,
     ) -> Result<Response, InvokeError> {
         let sent = sent(&request);
-        let invocation = accessor.with(|mut access| access.get().invocation(request));
+        let invocation = accessor.with(|mut access| invocation(access.get().0, request));
         let answer = invocation.await;
-        accessor.with(|mut access| access.get().invoked(&sent, &answer));
+        accessor.with(|mut access| invoked(access.get().0, &sent, &answer));
         answer.map(response).map_err(denied)
     }
 }
 
-impl Guest {
-    /// Holds nothing of the guest while it waits.
-    fn invocation(
-        &self,
-        request: Request,
-    ) -> impl Future<Output = Result<functions::Response, Denied>> + Send + use<> {
-        let settings = self.settings();
-        let own = self.deadline();
-        let held = self.hold(request.payload.len().saturating_add(request.function.len()));
-        async move {
-            let Some(lent) = &settings.lambda else {
-                let why = "the configuration lends no functions to this plugin";
-                return Err(Denied::Forbidden(why.to_owned()));
-            };
-            let Ok(_held) = held else {
-                return Err(Denied::Failed(functions::InvokeError::DidNotRun {
-                    reason: "the plugin has too much in invocations under way".to_owned(),
-                    retry_after: None,
-                }));
-            };
-            let told = request.deadline.map(moment);
-            let deadline = own.into_iter().chain(told).min();
-            let wanted = wanted(request, deadline);
-            lent.invoke(&settings.name, wanted).await
-        }
+/// Holds nothing of the caller while it waits.
+fn invocation<C: LambdaCaller>(
+    caller: &C,
+    request: Request,
+) -> impl Future<Output = Result<functions::Response, Denied>> + Send + use<C> {
+    let lent = caller.granted().clone();
+    let own = caller.deadline();
+    let held = caller.hold(request.payload.len().saturating_add(request.function.len()));
+    async move {
+        let Some(lent) = lent else {
+            let why = "the configuration lends no functions to this plugin";
+            return Err(Denied::Forbidden(why.to_owned()));
+        };
+        let Ok(_held) = held else {
+            return Err(Denied::Failed(functions::InvokeError::DidNotRun {
+                reason: "the plugin has too much in invocations under way".to_owned(),
+                retry_after: None,
+            }));
+        };
+        let told = request.deadline.map(moment);
+        let deadline = own.into_iter().chain(told).min();
+        lent.invoke(wanted(request, deadline)).await
+    }
+}
+
+/// An invocation has been answered: its messages fail, if they do, for what came of it.
+fn invoked<C: LambdaCaller>(
+    caller: &mut C,
+    sent: &Sent,
+    answer: &Result<functions::Response, Denied>,
+) {
+    let attempt = caller.attempt(sent.first_id()).cloned();
+    let messages = attempt
+        .as_ref()
+        .map_or(&[][..], |attempt| &attempt.messages);
+    let Some(failed) = note(caller.causes(), sent, messages, answer) else {
+        return;
+    };
+    failed.log(caller.plugin(), sent, messages, answer);
+    if let Some(lent) = caller.granted() {
+        lent.failed();
     }
 }
 
 fn sent(request: &Request) -> Sent {
     Sent::of(
         &request.function,
-        invocation(request.invocation),
+        kind(request.invocation),
         &request.payload,
     )
 }
 
-fn invocation(invocation: Invocation) -> functions::Invocation {
+fn kind(invocation: Invocation) -> functions::Invocation {
     match invocation {
         Invocation::RequestResponse => functions::Invocation::RequestResponse,
         Invocation::Event => functions::Invocation::Event,
@@ -113,7 +134,7 @@ fn moment(date: u64) -> Moment {
 fn wanted(request: Request, deadline: Option<Moment>) -> Wanted {
     Wanted {
         function: request.function,
-        invocation: invocation(request.invocation),
+        invocation: kind(request.invocation),
         payload: request.payload,
         log_tail: request.log_tail,
         deadline,

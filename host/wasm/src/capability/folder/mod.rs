@@ -1,0 +1,52 @@
+//! Files: one folder that a plugin may read. Knows no version of the contract: files are WASI's own.
+
+mod files;
+mod opening;
+
+use super::caller::{Grant, GrantedTo, Recipient};
+use super::description::{Description, Interface, WASI_2, WASI_3};
+use crate::problem::Problem;
+use opening::Lent;
+pub(crate) use opening::NotOpened;
+use std::path::PathBuf;
+use wasmtime::component::Linker;
+
+impl Grant for Option<PathBuf> {
+    const DESCRIPTION: Description = Description {
+        name: "files",
+        key: "allow-read",
+        value: "FOLDER",
+        requested_by: &["wasi:filesystem/preopens"],
+        interfaces: &[
+            Interface::new("wasi:filesystem/preopens", &[WASI_2, WASI_3]),
+            Interface::new("wasi:filesystem/types", &[WASI_2, WASI_3]),
+        ],
+        suspends: &[],
+        documented_as: "`wasi:filesystem`",
+        without_grant: "there are no files",
+    };
+
+    type Granted = Option<Lent>;
+
+    fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
+        files::link(linker)
+    }
+
+    fn give(self, _: &Recipient<'_>) -> Self::Granted {
+        self.map(Lent::new)
+    }
+
+    /// To read reaches nobody.
+    fn for_shadow(self) -> Self {
+        self
+    }
+
+    fn check(&self) -> Result<(), Problem> {
+        let hint = "make it, or leave --allow-read out";
+        let found = self.as_deref().map_or(Ok(()), opening::check);
+        found.map_err(|why| Problem::new(why).hint(hint))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! What is lent by which words.
+
+use super::*;
+use proptest::prelude::*;
+
+fn hosts(texts: &[&str]) -> Vec<HttpHost> {
+    let read = |text: &&str| text.parse().unwrap_or_else(|_| panic!("{text}"));
+    texts.iter().map(read).collect()
+}
+
+fn target(text: &str) -> Target {
+    Target::of(&text.parse().expect(text)).expect(text)
+}
+
+#[test]
+fn hosts_are_read_and_written_alike() {
+    for text in [
+        "api.example.com",
+        "api.example.com:8443",
+        "*.example.org",
+        "https://*.example.org:8443",
+        "http://localhost:8080",
+        "192.0.2.7",
+        "192.0.2.7:7000",
+        "10.0.0.0/8",
+        "10.0.0.0/8:8080",
+        "::1",
+        "[::1]:8080",
+        "fd00::/8",
+        "[fd00::/8]:8080",
+        "_service.example.com",
+    ] {
+        assert_eq!(hosts(&[text])[0].to_string(), text);
+    }
+    for (text, is) in [
+        ("API.Example.com", "api.example.com"),
+        (" https://api.example.com/ ", "https://api.example.com"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("10.1.2.3/8", "10.0.0.0/8"),
+    ] {
+        assert_eq!(hosts(&[text])[0].to_string(), is);
+    }
+    for text in [
+        "",
+        "*",
+        "*.",
+        "*example.org",
+        "a.*.org",
+        "api.example.com/path",
+        "ftp://example.com",
+        "user@example.com",
+        "example.com:0",
+        "example.com:65536",
+        "example.com:x",
+        "10.0.0.0/33",
+        "1.2.3",
+        "0x7f.1",
+        "2130706433",
+        "[::1",
+        "[::1]8080",
+        "a..b",
+        "a b",
+        "exämple.com",
+        "example.com.",
+    ] {
+        assert!(text.parse::<HttpHost>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_request_goes_where_it_may_by_name_scheme_and_port() {
+    for (host, to, lent) in [
+        ("api.example.com", "https://api.example.com/x", true),
+        ("api.example.com", "http://api.example.com/x", true),
+        ("api.example.com", "http://API.EXAMPLE.COM./x", true),
+        ("api.example.com", "http://api.example.com:443/", true),
+        ("api.example.com", "https://api.example.com:8443/", false),
+        ("api.example.com", "https://example.com/", false),
+        (
+            "api.example.com",
+            "https://api.example.com.evil.org/",
+            false,
+        ),
+        (
+            "api.example.com:8443",
+            "https://api.example.com:8443/",
+            true,
+        ),
+        ("api.example.com:8443", "https://api.example.com/", false),
+        ("https://api.example.com", "http://api.example.com/", false),
+        (
+            "https://api.example.com",
+            "https://api.example.com:80/",
+            false,
+        ),
+        ("*.example.org", "https://a.b.example.org/", true),
+        ("*.example.org", "https://example.org/", false),
+        ("*.example.org", "https://badexample.org/", false),
+        ("localhost", "http://127.0.0.1/", false),
+        ("127.0.0.1", "http://127.0.0.1/", true),
+        ("127.0.0.1", "http://[::ffff:127.0.0.1]/", true),
+        ("127.0.0.1", "http://localhost/", false),
+        ("10.0.0.0/8", "http://10.9.8.7/", true),
+        ("10.0.0.0/8", "http://11.0.0.1/", false),
+        ("0.0.0.0/0", "http://169.254.169.254/", false),
+        ("0.0.0.0/0", "http://1.1.1.1/", true),
+        ("::1", "http://[::1]/", true),
+        ("*.example.org", "http://127.0.0.1/", false),
+    ] {
+        assert_eq!(is_lent(&hosts(&[host]), &target(to)), lent, "{host} {to}");
+    }
+    assert!(!is_lent(&[], &target("https://api.example.com/")));
+}
+
+#[test]
+fn an_address_of_ones_own_is_reached_only_by_its_own_name() {
+    let name = "http://internal.example.com/";
+    for (lent, to, address, may) in [
+        (&["internal.example.com"][..], name, "1.1.1.1", true),
+        (&["internal.example.com"], name, "10.0.0.1", false),
+        (&["internal.example.com"], name, "127.0.0.1", false),
+        (&["internal.example.com"], name, "::ffff:127.0.0.1", false),
+        (&["internal.example.com"], name, "169.254.169.254", false),
+        (
+            &["internal.example.com", "10.0.0.0/8"],
+            name,
+            "10.0.0.1",
+            true,
+        ),
+        (
+            &["internal.example.com", "10.0.0.0/8:81"],
+            name,
+            "10.0.0.1",
+            false,
+        ),
+        (
+            &["internal.example.com", "0.0.0.0/0"],
+            name,
+            "10.0.0.1",
+            false,
+        ),
+        // The network alone lends no name.
+        (&["10.0.0.0/8"], name, "10.0.0.1", false),
+        (
+            &["internal.example.com", "localhost"],
+            name,
+            "127.0.0.1",
+            false,
+        ),
+        (&["localhost"], "http://localhost/", "127.0.0.1", true),
+        (&["localhost"], "http://localhost/", "::1", true),
+        (&["localhost"], "http://localhost/", "10.0.0.1", false),
+        (&["localhost"], "http://localhost/", "1.1.1.1", true),
+    ] {
+        let address = address.parse().expect("an address");
+        let found = may_connect(&hosts(lent), &target(to), address);
+        assert_eq!(found, may, "{lent:?} {to} {address}");
+    }
+}
+
+#[test]
+fn what_names_no_host_plainly_is_no_target() {
+    for text in [
+        "/path",
+        "http://user@example.com/",
+        "http://a:b@c/",
+        "ftp://example.com/",
+    ] {
+        let uri: http::Uri = text.parse().expect(text);
+        assert_eq!(Target::of(&uri), None, "{text}");
+    }
+}
+
+fn any_host() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-c]{1,2}(\\.[a-c]{1,2}){0,2}",
+        any::<std::net::Ipv4Addr>().prop_map(|address| address.to_string()),
+        any::<std::net::Ipv6Addr>().prop_map(|address| format!("[{address}]")),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_a_host_or_none(text in "[*a-z0-9.:/\\[\\]@-]{0,20}") {
+        if let Ok(host) = text.parse::<HttpHost>() {
+            prop_assert_eq!(host.to_string().parse(), Ok(host));
+        }
+    }
+
+    /// Nothing is connected to that no word of the configuration speaks of.
+    #[test]
+    fn names_alone_lead_to_no_ones_own_network(
+        name in "[a-c]{1,2}(\\.[a-c]{1,2}){0,2}",
+        to in any_host(),
+        address: std::net::IpAddr,
+    ) {
+        let lent = hosts(&[&name, &format!("*.{name}")]);
+        let to = target(&format!("http://{to}/"));
+        if may_connect(&lent, &to, address) {
+            prop_assert!(address::is_public(address));
+            let under = format!(".{name}");
+            prop_assert!(to.host == name || to.host.ends_with(&under));
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! AWS Lambda: which functions a plugin may invoke.
+
+mod functions;
+mod invocations;
+mod v0_1;
+
+use super::caller::{Grant, GrantedTo, Recipient};
+use super::description::{Description, Interface};
+pub use functions::Functions;
+use functions::Lent;
+use std::sync::Arc;
+use wasmtime::component::Linker;
+
+impl Grant for Option<Functions> {
+    const DESCRIPTION: Description = Description {
+        name: "Lambda functions",
+        key: "allow-lambda",
+        value: "PATTERN",
+        requested_by: &["dispatcher:plugin/lambda", "dispatcher:plugin/lambda-async"],
+        interfaces: &[
+            Interface::new("dispatcher:plugin/lambda", &["0.1.0"]),
+            Interface::new("dispatcher:plugin/lambda-async", &["0.1.0"]),
+        ],
+        suspends: &[],
+        documented_as: "`dispatcher:plugin/lambda`",
+        without_grant: "the component is refused at the start; with other functions lent, `forbidden`",
+    };
+
+    type Granted = Option<Arc<Lent>>;
+
+    fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
+        v0_1::link(linker)
+    }
+
+    fn give(self, plugin: &Recipient<'_>) -> Self::Granted {
+        let refusals = Arc::clone(plugin.refusals);
+        self.map(|functions| Arc::new(Lent::new(functions, refusals, plugin.control.clone())))
+    }
+
+    fn for_shadow(self) -> Self {
+        self.map(|functions| Functions {
+            allowed: Vec::new(),
+            ..functions
+        })
+    }
+
+    fn missing(&self) -> Option<&'static str> {
+        self.is_none().then_some("functions")
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,49 @@
+//! Queues: which ones a plugin may send to.
+
+mod sending;
+mod v0_1;
+
+use super::caller::{Grant, GrantedTo, Recipient};
+use super::description::{Description, Interface};
+use sending::Lent;
+pub use sending::{Deliver, NotDelivered, Queues};
+use std::sync::Arc;
+use wasmtime::component::Linker;
+
+impl Grant for Option<Queues> {
+    const DESCRIPTION: Description = Description {
+        name: "sending to queues",
+        key: "allow-send",
+        value: "QUEUE",
+        requested_by: &["dispatcher:plugin/queues", "dispatcher:plugin/queues-async"],
+        interfaces: &[
+            Interface::new("dispatcher:plugin/queues", &["0.1.0"]),
+            Interface::new("dispatcher:plugin/queues-async", &["0.1.0"]),
+        ],
+        suspends: &[],
+        documented_as: "`dispatcher:plugin/queues`",
+        without_grant: "the component is refused at the start; with other queues lent, `forbidden`",
+    };
+
+    type Granted = Option<Arc<Lent>>;
+
+    fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
+        v0_1::link(linker)
+    }
+
+    fn give(self, plugin: &Recipient<'_>) -> Self::Granted {
+        let refusals = Arc::clone(plugin.refusals);
+        self.map(|queues| Arc::new(Lent::new(queues, refusals, plugin.control.clone())))
+    }
+
+    fn for_shadow(self) -> Self {
+        self.map(|queues| Queues {
+            allowed: Vec::new(),
+            ..queues
+        })
+    }
+
+    fn missing(&self) -> Option<&'static str> {
+        self.is_none().then_some("queues")
+    }
+}

@@ -1,0 +1,153 @@
+//! The table of capabilities. What the configuration may grant, what a linker gets, what components
+//! are found to request, what is missing and what is closed to a shadow follow from it.
+
+use super::caller::{Caller, Grant, GrantedTo, Recipient};
+use super::description::{Description, split};
+use super::http::Outgoing;
+use super::lambda::Functions;
+use super::network::Peer;
+use super::queues::Queues;
+use super::settings::ConfigStore;
+use super::store::Stores;
+use super::variables::EnvironmentVariables;
+use crate::problem::Problem;
+use std::fmt;
+use std::path::PathBuf;
+use wasmtime::component::Linker;
+
+macro_rules! capabilities {
+    ($($(#[$about:meta])* $asked:ident, $field:ident: $grant:ty;)*) => {
+        /// Something that is denied unless it is granted.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Asked {
+            $($(#[$about])* $asked,)*
+        }
+
+        impl Asked {
+            const ALL: &[Self] = &[$(Self::$asked,)*];
+
+            pub(crate) const fn description(self) -> &'static Description {
+                match self {
+                    $(Self::$asked => const { &<$grant as Grant>::DESCRIPTION },)*
+                }
+            }
+        }
+
+        /// What the configuration grants a plugin; by default nothing.
+        #[derive(Debug, Clone, Default)]
+        pub struct Grants {
+            $($(#[$about])* pub $field: $grant,)*
+        }
+
+        impl Grants {
+            /// What a shadow is granted in its place: nothing that reaches others.
+            #[must_use]
+            pub fn for_shadow(self) -> Self {
+                Self {
+                    $($field: self.$field.for_shadow(),)*
+                }
+            }
+
+            /// Why not all of it can be granted.
+            pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
+                [$(self.$field.check().err(),)*].into_iter().flatten()
+            }
+
+            /// What a component is refused for requesting, in words.
+            pub(crate) fn missing(&self) -> Vec<(Asked, &'static str)> {
+                let missing = [$((Asked::$asked, self.$field.missing()),)*];
+                let missing = missing.into_iter();
+                missing.filter_map(|(asked, what)| Some((asked, what?))).collect()
+            }
+
+            pub(crate) fn give(self, plugin: &Recipient<'_>) -> PluginGrants {
+                PluginGrants {
+                    $($field: self.$field.give(plugin),)*
+                }
+            }
+        }
+
+        /// The grants of one plugin, shared by all its instances.
+        #[derive(Default)]
+        pub(crate) struct PluginGrants {
+            $(pub(crate) $field: <$grant as Grant>::Granted,)*
+        }
+
+        $(
+            impl<C: Grantee> GrantedTo<$grant> for C {
+                fn granted(&self) -> &<$grant as Grant>::Granted {
+                    &self.all_granted().$field
+                }
+            }
+        )*
+
+        /// Adds all of them to a linker, which has WASI's own.
+        pub(crate) fn link<C: Grantee>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
+            $(<$grant as Grant>::link(linker)?;)*
+            Ok(())
+        }
+    };
+}
+
+capabilities! {
+    /// Invoking Lambda functions.
+    Functions, lambda: Option<Functions>;
+    /// Sending to queues.
+    Queues, queues: Option<Queues>;
+    /// Outgoing HTTP requests.
+    Http, http: Outgoing;
+    /// Settings.
+    Settings, settings: ConfigStore;
+    /// Keys and values.
+    Stores, stores: Stores;
+    /// A folder to read, which the component sees as `/`.
+    Files, folder: Option<PathBuf>;
+    /// TCP connections.
+    Connections, peers: Vec<Peer>;
+    /// Environment variables.
+    Variables, env: EnvironmentVariables;
+}
+
+/// A caller with all grants of its plugin.
+pub(crate) trait Grantee: Caller {
+    fn all_granted(&self) -> &PluginGrants;
+}
+
+impl Asked {
+    /// All there are, in the order in which they are shown.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied()
+    }
+
+    /// What a component of these imports asks for. To import is not to use: many toolchains import
+    /// files, variables or HTTP unasked.
+    pub fn of(imports: &[String]) -> Vec<Self> {
+        let asks = |asked: &Self| {
+            let requests = asked.description().requested_by;
+            imports
+                .iter()
+                .any(|import| requests.contains(&split(import).0))
+        };
+        Self::all().filter(asks).collect()
+    }
+
+    /// The key in the file; its flag has two dashes before it.
+    pub fn key(self) -> &'static str {
+        self.description().key
+    }
+
+    /// `--allow-http HOST`.
+    pub fn flag(self) -> String {
+        let Description { key, value, .. } = self.description();
+        format!("--{key} {value}")
+    }
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.description().name)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+//! Keys and values: buckets that a plugin opens by the names that they are granted by.
+
+mod buckets;
+mod keyvalue;
+
+use super::caller::{Grant, GrantedTo, Recipient};
+use super::description::{Description, Interface};
+use buckets::Lent;
+pub use buckets::Stores;
+use std::sync::Arc;
+use wasmtime::component::Linker;
+
+impl Grant for Stores {
+    const DESCRIPTION: Description = Description {
+        name: "keys and values",
+        key: "store",
+        value: "NAME=WHERE",
+        requested_by: &["wasi:keyvalue/store"],
+        interfaces: &[
+            Interface::new("wasi:keyvalue/store", &[keyvalue::VERSION]),
+            Interface::new("wasi:keyvalue/atomics", &[keyvalue::VERSION]),
+            Interface::new("wasi:keyvalue/batch", &[keyvalue::VERSION]),
+        ],
+        suspends: &["wasi:keyvalue/"],
+        documented_as: "`wasi:keyvalue/{store,atomics,batch}@0.2.0-draft2`",
+        without_grant: "`open` answers `access-denied`",
+    };
+
+    type Granted = Option<Lent>;
+
+    fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
+        keyvalue::link(linker)
+    }
+
+    fn give(self, plugin: &Recipient<'_>) -> Self::Granted {
+        let refusals = Arc::clone(plugin.refusals);
+        Some(Lent::new(self, refusals, plugin.control.clone()))
+    }
+
+    fn for_shadow(self) -> Self {
+        Self::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! The environment of a command: the plugin's variables, and its message in the others. Pure.
+
+use dispatcher_core::handler::Attempt;
+use dispatcher_core::message::{AttributeValue, Message};
+
+/// The most bytes of an environment, the plugin's own variables included. What adapts a module of
+/// WASI 0.1 keeps it in a page of 64 KiB, with other things.
+const ROOM: usize = 32 << 10;
+/// What a variable takes of it beside its name and text.
+const EACH: usize = 32;
+
+/// The variables that a program sees: those of the plugin, and the message in the others. Also the
+/// names of what no variable can hold: of attributes, or our own of what else the message has.
+pub(crate) struct Environment<'a> {
+    /// Names are unique.
+    pub(crate) variables: Vec<(String, String)>,
+    /// Attributes last, in the message's order.
+    pub(crate) left_out: Vec<&'a str>,
+    room: usize,
+}
+
+impl<'a> Environment<'a> {
+    /// `own` are the plugin's; they win over the message's of the same name.
+    pub(crate) fn of(message: &'a Message, attempt: &Attempt, own: &[(String, String)]) -> Self {
+        let taken = own.iter().map(|(name, text)| bytes(name, text)).sum();
+        let mut environment = Self {
+            variables: own.to_vec(),
+            left_out: Vec::new(),
+            room: ROOM.saturating_sub(taken),
+        };
+        let count = message.receive_count.to_string();
+        let deadline = attempt.deadline_date.0.to_string();
+        let sent_at = message.sent_at.map(|date| date.0.to_string());
+        let texts = [
+            ("DISPATCHER_MESSAGE_ID", Some(message.id.clone())),
+            ("DISPATCHER_QUEUE", Some(message.queue.clone())),
+            ("DISPATCHER_RECEIVE_COUNT", Some(count)),
+            ("DISPATCHER_DEADLINE_MS", Some(deadline)),
+            ("DISPATCHER_SENT_AT_MS", sent_at),
+            ("DISPATCHER_GROUP", message.group.clone()),
+        ];
+        for (name, text) in texts {
+            let is_own = own.iter().any(|(own, _)| own == name);
+            if let Some(text) = text.filter(|_| !is_own)
+                && !environment.push(name.into(), text)
+            {
+                environment.left_out.push(name);
+            }
+        }
+        for attribute in &message.attributes {
+            let name = format!("DISPATCHER_ATTRIBUTE_{}", letters(&attribute.name));
+            let fits = match &attribute.value {
+                AttributeValue::Text(text) => environment.push(name, text.clone()),
+                AttributeValue::Binary(_) => false,
+            };
+            if !fits {
+                environment.left_out.push(&attribute.name);
+            }
+        }
+        environment
+    }
+
+    /// Whether there is room for the variable under its name. A NUL would end it for most programs.
+    fn push(&mut self, name: String, text: String) -> bool {
+        let bytes = bytes(&name, &text);
+        let is_free = self.variables.iter().all(|(other, _)| *other != name);
+        let fits = is_free && !text.contains('\0') && bytes <= self.room;
+        if fits {
+            self.room -= bytes;
+            self.variables.push((name, text));
+        }
+        fits
+    }
+}
+
+fn bytes(name: &str, text: &str) -> usize {
+    name.len() + text.len() + EACH
+}
+
+/// A name as shells can write it: letters and digits of ASCII in capitals, `_` for all else.
+fn letters(name: &str) -> String {
+    let letter = |letter: char| match letter.is_ascii_alphanumeric() {
+        true => letter.to_ascii_uppercase(),
+        false => '_',
+    };
+    name.chars().map(letter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dispatcher_core::message::{Attribute, samples};
+    use proptest::prelude::*;
+
+    fn attempt() -> Attempt {
+        Attempt {
+            messages: Vec::new(),
+            cancelled: Vec::new(),
+            deadline: dispatcher_core::clock::Moment::default(),
+            deadline_date: dispatcher_core::clock::Timestamp(5),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_environment_is_one_and_nothing_is_lost_unseen(
+            attributes in prop::collection::vec((".{0,6}", ".{0,3}|x{20000}"), 0..9),
+            own in prop::collection::vec(("(DISPATCHER_)?(QUEUE|GROUP|A)", ".{0,3}"), 0..2),
+        ) {
+            let mut message = samples::message("m");
+            let attributes = attributes.iter();
+            message.attributes = attributes.map(|(name, text)| Attribute::text(name, text)).collect();
+            let mut own = own;
+            own.dedup_by(|one, other| one.0 == other.0);
+            let environment = Environment::of(&message, &attempt(), &own);
+            let all = &environment.variables;
+            prop_assert!(all.starts_with(&own));
+            let names: std::collections::HashSet<_> = all.iter().map(|(name, _)| name).collect();
+            prop_assert_eq!(names.len(), all.len());
+            let of_message = &all[own.len()..];
+            for (name, text) in of_message {
+                prop_assert!(!name.contains(['=', '\0']) && !text.contains('\0'));
+            }
+            prop_assert!(all.iter().map(|(name, text)| bytes(name, text)).sum::<usize>() <= ROOM);
+            let lent = of_message.iter().filter(|(name, _)| name.starts_with("DISPATCHER_ATTRIBUTE_"));
+            let left_out = environment.left_out.iter().filter(|name| !name.starts_with("DISPATCHER_"));
+            prop_assert_eq!(lent.count() + left_out.count(), message.attributes.len());
+        }
+    }
+
+    #[test]
+    fn what_finds_no_room_is_told() {
+        let message = samples::message("m");
+        let own = [("FULL".to_owned(), "x".repeat(ROOM - 100))];
+        let environment = Environment::of(&message, &attempt(), &own);
+        let count = environment.variables.len() - own.len() + environment.left_out.len();
+        assert!(environment.left_out.contains(&"DISPATCHER_DEADLINE_MS"));
+        let nothing = Environment::of(&message, &attempt(), &[]);
+        assert_eq!(count, nothing.variables.len());
+        assert_eq!(nothing.left_out, [""; 0]);
+    }
+
+    #[test]
+    fn what_is_the_plugins_own_wins() {
+        let message = samples::message("m");
+        let own = [("DISPATCHER_QUEUE".to_owned(), "mine".to_owned())];
+        let environment = Environment::of(&message, &attempt(), &own);
+        let queues = environment
+            .variables
+            .iter()
+            .filter(|(name, _)| name == "DISPATCHER_QUEUE");
+        assert_eq!(
+            queues.map(|(_, text)| text.as_str()).collect::<Vec<_>>(),
+            ["mine"]
+        );
+    }
+}

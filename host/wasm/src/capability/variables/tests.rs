@@ -1,0 +1,10 @@
+//! A guest sees no variables but those that it is granted.
+
+use crate::tests::*;
+
+#[test]
+fn only_lent_variables_are_seen() {
+    assert!(std::env::vars().count() > 0);
+    assert_eq!(rejection(&verdicts(), "env"), "GREETING=hello");
+    assert_eq!(rejection(&verdicts(), "arguments"), "");
+}

@@ -1,0 +1,39 @@
+//! Why messages failed, as host functions noted it while a guest worked on them: version 0.1 of the
+//! contract has no words for the cause of a retry. Part of the store, so it lasts as long as the
+//! instance.
+
+use dispatcher_core::message::{Message, Mishap, Verdict};
+use std::collections::HashMap;
+
+/// Why messages failed, by their ids, until they are answered. Holds no more than are under way.
+#[derive(Default)]
+pub(crate) struct Causes(HashMap<String, Mishap>);
+
+impl Causes {
+    /// Notes why these messages fail, if they do.
+    pub(crate) fn note(&mut self, about: &[&Message], cause: &Mishap) {
+        for message in about {
+            self.0.insert(message.id.clone(), cause.clone());
+        }
+    }
+
+    /// Gives the verdicts on these messages the causes that are known, and forgets them.
+    pub(crate) fn explain(&mut self, messages: &[Message], verdicts: &mut [Verdict]) {
+        if self.0.is_empty() {
+            return;
+        }
+        for (message, verdict) in messages.iter().zip(verdicts) {
+            let cause = self.0.remove(&message.id);
+            if let (Verdict::Retry { why, .. }, Some(cause)) = (verdict, cause)
+                && *why == Mishap::Asked
+            {
+                *why = cause;
+            }
+        }
+    }
+
+    /// Another attempt begins, alone.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}

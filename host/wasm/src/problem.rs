@@ -1,0 +1,57 @@
+//! Why a file is no plugin, for people: each reason with what to do about it.
+
+use std::path::PathBuf;
+
+/// Every reason why a file is no plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadError {
+    /// The file.
+    pub file: PathBuf,
+    /// At least one.
+    pub problems: Vec<Problem>,
+}
+
+/// One reason, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// What is wrong, in one line.
+    pub what: String,
+    /// What to do about it, where we know.
+    pub hint: Option<String>,
+}
+
+impl Problem {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            hint: None,
+        }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.hint {
+            Some(hint) => write!(out, "{} ({hint})", self.what),
+            None => out.write_str(&self.what),
+        }
+    }
+}
+
+/// One line per problem, each with the file.
+impl std::fmt::Display for LoadError {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            let before = if index == 0 { "" } else { "\n" };
+            write!(out, "{before}{}: {problem}", self.file.display())?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for LoadError {}

@@ -1,0 +1,15 @@
+//! When an instance that has answered is used again.
+
+use std::time::Duration;
+
+/// When an instance that has answered may be given another attempt. One that trapped, ran out of
+/// time or was cancelled never is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reuse {
+    /// At most so many attempts.
+    pub count: u64,
+    /// Only while less than this has passed since its first attempt ended.
+    pub age: Duration,
+    /// Only while it holds at most so many bytes of memory.
+    pub memory: usize,
+}
