@@ -101,10 +101,11 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
 
 /// A crate's folder under `host/`, by its name without `dispatcher-`.
 fn folder(name: &str) -> String {
-    match name {
-        "local" | "redis" | "dynamodb" | "sqs" | "directory" => format!("backends/{name}"),
-        other => other.to_owned(),
+    let backend = format!("backends/{name}");
+    if CRATES.iter().any(|(folder, _)| *folder == backend) {
+        return backend;
     }
+    name.to_owned()
 }
 
 #[test]

@@ -10,7 +10,7 @@ mod queue;
 use dispatcher_core::backend::{Backend, BackendClient, BackendConfig, QueueTerms};
 use dispatcher_core::queue::{Queue, QueueError};
 use dispatcher_core::trouble::{Failed, Trouble};
-use queue::{DirectoryQueue, failed};
+use queue::{DirectoryQueue, entries, failed};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -42,21 +42,17 @@ impl BackendClient for DirectoryClient {
                 message: format!("`{queue}` cannot be its own dead-letter queue"),
             });
         }
-        Ok(Arc::new(DirectoryQueue::open(&self.folder, queue, terms)?))
+        match DirectoryQueue::open(&self.folder, queue, terms) {
+            Ok(queue) => Ok(Arc::new(queue)),
+            Err(error) => Err(failed(&self.folder, &error)),
+        }
     }
 
     async fn queues(&self) -> Result<Vec<String>, QueueError> {
-        let mut names = Vec::new();
-        if !self.folder.exists() {
-            return Ok(names);
+        if self.folder.exists() {
+            return entries(&self.folder);
         }
-        let entries = std::fs::read_dir(&self.folder);
-        for entry in entries.map_err(|error| failed(&self.folder, &error))? {
-            let entry = entry.map_err(|error| failed(&self.folder, &error))?;
-            names.push(entry.file_name().to_string_lossy().into_owned());
-        }
-        names.sort();
-        Ok(names)
+        Ok(Vec::new())
     }
 
     async fn exists(&self, queue: &str) -> Result<bool, QueueError> {

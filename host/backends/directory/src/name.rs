@@ -4,8 +4,15 @@
 use dispatcher_core::clock::Timestamp;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// The id of a message that is sent now.
+pub(crate) fn new_id(now: Timestamp) -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    format!("{:014}-{number:010}-{}", now.0, std::process::id())
+}
+
 /// A name, taken apart. Names are written `ID.RECEIVES.VISIBLE.FIRST.STATE`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone)]
 pub(crate) struct Name {
     /// `SENT-NUMBER-PROCESS`, so that the order of ids is the order of sending.
     pub(crate) id: String,
@@ -20,16 +27,28 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    /// Of a new message.
-    pub(crate) fn new(now: Timestamp, visible_at: Timestamp) -> Self {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    /// Of a message that was never received.
+    pub(crate) fn new(id: String, visible_at: Timestamp) -> Self {
         Self {
-            id: format!("{:014}-{number:010}-{}", now.0, std::process::id()),
+            id,
             receives: 0,
             visible_at,
             first_received_at: Timestamp(0),
             is_leased: false,
+        }
+    }
+
+    /// Of a delivery until that time.
+    pub(crate) fn taken(&self, now: Timestamp, visible_at: Timestamp) -> Self {
+        Self {
+            id: self.id.clone(),
+            receives: self.receives + 1,
+            visible_at,
+            first_received_at: match self.receives {
+                0 => now,
+                _ => self.first_received_at,
+            },
+            is_leased: true,
         }
     }
 
