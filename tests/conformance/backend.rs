@@ -1,19 +1,22 @@
 //! How a check gets an empty queue, on whichever backend it runs.
 
+use dispatcher_core::backend::{Backend as _, BackendConfig, QueueTerms};
 use dispatcher_core::message::{Attribute, Message, Outcome, Outgoing};
 use dispatcher_core::queue::{Ask, Queue, Received};
+use dispatcher_directory::DirectoryBackend;
 use dispatcher_dynamodb::queue::{Dynamo, Options};
 use dispatcher_local::queue::LocalStore;
 use dispatcher_redis::queue::Redis;
 use dispatcher_sqs::queue::Sqs;
 use dispatcher_tests::account::Account;
-use dispatcher_tests::child::Program;
+use dispatcher_tests::child::{Program, binary};
 use dispatcher_tests::dynamodb::{Dates, Tables};
-use dispatcher_tests::guests::run;
+use dispatcher_tests::guests::run_of;
 use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::served::LocalServer;
 use dispatcher_tests::servers::MiniStack;
 use dispatcher_tests::sqs::{SqsServer, configuration};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +49,12 @@ pub enum Backend {
         folder: tempfile::TempDir,
     },
     Redis(&'static RedisServer),
+    /// The example backend, and the program that has it.
+    Directory {
+        binary: &'static str,
+        /// Goes when the check ends.
+        folder: tempfile::TempDir,
+    },
     /// The queues of an AWS account, or its tables.
     Account {
         account: &'static Account,
@@ -87,6 +96,13 @@ impl Backend {
         }
     }
 
+    pub fn directory(binary: &'static str) -> Self {
+        Self::Directory {
+            binary,
+            folder: tempfile::tempdir().expect("a temporary folder"),
+        }
+    }
+
     pub fn redis() -> Self {
         Self::Redis(RedisServer::shared())
     }
@@ -124,6 +140,7 @@ impl Backend {
             Self::Served(server) => open_sqs(server.url(), wanted).await,
             Self::Local { store, .. } => open_local(store, wanted),
             Self::Redis(server) => open_redis(&server.url(), wanted).await,
+            Self::Directory { folder, .. } => open_directory(folder.path(), wanted).await,
             Self::DynamoDb {
                 server,
                 dates,
@@ -143,7 +160,10 @@ impl Backend {
     /// Whether it can hand out the newest first.
     pub fn can_choose(&self) -> bool {
         match self {
-            Self::Local { .. } | Self::Redis(_) | Self::DynamoDb { .. } => true,
+            Self::Local { .. }
+            | Self::Redis(_)
+            | Self::DynamoDb { .. }
+            | Self::Directory { .. } => true,
             // Its protocol has no word for it.
             Self::Sqs(_) | Self::Served(_) => false,
             Self::Account { tables, .. } => tables.is_some(),
@@ -158,6 +178,7 @@ impl Backend {
             Self::Sqs(_) | Self::Served(_) => "sqs",
             Self::Local { .. } => "local",
             Self::Redis(_) => "redis",
+            Self::Directory { .. } => "directory",
             Self::DynamoDb { .. } => "dynamodb",
             Self::Account { tables: None, .. } => "sqs",
             Self::Account {
@@ -166,11 +187,17 @@ impl Backend {
         };
         let queue = format!("{backend}:{}", queue.name);
         let common = ["--queues", &*queue, "--visibility", &*visibility];
-        let with = |more: &[&str]| run(guest, &[&common[..], more].concat());
+        let binary = match self {
+            Self::Directory { binary, .. } => PathBuf::from(binary),
+            _ => binary(),
+        };
+        let with = |more: &[&str]| run_of(&binary, guest, &[&common[..], more].concat());
         match self {
             Self::Sqs(server) => with(&[]).aws(&server.url()),
             Self::Served(server) => with(&[]).aws(server.url()),
-            Self::Local { folder, .. } => with(&["--data", &folder.path().to_string_lossy()]),
+            Self::Local { folder, .. } | Self::Directory { folder, .. } => {
+                with(&["--data", &folder.path().to_string_lossy()])
+            }
             Self::Redis(server) => with(&["--redis-url", &server.url(), "--redis-prefix", PREFIX]),
             Self::DynamoDb {
                 server, options, ..
@@ -302,6 +329,25 @@ fn open_local(store: &LocalStore, wanted: Wanted) -> Opened {
     Opened {
         queue: open("conformance", wanted.grave.then_some("grave")),
         grave: wanted.grave.then(|| open("grave", None)),
+        name: "conformance".to_owned(),
+    }
+}
+
+async fn open_directory(folder: &Path, wanted: Wanted) -> Opened {
+    let config = BackendConfig {
+        data: folder.to_owned(),
+        ..BackendConfig::default()
+    };
+    let client = DirectoryBackend.connect(&config).await.expect("a client");
+    let terms = QueueTerms {
+        dead_letter: wanted.grave.then_some("grave"),
+        ..QueueTerms::default()
+    };
+    let queue = client.open("conformance", terms).await;
+    let grave = client.open("grave", QueueTerms::default()).await;
+    Opened {
+        queue: queue.expect("the folder is ours"),
+        grave: wanted.grave.then(|| grave.expect("the folder is ours")),
         name: "conformance".to_owned(),
     }
 }

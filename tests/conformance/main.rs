@@ -45,6 +45,10 @@ macro_rules! conformance {
 conformance!(sqs, crate::backend::Backend::sqs());
 conformance!(served, crate::backend::Backend::served());
 conformance!(local, crate::backend::Backend::local());
+conformance!(
+    directory,
+    crate::backend::Backend::directory(env!("CARGO_BIN_EXE_dispatcher-with-directory"))
+);
 conformance!(redis, crate::backend::Backend::redis());
 conformance!(redis_cluster, crate::backend::Backend::redis_cluster());
 conformance!(dynamodb, crate::backend::Backend::dynamodb());

@@ -109,7 +109,11 @@ async fn waiting_tasks_that_are_cancelled_are_gone_and_others_are_not() {
     assert_eq!(left[0]["id"], ids[1].as_str());
     let ended = scene.command(&["cancel", "local:default", "a"]);
     assert_eq!(ended.code, 2);
-    assert!(ended.stderr.contains("Redis alone"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("wanted a queue of redis"),
+        "{}",
+        ended.stderr
+    );
 }
 
 #[tokio::test]

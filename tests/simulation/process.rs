@@ -12,8 +12,9 @@ use dispatcher::app::drain::drain;
 use dispatcher::app::route;
 use dispatcher::app::route::Running;
 use dispatcher::app::stop::StopPlan;
+use dispatcher::backends;
 use dispatcher::config::{Code, Plugin, Retry, Route, Shed, Shedding, WeightedQueue};
-use dispatcher::name::{Backend, QueueName};
+use dispatcher::name::QueueName;
 use dispatcher_core::clock;
 use dispatcher_core::executor::Workers;
 use dispatcher_core::idempotency::Records;
@@ -223,7 +224,7 @@ fn settings(scenario: &Scenario) -> Route {
     let plan = &scenario.route;
     let queue = |(at, queue): (usize, &QueuePlan)| WeightedQueue {
         name: QueueName {
-            backend: Backend::Local,
+            backend: backends::find("local").expect("it is built in"),
             name: format!("q{at}"),
         },
         weight: NonZeroU32::new(queue.weight).filter(|_| scenario.weighted),

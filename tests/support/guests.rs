@@ -1,7 +1,8 @@
 //! The program with a shipped guest, and what guests have printed.
 
-use crate::child::{Program, RunningProgram, Stream};
+use crate::child::{Program, RunningProgram, Stream, binary};
 use serde_json::Value;
+use std::path::Path;
 
 /// The file of a shipped guest.
 pub fn guest(name: &str) -> String {
@@ -13,10 +14,15 @@ pub fn guest(name: &str) -> String {
 
 /// `dispatcher run` with a guest and log lines that a test can read.
 pub fn run(name: &str, more: &[&str]) -> Program {
+    run_of(binary(), name, more)
+}
+
+/// The same of the program in this file.
+pub fn run_of(binary: impl AsRef<Path>, name: &str, more: &[&str]) -> Program {
     let plugin = guest(name);
     let mut arguments = vec!["run", "--log-format", "json", "--plugin", &plugin];
     arguments.extend(more);
-    Program::new(arguments)
+    Program::of(binary, arguments)
 }
 
 /// Whether a log line is one that a guest printed.

@@ -1,6 +1,7 @@
 //! The nouns, the ports and the stages of a message's life. Knows no queue system, no WebAssembly, no
 //! database and no HTTP: those are crates that depend on this one. `host/README.md` is the map.
 
+pub mod backend;
 pub mod backoff;
 pub mod clock;
 pub mod executor;

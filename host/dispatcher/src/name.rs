@@ -1,24 +1,15 @@
 //! How a queue is named by people: which backend, and which queue there. Parses; opens nothing.
 
-/// Where messages live.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Backend {
-    /// Amazon SQS, or a server that speaks its protocol.
-    Sqs,
-    /// The embedded queue: one file on this machine.
-    Local,
-    /// A Redis server.
-    Redis,
-    /// A table of Amazon DynamoDB, or of a server that speaks its protocol.
-    DynamoDb,
-}
+use crate::backends;
+use dispatcher_core::backend::Backend;
+use dispatcher_core::keyvalue::is_bucket;
 
 /// A queue as a person writes it: `name`, an SQS URL or ARN, `local:name`, `redis:name` or
 /// `dynamodb:table`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueueName {
-    /// The backend that the prefix names; SQS without one.
-    pub backend: Backend,
+    /// The backend that the prefix names; without a prefix the one that needs none.
+    pub backend: &'static dyn Backend,
     /// The name, URL or ARN without the backend's prefix.
     pub name: String,
 }
@@ -34,7 +25,10 @@ impl QueueName {
                 .find('/')
                 .map_or(text.len(), |slash| at + 3 + slash);
             text[..path].matches(':').count()
-        } else if text.starts_with("sqs:") || Self::other_backend(text).is_some() {
+        } else if text
+            .split_once(':')
+            .is_some_and(|(word, _)| backends::is_name(word))
+        {
             1
         } else {
             0
@@ -44,23 +38,12 @@ impl QueueName {
             None => (text, None),
         }
     }
-
-    fn other_backend(text: &str) -> Option<&str> {
-        let (prefix, _) = text.split_once(':')?;
-        ["local", "redis", "dynamodb"]
-            .contains(&prefix)
-            .then_some(prefix)
-    }
 }
 
 impl std::str::FromStr for QueueName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let sqs = |name: &str| Self {
-            backend: Backend::Sqs,
-            name: name.to_owned(),
-        };
         // Neither names nor the lines that quote them have any.
         let strange = |c: char| c.is_control() || c.is_whitespace();
         if text.contains(strange) {
@@ -68,34 +51,21 @@ impl std::str::FromStr for QueueName {
                 "`{text}` is not a queue name; wanted no blanks and no control characters in it"
             ));
         }
-        if text.starts_with("arn:") {
-            let is_sqs = text.split(':').nth(2) == Some("sqs") && text.split(':').count() == 6;
-            return is_sqs.then(|| sqs(text)).ok_or_else(|| {
-                format!("`{text}` is not the ARN of an SQS queue; wanted arn:aws:sqs:REGION:ACCOUNT:NAME")
+        let is_address = ["arn:", "http://", "https://"]
+            .iter()
+            .any(|start| text.starts_with(start));
+        if is_address {
+            let backend = find(text, backends::unnamed())?;
+            backend.check_address(text)?;
+            return Ok(Self {
+                backend,
+                name: text.to_owned(),
             });
         }
-        if text.starts_with("http://") || text.starts_with("https://") {
-            return Ok(sqs(text));
-        }
-        let (backend, name) = match text.split_once(':') {
-            None => (Backend::Sqs, text),
-            Some(("sqs", name)) => (Backend::Sqs, name),
-            Some(("local", name)) => (Backend::Local, name),
-            Some(("redis", name)) => (Backend::Redis, name),
-            Some(("dynamodb", name)) => (Backend::DynamoDb, name),
-            Some((other, _)) => {
-                return Err(format!(
-                    "`{text}` names the backend `{other}`, which this version does not have; \
-                     wanted NAME, an SQS URL or ARN, local:NAME, redis:NAME or dynamodb:TABLE"
-                ));
-            }
-        };
+        let (backend, name) = text.split_once(':').unwrap_or((backends::unnamed(), text));
+        let backend = find(text, backend)?;
         let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        // What SQS and DynamoDB take ("quotas" in the guides of both).
-        let lengths = match backend {
-            Backend::DynamoDb => 3..=255,
-            _ => 1..=80,
-        };
+        let lengths = backend.name_length();
         if !lengths.contains(&name.len()) || !name.chars().all(legal) {
             return Err(format!(
                 "`{text}` is not a queue name; wanted {} to {} letters, digits, `-`, `_` or `.`",
@@ -112,12 +82,60 @@ impl std::str::FromStr for QueueName {
 
 impl std::fmt::Display for QueueName {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.backend {
-            Backend::Sqs => write!(out, "{}", self.name),
-            Backend::Local => write!(out, "local:{}", self.name),
-            Backend::Redis => write!(out, "redis:{}", self.name),
-            Backend::DynamoDb => write!(out, "dynamodb:{}", self.name),
+        if self.backend.name() == backends::unnamed() {
+            return out.write_str(&self.name);
         }
+        write!(out, "{}:{}", self.backend.name(), self.name)
+    }
+}
+
+/// The backend of a queue that is written so.
+fn find(text: &str, backend: &str) -> Result<&'static dyn Backend, String> {
+    backends::find(backend).map_err(|absent| match absent.is_left_out() {
+        true => format!("`{text}` names a queue of {absent}"),
+        false => format!(
+            "`{text}` names {absent}; \
+             wanted NAME, an SQS URL or ARN, local:NAME, redis:NAME or dynamodb:TABLE"
+        ),
+    })
+}
+
+/// Where a bucket lies: `local:NAME` or `redis:NAME`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// In what.
+    pub backend: &'static dyn Backend,
+    /// The bucket's name there.
+    pub bucket: String,
+}
+
+impl std::str::FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wanted = || {
+            let able = backends::those(|backend| backend.has_buckets());
+            let able: Vec<String> = able.iter().map(|name| format!("{name}:BUCKET")).collect();
+            let able = able.join(" or ");
+            format!("{able}, the bucket in letters, digits, - _ and .")
+        };
+        let (backend, bucket) = text.trim().split_once(':').ok_or_else(wanted)?;
+        let backend = backends::find(backend).ok();
+        let backend = backend.filter(|backend| backend.has_buckets());
+        let backend = backend.ok_or_else(wanted)?;
+        if !is_bucket(bucket) {
+            return Err(wanted());
+        }
+        Ok(Self {
+            backend,
+            bucket: bucket.to_owned(),
+        })
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}:{}", self.backend.name(), self.bucket)
     }
 }
 
@@ -172,6 +190,27 @@ mod tests {
         ] {
             let error = text.parse::<QueueName>().expect_err(text);
             assert!(error.contains("wanted"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_a_backend_and_a_bucket() {
+        for text in ["local:orders", "redis:a.b-c_9"] {
+            let place: Place = text.parse().expect(text);
+            assert_eq!(place.to_string(), text);
+        }
+        let long = format!("local:{}", "a".repeat(81));
+        for text in [
+            "",
+            "orders",
+            "local:",
+            "sqs:orders",
+            "local:a b",
+            "local:a/b",
+            "redis:{a}",
+            &long,
+        ] {
+            assert!(text.parse::<Place>().is_err(), "{text}");
         }
     }
 }

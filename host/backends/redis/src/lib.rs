@@ -1,6 +1,9 @@
 //! The Redis backend: queues, schedules and key-value buckets.
 
+mod backend;
 pub mod keyvalue;
 pub mod queue;
 pub mod schedule;
 pub mod server;
+
+pub use backend::RedisBackend;

@@ -2,8 +2,6 @@
 //! plugins nor what they are lent; the adapters are in the folders beside.
 
 use crate::trouble::{Failed, Trouble};
-use std::fmt;
-use std::str::FromStr;
 
 /// The most bytes of a key; it has at least one.
 pub const LONGEST_KEY: usize = 1 << 10;
@@ -16,55 +14,10 @@ pub const CALL: usize = 8 << 20;
 /// The most bytes of a bucket's name.
 const LONGEST_NAME: usize = 80;
 
-/// Where a bucket lies: `local:NAME` or `redis:NAME`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Place {
-    /// In what.
-    pub backend: Backend,
-    /// The bucket's name there.
-    pub bucket: String,
-}
-
-/// What keeps buckets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Backend {
-    /// A file in the data folder.
-    Local,
-    /// The Redis server of the settings.
-    Redis,
-}
-
-impl FromStr for Place {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const WANTED: &str =
-            "local:BUCKET or redis:BUCKET, the bucket in letters, digits, - _ and .";
-        let (backend, bucket) = text.trim().split_once(':').ok_or(WANTED)?;
-        let backend = match backend {
-            "local" => Backend::Local,
-            "redis" => Backend::Redis,
-            _ => return Err(WANTED),
-        };
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        if bucket.is_empty() || bucket.len() > LONGEST_NAME || !bucket.bytes().all(plain) {
-            return Err(WANTED);
-        }
-        Ok(Self {
-            backend,
-            bucket: bucket.to_owned(),
-        })
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let backend = match self.backend {
-            Backend::Local => "local",
-            Backend::Redis => "redis",
-        };
-        write!(out, "{backend}:{}", self.bucket)
-    }
+/// Whether a bucket may have this name.
+pub fn is_bucket(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(plain)
 }
 
 /// Some of a bucket's keys.
@@ -141,30 +94,4 @@ pub fn too_long() -> Failed {
     refused(format!(
         "the values have more than {CALL} bytes together: ask for fewer keys"
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_place_is_a_backend_and_a_bucket() {
-        for text in ["local:orders", "redis:a.b-c_9"] {
-            let place: Place = text.parse().expect(text);
-            assert_eq!(place.to_string(), text);
-        }
-        let long = format!("local:{}", "a".repeat(LONGEST_NAME + 1));
-        for text in [
-            "",
-            "orders",
-            "local:",
-            "sqs:orders",
-            "local:a b",
-            "local:a/b",
-            "redis:{a}",
-            &long,
-        ] {
-            assert!(text.parse::<Place>().is_err(), "{text}");
-        }
-    }
 }

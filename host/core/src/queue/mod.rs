@@ -154,12 +154,52 @@ pub enum ItemError {
     Refused(String),
 }
 
+/// How long a queue can delay a message by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delays {
+    /// The longest delay of one message; zero where none can be delayed.
+    pub longest: Duration,
+    /// The longest delay of a message with a group; zero as well where it would hold up its group.
+    pub longest_in_group: Duration,
+    /// The longest delay of a scheduled message: one that people may list and cancel until it is due.
+    pub longest_scheduled: Duration,
+    /// Whether a plugin's message goes to the queue at once, whatever its delay and group.
+    pub takes_any: bool,
+    /// Whether a delayed message can be listed and cancelled while it waits in the queue.
+    pub listed: bool,
+}
+
+impl Delays {
+    /// Any delay, of which nobody can list what waits.
+    pub const ANY: Self = Self {
+        longest: Duration::MAX,
+        longest_in_group: Duration::MAX,
+        longest_scheduled: Duration::MAX,
+        takes_any: false,
+        listed: false,
+    };
+
+    /// No delay.
+    pub const NONE: Self = Self {
+        longest: Duration::ZERO,
+        longest_in_group: Duration::ZERO,
+        longest_scheduled: Duration::ZERO,
+        takes_any: false,
+        listed: false,
+    };
+}
+
 /// One open queue. All calls may run at once and are safe to drop, save `receive`: a dropped
 /// receive may have taken messages that nobody will hear of until they are visible again.
 #[async_trait::async_trait]
 pub trait Queue: Send + Sync + 'static {
     /// What is known about the queue. Cheap.
     fn identity(&self) -> &Identity;
+
+    /// How long it can delay a message. Cheap.
+    fn delays(&self) -> Delays {
+        Delays::ANY
+    }
 
     /// What the queue delays every message by, where a message cannot say otherwise. Cheap.
     fn own_delay(&self) -> Duration {

@@ -21,6 +21,10 @@ use crate::clock::Timestamp;
 use crate::message::Outgoing;
 pub use crate::trouble::{Failed as StoreError, Trouble};
 use cron::Periodic;
+use std::time::Duration;
+
+/// How often a store is looked at that costs little to look at: the embedded queues', and Redis.
+pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One message that waits for its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +107,19 @@ pub enum Cancelled {
 pub trait ScheduleStore: Send + Sync + 'static {
     /// What people call it.
     fn place(&self) -> String;
+
+    /// Makes what jobs wait in, where people must ask for it; whether it is new.
+    async fn make(&self) -> Result<bool, StoreError> {
+        Err(StoreError {
+            kind: Trouble::Refused,
+            message: format!("{} needs no table", self.place()),
+        })
+    }
+
+    /// The id that a job must have in this store, where that follows from its message.
+    fn own_id(&self, _job: &ScheduledJob) -> Option<String> {
+        None
+    }
 
     /// Adds a job; `Ok` means that it survives a crash. False if there is one of the id already,
     /// which stays as it is.

@@ -1,14 +1,14 @@
 //! What will hurt a run one day, found by looking at its real queues and functions: opens and asks,
 //! receives nothing, invokes nothing. What is seen is judged by pure functions.
 
-use super::build::{Backends, Eviction, Terms, records};
+use super::build::{Backends, Terms, records};
 use super::stop::{self, Platform, StopPlan};
-use crate::config::iam::QueueKey;
 use crate::config::problem::{Fault, Problem};
 use crate::config::{Code, Forward, Route, Settings};
-use crate::name::{Backend, QueueName};
+use crate::name::QueueName;
 use dispatcher_aws as aws;
 use dispatcher_aws::lambda::{Function, Lambda, LookError};
+use dispatcher_core::backend::{QueueKey, ServerWarning};
 use dispatcher_core::files;
 use dispatcher_core::queue::Identity;
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,12 +91,11 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
             Finding::new(Level::Ok, &about, says)
         }));
     }
-    findings.extend(
-        eviction(settings, &backends)
-            .await
-            .as_ref()
-            .and_then(of_eviction),
-    );
+    let warnings = warnings(settings, &backends, false).await;
+    findings.extend(warnings.into_iter().map(|warning| {
+        let ServerWarning { about, says } = warning;
+        Finding::new(Level::Warn, about, says)
+    }));
     let functions = functions(settings);
     if !functions.is_empty() {
         let lambda =
@@ -149,7 +148,7 @@ fn of_queue(route: &Route, name: &QueueName, seen: &Identity) -> Vec<Finding> {
              one short trouble makes a good message a dead one; 5 or more is usual"
         ));
     }
-    let fifo = seen.ordered_groups && name.backend == Backend::Sqs;
+    let fifo = seen.ordered_groups && name.backend.has_fifo_queues();
     if let Some(most) = seen.most_receives.filter(|_| fifo) {
         if !seen.redrive_target && !seen.dead_letters {
             warn(
@@ -209,28 +208,16 @@ fn of_stop(plan: StopPlan, platform: Option<Platform>) -> Finding {
     }
 }
 
-/// Whether the Redis server of the routes' queues throws messages away; `None` where there is no
-/// such queue, or the server cannot be reached, which is among the problems of `check`.
-pub async fn eviction(settings: &Settings, backends: &Backends) -> Option<Eviction> {
-    let mut queues = settings.routes.iter().flat_map(|route| &route.queues);
-    if !queues.any(|queue| queue.name.backend == Backend::Redis) {
-        return None;
+/// What about the servers of the routes' queues will lose messages one day; nothing of those that
+/// cannot be reached, which are among the problems of `check`. `log` says whether it is logged too.
+pub async fn warnings(settings: &Settings, backends: &Backends, log: bool) -> Vec<ServerWarning> {
+    let queues = settings.routes.iter().flat_map(|route| &route.queues);
+    let servers: BTreeSet<_> = queues.map(|queue| queue.name.backend).collect();
+    let mut warnings = Vec::new();
+    for server in servers {
+        warnings.extend(backends.warnings(server, log).await);
     }
-    backends.redis_eviction().await.ok().flatten()
-}
-
-fn of_eviction(eviction: &Eviction) -> Option<Finding> {
-    let says = match eviction {
-        Eviction::Never => return None,
-        Eviction::By(policy) => format!(
-            "its maxmemory-policy is {policy}: when its memory ends it throws messages away; \
-             `CONFIG SET maxmemory-policy noeviction` makes it refuse new ones instead"
-        ),
-        Eviction::Unknown(why) => {
-            format!("its maxmemory-policy cannot be read, make sure that it is noeviction: {why}")
-        }
-    };
-    Some(Finding::new(Level::Warn, "the Redis server", says))
+    warnings
 }
 
 /// The routes that forward to each function.

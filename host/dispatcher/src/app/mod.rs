@@ -17,7 +17,7 @@ use crate::config::problem::Problem;
 use crate::config::{Code, Settings};
 use crate::telemetry::plugins::Plugins;
 use crate::telemetry::routes::Routes;
-use build::{Backends, Built, Eviction, Spawn};
+use build::{Backends, Built, Spawn};
 use dispatcher_core::executor::Workers;
 use dispatcher_core::executor::pool::Pool;
 use dispatcher_core::lease::{Ledger, keeper};
@@ -114,7 +114,7 @@ pub async fn run(
     shared.budget = Some(budget);
     let replaceable = replaceable(&built, &shared.plugins);
     let (replacing, wishes) = replace::start(loader, replaceable, over);
-    warn_of_eviction(&settings, &backends).await;
+    doctor::warnings(&settings, &backends, true).await;
     let watching = observe::start(&settings, &shared, wishes.clone(), &access)
         .await
         .map_err(|problem| vec![problem])?;
@@ -148,21 +148,6 @@ pub async fn run(
     drained
 }
 
-/// Warns of a Redis server that throws messages away when its memory ends.
-async fn warn_of_eviction(settings: &Settings, backends: &Backends) {
-    match doctor::eviction(settings, backends).await {
-        Some(Eviction::By(policy)) => tracing::warn!(
-            policy,
-            "Redis evicts messages when its memory ends; set maxmemory-policy to noeviction"
-        ),
-        Some(Eviction::Unknown(reason)) => tracing::info!(
-            reason,
-            "Redis does not show its maxmemory-policy; make sure that it is noeviction"
-        ),
-        Some(Eviction::Never) | None => {}
-    }
-}
-
 /// Opens and loads everything and receives nothing. Answers with all that is wrong. Opens nothing
 /// where an address could not be read: a default would be another server.
 pub async fn check(settings: &Settings) -> Vec<Problem> {
@@ -171,7 +156,7 @@ pub async fn check(settings: &Settings) -> Vec<Problem> {
     }
     let backends = Arc::new(Backends::new(settings.stores.clone()));
     let examined = examine(settings, &backends).await;
-    warn_of_eviction(settings, &backends).await;
+    doctor::warnings(settings, &backends, true).await;
     match examined {
         Ok(plan) => {
             warn_of_stop(plan);

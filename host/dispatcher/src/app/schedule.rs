@@ -1,10 +1,10 @@
 //! Starts what takes scheduled messages to their queues while a run goes on, and ends it.
 
 use super::build::Backends;
-use super::build::outlet::{LOOK, Queues};
+use super::build::outlet::Queues;
 use super::build::schedule::Schedules;
 use crate::config::Settings;
-use crate::name::Backend;
+use dispatcher_core::schedule::LOOK_INTERVAL;
 use dispatcher_core::schedule::mover::{Mover, Outlet};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
@@ -35,18 +35,9 @@ pub(crate) async fn start(
     let names = settings.routes.iter().flat_map(|route| &route.queues);
     let names: BTreeSet<_> = names.map(|queue| &queue.name).collect();
     let outlet = || outlet.clone();
-    let often = |store| Mover::new(store, outlet(), interval.min(LOOK)).certain();
-    let mut movers = Vec::new();
-    if names.iter().any(|name| name.backend == Backend::Local) {
-        movers.push(often(schedules.local()));
-    }
-    for name in names.iter().filter(|name| name.backend == Backend::Redis) {
-        match schedules.redis(name).await {
-            Ok(store) => movers.push(often(store)),
-            // An address that cannot be read has ended the run already.
-            Err(error) => tracing::error!(queue = %name, "nothing is scheduled for it: {error}"),
-        }
-    }
+    let often = |store| Mover::new(store, outlet(), interval.min(LOOK_INTERVAL)).certain();
+    let own = schedules.own(&names).await;
+    let mut movers: Vec<Mover> = own.into_iter().map(often).collect();
     let tables = schedules.tables(&names).await;
     let table = |store| Mover::new(store, outlet(), interval);
     movers.extend(tables.into_iter().map(table));

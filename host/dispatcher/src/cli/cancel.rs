@@ -13,7 +13,7 @@ Examples:
 
 A task that waits is removed. One that runs is removed as well, and its attempt is stopped: the
 handler is told by `cancelled`. Prints how many there were of each, and fails if there was none.
-Redis alone can do this.";
+Only queues on Redis can do this.";
 
 /// Remove a task from a queue, and stop it if it runs
 #[derive(Debug, clap::Args)]

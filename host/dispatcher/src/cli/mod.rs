@@ -8,6 +8,7 @@ mod completions;
 mod doctor;
 mod flags;
 mod input;
+#[cfg(feature = "local")]
 mod local;
 mod output;
 mod peek;
@@ -18,10 +19,12 @@ mod schedule;
 mod send;
 mod workers;
 
+use crate::backends;
 use crate::config::problem::Problem;
 use crate::error::{Exit, Failure};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use dispatcher_core::backend::Backend;
 use dispatcher_core::files;
 use dispatcher_sqlite as sqlite;
 use std::ffi::OsString;
@@ -74,6 +77,7 @@ enum Command {
     Workers(workers::Args),
     Check(check::Args),
     Doctor(doctor::Args),
+    #[cfg(feature = "local")]
     Local(local::Args),
     Backup(backup::Args),
     #[command(subcommand)]
@@ -93,6 +97,12 @@ struct Typed {
 
 /// The program: runs the command of this process's arguments.
 pub fn main() -> ExitCode {
+    main_with(&[])
+}
+
+/// The same with backends beside those of the program.
+pub fn main_with(more: &[&'static dyn Backend]) -> ExitCode {
+    backends::add(more);
     let answer = answer(std::env::args_os().collect());
     // Their threads close them after whoever used them has gone.
     sqlite::wait_closed(CLOSING);
@@ -118,6 +128,7 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
         Command::Workers(args) => workers::run(args, &typed),
         Command::Check(_) => check::run(typed),
         Command::Doctor(args) => doctor::run(&args, typed),
+        #[cfg(feature = "local")]
         Command::Local(args) => local::run(&args, &typed),
         Command::Backup(args) => backup::run(&args, &typed),
         Command::Schedule(command) => schedule::run(command, &typed),

@@ -2,10 +2,12 @@
 
 use super::{Typed, block_on, flags, output};
 use crate::app::build::Backends;
+use crate::backends;
 use crate::config::Places;
 use crate::config::problem::Problem;
 use crate::error::Failure;
-use crate::name::{Backend, QueueName};
+use crate::name::QueueName;
+use dispatcher_core::backend::Backend;
 use dispatcher_core::queue::{Depth, Trouble};
 use std::fmt::Write;
 
@@ -37,7 +39,7 @@ pub struct Args {
 /// One queue, or all of a backend.
 enum Which {
     One(QueueName),
-    All(Backend),
+    All(&'static dyn Backend),
 }
 
 /// Looks at every queue; one that fails does not hide the others.
@@ -51,7 +53,10 @@ pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
         }
     }
     if args.queues.is_empty() {
-        wanted.push(Which::All(Backend::Local));
+        match backends::embedded() {
+            Some(backend) => wanted.push(Which::All(backend)),
+            None => problems.push(Problem::new("QUEUE", "no queue", "at least one")),
+        }
     }
     if !problems.is_empty() {
         return Err(problems.into());
@@ -68,12 +73,14 @@ pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
 }
 
 fn which(text: &str) -> Result<Which, Problem> {
-    match text {
-        "local:" => Ok(Which::All(Backend::Local)),
-        "redis:" => Ok(Which::All(Backend::Redis)),
-        "sqs:" => Ok(Which::All(Backend::Sqs)),
-        "dynamodb:" => Ok(Which::All(Backend::DynamoDb)),
-        text => text
+    let backend = text
+        .strip_suffix(':')
+        .filter(|name| backends::is_name(name));
+    match backend {
+        Some(name) => backends::find(name)
+            .map(Which::All)
+            .map_err(|absent| Problem::new("QUEUE", format!("`{text}` names {absent}"), "")),
+        None => text
             .parse()
             .map(Which::One)
             .map_err(|found| Problem::new("QUEUE", found, "")),
@@ -90,12 +97,7 @@ async fn look(places: &Places, wanted: Vec<Which>) -> (Vec<(QueueName, Depth)>, 
             Which::All(backend) => match backends.list(backend).await {
                 Ok(known) => names.extend(known),
                 Err(error) => {
-                    let at = match backend {
-                        Backend::Local => "local:",
-                        Backend::Redis => "redis:",
-                        Backend::Sqs => "sqs:",
-                        Backend::DynamoDb => "dynamodb:",
-                    };
+                    let at = format!("{}:", backend.name());
                     let problem = Problem::new(at, error.to_string(), "");
                     problems.push(match error.kind {
                         Trouble::Unreachable => problem.unreachable(),

@@ -111,7 +111,7 @@ async fn send(
         }
     };
     let wanted = count.unwrap_or(1);
-    if message.delay > reach_of(name, &*queue).longest_delay {
+    if message.delay > reach_of(&*queue).longest_delay {
         return later(&schedules, name, message, wanted, count.is_none()).await;
     }
     let bar = screen.bar(wanted);

@@ -2,9 +2,11 @@
 
 use super::{Typed, block_on, flags, output};
 use crate::app::build::Backends;
+use crate::backends;
 use crate::config::Places;
 use crate::config::problem::Problem;
 use crate::error::Failure;
+use dispatcher_core::backend::Backend;
 use dispatcher_core::queue::Trouble;
 use std::fmt::Write;
 
@@ -20,8 +22,8 @@ With --json: one array of {\"worker\",\"process\",\"queues\":[{\"queue\",\"in_fl
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The backend: redis:
-    #[arg(value_name = "BACKEND", value_parser = ["redis:"])]
-    pub backend: String,
+    #[arg(value_name = "BACKEND", value_parser = listing)]
+    pub backend: &'static dyn Backend,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -42,16 +44,31 @@ pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
     if !problems.is_empty() {
         return Err(problems.into());
     }
-    let rows = block_on(look(&places))??;
+    let rows = block_on(look(&places, args.backend))??;
     match args.json {
         true => output::json(&rows.iter().map(json).collect()),
         false => output::bytes(table(&rows).as_bytes()),
     }
 }
 
-async fn look(places: &Places) -> Result<Vec<Row>, Failure> {
-    let backends = Backends::new(places.stores.clone());
-    let known = backends.workers().await.map_err(|error| {
+/// A backend that lists its workers, as `NAME:`.
+fn listing(text: &str) -> Result<&'static dyn Backend, String> {
+    let named = text.strip_suffix(':');
+    let backend = match named.map(backends::find) {
+        Some(Err(absent)) if absent.is_left_out() => return Err(absent.to_string()),
+        Some(Ok(backend)) => Some(backend).filter(|backend| backend.lists_workers()),
+        Some(Err(_)) | None => None,
+    };
+    backend.ok_or_else(|| {
+        let able = backends::those(|backend| backend.lists_workers());
+        let able: Vec<String> = able.iter().map(|name| format!("{name}:")).collect();
+        format!("wanted {}", able.join(" or "))
+    })
+}
+
+async fn look(places: &Places, backend: &'static dyn Backend) -> Result<Vec<Row>, Failure> {
+    let opened = Backends::new(places.stores.clone());
+    let known = opened.workers(backend).await.map_err(|error| {
         let problem = Problem::new("BACKEND", error.to_string(), "");
         Failure::from(vec![match error.kind {
             Trouble::Unreachable | Trouble::Passing => problem.unreachable(),
@@ -60,7 +77,8 @@ async fn look(places: &Places) -> Result<Vec<Row>, Failure> {
     })?;
     let rows = known.into_iter().map(|worker| {
         let queues = worker.queues.into_iter();
-        let queues = queues.map(|(queue, in_flight)| (format!("redis:{queue}"), in_flight));
+        let queues =
+            queues.map(|(queue, in_flight)| (format!("{}:{queue}", backend.name()), in_flight));
         (worker.id, worker.label, queues.collect())
     });
     Ok(rows.collect())

@@ -14,14 +14,13 @@ use super::file::File;
 use super::flags::Flags;
 use super::problem::Problem;
 use super::queues;
-use super::redis_place::{self, RedisPlace};
+use super::redis_place::{self, RedisPlace, TlsPaths};
 use super::section::{Given, Layers, Section};
 use super::value::{self, Bare};
 use super::{LogFormat, Places, Plugin, Retry, Route, Settings, Stores};
-use crate::name::{Backend, QueueName};
+use crate::name::QueueName;
 use dispatcher_core::memory;
 use dispatcher_core::queue::VISIBILITY_CEILING;
-use dispatcher_redis::server::dial::TlsFiles;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -147,7 +146,7 @@ impl Check {
         let key = self.read(key, redis_place::file);
         RedisPlace {
             url: url.unwrap_or(default.url),
-            tls: TlsFiles {
+            tls: TlsPaths {
                 ca,
                 client: cert.zip(key),
             },
@@ -258,8 +257,10 @@ impl Check {
         let dead_letter = self.read(layers.one("dead-letter"), |given| {
             queues::dead_letter(given, &queues)
         });
-        let has_dead_letters =
-            dead_letter.is_some() || queues.iter().any(|queue| buries_by_itself(&queue.name));
+        let has_dead_letters = dead_letter.is_some()
+            || queues
+                .iter()
+                .any(|queue| queue.name.backend.has_dead_letters(&queue.name.name));
         let plugin = self.plugin_for(section, flags, file, plugins);
         let lease = |given: &Given| value::duration(given, Bare::Seconds, &WITHIN_LEASE);
         let poll = Duration::ZERO..=LONGEST_POLL;
@@ -367,16 +368,6 @@ impl Check {
                 }
             }
         }
-    }
-}
-
-/// Whether a queue has somewhere to put its dead letters without being told.
-fn buries_by_itself(queue: &QueueName) -> bool {
-    match queue.backend {
-        Backend::Local | Backend::Redis => !queue.name.ends_with(".dead"),
-        // They stay in the table, as FAILURE.
-        Backend::DynamoDb => true,
-        Backend::Sqs => false,
     }
 }
 

@@ -72,7 +72,7 @@ fn is_word(text: &str) -> bool {
 }
 
 /// Whether the text is the number of an account of AWS.
-pub fn is_account(text: &str) -> bool {
+fn is_account(text: &str) -> bool {
     text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 

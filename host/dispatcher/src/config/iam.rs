@@ -2,39 +2,17 @@
 //! narrow as they are. Pure; where the settings leave a region or an account open, so does the
 //! policy.
 
-use super::function::{FunctionName, is_account};
+use super::function::FunctionName;
 use super::{Code, MetricsSink, Settings};
-use crate::name::{Backend, QueueName};
+use crate::backends;
+use crate::name::QueueName;
+use dispatcher_core::backend::{Permission, Purpose, QueueKey};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The partition of everything that does not say otherwise.
 const PARTITION: &str = "aws";
 
-/// What is called on queues that messages are taken from. The calls in batches are allowed by the
-/// names of the single ones (Service Authorization Reference, "Amazon SQS").
-const READ: &[&str] = &[
-    "sqs:ChangeMessageVisibility",
-    "sqs:DeleteMessage",
-    "sqs:GetQueueAttributes",
-    "sqs:GetQueueUrl",
-    "sqs:ReceiveMessage",
-];
-const BURY: &[&str] = &[
-    "sqs:GetQueueAttributes",
-    "sqs:GetQueueUrl",
-    "sqs:SendMessage",
-];
-/// How the names of FIFO queues end.
-const FIFO: &str = ".fifo";
-/// The same of tables; conditional writes need no more (Service Authorization Reference, "Amazon
-/// DynamoDB"). A transaction is allowed by the names of its parts.
-const TAKE: &[&str] = &[
-    "dynamodb:DescribeTable",
-    "dynamodb:Query",
-    "dynamodb:UpdateItem",
-];
-const COPY: &[&str] = &["dynamodb:DescribeTable", "dynamodb:PutItem"];
 const INVOKE: &[&str] = &["lambda:InvokeFunction"];
 /// Its time-out, which attempts follow, and its reserved concurrency.
 const LOOK: &[&str] = &[
@@ -45,15 +23,6 @@ const PUBLISH: &[&str] = &["cloudwatch:PutMetricData"];
 /// Receiving from an encrypted queue decrypts, sending to it makes a data key as well ("Configuring KMS
 /// permissions for Amazon SQS" in its developer guide).
 const USE_KEY: &[&str] = &["kms:Decrypt", "kms:GenerateDataKey"];
-
-/// The key of a queue that is encrypted with AWS KMS.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QueueKey {
-    /// A key id, `alias/NAME`, or the ARN of either.
-    pub key: String,
-    /// The queue's ARN, which says where a key without an ARN is.
-    pub queue: String,
-}
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -79,30 +48,10 @@ type Condition = BTreeMap<&'static str, BTreeMap<&'static str, serde_json::Value
 /// the settings do not use. `keys` are those of the settings' encrypted queues.
 pub fn policy(settings: &Settings, keys: &[QueueKey]) -> String {
     let partition = partition(settings);
-    let mut read = BTreeSet::new();
-    let mut bury = BTreeSet::new();
-    let mut redrive = BTreeSet::new();
-    let mut take = BTreeSet::new();
-    let mut copy = BTreeSet::new();
-    let mut send = BTreeSet::new();
+    let partition = partition.as_str();
     let mut invoke = BTreeSet::new();
     let mut look = BTreeSet::new();
     for route in &settings.routes {
-        let queues = route.queues.iter().map(|queue| &queue.name);
-        read.extend(queues.filter_map(|name| queue_arn(name, partition)));
-        let grave = route.dead_letter.as_ref();
-        if grave.is_none() {
-            let queues = route.queues.iter().map(|queue| &queue.name);
-            redrive.extend(queues.filter_map(|name| redrive_arn(name, partition)));
-        }
-        bury.extend(grave.and_then(|name| queue_arn(name, partition)));
-        for queue in &route.queues {
-            take.extend(table_arns(&queue.name, partition));
-        }
-        let table = grave.and_then(|name| table_arns(name, partition).into_iter().next());
-        copy.extend(table);
-        let sends = route.plugin.allow_send.iter();
-        send.extend(sends.filter_map(|name| queue_arn(name, partition)));
         let allowed = route.plugin.allow_lambda.iter();
         invoke.extend(allowed.map(|pattern| function_arn(pattern, partition)));
         if let Code::Forward(forward) = &route.plugin.code {
@@ -113,16 +62,11 @@ pub fn policy(settings: &Settings, keys: &[QueueKey]) -> String {
             invoke.insert(arn);
         }
     }
-    let mut statement = vec![
-        statement("TakeMessages", READ, read),
-        statement("BuryDeadLetters", BURY, bury),
-        statement("SendToRedriveTargets", BURY, redrive),
-        statement("TakeTasks", TAKE, take),
-        statement("BuryTasks", COPY, copy),
-        statement("SendMessages", BURY, send),
-        statement("InvokeFunctions", INVOKE, invoke),
-        statement("LookAtFunctions", LOOK, look),
-    ];
+    let mut statement = use_queues(settings, partition);
+    statement.extend([
+        self::statement("InvokeFunctions", INVOKE, invoke),
+        self::statement("LookAtFunctions", LOOK, look),
+    ]);
     statement.extend(use_keys(keys));
     statement.extend(publish(settings));
     statement.retain(|statement| !statement.resource.is_empty());
@@ -131,6 +75,56 @@ pub fn policy(settings: &Settings, keys: &[QueueKey]) -> String {
         statement,
     };
     serde_json::to_string_pretty(&policy).expect("texts in lists are JSON")
+}
+
+/// What the backends want for the queues of the settings.
+fn use_queues(settings: &Settings, partition: &str) -> Vec<Statement> {
+    const TAKING: &[Purpose] = &[Purpose::Receive, Purpose::DeadLetter, Purpose::Redrive];
+    let uses = uses(settings);
+    let mut statements = Vec::new();
+    for purposes in [TAKING, &[Purpose::Send]] {
+        for backend in backends::all() {
+            for purpose in purposes {
+                let of_both = uses
+                    .iter()
+                    .filter(|(name, used)| name.backend == *backend && used == purpose);
+                let wanted = of_both
+                    .filter_map(|(name, _)| backend.permission(&name.name, *purpose, partition));
+                statements.extend(merged(wanted));
+            }
+        }
+    }
+    statements
+}
+
+/// Which queues the settings name, and what for.
+fn uses(settings: &Settings) -> Vec<(&QueueName, Purpose)> {
+    let mut uses = Vec::new();
+    for route in &settings.routes {
+        let queues = || route.queues.iter().map(|queue| &queue.name);
+        uses.extend(queues().map(|name| (name, Purpose::Receive)));
+        match &route.dead_letter {
+            Some(name) => uses.push((name, Purpose::DeadLetter)),
+            None => uses.extend(queues().map(|name| (name, Purpose::Redrive))),
+        }
+        let sends = route.plugin.allow_send.iter();
+        uses.extend(sends.map(|name| (name, Purpose::Send)));
+    }
+    uses
+}
+
+/// One statement for permissions that differ in their resources alone.
+fn merged(permissions: impl Iterator<Item = Permission>) -> Option<Statement> {
+    permissions.fold(None, |merged, permission| {
+        let Permission {
+            sid,
+            actions,
+            resources,
+        } = permission;
+        let mut one = merged.unwrap_or_else(|| statement(sid, actions, BTreeSet::new()));
+        one.resource.extend(resources);
+        Some(one)
+    })
 }
 
 fn statement(
@@ -192,97 +186,26 @@ fn publish(settings: &Settings) -> Option<Statement> {
 }
 
 /// The partition that anything in the settings names: credentials reach only one.
-fn partition(settings: &Settings) -> &str {
+fn partition(settings: &Settings) -> String {
     let mut known = settings.routes.iter().flat_map(|route| {
         let queues = route.queues.iter().map(|queue| &queue.name);
         let queues = queues.chain(&route.dead_letter);
-        let queues = queues.filter_map(|name| of_queue(&name.name));
+        let queues = queues.filter_map(|name| name.backend.partition(&name.name));
         let function = match &route.plugin.code {
             Code::Forward(forward) => of_arn(&forward.function),
             Code::Component(_) | Code::Missing => None,
         };
         let allowed = route.plugin.allow_lambda.iter();
         queues
-            .chain(function)
-            .chain(allowed.filter_map(|pattern| of_arn(pattern)))
+            .chain(function.map(str::to_owned))
+            .chain(allowed.filter_map(|pattern| of_arn(pattern).map(str::to_owned)))
     });
-    known.next().unwrap_or(PARTITION)
+    known.next().unwrap_or_else(|| PARTITION.to_owned())
 }
 
 fn of_arn(text: &str) -> Option<&str> {
     let partition = text.strip_prefix("arn:")?.split(':').next()?;
     (partition != "*").then_some(partition)
-}
-
-fn of_queue(name: &str) -> Option<&str> {
-    of_arn(name).or_else(|| {
-        let region = region_in(name)?;
-        Some(if region.starts_with("cn-") {
-            "aws-cn"
-        } else if region.starts_with("us-gov-") {
-            "aws-us-gov"
-        } else {
-            PARTITION
-        })
-    })
-}
-
-/// `None` for a queue that is not on SQS.
-fn queue_arn(name: &QueueName, partition: &str) -> Option<String> {
-    if name.backend != Backend::Sqs {
-        return None;
-    }
-    let text = name.name.as_str();
-    if text.starts_with("arn:") {
-        return Some(text.to_owned());
-    }
-    let Some((_, path)) = text.split_once("://") else {
-        return Some(format!("arn:{partition}:sqs:*:*:{text}"));
-    };
-    let mut parts = path.rsplit('/');
-    let queue = parts.next().unwrap_or_default();
-    let account = parts.next().filter(|part| is_account(part)).unwrap_or("*");
-    let region = region_in(text).unwrap_or("*");
-    Some(format!("arn:{partition}:sqs:{region}:{account}:{queue}"))
-}
-
-/// Where the redrive policy of a FIFO queue may move its messages: a FIFO queue of the same account
-/// and region, whose name the settings do not tell. `None` for any other queue.
-fn redrive_arn(name: &QueueName, partition: &str) -> Option<String> {
-    let arn = queue_arn(name, partition).filter(|arn| arn.ends_with(FIFO))?;
-    let (place, _) = arn.rsplit_once(':')?;
-    Some(format!("{place}:*{FIFO}"))
-}
-
-/// A table and its indices; nothing for a queue that is no table.
-fn table_arns(name: &QueueName, partition: &str) -> Vec<String> {
-    if name.backend != Backend::DynamoDb {
-        return Vec::new();
-    }
-    let table = format!("arn:{partition}:dynamodb:*:*:table/{}", name.name);
-    let indices = format!("{table}/index/*");
-    vec![table, indices]
-}
-
-/// The region in the host of a queue's URL at AWS: `sqs.REGION.amazonaws.com`, inside a VPC
-/// `….sqs.REGION.vpce.amazonaws.com`, or the old `REGION.queue.amazonaws.com`.
-fn region_in(url: &str) -> Option<&str> {
-    let host = url.split_once("://")?.1.split(['/', ':']).next()?;
-    if !host.ends_with(".amazonaws.com") && !host.ends_with(".amazonaws.com.cn") {
-        return None;
-    }
-    let labels: Vec<&str> = host.split('.').collect();
-    match labels
-        .iter()
-        .position(|label| ["sqs", "sqs-fips"].contains(label))
-    {
-        Some(at) => labels.get(at + 1).copied(),
-        None => match labels[..] {
-            ["queue", ..] => Some("us-east-1"),
-            [region, "queue", ..] => Some(region),
-            _ => None,
-        },
-    }
 }
 
 /// Of a function or a pattern; stars mean the same in both.

@@ -17,11 +17,12 @@ pub mod section;
 pub mod value;
 
 pub use crate::image::ImageName;
+pub use crate::name::Place;
 use crate::name::QueueName;
 pub use crate::telemetry::log::LogFormat;
+use dispatcher_core::backend::BackendConfig;
 use dispatcher_core::files::bounded::{Limits as FileLimits, read_text};
 use dispatcher_core::intake::group::GroupBy;
-pub use dispatcher_core::keyvalue::Place;
 pub use dispatcher_core::recording::RecordingTerms;
 pub use dispatcher_core::rollout::canary::Share;
 use dispatcher_core::scheduler::SchedulerLimits;
@@ -33,6 +34,7 @@ use flags::Flags;
 use problem::Problem;
 use redis_place::RedisPlace;
 use section::Layers;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
@@ -80,6 +82,21 @@ pub struct Stores {
     pub refused: bool,
 }
 
+impl Stores {
+    /// What there is to say to a backend, by its name.
+    pub fn config_of(&self, backend: &str) -> BackendConfig {
+        BackendConfig {
+            data: self.data.clone(),
+            endpoint_url: self.endpoint_url.clone(),
+            section: match backend {
+                "redis" => self.redis.section(),
+                "dynamodb" => self.dynamodb.section(),
+                _ => BTreeMap::new(),
+            },
+        }
+    }
+}
+
 /// How tables of DynamoDB are used as queues; what is `None` is as the backend has it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DynamoDb {
@@ -91,6 +108,22 @@ pub struct DynamoDb {
     pub time_to_live: Option<Duration>,
     /// The longest pause between two looks at a table that has nothing, 50 ms to 20 s.
     pub idle_poll: Option<Duration>,
+}
+
+impl DynamoDb {
+    /// As its section has it.
+    fn section(&self) -> BTreeMap<&'static str, Vec<String>> {
+        let time = |time: Duration| humantime::format_duration(time).to_string();
+        let values = [
+            ("body-attribute", self.body_attribute.clone()),
+            ("shards", self.shards.map(|shards| shards.to_string())),
+            ("time-to-live", self.time_to_live.map(time)),
+            ("idle-poll", self.idle_poll.map(time)),
+        ];
+        let set = values.into_iter();
+        set.filter_map(|(key, value)| Some((key, vec![value?])))
+            .collect()
+    }
 }
 
 /// Where scheduled messages for SQS wait, and how often they are looked for.

@@ -4,10 +4,8 @@
 use super::problem::Problem;
 use super::section::Given;
 use super::value;
-use dispatcher_redis::server::address::{Address, WANTED};
-use dispatcher_redis::server::dial::TlsFiles;
-use dispatcher_redis::server::link::RedisAddress;
-use std::collections::BTreeSet;
+use crate::backends;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// The address without which nothing else is said.
@@ -18,13 +16,22 @@ const PREFIX: &str = "dispatcher";
 /// The default of the package.
 const WORQR_PREFIX: &str = "worqr";
 
+/// The files that a connection with TLS needs, in PEM.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TlsPaths {
+    /// The certificate authorities to trust; without it those of the system.
+    pub ca: Option<PathBuf>,
+    /// The certificate that this client shows, and its key.
+    pub client: Option<(PathBuf, PathBuf)>,
+}
+
 /// The Redis server and our names there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisPlace {
-    /// See `redis::address`.
+    /// As the backend reads it.
     pub url: String,
     /// The files of TLS, for addresses that begin with `rediss`.
-    pub tls: TlsFiles,
+    pub tls: TlsPaths,
     /// A word without `{`, `}` and `:`.
     pub prefix: String,
     /// The bare names of the queues that are npm `worqr`'s.
@@ -37,7 +44,7 @@ impl Default for RedisPlace {
     fn default() -> Self {
         Self {
             url: URL.to_owned(),
-            tls: TlsFiles::default(),
+            tls: TlsPaths::default(),
             prefix: PREFIX.to_owned(),
             worqr: BTreeSet::new(),
             worqr_prefix: WORQR_PREFIX.to_owned(),
@@ -46,23 +53,35 @@ impl Default for RedisPlace {
 }
 
 impl RedisPlace {
-    /// Where the server is and how it is spoken to.
-    pub fn at(&self) -> RedisAddress {
-        RedisAddress {
-            url: self.url.clone(),
-            tls: self.tls.clone(),
+    /// As the backend's section has it; `worqr` lists the queues of that format.
+    pub(super) fn section(&self) -> BTreeMap<&'static str, Vec<String>> {
+        let path = |path: &PathBuf| vec![path.to_string_lossy().into_owned()];
+        let mut section = BTreeMap::from([
+            ("url", vec![self.url.clone()]),
+            ("prefix", vec![self.prefix.clone()]),
+            ("worqr", self.worqr.iter().cloned().collect()),
+            ("worqr-prefix", vec![self.worqr_prefix.clone()]),
+        ]);
+        section.extend(self.tls.ca.iter().map(|ca| ("ca-file", path(ca))));
+        if let Some((cert, key)) = &self.tls.client {
+            section.extend([("cert-file", path(cert)), ("key-file", path(key))]);
         }
+        section
     }
 }
 
 /// Reads the address. The problem does not quote it: it may hold a password.
 pub(super) fn url(given: &Given) -> Result<String, Problem> {
     let text = given.text.trim();
-    match Address::parse(text) {
-        Ok(_) => Ok(text.to_owned()),
-        Err(found) => {
-            let problem = Problem::new(&given.at, found, WANTED);
-            Err(problem.hint(format!("written like {URL}")))
+    let backend = backends::find("redis").map_err(|absent| {
+        let found = format!("an address for {absent}");
+        Problem::new(&given.at, found, "")
+    })?;
+    match backend.check_setting("url", text) {
+        Ok(()) => Ok(text.to_owned()),
+        Err(bad) => {
+            let problem = Problem::new(&given.at, bad.found, bad.wanted);
+            Err(problem.hint(format!("written like {}", bad.example)))
         }
     }
 }

@@ -306,6 +306,19 @@ impl ScheduleStore for Table {
         format!("dynamodb table {}", self.at.table)
     }
 
+    async fn make(&self) -> Result<bool, StoreError> {
+        Ok(Table::make(self).await? == TableCreation::New)
+    }
+
+    /// Of a job that is one of Active Job for the queue of the table's name: the Waiter looks for it in
+    /// both places.
+    fn own_id(&self, job: &ScheduledJob) -> Option<String> {
+        let plain = job.message.group.is_none() && job.every.is_none();
+        plain
+            .then(|| item::own_id(&job.message.body, &self.at.table))
+            .flatten()
+    }
+
     async fn add(&self, job: &ScheduledJob) -> Result<bool, StoreError> {
         let call = self.at.call("PutItem");
         let mut item = item::write(job, &self.at.table).map_err(|why| call.refused(&why))?;
@@ -408,12 +421,6 @@ impl ScheduleStore for Table {
         }
         Ok(Cancelled::Unknown)
     }
-}
-
-/// The id that a body gives its job, where it is one of Active Job for the queue of a table's name:
-/// the Waiter looks for it in both places.
-pub fn own_id(body: &str, table: &str) -> Option<String> {
-    item::own_id(body, table)
 }
 
 /// How long a table that was just made is waited for.

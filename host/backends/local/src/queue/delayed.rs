@@ -5,22 +5,9 @@ use super::deliver::decode;
 use super::settle::remove;
 use super::time::StoreTime;
 use super::turn::{QueueId, Turn};
-use dispatcher_core::clock::Timestamp;
+use dispatcher_core::backend::DelayedMessage as Delayed;
 use dispatcher_core::message::Outgoing;
 use rusqlite::{OptionalExtension, params};
-
-/// A message that waits for its time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Delayed {
-    /// The message's id.
-    pub id: String,
-    /// The bare name of its queue.
-    pub queue: String,
-    /// When it may be received, by the calendar of now.
-    pub due: Timestamp,
-    /// What was sent; `delay` is what is left of it.
-    pub message: Outgoing,
-}
 
 /// What was never received and is not yet visible: neither in flight nor released to come back.
 const WAITING: &str = "e.visible_at > ?1 AND e.in_flight = 0 AND e.receive_count = 0";

@@ -47,12 +47,12 @@ mod store_tests;
 #[cfg(test)]
 mod time_tests;
 
-pub use delayed::Delayed;
 use deliver::DeliveryTerms;
+use dispatcher_core::backend::DelayedMessage;
 use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
-    Ask, Depth, GroupShare, Identity, ItemError, Queue, QueueError, Received, Trouble,
+    Ask, Delays, Depth, GroupShare, Identity, ItemError, Queue, QueueError, Received, Trouble,
     VISIBILITY_CEILING,
 };
 use settle::Origin;
@@ -188,7 +188,7 @@ impl LocalStore {
 
     /// What was sent with a delay to the queue of this bare name, or to any, and still waits for its
     /// time; the soonest first.
-    pub async fn delayed(&self, queue: Option<&str>) -> Result<Vec<Delayed>, QueueError> {
+    pub async fn delayed(&self, queue: Option<&str>) -> Result<Vec<DelayedMessage>, QueueError> {
         let queue = queue.map(str::to_owned);
         let run = move |turn: &mut turn::Turn<'_>| delayed::list(turn, queue.as_deref());
         self.handle.ask(Durability::Look, run).await
@@ -274,6 +274,15 @@ fn spread<T>(
 impl Queue for LocalQueue {
     fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// What waits for its time holds up the rest of its group.
+    fn delays(&self) -> Delays {
+        Delays {
+            longest_in_group: Duration::ZERO,
+            listed: true,
+            ..Delays::ANY
+        }
     }
 
     fn dead_letter_queue(&self) -> Option<String> {

@@ -20,10 +20,10 @@ mod worqr;
 
 pub use native::NativeQueue;
 pub use server::Eviction;
-pub use worker::KnownWorkers;
 pub use worqr::WorqrQueue;
 
 use crate::server::{bell, link, slot};
+use dispatcher_core::backend::{CancelCount, WorkerInfo};
 use dispatcher_core::queue::{Identity, QueueError, Trouble};
 use keys::{DEAD, Keys};
 use link::{RedisAddress, RedisConnections};
@@ -44,15 +44,6 @@ pub struct Redis {
     lines: RedisConnections,
     keys: Keys,
     worker: Arc<RedisWorker>,
-}
-
-/// How many messages a cancel has removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Cancelled {
-    /// Nobody had begun them.
-    pub waiting: u64,
-    /// Their attempts are told to stop.
-    pub running: u64,
 }
 
 impl Redis {
@@ -147,10 +138,10 @@ impl Redis {
         prefix: &str,
         name: &str,
         task: &str,
-    ) -> Result<Cancelled, QueueError> {
+    ) -> Result<CancelCount, QueueError> {
         let mut call = script::WORQR_CANCEL.key(prefix);
         let (waiting, running) = self.lines.link.run(call.arg(name).arg(task)).await?;
-        Ok(Cancelled { waiting, running })
+        Ok(CancelCount { waiting, running })
     }
 
     /// Whether the server is there and lets us in.
@@ -207,16 +198,16 @@ impl Redis {
     }
 
     /// The workers that are alive, sorted.
-    pub async fn workers(&self) -> Result<Vec<KnownWorkers>, QueueError> {
+    pub async fn workers(&self) -> Result<Vec<WorkerInfo>, QueueError> {
         worker::all(&self.lines.link, &self.keys).await
     }
 
     /// Removes a task from the queue of this bare name: the message with that id or, if there is
     /// none, every message with that payload, for which the whole queue is looked through.
-    pub async fn cancel(&self, name: &str, task: &str) -> Result<Cancelled, QueueError> {
+    pub async fn cancel(&self, name: &str, task: &str) -> Result<CancelCount, QueueError> {
         let base = self.keys.queue(name);
         let link = self.lines.link.of(&base);
-        let mut cancelled = Cancelled::default();
+        let mut cancelled = CancelCount::default();
         let mut step = async |kind: &str, cursor: &str| {
             let mut call = script::CANCEL.key(&base);
             call.arg(kind).arg(task).arg(cursor);

@@ -14,8 +14,10 @@ use dispatcher_core::clock::Moment;
 use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{Loss, Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
-    Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble, VISIBILITY_CEILING,
+    Ask, Delays, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble,
+    VISIBILITY_CEILING,
 };
+use dispatcher_core::schedule::LOOK_INTERVAL;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -230,6 +232,17 @@ impl NativeQueue {
 impl Queue for NativeQueue {
     fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// What waits in the queue for its time holds up the rest of its group and cannot be listed. So what
+    /// is scheduled waits beside it until the store of schedules is looked at twice more.
+    fn delays(&self) -> Delays {
+        Delays {
+            longest_in_group: Duration::ZERO,
+            longest_scheduled: LOOK_INTERVAL * 2,
+            takes_any: true,
+            ..Delays::ANY
+        }
     }
 
     fn dead_letter_queue(&self) -> Option<String> {

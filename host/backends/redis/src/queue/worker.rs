@@ -5,6 +5,7 @@ use super::bell::Notifier;
 use super::keys::{self, Keys};
 use super::link::{Link, RedisConnections};
 use super::script;
+use dispatcher_core::backend::WorkerInfo;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
 use dispatcher_core::message::{Loss, Receipt};
@@ -305,19 +306,8 @@ fn label() -> String {
     format!("{}@{host}", std::process::id())
 }
 
-/// Who is alive, as people are told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KnownWorkers {
-    /// Its name.
-    pub id: String,
-    /// Its process and machine.
-    pub label: String,
-    /// The bare name of each queue that it serves, with how many messages it has in flight.
-    pub queues: Vec<(String, u64)>,
-}
-
 /// All workers that are alive, sorted.
-pub async fn all(link: &Link, keys: &Keys) -> Result<Vec<KnownWorkers>, QueueError> {
+pub async fn all(link: &Link, keys: &Keys) -> Result<Vec<WorkerInfo>, QueueError> {
     let mut pipe = redis::pipe();
     pipe.smembers(keys.workers());
     let (ids,): (Vec<String>,) = link.pipe(&pipe).await?;
@@ -336,7 +326,7 @@ pub async fn all(link: &Link, keys: &Keys) -> Result<Vec<KnownWorkers>, QueueErr
             let (count,): (u64,) = link.of(&base).pipe(&pipe).await?;
             counted.push((queue, count));
         }
-        known.push(KnownWorkers {
+        known.push(WorkerInfo {
             id,
             label,
             queues: counted,

@@ -22,7 +22,9 @@ use dispatcher_aws::failure::{About, CallName};
 use dispatcher_core::clock;
 use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{Message, Outcome, Outgoing, Receipt};
-use dispatcher_core::queue::{Ask, Depth, Identity, ItemError, Queue, QueueError, Received};
+use dispatcher_core::queue::{
+    Ask, Delays, Depth, Identity, ItemError, Queue, QueueError, Received,
+};
 use send::SendEntry;
 use settle::SAFE_CEILING_S;
 use std::sync::Arc;
@@ -33,6 +35,9 @@ use tokio_util::sync::CancellationToken;
 const BATCH: usize = 10;
 /// The most bytes of one message (SQS developer guide, message quotas).
 const LONGEST_MESSAGE: u64 = 1_048_576;
+
+/// The longest delay of a message (SendMessage in the SQS API reference).
+const LONGEST_DELAY: Duration = Duration::from_secs(900);
 
 /// The longest long poll (SQS quotas), in seconds.
 const LONGEST_WAIT_S: u16 = 20;
@@ -188,6 +193,33 @@ impl Sqs {
 impl Queue for SqsQueue {
     fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// 15 minutes, and nothing on FIFO queues (SendMessage in the SQS API reference).
+    fn delays(&self) -> Delays {
+        if self.target.fifo {
+            return Delays::NONE;
+        }
+        Delays {
+            longest: LONGEST_DELAY,
+            longest_in_group: LONGEST_DELAY,
+            longest_scheduled: LONGEST_DELAY,
+            ..Delays::ANY
+        }
+    }
+
+    async fn would_take(&self, item: &Outgoing) -> Result<(), ItemError> {
+        if self.target.fifo && item.group.is_none() {
+            return Err(ItemError::Refused(format!(
+                "`{}` is a FIFO queue; wanted a message group",
+                self.identity.name
+            )));
+        }
+        if item.body.is_empty() {
+            let why = "SQS takes no empty message; wanted a body";
+            return Err(ItemError::Refused(why.to_owned()));
+        }
+        Ok(())
     }
 
     fn dead_letter_queue(&self) -> Option<String> {

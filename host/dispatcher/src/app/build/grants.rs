@@ -2,14 +2,10 @@
 //! Opens no bucket's store before a plugin has one in it.
 
 use super::Backends;
+use crate::config::Plugin as PluginSettings;
 use crate::config::problem::Problem;
-use crate::config::{Place, Plugin as PluginSettings};
-use dispatcher_core::keyvalue::{Backend, Bucket};
-use dispatcher_core::tasks;
 use dispatcher_core::telemetry::counters::Counters;
-use dispatcher_core::trouble::{Failed, Trouble};
-use dispatcher_local::keyvalue::Local;
-use dispatcher_redis::keyvalue::Redis;
+use dispatcher_core::trouble::Trouble;
 use dispatcher_wasm::capability::http::Outgoing;
 use dispatcher_wasm::capability::refusals::Count;
 use dispatcher_wasm::capability::registry::{Asked, Grants};
@@ -20,7 +16,6 @@ use dispatcher_wasm::load::PluginOptions;
 use dispatcher_wasm::warm::Warm;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::OnceCell;
 
 /// What needs nothing opened, for attempts of `timeout`. No queues, functions and buckets.
 pub fn options(
@@ -101,25 +96,23 @@ pub fn note_unused(plugin: &PluginSettings, imports: &[String]) {
 /// The stores of buckets, each opened when its first bucket is lent.
 pub struct Buckets {
     backends: Arc<Backends>,
-    local: OnceCell<Local>,
-    redis: OnceCell<Redis>,
 }
 
 impl Buckets {
     /// Those of the same places as these backends.
     pub fn on(backends: Arc<Backends>) -> Self {
-        Self {
-            backends,
-            local: OnceCell::new(),
-            redis: OnceCell::new(),
-        }
+        Self { backends }
     }
 
     /// The buckets of a plugin. One that cannot be had is a problem and left out.
     pub async fn of(&self, plugin: &PluginSettings, problems: &mut Vec<Problem>) -> Stores {
         let mut stores = Stores::default();
         for (name, place) in &plugin.store {
-            match self.open(place).await {
+            let opened = match self.backends.client(place.backend).await {
+                Ok(client) => client.bucket(&place.bucket).await,
+                Err(error) => Err(error),
+            };
+            match opened {
                 Ok(bucket) => drop(stores.0.insert(name.clone(), bucket)),
                 Err(error) => {
                     let found = format!("the store `{name}` in {place}: {error}");
@@ -132,26 +125,5 @@ impl Buckets {
             }
         }
         stores
-    }
-
-    async fn open(&self, place: &Place) -> Result<Arc<dyn Bucket>, Failed> {
-        let stores = self.backends.stores();
-        Ok(match place.backend {
-            Backend::Local => {
-                let folder = stores.data.clone();
-                let open = || tasks::blocking(move || Local::open(&folder)).finished();
-                let store = self.local.get_or_try_init(open).await?;
-                Arc::new(store.bucket(&place.bucket))
-            }
-            Backend::Redis => {
-                let prefix = &stores.redis.prefix;
-                let open = || async {
-                    let link = self.backends.redis_lines().await?.link.clone();
-                    Ok::<_, Failed>(Redis::on(link, prefix))
-                };
-                let store = self.redis.get_or_try_init(open).await?;
-                Arc::new(store.bucket(&place.bucket))
-            }
-        })
     }
 }

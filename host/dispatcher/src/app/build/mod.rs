@@ -1,4 +1,4 @@
-//! Makes the parts that settings name: the only place that knows which backends there are.
+//! Makes the parts that settings name.
 //! Receives nothing; finds every problem at once.
 
 pub mod backends;
@@ -10,7 +10,7 @@ pub mod records;
 pub mod schedule;
 pub mod versions;
 
-pub use backends::{Backends, Eviction, Terms};
+pub use backends::{Backends, Terms};
 pub use dispatcher_wasm::runtime::Spawn;
 
 use crate::config::problem::Problem;
@@ -64,7 +64,7 @@ pub async fn parts(
     for route in &settings.routes {
         opened.push(open_queues(backends, route, &budget, &mut problems).await);
     }
-    let records = records::open(settings, &mut problems);
+    let records = records::open(settings, backends, &mut problems).await;
     let mut handlers = Vec::new();
     let loader = Loader::start(settings, backends.clone(), counters, spawn, over);
     let loader = loader.map_err(|problem| problems.push(problem)).ok();

@@ -3,53 +3,32 @@
 
 use super::later::LaterError;
 use super::schedule::{Schedules, in_time};
-use crate::name::{Backend, QueueName};
+use crate::name::QueueName;
 use dispatcher_core::message::Outgoing;
 use dispatcher_core::queue::{ItemError, Queue};
-use dispatcher_core::schedule::decide::{AHEAD, SendLimits};
+use dispatcher_core::schedule::decide::SendLimits;
 use dispatcher_core::schedule::mover::{NotSent, Outlet};
 use dispatcher_wasm::capability::queues::{Deliver, NotDelivered};
 use std::sync::Arc;
-use std::time::Duration;
 
-/// How often a store is looked at that costs little to look at: the embedded queues', and Redis.
-pub const LOOK: Duration = Duration::from_secs(1);
-
-/// What an open queue takes. Of SQS: 15 minutes, and nothing on FIFO queues (SendMessage in the SQS
-/// API reference). What waits for its time in the embedded queue or on Redis holds up the rest of its
-/// group.
-pub fn reach_of(name: &QueueName, queue: &dyn Queue) -> SendLimits {
+/// What an open queue takes.
+pub fn reach_of(queue: &dyn Queue) -> SendLimits {
     let identity = queue.identity();
-    let longest_delay = match name.backend {
-        Backend::Sqs if identity.ordered_groups => Duration::ZERO,
-        Backend::Sqs => AHEAD,
-        Backend::Local | Backend::Redis | Backend::DynamoDb => Duration::MAX,
-    };
+    let delays = queue.delays();
     SendLimits {
-        longest_delay,
-        longest_delay_in_group: match name.backend {
-            Backend::Local | Backend::Redis => Duration::ZERO,
-            Backend::Sqs | Backend::DynamoDb => longest_delay,
-        },
+        longest_delay: delays.longest,
+        longest_delay_in_group: delays.longest_in_group,
         own_delay: queue.own_delay(),
         batch: identity.batch,
         ordered: identity.ordered_groups,
     }
 }
 
-/// What an open queue takes of what is scheduled. A queue on Redis delays by any time, but what waits
-/// in it cannot be listed: it gets what is due within the next two looks.
-pub fn scheduled_reach_of(name: &QueueName, queue: &dyn Queue) -> SendLimits {
-    let reach = reach_of(name, queue);
-    let longest_delay = match name.backend {
-        // Those that keep no order of groups are npm `worqr`'s, which knows no delays.
-        Backend::Redis if !reach.ordered => Duration::ZERO,
-        Backend::Redis => LOOK * 2,
-        Backend::Sqs | Backend::Local | Backend::DynamoDb => reach.longest_delay,
-    };
+/// What an open queue takes of what is scheduled.
+pub fn scheduled_reach_of(queue: &dyn Queue) -> SendLimits {
     SendLimits {
-        longest_delay,
-        ..reach
+        longest_delay: queue.delays().longest_scheduled,
+        ..reach_of(queue)
     }
 }
 
@@ -62,7 +41,7 @@ impl Outlet for Queues {
         let name: QueueName = queue.parse()?;
         let open = self.0.queue(&name).await;
         let open = open.map_err(|error| error.to_string())?;
-        Ok(scheduled_reach_of(&name, &*open))
+        Ok(scheduled_reach_of(&*open))
     }
 
     async fn send(&self, queue: &str, items: Vec<Outgoing>) -> Vec<Result<(), NotSent>> {

@@ -1,18 +1,33 @@
 //! Opens the store of idempotency records that routes want, and says where it is.
 
+use super::Backends;
+use crate::backends;
 use crate::config::problem::Problem;
 use crate::config::{Route, Settings};
+use dispatcher_core::backend::Backend;
 use dispatcher_core::idempotency::Records;
-use dispatcher_local::idempotency as local;
-use dispatcher_local::idempotency::LocalRecords;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The store, if any route wants one; in the data folder.
-pub fn open(settings: &Settings, problems: &mut Vec<Problem>) -> Option<Arc<dyn Records>> {
+pub async fn open(
+    settings: &Settings,
+    opened: &Backends,
+    problems: &mut Vec<Problem>,
+) -> Option<Arc<dyn Records>> {
     let mut routes = settings.routes.iter();
     let route = routes.find(|route| route.idempotency.is_some())?;
-    match LocalRecords::open(&settings.stores.data) {
-        Ok(records) => Some(Arc::new(records)),
+    let Some((backend, _)) = keeper(settings) else {
+        let found = "idempotency in a binary without a backend that keeps records";
+        problems.push(Problem::new(&route.at, found, "a binary with all features"));
+        return None;
+    };
+    let records = match opened.client(backend).await {
+        Ok(client) => client.records().map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    match records {
+        Ok(records) => Some(records),
         Err(error) => {
             let found = format!("the idempotency ledger: {error}");
             let wanted = "a data folder that can be written to";
@@ -22,10 +37,17 @@ pub fn open(settings: &Settings, problems: &mut Vec<Problem>) -> Option<Arc<dyn 
     }
 }
 
+/// The backend that keeps records, and the file in which it does.
+fn keeper(settings: &Settings) -> Option<(&'static dyn Backend, PathBuf)> {
+    let data = &settings.stores.data;
+    let mut all = backends::all().iter();
+    all.find_map(|backend| Some((*backend, backend.records_file(data)?)))
+}
+
 /// For how long and where it is remembered what a route has done, and for whom; `None`: it is not.
 pub fn words(settings: &Settings, route: &Route) -> Option<String> {
     let ttl = humantime::format_duration(route.idempotency?);
-    let file = local::path(&settings.stores.data);
+    let (_, file) = keeper(settings)?;
     Some(format!(
         "what is done is remembered for {ttl} in {}, which every process on this machine shares that \
          has this data folder, and no other machine",

@@ -1,14 +1,14 @@
-//! Where messages for later wait, by the backend of their queue: in a table of DynamoDB for SQS, in
-//! the data folder for the embedded queue, beside their queue on Redis. Decides nothing about when.
+//! Where messages for later wait, as the backend of their queue says: in its own store, beside the
+//! queue, or in a table of another backend. Decides nothing about when.
 
 mod adding;
 
 pub use super::later::LaterError;
 use super::later::{of_queue, of_store, refused};
 use super::{Backends, Terms};
-use crate::config::Stores;
-use crate::name::{Backend, QueueName};
-use dispatcher_aws as aws;
+use crate::backends;
+use crate::name::QueueName;
+use dispatcher_core::backend::{Backend, DelayedMessage, ScheduleHome, ScheduleOf};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::queue::{Queue, QueueError};
@@ -17,9 +17,6 @@ use dispatcher_core::schedule::cron::Periodic;
 use dispatcher_core::schedule::{
     Cancelled, ScheduleStore, ScheduledJob, StoreError, Trouble, when,
 };
-use dispatcher_dynamodb::schedule::{DynamoDb, TableCreation};
-use dispatcher_local::schedule::File;
-use dispatcher_redis::schedule::Redis;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::OnceCell;
@@ -28,8 +25,6 @@ use tokio::sync::OnceCell;
 pub struct Schedules {
     backends: Arc<Backends>,
     table: Option<String>,
-    redis: OnceCell<Redis>,
-    dynamodb: OnceCell<DynamoDb>,
     open: Mutex<HashMap<QueueName, Cell>>,
 }
 
@@ -69,16 +64,10 @@ impl Schedules {
     /// `table` is the one for all queues of SQS, where each has not its own.
     pub fn new(backends: Arc<Backends>, table: Option<String>) -> Self {
         Self {
-            redis: OnceCell::new(),
             backends,
             table,
-            dynamodb: OnceCell::new(),
             open: Mutex::default(),
         }
-    }
-
-    fn stores(&self) -> &Stores {
-        self.backends.stores()
     }
 
     /// The backends.
@@ -96,49 +85,44 @@ impl Schedules {
         queue.await.cloned()
     }
 
-    /// The store of a queue's jobs, with its table's name where it is a table.
-    pub async fn store(
-        &self,
-        name: &QueueName,
-    ) -> Result<(Arc<dyn ScheduleStore>, Option<String>), LaterError> {
-        if name.backend == Backend::Local {
-            return Ok((Arc::new(File::of(&self.stores().data)), None));
-        }
-        if name.backend == Backend::Redis {
-            let store = self.redis(name).await.map_err(|error| of_store(&error))?;
-            return Ok((store, None));
-        }
-        let table = self.table_of(name)?;
-        let own = self.table.is_none().then(|| name.to_string());
-        let store = self.dynamodb().await.table(&table, own.as_deref());
-        Ok((Arc::new(store), Some(table)))
-    }
-
-    /// The store that all embedded queues share.
-    pub fn local(&self) -> Arc<dyn ScheduleStore> {
-        Arc::new(File::of(&self.stores().data))
-    }
-
-    /// The store of a queue on Redis.
-    pub async fn redis(&self, name: &QueueName) -> Result<Arc<dyn ScheduleStore>, StoreError> {
-        let prefix = &self.stores().redis.prefix;
-        let connect = || async {
-            let link = self.backends.redis_lines().await?.link.clone();
-            Ok::<_, StoreError>(Redis::on(link, prefix))
+    /// The store of a queue's jobs.
+    pub async fn store(&self, name: &QueueName) -> Result<Arc<dyn ScheduleStore>, LaterError> {
+        let of = match name.backend.schedule_home() {
+            ScheduleHome::Shared => ScheduleOf::All,
+            ScheduleHome::BesideQueue => ScheduleOf::Queue(&name.name),
+            ScheduleHome::TableOf(_) | ScheduleHome::None => {
+                let table = self.table_of(name)?;
+                let own = self.table.is_none().then(|| name.to_string());
+                return self.table(tables_of(name)?, &table, own.as_deref()).await;
+            }
         };
-        let server = self.redis.get_or_try_init(connect).await?;
-        Ok(Arc::new(server.schedule(&name.name)))
+        let store = self.of(name.backend, of).await;
+        store.map_err(|error| of_store(&error))
     }
 
-    /// The table of a queue of SQS: the one for all, or the one of the queue's bare name.
+    /// A store of a backend's own.
+    pub async fn of(
+        &self,
+        backend: &dyn Backend,
+        of: ScheduleOf<'_>,
+    ) -> Result<Arc<dyn ScheduleStore>, StoreError> {
+        self.backends.client(backend).await?.schedule(of).await
+    }
+
+    async fn table(
+        &self,
+        backend: &dyn Backend,
+        table: &str,
+        queue: Option<&str>,
+    ) -> Result<Arc<dyn ScheduleStore>, LaterError> {
+        let store = self.of(backend, ScheduleOf::Table { table, queue }).await;
+        store.map_err(|error| of_store(&error))
+    }
+
+    /// The table of a queue whose jobs wait in one: the one for all, or the one of the queue's bare
+    /// name.
     pub fn table_of(&self, name: &QueueName) -> Result<String, LaterError> {
-        if name.backend != Backend::Sqs {
-            let why = match name.backend {
-                Backend::DynamoDb => "cannot be scheduled for in this version",
-                _ => "needs no table",
-            };
-            return Err(refused(format!("`{name}` {why}")));
-        }
+        tables_of(name)?;
         if let Some(table) = &self.table {
             return Ok(table.clone());
         }
@@ -152,9 +136,33 @@ impl Schedules {
         }
     }
 
+    /// The stores in which jobs for these queues wait and which cost little to look at.
+    pub async fn own(&self, names: &BTreeSet<&QueueName>) -> Vec<Arc<dyn ScheduleStore>> {
+        let mut stores = Vec::new();
+        let mut shared = BTreeSet::new();
+        for name in names {
+            let of = match name.backend.schedule_home() {
+                ScheduleHome::Shared if shared.insert(name.backend) => ScheduleOf::All,
+                ScheduleHome::BesideQueue => ScheduleOf::Queue(&name.name),
+                ScheduleHome::Shared | ScheduleHome::TableOf(_) | ScheduleHome::None => continue,
+            };
+            match self.of(name.backend, of).await {
+                Ok(store) => stores.push(store),
+                // An address that cannot be read has ended the run already.
+                Err(error) => {
+                    tracing::error!(queue = %name, "nothing is scheduled for it: {error}")
+                }
+            }
+        }
+        stores
+    }
+
     /// The tables in which jobs for these queues wait, each once, and whose jobs are those that name
     /// no queue themselves, as the Waiter's do not.
     pub async fn tables(&self, names: &BTreeSet<&QueueName>) -> Vec<Arc<dyn ScheduleStore>> {
+        let Some(backend) = names.iter().find_map(|name| tables_of(name).ok()) else {
+            return Vec::new();
+        };
         let queues = names.iter().filter_map(|name| {
             let table = self.table_of(name).ok()?;
             Some((table, *name))
@@ -169,44 +177,51 @@ impl Schedules {
                 );
             }
             let own = own.map(ToString::to_string);
-            let store = self.dynamodb().await.table(&table, own.as_deref());
-            stores.push(Arc::new(store));
+            match self.table(backend, &table, own.as_deref()).await {
+                Ok(store) => stores.push(store),
+                Err(error) => tracing::error!(table, "nothing is sent from it: {error}"),
+            }
         }
         stores
-    }
-
-    async fn dynamodb(&self) -> &DynamoDb {
-        let connect = || async {
-            DynamoDb::connect(&aws::configuration(self.stores().endpoint_url.as_deref()).await)
-        };
-        self.dynamodb.get_or_init(connect).await
     }
 
     /// What waits for a queue, or for all embedded queues and those of the table for all; the
     /// soonest first.
     pub async fn list(&self, name: Option<&QueueName>) -> Result<Vec<Entry>, LaterError> {
         let mut entries = Vec::new();
-        if name.is_none_or(|name| name.backend == Backend::Local) {
+        let of = name.map(|name| name.backend).or_else(backends::embedded);
+        if let Some(backend) = of {
+            let client = self.backends.client(backend).await;
             let bare = name.map(|name| name.name.as_str());
-            let delayed = self.backends.delayed(bare).await;
+            let delayed = match client {
+                Ok(client) => client.delayed(bare).await,
+                Err(error) => Err(error),
+            };
             for one in delayed.map_err(|error| of_queue(&error))? {
-                let queue = format!("local:{}", one.queue);
-                let job = schedule::job(&queue, one.due, one.message, None);
-                entries.push(ScheduledJob { id: one.id, ..job });
+                let DelayedMessage {
+                    id,
+                    queue,
+                    due,
+                    message,
+                } = one;
+                let queue = QueueName {
+                    backend,
+                    name: queue,
+                };
+                let job = schedule::job(&queue.to_string(), due, message, None);
+                entries.push(ScheduledJob { id, ..job });
             }
-            let kept = schedule::list(&*self.local()).await;
-            entries.extend(kept.map_err(|error| of_store(&error))?);
         }
-        let shared = name.is_none() && self.table.is_some();
-        if let Some(name) = name.filter(|name| name.backend != Backend::Local) {
-            let (store, _) = self.store(name).await?;
+        let stores = match name {
+            Some(name) => vec![self.store(name).await?],
+            None => self.of_all().await?,
+        };
+        for store in stores {
             let kept = schedule::list(&*store).await;
-            entries.extend(kept.map_err(|error| self.of_store(name, &error))?);
-        } else if shared {
-            let table = self.table.as_deref().unwrap_or_default();
-            let store = self.dynamodb().await.table(table, None);
-            let kept = schedule::list(&store).await;
-            entries.extend(kept.map_err(|error| of_store(&error))?);
+            entries.extend(kept.map_err(|error| match name {
+                Some(name) => self.of_store(name, &error),
+                None => of_store(&error),
+            })?);
         }
         let wanted = name.map(ToString::to_string);
         entries.retain(|job| wanted.as_ref().is_none_or(|wanted| job.queue == *wanted));
@@ -218,15 +233,31 @@ impl Schedules {
         Ok(entries.into_iter().map(entry).collect())
     }
 
+    /// The stores that are looked at where no queue is named: the embedded queues', and the table for
+    /// all.
+    async fn of_all(&self) -> Result<Vec<Arc<dyn ScheduleStore>>, LaterError> {
+        let mut stores = Vec::new();
+        if let Some(backend) = backends::embedded() {
+            let store = self.of(backend, ScheduleOf::All).await;
+            stores.push(store.map_err(|error| of_store(&error))?);
+        }
+        if let Some(table) = &self.table {
+            stores.push(self.table(table_backend()?, table, None).await?);
+        }
+        Ok(stores)
+    }
+
     /// Takes a job back, by the queue and the rest of its id.
     pub async fn cancel(&self, name: &QueueName, id: &str) -> Result<Cancelled, LaterError> {
-        if name.backend == Backend::Local {
-            let taken = self.backends.take_back(&name.name, id).await;
-            if taken.map_err(|error| of_queue(&error))? {
-                return Ok(Cancelled::Yes);
-            }
+        let client = self.backends.client(name.backend).await;
+        let taken = match client {
+            Ok(client) => client.take_back(&name.name, id).await,
+            Err(error) => Err(error),
+        };
+        if taken.map_err(|error| of_queue(&error))? {
+            return Ok(Cancelled::Yes);
         }
-        let (store, _) = self.store(name).await?;
+        let store = self.store(name).await?;
         let cancelled = store.cancel(id, clock::today()).await;
         cancelled.map_err(|error| self.of_store(name, &error))
     }
@@ -242,14 +273,15 @@ impl Schedules {
                 ));
             }
         };
-        let made = self.dynamodb().await.table(&table, None).make().await;
-        let made = made.map_err(|error| of_store(&error))?;
-        Ok((table, made == TableCreation::New))
+        let store = self.table(table_backend()?, &table, None).await?;
+        let is_new = store.make().await.map_err(|error| of_store(&error))?;
+        Ok((table, is_new))
     }
 
     fn of_store(&self, name: &QueueName, error: &StoreError) -> LaterError {
         let mut told = of_store(error);
-        if error.kind == Trouble::Missing {
+        let in_table = matches!(name.backend.schedule_home(), ScheduleHome::TableOf(_));
+        if in_table && error.kind == Trouble::Missing {
             let which = match &self.table {
                 Some(table) => format!("--schedule-table {table}"),
                 None => name.to_string(),
@@ -263,6 +295,35 @@ impl Schedules {
         }
         told
     }
+}
+
+/// The backend in whose tables jobs for a queue wait.
+fn tables_of(name: &QueueName) -> Result<&'static dyn Backend, LaterError> {
+    match name.backend.schedule_home() {
+        ScheduleHome::TableOf(backend) => backends::find(backend)
+            .map_err(|absent| refused(format!("messages for `{name}` wait in tables of {absent}"))),
+        ScheduleHome::None => Err(refused(format!(
+            "`{name}` cannot be scheduled for in this version"
+        ))),
+        ScheduleHome::Shared | ScheduleHome::BesideQueue => {
+            Err(refused(format!("`{name}` needs no table")))
+        }
+    }
+}
+
+/// The backend of the table for all queues.
+fn table_backend() -> Result<&'static dyn Backend, LaterError> {
+    let mut homes = backends::all()
+        .iter()
+        .map(|backend| backend.schedule_home());
+    let tables = homes.find_map(|home| match home {
+        ScheduleHome::TableOf(backend) => Some(backend),
+        _ => None,
+    });
+    let backend = tables.ok_or_else(|| {
+        refused("no backend of this binary keeps scheduled messages in a table".to_owned())
+    })?;
+    backends::find(backend).map_err(|absent| refused(format!("the table is one of {absent}")))
 }
 
 /// The one queue of each table, or none where there are more: queues of two regions or accounts may
@@ -288,6 +349,7 @@ pub fn in_time(delay: std::time::Duration) -> Result<Timestamp, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Stores;
     use crate::config::redis_place::RedisPlace;
 
     #[tokio::test]

@@ -3,7 +3,6 @@
 use super::{failure, schedules};
 use crate::cli::{Typed, block_on, flags, output};
 use crate::error::Failure;
-use crate::name::Backend;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,10 +31,7 @@ pub struct Args {
 /// Makes it, or finds that it is there.
 pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let (places, name) = flags::place_of_any(&typed.matches, args.queue.as_deref())?;
-    if name
-        .as_ref()
-        .is_some_and(|name| name.backend == Backend::Local)
-    {
+    if name.as_ref().is_some_and(|name| name.backend.is_embedded()) {
         output::note("embedded queues need no table");
         return Ok(());
     }

@@ -4,7 +4,6 @@ use super::{failure, schedules};
 use crate::app::build::schedule::Entry;
 use crate::cli::{Typed, block_on, flags, output};
 use crate::error::Failure;
-use crate::name::Backend;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::schedule::{decide, when};
@@ -51,7 +50,7 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         true => output::json(&entries.iter().map(|entry| json(entry, now)).collect())?,
         false => output::bytes(table(&entries, now).as_bytes())?,
     }
-    let is_local = name.is_none_or(|name| name.backend == Backend::Local);
+    let is_local = name.is_none_or(|name| name.backend.is_embedded());
     if is_local && args.queue.is_none() && places.schedule_table.is_none() && !args.json {
         output::note(
             "for queues of SQS and Redis, name the queue, or the table with --schedule-table",

@@ -7,7 +7,7 @@ use crate::config::section::{Given, Layers};
 use crate::config::value;
 use crate::config::value::Bare;
 use crate::config::{Shed, Shedding, WeightedQueue};
-use crate::name::{Backend, QueueName};
+use crate::name::QueueName;
 use dispatcher_core::intake::group::GroupBy;
 use dispatcher_core::scheduler::ready::Sequence;
 use std::time::Duration;
@@ -77,7 +77,7 @@ impl Check {
 }
 
 fn is_fifo(name: &QueueName) -> bool {
-    name.backend == Backend::Sqs && name.name.ends_with(".fifo")
+    name.backend.is_fifo(&name.name)
 }
 
 fn group_by(given: &Given) -> Result<GroupBy, Problem> {
@@ -106,12 +106,12 @@ fn newest_first(
         let found = "`lifo` beside `group-by`, which keeps the order of sending";
         return problem(found.to_owned(), "one of them");
     }
-    let sqs = queues
+    let unsorted = queues
         .iter()
-        .find(|queue| queue.name.backend == Backend::Sqs)?;
+        .find(|queue| !queue.name.backend.can_choose_newest())?;
     let found = format!(
         "`{}` gives what it likes, so the newest can only be chosen among what is at hand, which is nothing",
-        sqs.name
+        unsorted.name
     );
     let alone = ordering.prefetch == 0;
     alone.then(|| Problem::new(&given.at, found, "a `prefetch` as well"))

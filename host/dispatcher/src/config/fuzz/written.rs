@@ -1,9 +1,9 @@
 //! Settings written out as a file that says everything and leaves nothing to defaults.
 
+use crate::backends;
 use crate::config::{
     Code, DynamoDb, MetricsSink, Plugin, Route, Settings, Shed, Shedding, WeightedQueue,
 };
-use crate::name::Backend;
 use dispatcher_core::scheduler::ready::Sequence;
 use std::fmt::{Display, Write};
 use std::time::Duration;
@@ -83,9 +83,9 @@ fn tables(out: &mut Lines, tables: &DynamoDb) {
 pub fn queue(queue: &WeightedQueue) -> String {
     let name = &queue.name;
     let plain = !name.name.contains(':');
-    let before = match name.backend {
-        Backend::Sqs if plain => "sqs:",
-        _ => "",
+    let before = match name.backend.name() {
+        backend if plain && backend == backends::unnamed() => format!("{backend}:"),
+        _ => String::new(),
     };
     match queue.weight {
         Some(weight) => format!("{before}{name}:{weight}"),

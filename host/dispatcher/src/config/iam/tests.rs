@@ -1,8 +1,9 @@
 //! Whole policies, as people will paste them.
 
 use crate::config::flags::Flags;
-use crate::config::iam::{QueueKey, policy};
+use crate::config::iam::policy;
 use crate::config::section::Given;
+use dispatcher_core::backend::QueueKey;
 
 fn of(list: &[(&str, &str)]) -> String {
     let mut flags = Flags::default();

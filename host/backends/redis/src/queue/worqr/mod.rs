@@ -11,7 +11,8 @@ use super::{script, trouble};
 use dispatcher_core::clock;
 use dispatcher_core::message::{Loss, Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
-    Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble, VISIBILITY_CEILING,
+    Ask, Delays, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble,
+    VISIBILITY_CEILING,
 };
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
@@ -135,6 +136,25 @@ impl WorqrQueue {
 impl Queue for WorqrQueue {
     fn identity(&self) -> &Identity {
         &self.inner.identity
+    }
+
+    /// The package knows no delays: what is scheduled waits in the store.
+    fn delays(&self) -> Delays {
+        Delays {
+            longest_in_group: Duration::ZERO,
+            longest_scheduled: Duration::ZERO,
+            ..Delays::ANY
+        }
+    }
+
+    async fn would_take(&self, item: &Outgoing) -> Result<(), ItemError> {
+        if item.group.is_none() && item.attributes.is_empty() {
+            return Ok(());
+        }
+        Err(ItemError::Refused(format!(
+            "`{}` is a queue of npm worqr, whose messages have no attributes and groups",
+            self.inner.identity.name
+        )))
     }
 
     async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {

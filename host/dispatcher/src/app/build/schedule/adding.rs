@@ -4,7 +4,7 @@
 use super::{Added, LaterError, Schedules, When};
 use crate::app::build::later::{of_item, of_queue, refused};
 use crate::app::build::outlet::scheduled_reach_of;
-use crate::name::{Backend, QueueName};
+use crate::name::QueueName;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::Outgoing;
@@ -12,9 +12,9 @@ use dispatcher_core::queue::Queue;
 use dispatcher_core::schedule;
 
 impl Schedules {
-    /// Sends a message that is due then, for whoever will not list it. To a queue on Redis it goes at
-    /// once, whatever its delay: its dispatchers know delays, and may be of a release that looks for
-    /// nothing else. For all others this is `add`.
+    /// Sends a message that is due then, for whoever will not list it. To a queue that takes any it goes
+    /// at once, whatever its delay: other dispatchers know delays, and may be of a release that looks
+    /// for nothing else. For all others this is `add`.
     pub async fn send(
         &self,
         name: &QueueName,
@@ -22,8 +22,7 @@ impl Schedules {
         due: Timestamp,
     ) -> Result<Added, LaterError> {
         let queue = self.queue(name).await.map_err(|error| of_queue(&error))?;
-        // Those that keep no order of groups are npm `worqr`'s, which knows no delays.
-        if name.backend != Backend::Redis || !queue.identity().ordered_groups {
+        if !queue.delays().takes_any {
             return self.add(name, message, When::At(due)).await;
         }
         let delay = due.since(clock::today());
@@ -44,7 +43,7 @@ impl Schedules {
         when: When,
     ) -> Result<Added, LaterError> {
         let queue = self.queue(name).await.map_err(|error| of_queue(&error))?;
-        let reach = scheduled_reach_of(name, &*queue);
+        let reach = scheduled_reach_of(&*queue);
         let now = clock::today();
         let (due, every) = match when {
             When::At(due) => (due, None),
@@ -55,37 +54,20 @@ impl Schedules {
             }
         };
         let delay = due.since(now);
-        let waits = name.backend == Backend::Local;
+        let waits = queue.delays().listed;
         let in_reach = delay <= reach.longest_delay_of(&message);
         if every.is_none() && (delay.is_zero() || in_reach) {
             let id = handed_over(&*queue, Outgoing { delay, ..message }).await?;
             let id = if waits { format!("{name}/{id}") } else { id };
             return Ok(Added { id, due, waits });
         }
-        if name.backend == Backend::Sqs && reach.ordered && message.group.is_none() {
-            return Err(refused(format!(
-                "`{name}` is a FIFO queue; wanted a message group"
-            )));
-        }
-        if name.backend == Backend::Sqs && message.body.is_empty() {
-            return Err(refused("SQS takes no empty message; wanted a body".into()));
-        }
-        if name.backend == Backend::Redis
-            && !reach.ordered
-            && (message.group.is_some() || !message.attributes.is_empty())
-        {
-            let why = "is a queue of npm worqr, whose messages have no attributes and groups";
-            return Err(refused(format!("`{name}` {why}")));
-        }
         let taken = queue.would_take(&message).await;
         taken.map_err(|error| of_item(&error))?;
-        let (store, table) = self.store(name).await?;
+        let store = self.store(name).await?;
         let mut job = schedule::job(&name.to_string(), due, message, every);
-        let plain = job.message.group.is_none() && job.every.is_none();
-        let own = table
-            .filter(|_| plain)
-            .and_then(|table| dispatcher_dynamodb::schedule::own_id(&job.message.body, &table));
-        job.id = own.unwrap_or(job.id);
+        if let Some(id) = store.own_id(&job) {
+            job.id = id;
+        }
         let added = store.add(&job).await;
         match added.map_err(|error| self.of_store(name, &error))? {
             true => Ok(Added {

@@ -72,7 +72,7 @@ impl Check {
             let read = |given: &Given| {
                 let found = format!("`{}` is no place of a bucket", given.text.trim());
                 let place = given.text.parse();
-                place.map_err(|wanted: &str| Problem::new(&given.at, found, wanted))
+                place.map_err(|wanted: String| Problem::new(&given.at, found, wanted))
             };
             stores.extend(
                 self.read(Some(given), read)

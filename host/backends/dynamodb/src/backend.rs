@@ -1,0 +1,125 @@
+//! DynamoDB as the program sees it: tables as queues, and tables in which scheduled messages for SQS
+//! wait.
+
+use crate::queue::{Dynamo, Options};
+use crate::schedule::DynamoDb as Schedules;
+use dispatcher_aws as aws;
+use dispatcher_core::backend::{
+    Backend, BackendClient, BackendConfig, Permission, Purpose, QueueTerms, ScheduleOf,
+};
+use dispatcher_core::queue::{Queue, QueueError};
+use dispatcher_core::schedule::ScheduleStore;
+use dispatcher_core::trouble::{Failed, Trouble};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What is called on tables that tasks are taken from; conditional writes need no more (Service
+/// Authorization Reference, "Amazon DynamoDB"). A transaction is allowed by the names of its parts.
+const TAKE: &[&str] = &[
+    "dynamodb:DescribeTable",
+    "dynamodb:Query",
+    "dynamodb:UpdateItem",
+];
+const COPY: &[&str] = &["dynamodb:DescribeTable", "dynamodb:PutItem"];
+
+/// Tables of Amazon DynamoDB, or of a server that speaks its protocol.
+pub struct DynamoDbBackend;
+
+#[async_trait::async_trait]
+impl Backend for DynamoDbBackend {
+    fn name(&self) -> &'static str {
+        "dynamodb"
+    }
+
+    /// What DynamoDB takes as the name of a table ("quotas" in its guide).
+    fn name_length(&self) -> RangeInclusive<usize> {
+        3..=255
+    }
+
+    /// They stay in the table, as FAILURE.
+    fn has_dead_letters(&self, _queue: &str) -> bool {
+        true
+    }
+
+    /// Of a table and its indices.
+    fn permission(&self, queue: &str, purpose: Purpose, partition: &str) -> Option<Permission> {
+        let table = format!("arn:{partition}:dynamodb:*:*:table/{queue}");
+        match purpose {
+            Purpose::Receive => Some(Permission {
+                sid: "TakeTasks",
+                actions: TAKE,
+                resources: vec![format!("{table}/index/*"), table],
+            }),
+            Purpose::DeadLetter => Some(Permission {
+                sid: "BuryTasks",
+                actions: COPY,
+                resources: vec![table],
+            }),
+            Purpose::Redrive | Purpose::Send => None,
+        }
+    }
+
+    async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, Failed> {
+        let options = options(config)?;
+        let sdk = aws::configuration(config.endpoint_url.as_deref()).await;
+        Ok(Arc::new(DynamoDbClient {
+            queues: Dynamo::connect(&sdk, options),
+            schedules: Schedules::connect(&sdk),
+        }))
+    }
+}
+
+/// What the configuration leaves open is as usual.
+fn options(config: &BackendConfig) -> Result<Options, Failed> {
+    let usual = Options::default();
+    let time = |key: &str, usual: Duration| match config.get(key) {
+        None => Ok(usual),
+        Some(text) => humantime::parse_duration(text).map_err(|error| unreadable(key, &error)),
+    };
+    Ok(Options {
+        body_attribute: config.get("body-attribute").map(str::to_owned),
+        shards: match config.get("shards") {
+            None => usual.shards,
+            Some(text) => text.parse().map_err(|error| unreadable("shards", &error))?,
+        },
+        time_to_live: time("time-to-live", usual.time_to_live)?,
+        idle_poll: time("idle-poll", usual.idle_poll)?,
+    })
+}
+
+fn unreadable(key: &str, error: &dyn std::fmt::Display) -> Failed {
+    Failed {
+        kind: Trouble::Refused,
+        message: format!(
+            "the configuration of DynamoDB has a `{key}` that cannot be read: {error}"
+        ),
+    }
+}
+
+struct DynamoDbClient {
+    queues: Dynamo,
+    schedules: Schedules,
+}
+
+#[async_trait::async_trait]
+impl BackendClient for DynamoDbClient {
+    async fn open(&self, queue: &str, terms: QueueTerms<'_>) -> Result<Arc<dyn Queue>, QueueError> {
+        let open = self.queues.open(queue, terms.dead_letter).await?;
+        Ok(Arc::new(open.within(terms.budget.cloned())))
+    }
+
+    async fn queues(&self) -> Result<Vec<String>, QueueError> {
+        self.queues.names().await
+    }
+
+    async fn schedule(&self, of: ScheduleOf<'_>) -> Result<Arc<dyn ScheduleStore>, Failed> {
+        match of {
+            ScheduleOf::Table { table, queue } => Ok(Arc::new(self.schedules.table(table, queue))),
+            ScheduleOf::All | ScheduleOf::Queue(_) => Err(Failed {
+                kind: Trouble::Refused,
+                message: "scheduled messages wait in a table; wanted its name".to_owned(),
+            }),
+        }
+    }
+}

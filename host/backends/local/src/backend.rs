@@ -1,0 +1,143 @@
+//! The embedded backend as the program sees it.
+
+use crate::idempotency::{self, LocalRecords};
+use crate::keyvalue::Local as Buckets;
+use crate::queue::LocalStore as Queues;
+use crate::schedule::File;
+use dispatcher_core::backend::{
+    Backend, BackendClient, BackendConfig, DelayedMessage, QueueTerms, ScheduleHome, ScheduleOf,
+    not_made_yet,
+};
+use dispatcher_core::idempotency::{Records, RecordsError};
+use dispatcher_core::keyvalue::Bucket;
+use dispatcher_core::queue::{Depth, Queue, QueueError};
+use dispatcher_core::schedule::ScheduleStore;
+use dispatcher_core::tasks;
+use dispatcher_core::trouble::Failed;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::sync::OnceCell;
+
+/// The suffix of the queue that dead letters go to unless another is named.
+const DEAD: &str = ".dead";
+
+/// Queues in files of the data folder.
+pub struct LocalBackend;
+
+#[async_trait::async_trait]
+impl Backend for LocalBackend {
+    fn name(&self) -> &'static str {
+        "local"
+    }
+
+    fn is_embedded(&self) -> bool {
+        true
+    }
+
+    fn has_dead_letters(&self, queue: &str) -> bool {
+        !queue.ends_with(DEAD)
+    }
+
+    fn has_buckets(&self) -> bool {
+        true
+    }
+
+    fn schedule_home(&self) -> ScheduleHome {
+        ScheduleHome::Shared
+    }
+
+    fn records_file(&self, data: &Path) -> Option<PathBuf> {
+        Some(idempotency::path(data))
+    }
+
+    async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, Failed> {
+        Ok(Arc::new(LocalClient {
+            data: config.data.clone(),
+            queues: OnceCell::new(),
+            buckets: OnceCell::new(),
+        }))
+    }
+}
+
+/// The files of one data folder, each opened when it is first needed.
+struct LocalClient {
+    data: PathBuf,
+    queues: OnceCell<Queues>,
+    buckets: OnceCell<Buckets>,
+}
+
+impl LocalClient {
+    async fn store(&self) -> Result<&Queues, QueueError> {
+        let open = || async { Queues::open(&self.data) };
+        self.queues.get_or_try_init(open).await
+    }
+}
+
+#[async_trait::async_trait]
+impl BackendClient for LocalClient {
+    async fn open(&self, queue: &str, terms: QueueTerms<'_>) -> Result<Arc<dyn Queue>, QueueError> {
+        let open = self.store().await?.queue(queue, terms.dead_letter)?;
+        Ok(Arc::new(open.within(terms.budget.cloned(), terms.attempts)))
+    }
+
+    async fn queues(&self) -> Result<Vec<String>, QueueError> {
+        self.store().await?.names()
+    }
+
+    /// A dead-letter queue exists with its queue.
+    async fn exists(&self, queue: &str) -> Result<bool, QueueError> {
+        if !self.data.join("local.db").exists() {
+            return Ok(false);
+        }
+        let bare = queue.strip_suffix(DEAD).unwrap_or(queue);
+        let names = self.queues().await?;
+        Ok(names.iter().any(|known| known == queue || known == bare))
+    }
+
+    /// Counts all of them in one call. A dead-letter queue exists with its queue, empty until the first
+    /// dead letter.
+    async fn depths(&self, queues: &[&str]) -> Vec<Result<Depth, QueueError>> {
+        let bare = |name: &&str| name.strip_suffix(DEAD).map(str::to_owned);
+        let asked = queues.iter().map(|name| (*name).to_owned());
+        let asked = asked.chain(queues.iter().filter_map(bare)).collect();
+        let found = match self.store().await {
+            Ok(store) => store.depths(asked).await,
+            Err(error) => Err(error),
+        };
+        let mut found = match found {
+            Ok(found) => found,
+            Err(error) => return vec![Err(error); queues.len()],
+        };
+        let mut bare = found.split_off(queues.len()).into_iter();
+        let named = queues.iter().zip(found);
+        let depth = |(name, own): (&&str, Option<Depth>)| {
+            let of = name.strip_suffix(DEAD).and_then(|_| bare.next().flatten());
+            own.or(of.map(|_| Depth::default()))
+                .ok_or_else(not_made_yet)
+        };
+        named.map(depth).collect()
+    }
+
+    async fn delayed(&self, queue: Option<&str>) -> Result<Vec<DelayedMessage>, QueueError> {
+        self.store().await?.delayed(queue).await
+    }
+
+    async fn take_back(&self, queue: &str, id: &str) -> Result<bool, QueueError> {
+        self.store().await?.cancel(queue, id).await
+    }
+
+    async fn schedule(&self, _of: ScheduleOf<'_>) -> Result<Arc<dyn ScheduleStore>, Failed> {
+        Ok(Arc::new(File::of(&self.data)))
+    }
+
+    async fn bucket(&self, name: &str) -> Result<Arc<dyn Bucket>, Failed> {
+        let folder = self.data.clone();
+        let open = || tasks::blocking(move || Buckets::open(&folder)).finished();
+        let store = self.buckets.get_or_try_init(open).await?;
+        Ok(Arc::new(store.bucket(name)))
+    }
+
+    fn records(&self) -> Result<Arc<dyn Records>, RecordsError> {
+        Ok(Arc::new(LocalRecords::open(&self.data)?))
+    }
+}

@@ -1,0 +1,219 @@
+//! Redis as the program sees it.
+
+use crate::keyvalue::Redis as Buckets;
+use crate::queue::{Eviction, Redis as Queues};
+use crate::schedule::Redis as Schedules;
+use crate::server::address::{Address, WANTED};
+use crate::server::dial::TlsFiles;
+use crate::server::link::{RedisAddress, RedisConnections};
+use dispatcher_core::backend::{
+    Backend, BackendClient, BackendConfig, BadValue, CancelCount, QueueTerms, ScheduleHome,
+    ScheduleOf, ServerWarning, WorkerInfo, depth_of, not_made_yet,
+};
+use dispatcher_core::keyvalue::Bucket;
+use dispatcher_core::queue::{Depth, Queue, QueueError};
+use dispatcher_core::schedule::ScheduleStore;
+use dispatcher_core::trouble::{Failed, Trouble};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The suffix of the queue that dead letters go to unless another is named.
+const DEAD: &str = ".dead";
+
+/// Queues on a Redis server, ours and those of npm `worqr`.
+pub struct RedisBackend;
+
+#[async_trait::async_trait]
+impl Backend for RedisBackend {
+    fn name(&self) -> &'static str {
+        "redis"
+    }
+
+    fn check_setting(&self, key: &str, value: &str) -> Result<(), BadValue> {
+        if key != "url" {
+            return Ok(());
+        }
+        Address::parse(value).map(drop).map_err(|found| BadValue {
+            found,
+            wanted: WANTED,
+            example: "redis://127.0.0.1:6379",
+        })
+    }
+
+    fn has_dead_letters(&self, queue: &str) -> bool {
+        !queue.ends_with(DEAD)
+    }
+
+    fn can_cancel(&self) -> bool {
+        true
+    }
+
+    fn lists_workers(&self) -> bool {
+        true
+    }
+
+    fn has_buckets(&self) -> bool {
+        true
+    }
+
+    fn schedule_home(&self) -> ScheduleHome {
+        ScheduleHome::BesideQueue
+    }
+
+    async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, Failed> {
+        let file = |key: &str| config.get(key).map(PathBuf::from);
+        let lines = RedisConnections::new(&RedisAddress {
+            url: wanted(config, "url")?.to_owned(),
+            tls: TlsFiles {
+                ca: file("ca-file"),
+                client: file("cert-file").zip(file("key-file")),
+            },
+        })?;
+        let prefix = wanted(config, "prefix")?;
+        Ok(Arc::new(RedisClient {
+            queues: Queues::on(&lines, prefix)?,
+            schedules: Schedules::on(lines.link.clone(), prefix),
+            buckets: Buckets::on(lines.link.clone(), prefix),
+            worqr: config.list("worqr").iter().cloned().collect(),
+            worqr_prefix: wanted(config, "worqr-prefix")?.to_owned(),
+        }))
+    }
+}
+
+fn wanted<'a>(config: &'a BackendConfig, key: &str) -> Result<&'a str, Failed> {
+    config.get(key).ok_or_else(|| Failed {
+        kind: Trouble::Refused,
+        message: format!("the configuration of Redis has no `{key}`"),
+    })
+}
+
+/// One server; all that is kept there shares its connections.
+struct RedisClient {
+    queues: Queues,
+    schedules: Schedules,
+    buckets: Buckets,
+    /// The names of the queues that are npm `worqr`'s.
+    worqr: BTreeSet<String>,
+    worqr_prefix: String,
+}
+
+impl RedisClient {
+    /// Whether the queue is one of npm `worqr`, as its dead letters are.
+    fn is_worqr(&self, queue: &str) -> bool {
+        let bare = queue.strip_suffix(DEAD).unwrap_or(queue);
+        self.worqr.contains(bare) || self.worqr.contains(queue)
+    }
+
+    fn is_among(&self, queue: &str, known: &BTreeSet<String>) -> bool {
+        let bare = queue.strip_suffix(DEAD).unwrap_or(queue);
+        self.is_worqr(queue) || known.contains(queue) || known.contains(bare)
+    }
+
+    async fn names(&self) -> Result<BTreeSet<String>, QueueError> {
+        Ok(self.queues.names().await?.into_iter().collect())
+    }
+}
+
+#[async_trait::async_trait]
+impl BackendClient for RedisClient {
+    async fn open(&self, queue: &str, terms: QueueTerms<'_>) -> Result<Arc<dyn Queue>, QueueError> {
+        if self.is_worqr(queue) {
+            let prefix = &self.worqr_prefix;
+            let open = self.queues.worqr(prefix, queue, terms.dead_letter).await?;
+            return Ok(Arc::new(open));
+        }
+        let open = self.queues.queue(queue, terms.dead_letter).await?;
+        Ok(Arc::new(open.within(terms.budget.cloned())))
+    }
+
+    async fn queues(&self) -> Result<Vec<String>, QueueError> {
+        let mut names = self.queues.names().await?;
+        names.extend(self.worqr.iter().cloned());
+        Ok(names)
+    }
+
+    async fn exists(&self, queue: &str) -> Result<bool, QueueError> {
+        if self.is_worqr(queue) {
+            return Ok(true);
+        }
+        Ok(self.is_among(queue, &self.names().await?))
+    }
+
+    /// Reads the list of queues once.
+    async fn depths(&self, queues: &[&str]) -> Vec<Result<Depth, QueueError>> {
+        let known = if queues.iter().all(|queue| self.is_worqr(queue)) {
+            Ok(BTreeSet::new())
+        } else {
+            self.names().await
+        };
+        let mut depths = Vec::with_capacity(queues.len());
+        for queue in queues {
+            depths.push(match &known {
+                _ if self.is_worqr(queue) => depth_of(self, queue).await,
+                Ok(known) if self.is_among(queue, known) => depth_of(self, queue).await,
+                Ok(_) => Err(not_made_yet()),
+                Err(error) => Err(error.clone()),
+            });
+        }
+        depths
+    }
+
+    async fn cancel(&self, queue: &str, task: &str) -> Result<CancelCount, QueueError> {
+        if self.is_worqr(queue) {
+            let prefix = &self.worqr_prefix;
+            return self.queues.cancel_worqr(prefix, queue, task).await;
+        }
+        self.queues.cancel(queue, task).await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerInfo>, QueueError> {
+        self.queues.workers().await
+    }
+
+    async fn schedule(&self, of: ScheduleOf<'_>) -> Result<Arc<dyn ScheduleStore>, Failed> {
+        match of {
+            ScheduleOf::Queue(queue) => Ok(Arc::new(self.schedules.schedule(queue))),
+            ScheduleOf::All | ScheduleOf::Table { .. } => Err(Failed {
+                kind: Trouble::Refused,
+                message: "scheduled messages wait beside their queue on Redis; wanted a queue"
+                    .to_owned(),
+            }),
+        }
+    }
+
+    async fn bucket(&self, name: &str) -> Result<Arc<dyn Bucket>, Failed> {
+        Ok(Arc::new(self.buckets.bucket(name)))
+    }
+
+    async fn warnings(&self, log: bool) -> Vec<ServerWarning> {
+        let says = match self.queues.eviction().await {
+            Some(Eviction::Never) | None => return Vec::new(),
+            Some(Eviction::By(policy)) => {
+                if log {
+                    tracing::warn!(
+                        policy,
+                        "Redis evicts messages when its memory ends; set maxmemory-policy to noeviction"
+                    );
+                }
+                format!(
+                    "its maxmemory-policy is {policy}: when its memory ends it throws messages away; \
+                     `CONFIG SET maxmemory-policy noeviction` makes it refuse new ones instead"
+                )
+            }
+            Some(Eviction::Unknown(reason)) => {
+                if log {
+                    tracing::info!(
+                        reason,
+                        "Redis does not show its maxmemory-policy; make sure that it is noeviction"
+                    );
+                }
+                format!(
+                    "its maxmemory-policy cannot be read, make sure that it is noeviction: {reason}"
+                )
+            }
+        };
+        let about = "the Redis server";
+        vec![ServerWarning { about, says }]
+    }
+}

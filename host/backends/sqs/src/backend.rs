@@ -1,0 +1,76 @@
+//! SQS as the program sees it.
+
+use crate::iam;
+use crate::queue::{Encryption, Sqs as Queues};
+use dispatcher_aws as aws;
+use dispatcher_core::backend::{
+    Backend, BackendClient, BackendConfig, Permission, Purpose, QueueKey, QueueTerms, ScheduleHome,
+};
+use dispatcher_core::queue::{Queue, QueueError};
+use dispatcher_core::trouble::Failed;
+use std::sync::Arc;
+
+/// Amazon SQS, or a server that speaks its protocol.
+pub struct SqsBackend;
+
+#[async_trait::async_trait]
+impl Backend for SqsBackend {
+    fn name(&self) -> &'static str {
+        "sqs"
+    }
+
+    fn check_address(&self, address: &str) -> Result<(), String> {
+        let is_arn = address.starts_with("arn:");
+        let is_sqs = address.split(':').nth(2) == Some("sqs") && address.split(':').count() == 6;
+        if is_arn && !is_sqs {
+            return Err(format!(
+                "`{address}` is not the ARN of an SQS queue; wanted arn:aws:sqs:REGION:ACCOUNT:NAME"
+            ));
+        }
+        Ok(())
+    }
+
+    fn has_fifo_queues(&self) -> bool {
+        true
+    }
+
+    fn can_choose_newest(&self) -> bool {
+        false
+    }
+
+    fn schedule_home(&self) -> ScheduleHome {
+        ScheduleHome::TableOf("dynamodb")
+    }
+
+    fn permission(&self, queue: &str, purpose: Purpose, partition: &str) -> Option<Permission> {
+        iam::permission(queue, purpose, partition)
+    }
+
+    fn partition(&self, queue: &str) -> Option<String> {
+        iam::partition(queue).map(str::to_owned)
+    }
+
+    async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, Failed> {
+        let sdk = aws::configuration(config.endpoint_url.as_deref()).await;
+        Ok(Arc::new(SqsClient(Queues::connect(&sdk))))
+    }
+}
+
+struct SqsClient(Queues);
+
+#[async_trait::async_trait]
+impl BackendClient for SqsClient {
+    async fn open(&self, queue: &str, terms: QueueTerms<'_>) -> Result<Arc<dyn Queue>, QueueError> {
+        let open = self.0.open(queue, terms.dead_letter).await?;
+        Ok(Arc::new(open.within(terms.budget.cloned())))
+    }
+
+    async fn queues(&self) -> Result<Vec<String>, QueueError> {
+        self.0.names().await
+    }
+
+    async fn encryption_key(&self, queue: &str) -> Result<Option<QueueKey>, QueueError> {
+        let key = self.0.encryption(queue).await?;
+        Ok(key.map(|Encryption { key, queue }| QueueKey { key, queue }))
+    }
+}
