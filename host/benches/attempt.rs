@@ -69,7 +69,6 @@ fn load(runtime: &Runtime, reuse: Option<Reuse>) -> Plugin {
     let options = PluginOptions {
         name: "bench-noop".into(),
         max_memory: MAX_MEMORY,
-        env: Vec::new(),
         reuse,
         ..PluginOptions::default()
     };

@@ -187,7 +187,7 @@ impl Runtime {
 fn note_waits(plugin: &str, imports: &[String]) {
     let mut suspends = Asked::all().flat_map(|asked| asked.description().suspends);
     let starts = |start: &&str| imports.iter().find(|import| import.starts_with(start));
-    if let Some(import) = suspends.find_map(|start| starts(&start)) {
+    if let Some(import) = suspends.find_map(starts) {
         tracing::info!(
             plugin,
             "a call of {import} holds the whole instance, with all messages that share it by `instance-concurrency`"

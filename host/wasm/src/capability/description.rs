@@ -64,7 +64,7 @@ impl Interface {
             let is_draft = own.contains('-');
             **own == *version || (!is_draft && is_same_series(own, version))
         };
-        self.versions.iter().any(|own| fits(&own))
+        self.versions.iter().any(fits)
     }
 
     /// Whether it is one of WASI's that have been released.

@@ -3,13 +3,7 @@
 
 use super::caller::{Caller, Grant, GrantedTo, Recipient};
 use super::description::{Description, split};
-use super::http::Outgoing;
-use super::lambda::Functions;
-use super::network::Peer;
-use super::queues::Queues;
-use super::settings::ConfigStore;
-use super::store::Stores;
-use super::variables::EnvironmentVariables;
+use crate::capability;
 use crate::problem::Problem;
 use std::fmt;
 use std::path::PathBuf;
@@ -91,21 +85,21 @@ macro_rules! capabilities {
 
 capabilities! {
     /// Invoking Lambda functions.
-    Functions, lambda: Option<Functions>;
+    Functions, lambda: Option<capability::lambda::Functions>;
     /// Sending to queues.
-    Queues, queues: Option<Queues>;
+    Queues, queues: Option<capability::queues::Queues>;
     /// Outgoing HTTP requests.
-    Http, http: Outgoing;
+    Http, http: capability::http::Outgoing;
     /// Settings.
-    Settings, settings: ConfigStore;
+    Settings, settings: capability::settings::ConfigStore;
     /// Keys and values.
-    Stores, stores: Stores;
+    Stores, stores: capability::store::Stores;
     /// A folder to read, which the component sees as `/`.
     Files, folder: Option<PathBuf>;
     /// TCP connections.
-    Connections, peers: Vec<Peer>;
+    Connections, peers: Vec<capability::network::Peer>;
     /// Environment variables.
-    Variables, env: EnvironmentVariables;
+    Variables, env: capability::variables::EnvironmentVariables;
 }
 
 /// A caller with all grants of its plugin.
