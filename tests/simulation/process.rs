@@ -12,7 +12,9 @@ use dispatcher::app::drain::drain;
 use dispatcher::app::route;
 use dispatcher::app::route::Running;
 use dispatcher::app::stop::StopPlan;
-use dispatcher::config::{Code, Plugin, Retry, Route, Shed, Shedding, WeightedQueue};
+use dispatcher::config::{
+    Code, Plugin, PluginSettings, Retry, Route, RouteSettings, Shed, Shedding, WeightedQueue,
+};
 use dispatcher::name::{Backend, QueueName};
 use dispatcher_core::clock;
 use dispatcher_core::executor::Workers;
@@ -248,20 +250,26 @@ fn settings(scenario: &Scenario) -> Route {
             setting: Vec::new(),
             store: Vec::new(),
             instance_concurrency: 1,
-            timeout: None,
             max_memory: 1 << 20,
             env: Vec::new(),
             reuse: None,
-            warm: None,
+            settings: PluginSettings::default(),
         },
-        batch_size: plan.batch,
-        batch_window: Duration::from_millis(plan.window_ms),
-        prefetch: plan.prefetch,
-        sequence: match plan.newest_first {
-            true => Sequence::Lifo,
-            false => Sequence::Fifo,
+        settings: RouteSettings {
+            batch_size: plan.batch,
+            batch_window: Duration::from_millis(plan.window_ms),
+            prefetch: plan.prefetch,
+            sequence: match plan.newest_first {
+                true => Sequence::Lifo,
+                false => Sequence::Fifo,
+            },
+            group_by: plan.group_by.then(|| GroupBy::Attribute(TAG.into())),
+            idempotency: plan.remembers_s.map(Duration::from_secs),
+            concurrency: plan.concurrency,
+            visibility: plan.visibility_s.map(Duration::from_secs),
+            poll_for: Duration::from_secs(plan.poll_for_s),
+            sleep: Duration::from_millis(plan.sleep_ms),
         },
-        group_by: plan.group_by.then(|| GroupBy::Attribute(TAG.into())),
         shedding: plan.max_age_ms.map(|age| Shedding {
             max_age: Duration::from_millis(age),
             shed: match plan.drops {
@@ -269,11 +277,6 @@ fn settings(scenario: &Scenario) -> Route {
                 false => Shed::DeadLetter,
             },
         }),
-        idempotency: plan.remembers_s.map(Duration::from_secs),
-        concurrency: plan.concurrency,
-        visibility: plan.visibility_s.map(Duration::from_secs),
-        poll_for: Duration::from_secs(plan.poll_for_s),
-        sleep: Duration::from_millis(plan.sleep_ms),
         retry: Retry {
             first: Duration::from_millis(plan.first_ms),
             most: Duration::from_millis(plan.most_ms),

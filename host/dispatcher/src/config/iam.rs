@@ -179,7 +179,7 @@ fn use_keys(keys: &[QueueKey]) -> impl Iterator<Item = Statement> {
 
 /// `PutMetricData` knows no resources; the namespace is what narrows it.
 fn publish(settings: &Settings) -> Option<Statement> {
-    let name = settings.name.as_ref()?;
+    let name = settings.program.name.as_ref()?;
     let sink = settings.metrics?.sink;
     (sink == MetricsSink::CloudWatch).then(|| {
         let namespace = format!("Dispatcher-{name}");

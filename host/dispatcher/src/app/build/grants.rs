@@ -33,7 +33,7 @@ pub fn options(
         env: plugin.env.clone(),
         reuse: plugin.reuse,
         warm: Warm {
-            count: plugin.warm,
+            count: plugin.settings.warm,
             of_heavy: 0,
             patience: timeout,
         },

@@ -135,7 +135,7 @@ impl Loader {
         };
         match loaded {
             Ok(loaded) => {
-                if route.batch_size > loaded.batch() {
+                if route.settings.batch_size > loaded.batch() {
                     problems.push(needs_batches(route));
                 }
                 Some(Loaded {
@@ -187,9 +187,16 @@ impl Loader {
         let mut options = grants::options(plugin, timeout, self.counters.clone());
         options.shared_instances = taking(route);
         let warm = &mut options.warm;
-        warm.of_heavy = self.settings.workers.get().min(route.concurrency);
+        warm.of_heavy = self
+            .settings
+            .program
+            .workers
+            .get()
+            .min(route.settings.concurrency);
         // More would never be taken.
-        warm.count = warm.count.map(|count| count.min(route.concurrency));
+        warm.count = warm
+            .count
+            .map(|count| count.min(route.settings.concurrency));
         // Of all versions together, also of those that end with their last attempts.
         options.tally = {
             let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
@@ -256,7 +263,7 @@ fn forward_timeout(plugin: &PluginSettings, forward: &Forward, runs: Duration) -
         true => TIMEOUT,
         false => runs + LONGER,
     };
-    let chosen = plugin.timeout.unwrap_or(needed);
+    let chosen = plugin.settings.timeout.unwrap_or(needed);
     if patience(chosen) < runs && !forward.asynchronous {
         tracing::warn!(
             function = forward.function,
@@ -324,7 +331,7 @@ fn sends(
     backends: impl Fn() -> Arc<Backends>,
 ) -> Option<queues::Queues> {
     let allowed: Vec<String> = plugin.allow_send.iter().map(ToString::to_string).collect();
-    let schedules = || Schedules::new(backends(), settings.schedule.table.clone());
+    let schedules = || Schedules::new(backends(), settings.schedule_table.clone());
     (!allowed.is_empty()).then(|| queues::Queues {
         deliver: Arc::new(Queues(Arc::new(schedules()))),
         allowed,
@@ -342,8 +349,10 @@ fn patience(timeout: Duration) -> Duration {
 fn taking(route: &Route) -> usize {
     const MORE: usize = 4;
     match route.plugin.instance_concurrency {
-        0 | 1 => route.concurrency,
-        shared => (route.concurrency.div_ceil(shared) + MORE).min(route.concurrency),
+        0 | 1 => route.settings.concurrency,
+        shared => {
+            (route.settings.concurrency.div_ceil(shared) + MORE).min(route.settings.concurrency)
+        }
     }
 }
 
@@ -396,7 +405,7 @@ pub fn of_file(error: &LoadError) -> Vec<Problem> {
 pub(super) fn needs_batches(route: &Route) -> Problem {
     let found = format!(
         "batch-size {} for a plugin that handles single messages",
-        route.batch_size
+        route.settings.batch_size
     );
     let wanted = "batch-size 1, or a plugin that exports batch-handler";
     Problem::new(&route.at, found, wanted)

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// The store, if any route wants one; in the data folder.
 pub fn open(settings: &Settings, problems: &mut Vec<Problem>) -> Option<Arc<dyn Records>> {
     let mut routes = settings.routes.iter();
-    let route = routes.find(|route| route.idempotency.is_some())?;
+    let route = routes.find(|route| route.settings.idempotency.is_some())?;
     match LocalRecords::open(&settings.stores.data) {
         Ok(records) => Some(Arc::new(records)),
         Err(error) => {
@@ -24,7 +24,7 @@ pub fn open(settings: &Settings, problems: &mut Vec<Problem>) -> Option<Arc<dyn 
 
 /// For how long and where it is remembered what a route has done, and for whom; `None`: it is not.
 pub fn words(settings: &Settings, route: &Route) -> Option<String> {
-    let ttl = humantime::format_duration(route.idempotency?);
+    let ttl = humantime::format_duration(route.settings.idempotency?);
     let file = local::path(&settings.stores.data);
     Some(format!(
         "what is done is remembered for {ttl} in {}, which every process on this machine shares that \

@@ -102,7 +102,7 @@ impl Workbench {
             Insight::Debugger => AT_A_BREAKPOINT,
             _ => app::TIMEOUT,
         };
-        let timeout = plugin.timeout.unwrap_or(usual);
+        let timeout = plugin.settings.timeout.unwrap_or(usual);
         let mut options = plugins::options_by_hand(settings, plugin, timeout).await;
         let mut problems = Vec::new();
         let backends = Arc::new(Backends::new(settings.stores.clone()));

@@ -11,8 +11,7 @@ use crate::config::problem::Problem;
 use crate::config::section::{Given, Layers, Section};
 use crate::config::value;
 use crate::config::value::Bare;
-use crate::config::{Code, Forward, Plugin, Reuse};
-use dispatcher_core::queue::VISIBILITY_CEILING;
+use crate::config::{Code, Forward, Plugin, PluginSettings, Reuse};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -23,7 +22,6 @@ const FORWARD_MEMORY: usize = 256 << 20;
 /// The most attempts that share an instance of a forwarder, which mostly waits.
 const FORWARD_SHARED: usize = 1_000;
 const MOST_SHARED: usize = 10_000;
-const MOST_WARM: usize = 1_000;
 const REUSE_COUNT: u64 = 1_000;
 const REUSE_AGE: Duration = Duration::from_secs(600);
 /// One page of WebAssembly's memory.
@@ -91,7 +89,8 @@ impl Check {
         let shared = self.read(layers.one("instance-concurrency"), |given| {
             value::number(given, &(1..=MOST_SHARED))
         });
-        let attempt = Duration::from_millis(1)..=VISIBILITY_CEILING;
+        let settings = PluginSettings::read(layers, &mut self.problems);
+        self.warm(layers, &settings, shared, forwards);
         Plugin {
             name: name.to_owned(),
             at,
@@ -107,28 +106,28 @@ impl Check {
                 true => FORWARD_SHARED,
                 false => 1,
             }),
-            timeout: self.read(layers.one("timeout"), |given| {
-                value::duration(given, Bare::Refused, &attempt)
-            }),
             max_memory,
             env: self.variables("env", layers, forwards),
             reuse: layers.has("reuse").then(|| self.reuse(layers, max_memory)),
-            warm: self.warm(layers, shared, forwards),
+            settings,
             trials: self.trials(layers, forwards),
         }
     }
 
-    /// How many instances are made ahead: none where many attempts share one.
-    fn warm(&mut self, layers: Layers<'_>, shared: Option<usize>, forwards: bool) -> Option<usize> {
-        let given = layers.one("warm");
-        let warm = self.read(given, |given| value::number(given, &(0..=MOST_WARM)))?;
+    /// No instances are made ahead where many attempts share one.
+    fn warm(
+        &mut self,
+        layers: Layers<'_>,
+        settings: &PluginSettings,
+        shared: Option<usize>,
+        forwards: bool,
+    ) {
         let shares = shared.map_or(forwards, |shared| shared > 1);
-        if let Some(given) = given.filter(|_| shares && warm > 0) {
+        if let (Some(given), Some(warm @ 1..), true) = (layers.one("warm"), settings.warm, shares) {
             let found = format!("{warm} instances made ahead, and many attempts share an instance");
             let wanted = "either `warm` or `instance-concurrency`";
             self.problems.push(Problem::new(&given.at, found, wanted));
         }
-        Some(warm)
     }
 
     /// What the plugin is made of, and where that was written: the highest layer that names a

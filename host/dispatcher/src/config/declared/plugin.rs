@@ -1,0 +1,135 @@
+//! The settings of a plugin: what it is, what it may use, how it is run and tried.
+
+use super::macros::settings;
+use super::{Group, Part, Reload, Setting, Shape, Table};
+use crate::config::value;
+use crate::config::value::Bare;
+use dispatcher_core::queue::VISIBILITY_CEILING;
+use std::time::Duration;
+
+const SHORTEST_ATTEMPT: Duration = Duration::from_millis(1);
+const MOST_WARM: usize = 1_000;
+
+/// A setting that a plugin takes with it when it is replaced.
+const fn replaced(value: &'static str) -> Setting {
+    Setting::new(value).reload(Reload::Replace)
+}
+
+/// A list of what the plugin may use.
+const fn allowed(value: &'static str) -> Setting {
+    replaced(value).shape(Shape::List).flag(Group::Guest)
+}
+
+settings! {
+    /// `[plugin.NAME]`, and the flags of the only route's plugin.
+    SETTINGS of Part::Plugin, in &[Table::Plugin];
+    /// The settings of a plugin that stand alone.
+    struct PluginSettings;
+
+    /// The WebAssembly component that handles the messages: a file, which may be replaced while it
+    /// runs, or oci://HOST/NAME@sha256:DIGEST
+    "file" => replaced("FILE").path().flag_named("plugin", Group::Handler);
+
+    /// The Lambda function that messages are forwarded to as SQS events: NAME, NAME:ALIAS or ARN
+    "function" => Setting::new("NAME").flag(Group::Handler);
+
+    /// Whether to wait for the function's answer (sync) or to leave Lambda alone with the event
+    /// (async), after which a message counts as done
+    "invocation" => Setting::new("sync|async").default("sync").flag(Group::Handler);
+
+    /// Heed the batchItemFailures that the function answers with
+    "partial-failures" => Setting::new("true|false").shape(Shape::Switch).flag(Group::Handler);
+
+    /// Stop an attempt after this long
+    "timeout" => Setting::new("TIME")
+        .default("30s; for --function as long as the function may run, and a little more")
+        .flag(Group::Guest),
+        timeout: Option<Duration> = |given| {
+            let range = SHORTEST_ATTEMPT..=VISIBILITY_CEILING;
+            given.one(|given| value::duration(given, Bare::Refused, &range))
+        };
+
+    /// The most memory of one instance
+    "max-memory" => Setting::new("SIZE").default("64MiB; 256MiB for --function")
+        .flag(Group::Guest);
+
+    /// An environment variable for the plugin, which sees no others; may be repeated, and
+    /// DISPATCHER_ENV holds one a line
+    "env" => replaced("K=V").shape(Shape::Map).flag(Group::Guest);
+
+    /// A Lambda function that the plugin may invoke: a name, NAME:ALIAS or ARN, in which * stands
+    /// for any characters; may be repeated, and DISPATCHER_ALLOW_LAMBDA holds one a line
+    "allow-lambda" => allowed("PATTERN");
+
+    /// A queue that the plugin may send to, with a delay of any length: a name, an SQS URL or ARN,
+    /// or local:NAME, as the plugin writes it; may be repeated, and DISPATCHER_ALLOW_SEND holds one
+    /// a line
+    "allow-send" => allowed("QUEUE");
+
+    /// Where the plugin may open TCP connections to, as in 192.0.2.7:7000; may be repeated, and
+    /// DISPATCHER_ALLOW_CONNECT holds one a line
+    "allow-connect" => allowed("IP:PORT");
+
+    /// A host that the plugin may send HTTP requests to: a name, *.NAME, IP address, network such
+    /// as 10.0.0.0/8 or localhost, each with http:// or https:// before it and :PORT after it or
+    /// without; may be repeated, and DISPATCHER_ALLOW_HTTP holds one a line
+    "allow-http" => allowed("HOST");
+
+    /// A folder that the plugin may read, and not write; it sees it as /
+    "allow-read" => replaced("FOLDER").path().flag(Group::Guest);
+
+    /// A setting that the plugin reads by wasi:config; may be repeated, and DISPATCHER_SETTING holds
+    /// one a line
+    "setting" => replaced("K=V").shape(Shape::Map).flag(Group::Guest);
+
+    /// A bucket of keys and values that the plugin opens as NAME by wasi:keyvalue: in the data
+    /// folder (local:BUCKET) or on the Redis server (redis:BUCKET); may be repeated, and
+    /// DISPATCHER_STORE holds one a line
+    "store" => replaced("NAME=WHERE").shape(Shape::Map).flag(Group::Guest);
+
+    /// Use an instance for so many attempts
+    "reuse.count" => replaced("N").default("a fresh instance for each").shorthand()
+        .flag_named("reuse", Group::Instances);
+
+    /// Use an instance no longer than this, where instances are reused
+    "reuse.age" => replaced("TIME").default("10m");
+
+    /// Use no instance again whose memory has grown beyond this, where instances are reused
+    "reuse.memory" => replaced("SIZE").default("half of max-memory");
+
+    /// Make so many instances ahead, so that a message need not wait for its own, 0 to 1000
+    "warm" => replaced("N")
+        .default("as many as --workers for components of 1 MiB or more, else 0")
+        .flag(Group::Instances),
+        warm: Option<usize> = |given| given.one(|given| value::number(given, &(0..=MOST_WARM)));
+
+    /// The most attempts that share an instance, 1 to 10000; more than 1 suits handlers that are
+    /// async
+    "instance-concurrency" => Setting::new("N").default("1; 1000 for --function")
+        .flag(Group::Instances);
+
+    /// A version that takes a share of the messages, until it fails more often than the plugin
+    "canary.file" => replaced("FILE").path().shorthand().flag_named("canary", Group::Trials);
+
+    /// That share, as in 0.05 or 5%
+    "canary.share" => replaced("SHARE").default("0.1").flag_named("canary-share", Group::Trials);
+
+    /// A version that runs on the same messages with all that reaches out closed, and whose answers
+    /// are only compared
+    "shadow.file" => replaced("FILE").path().shorthand().flag_named("shadow", Group::Trials);
+
+    /// Keep messages, and what became of them, in this folder, for `plugin replay`
+    "record.folder" => Setting::new("FOLDER").path().shorthand()
+        .flag_named("record", Group::Trials);
+
+    /// What is redacted in them: /customer/email or /items/*/name in a body that is JSON, or
+    /// attribute:NAME; may be repeated
+    "record.redact" => Setting::new("PLACE").shape(Shape::List)
+        .flag_named("record-redact", Group::Trials);
+
+    /// Which part of them is kept
+    "record.share" => Setting::new("SHARE").default("1").flag_named("record-share", Group::Trials);
+
+    /// The most that the folder holds; the oldest recordings are deleted
+    "record.most" => Setting::new("SIZE").default("1GiB").flag_named("record-most", Group::Trials);
+}
