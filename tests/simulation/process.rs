@@ -221,6 +221,10 @@ fn identity(queue: usize, plan: &QueuePlan) -> Identity {
     }
 }
 
+#[allow(
+    clippy::needless_update,
+    reason = "a setting that the plan does not draw has its default"
+)]
 fn settings(scenario: &Scenario) -> Route {
     let plan = &scenario.route;
     let queue = |(at, queue): (usize, &QueuePlan)| WeightedQueue {
@@ -269,6 +273,7 @@ fn settings(scenario: &Scenario) -> Route {
             visibility: plan.visibility_s.map(Duration::from_secs),
             poll_for: Duration::from_secs(plan.poll_for_s),
             sleep: Duration::from_millis(plan.sleep_ms),
+            ..RouteSettings::default()
         },
         shedding: plan.max_age_ms.map(|age| Shedding {
             max_age: Duration::from_millis(age),

@@ -9,7 +9,6 @@ use super::{
 };
 use crate::name::QueueName;
 use dispatcher_core::scheduler::Limits;
-use dispatcher_redis::server::dial::TlsFiles;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -97,7 +96,7 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
     } = stores;
     let RedisPlace {
         url,
-        tls: TlsFiles { ca, client },
+        tls,
         prefix,
         worqr,
         worqr_prefix,
@@ -116,9 +115,12 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
         ("data", *data != new.stores.data),
         ("endpoint-url", *endpoint_url != new.stores.endpoint_url),
         ("redis-url", *url != now.url),
-        ("redis-ca-file", *ca != now.tls.ca),
-        ("redis-cert-file", cert(client) != cert(&now.tls.client)),
-        ("redis-key-file", key(client) != key(&now.tls.client)),
+        ("redis-ca-file", tls.ca != now.tls.ca),
+        (
+            "redis-cert-file",
+            cert(&tls.client) != cert(&now.tls.client),
+        ),
+        ("redis-key-file", key(&tls.client) != key(&now.tls.client)),
         ("redis-prefix", *prefix != now.prefix),
         ("redis-format", *worqr != now.worqr),
         ("redis-worqr-prefix", *worqr_prefix != now.worqr_prefix),

@@ -47,10 +47,10 @@ settings! {
     /// The file with the key of --redis-cert-file, in PEM
     "redis-key-file" => Setting::new("FILE").flag(Group::Redis);
 
-    /// What every key there begins with, in braces
+    /// What every key on Redis begins with, in braces
     "redis-prefix" => Setting::new("WORD").default("dispatcher").flag(Group::Redis);
 
-    /// Queues there that are npm worqr's, by their bare names: payments=worqr,default=worqr
+    /// Queues on Redis that are npm worqr's, by their bare names: payments=worqr,default=worqr
     "redis-format" => Setting::new("QUEUE=FORMAT").shape(Shape::Map).flag(Group::Worqr)
         .syntax(Syntax::PerQueue(PerQueue {
             map: "redis-format",
@@ -59,7 +59,7 @@ settings! {
             example: "payments=worqr",
         }));
 
-    /// What that package's keys begin with
+    /// What the keys of npm worqr begin with
     "redis-worqr-prefix" => Setting::new("WORD").default("worqr").flag(Group::Worqr);
 }
 
@@ -90,7 +90,7 @@ settings! {
         };
 }
 
-/// A column of the task's own.
+/// The name of a column that belongs to the task, not to the queue.
 fn column(given: &Given) -> Result<String, Problem> {
     let wanted = "the name of an attribute of the task, none of the queue's own";
     let name = value::text(given, wanted)?;

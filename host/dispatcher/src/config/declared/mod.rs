@@ -128,7 +128,7 @@ pub struct PerQueue {
     pub map: &'static str,
     /// What a queue has there.
     pub noun: &'static str,
-    /// The form, for who wrote another one.
+    /// The expected form, for problems.
     pub wanted: &'static str,
     /// An example.
     pub example: &'static str,
@@ -194,7 +194,7 @@ impl Group {
 }
 
 impl Setting {
-    /// A scalar of the file without a flag, for the next start; `value` is what it looks like.
+    /// A scalar that only the file has and that waits for the next start.
     const fn new(value: &'static str) -> Self {
         Self {
             key: "",
@@ -211,7 +211,7 @@ impl Setting {
         }
     }
 
-    /// The same with a flag that is called as the key.
+    /// Adds a flag that is named as the key.
     const fn flag(self, group: Group) -> Self {
         let syntax = match self.shape {
             Shape::Scalar | Shape::Switch => Syntax::Text,
@@ -229,7 +229,7 @@ impl Setting {
         }
     }
 
-    /// The same with a flag of another name.
+    /// Adds a flag of another name.
     const fn flag_named(self, name: &'static str, group: Group) -> Self {
         let mut named = self.flag(group);
         if let Some(flag) = &mut named.flag {
@@ -238,7 +238,7 @@ impl Setting {
         named
     }
 
-    /// The same with another reading of the flag's text.
+    /// Changes how the flag's text becomes values; after `flag`.
     const fn syntax(mut self, syntax: Syntax) -> Self {
         if let Some(flag) = &mut self.flag {
             flag.syntax = syntax;
@@ -348,6 +348,14 @@ pub fn of_flag(name: &str) -> Option<&'static Setting> {
 /// The setting of a part by its key.
 pub fn of_key(part: Part, key: &str) -> Option<&'static Setting> {
     all().find(|setting| setting.part == part && setting.key == key)
+}
+
+/// Whether this is the key of a setting, or the table of some.
+pub fn is_key(key: &str) -> bool {
+    all().any(|setting| {
+        let rest = setting.key.strip_prefix(key);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    })
 }
 
 /// The names of the backends that have settings.

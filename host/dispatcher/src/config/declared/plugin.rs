@@ -111,25 +111,25 @@ settings! {
     /// A version that takes a share of the messages, until it fails more often than the plugin
     "canary.file" => replaced("FILE").path().shorthand().flag_named("canary", Group::Trials);
 
-    /// That share, as in 0.05 or 5%
+    /// The canary's share of the messages, as in 0.05 or 5%
     "canary.share" => replaced("SHARE").default("0.1").flag_named("canary-share", Group::Trials);
 
-    /// A version that runs on the same messages with all that reaches out closed, and whose answers
-    /// are only compared
+    /// A version that runs on the same messages without access to anything outside, and whose
+    /// answers are only compared
     "shadow.file" => replaced("FILE").path().shorthand().flag_named("shadow", Group::Trials);
 
     /// Keep messages, and what became of them, in this folder, for `plugin replay`
     "record.folder" => Setting::new("FOLDER").path().shorthand()
         .flag_named("record", Group::Trials);
 
-    /// What is redacted in them: /customer/email or /items/*/name in a body that is JSON, or
-    /// attribute:NAME; may be repeated
+    /// What is redacted in recorded messages: /customer/email or /items/*/name in a body that is
+    /// JSON, or attribute:NAME; may be repeated
     "record.redact" => Setting::new("PLACE").shape(Shape::List)
         .flag_named("record-redact", Group::Trials);
 
-    /// Which part of them is kept
+    /// The share of the messages that is recorded, as in 0.05 or 5%
     "record.share" => Setting::new("SHARE").default("1").flag_named("record-share", Group::Trials);
 
-    /// The most that the folder holds; the oldest recordings are deleted
+    /// The most that the folder of --record holds; the oldest recordings are deleted
     "record.most" => Setting::new("SIZE").default("1GiB").flag_named("record-most", Group::Trials);
 }
