@@ -122,7 +122,7 @@ pub async fn keys(settings: &Settings) -> Vec<QueueKey> {
     for route in &settings.routes {
         names.extend(route.queues.iter().map(|queue| &queue.name));
         names.extend(&route.dead_letter);
-        names.extend(&route.plugin.allow_send);
+        names.extend(&route.plugin.settings.allow_send);
     }
     let (keys, errors) = Backends::new(settings.stores.clone()).keys(names).await;
     if let Some(reason) = errors.first() {
@@ -354,7 +354,8 @@ fn of_patience(function: &Function, route: &Route, forward: &Forward) -> Option<
 /// Whether every invocation can have its connection. `limit` is that of open files.
 fn of_files(settings: &Settings, limit: u64) -> Option<Finding> {
     let invoking = settings.routes.iter().filter(|route| {
-        matches!(route.plugin.code, Code::Forward(_)) || !route.plugin.allow_lambda.is_empty()
+        matches!(route.plugin.code, Code::Forward(_))
+            || !route.plugin.settings.allow_lambda.is_empty()
     });
     let invocations: usize = invoking.map(|route| route.settings.concurrency).sum();
     let needed = u64::try_from(invocations).unwrap_or(u64::MAX);

@@ -101,9 +101,9 @@ pub fn policy(settings: &Settings, keys: &[QueueKey]) -> String {
         }
         let table = grave.and_then(|name| table_arns(name, partition).into_iter().next());
         copy.extend(table);
-        let sends = route.plugin.allow_send.iter();
+        let sends = route.plugin.settings.allow_send.iter();
         send.extend(sends.filter_map(|name| queue_arn(name, partition)));
-        let allowed = route.plugin.allow_lambda.iter();
+        let allowed = route.plugin.settings.allow_lambda.iter();
         invoke.extend(allowed.map(|pattern| function_arn(pattern, partition)));
         if let Code::Forward(forward) = &route.plugin.code {
             let arn = function_arn(&forward.function, partition);
@@ -201,7 +201,7 @@ fn partition(settings: &Settings) -> &str {
             Code::Forward(forward) => of_arn(&forward.function),
             Code::Component(_) | Code::Missing => None,
         };
-        let allowed = route.plugin.allow_lambda.iter();
+        let allowed = route.plugin.settings.allow_lambda.iter();
         queues
             .chain(function)
             .chain(allowed.filter_map(|pattern| of_arn(pattern)))

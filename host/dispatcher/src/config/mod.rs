@@ -184,28 +184,11 @@ pub struct Plugin {
     pub code: Code,
     /// What stands alone.
     pub settings: PluginSettings,
-    /// The Lambda functions that it may invoke: names, `name:alias` or ARNs, in which `*` stands
-    /// for any characters. A forwarder may invoke its own function besides.
-    pub allow_lambda: Vec<String>,
-    /// The queues that it may send to.
-    pub allow_send: Vec<QueueName>,
-    /// Where it may connect to.
-    pub allow_connect: Vec<Peer>,
-    /// Where it may send HTTP requests to.
-    pub allow_http: Vec<HttpHost>,
-    /// The folder that it may read; a relative path is relative to the working directory.
-    pub allow_read: Option<PathBuf>,
-    /// What it reads as its configuration, sorted by name.
-    pub setting: Vec<(String, String)>,
-    /// The buckets that it may open, by the names that it opens them by, sorted.
-    pub store: Vec<(String, Place)>,
     /// The most attempts that one instance works on at once, at least 1. More than 1 suits only
     /// components whose handler is `async`.
     pub instance_concurrency: usize,
     /// The most memory of one instance in bytes, 64 KiB to 4 GiB.
     pub max_memory: usize,
-    /// The guest's environment variables, sorted by name.
-    pub env: Vec<(String, String)>,
     /// How long an instance may live; `None`: one attempt.
     pub reuse: Option<Reuse>,
     /// What is tried, compared and recorded beside it.

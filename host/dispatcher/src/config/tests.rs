@@ -179,7 +179,7 @@ fn flags_win_over_the_file_key_by_key() {
     let plugin = &route.plugin;
     assert_eq!(plugin.settings.timeout, Some(Duration::from_secs(9)));
     assert_eq!(
-        plugin.env,
+        plugin.settings.env,
         [("A".into(), "1".into()), ("B".into(), "3".into())]
     );
     let reuse = Reuse {

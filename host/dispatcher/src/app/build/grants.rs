@@ -30,7 +30,7 @@ pub fn options(
         name: plugin.name.clone(),
         max_memory: plugin.max_memory,
         timeout: Some(timeout),
-        env: plugin.env.clone(),
+        env: plugin.settings.env.clone(),
         reuse: plugin.reuse,
         warm: Warm {
             count: plugin.settings.warm,
@@ -38,13 +38,13 @@ pub fn options(
             patience: timeout,
         },
         instance_concurrency: plugin.instance_concurrency,
-        peers: plugin.allow_connect.clone(),
+        peers: plugin.settings.allow_connect.clone(),
         http: Outgoing {
-            hosts: plugin.allow_http.clone(),
+            hosts: plugin.settings.allow_http.clone(),
             longest: timeout,
         },
-        settings: plugin.setting.clone(),
-        folder: plugin.allow_read.clone(),
+        settings: plugin.settings.setting.clone(),
+        folder: plugin.settings.allow_read.clone(),
         refused: Count::by(move || counters.refused.one()),
         ..PluginOptions::default()
     }
@@ -58,20 +58,20 @@ pub fn granted(plugin: &PluginSettings, asked: Asked) -> Vec<String> {
     }
     let names = |pairs: &[(String, String)]| pairs.iter().map(|(name, _)| name.clone()).collect();
     match asked {
-        Asked::Functions => plugin.allow_lambda.clone(),
-        Asked::Queues => shown(&plugin.allow_send),
-        Asked::Http => shown(&plugin.allow_http),
-        Asked::Settings => names(&plugin.setting),
+        Asked::Functions => plugin.settings.allow_lambda.clone(),
+        Asked::Queues => shown(&plugin.settings.allow_send),
+        Asked::Http => shown(&plugin.settings.allow_http),
+        Asked::Settings => names(&plugin.settings.setting),
         Asked::Stores => {
-            let stores = plugin.store.iter();
+            let stores = plugin.settings.store.iter();
             stores.map(|(name, at)| format!("{name}={at}")).collect()
         }
         Asked::Files => {
-            let folder = plugin.allow_read.iter();
+            let folder = plugin.settings.allow_read.iter();
             folder.map(|folder| folder.display().to_string()).collect()
         }
-        Asked::Connections => shown(&plugin.allow_connect),
-        Asked::Variables => names(&plugin.env),
+        Asked::Connections => shown(&plugin.settings.allow_connect),
+        Asked::Variables => names(&plugin.settings.env),
     }
 }
 
@@ -108,7 +108,7 @@ impl Buckets {
     /// The buckets of a plugin. One that cannot be had is a problem and left out.
     pub async fn of(&self, plugin: &PluginSettings, problems: &mut Vec<Problem>) -> Stores {
         let mut stores = Stores::default();
-        for (name, place) in &plugin.store {
+        for (name, place) in &plugin.settings.store {
             match self.open(place).await {
                 Ok(bucket) => drop(stores.0.insert(name.clone(), bucket)),
                 Err(error) => {

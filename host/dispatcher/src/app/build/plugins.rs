@@ -204,7 +204,7 @@ impl Loader {
         };
         let backends = || self.backends.clone();
         options.queues = sends(&self.settings, plugin, self.counters.clone(), backends);
-        let mut allowed = plugin.allow_lambda.clone();
+        let mut allowed = plugin.settings.allow_lambda.clone();
         if let Code::Forward(forward) = &plugin.code {
             allowed.push(forward.function.clone());
             options.env.extend(variables(forward));
@@ -295,7 +295,7 @@ pub async fn options_by_hand(
         }),
         ..grants::options(plugin, timeout, Arc::default())
     };
-    let allowed = plugin.allow_lambda.clone();
+    let allowed = plugin.settings.allow_lambda.clone();
     if !allowed.is_empty() {
         let endpoint_url = settings.stores.endpoint_url.as_deref();
         let lambda = Lambda::connect(&aws::configuration(endpoint_url).await);
@@ -330,7 +330,12 @@ fn sends(
     counters: Arc<Counters>,
     backends: impl Fn() -> Arc<Backends>,
 ) -> Option<queues::Queues> {
-    let allowed: Vec<String> = plugin.allow_send.iter().map(ToString::to_string).collect();
+    let allowed: Vec<String> = plugin
+        .settings
+        .allow_send
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     let schedules = || Schedules::new(backends(), settings.schedule_table.clone());
     (!allowed.is_empty()).then(|| queues::Queues {
         deliver: Arc::new(Queues(Arc::new(schedules()))),

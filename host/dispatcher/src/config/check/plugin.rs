@@ -1,4 +1,4 @@
-//! A route's plugin: which one, and its own settings; what it is lent is in `lent`. Opens nothing.
+//! A route's plugin: which one, and what must hold between its settings. Opens nothing.
 
 mod lent;
 
@@ -91,23 +91,18 @@ impl Check {
         });
         let settings = PluginSettings::read(layers, &mut self.problems);
         self.warm(layers, &settings, shared, forwards);
+        if forwards {
+            self.refuse_lending(layers);
+        }
         Plugin {
             name: name.to_owned(),
             at,
             code,
-            allow_lambda: self.allowed(layers),
-            allow_send: self.sends(layers),
-            allow_connect: self.connects(layers, forwards),
-            allow_http: self.hosts(layers, forwards),
-            allow_read: self.folder(layers, forwards),
-            setting: self.variables("setting", layers, forwards),
-            store: self.stores(layers, forwards),
             instance_concurrency: shared.unwrap_or(match forwards {
                 true => FORWARD_SHARED,
                 false => 1,
             }),
             max_memory,
-            env: self.variables("env", layers, forwards),
             reuse: layers.has("reuse").then(|| self.reuse(layers, max_memory)),
             settings,
             trials: self.trials(layers, forwards),

@@ -398,6 +398,34 @@ impl Written<'_> {
             .map_err(|problem| self.problems.push(problem))
             .ok()
     }
+
+    /// The items of a list as parsed, without those that are wrong.
+    pub fn each<T>(&mut self, parse: impl Fn(&Given) -> Result<T, Problem>) -> Vec<T> {
+        let items = self.layers.list(self.key).unwrap_or_default();
+        let mut parsed = Vec::new();
+        for item in items.iter().map(parse) {
+            match item {
+                Ok(item) => parsed.push(item),
+                Err(problem) => self.problems.push(problem),
+            }
+        }
+        parsed
+    }
+
+    /// The entries of a map as parsed, sorted by name, without those that are wrong.
+    pub fn entries<T>(
+        &mut self,
+        parse: impl Fn(&str, &Given) -> Result<T, Problem>,
+    ) -> Vec<(String, T)> {
+        let mut parsed = Vec::new();
+        for (name, given) in self.layers.entries(self.key) {
+            match parse(name, given) {
+                Ok(value) => parsed.push((name.to_owned(), value)),
+                Err(problem) => self.problems.push(problem),
+            }
+        }
+        parsed
+    }
 }
 
 #[cfg(test)]

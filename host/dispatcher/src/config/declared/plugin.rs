@@ -2,9 +2,14 @@
 
 use super::macros::settings;
 use super::{Group, Part, Reload, Setting, Shape, Table};
+use crate::config::problem::Problem;
+use crate::config::section::Given;
 use crate::config::value;
 use crate::config::value::Bare;
+use crate::config::{HttpHost, Peer, Place, function};
+use crate::name::QueueName;
 use dispatcher_core::queue::VISIBILITY_CEILING;
+use std::path::PathBuf;
 use std::time::Duration;
 
 const SHORTEST_ATTEMPT: Duration = Duration::from_millis(1);
@@ -55,37 +60,47 @@ settings! {
 
     /// An environment variable for the plugin, which sees no others; may be repeated, and
     /// DISPATCHER_ENV holds one a line
-    "env" => replaced("K=V").shape(Shape::Map).flag(Group::Guest);
+    "env" => replaced("K=V").shape(Shape::Map).flag(Group::Guest),
+        env: Vec<(String, String)> = |given| given.entries(variable);
 
     /// A Lambda function that the plugin may invoke: a name, NAME:ALIAS or ARN, in which * stands
     /// for any characters; may be repeated, and DISPATCHER_ALLOW_LAMBDA holds one a line
-    "allow-lambda" => allowed("PATTERN");
+    "allow-lambda" => allowed("PATTERN"),
+        allow_lambda: Vec<String> = |given| given.each(function::pattern);
 
     /// A queue that the plugin may send to, with a delay of any length: a name, an SQS URL or ARN,
     /// or local:NAME, as the plugin writes it; may be repeated, and DISPATCHER_ALLOW_SEND holds one
     /// a line
-    "allow-send" => allowed("QUEUE");
+    "allow-send" => allowed("QUEUE"),
+        allow_send: Vec<QueueName> = |given| given.each(queue);
 
     /// Where the plugin may open TCP connections to, as in 192.0.2.7:7000; may be repeated, and
     /// DISPATCHER_ALLOW_CONNECT holds one a line
-    "allow-connect" => allowed("IP:PORT");
+    "allow-connect" => allowed("IP:PORT"),
+        allow_connect: Vec<Peer> = |given| given.each(peer);
 
     /// A host that the plugin may send HTTP requests to: a name, *.NAME, IP address, network such
     /// as 10.0.0.0/8 or localhost, each with http:// or https:// before it and :PORT after it or
     /// without; may be repeated, and DISPATCHER_ALLOW_HTTP holds one a line
-    "allow-http" => allowed("HOST");
+    "allow-http" => allowed("HOST"),
+        allow_http: Vec<HttpHost> = |given| given.each(host);
 
     /// A folder that the plugin may read, and not write; it sees it as /
-    "allow-read" => replaced("FOLDER").path().flag(Group::Guest);
+    "allow-read" => replaced("FOLDER").path().flag(Group::Guest),
+        allow_read: Option<PathBuf> = |given| {
+            given.one(|given| value::text(given, "a folder")).map(PathBuf::from)
+        };
 
     /// A setting that the plugin reads by wasi:config; may be repeated, and DISPATCHER_SETTING holds
     /// one a line
-    "setting" => replaced("K=V").shape(Shape::Map).flag(Group::Guest);
+    "setting" => replaced("K=V").shape(Shape::Map).flag(Group::Guest),
+        setting: Vec<(String, String)> = |given| given.entries(variable);
 
     /// A bucket of keys and values that the plugin opens as NAME by wasi:keyvalue: in the data
     /// folder (local:BUCKET) or on the Redis server (redis:BUCKET); may be repeated, and
     /// DISPATCHER_STORE holds one a line
-    "store" => replaced("NAME=WHERE").shape(Shape::Map).flag(Group::Guest);
+    "store" => replaced("NAME=WHERE").shape(Shape::Map).flag(Group::Guest),
+        store: Vec<(String, Place)> = |given| given.entries(|_, given| place(given));
 
     /// Use an instance for so many attempts
     "reuse.count" => replaced("N").default("a fresh instance for each").shorthand()
@@ -132,4 +147,35 @@ settings! {
 
     /// The most that the folder of --record holds; the oldest recordings are deleted
     "record.most" => Setting::new("SIZE").default("1GiB").flag_named("record-most", Group::Trials);
+}
+
+fn queue(given: &Given) -> Result<QueueName, Problem> {
+    let name = given.text.trim().parse();
+    name.map_err(|found| Problem::new(&given.at, found, ""))
+}
+
+fn peer(given: &Given) -> Result<Peer, Problem> {
+    let found = format!("`{}` is nowhere to connect to", given.text.trim());
+    let peer = given.text.parse();
+    peer.map_err(|wanted: &str| Problem::new(&given.at, found, wanted))
+}
+
+fn host(given: &Given) -> Result<HttpHost, Problem> {
+    let found = format!("`{}` is no host to send requests to", given.text.trim());
+    let host = given.text.parse();
+    host.map_err(|wanted: &str| Problem::new(&given.at, found, wanted))
+}
+
+fn place(given: &Given) -> Result<Place, Problem> {
+    let found = format!("`{}` is no place of a bucket", given.text.trim());
+    let place = given.text.parse();
+    place.map_err(|wanted: &str| Problem::new(&given.at, found, wanted))
+}
+
+fn variable(key: &str, given: &Given) -> Result<String, Problem> {
+    if value::is_key(key) && !given.text.contains('\0') {
+        return Ok(given.text.clone());
+    }
+    let found = format!("`{key}` cannot be a variable");
+    Err(Problem::new(&given.at, found, "a name without `=`"))
 }

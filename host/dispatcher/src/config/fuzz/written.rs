@@ -1,14 +1,16 @@
 //! Settings written out as a file that says everything and leaves nothing to defaults.
 
 use crate::config::{
-    Code, LogFormat, MetricsSink, Plugin, Route, Settings, Shed, Shedding, WeightedQueue,
+    Code, HttpHost, LogFormat, MetricsSink, Peer, Place, Plugin, Route, Settings, Shed, Shedding,
+    WeightedQueue,
 };
-use crate::name::Backend;
+use crate::name::{Backend, QueueName};
 use dispatcher_core::intake::group::GroupBy;
 use dispatcher_core::scheduler::ready::Sequence;
 use std::fmt::{Display, Write};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The whole file.
@@ -42,7 +44,7 @@ pub fn file(settings: &Settings) -> String {
     out.line("[backend.redis]");
     out.text("url", &settings.stores.redis.url);
     let tls = &settings.stores.redis.tls;
-    let path = |path: &std::path::PathBuf| path.display().to_string();
+    let path = |path: &PathBuf| path.display().to_string();
     out.option("ca-file", tls.ca.as_ref().map(path).as_ref());
     let client = tls.client.as_ref();
     out.option("cert-file", client.map(|(cert, _)| path(cert)).as_ref());
@@ -95,21 +97,11 @@ fn plugin(out: &mut Lines, at: usize, plugin: &Plugin) {
         }
     }
     out.all(plugin.settings.written());
-    out.list("allow-lambda", plugin.allow_lambda.iter().cloned());
-    let sends = plugin.allow_send.iter().map(ToString::to_string);
-    out.list("allow-send", sends);
-    let peers = plugin.allow_connect.iter().map(ToString::to_string);
-    out.list("allow-connect", peers);
-    let hosts = plugin.allow_http.iter().map(ToString::to_string);
-    out.list("allow-http", hosts);
     out.text(
         "instance-concurrency",
         &plugin.instance_concurrency.to_string(),
     );
     out.text("max-memory", &plugin.max_memory.to_string());
-    for (key, value) in &plugin.env {
-        out.text(&format!("env.{}", quoted(key)), value);
-    }
     if let Some(canary) = &plugin.trials.canary {
         out.text("canary.file", &canary.source.to_string());
         out.text("canary.share", &canary.share.to_string());
@@ -235,6 +227,41 @@ macro_rules! toml_of_display {
 }
 
 toml_of_display!(u16, u64, usize, NonZeroUsize, String, SocketAddr, GroupBy);
+
+macro_rules! toml_of_list {
+    ($($type:ty),+) => {$(
+        impl Toml for Vec<$type> {
+            fn toml(&self) -> Option<String> {
+                let items: Vec<_> = self.iter().map(|item| quoted(&item.to_string())).collect();
+                (!items.is_empty()).then(|| format!("[{}]", items.join(", ")))
+            }
+        }
+    )+};
+}
+
+toml_of_list!(String, QueueName, Peer, HttpHost);
+
+macro_rules! toml_of_map {
+    ($($type:ty),+) => {$(
+        impl Toml for Vec<(String, $type)> {
+            fn toml(&self) -> Option<String> {
+                let entry = |(key, value): &(String, $type)| {
+                    format!("{} = {}", quoted(key), quoted(&value.to_string()))
+                };
+                let entries: Vec<_> = self.iter().map(entry).collect();
+                (!entries.is_empty()).then(|| format!("{{ {} }}", entries.join(", ")))
+            }
+        }
+    )+};
+}
+
+toml_of_map!(String, Place);
+
+impl Toml for PathBuf {
+    fn toml(&self) -> Option<String> {
+        Some(quoted(&self.to_string_lossy()))
+    }
+}
 
 /// A string of TOML in one line.
 fn quoted(text: &str) -> String {

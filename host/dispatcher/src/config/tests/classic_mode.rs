@@ -60,7 +60,7 @@ fn a_file_may_say_it_all() {
     let (settings, problems) = from_file(text, &[]);
     assert_eq!(problems, [""; 0]);
     let route = &settings.routes[0];
-    assert_eq!(route.plugin.allow_lambda, ["img-*", "doc"]);
+    assert_eq!(route.plugin.settings.allow_lambda, ["img-*", "doc"]);
     assert!(matches!(&route.plugin.code, Code::Forward(forward) if forward.partial_failures));
     assert_eq!(
         (route.settings.batch_size, route.settings.batch_window),
