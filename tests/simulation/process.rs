@@ -13,7 +13,7 @@ use dispatcher::app::route;
 use dispatcher::app::route::Running;
 use dispatcher::app::stop::StopPlan;
 use dispatcher::config::{
-    Code, Plugin, PluginSettings, Retry, Route, RouteSettings, Shed, Shedding, WeightedQueue,
+    Code, Plugin, PluginSettings, Retry, Route, RouteSettings, Shed, WeightedQueue,
 };
 use dispatcher::name::{Backend, QueueName};
 use dispatcher_core::clock;
@@ -246,8 +246,6 @@ fn settings(scenario: &Scenario) -> Route {
             at: String::new(),
             code: Code::Missing,
             trials: dispatcher::config::Trials::default(),
-            instance_concurrency: 1,
-            max_memory: 1 << 20,
             reuse: None,
             settings: PluginSettings::default(),
         },
@@ -265,15 +263,13 @@ fn settings(scenario: &Scenario) -> Route {
             visibility: plan.visibility_s.map(Duration::from_secs),
             poll_for: Duration::from_secs(plan.poll_for_s),
             sleep: Duration::from_millis(plan.sleep_ms),
-            ..RouteSettings::default()
-        },
-        shedding: plan.max_age_ms.map(|age| Shedding {
-            max_age: Duration::from_millis(age),
+            max_age: plan.max_age_ms.map(Duration::from_millis),
             shed: match plan.drops {
                 true => Shed::Drop,
                 false => Shed::DeadLetter,
             },
-        }),
+            ..RouteSettings::default()
+        },
         retry: Retry {
             first: Duration::from_millis(plan.first_ms),
             most: Duration::from_millis(plan.most_ms),

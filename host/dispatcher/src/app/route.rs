@@ -115,7 +115,7 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
         queue: queue.clone(),
         place: place + at,
         newest_first: route.settings.sequence == Sequence::Lifo,
-        max_age: route.shedding.map(|shedding| shedding.max_age),
+        max_age: route.settings.max_age,
         meter: shared.meter(queue),
         group_by: route.settings.group_by.clone(),
     };
@@ -254,7 +254,7 @@ fn settlement(route: &Route, queue: &Arc<dyn Queue>, room: Room, shared: &Shared
         attempts: route.retry.attempts.map(std::num::NonZero::get),
         dead_letters: queue.identity().dead_letters,
         receives: receives(queue.identity()),
-        shedding: route.shedding,
+        shedding: route.settings.shedding(),
     };
     Settlement::new(
         queue.clone(),

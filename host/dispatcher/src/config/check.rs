@@ -224,12 +224,12 @@ impl Check {
         let settings = RouteSettings::read(layers, &mut self.problems);
         self.batches(layers, &settings);
         self.ordering(layers, &settings, &queues);
+        self.shedding(layers);
         Route {
             name: name.unwrap_or_else(|| plugin.name.clone()),
             at: section.at.clone(),
             queues,
             plugin,
-            shedding: self.shedding(layers),
             settings,
             retry: self.retry(layers, has_dead_letters),
             dead_letter,

@@ -116,8 +116,6 @@ pub struct Route {
     pub plugin: Plugin,
     /// What stands alone.
     pub settings: RouteSettings,
-    /// Which messages are too old to be handled.
-    pub shedding: Option<Shedding>,
     /// What happens to a message that was not handled.
     pub retry: Retry,
     /// Where rejected messages go: on the backend of every queue of the route, and none of them.
@@ -184,15 +182,27 @@ pub struct Plugin {
     pub code: Code,
     /// What stands alone.
     pub settings: PluginSettings,
-    /// The most attempts that one instance works on at once, at least 1. More than 1 suits only
-    /// components whose handler is `async`.
-    pub instance_concurrency: usize,
-    /// The most memory of one instance in bytes, 64 KiB to 4 GiB.
-    pub max_memory: usize,
     /// How long an instance may live; `None`: one attempt.
     pub reuse: Option<Reuse>,
     /// What is tried, compared and recorded beside it.
     pub trials: Trials,
+}
+
+impl Plugin {
+    /// The most memory of one instance in bytes, 64 KiB to 4 GiB.
+    pub fn max_memory(&self) -> usize {
+        self.settings.max_memory_of(self.forwards())
+    }
+
+    /// The most attempts that one instance works on at once, at least 1. More than 1 suits only
+    /// components whose handler is `async`.
+    pub fn instance_concurrency(&self) -> usize {
+        self.settings.instance_concurrency_of(self.forwards())
+    }
+
+    fn forwards(&self) -> bool {
+        matches!(self.code, Code::Forward(_))
+    }
 }
 
 /// What is tried beside a plugin on the messages that come. Of a forwarder, nothing.

@@ -4,7 +4,7 @@
 use super::declared::{self, Part, Reload, Setting, Table};
 use super::redis_place::RedisPlace;
 use super::{
-    Admin, Code, Forward, Plugin, Record, Retry, Reuse, Route, Settings, Shedding, Stores, Trials,
+    Admin, Code, Forward, Plugin, Record, Retry, Reuse, Route, Settings, Stores, Trials,
     WeightedQueue,
 };
 use crate::name::QueueName;
@@ -184,7 +184,6 @@ fn compare_route(was: &Route, now: &Route) -> Vec<(&'static str, bool)> {
         queues,
         plugin,
         settings,
-        shedding,
         retry: Retry {
             first,
             most,
@@ -192,14 +191,9 @@ fn compare_route(was: &Route, now: &Route) -> Vec<(&'static str, bool)> {
         },
         dead_letter,
     } = was;
-    let max_age = |shedding: &Option<Shedding>| shedding.map(|shedding| shedding.max_age);
-    let shed = |shedding: &Option<Shedding>| shedding.map(|shedding| shedding.shed);
-    let sheds = shedding.is_some() && now.shedding.is_some();
     let together = vec![
         ("queues", listed(queues) != listed(&now.queues)),
         ("plugin", plugin.name != now.plugin.name),
-        ("max-age", max_age(shedding) != max_age(&now.shedding)),
-        ("shed", sheds && shed(shedding) != shed(&now.shedding)),
         ("retry.first", *first != now.retry.first),
         ("retry.most", *most != now.retry.most),
         ("retry.attempts", *attempts != now.retry.attempts),
@@ -226,9 +220,7 @@ fn replaced(was: &Plugin, now: &Plugin) -> Option<Plugin> {
     let both = (&was.code, &now.code);
     matches!(both, (Code::Component(_), Code::Component(_))).then(|| Plugin {
         name: was.name.clone(),
-        instance_concurrency: was.instance_concurrency,
         settings: was.settings.reloaded(&now.settings),
-        max_memory: was.max_memory,
         trials: Trials {
             record: was.trials.record.clone(),
             ..now.trials.clone()
@@ -243,8 +235,6 @@ fn compare_plugin(was: &Plugin, now: &Plugin) -> Vec<(&'static str, bool)> {
         at: _,
         code,
         settings,
-        instance_concurrency,
-        max_memory,
         reuse,
         trials,
     } = was;
@@ -277,11 +267,6 @@ fn compare_plugin(was: &Plugin, now: &Plugin) -> Vec<(&'static str, bool)> {
             "partial-failures",
             differs(|was, now| was.partial_failures != now.partial_failures),
         ),
-        (
-            "instance-concurrency",
-            *instance_concurrency != now.instance_concurrency,
-        ),
-        ("max-memory", *max_memory != now.max_memory),
         ("reuse.count", count(reuse) != count(&now.reuse)),
         ("reuse.age", age(reuse) != age(&now.reuse)),
         ("reuse.memory", memory(reuse) != memory(&now.reuse)),

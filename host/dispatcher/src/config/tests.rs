@@ -66,7 +66,7 @@ fn a_plugin_is_enough() {
     assert_eq!(route.retry, retry);
     let plugin = &route.plugin;
     assert_eq!(
-        (plugin.settings.timeout, plugin.max_memory),
+        (plugin.settings.timeout, plugin.max_memory()),
         (None, 64 << 20)
     );
     assert_eq!((plugin.at.as_str(), plugin.reuse), ("--plugin", None));

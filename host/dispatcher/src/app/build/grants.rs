@@ -28,7 +28,7 @@ pub fn options(
 ) -> PluginOptions {
     PluginOptions {
         name: plugin.name.clone(),
-        max_memory: plugin.max_memory,
+        max_memory: plugin.max_memory(),
         timeout: Some(timeout),
         env: plugin.settings.env.clone(),
         reuse: plugin.reuse,
@@ -37,7 +37,7 @@ pub fn options(
             of_heavy: 0,
             patience: timeout,
         },
-        instance_concurrency: plugin.instance_concurrency,
+        instance_concurrency: plugin.instance_concurrency(),
         peers: plugin.settings.allow_connect.clone(),
         http: Outgoing {
             hosts: plugin.settings.allow_http.clone(),

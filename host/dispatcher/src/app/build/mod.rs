@@ -161,7 +161,8 @@ fn buries_nowhere<'a>(
     queues: &'a [Arc<dyn Queue>],
 ) -> impl Iterator<Item = Problem> + 'a {
     let buries = route
-        .shedding
+        .settings
+        .shedding()
         .is_some_and(|shedding| shedding.shed == Shed::DeadLetter);
     let queues = queues.iter().map(|queue| queue.identity());
     let without = queues.filter(move |queue| buries && !queue.dead_letters);

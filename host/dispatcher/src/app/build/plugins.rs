@@ -88,7 +88,7 @@ impl Loader {
             max_memory: settings
                 .routes
                 .iter()
-                .map(|route| route.plugin.max_memory)
+                .map(|route| route.plugin.max_memory())
                 .max()
                 .unwrap_or_default(),
             cache: Some(cache(&settings.stores.data)),
@@ -353,7 +353,7 @@ fn patience(timeout: Duration) -> Duration {
 /// there are some more than they fill: for large messages.
 fn taking(route: &Route) -> usize {
     const MORE: usize = 4;
-    match route.plugin.instance_concurrency {
+    match route.plugin.instance_concurrency() {
         0 | 1 => route.settings.concurrency,
         shared => {
             (route.settings.concurrency.div_ceil(shared) + MORE).min(route.settings.concurrency)
@@ -365,7 +365,7 @@ fn taking(route: &Route) -> usize {
 /// instances are shared, and both again for a version that is on its way out. A shadow's besides.
 fn instances(route: &Route) -> usize {
     let taking = taking(route);
-    match (&route.plugin.code, route.plugin.instance_concurrency) {
+    match (&route.plugin.code, route.plugin.instance_concurrency()) {
         (Code::Component(_), 0 | 1) => taking + shadow::AT_ONCE,
         (Code::Component(_), _) => 4 * taking + shadow::AT_ONCE,
         (_, 0 | 1) => taking,

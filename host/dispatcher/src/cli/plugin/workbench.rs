@@ -116,7 +116,7 @@ impl Workbench {
             bytes,
             name: source.to_string(),
             insight,
-            max_memory: plugin.max_memory,
+            max_memory: plugin.max_memory(),
             // What is compiled for a debugger is not what the next start wants.
             cache: (insight != Insight::Debugger).then(|| plugins::cache(&settings.stores.data)),
             timeout,

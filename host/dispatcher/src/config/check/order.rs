@@ -1,13 +1,10 @@
-//! Whether queues can give messages in the order that is wanted, and which are too old. Opens
-//! nothing.
+//! Whether queues can give messages in the order that is wanted. Opens nothing.
 
 use super::Check;
-use crate::config::declared::{AGES, RouteSettings};
+use crate::config::WeightedQueue;
+use crate::config::declared::RouteSettings;
 use crate::config::problem::Problem;
 use crate::config::section::{Given, Layers};
-use crate::config::value;
-use crate::config::value::Bare;
-use crate::config::{Shed, Shedding, WeightedQueue};
 use crate::name::{Backend, QueueName};
 use dispatcher_core::scheduler::ready::Sequence;
 
@@ -31,22 +28,13 @@ impl Check {
         }
     }
 
-    /// What happens to messages that are too old.
-    pub(super) fn shedding(&mut self, layers: Layers<'_>) -> Option<Shedding> {
-        let words = [("dead-letter", Shed::DeadLetter), ("drop", Shed::Drop)];
-        let shed = self.read(layers.one("shed"), |given| value::choice(given, &words));
-        let max_age = self.read(layers.one("max-age"), |given| {
-            value::duration(given, Bare::Refused, &AGES)
-        });
+    /// What becomes of messages that are too old matters only where some are.
+    pub(super) fn shedding(&mut self, layers: Layers<'_>) {
         if let (Some(given), None) = (layers.one("shed"), layers.one("max-age")) {
             let found = "nothing is too old where no age is";
             self.problems
                 .push(Problem::new(&given.at, found, "a max-age as well"));
         }
-        Some(Shedding {
-            max_age: max_age?,
-            shed: shed.unwrap_or_default(),
-        })
     }
 }
 

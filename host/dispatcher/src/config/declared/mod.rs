@@ -13,10 +13,11 @@ mod route;
 use super::problem::Problem;
 use super::section::{Given, Layers};
 pub use backends::DynamoDb;
+pub(in crate::config) use plugin::LEAST_MEMORY;
 pub use plugin::PluginSettings;
 pub use program::{LocalSettings, LogSettings, ProgramSettings};
+pub(in crate::config) use route::MOST_CONCURRENCY;
 pub use route::RouteSettings;
-pub(in crate::config) use route::{AGES, MOST_CONCURRENCY};
 use std::sync::LazyLock;
 
 /// All tables, in the order in which `--help` and the page show them.

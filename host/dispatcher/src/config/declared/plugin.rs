@@ -14,6 +14,16 @@ use std::time::Duration;
 
 const SHORTEST_ATTEMPT: Duration = Duration::from_millis(1);
 const MOST_WARM: usize = 1_000;
+const MAX_MEMORY: usize = 64 << 20;
+/// Of a forwarder, one instance of which holds the events of many attempts.
+const FORWARD_MEMORY: usize = 256 << 20;
+/// The most attempts that share an instance of a forwarder, which mostly waits.
+const FORWARD_SHARED: usize = 1_000;
+const MOST_SHARED: usize = 10_000;
+/// One page of WebAssembly's memory.
+pub(in crate::config) const LEAST_MEMORY: usize = 64 << 10;
+/// All that a 32-bit guest can address.
+const MOST_MEMORY: usize = 4 << 30;
 
 /// A setting that a plugin takes with it when it is replaced.
 const fn replaced(value: &'static str) -> Setting {
@@ -56,7 +66,10 @@ settings! {
 
     /// The most memory of one instance
     "max-memory" => Setting::new("SIZE").default("64MiB; 256MiB for --function")
-        .flag(Group::Guest);
+        .flag(Group::Guest),
+        max_memory: Option<usize> = |given| {
+            given.one(|given| value::size(given, &(LEAST_MEMORY..=MOST_MEMORY)))
+        };
 
     /// An environment variable for the plugin, which sees no others; may be repeated, and
     /// DISPATCHER_ENV holds one a line
@@ -121,7 +134,10 @@ settings! {
     /// The most attempts that share an instance, 1 to 10000; more than 1 suits handlers that are
     /// async
     "instance-concurrency" => Setting::new("N").default("1; 1000 for --function")
-        .flag(Group::Instances);
+        .flag(Group::Instances),
+        instance_concurrency: Option<usize> = |given| {
+            given.one(|given| value::number(given, &(1..=MOST_SHARED)))
+        };
 
     /// A version that takes a share of the messages, until it fails more often than the plugin
     "canary.file" => replaced("FILE").path().shorthand().flag_named("canary", Group::Trials);
@@ -147,6 +163,20 @@ settings! {
 
     /// The most that the folder of --record holds; the oldest recordings are deleted
     "record.most" => Setting::new("SIZE").default("1GiB").flag_named("record-most", Group::Trials);
+}
+
+impl PluginSettings {
+    /// The most memory of one instance, of a plugin that forwards to a function or of another.
+    pub fn max_memory_of(&self, forwards: bool) -> usize {
+        let default = if forwards { FORWARD_MEMORY } else { MAX_MEMORY };
+        self.max_memory.unwrap_or(default)
+    }
+
+    /// The most attempts that share an instance, likewise.
+    pub fn instance_concurrency_of(&self, forwards: bool) -> usize {
+        let default = if forwards { FORWARD_SHARED } else { 1 };
+        self.instance_concurrency.unwrap_or(default)
+    }
 }
 
 fn queue(given: &Given) -> Result<QueueName, Problem> {

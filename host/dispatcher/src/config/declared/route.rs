@@ -9,6 +9,7 @@ use crate::config::value::Bare;
 use dispatcher_core::intake::group::GroupBy;
 use dispatcher_core::queue::VISIBILITY_CEILING;
 use dispatcher_core::scheduler::ready::Sequence;
+use dispatcher_core::settlement::decide::{Shed, Shedding};
 use std::time::Duration;
 
 const CONCURRENCY: usize = 50;
@@ -20,7 +21,7 @@ const MOST_PREFETCH: usize = 100_000;
 const LONGEST_POLL: Duration = Duration::from_secs(20);
 const LONGEST_WINDOW: Duration = Duration::from_secs(300);
 /// How long something may be remembered, and how old a message may be.
-pub(in crate::config) const AGES: std::ops::RangeInclusive<Duration> =
+const AGES: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(31_557_600);
 
 settings! {
@@ -84,10 +85,17 @@ settings! {
         group_by: Option<GroupBy> = |given| given.one(group_by);
 
     /// Handle nothing that was sent longer ago, as in 10m
-    "max-age" => Setting::new("TIME").default("handle all").flag(Group::Queues);
+    "max-age" => Setting::new("TIME").default("handle all").flag(Group::Queues),
+        max_age: Option<Duration> = |given| {
+            given.one(|given| value::duration(given, Bare::Refused, &AGES))
+        };
 
     /// What becomes of messages older than --max-age
-    "shed" => Setting::new("dead-letter|drop").default("dead-letter").flag(Group::Queues);
+    "shed" => Setting::new("dead-letter|drop").default("dead-letter").flag(Group::Queues),
+        shed: Shed = |given| {
+            let words = [("dead-letter", Shed::DeadLetter), ("drop", Shed::Drop)];
+            given.one(|given| value::choice(given, &words)).unwrap_or_default()
+        };
 
     /// Remember what is done for so long in the data folder, and delete it without running when it
     /// is delivered again, after a restart as well
@@ -142,6 +150,16 @@ settings! {
         prefetch: usize = |given| {
             given.one(|given| value::number(given, &(0..=MOST_PREFETCH))).unwrap_or_default()
         };
+}
+
+impl RouteSettings {
+    /// What happens to messages that are too old, if any are.
+    pub fn shedding(&self) -> Option<Shedding> {
+        Some(Shedding {
+            max_age: self.max_age?,
+            shed: self.shed,
+        })
+    }
 }
 
 /// A duration up to `longest`; a bare number is seconds.

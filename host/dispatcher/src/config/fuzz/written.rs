@@ -1,7 +1,7 @@
 //! Settings written out as a file that says everything and leaves nothing to defaults.
 
 use crate::config::{
-    Code, HttpHost, LogFormat, MetricsSink, Peer, Place, Plugin, Route, Settings, Shed, Shedding,
+    Code, HttpHost, LogFormat, MetricsSink, Peer, Place, Plugin, Route, Settings, Shed,
     WeightedQueue,
 };
 use crate::name::{Backend, QueueName};
@@ -97,11 +97,6 @@ fn plugin(out: &mut Lines, at: usize, plugin: &Plugin) {
         }
     }
     out.all(plugin.settings.written());
-    out.text(
-        "instance-concurrency",
-        &plugin.instance_concurrency.to_string(),
-    );
-    out.text("max-memory", &plugin.max_memory.to_string());
     if let Some(canary) = &plugin.trials.canary {
         out.text("canary.file", &canary.source.to_string());
         out.text("canary.share", &canary.share.to_string());
@@ -138,11 +133,6 @@ fn route(out: &mut Lines, at: usize, route: &Route) {
         }
     }
     out.all(route.settings.written());
-    if let Some(Shedding { max_age, shed }) = route.shedding {
-        out.time("max-age", max_age);
-        let dropped = shed == Shed::Drop;
-        out.text("shed", if dropped { "drop" } else { "dead-letter" });
-    }
     out.time("retry.first", route.retry.first);
     out.time("retry.most", route.retry.most);
     out.option("retry.attempts", route.retry.attempts.as_ref());
@@ -256,6 +246,13 @@ macro_rules! toml_of_map {
 }
 
 toml_of_map!(String, Place);
+
+impl Toml for Shed {
+    fn toml(&self) -> Option<String> {
+        // The other is refused where no age is given.
+        (*self == Self::Drop).then(|| quoted("drop"))
+    }
+}
 
 impl Toml for PathBuf {
     fn toml(&self) -> Option<String> {

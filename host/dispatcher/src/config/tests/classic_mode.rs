@@ -25,8 +25,8 @@ fn a_function_is_enough() {
         (plugin.at.as_str(), plugin.settings.timeout),
         ("--function", None)
     );
-    assert_eq!(plugin.max_memory, 256 << 20);
-    assert_eq!(plugin.instance_concurrency, 1_000);
+    assert_eq!(plugin.max_memory(), 256 << 20);
+    assert_eq!(plugin.instance_concurrency(), 1_000);
     assert_eq!(
         (settings.program.name, settings.metrics, settings.admin),
         (None, None, None)
@@ -42,12 +42,12 @@ fn a_function_is_enough() {
     let plugin = &settings.routes[0].plugin;
     assert!(matches!(&plugin.code, Code::Forward(forward) if forward.asynchronous));
     assert_eq!(
-        (plugin.max_memory, plugin.instance_concurrency),
+        (plugin.max_memory(), plugin.instance_concurrency()),
         (64 << 20, 10)
     );
 
     let (settings, _) = from_flags(&[("plugin", "p.wasm")]);
-    assert_eq!(settings.routes[0].plugin.instance_concurrency, 1);
+    assert_eq!(settings.routes[0].plugin.instance_concurrency(), 1);
 }
 
 #[test]

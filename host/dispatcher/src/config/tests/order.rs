@@ -19,7 +19,7 @@ fn order_age_and_memory_are_settings_of_a_route() {
         max_age: Duration::from_secs(600),
         shed: Shed::Drop,
     };
-    assert_eq!(route.shedding, Some(shedding));
+    assert_eq!(route.settings.shedding(), Some(shedding));
     assert_eq!(
         route.settings.idempotency,
         Some(Duration::from_secs(86_400))
