@@ -198,8 +198,8 @@ fn host(given: &Given) -> Result<HttpHost, Problem> {
 
 fn place(given: &Given) -> Result<Place, Problem> {
     let found = format!("`{}` is no place of a bucket", given.text.trim());
-    let place = given.text.parse();
-    place.map_err(|wanted: &str| Problem::new(&given.at, found, wanted))
+    let place = given.text.parse::<Place>();
+    place.map_err(|wanted| Problem::new(&given.at, found, wanted))
 }
 
 fn variable(key: &str, given: &Given) -> Result<String, Problem> {
