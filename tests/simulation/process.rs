@@ -13,7 +13,9 @@ use dispatcher::app::route;
 use dispatcher::app::route::Running;
 use dispatcher::app::stop::StopPlan;
 use dispatcher::backends;
-use dispatcher::config::{Code, Plugin, Retry, Route, Shed, Shedding, WeightedQueue};
+use dispatcher::config::{
+    Code, Plugin, PluginSettings, Retry, Route, RouteSettings, Shed, WeightedQueue,
+};
 use dispatcher::name::QueueName;
 use dispatcher_core::clock;
 use dispatcher_core::executor::Workers;
@@ -220,6 +222,10 @@ fn identity(queue: usize, plan: &QueuePlan) -> Identity {
     }
 }
 
+#[allow(
+    clippy::needless_update,
+    reason = "a setting that the plan does not draw has its default"
+)]
 fn settings(scenario: &Scenario) -> Route {
     let plan = &scenario.route;
     let queue = |(at, queue): (usize, &QueuePlan)| WeightedQueue {
@@ -240,41 +246,31 @@ fn settings(scenario: &Scenario) -> Route {
             name: "actor".into(),
             at: String::new(),
             code: Code::Missing,
-            allow_lambda: Vec::new(),
-            allow_send: Vec::new(),
-            allow_connect: Vec::new(),
             trials: dispatcher::config::Trials::default(),
-            allow_http: Vec::new(),
-            allow_read: None,
-            setting: Vec::new(),
-            store: Vec::new(),
-            instance_concurrency: 1,
-            timeout: None,
-            max_memory: 1 << 20,
-            env: Vec::new(),
             reuse: None,
-            warm: None,
+            settings: PluginSettings::default(),
         },
-        batch_size: plan.batch,
-        batch_window: Duration::from_millis(plan.window_ms),
-        prefetch: plan.prefetch,
-        sequence: match plan.newest_first {
-            true => Sequence::Lifo,
-            false => Sequence::Fifo,
-        },
-        group_by: plan.group_by.then(|| GroupBy::Attribute(TAG.into())),
-        shedding: plan.max_age_ms.map(|age| Shedding {
-            max_age: Duration::from_millis(age),
+        settings: RouteSettings {
+            batch_size: plan.batch,
+            batch_window: Duration::from_millis(plan.window_ms),
+            prefetch: plan.prefetch,
+            sequence: match plan.newest_first {
+                true => Sequence::Lifo,
+                false => Sequence::Fifo,
+            },
+            group_by: plan.group_by.then(|| GroupBy::Attribute(TAG.into())),
+            idempotency: plan.remembers_s.map(Duration::from_secs),
+            concurrency: plan.concurrency,
+            visibility: plan.visibility_s.map(Duration::from_secs),
+            poll_for: Duration::from_secs(plan.poll_for_s),
+            sleep: Duration::from_millis(plan.sleep_ms),
+            max_age: plan.max_age_ms.map(Duration::from_millis),
             shed: match plan.drops {
                 true => Shed::Drop,
                 false => Shed::DeadLetter,
             },
-        }),
-        idempotency: plan.remembers_s.map(Duration::from_secs),
-        concurrency: plan.concurrency,
-        visibility: plan.visibility_s.map(Duration::from_secs),
-        poll_for: Duration::from_secs(plan.poll_for_s),
-        sleep: Duration::from_millis(plan.sleep_ms),
+            ..RouteSettings::default()
+        },
         retry: Retry {
             first: Duration::from_millis(plan.first_ms),
             most: Duration::from_millis(plan.most_ms),

@@ -102,7 +102,12 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
             Lambda::connect(&aws::configuration(settings.stores.endpoint_url.as_deref()).await);
         for (function, uses) in functions {
             let seen = lambda.look(function).await;
-            findings.extend(of_function(function, &uses, seen, settings.shutdown_grace));
+            findings.extend(of_function(
+                function,
+                &uses,
+                seen,
+                settings.program.shutdown_grace,
+            ));
         }
     }
     findings.extend(of_files(settings, files::raise_limit().1));
@@ -116,7 +121,7 @@ pub async fn keys(settings: &Settings) -> Vec<QueueKey> {
     for route in &settings.routes {
         names.extend(route.queues.iter().map(|queue| &queue.name));
         names.extend(&route.dead_letter);
-        names.extend(&route.plugin.allow_send);
+        names.extend(&route.plugin.settings.allow_send);
     }
     let (keys, errors) = Backends::new(settings.stores.clone()).keys(names).await;
     if let Some(reason) = errors.first() {
@@ -168,7 +173,7 @@ fn of_queue(route: &Route, name: &QueueName, seen: &Identity) -> Vec<Finding> {
             );
         }
     }
-    let visibility = route.visibility.unwrap_or(seen.visibility);
+    let visibility = route.settings.visibility.unwrap_or(seen.visibility);
     if visibility < SHORT_LEASE {
         let words = humantime::format_duration(visibility);
         warn(format!(
@@ -176,7 +181,7 @@ fn of_queue(route: &Route, name: &QueueName, seen: &Identity) -> Vec<Finding> {
              while it is worked on; --visibility 30 is enough"
         ));
     }
-    if fifo && !route.batch_window.is_zero() {
+    if fifo && !route.settings.batch_window.is_zero() {
         warn("a FIFO queue with a batch window: every wait holds a whole group up".to_owned());
     }
     if findings.is_empty() {
@@ -250,7 +255,10 @@ fn of_function(
     };
     let mut said: Vec<(Level, String)> = Vec::new();
     said.extend(of_state(&function));
-    let wanted = uses.iter().map(|(route, _)| route.concurrency).sum();
+    let wanted = uses
+        .iter()
+        .map(|(route, _)| route.settings.concurrency)
+        .sum();
     said.extend(of_reserve(&function, wanted));
     let waited = uses.iter().any(|(_, forward)| !forward.asynchronous);
     if waited && grace < function.timeout {
@@ -317,7 +325,7 @@ fn of_reserve(function: &Function, wanted: usize) -> Option<(Level, String)> {
 
 /// Without a time-out of its own a route follows the function's.
 fn of_patience(function: &Function, route: &Route, forward: &Forward) -> Option<(Level, String)> {
-    let timeout = route.plugin.timeout?;
+    let timeout = route.plugin.settings.timeout?;
     (!forward.asynchronous && timeout < function.timeout).then(|| {
         let says = format!(
             "it may run for {} and route {} waits {}: an invocation that is given up may go on, \
@@ -333,9 +341,10 @@ fn of_patience(function: &Function, route: &Route, forward: &Forward) -> Option<
 /// Whether every invocation can have its connection. `limit` is that of open files.
 fn of_files(settings: &Settings, limit: u64) -> Option<Finding> {
     let invoking = settings.routes.iter().filter(|route| {
-        matches!(route.plugin.code, Code::Forward(_)) || !route.plugin.allow_lambda.is_empty()
+        matches!(route.plugin.code, Code::Forward(_))
+            || !route.plugin.settings.allow_lambda.is_empty()
     });
-    let invocations: usize = invoking.map(|route| route.concurrency).sum();
+    let invocations: usize = invoking.map(|route| route.settings.concurrency).sum();
     let needed = u64::try_from(invocations).unwrap_or(u64::MAX);
     let needed = needed.saturating_add(OTHER_FILES);
     let about = "open files";

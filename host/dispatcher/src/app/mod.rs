@@ -79,7 +79,7 @@ pub async fn run(
     // Before anything that takes time.
     let mut signals =
         Signals::listen(!rereads).map_err(|error| system("signal handlers", &error))?;
-    let pool = Pool::start(settings.workers, "guest")
+    let pool = Pool::start(settings.program.workers, "guest")
         .map_err(|error| system("the guest threads", &error))?;
     let spawner = pool.spawner();
     // A future that a closed pool refuses is dropped, which is what its owner is told.
@@ -209,7 +209,7 @@ fn token_file(settings: &Settings) -> Option<&Path> {
 
 fn stop_plan(settings: &Settings, built: &[Built]) -> StopPlan {
     let routes = built.iter().map(|built| (&built.route, &*built.queues));
-    StopPlan::new(settings.shutdown_grace, routes)
+    StopPlan::new(settings.program.shutdown_grace, routes)
 }
 
 fn platform() -> Option<Platform> {
@@ -295,8 +295,8 @@ fn announce(settings: &Settings, built: &[Built]) {
             plugin = route.plugin.name,
             path,
             function,
-            concurrency = route.concurrency,
-            workers = settings.workers,
+            concurrency = route.settings.concurrency,
+            workers = settings.program.workers,
             "running"
         );
     }

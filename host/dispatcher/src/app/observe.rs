@@ -113,7 +113,7 @@ async fn publishing(
     over: CancellationToken,
 ) -> Option<Task<()>> {
     let metrics = settings.metrics?;
-    let namespace = format!("Dispatcher-{}", settings.name.as_deref()?);
+    let namespace = format!("Dispatcher-{}", settings.program.name.as_deref()?);
     let resolution_s = resolution_s(metrics.interval);
     let meters = shared.meters.clone();
     Some(match metrics.sink {

@@ -114,10 +114,10 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
         visibility: visibility(&route, queue.identity()),
         queue: queue.clone(),
         place: place + at,
-        newest_first: route.sequence == Sequence::Lifo,
-        max_age: route.shedding.map(|shedding| shedding.max_age),
+        newest_first: route.settings.sequence == Sequence::Lifo,
+        max_age: route.settings.max_age,
         meter: shared.meter(queue),
-        group_by: route.group_by.clone(),
+        group_by: route.settings.group_by.clone(),
     };
     let intake = Intake {
         route: name.clone(),
@@ -154,7 +154,7 @@ fn settlements(
     shared: &Shared,
 ) -> Vec<Arc<Settlement>> {
     let in_order = |lane| {
-        let by_queue = route.group_by.is_none();
+        let by_queue = route.settings.group_by.is_none();
         if !by_queue {
             board.lock().keep_sending_order(lane);
         } else if !board.lock().orders_groups(lane) {
@@ -213,25 +213,25 @@ impl Arrivals for Next {
 
 /// How long what is received of a queue stays invisible.
 fn visibility(route: &Route, identity: &Identity) -> Duration {
-    let visibility = route.visibility.unwrap_or(identity.visibility);
+    let visibility = route.settings.visibility.unwrap_or(identity.visibility);
     visibility.max(SHORTEST_VISIBILITY)
 }
 
 fn rules(route: &Route, queues: &[Arc<dyn Queue>]) -> Rules {
     let lane = |identity: &Identity| LaneRules {
         batch: identity.batch,
-        poll_for: route.poll_for.min(identity.longest_wait),
+        poll_for: route.settings.poll_for.min(identity.longest_wait),
         proof_wait: identity.proof_wait,
-        sleep: route.sleep,
-        ordered_groups: identity.ordered_groups || route.group_by.is_some(),
-        sequence: route.sequence,
+        sleep: route.settings.sleep,
+        ordered_groups: identity.ordered_groups || route.settings.group_by.is_some(),
+        sequence: route.settings.sequence,
     };
     let visibilities = queues
         .iter()
         .map(|queue| visibility(route, queue.identity()));
     Rules {
         // A lease is extended at half of its visibility.
-        horizon: match route.sequence {
+        horizon: match route.settings.sequence {
             Sequence::Fifo => visibilities.min().unwrap_or_default() / 2,
             // What is held ahead is the choice of the newest: all that is allowed.
             Sequence::Lifo => Duration::MAX,
@@ -242,7 +242,7 @@ fn rules(route: &Route, queues: &[Arc<dyn Queue>]) -> Rules {
             .iter()
             .map(|queue| Some(queue.weight?.get()))
             .collect(),
-        batch: route.batch_size,
+        batch: route.settings.batch_size,
         limits: route.limits(),
     }
 }
@@ -254,7 +254,7 @@ fn settlement(route: &Route, queue: &Arc<dyn Queue>, room: Room, shared: &Shared
         attempts: route.retry.attempts.map(std::num::NonZero::get),
         dead_letters: queue.identity().dead_letters,
         receives: receives(queue.identity()),
-        shedding: route.shedding,
+        shedding: route.settings.shedding(),
     };
     Settlement::new(
         queue.clone(),
@@ -279,7 +279,7 @@ fn guard(route: &Route, records: Option<Arc<dyn Records>>, shared: &Shared) -> O
     let (counters, readiness) = (shared.counters.clone(), shared.readiness.clone());
     let guard = Guard::new(
         records?,
-        route.idempotency?,
+        route.settings.idempotency?,
         &route.name,
         counters,
         readiness,

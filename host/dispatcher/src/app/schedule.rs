@@ -28,9 +28,9 @@ pub(crate) async fn start(
     halt: &CancellationToken,
     counters: &Arc<Counters>,
 ) -> Scheduling {
-    let table = settings.schedule.table.clone();
+    let table = settings.schedule_table.clone();
     let schedules = Arc::new(Schedules::new(backends, table));
-    let interval = settings.schedule.interval;
+    let interval = settings.program.schedule_interval;
     let outlet: Arc<dyn Outlet> = Arc::new(Queues(schedules.clone()));
     let names = settings.routes.iter().flat_map(|route| &route.queues);
     let names: BTreeSet<_> = names.map(|queue| &queue.name).collect();

@@ -31,7 +31,7 @@ impl StopPlan {
     ) -> Self {
         let waits = routes.into_iter().flat_map(|(route, queues)| {
             let awaited = queues.iter().filter(|queue| !queue.ends_waits());
-            awaited.map(|queue| route.poll_for.min(queue.identity().longest_wait))
+            awaited.map(|queue| route.settings.poll_for.min(queue.identity().longest_wait))
         });
         Self {
             grace,
@@ -115,9 +115,13 @@ mod tests {
         let (settings, problems) = crate::config::settings(&crate::config::flags::Flags::default());
         // No plugin is named, and nothing else is wrong.
         assert_eq!(problems.len(), 1);
-        let poll_for = settings.routes.iter().map(|route| route.poll_for).max();
+        let poll_for = settings
+            .routes
+            .iter()
+            .map(|route| route.settings.poll_for)
+            .max();
         let by_default = StopPlan {
-            grace: settings.shutdown_grace,
+            grace: settings.program.shutdown_grace,
             longest_receive: poll_for.expect("a route"),
         };
         assert_eq!(seconds(by_default), [20, 24, 28]);

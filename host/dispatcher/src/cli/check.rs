@@ -28,7 +28,7 @@ pub fn run(typed: Typed) -> Result<(), Failure> {
     let flags = flags::with_classic(&typed.matches);
     let (settings, mut problems) = config::settings(&flags);
     problems.splice(0..0, typed.unknown);
-    log::start(settings.log_format, &settings.log_level);
+    log::start(settings.log.format, &settings.log.level);
     flags::log_notices(&flags);
     problems.extend(block_on(app::check(&settings))?);
     if !problems.is_empty() {

@@ -1,12 +1,11 @@
-//! Flags that several commands share, and what was given of them. The texts stay texts: `config`
-//! reads them, so that every problem is found at once.
-
-mod run;
+//! Flags that several commands share, as `config::declared` has them, and what was given of them.
+//! The texts stay texts: `config` reads them, so that every problem is found at once.
 
 use crate::config;
 use crate::config::Places;
 use crate::config::classic;
-use crate::config::flags::{Flags, unknown_variables, variable};
+use crate::config::declared::{Group, Setting, Shape, Syntax, variable};
+use crate::config::flags::{Flags, unknown_variables};
 use crate::config::problem::Problem;
 use crate::config::section::Given;
 use crate::error::Failure;
@@ -14,178 +13,110 @@ use crate::name::QueueName;
 use crate::telemetry::log;
 use crate::telemetry::log::Screen;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Args, Command};
-pub use run::RunArgs;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-/// Where queues are.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Places")]
-pub struct PlaceArgs {
-    #[command(flatten)]
-    pub file: FileArgs,
-    #[command(flatten)]
-    pub stores: StoreArgs,
-    #[command(flatten)]
-    pub worqr: WorqrArgs,
-    #[command(flatten)]
-    pub aws: AwsArgs,
+/// Arguments of a command that are the flags of these groups, in this order. They hold nothing:
+/// `settings` takes what was given out of the matches.
+macro_rules! setting_args {
+    ($($(#[$about:meta])* $name:ident: $($group:ident),+;)+) => {$(
+        $(#[$about])*
+        #[derive(Debug)]
+        pub struct $name;
+
+        impl Args for $name {
+            fn augment_args(command: Command) -> Command {
+                with_flags(command, &[$(Group::$group),+])
+            }
+
+            fn augment_args_for_update(command: Command) -> Command {
+                Self::augment_args(command)
+            }
+        }
+
+        impl FromArgMatches for $name {
+            fn from_arg_matches(_: &ArgMatches) -> Result<Self, clap::Error> {
+                Ok(Self)
+            }
+
+            fn update_from_arg_matches(&mut self, _: &ArgMatches) -> Result<(), clap::Error> {
+                Ok(())
+            }
+        }
+    )+};
 }
 
-/// Where settings are.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Places")]
-pub struct FileArgs {
-    /// Read settings from this TOML file; without it no file is read
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<String>,
+setting_args! {
+    /// Where settings are.
+    FileArgs: File;
+    /// Where the embedded queue is.
+    DataArgs: Data;
+    /// Where Redis is.
+    RedisArgs: Redis;
+    /// What queues on Redis are npm worqr's.
+    WorqrArgs: Worqr;
+    /// Where AWS is.
+    AwsArgs: Aws;
+    /// Where the program itself keeps something.
+    StoreArgs: Data, Redis;
+    /// Where queues are.
+    PlaceArgs: File, Data, Redis, Worqr, Aws;
+    /// Where messages wait that SQS itself cannot delay for so long.
+    TableArgs: ScheduleTable;
+    /// Where a server listens.
+    ListenArgs: Listen;
+    /// What is logged, to stderr.
+    LogArgs: Log;
+    /// What a plugin may use.
+    GuestArgs: Guest;
+    /// What a run is made of.
+    RunArgs: Handler, Queues, Limits, Guest, Instances, Trials, ScheduleInterval, ScheduleTable,
+        Metrics, File, Data, Redis, Worqr, Aws, Log;
 }
 
-/// What queues on Redis are npm worqr's.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Places")]
-pub struct WorqrArgs {
-    /// Queues there that are npm worqr's, by their bare names: payments=worqr,default=worqr
-    #[arg(long, value_name = "QUEUE=FORMAT")]
-    pub redis_format: Option<String>,
-    /// What that package's keys begin with [default: worqr]
-    #[arg(long, value_name = "WORD")]
-    pub redis_worqr_prefix: Option<String>,
+fn with_flags(command: Command, groups: &[Group]) -> Command {
+    let settings = groups.iter().flat_map(|group| group.settings());
+    command.args(settings.filter_map(flag))
 }
 
-/// Where AWS is.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Places")]
-pub struct AwsArgs {
-    /// Speak to this address in place of AWS
-    #[arg(long, value_name = "URL")]
-    pub endpoint_url: Option<String>,
-}
-
-/// Where the program itself keeps something.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Places")]
-pub struct StoreArgs {
-    #[command(flatten)]
-    pub data: DataArgs,
-    #[command(flatten)]
-    pub redis: RedisArgs,
-}
-
-/// Where the embedded queue is.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Places")]
-pub struct DataArgs {
-    /// The folder of the embedded queue [default: this user's data folder]
-    #[arg(long, value_name = "FOLDER")]
-    pub data: Option<String>,
-}
-
-/// Where Redis is.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Places")]
-pub struct RedisArgs {
-    /// The Redis server of queues written redis:NAME [default: redis://127.0.0.1:6379]
-    #[arg(long, value_name = "URL")]
-    pub redis_url: Option<String>,
-    /// For rediss://, a file with the certificate authorities to trust, in PEM [default: those of
-    /// the system]
-    #[arg(long, value_name = "FILE")]
-    pub redis_ca_file: Option<String>,
-    /// For rediss://, a file with the certificate that this client shows, in PEM
-    #[arg(long, value_name = "FILE")]
-    pub redis_cert_file: Option<String>,
-    /// The file with the key of --redis-cert-file, in PEM
-    #[arg(long, value_name = "FILE")]
-    pub redis_key_file: Option<String>,
-    /// What every key there begins with, in braces [default: dispatcher]
-    #[arg(long, value_name = "WORD")]
-    pub redis_prefix: Option<String>,
-}
-
-/// Where messages wait that SQS itself cannot delay for so long.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Schedule")]
-pub struct TableArgs {
-    /// The table of DynamoDB in which scheduled messages for SQS wait [default: for each queue the
-    /// table of its name]
-    #[arg(long, value_name = "TABLE")]
-    pub schedule_table: Option<String>,
-}
-
-/// What is logged, to stderr.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Log")]
-pub struct LogArgs {
-    /// How log lines are written: text or json [default: text]
-    #[arg(long, value_name = "FORMAT")]
-    pub log_format: Option<String>,
-    /// What is logged: off, error, warn, info, debug or trace, or directives such as
-    /// warn,guest=debug (`guest` is what plugins print) [default: info]
-    #[arg(long, value_name = "LEVEL")]
-    pub log_level: Option<String>,
-}
-
-/// What a plugin may use.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Plugin")]
-pub struct GuestArgs {
-    /// Stop an attempt after this long [default: 30s; for --function as long as the function may
-    /// run, and a little more]
-    #[arg(long, value_name = "TIME")]
-    pub timeout: Option<String>,
-    /// The most memory of one instance [default: 64MiB; 256MiB for --function]
-    #[arg(long, value_name = "SIZE")]
-    pub max_memory: Option<String>,
-    /// An environment variable for the plugin, which sees no others; may be repeated, and
-    /// DISPATCHER_ENV holds one a line
-    #[arg(long, value_name = "K=V")]
-    pub env: Vec<String>,
-    /// A Lambda function that the plugin may invoke: a name, NAME:ALIAS or ARN, in which * stands
-    /// for any characters; may be repeated, and DISPATCHER_ALLOW_LAMBDA holds one a line
-    #[arg(long, value_name = "PATTERN")]
-    pub allow_lambda: Vec<String>,
-    /// A queue that the plugin may send to, with a delay of any length: a name, an SQS URL or ARN, or
-    /// local:NAME, as the plugin writes it; may be repeated, and DISPATCHER_ALLOW_SEND holds one a
-    /// line
-    #[arg(long, value_name = "QUEUE")]
-    pub allow_send: Vec<String>,
-    /// Where the plugin may open TCP connections to, as in 192.0.2.7:7000; may be repeated, and
-    /// DISPATCHER_ALLOW_CONNECT holds one a line
-    #[arg(long, value_name = "IP:PORT")]
-    pub allow_connect: Vec<String>,
-    /// A host that the plugin may send HTTP requests to: a name, *.NAME, IP address, network such as
-    /// 10.0.0.0/8 or localhost, each with http:// or https:// before it and :PORT after it or without;
-    /// may be repeated, and DISPATCHER_ALLOW_HTTP holds one a line
-    #[arg(long, value_name = "HOST")]
-    pub allow_http: Vec<String>,
-    /// A folder that the plugin may read, and not write; it sees it as /
-    #[arg(long, value_name = "FOLDER")]
-    pub allow_read: Option<String>,
-    /// A setting that the plugin reads by wasi:config; may be repeated, and DISPATCHER_SETTING holds
-    /// one a line
-    #[arg(long, value_name = "K=V")]
-    pub setting: Vec<String>,
-    /// A bucket of keys and values that the plugin opens as NAME by wasi:keyvalue: in the data folder
-    /// (local:BUCKET) or on the Redis server (redis:BUCKET); may be repeated, and DISPATCHER_STORE
-    /// holds one a line
-    #[arg(long, value_name = "NAME=WHERE")]
-    pub store: Vec<String>,
+/// The flag of a setting, with its variable.
+fn flag(setting: &'static Setting) -> Option<Arg> {
+    let (name, of) = (setting.flag_name()?, setting.flag?);
+    let arg = Arg::new(name)
+        .long(name)
+        .value_name(setting.value)
+        .help(setting.help_text())
+        .help_heading(of.group.heading())
+        .env(setting.variable()?)
+        .hide_env_values(true)
+        // Out of range is what they are, not unknown flags.
+        .allow_negative_numbers(true)
+        .action(match of.syntax {
+            Syntax::Text => ArgAction::Set,
+            Syntax::Lines | Syntax::Pairs | Syntax::PerQueue(_) => ArgAction::Append,
+        });
+    Some(match setting.shape {
+        Shape::Switch => arg
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true"),
+        Shape::Scalar | Shape::List | Shape::Map => arg,
+    })
 }
 
 /// The settings among what was given, each with the flag or the variable that it came from.
 pub fn settings(matches: &ArgMatches) -> Flags {
     let mut flags = Flags::default();
     for id in matches.ids() {
-        let name = id.as_str().replace('_', "-");
-        let at = match matches.value_source(id.as_str()) {
+        let name = id.as_str();
+        let at = match matches.value_source(name) {
             Some(ValueSource::CommandLine) => format!("--{name}"),
-            Some(ValueSource::EnvVariable) => variable(&name).unwrap_or_default().to_owned(),
+            Some(ValueSource::EnvVariable) => variable(name).unwrap_or_default().to_owned(),
             _ => continue,
         };
         // Ids of groups and of typed arguments hold no texts.
-        if let Ok(Some(texts)) = matches.try_get_many::<String>(id.as_str()) {
+        if let Ok(Some(texts)) = matches.try_get_many::<String>(name) {
             for text in texts {
-                flags.take(&name, Given::new(&at, text));
+                flags.take(name, Given::new(&at, text));
             }
         }
     }
@@ -205,16 +136,6 @@ pub fn with_classic(matches: &ArgMatches) -> Flags {
     flags
 }
 
-/// Gives every flag that is a setting its environment variable, in this command and those below it.
-/// A command's own arguments have none: an exported `DISPATCHER_DELAY` would delay every `send`.
-pub fn with_variables(command: Command) -> Command {
-    let variables = |arg: Arg| match arg.get_long().and_then(variable) {
-        Some(name) => arg.env(name).hide_env_values(true),
-        None => arg,
-    };
-    command.mut_args(variables).mut_subcommands(with_variables)
-}
-
 /// Logs what flags have to say about where they came from; once the log is set up.
 pub fn log_notices(flags: &Flags) {
     for notice in &flags.notices {
@@ -226,7 +147,7 @@ pub fn log_notices(flags: &Flags) {
 pub fn places(matches: &ArgMatches) -> (Places, Screen, Vec<Problem>) {
     let flags = settings(matches);
     let (places, problems) = config::places(&flags);
-    let screen = log::start(places.log_format, &places.log_level);
+    let screen = log::start(places.log.format, &places.log.level);
     log_notices(&flags);
     (places, screen, problems)
 }

@@ -3,7 +3,9 @@
 use super::{Typed, block_on, flags, output};
 use crate::app::drain::Signals;
 use crate::config::Places;
+use crate::config::declared::LocalSettings;
 use crate::config::problem::Problem;
+use crate::config::section::Layers;
 use crate::error::{Exit, Failure};
 use dispatcher_served as served;
 use dispatcher_served::Served;
@@ -27,9 +29,8 @@ Signatures are not checked: who reaches the address may do everything.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The address to listen on; port 0 is any that is free
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9324")]
-    pub listen: String,
+    #[command(flatten)]
+    pub listen: flags::ListenArgs,
     /// Print the `export` lines for the address of --listen and exit; serve nothing
     #[arg(long)]
     pub print_env: bool,
@@ -44,33 +45,21 @@ pub struct Args {
 /// Serves until a signal, or prints what an SDK needs.
 pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let (places, _screen, mut problems) = flags::places(&typed.matches);
-    let address = args.listen.parse::<SocketAddr>();
-    if let Some(problem) = listen_problem(&address, args) {
-        problems.push(problem);
-    }
-    match address {
-        Ok(address) if problems.is_empty() => match args.print_env {
-            true => output::line(exports(address)),
-            false => block_on(serve(&places, address))?,
-        },
-        _ => Err(problems.into()),
-    }
-}
-
-/// What is wrong with the address, if anything is.
-fn listen_problem<E>(address: &Result<SocketAddr, E>, args: &Args) -> Option<Problem> {
-    match address {
-        Err(_) => Some(Problem::new(
-            "--listen",
-            format!("`{}` is not an address", args.listen),
-            "ADDRESS:PORT, as in 127.0.0.1:9324",
-        )),
-        Ok(address) if args.print_env && address.port() == 0 => Some(Problem::new(
+    let given = flags::settings(&typed.matches).program;
+    let address = LocalSettings::read(Layers(&[&given]), &mut problems).listen;
+    if args.print_env && address.port() == 0 {
+        problems.push(Problem::new(
             "--listen",
             "port 0 is any free port, known only once the server listens",
             "the port that the server listens on, with --print-env",
-        )),
-        Ok(_) => None,
+        ));
+    }
+    if !problems.is_empty() {
+        return Err(problems.into());
+    }
+    match args.print_env {
+        true => output::line(exports(address)),
+        false => block_on(serve(&places, address))?,
     }
 }
 

@@ -133,20 +133,15 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
         Command::Backup(args) => backup::run(&args, &typed),
         Command::Schedule(command) => schedule::run(command, &typed),
         Command::Plugin(command) => plugin::run(command, &typed),
-        Command::Completions(args) => completions::run(&args, &mut command()),
+        Command::Completions(args) => completions::run(&args, &mut Cli::command()),
     }
-}
-
-/// The command line with the variables of its settings.
-fn command() -> clap::Command {
-    flags::with_variables(Cli::command())
 }
 
 /// `None` if help or the version was asked for, and printed.
 fn parse(mut words: Vec<OsString>) -> Result<Option<(Cli, Typed)>, Failure> {
     let mut unknown = Vec::new();
     loop {
-        let error = match command().try_get_matches_from(&words) {
+        let error = match Cli::command().try_get_matches_from(&words) {
             Ok(matches) => match Cli::from_arg_matches(&matches) {
                 Ok(cli) => {
                     let matches = innermost(matches);

@@ -47,7 +47,7 @@ pub fn run(typed: Typed) -> Result<(), Failure> {
     let flags = flags::with_classic(&typed.matches);
     let (settings, mut problems) = config::settings(&flags);
     problems.splice(0..0, typed.unknown);
-    let screen = log::start(settings.log_format, &settings.log_level);
+    let screen = log::start(settings.log.format, &settings.log.level);
     flags::log_notices(&flags);
     if !problems.is_empty() {
         problems.extend(block_on(app::check(&settings))?);

@@ -2,10 +2,11 @@
 //! and all unknown flags are told at once.
 
 use super::*;
-use crate::config::flags::variable;
+use crate::config::declared;
+use crate::config::declared::variable;
 
 fn commands() -> Vec<clap::Command> {
-    let mut all = vec![command()];
+    let mut all = vec![Cli::command()];
     let mut at = 0;
     while at < all.len() {
         let inner: Vec<_> = all[at].get_subcommands().cloned().collect();
@@ -21,7 +22,7 @@ fn typed(line: &str) -> Result<Option<(Cli, Typed)>, Failure> {
 
 #[test]
 fn the_definition_holds_together() {
-    command().debug_assert();
+    Cli::command().debug_assert();
 }
 
 #[test]
@@ -57,6 +58,18 @@ fn finding_25_settings_have_variables_and_arguments_of_a_command_have_none() {
             assert_eq!(found.as_deref(), variable(long), "{name}");
             assert_eq!(long, arg.get_id().as_str().replace('_', "-"), "{name}");
         }
+    }
+}
+
+#[test]
+fn every_setting_with_a_flag_is_a_flag_of_some_command() {
+    let commands = commands();
+    let listed = |flag: &str| {
+        let mut all = commands.iter().flat_map(clap::Command::get_arguments);
+        all.any(|arg| arg.get_long() == Some(flag))
+    };
+    for flag in declared::all().filter_map(declared::Setting::flag_name) {
+        assert!(listed(flag), "no command shows --{flag}");
     }
 }
 
@@ -166,7 +179,7 @@ fn a_switch_may_say_no_and_limits_may_be_repeated() {
     assert_eq!(problems, []);
     let route = &settings.routes[0];
     assert_eq!(
-        (route.concurrency, route.queues[0].concurrency),
+        (route.settings.concurrency, route.queues[0].concurrency),
         (50, Some(5))
     );
     assert_eq!(route.queues[1].rate, Some(2.0));

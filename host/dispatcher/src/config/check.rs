@@ -2,7 +2,6 @@
 //! values. Every problem is collected; nothing is opened.
 
 mod admin;
-mod dynamodb;
 mod limits;
 mod order;
 mod plugin;
@@ -10,6 +9,7 @@ mod schedule;
 mod telemetry;
 mod trials;
 
+use super::declared::{LogSettings, Part, ProgramSettings, RouteSettings, Table};
 use super::file::File;
 use super::flags::Flags;
 use super::problem::Problem;
@@ -17,26 +17,17 @@ use super::queues;
 use super::redis_place::{self, RedisPlace, TlsPaths};
 use super::section::{Given, Layers, Section};
 use super::value::{self, Bare};
-use super::{LogFormat, Places, Plugin, Retry, Route, Settings, Stores};
+use super::{DynamoDb, Places, Plugin, Retry, Route, Settings, Stores};
 use crate::name::QueueName;
-use dispatcher_core::memory;
 use dispatcher_core::queue::VISIBILITY_CEILING;
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// With what a stop needs besides it fits into the 30 s after which Kubernetes and ECS kill, see
-/// `app/stop.rs`.
-const GRACE: Duration = Duration::from_secs(20);
-const CONCURRENCY: usize = 50;
-const MOST_CONCURRENCY: usize = 100_000;
-const LONGEST_POLL: Duration = Duration::from_secs(20);
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(900);
 const ATTEMPTS: Option<NonZeroU32> = NonZeroU32::new(10);
-/// Far beyond any machine.
-const MOST_MESSAGE_MEMORY: usize = 1 << 40;
 const ANY_TIME: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::MAX;
 const WITHIN_LEASE: std::ops::RangeInclusive<Duration> = Duration::ZERO..=VISIBILITY_CEILING;
 
@@ -72,24 +63,10 @@ impl Check {
                 "the folder that data lives in",
             ));
         }
-        let format = |given: &Given| {
-            value::choice(
-                given,
-                &[("text", LogFormat::Text), ("json", LogFormat::Json)],
-            )
-        };
-        let level = |given: &Given| match crate::telemetry::log::filter(&given.text) {
-            Ok(_) => Ok(given.text.clone()),
-            Err(why) => {
-                let found = format!("`{}` is no log level: {why}", given.text);
-                let wanted = "error, warn, info, debug or trace, or directives such as guest=debug";
-                Err(Problem::new(&given.at, found, wanted))
-            }
-        };
         let problems = self.problems.len();
         let endpoint_url = self.read(program.one("endpoint-url"), value::url);
         let redis = self.redis(program);
-        let dynamodb = self.dynamodb(program);
+        let dynamodb = DynamoDb::read(program, &mut self.problems);
         // What stands in for an address that cannot be read is another server.
         let refused = self.problems.len() > problems;
         Places {
@@ -100,12 +77,7 @@ impl Check {
                 dynamodb,
                 refused,
             },
-            log_format: self
-                .read(program.one("log-format"), format)
-                .unwrap_or_default(),
-            log_level: self
-                .read(program.one("log-level"), level)
-                .unwrap_or_else(|| "info".to_owned()),
+            log: LogSettings::read(program, &mut self.problems),
             schedule_table: self.schedule_table(program),
         }
     }
@@ -161,29 +133,14 @@ impl Check {
         let both = [&flags.program, &file.program];
         let program = Layers(&both);
         let places = self.places(program);
-        let grace = self.read(program.one("shutdown-grace"), |given| {
-            value::duration(given, Bare::Refused, &ANY_TIME)
-        });
-        let workers = self.read(program.one("workers"), |given| {
-            value::number(given, &(1..=1_024))
-        });
-        let message_memory = self.read(program.one("message-memory"), |given| {
-            let least = usize::try_from(memory::LEAST).unwrap_or(usize::MAX);
-            value::size(given, &(least..=MOST_MESSAGE_MEMORY))
-        });
-        let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        let (name, metrics) = self.metrics(program);
+        let own = ProgramSettings::read(program, &mut self.problems);
         Settings {
             stores: places.stores,
-            log_format: places.log_format,
-            log_level: places.log_level,
-            shutdown_grace: grace.unwrap_or(GRACE),
-            message_memory: message_memory.map(|bytes| bytes as u64),
-            name,
-            metrics,
+            log: places.log,
+            metrics: self.metrics(program, own.name.is_some()),
+            program: own,
             admin: self.admin(program),
-            workers: workers.and_then(NonZeroUsize::new).unwrap_or(processors),
-            schedule: self.schedule(program, places.schedule_table),
+            schedule_table: places.schedule_table,
             routes: self.routes(flags, file),
         }
     }
@@ -205,14 +162,15 @@ impl Check {
                 self.plugin(name, &section.at, Layers(layers)),
             );
         }
+        let inherited = inherited(&file.program);
         let mut routes = match file.routes.as_slice() {
-            [] => vec![self.route(&[&flags.route, &file.program], flags, file, &plugins)],
+            [] => vec![self.route(&[&flags.route], &inherited, flags, file, &plugins)],
             [only] => {
-                vec![self.route(&[&flags.route, only, &file.program], flags, file, &plugins)]
+                vec![self.route(&[&flags.route, only], &inherited, flags, file, &plugins)]
             }
             several => several
                 .iter()
-                .map(|section| self.route(&[section, &file.program], flags, file, &plugins))
+                .map(|section| self.route(&[section], &inherited, flags, file, &plugins))
                 .collect(),
         };
         self.unique_names(&mut routes, &file.routes);
@@ -230,17 +188,18 @@ impl Check {
         }
     }
 
-    /// `layers` ends with the program's section, whose concurrency is every route's default.
+    /// `inherited` is what the program's section has for all routes.
     fn route(
         &mut self,
         layers: &[&Section],
+        inherited: &Section,
         flags: &Flags,
         file: &File,
         plugins: &BTreeMap<&str, Plugin>,
     ) -> Route {
-        let with_defaults = Layers(layers);
-        let layers = Layers(&layers[..layers.len() - 1]);
-        let section = layers.0.last().copied().unwrap_or(&flags.route);
+        let section = layers.last().copied().unwrap_or(&flags.route);
+        let with_inherited = [layers, &[inherited]].concat();
+        let layers = Layers(&with_inherited);
         let implied = [Given::new("--queues", "local:default")];
         let queues = match layers.list("queues") {
             Some(list) => list,
@@ -262,39 +221,17 @@ impl Check {
                 .iter()
                 .any(|queue| queue.name.backend.has_dead_letters(&queue.name.name));
         let plugin = self.plugin_for(section, flags, file, plugins);
-        let lease = |given: &Given| value::duration(given, Bare::Seconds, &WITHIN_LEASE);
-        let poll = Duration::ZERO..=LONGEST_POLL;
-        let (batch_size, batch_window) = self.batches(layers);
-        let ordering = self.ordering(layers, &queues);
         let name = self.read(layers.one("name"), |given| value::text(given, "a name"));
+        let settings = RouteSettings::read(layers, &mut self.problems);
+        self.batches(layers, &settings);
+        self.ordering(layers, &settings, &queues);
+        self.shedding(layers);
         Route {
             name: name.unwrap_or_else(|| plugin.name.clone()),
             at: section.at.clone(),
             queues,
             plugin,
-            batch_size,
-            batch_window,
-            concurrency: self
-                .read(with_defaults.one("concurrency"), |given| {
-                    value::number(given, &(1..=MOST_CONCURRENCY))
-                })
-                .unwrap_or(CONCURRENCY),
-            prefetch: ordering.prefetch,
-            sequence: ordering.sequence,
-            group_by: ordering.group_by,
-            shedding: self.shedding(layers),
-            idempotency: self.idempotency(layers),
-            visibility: self.read(layers.one("visibility"), lease),
-            poll_for: self
-                .read(layers.one("poll-for"), |given| {
-                    value::duration(given, Bare::Seconds, &poll)
-                })
-                .unwrap_or(LONGEST_POLL),
-            sleep: self
-                .read(layers.one("sleep"), |given| {
-                    value::duration(given, Bare::Seconds, &ANY_TIME)
-                })
-                .unwrap_or_default(),
+            settings,
             retry: self.retry(layers, has_dead_letters),
             dead_letter,
         }
@@ -369,6 +306,19 @@ impl Check {
             }
         }
     }
+}
+
+/// What `[dispatcher]` has for all routes.
+fn inherited(program: &Section) -> Section {
+    let mut inherited = Section::new(&program.at);
+    for (key, setting) in Table::Dispatcher.settings() {
+        if setting.part == Part::Route
+            && let Some(given) = program.one(key)
+        {
+            inherited.push(key, given.clone());
+        }
+    }
+    inherited
 }
 
 fn default_data() -> Option<PathBuf> {

@@ -1,138 +1,15 @@
 //! The configuration file: TOML into sections of texts, each with its line, and every unknown key
 //! and wrong shape. What the texts mean is `check`'s business.
 
+use super::declared::{self, Part, Setting, Shape, Table};
 use super::problem::Problem;
 use super::section::{Given, Section};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// What a key may hold.
-#[derive(Debug, Clone, Copy)]
-enum Shape {
-    /// A string or a number.
-    Scalar,
-    /// `true` or `false`.
-    Switch,
-    /// An array of scalars, or one scalar.
-    List,
-    /// A table with names of the user's own.
-    Map,
-    /// A table with the keys named.
-    Table(&'static [Key]),
-    /// The same, or a scalar that stands for the first key named.
-    ScalarOrTable(&'static [Key]),
-}
-
-type Key = (&'static str, Shape);
-
-const DISPATCHER: &[Key] = &[
-    ("admin", Shape::Scalar),
-    ("admin-host", Shape::List),
-    ("admin-token-file", Shape::Scalar),
-    ("concurrency", Shape::Scalar),
-    ("data", Shape::Scalar),
-    ("endpoint-url", Shape::Scalar),
-    ("log-format", Shape::Scalar),
-    ("log-level", Shape::Scalar),
-    ("message-memory", Shape::Scalar),
-    ("metrics", Shape::Scalar),
-    ("metrics-interval", Shape::Scalar),
-    ("name", Shape::Scalar),
-    ("schedule-interval", Shape::Scalar),
-    ("schedule-table", Shape::Scalar),
-    ("shutdown-grace", Shape::Scalar),
-    ("workers", Shape::Scalar),
-];
-const BACKENDS: &[(&str, &[Key])] = &[
-    ("dynamodb", DYNAMODB),
-    ("local", &[("data", Shape::Scalar)]),
-    ("redis", REDIS),
-    ("sqs", &[("endpoint-url", Shape::Scalar)]),
-];
-const DYNAMODB: &[Key] = &[
-    ("body-attribute", Shape::Scalar),
-    ("endpoint-url", Shape::Scalar),
-    ("idle-poll", Shape::Scalar),
-    ("shards", Shape::Scalar),
-    ("time-to-live", Shape::Scalar),
-];
-const REDIS: &[Key] = &[
-    ("ca-file", Shape::Scalar),
-    ("cert-file", Shape::Scalar),
-    ("format", Shape::Map),
-    ("key-file", Shape::Scalar),
-    ("prefix", Shape::Scalar),
-    ("url", Shape::Scalar),
-    ("worqr-prefix", Shape::Scalar),
-];
-const PLUGIN: &[Key] = &[
-    ("allow-connect", Shape::List),
-    ("allow-http", Shape::List),
-    ("allow-lambda", Shape::List),
-    ("allow-read", Shape::Scalar),
-    ("allow-send", Shape::List),
-    ("canary", Shape::ScalarOrTable(CANARY)),
-    ("env", Shape::Map),
-    ("file", Shape::Scalar),
-    ("function", Shape::Scalar),
-    ("instance-concurrency", Shape::Scalar),
-    ("invocation", Shape::Scalar),
-    ("max-memory", Shape::Scalar),
-    ("partial-failures", Shape::Switch),
-    ("record", Shape::ScalarOrTable(RECORD)),
-    ("reuse", Shape::ScalarOrTable(REUSE)),
-    ("setting", Shape::Map),
-    ("shadow", Shape::ScalarOrTable(&[("file", Shape::Scalar)])),
-    ("store", Shape::Map),
-    ("timeout", Shape::Scalar),
-    ("warm", Shape::Scalar),
-];
-const REUSE: &[Key] = &[COUNT, ("age", Shape::Scalar), ("memory", Shape::Scalar)];
-const COUNT: Key = ("count", Shape::Scalar);
-const CANARY: &[Key] = &[("file", Shape::Scalar), ("share", Shape::Scalar)];
-const RECORD: &[Key] = &[
-    ("folder", Shape::Scalar),
-    ("most", Shape::Scalar),
-    ("redact", Shape::List),
-    ("share", Shape::Scalar),
-];
-/// What names a file or a folder in `[plugin.NAME]`.
-const PLACES: [&str; 5] = [
-    "file",
-    "allow-read",
-    "canary.file",
-    "shadow.file",
-    "record.folder",
-];
-const ROUTE: &[Key] = &[
-    ("batch-size", Shape::Scalar),
-    ("batch-window", Shape::Scalar),
-    ("concurrency", Shape::Scalar),
-    ("dead-letter", Shape::Scalar),
-    ("group-by", Shape::Scalar),
-    ("idempotency", Shape::Scalar),
-    ("max-age", Shape::Scalar),
-    ("name", Shape::Scalar),
-    ("order", Shape::Scalar),
-    ("plugin", Shape::Scalar),
-    ("poll-for", Shape::Scalar),
-    ("prefetch", Shape::Scalar),
-    ("queue-concurrency", Shape::Map),
-    ("queues", Shape::List),
-    ("rate", Shape::Map),
-    ("retry", Shape::Table(RETRY)),
-    ("shed", Shape::Scalar),
-    ("sleep", Shape::Scalar),
-    ("visibility", Shape::Scalar),
-];
-const RETRY: &[Key] = &[
-    ("first", Shape::Scalar),
-    ("most", Shape::Scalar),
-    ("attempts", Shape::Scalar),
-];
 const TOP: &[&str] = &["dispatcher", "backend", "plugin", "route"];
 
 /// The sections of a file, nothing defaulted.
@@ -167,10 +44,15 @@ pub fn read(path: &Path, text: &str) -> (File, Vec<Problem>) {
     let mut file = reader.file(table.get_ref());
     let mut problems = reader.problems;
     let folder = path.parent().unwrap_or(Path::new(""));
-    file.program.root_at("admin-token-file", folder);
-    file.program.root_at("data", folder);
-    for plugin in file.plugins.values_mut() {
-        PLACES.iter().for_each(|at| plugin.root_at(at, folder));
+    for setting in declared::all().filter(|setting| setting.is_path) {
+        let sections: Vec<_> = match setting.part {
+            Part::Program => vec![&mut file.program],
+            Part::Plugin => file.plugins.values_mut().collect(),
+            Part::Route => file.routes.iter_mut().collect(),
+        };
+        for section in sections {
+            section.root_at(setting.key, folder);
+        }
     }
     problems.sort_by_key(|(start, _)| *start);
     (
@@ -193,7 +75,9 @@ impl Reader<'_> {
         };
         for (key, value) in top {
             match key.get_ref().as_ref() {
-                "dispatcher" => self.section("[dispatcher]", DISPATCHER, value, &mut file.program),
+                "dispatcher" => {
+                    self.section("[dispatcher]", Table::Dispatcher, value, &mut file.program);
+                }
                 "plugin" => self.plugins(value, &mut file),
                 "route" => self.routes(value, &mut file),
                 "backend" => {}
@@ -210,30 +94,13 @@ impl Reader<'_> {
     fn backends(&mut self, value: &Spanned<DeValue<'_>>, file: &mut File) {
         for (key, value) in self.table("[backend]", value) {
             let name = key.get_ref().as_ref();
-            match BACKENDS.iter().find(|(known, _)| *known == name) {
-                Some((_, keys)) => {
-                    let title = format!("[backend.{name}]");
-                    // What no other says is called after its backend, as its flag is.
-                    let mut own = Section::default();
-                    let into = match name {
-                        "redis" => &mut own,
-                        _ => &mut file.program,
-                    };
-                    self.section(&title, keys, value, into);
-                    for (key, _) in *keys {
-                        if let Some(given) = own.one(key) {
-                            file.program.push(format!("{name}-{key}"), given.clone());
-                        }
-                        for (entry, given) in own.entries(key) {
-                            let key = format!("{name}-{key}.{entry}");
-                            file.program.push(key, given.clone());
-                        }
-                    }
+            let known = declared::backends();
+            match known.iter().find(|known| **known == name) {
+                Some(known) => {
+                    let table = Table::Backend(known);
+                    self.section(&table.title(), table, value, &mut file.program);
                 }
-                None => {
-                    let names = BACKENDS.iter().map(|(known, _)| *known);
-                    self.unknown(key.span(), name, "[backend]", names);
-                }
+                None => self.unknown(key.span(), name, "[backend]", known.iter().copied()),
             }
         }
     }
@@ -242,7 +109,8 @@ impl Reader<'_> {
         for (key, value) in self.table("[plugin]", value) {
             let name = key.get_ref().to_string();
             let mut section = Section::new(self.place(key.span()));
-            self.section(&format!("[plugin.{name}]"), PLUGIN, value, &mut section);
+            let title = format!("[plugin.{name}]");
+            self.section(&title, Table::Plugin, value, &mut section);
             file.plugins.insert(name, section);
         }
     }
@@ -255,7 +123,7 @@ impl Reader<'_> {
         };
         for route in routes.iter() {
             let mut section = Section::new(self.place(route.span()));
-            self.section("[[route]]", ROUTE, route, &mut section);
+            self.section("[[route]]", Table::Route, route, &mut section);
             file.routes.push(section);
         }
     }
@@ -264,25 +132,71 @@ impl Reader<'_> {
     fn section(
         &mut self,
         title: &str,
-        keys: &'static [Key],
+        table: Table,
         value: &Spanned<DeValue<'_>>,
         into: &mut Section,
     ) {
+        let known: Vec<Key> = table.settings().collect();
         for (key, value) in self.table(title, value) {
             let name = key.get_ref().as_ref();
-            match keys.iter().find(|(known, _)| *known == name) {
-                Some((_, shape)) => self.value(name, *shape, value, into),
-                None => self.unknown(key.span(), name, title, keys.iter().map(|(key, _)| *key)),
+            let inner: Vec<Key> = known
+                .iter()
+                .filter_map(|(known, setting)| {
+                    let (table, key) = known.split_once('.')?;
+                    (table == name).then_some((key, *setting))
+                })
+                .collect();
+            match known.iter().find(|(known, _)| *known == name) {
+                Some((_, setting)) => self.value(name, setting, value, into),
+                None if !inner.is_empty() => self.inner(name, &inner, value, into),
+                None => {
+                    let names = known.iter().map(|(key, _)| first_part(key));
+                    self.unknown(key.span(), name, title, names);
+                }
             }
         }
     }
 
-    fn value(&mut self, key: &str, shape: Shape, value: &Spanned<DeValue<'_>>, into: &mut Section) {
-        match (shape, value.get_ref()) {
+    /// Reads a table within a section, or the scalar that stands for one of its keys.
+    fn inner(
+        &mut self,
+        table: &str,
+        known: &[Key],
+        value: &Spanned<DeValue<'_>>,
+        into: &mut Section,
+    ) {
+        let shorthand = known.iter().find(|(_, setting)| setting.is_shorthand);
+        if let (Some((_, setting)), false) = (shorthand, value.get_ref().is_table()) {
+            return self.scalar(table, setting.key, value, into);
+        }
+        into.open(table);
+        let title = format!("`{table}`");
+        for (key, value) in self.table(&title, value) {
+            let name = key.get_ref().as_ref();
+            match known.iter().find(|(known, _)| *known == name) {
+                Some((_, setting)) => self.value(name, setting, value, into),
+                None => {
+                    let names = known.iter().map(|(key, _)| *key);
+                    self.unknown(key.span(), name, &title, names);
+                }
+            }
+        }
+    }
+
+    /// Reads a value, which the file calls `name`.
+    fn value(
+        &mut self,
+        name: &str,
+        setting: &Setting,
+        value: &Spanned<DeValue<'_>>,
+        into: &mut Section,
+    ) {
+        let key = setting.key;
+        match (setting.shape, value.get_ref()) {
             (Shape::List, DeValue::Array(items)) => {
                 into.open(key);
                 for item in items.iter() {
-                    self.scalar(key, item, into);
+                    self.scalar(name, key, item, into);
                 }
             }
             (Shape::Switch, DeValue::Boolean(on)) => {
@@ -291,33 +205,21 @@ impl Reader<'_> {
             (Shape::Switch, other) => {
                 let kind = kind(other);
                 self.report(value.span(), |at| {
-                    Problem::new(at, format!("`{key}` is {kind}"), "true or false")
+                    Problem::new(at, format!("`{name}` is {kind}"), "true or false")
                 });
             }
-            (Shape::Scalar | Shape::List, _) => self.scalar(key, value, into),
+            (Shape::Scalar | Shape::List, _) => self.scalar(name, key, value, into),
             (Shape::Map, _) => {
-                for (name, value) in self.table(&format!("`{key}`"), value) {
-                    self.scalar(&format!("{key}.{}", name.get_ref()), value, into);
+                for (entry, value) in self.table(&format!("`{name}`"), value) {
+                    let entry = entry.get_ref();
+                    let (name, key) = (format!("{name}.{entry}"), format!("{key}.{entry}"));
+                    self.scalar(&name, &key, value, into);
                 }
-            }
-            (Shape::Table(keys), _) | (Shape::ScalarOrTable(keys), DeValue::Table(_)) => {
-                let mut inner = Section::default();
-                into.open(key);
-                self.section(&format!("`{key}`"), keys, value, &mut inner);
-                for (name, _) in keys {
-                    for given in inner.list(name).unwrap_or_default() {
-                        into.push(format!("{key}.{name}"), given.clone());
-                    }
-                }
-            }
-            (Shape::ScalarOrTable(keys), _) => {
-                let first = keys.first().map_or("", |(name, _)| *name);
-                self.scalar(&format!("{key}.{first}"), value, into);
             }
         }
     }
 
-    fn scalar(&mut self, key: &str, value: &Spanned<DeValue<'_>>, into: &mut Section) {
+    fn scalar(&mut self, name: &str, key: &str, value: &Spanned<DeValue<'_>>, into: &mut Section) {
         let text = match value.get_ref() {
             DeValue::String(text) => Some(text.to_string()),
             DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
@@ -334,7 +236,7 @@ impl Reader<'_> {
                     other => kind(other),
                 };
                 self.report(value.span(), |at| {
-                    Problem::new(at, format!("`{key}` is {kind}"), "a string or a number")
+                    Problem::new(at, format!("`{name}` is {kind}"), "a string or a number")
                 });
             }
         }
@@ -363,12 +265,22 @@ impl Reader<'_> {
         span: Range<usize>,
         found: &str,
         title: &str,
-        names: impl Iterator<Item = &'static str> + Clone,
+        names: impl Iterator<Item = &'static str>,
     ) {
-        let wanted = names.clone().collect::<Vec<_>>().join(", ");
+        let names: BTreeSet<_> = names.collect();
+        let wanted = names.iter().copied().collect::<Vec<_>>().join(", ");
+        let elsewhere: BTreeSet<_> = declared::all()
+            .flat_map(|setting| setting.tables.iter().map(move |table| (*table, setting)))
+            .filter(|(table, setting)| setting.key_in(*table).map(first_part) == Some(found))
+            .map(|(table, _)| table.title())
+            .collect();
         self.report(span, |at| {
-            Problem::new(at, format!("unknown key `{found}` in {title}"), wanted)
-                .nearest(found, names)
+            let problem = Problem::new(at, format!("unknown key `{found}` in {title}"), wanted);
+            if elsewhere.is_empty() {
+                return problem.nearest(found, names);
+            }
+            let tables = elsewhere.into_iter().collect::<Vec<_>>().join(" or ");
+            problem.hint(format!("it is a key of {tables}"))
         });
     }
 
@@ -382,6 +294,14 @@ impl Reader<'_> {
         let line = 1 + before.filter(|byte| **byte == b'\n').count();
         format!("{}:{line}", self.name)
     }
+}
+
+/// A key as its table writes it.
+type Key = (&'static str, &'static Setting);
+
+/// `retry` of `retry.first`.
+fn first_part(key: &'static str) -> &'static str {
+    key.split('.').next().unwrap_or(key)
 }
 
 type Entry<'v, 'i> = (

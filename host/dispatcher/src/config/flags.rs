@@ -1,10 +1,10 @@
 //! What flags and their environment variables say, sorted into the sections they override. Knows
-//! the names of flags and no argument parser.
+//! no argument parser.
 
+use super::declared::{self, Part, PerQueue, Setting, Shape, Syntax};
 use super::problem::Problem;
 use super::section::{Given, Section};
 use super::value;
-use std::sync::LazyLock;
 
 /// Flags by what they speak about; the values are still texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,79 +23,6 @@ pub struct Flags {
     pub notices: Vec<String>,
 }
 
-#[derive(Clone, Copy)]
-enum Part {
-    Program,
-    Route,
-    Plugin,
-}
-
-/// Each flag, the section it overrides, and the key there.
-const FLAGS: &[(&str, Part, &str)] = &[
-    ("admin", Part::Program, "admin"),
-    ("admin-host", Part::Program, "admin-host"),
-    ("admin-token-file", Part::Program, "admin-token-file"),
-    ("allow-lambda", Part::Plugin, "allow-lambda"),
-    ("allow-send", Part::Plugin, "allow-send"),
-    ("allow-connect", Part::Plugin, "allow-connect"),
-    ("allow-http", Part::Plugin, "allow-http"),
-    ("allow-read", Part::Plugin, "allow-read"),
-    ("batch-size", Part::Route, "batch-size"),
-    ("batch-window", Part::Route, "batch-window"),
-    ("canary", Part::Plugin, "canary.file"),
-    ("canary-share", Part::Plugin, "canary.share"),
-    ("concurrency", Part::Route, "concurrency"),
-    ("data", Part::Program, "data"),
-    ("dead-letter", Part::Route, "dead-letter"),
-    ("endpoint-url", Part::Program, "endpoint-url"),
-    ("env", Part::Plugin, "env"),
-    ("function", Part::Plugin, "function"),
-    ("group-by", Part::Route, "group-by"),
-    ("idempotency", Part::Route, "idempotency"),
-    ("instance-concurrency", Part::Plugin, "instance-concurrency"),
-    ("invocation", Part::Plugin, "invocation"),
-    ("log-format", Part::Program, "log-format"),
-    ("log-level", Part::Program, "log-level"),
-    ("max-age", Part::Route, "max-age"),
-    ("max-attempts", Part::Route, "retry.attempts"),
-    ("max-memory", Part::Plugin, "max-memory"),
-    ("message-memory", Part::Program, "message-memory"),
-    ("metrics", Part::Program, "metrics"),
-    ("metrics-interval", Part::Program, "metrics-interval"),
-    ("name", Part::Program, "name"),
-    ("order", Part::Route, "order"),
-    ("partial-failures", Part::Plugin, "partial-failures"),
-    ("plugin", Part::Plugin, "file"),
-    ("poll-for", Part::Route, "poll-for"),
-    ("prefetch", Part::Route, "prefetch"),
-    ("queues", Part::Route, "queues"),
-    ("rate", Part::Route, "rate"),
-    ("record", Part::Plugin, "record.folder"),
-    ("record-most", Part::Plugin, "record.most"),
-    ("record-redact", Part::Plugin, "record.redact"),
-    ("record-share", Part::Plugin, "record.share"),
-    ("redis-ca-file", Part::Program, "redis-ca-file"),
-    ("redis-cert-file", Part::Program, "redis-cert-file"),
-    ("redis-format", Part::Program, "redis-format"),
-    ("redis-key-file", Part::Program, "redis-key-file"),
-    ("redis-prefix", Part::Program, "redis-prefix"),
-    ("redis-url", Part::Program, "redis-url"),
-    ("redis-worqr-prefix", Part::Program, "redis-worqr-prefix"),
-    ("reuse", Part::Plugin, "reuse.count"),
-    ("schedule-interval", Part::Program, "schedule-interval"),
-    ("schedule-table", Part::Program, "schedule-table"),
-    ("setting", Part::Plugin, "setting"),
-    ("shadow", Part::Plugin, "shadow.file"),
-    ("shed", Part::Route, "shed"),
-    ("shutdown-grace", Part::Program, "shutdown-grace"),
-    ("sleep", Part::Route, "sleep"),
-    ("store", Part::Plugin, "store"),
-    ("timeout", Part::Plugin, "timeout"),
-    ("visibility", Part::Route, "visibility"),
-    ("warm", Part::Plugin, "warm"),
-    ("workers", Part::Program, "workers"),
-];
-
 impl Default for Flags {
     fn default() -> Self {
         Self {
@@ -112,13 +39,13 @@ impl Default for Flags {
 impl Flags {
     /// Whether the flag was given, itself or by its variable.
     pub fn says(&self, flag: &str) -> bool {
-        home(flag).is_some_and(|(part, key)| {
-            let section = match part {
+        declared::of_flag(flag).is_some_and(|setting| {
+            let section = match setting.part {
                 Part::Program => &self.program,
                 Part::Route => &self.route,
                 Part::Plugin => &self.plugin,
             };
-            section.has(key)
+            section.has(setting.key)
         })
     }
 
@@ -129,24 +56,23 @@ impl Flags {
             self.file = Some(given);
             return true;
         }
-        let Some((part, key)) = home(flag) else {
+        let Some(setting) = declared::of_flag(flag) else {
             return false;
         };
-        let section = match part {
+        let section = match setting.part {
             Part::Program => &mut self.program,
             Part::Route => &mut self.route,
             Part::Plugin => &mut self.plugin,
         };
         let problems = &mut self.problems;
-        match key {
-            // One a line: an environment variable holds many.
-            "admin-host" | "allow-connect" | "allow-http" | "allow-lambda" | "allow-send"
-            | "record.redact" => {
+        let key = setting.key;
+        match setting.flag.map(|flag| flag.syntax) {
+            Some(Syntax::Lines) => {
                 for line in given.text.lines() {
                     section.push(key, Given::new(&given.at, line));
                 }
             }
-            "env" | "setting" | "store" => {
+            Some(Syntax::Pairs) => {
                 for line in given.text.lines() {
                     match value::pair(&Given::new(&given.at, line)) {
                         Ok((name, value)) => {
@@ -156,61 +82,37 @@ impl Flags {
                     }
                 }
             }
-            "concurrency" => {
+            Some(Syntax::PerQueue(form)) => {
                 for part in parts(&given) {
-                    match part.text.rsplit_once('=') {
-                        Some((queue, number)) => {
-                            let key = format!("queue-concurrency.{}", queue.trim());
-                            once(section, &key, Given::new(&part.at, number.trim()), problems);
-                        }
-                        None => once(section, "concurrency", part, problems),
-                    }
+                    take_of_queue(section, setting, form, part, problems);
                 }
             }
-            "redis-format" => {
-                for part in parts(&given) {
-                    let (queue, format) = part.text.rsplit_once('=').unwrap_or((&part.text, ""));
-                    let key = format!("redis-format.{}", queue.trim());
-                    once(section, &key, Given::new(&part.at, format.trim()), problems);
-                }
-            }
-            "rate" => {
-                for part in parts(&given) {
-                    match part.text.rsplit_once('=') {
-                        Some((queue, rate)) => {
-                            let key = format!("rate.{}", queue.trim());
-                            once(section, &key, Given::new(&part.at, rate.trim()), problems);
-                        }
-                        None => {
-                            let found = format!("`{}` is not a queue and its rate", part.text);
-                            let problem = Problem::new(&part.at, found, "QUEUE=N/s, /m or /h");
-                            problems.push(problem.hint("written like payments=100/s"));
-                        }
-                    }
-                }
-            }
-            key => section.push(key, given),
+            Some(Syntax::Text) | None => section.push(key, given),
         }
         true
     }
 }
 
-/// The environment variable of a setting, whose flag is named without its dashes. `None` for flags
-/// that are arguments of one command: only settings have variables.
-pub fn variable(flag: &str) -> Option<&'static str> {
-    static NAMES: LazyLock<Vec<(&str, String)>> = LazyLock::new(|| {
-        let flags = FLAGS.iter().map(|(flag, _, _)| *flag);
-        flags
-            .chain(["config", "listen"])
-            .map(|flag| (flag, variable_name(flag)))
-            .collect()
-    });
-    let named = NAMES.iter().find(|(name, _)| *name == flag)?;
-    Some(&named.1)
-}
-
-fn variable_name(flag: &str) -> String {
-    format!("DISPATCHER_{}", flag.replace('-', "_").to_uppercase())
+/// Takes one part of a list such as `50,payments=5`.
+fn take_of_queue(
+    section: &mut Section,
+    setting: &Setting,
+    form: PerQueue,
+    part: Given,
+    problems: &mut Vec<Problem>,
+) {
+    match part.text.rsplit_once('=') {
+        Some((queue, value)) => {
+            let key = format!("{}.{}", form.map, queue.trim());
+            once(section, &key, Given::new(&part.at, value.trim()), problems);
+        }
+        None if setting.shape == Shape::Map => {
+            let found = format!("`{}` is not a queue and its {}", part.text, form.noun);
+            let problem = Problem::new(&part.at, found, form.wanted);
+            problems.push(problem.hint(format!("written like {}", form.example)));
+        }
+        None => once(section, setting.key, part, problems),
+    }
 }
 
 /// Variables of this program's developers, which set nothing of a run.
@@ -221,12 +123,7 @@ const DEVELOPERS: [&str; 2] = ["DISPATCHER_BINARY", "DISPATCHER_TOOLS"];
 /// What Kubernetes sets in every pod beside a service called `dispatcher` is neither.
 pub fn unknown_variables(names: impl IntoIterator<Item = String>) -> (Vec<Problem>, Vec<String>) {
     let (mut problems, mut notices) = (Vec::new(), Vec::new());
-    let settings: Vec<_> = FLAGS
-        .iter()
-        .map(|(flag, _, _)| *flag)
-        .chain(["config", "listen"])
-        .filter_map(variable)
-        .collect();
+    let settings: Vec<_> = declared::all().filter_map(Setting::variable).collect();
     for name in names {
         let known = settings.contains(&name.as_str()) || DEVELOPERS.contains(&name.as_str());
         if known || !name.starts_with("DISPATCHER_") || is_service_link(&name) {
@@ -266,12 +163,6 @@ fn is_service_link(name: &str) -> bool {
         || name
             .split_once("_PORT_")
             .is_some_and(|(_, rest)| is_port(rest))
-}
-
-/// The section and key that a flag speaks about.
-fn home(flag: &str) -> Option<(Part, &'static str)> {
-    let (_, part, key) = FLAGS.iter().find(|(name, _, _)| *name == flag)?;
-    Some((*part, key))
 }
 
 /// The parts of a list with commas, each at the list's place.
@@ -328,13 +219,6 @@ mod tests {
             "{notices:?}"
         );
         assert!(notices[1].contains("`DISPATCHER_DELAY`"), "{notices:?}");
-    }
-
-    #[test]
-    fn only_settings_have_variables() {
-        assert_eq!(variable("poll-for"), Some("DISPATCHER_POLL_FOR"));
-        assert_eq!(variable("config"), Some("DISPATCHER_CONFIG"));
-        assert_eq!(variable("delay"), None);
     }
 
     #[test]

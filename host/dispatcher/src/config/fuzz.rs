@@ -13,6 +13,8 @@ use std::time::Duration;
 
 mod written;
 
+pub use written::Toml;
+
 /// Flags, one a line as `--flag value`, an empty line, and the text of a file.
 pub fn settings(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
@@ -56,8 +58,8 @@ fn hold(settings: &Settings) {
     assert!(!settings.routes.is_empty());
     let mut seen = Vec::new();
     for route in &settings.routes {
-        assert!((1..=10_000).contains(&route.batch_size));
-        assert!(route.concurrency >= 1 && !route.queues.is_empty());
+        assert!((1..=10_000).contains(&route.settings.batch_size));
+        assert!(route.settings.concurrency >= 1 && !route.queues.is_empty());
         assert!(route.retry.first <= route.retry.most);
         let weighted = route.queues.iter().filter(|queue| queue.weight.is_some());
         assert!([0, route.queues.len()].contains(&weighted.count()));

@@ -52,7 +52,7 @@ pub fn policy(settings: &Settings, keys: &[QueueKey]) -> String {
     let mut invoke = BTreeSet::new();
     let mut look = BTreeSet::new();
     for route in &settings.routes {
-        let allowed = route.plugin.allow_lambda.iter();
+        let allowed = route.plugin.settings.allow_lambda.iter();
         invoke.extend(allowed.map(|pattern| function_arn(pattern, partition)));
         if let Code::Forward(forward) = &route.plugin.code {
             let arn = function_arn(&forward.function, partition);
@@ -107,7 +107,7 @@ fn uses(settings: &Settings) -> Vec<(&QueueName, Purpose)> {
             Some(name) => uses.push((name, Purpose::DeadLetter)),
             None => uses.extend(queues().map(|name| (name, Purpose::Redrive))),
         }
-        let sends = route.plugin.allow_send.iter();
+        let sends = route.plugin.settings.allow_send.iter();
         uses.extend(sends.map(|name| (name, Purpose::Send)));
     }
     uses
@@ -173,7 +173,7 @@ fn use_keys(keys: &[QueueKey]) -> impl Iterator<Item = Statement> {
 
 /// `PutMetricData` knows no resources; the namespace is what narrows it.
 fn publish(settings: &Settings) -> Option<Statement> {
-    let name = settings.name.as_ref()?;
+    let name = settings.program.name.as_ref()?;
     let sink = settings.metrics?.sink;
     (sink == MetricsSink::CloudWatch).then(|| {
         let namespace = format!("Dispatcher-{name}");
@@ -195,7 +195,7 @@ fn partition(settings: &Settings) -> String {
             Code::Forward(forward) => of_arn(&forward.function),
             Code::Component(_) | Code::Missing => None,
         };
-        let allowed = route.plugin.allow_lambda.iter();
+        let allowed = route.plugin.settings.allow_lambda.iter();
         queues
             .chain(function.map(str::to_owned))
             .chain(allowed.filter_map(|pattern| of_arn(pattern).map(str::to_owned)))

@@ -3,6 +3,7 @@
 
 mod check;
 pub mod classic;
+pub mod declared;
 mod file;
 pub mod flags;
 pub mod function;
@@ -20,14 +21,13 @@ pub use crate::image::ImageName;
 pub use crate::name::Place;
 use crate::name::QueueName;
 pub use crate::telemetry::log::LogFormat;
+pub use declared::{DynamoDb, LogSettings, PluginSettings, ProgramSettings, RouteSettings};
 use dispatcher_core::backend::BackendConfig;
 use dispatcher_core::files::bounded::{Limits as FileLimits, read_text};
-use dispatcher_core::intake::group::GroupBy;
 pub use dispatcher_core::recording::RecordingTerms;
 pub use dispatcher_core::rollout::canary::Share;
 use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::lane::LaneLimits;
-use dispatcher_core::scheduler::ready::Sequence;
 pub use dispatcher_core::settlement::decide::{Shed, Shedding};
 pub use dispatcher_wasm::{HttpHost, Peer, Reuse};
 use flags::Flags;
@@ -36,33 +36,26 @@ use redis_place::RedisPlace;
 use section::Layers;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// All that one `run` needs to know.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
+    /// What stands alone.
+    pub program: ProgramSettings,
+    /// What is logged.
+    pub log: LogSettings,
     /// Where queues live.
     pub stores: Stores,
-    /// How long running attempts may go on after the first SIGTERM or SIGINT.
-    pub shutdown_grace: Duration,
-    /// How log lines are written.
-    pub log_format: LogFormat,
-    /// What is logged: a level, or directives as `RUST_LOG` has them. Parses as a filter.
-    pub log_level: String,
-    /// The most bytes of messages held at once; without it, a part of the process's memory limit.
-    pub message_memory: Option<u64>,
-    /// Threads that run guests.
-    pub workers: NonZeroUsize,
-    /// What the program is called in metrics.
-    pub name: Option<String>,
     /// Where metrics go; nowhere without.
     pub metrics: Option<Metrics>,
     /// Where `/healthz`, `/readyz`, `/metrics` and more are served; nowhere without.
     pub admin: Option<Admin>,
-    /// How scheduled messages are looked for.
-    pub schedule: Schedule,
+    /// The table of DynamoDB in which scheduled messages for SQS wait; without it each queue has
+    /// one of its own name.
+    pub schedule_table: Option<String>,
     /// At least one, with different names and without a queue in common.
     pub routes: Vec<Route>,
 }
@@ -97,19 +90,6 @@ impl Stores {
     }
 }
 
-/// How tables of DynamoDB are used as queues; what is `None` is as the backend has it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct DynamoDb {
-    /// The column that is the body; without it all of the task's own columns, as JSON.
-    pub body_attribute: Option<String>,
-    /// Over how many keys of the index each status is spread, 1 to 100.
-    pub shards: Option<u16>,
-    /// How long a task that is sent may live, 1 s to 100 years.
-    pub time_to_live: Option<Duration>,
-    /// The longest pause between two looks at a table that has nothing, 50 ms to 20 s.
-    pub idle_poll: Option<Duration>,
-}
-
 impl DynamoDb {
     /// As its section has it.
     fn section(&self) -> BTreeMap<&'static str, Vec<String>> {
@@ -124,15 +104,6 @@ impl DynamoDb {
         set.filter_map(|(key, value)| Some((key, vec![value?])))
             .collect()
     }
-}
-
-/// Where scheduled messages for SQS wait, and how often they are looked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Schedule {
-    /// How often, 1 s to 10 min.
-    pub interval: Duration,
-    /// The table of DynamoDB for all queues; without it each queue has one of its own name.
-    pub table: Option<String>,
 }
 
 /// The admin address and who may use it.
@@ -176,29 +147,8 @@ pub struct Route {
     pub queues: Vec<WeightedQueue>,
     /// What handles the messages.
     pub plugin: Plugin,
-    /// The most messages of one attempt, 1 to 10,000.
-    pub batch_size: usize,
-    /// How long a message waits for others to share its attempt, up to 300 s.
-    pub batch_window: Duration,
-    /// The most attempts at once, at least 1.
-    pub concurrency: usize,
-    /// How many messages may be held, leased and not started, beyond what runs.
-    pub prefetch: usize,
-    /// Which of the waiting messages goes first.
-    pub sequence: Sequence,
-    /// What keeps messages in order on queues that have no groups of their own.
-    pub group_by: Option<GroupBy>,
-    /// Which messages are too old to be handled.
-    pub shedding: Option<Shedding>,
-    /// How long what is done is remembered beyond the process, 1 s to a year; `None`: not at all.
-    pub idempotency: Option<Duration>,
-    /// How long a received message stays invisible unless extended, up to 12 h; `None`: as the
-    /// queue itself says.
-    pub visibility: Option<Duration>,
-    /// How long one receive waits for messages, up to 20 s.
-    pub poll_for: Duration,
-    /// The pause after a receive that brought nothing.
-    pub sleep: Duration,
+    /// What stands alone.
+    pub settings: RouteSettings,
     /// What happens to a message that was not handled.
     pub retry: Retry,
     /// Where rejected messages go: on the backend of every queue of the route, and none of them.
@@ -224,9 +174,9 @@ impl Route {
     /// What may change while it runs.
     pub fn limits(&self) -> SchedulerLimits {
         SchedulerLimits {
-            attempts: self.concurrency,
-            prefetch: self.prefetch,
-            window: self.batch_window,
+            attempts: self.settings.concurrency,
+            prefetch: self.settings.prefetch,
+            window: self.settings.batch_window,
             lanes: self.queues.iter().map(WeightedQueue::limits).collect(),
         }
     }
@@ -263,38 +213,29 @@ pub struct Plugin {
     pub at: String,
     /// What it is made of.
     pub code: Code,
-    /// The Lambda functions that it may invoke: names, `name:alias` or ARNs, in which `*` stands
-    /// for any characters. A forwarder may invoke its own function besides.
-    pub allow_lambda: Vec<String>,
-    /// The queues that it may send to.
-    pub allow_send: Vec<QueueName>,
-    /// Where it may connect to.
-    pub allow_connect: Vec<Peer>,
-    /// Where it may send HTTP requests to.
-    pub allow_http: Vec<HttpHost>,
-    /// The folder that it may read; a relative path is relative to the working directory.
-    pub allow_read: Option<PathBuf>,
-    /// What it reads as its configuration, sorted by name.
-    pub setting: Vec<(String, String)>,
-    /// The buckets that it may open, by the names that it opens them by, sorted.
-    pub store: Vec<(String, Place)>,
-    /// The most attempts that one instance works on at once, at least 1. More than 1 suits only
-    /// components whose handler is `async`.
-    pub instance_concurrency: usize,
-    /// How long one attempt may take, 1 ms to 12 h; without it 30 s, and for a forwarder as long
-    /// as its function may run and a little more.
-    pub timeout: Option<Duration>,
-    /// The most memory of one instance in bytes, 64 KiB to 4 GiB.
-    pub max_memory: usize,
-    /// The guest's environment variables, sorted by name.
-    pub env: Vec<(String, String)>,
+    /// What stands alone.
+    pub settings: PluginSettings,
     /// How long an instance may live; `None`: one attempt.
     pub reuse: Option<Reuse>,
-    /// How many instances are made ahead of messages, up to 1,000; `None`: as the component's size
-    /// tells. None where attempts share instances.
-    pub warm: Option<usize>,
     /// What is tried, compared and recorded beside it.
     pub trials: Trials,
+}
+
+impl Plugin {
+    /// The most memory of one instance in bytes, 64 KiB to 4 GiB.
+    pub fn max_memory(&self) -> usize {
+        self.settings.max_memory_of(self.forwards())
+    }
+
+    /// The most attempts that one instance works on at once, at least 1. More than 1 suits only
+    /// components whose handler is `async`.
+    pub fn instance_concurrency(&self) -> usize {
+        self.settings.instance_concurrency_of(self.forwards())
+    }
+
+    fn forwards(&self) -> bool {
+        matches!(self.code, Code::Forward(_))
+    }
 }
 
 /// What is tried beside a plugin on the messages that come. Of a forwarder, nothing.
@@ -402,10 +343,8 @@ pub struct Places {
     /// As in `Settings`.
     pub stores: Stores,
     /// As in `Settings`.
-    pub log_format: LogFormat,
+    pub log: LogSettings,
     /// As in `Settings`.
-    pub log_level: String,
-    /// As `Schedule::table`.
     pub schedule_table: Option<String>,
 }
 

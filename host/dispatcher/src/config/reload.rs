@@ -1,10 +1,16 @@
 //! What of new settings can be applied to a run that goes on, and what needs another start. Pure;
 //! whoever holds the running parts applies it.
 
-use super::{Admin, Code, Plugin, Retry, Route, Settings, Shedding, Stores, Trials, WeightedQueue};
+use super::declared::{self, Part, Reload, Setting, Table};
+use super::redis_place::RedisPlace;
+use super::{
+    Admin, Code, Forward, Plugin, Record, Retry, Reuse, Route, Settings, Stores, Trials,
+    WeightedQueue,
+};
 use crate::name::QueueName;
 use dispatcher_core::scheduler::SchedulerLimits;
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 
 /// The difference between the settings that a run was started with and others.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,19 +61,30 @@ pub fn changes(old: &Settings, new: &Settings) -> Changes {
     changes
 }
 
-/// Takes every field apart, so that one that is added later is not forgotten here.
 fn program(old: &Settings, new: &Settings) -> Vec<String> {
+    waiting(
+        Part::Program,
+        &compare_program(old, new),
+        &[Reload::Restart],
+    )
+    .map(|setting| {
+        let table = setting.tables.first().copied().unwrap_or(Table::Dispatcher);
+        let key = setting.key_in(table).unwrap_or(setting.key);
+        format!("`{key}` of {} has changed", table.title())
+    })
+    .collect()
+}
+
+/// Each key, and whether its value is another. Takes every field apart, as the functions below do,
+/// so that one that is added later is not forgotten here.
+fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> {
     let Settings {
+        program,
+        log,
         stores,
-        shutdown_grace,
-        log_format,
-        log_level,
-        message_memory,
-        workers,
-        name,
         metrics,
         admin,
-        schedule,
+        schedule_table,
         routes: _,
     } = old;
     let Stores {
@@ -77,24 +94,36 @@ fn program(old: &Settings, new: &Settings) -> Vec<String> {
         dynamodb,
         refused: _,
     } = stores;
+    let RedisPlace {
+        url,
+        tls,
+        prefix,
+        worqr,
+        worqr_prefix,
+    } = redis;
+    let now = &new.stores.redis;
     let interval = |settings: &Settings| settings.metrics.map(|metrics| metrics.interval);
     let sink = |settings: &Settings| settings.metrics.map(|metrics| metrics.sink);
     let apart = metrics.is_some() && new.metrics.is_some();
     let address = |admin: &Option<Admin>| admin.as_ref().map(|admin| admin.address);
     let hosts = |admin: &Option<Admin>| admin.as_ref().map(|admin| admin.hosts.clone());
     let token_file = |admin: &Option<Admin>| admin.as_ref()?.token_file.clone();
+    let cert = |client: &Option<(PathBuf, PathBuf)>| client.as_ref().map(|(cert, _)| cert.clone());
+    let key = |client: &Option<(PathBuf, PathBuf)>| client.as_ref().map(|(_, key)| key.clone());
     let serves = admin.is_some() && new.admin.is_some();
-    let different = [
+    let together = vec![
         ("data", *data != new.stores.data),
         ("endpoint-url", *endpoint_url != new.stores.endpoint_url),
-        ("redis", *redis != new.stores.redis),
-        ("backend.dynamodb", *dynamodb != new.stores.dynamodb),
-        ("shutdown-grace", *shutdown_grace != new.shutdown_grace),
-        ("log-format", *log_format != new.log_format),
-        ("log-level", *log_level != new.log_level),
-        ("message-memory", *message_memory != new.message_memory),
-        ("workers", *workers != new.workers),
-        ("name", *name != new.name),
+        ("redis-url", *url != now.url),
+        ("redis-ca-file", tls.ca != now.tls.ca),
+        (
+            "redis-cert-file",
+            cert(&tls.client) != cert(&now.tls.client),
+        ),
+        ("redis-key-file", key(&tls.client) != key(&now.tls.client)),
+        ("redis-prefix", *prefix != now.prefix),
+        ("redis-format", *worqr != now.worqr),
+        ("redis-worqr-prefix", *worqr_prefix != now.worqr_prefix),
         ("metrics", sink(old) != sink(new)),
         ("metrics-interval", apart && interval(old) != interval(new)),
         ("admin", address(admin) != address(&new.admin)),
@@ -103,15 +132,15 @@ fn program(old: &Settings, new: &Settings) -> Vec<String> {
             "admin-token-file",
             serves && token_file(admin) != token_file(&new.admin),
         ),
-        (
-            "schedule-interval",
-            schedule.interval != new.schedule.interval,
-        ),
-        ("schedule-table", schedule.table != new.schedule.table),
+        ("schedule-table", *schedule_table != new.schedule_table),
     ];
-    named(&different)
-        .map(|key| format!("`{key}` of [dispatcher] has changed"))
-        .collect()
+    [
+        program.compare(&new.program),
+        log.compare(&new.log),
+        dynamodb.compare(&new.stores.dynamodb),
+        together,
+    ]
+    .concat()
 }
 
 /// Which queues there are, and what share each has.
@@ -121,22 +150,40 @@ fn listed(queues: &[WeightedQueue]) -> Vec<(&QueueName, Option<NonZeroU32>)> {
 }
 
 fn route(was: &Route, now: &Route, lines: &mut Vec<String>) -> RouteLimits {
+    let name = &was.name;
+    lines.extend(
+        waiting(Part::Route, &compare_route(was, now), &[Reload::Restart])
+            .map(|setting| format!("`{}` of route `{name}` has changed", setting.key)),
+    );
+    let waits: &[Reload] = match replaced(&was.plugin, &now.plugin) {
+        Some(_) => &[Reload::Restart],
+        None => &[Reload::Restart, Reload::Replace],
+    };
+    let compared = compare_plugin(&was.plugin, &now.plugin);
+    lines.extend(waiting(Part::Plugin, &compared, waits).map(|setting| {
+        let key = setting.key;
+        format!("`{key}` of the plugin of route `{name}` has changed")
+    }));
+    let (wanted, most) = (now.settings.concurrency, was.settings.concurrency);
+    if wanted > most {
+        lines.push(format!(
+            "`concurrency` of route `{name}` is now {wanted}, and stays at {most}, its value at \
+             the start"
+        ));
+    }
+    RouteLimits {
+        route: name.clone(),
+        limits: limits(was, now),
+    }
+}
+
+fn compare_route(was: &Route, now: &Route) -> Vec<(&'static str, bool)> {
     let Route {
-        name,
+        name: _,
         at: _,
         queues,
-        plugin: of,
-        batch_size,
-        batch_window: _,
-        concurrency,
-        prefetch: _,
-        sequence,
-        group_by,
-        shedding,
-        idempotency,
-        visibility,
-        poll_for,
-        sleep,
+        plugin,
+        settings,
         retry: Retry {
             first,
             most,
@@ -144,41 +191,15 @@ fn route(was: &Route, now: &Route, lines: &mut Vec<String>) -> RouteLimits {
         },
         dead_letter,
     } = was;
-    let max_age = |shedding: &Option<Shedding>| shedding.map(|shedding| shedding.max_age);
-    let shed = |shedding: &Option<Shedding>| shedding.map(|shedding| shedding.shed);
-    let sheds = shedding.is_some() && now.shedding.is_some();
-    let different = [
+    let together = vec![
         ("queues", listed(queues) != listed(&now.queues)),
-        ("batch-size", *batch_size != now.batch_size),
-        ("order", *sequence != now.sequence),
-        ("group-by", *group_by != now.group_by),
-        ("max-age", max_age(shedding) != max_age(&now.shedding)),
-        ("shed", sheds && shed(shedding) != shed(&now.shedding)),
-        ("idempotency", *idempotency != now.idempotency),
-        ("visibility", *visibility != now.visibility),
-        ("poll-for", *poll_for != now.poll_for),
-        ("sleep", *sleep != now.sleep),
+        ("plugin", plugin.name != now.plugin.name),
         ("retry.first", *first != now.retry.first),
         ("retry.most", *most != now.retry.most),
         ("retry.attempts", *attempts != now.retry.attempts),
         ("dead-letter", *dead_letter != now.dead_letter),
     ];
-    lines.extend(named(&different).map(|key| format!("`{key}` of route `{name}` has changed")));
-    lines.extend(
-        plugin(of, &now.plugin)
-            .map(|key| format!("`{key}` of the plugin of route `{name}` has changed")),
-    );
-    if now.concurrency > *concurrency {
-        lines.push(format!(
-            "`concurrency` of route `{name}` is now {}, and stays at {concurrency}, its value at \
-             the start",
-            now.concurrency
-        ));
-    }
-    RouteLimits {
-        route: name.clone(),
-        limits: limits(was, now),
-    }
+    [settings.compare(&now.settings), together].concat()
 }
 
 fn limits(was: &Route, now: &Route) -> SchedulerLimits {
@@ -188,10 +209,9 @@ fn limits(was: &Route, now: &Route) -> SchedulerLimits {
         now.unwrap_or(queue).limits()
     };
     SchedulerLimits {
-        attempts: now.concurrency.min(was.concurrency),
-        prefetch: now.prefetch,
-        window: now.batch_window,
+        attempts: now.settings.concurrency.min(was.settings.concurrency),
         lanes: was.queues.iter().map(own).collect(),
+        ..now.limits()
     }
 }
 
@@ -200,9 +220,7 @@ fn replaced(was: &Plugin, now: &Plugin) -> Option<Plugin> {
     let both = (&was.code, &now.code);
     matches!(both, (Code::Component(_), Code::Component(_))).then(|| Plugin {
         name: was.name.clone(),
-        instance_concurrency: was.instance_concurrency,
-        timeout: was.timeout,
-        max_memory: was.max_memory,
+        settings: was.settings.reloaded(&now.settings),
         trials: Trials {
             record: was.trials.record.clone(),
             ..now.trials.clone()
@@ -211,83 +229,66 @@ fn replaced(was: &Plugin, now: &Plugin) -> Option<Plugin> {
     })
 }
 
-/// What of it needs another start.
-fn plugin(was: &Plugin, now: &Plugin) -> impl Iterator<Item = &'static str> {
+fn compare_plugin(was: &Plugin, now: &Plugin) -> Vec<(&'static str, bool)> {
     let Plugin {
-        name,
+        name: _,
         at: _,
         code,
-        allow_lambda,
-        allow_send,
-        allow_connect,
-        allow_http,
-        allow_read,
-        setting,
-        store,
-        instance_concurrency,
-        timeout,
-        max_memory,
-        env,
+        settings,
         reuse,
-        warm,
         trials,
     } = was;
-    let live = replaced(was, now).is_some();
-    let (forward, other) = match (code, &now.code) {
-        (Code::Forward(was), Code::Forward(now)) => (
-            [
-                ("function", was.function != now.function),
-                ("invocation", was.asynchronous != now.asynchronous),
-                (
-                    "partial-failures",
-                    was.partial_failures != now.partial_failures,
-                ),
-            ],
-            false,
-        ),
-        (was, now) => (
-            [
-                ("function", false),
-                ("invocation", false),
-                ("partial-failures", false),
-            ],
-            !live && was != now,
-        ),
+    let component = |code: &Code| code.source().cloned();
+    let forward = |code: &Code| match code {
+        Code::Forward(forward) => Some(forward.clone()),
+        Code::Missing | Code::Component(_) => None,
     };
-    let different = [
-        ("name", *name != now.name),
-        ("file", other),
-        ("allow-lambda", !live && *allow_lambda != now.allow_lambda),
-        ("allow-send", !live && *allow_send != now.allow_send),
+    let both = forward(code).zip(forward(&now.code));
+    let kind = forward(code).is_some() != forward(&now.code).is_some();
+    let differs = |different: fn(&Forward, &Forward) -> bool| {
+        both.as_ref().is_some_and(|(was, now)| different(was, now))
+    };
+    let count = |reuse: &Option<Reuse>| reuse.map(|reuse| reuse.count);
+    let age = |reuse: &Option<Reuse>| reuse.map(|reuse| reuse.age);
+    let memory = |reuse: &Option<Reuse>| reuse.map(|reuse| reuse.memory);
+    let (record, new) = (&trials.record, &now.trials.record);
+    let folder = |of: &Option<Record>| of.as_ref().map(|record| record.terms.folder.clone());
+    let redact = |of: &Option<Record>| of.as_ref().map(|record| record.terms.redact.clone());
+    let share = |of: &Option<Record>| of.as_ref().map(|record| record.share);
+    let most = |of: &Option<Record>| of.as_ref().map(|record| record.terms.most);
+    let together = vec![
+        ("file", kind || component(code) != component(&now.code)),
+        ("function", differs(|was, now| was.function != now.function)),
         (
-            "allow-connect",
-            !live && *allow_connect != now.allow_connect,
+            "invocation",
+            differs(|was, now| was.asynchronous != now.asynchronous),
         ),
-        ("allow-http", !live && *allow_http != now.allow_http),
-        ("allow-read", !live && *allow_read != now.allow_read),
-        ("setting", !live && *setting != now.setting),
-        ("store", !live && *store != now.store),
         (
-            "instance-concurrency",
-            *instance_concurrency != now.instance_concurrency,
+            "partial-failures",
+            differs(|was, now| was.partial_failures != now.partial_failures),
         ),
-        ("timeout", *timeout != now.timeout),
-        ("max-memory", *max_memory != now.max_memory),
-        ("env", !live && *env != now.env),
-        ("reuse", !live && *reuse != now.reuse),
-        ("warm", !live && *warm != now.warm),
-        ("record", trials.record != now.trials.record),
+        ("reuse.count", count(reuse) != count(&now.reuse)),
+        ("reuse.age", age(reuse) != age(&now.reuse)),
+        ("reuse.memory", memory(reuse) != memory(&now.reuse)),
+        ("record.folder", folder(record) != folder(new)),
+        ("record.redact", redact(record) != redact(new)),
+        ("record.share", share(record) != share(new)),
+        ("record.most", most(record) != most(new)),
     ];
-    let keys: Vec<_> = named(&different).chain(named(&forward)).collect();
-    keys.into_iter()
+    [settings.compare(&now.settings), together].concat()
 }
 
-/// The names of what is different.
-fn named<'a>(
-    different: &'a [(&'static str, bool)],
-) -> impl Iterator<Item = &'static str> + use<'a> {
-    let different = different.iter().filter(|(_, different)| *different);
-    different.map(|(key, _)| *key)
+/// The settings among those compared that differ and are of one of these classes.
+fn waiting(
+    part: Part,
+    compared: &[(&'static str, bool)],
+    classes: &[Reload],
+) -> impl Iterator<Item = &'static Setting> {
+    declared::all().filter(move |setting| {
+        setting.part == part
+            && classes.contains(&setting.reload)
+            && compared.contains(&(setting.key, true))
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Texts with the place where each was written, before anything is made of them. Both the file
 //! and the flags come down to this, so that one reader serves both.
 
+use super::declared::is_key;
 use std::collections::BTreeMap;
 
 /// One value as it was written.
@@ -88,28 +89,33 @@ impl Section {
     }
 }
 
-/// Sections laid over each other: the first that has a key wins.
+/// Sections laid over each other: the first that has a key wins. Only keys of declared settings are
+/// asked for; a test build refuses others, which nobody could ever set.
 #[derive(Debug, Clone, Copy)]
 pub struct Layers<'a>(pub &'a [&'a Section]);
 
 impl<'a> Layers<'a> {
     /// The winning value of the key.
     pub fn one(self, key: &str) -> Option<&'a Given> {
+        debug_assert!(is_key(key), "no setting is called `{key}`");
         self.0.iter().find_map(|section| section.one(key))
     }
 
     /// The winning list of the key.
     pub fn list(self, key: &str) -> Option<&'a [Given]> {
+        debug_assert!(is_key(key), "no setting is called `{key}`");
         self.0.iter().find_map(|section| section.list(key))
     }
 
     /// Whether any layer has the key, or one of the table's.
     pub fn has(self, key: &str) -> bool {
+        debug_assert!(is_key(key), "no setting is called `{key}`");
         self.0.iter().any(|section| section.has(key))
     }
 
     /// The winning values of a table, merged key by key.
     pub fn entries(self, table: &str) -> BTreeMap<&'a str, &'a Given> {
+        debug_assert!(is_key(table), "no setting is called `{table}`");
         let mut merged = BTreeMap::new();
         for section in self.0.iter().rev() {
             merged.extend(section.entries(table));

@@ -45,11 +45,17 @@ fn a_plugin_is_enough() {
     let (settings, problems) = from_flags(&[("plugin", "dir/handler.wasm"), ("data", "/d")]);
     assert_eq!(problems, [""; 0]);
     let route = &settings.routes[0];
-    assert_eq!((route.name.as_str(), route.concurrency), ("handler", 50));
-    assert_eq!(route.queues[0].name.to_string(), "local:default");
-    assert_eq!((route.batch_size, route.visibility), (1, None));
     assert_eq!(
-        (route.poll_for, route.sleep),
+        (route.name.as_str(), route.settings.concurrency),
+        ("handler", 50)
+    );
+    assert_eq!(route.queues[0].name.to_string(), "local:default");
+    assert_eq!(
+        (route.settings.batch_size, route.settings.visibility),
+        (1, None)
+    );
+    assert_eq!(
+        (route.settings.poll_for, route.settings.sleep),
         (Duration::from_secs(20), Duration::ZERO)
     );
     let retry = Retry {
@@ -59,10 +65,13 @@ fn a_plugin_is_enough() {
     };
     assert_eq!(route.retry, retry);
     let plugin = &route.plugin;
-    assert_eq!((plugin.timeout, plugin.max_memory), (None, 64 << 20));
+    assert_eq!(
+        (plugin.settings.timeout, plugin.max_memory()),
+        (None, 64 << 20)
+    );
     assert_eq!((plugin.at.as_str(), plugin.reuse), ("--plugin", None));
     assert_eq!(settings.stores.data, PathBuf::from("/d"));
-    assert_eq!(settings.shutdown_grace, Duration::from_secs(20));
+    assert_eq!(settings.program.shutdown_grace, Duration::from_secs(20));
 }
 
 #[test]
@@ -161,13 +170,16 @@ fn flags_win_over_the_file_key_by_key() {
     let (settings, problems) = from_file(text, &[("timeout", "9s"), ("env", "B=3")]);
     assert_eq!(problems, [""; 0]);
     let route = &settings.routes[0];
-    assert_eq!((route.name.as_str(), route.concurrency), ("thumbs", 7));
-    assert_eq!(route.queues[0].weight, NonZeroU32::new(3));
-    assert_eq!(route.poll_for, Duration::from_secs(5));
-    let plugin = &route.plugin;
-    assert_eq!(plugin.timeout, Some(Duration::from_secs(9)));
     assert_eq!(
-        plugin.env,
+        (route.name.as_str(), route.settings.concurrency),
+        ("thumbs", 7)
+    );
+    assert_eq!(route.queues[0].weight, NonZeroU32::new(3));
+    assert_eq!(route.settings.poll_for, Duration::from_secs(5));
+    let plugin = &route.plugin;
+    assert_eq!(plugin.settings.timeout, Some(Duration::from_secs(9)));
+    assert_eq!(
+        plugin.settings.env,
         [("A".into(), "1".into()), ("B".into(), "3".into())]
     );
     let reuse = Reuse {
@@ -175,7 +187,7 @@ fn flags_win_over_the_file_key_by_key() {
         age: Duration::from_secs(60),
         memory: 32 << 20,
     };
-    assert_eq!((plugin.reuse, plugin.warm), (Some(reuse), Some(3)));
+    assert_eq!((plugin.reuse, plugin.settings.warm), (Some(reuse), Some(3)));
     assert!(matches!(&plugin.code, Code::Component(Source::File(file)) if file.is_absolute()));
     assert!(settings.stores.data.is_absolute());
 
@@ -188,7 +200,7 @@ fn flags_win_over_the_file_key_by_key() {
     let (settings, problems) = from_file(text, &list);
     assert_eq!(problems, [""; 0]);
     let route = &settings.routes[0];
-    assert_eq!((route.queues.len(), route.concurrency), (1, 2));
+    assert_eq!((route.queues.len(), route.settings.concurrency), (1, 2));
     assert_eq!(
         (&route.plugin.code, route.plugin.name.as_str()),
         (&Code::Component(Source::File("o.wasm".into())), "thumbs")

@@ -25,15 +25,15 @@ pub fn options(
 ) -> PluginOptions {
     PluginOptions {
         name: plugin.name.clone(),
-        max_memory: plugin.max_memory,
+        max_memory: plugin.max_memory(),
         timeout: Some(timeout),
         reuse: plugin.reuse,
         warm: Warm {
-            count: plugin.warm,
+            count: plugin.settings.warm,
             of_heavy: 0,
             patience: timeout,
         },
-        instance_concurrency: plugin.instance_concurrency,
+        instance_concurrency: plugin.instance_concurrency(),
         grants: grants(plugin, timeout),
         refused: Count::by(move |_| counters.refused.one()),
         ..PluginOptions::default()
@@ -44,13 +44,13 @@ pub fn options(
 fn grants(plugin: &PluginSettings, timeout: Duration) -> Grants {
     Grants {
         http: Outgoing {
-            hosts: plugin.allow_http.clone(),
+            hosts: plugin.settings.allow_http.clone(),
             longest: timeout,
         },
-        settings: ConfigStore(plugin.setting.iter().cloned().collect()),
-        folder: plugin.allow_read.clone(),
-        peers: plugin.allow_connect.clone(),
-        env: EnvironmentVariables(plugin.env.clone()),
+        settings: ConfigStore(plugin.settings.setting.iter().cloned().collect()),
+        folder: plugin.settings.allow_read.clone(),
+        peers: plugin.settings.allow_connect.clone(),
+        env: EnvironmentVariables(plugin.settings.env.clone()),
         ..Grants::default()
     }
 }
@@ -63,20 +63,20 @@ pub fn granted(plugin: &PluginSettings, asked: Asked) -> Vec<String> {
     }
     let names = |pairs: &[(String, String)]| pairs.iter().map(|(name, _)| name.clone()).collect();
     match asked {
-        Asked::Functions => plugin.allow_lambda.clone(),
-        Asked::Queues => shown(&plugin.allow_send),
-        Asked::Http => shown(&plugin.allow_http),
-        Asked::Settings => names(&plugin.setting),
+        Asked::Functions => plugin.settings.allow_lambda.clone(),
+        Asked::Queues => shown(&plugin.settings.allow_send),
+        Asked::Http => shown(&plugin.settings.allow_http),
+        Asked::Settings => names(&plugin.settings.setting),
         Asked::Stores => {
-            let stores = plugin.store.iter();
+            let stores = plugin.settings.store.iter();
             stores.map(|(name, at)| format!("{name}={at}")).collect()
         }
         Asked::Files => {
-            let folder = plugin.allow_read.iter();
+            let folder = plugin.settings.allow_read.iter();
             folder.map(|folder| folder.display().to_string()).collect()
         }
-        Asked::Connections => shown(&plugin.allow_connect),
-        Asked::Variables => names(&plugin.env),
+        Asked::Connections => shown(&plugin.settings.allow_connect),
+        Asked::Variables => names(&plugin.settings.env),
     }
 }
 
@@ -107,7 +107,7 @@ impl Buckets {
     /// The buckets of a plugin. One that cannot be had is a problem and left out.
     pub async fn of(&self, plugin: &PluginSettings, problems: &mut Vec<Problem>) -> Stores {
         let mut stores = Stores::default();
-        for (name, place) in &plugin.store {
+        for (name, place) in &plugin.settings.store {
             let opened = match self.backends.client(place.backend).await {
                 Ok(client) => client.bucket(&place.bucket).await,
                 Err(error) => Err(error),

@@ -56,7 +56,7 @@ pub async fn parts(
     spawn: Spawn,
     over: CancellationToken,
 ) -> Result<Parts, Vec<Problem>> {
-    let bytes = settings.message_memory;
+    let bytes = settings.program.message_memory;
     let bytes = bytes.unwrap_or_else(|| memory::default_budget(memory::limit()));
     let budget = Budget::new(bytes);
     let mut problems = Vec::new();
@@ -91,7 +91,9 @@ pub async fn parts(
                 route: route.clone(),
                 queues,
                 loaded: loaded?,
-                records: records.clone().filter(|_| route.idempotency.is_some()),
+                records: records
+                    .clone()
+                    .filter(|_| route.settings.idempotency.is_some()),
             })
         })
         .collect();
@@ -104,7 +106,9 @@ pub async fn parts(
 
 /// Metrics that are to go to CloudWatch and could reach none: every publication would fail.
 async fn has_no_region_for_metrics(settings: &Settings) -> Option<Problem> {
-    let metrics = settings.metrics.filter(|_| settings.name.is_some())?;
+    let metrics = settings
+        .metrics
+        .filter(|_| settings.program.name.is_some())?;
     if metrics.sink != MetricsSink::CloudWatch {
         return None;
     }
@@ -157,7 +161,8 @@ fn buries_nowhere<'a>(
     queues: &'a [Arc<dyn Queue>],
 ) -> impl Iterator<Item = Problem> + 'a {
     let buries = route
-        .shedding
+        .settings
+        .shedding()
         .is_some_and(|shedding| shedding.shed == Shed::DeadLetter);
     let queues = queues.iter().map(|queue| queue.identity());
     let without = queues.filter(move |queue| buries && !queue.dead_letters);

@@ -88,7 +88,7 @@ impl Loader {
             max_memory: settings
                 .routes
                 .iter()
-                .map(|route| route.plugin.max_memory)
+                .map(|route| route.plugin.max_memory())
                 .max()
                 .unwrap_or_default(),
             cache: Some(cache(&settings.stores.data)),
@@ -135,7 +135,7 @@ impl Loader {
         };
         match loaded {
             Ok(loaded) => {
-                if route.batch_size > loaded.batch() {
+                if route.settings.batch_size > loaded.batch() {
                     problems.push(needs_batches(route));
                 }
                 Some(Loaded {
@@ -187,9 +187,16 @@ impl Loader {
         let mut options = grants::options(plugin, timeout, self.counters.clone());
         options.shared_instances = taking(route);
         let warm = &mut options.warm;
-        warm.of_heavy = self.settings.workers.get().min(route.concurrency);
+        warm.of_heavy = self
+            .settings
+            .program
+            .workers
+            .get()
+            .min(route.settings.concurrency);
         // More would never be taken.
-        warm.count = warm.count.map(|count| count.min(route.concurrency));
+        warm.count = warm
+            .count
+            .map(|count| count.min(route.settings.concurrency));
         // Of all versions together, also of those that end with their last attempts.
         options.tally = {
             let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
@@ -197,7 +204,7 @@ impl Loader {
         };
         let backends = || self.backends.clone();
         options.grants.queues = sends(&self.settings, plugin, backends);
-        let mut allowed = plugin.allow_lambda.clone();
+        let mut allowed = plugin.settings.allow_lambda.clone();
         if let Code::Forward(forward) = &plugin.code {
             allowed.push(forward.function.clone());
             options.grants.env.0.extend(variables(forward));
@@ -256,7 +263,7 @@ fn forward_timeout(plugin: &PluginSettings, forward: &Forward, runs: Duration) -
         true => TIMEOUT,
         false => runs + LONGER,
     };
-    let chosen = plugin.timeout.unwrap_or(needed);
+    let chosen = plugin.settings.timeout.unwrap_or(needed);
     if patience(chosen) < runs && !forward.asynchronous {
         tracing::warn!(
             function = forward.function,
@@ -287,7 +294,7 @@ pub async fn options_by_hand(
     };
     let backends = || Arc::new(Backends::new(settings.stores.clone()));
     options.grants.queues = sends(settings, plugin, backends);
-    let allowed = plugin.allow_lambda.clone();
+    let allowed = plugin.settings.allow_lambda.clone();
     if !allowed.is_empty() {
         let endpoint_url = settings.stores.endpoint_url.as_deref();
         let lambda = Lambda::connect(&aws::configuration(endpoint_url).await);
@@ -317,8 +324,13 @@ fn sends(
     plugin: &PluginSettings,
     backends: impl Fn() -> Arc<Backends>,
 ) -> Option<queues::Queues> {
-    let allowed: Vec<String> = plugin.allow_send.iter().map(ToString::to_string).collect();
-    let schedules = || Schedules::new(backends(), settings.schedule.table.clone());
+    let allowed: Vec<String> = plugin
+        .settings
+        .allow_send
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let schedules = || Schedules::new(backends(), settings.schedule_table.clone());
     (!allowed.is_empty()).then(|| queues::Queues {
         deliver: Arc::new(Queues(Arc::new(schedules()))),
         allowed,
@@ -334,9 +346,11 @@ fn patience(timeout: Duration) -> Duration {
 /// there are some more than they fill: for large messages.
 fn taking(route: &Route) -> usize {
     const MORE: usize = 4;
-    match route.plugin.instance_concurrency {
-        0 | 1 => route.concurrency,
-        shared => (route.concurrency.div_ceil(shared) + MORE).min(route.concurrency),
+    match route.plugin.instance_concurrency() {
+        0 | 1 => route.settings.concurrency,
+        shared => {
+            (route.settings.concurrency.div_ceil(shared) + MORE).min(route.settings.concurrency)
+        }
     }
 }
 
@@ -344,7 +358,7 @@ fn taking(route: &Route) -> usize {
 /// instances are shared, and both again for a version that is on its way out. A shadow's besides.
 fn instances(route: &Route) -> usize {
     let taking = taking(route);
-    match (&route.plugin.code, route.plugin.instance_concurrency) {
+    match (&route.plugin.code, route.plugin.instance_concurrency()) {
         (Code::Component(_), 0 | 1) => taking + shadow::AT_ONCE,
         (Code::Component(_), _) => 4 * taking + shadow::AT_ONCE,
         (_, 0 | 1) => taking,
@@ -389,7 +403,7 @@ pub fn of_file(error: &LoadError) -> Vec<Problem> {
 pub(super) fn needs_batches(route: &Route) -> Problem {
     let found = format!(
         "batch-size {} for a plugin that handles single messages",
-        route.batch_size
+        route.settings.batch_size
     );
     let wanted = "batch-size 1, or a plugin that exports batch-handler";
     Problem::new(&route.at, found, wanted)

@@ -16,7 +16,7 @@ pub async fn open(
     problems: &mut Vec<Problem>,
 ) -> Option<Arc<dyn Records>> {
     let mut routes = settings.routes.iter();
-    let route = routes.find(|route| route.idempotency.is_some())?;
+    let route = routes.find(|route| route.settings.idempotency.is_some())?;
     let Some((backend, _)) = keeper(settings) else {
         let found = "idempotency in a binary without a backend that keeps records";
         problems.push(Problem::new(&route.at, found, "a binary with all features"));
@@ -46,7 +46,7 @@ fn keeper(settings: &Settings) -> Option<(&'static dyn Backend, PathBuf)> {
 
 /// For how long and where it is remembered what a route has done, and for whom; `None`: it is not.
 pub fn words(settings: &Settings, route: &Route) -> Option<String> {
-    let ttl = humantime::format_duration(route.idempotency?);
+    let ttl = humantime::format_duration(route.settings.idempotency?);
     let (_, file) = keeper(settings)?;
     Some(format!(
         "what is done is remembered for {ttl} in {}, which every process on this machine shares that \

@@ -208,7 +208,7 @@ impl Loader {
         if Some(source) == route.plugin.code.source() {
             grants::note_unused(&route.plugin, &loaded.imports());
         }
-        if route.batch_size > loaded.batch() {
+        if route.settings.batch_size > loaded.batch() {
             return Err(vec![needs_batches(route)]);
         }
         let short = digest.get(..SHOWN).unwrap_or(&digest);
@@ -278,7 +278,7 @@ pub fn images(data: &Path) -> PathBuf {
 
 /// How long one attempt of a component may take.
 fn timeout(route: &Route) -> Duration {
-    route.plugin.timeout.unwrap_or(TIMEOUT)
+    route.plugin.settings.timeout.unwrap_or(TIMEOUT)
 }
 
 /// In the log its lines are told from those of the current version.

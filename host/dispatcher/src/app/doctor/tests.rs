@@ -124,7 +124,7 @@ fn good() -> Function {
 fn function(list: &[(&str, &str)], seen: Result<Function, LookError>) -> Vec<(Level, String)> {
     let settings = settings(&[&[("function", "f")], list].concat());
     let all = functions(&settings);
-    let findings = of_function("f", &all["f"], seen, settings.shutdown_grace);
+    let findings = of_function("f", &all["f"], seen, settings.program.shutdown_grace);
     let pairs = findings
         .into_iter()
         .map(|finding| (finding.level, finding.says));

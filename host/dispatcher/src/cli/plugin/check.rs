@@ -98,7 +98,7 @@ fn load(
 ) -> Result<Vec<Problem>, Failure> {
     let options = RuntimeOptions {
         instances: 1,
-        max_memory: plugin.max_memory,
+        max_memory: plugin.max_memory(),
         cache: None,
     };
     let loaded = block_on(async {

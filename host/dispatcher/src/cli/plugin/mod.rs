@@ -82,7 +82,7 @@ fn settings_and_log(typed: &Typed, file: &Path, shown: Shown) -> Set {
     let mut flags = super::flags::settings(&typed.matches);
     flags.take("plugin", Given::new("FILE", file.to_string_lossy()));
     let (settings, problems) = config::settings(&flags);
-    let (format, level) = (settings.log_format, &settings.log_level);
+    let (format, level) = (settings.log.format, &settings.log.level);
     match shown {
         Shown::Calls => telemetry::log::start_with_calls(format, level),
         Shown::Printed => telemetry::log::start(format, level),

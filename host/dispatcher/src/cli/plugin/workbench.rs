@@ -102,7 +102,7 @@ impl Workbench {
             Insight::Debugger => AT_A_BREAKPOINT,
             _ => app::TIMEOUT,
         };
-        let timeout = plugin.timeout.unwrap_or(usual);
+        let timeout = plugin.settings.timeout.unwrap_or(usual);
         let mut options = plugins::options_by_hand(settings, plugin, timeout).await;
         let mut problems = Vec::new();
         let backends = Arc::new(Backends::new(settings.stores.clone()));
@@ -116,7 +116,7 @@ impl Workbench {
             bytes,
             name: source.to_string(),
             insight,
-            max_memory: plugin.max_memory,
+            max_memory: plugin.max_memory(),
             // What is compiled for a debugger is not what the next start wants.
             cache: (insight != Insight::Debugger).then(|| plugins::cache(&settings.stores.data)),
             timeout,

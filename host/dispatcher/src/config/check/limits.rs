@@ -1,41 +1,25 @@
-//! How much of a route runs at once, and of each of its queues: batches, concurrencies, rates.
-//! Opens nothing.
+//! How much of each queue of a route runs at once, and what must hold between limits. Opens nothing.
 
-use super::{Check, MOST_CONCURRENCY};
+use super::Check;
 use crate::config::WeightedQueue;
+use crate::config::declared::{MOST_CONCURRENCY, RouteSettings};
 use crate::config::problem::Problem;
 use crate::config::section::{Given, Layers};
 use crate::config::value;
-use crate::config::value::Bare;
 use crate::name::QueueName;
-use std::time::Duration;
-
-/// As many as Lambda's own event source mapping gathers.
-const MOST_BATCH: usize = 10_000;
-const LONGEST_WINDOW: Duration = Duration::from_secs(300);
 
 impl Check {
-    /// How many messages share an attempt, and how long the first of them waits for others.
-    pub(super) fn batches(&mut self, layers: Layers<'_>) -> (usize, Duration) {
-        let window = Duration::ZERO..=LONGEST_WINDOW;
-        let size = self.read(layers.one("batch-size"), |given| {
-            value::number(given, &(1..=MOST_BATCH))
-        });
-        let window = self.read(layers.one("batch-window"), |given| {
-            value::duration(given, Bare::Seconds, &window)
-        });
-        let alone = size == Some(1) || layers.one("batch-size").is_none();
+    /// Waiting for others is only good where others may come.
+    pub(super) fn batches(&mut self, layers: Layers<'_>, settings: &RouteSettings) {
+        let size = layers.one("batch-size");
+        let alone = size.is_none_or(|given| given.text.trim().parse() == Ok(1));
         if let (Some(given), true) = (layers.one("batch-window"), alone)
-            && window.is_some_and(|window| !window.is_zero())
+            && !settings.batch_window.is_zero()
         {
             let found = "waiting for other messages where each has an attempt of its own";
-            self.problems.push(Problem::new(
-                &given.at,
-                found,
-                "a batch-size above 1 as well",
-            ));
+            let wanted = "a batch-size above 1 as well";
+            self.problems.push(Problem::new(&given.at, found, wanted));
         }
-        (size.unwrap_or(1), window.unwrap_or_default())
     }
 
     /// Puts what is said of single queues where it belongs.

@@ -1,8 +1,9 @@
-//! A route's plugin: which one, and its own settings; what it is lent is in `lent`. Opens nothing.
+//! A route's plugin: which one, and what must hold between its settings. Opens nothing.
 
 mod lent;
 
 use super::{ANY_TIME, Check};
+use crate::config::declared::LEAST_MEMORY;
 use crate::config::file::File;
 use crate::config::flags::Flags;
 use crate::config::function;
@@ -11,25 +12,13 @@ use crate::config::problem::Problem;
 use crate::config::section::{Given, Layers, Section};
 use crate::config::value;
 use crate::config::value::Bare;
-use crate::config::{Code, Forward, Plugin, Reuse};
-use dispatcher_core::queue::VISIBILITY_CEILING;
+use crate::config::{Code, Forward, Plugin, PluginSettings, Reuse};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-const MAX_MEMORY: usize = 64 << 20;
-/// Of a forwarder, one instance of which holds the events of many attempts.
-const FORWARD_MEMORY: usize = 256 << 20;
-/// The most attempts that share an instance of a forwarder, which mostly waits.
-const FORWARD_SHARED: usize = 1_000;
-const MOST_SHARED: usize = 10_000;
-const MOST_WARM: usize = 1_000;
 const REUSE_COUNT: u64 = 1_000;
 const REUSE_AGE: Duration = Duration::from_secs(600);
-/// One page of WebAssembly's memory.
-const LEAST_MEMORY: usize = 64 << 10;
-/// All that a 32-bit guest can address.
-const MOST_MEMORY: usize = 4 << 30;
 
 impl Check {
     /// The plugin that a route names: one of the file's, the only one, or the one that flags give.
@@ -80,55 +69,30 @@ impl Check {
     pub(super) fn plugin(&mut self, name: &str, at: &str, layers: Layers<'_>) -> Plugin {
         let (code, at) = self.code(name, at, layers);
         let forwards = matches!(code, Code::Forward(_));
-        let memory = LEAST_MEMORY..=MOST_MEMORY;
-        let max_memory = self.read(layers.one("max-memory"), |given| {
-            value::size(given, &memory)
-        });
-        let max_memory = max_memory.unwrap_or(match forwards {
-            true => FORWARD_MEMORY,
-            false => MAX_MEMORY,
-        });
-        let shared = self.read(layers.one("instance-concurrency"), |given| {
-            value::number(given, &(1..=MOST_SHARED))
-        });
-        let attempt = Duration::from_millis(1)..=VISIBILITY_CEILING;
+        let settings = PluginSettings::read(layers, &mut self.problems);
+        self.warm(layers, &settings, forwards);
+        if forwards {
+            self.refuse_lending(layers);
+        }
+        let max_memory = settings.max_memory_of(forwards);
         Plugin {
             name: name.to_owned(),
             at,
             code,
-            allow_lambda: self.allowed(layers),
-            allow_send: self.sends(layers),
-            allow_connect: self.connects(layers, forwards),
-            allow_http: self.hosts(layers, forwards),
-            allow_read: self.folder(layers, forwards),
-            setting: self.variables("setting", layers, forwards),
-            store: self.stores(layers, forwards),
-            instance_concurrency: shared.unwrap_or(match forwards {
-                true => FORWARD_SHARED,
-                false => 1,
-            }),
-            timeout: self.read(layers.one("timeout"), |given| {
-                value::duration(given, Bare::Refused, &attempt)
-            }),
-            max_memory,
-            env: self.variables("env", layers, forwards),
             reuse: layers.has("reuse").then(|| self.reuse(layers, max_memory)),
-            warm: self.warm(layers, shared, forwards),
+            settings,
             trials: self.trials(layers, forwards),
         }
     }
 
-    /// How many instances are made ahead: none where many attempts share one.
-    fn warm(&mut self, layers: Layers<'_>, shared: Option<usize>, forwards: bool) -> Option<usize> {
-        let given = layers.one("warm");
-        let warm = self.read(given, |given| value::number(given, &(0..=MOST_WARM)))?;
-        let shares = shared.map_or(forwards, |shared| shared > 1);
-        if let Some(given) = given.filter(|_| shares && warm > 0) {
+    /// No instances are made ahead where many attempts share one.
+    fn warm(&mut self, layers: Layers<'_>, settings: &PluginSettings, forwards: bool) {
+        let shares = settings.instance_concurrency_of(forwards) > 1;
+        if let (Some(given), Some(warm @ 1..), true) = (layers.one("warm"), settings.warm, shares) {
             let found = format!("{warm} instances made ahead, and many attempts share an instance");
             let wanted = "either `warm` or `instance-concurrency`";
             self.problems.push(Problem::new(&given.at, found, wanted));
         }
-        Some(warm)
     }
 
     /// What the plugin is made of, and where that was written: the highest layer that names a

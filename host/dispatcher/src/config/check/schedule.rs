@@ -1,31 +1,10 @@
-//! Where scheduled messages wait and how often they are looked for. Opens nothing.
+//! Where scheduled messages wait. Opens nothing.
 
 use super::Check;
-use crate::config::Schedule;
 use crate::config::problem::Problem;
 use crate::config::section::{Given, Layers};
-use crate::config::value;
-use crate::config::value::Bare;
-use std::time::Duration;
-
-const INTERVAL: Duration = Duration::from_secs(60);
-const SHORTEST: Duration = Duration::from_secs(1);
-/// Jobs are read 15 minutes ahead: with less to spare, one look that fails would make them late.
-const LONGEST: Duration = Duration::from_secs(600);
 
 impl Check {
-    /// `table` is what `schedule_table` has read.
-    pub(super) fn schedule(&mut self, program: Layers<'_>, table: Option<String>) -> Schedule {
-        let range = SHORTEST..=LONGEST;
-        let interval = self.read(program.one("schedule-interval"), |given| {
-            value::duration(given, Bare::Seconds, &range)
-        });
-        Schedule {
-            interval: interval.unwrap_or(INTERVAL),
-            table,
-        }
-    }
-
     pub(super) fn schedule_table(&mut self, program: Layers<'_>) -> Option<String> {
         self.read(program.one("schedule-table"), table)
     }
@@ -58,7 +37,7 @@ mod tests {
         assert!(flags.take(flag, Given::new(format!("--{flag}"), text)));
         let (settings, problems) = settings(&flags);
         if problems.is_empty() && flag == "schedule-interval" {
-            assert_eq!(settings.schedule.interval, Duration::from_secs(90));
+            assert_eq!(settings.program.schedule_interval, Duration::from_secs(90));
         }
         problems.iter().map(ToString::to_string).collect()
     }

@@ -1,4 +1,4 @@
-//! What the program is called, and where its metrics go. Opens nothing.
+//! Where metrics go. Opens nothing.
 
 use super::Check;
 use crate::config::problem::Problem;
@@ -14,10 +14,8 @@ const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(3_600);
 
 impl Check {
-    /// The program's name and its metrics: to CloudWatch if it has a name and nothing else is said.
-    pub(super) fn metrics(&mut self, program: Layers<'_>) -> (Option<String>, Option<Metrics>) {
-        let named = program.one("name");
-        let name = self.read(named, value::namespace);
+    /// The program's metrics: to CloudWatch if it has a name and nothing else is chosen.
+    pub(super) fn metrics(&mut self, program: Layers<'_>, is_named: bool) -> Option<Metrics> {
         let sinks = [
             ("cloudwatch", Some(MetricsSink::CloudWatch)),
             ("emf", Some(MetricsSink::EmbeddedFormat)),
@@ -33,9 +31,9 @@ impl Check {
                 let choose = |given: &Given| value::choice(given, &sinks);
                 self.read(chosen, choose).flatten()
             }
-            None => name.is_some().then_some(MetricsSink::CloudWatch),
+            None => is_named.then_some(MetricsSink::CloudWatch),
         };
-        if let (Some(given), Some(_), None) = (chosen, sink, named) {
+        if let (Some(given), Some(_), None) = (chosen, sink, program.one("name")) {
             let found = format!(
                 "`{}` without a name to file metrics under",
                 given.text.trim()
@@ -45,6 +43,6 @@ impl Check {
                 .push(problem.hint("written like --name my-app, or name = \"my-app\""));
         }
         let interval = interval.unwrap_or(INTERVAL);
-        (name, sink.map(|sink| Metrics { sink, interval }))
+        sink.map(|sink| Metrics { sink, interval })
     }
 }

@@ -61,9 +61,9 @@ fn every_problem_is_found_at_its_line() {
         "etc/d.toml:7: `env` is a number",
         "etc/d.toml:8: `partial-failures` is a string; wanted true or false",
         "etc/d.toml:10: `queues` is a list",
-        "etc/d.toml:11: unknown key `frist` in `retry`; wanted first, most, attempts; did you mean",
+        "etc/d.toml:11: unknown key `frist` in `retry`; wanted attempts, first, most; did you mean",
         "etc/d.toml:12: `rate` is a number; wanted a table",
-        "etc/d.toml:13: unknown key `rout` in the file; wanted dispatcher, backend, plugin, route",
+        "etc/d.toml:13: unknown key `rout` in the file; wanted backend, dispatcher, plugin, route",
     ];
     assert_eq!(found.len(), wanted.len(), "{found:#?}");
     for (found, wanted) in found.iter().zip(wanted) {
@@ -89,6 +89,22 @@ fn keys_of_other_sections_and_versions_are_unknown() {
         assert!(
             found[0].contains(&format!("unknown key `{key}`")),
             "{found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_key_of_another_section_is_reported_with_that_section() {
+    for (text, wanted) in [
+        ("[[route]]\nmax-memory = 1", "it is a key of [plugin.NAME]"),
+        ("[dispatcher]\nprefetch = 1", "it is a key of [[route]]"),
+        ("poll-for = 1", "it is a key of [[route]]"),
+        ("[[route]]\nprefix = 'a'", "it is a key of [backend.redis]"),
+    ] {
+        let found = problems(text);
+        assert!(
+            found.len() == 1 && found[0].ends_with(wanted),
+            "{text}: {found:?}"
         );
     }
 }

@@ -2,10 +2,16 @@
 
 use crate::backends;
 use crate::config::{
-    Code, DynamoDb, MetricsSink, Plugin, Route, Settings, Shed, Shedding, WeightedQueue,
+    Code, HttpHost, LogFormat, MetricsSink, Peer, Place, Plugin, Route, Settings, Shed,
+    WeightedQueue,
 };
+use crate::name::QueueName;
+use dispatcher_core::intake::group::GroupBy;
 use dispatcher_core::scheduler::ready::Sequence;
 use std::fmt::{Display, Write};
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The whole file.
@@ -14,17 +20,8 @@ pub fn file(settings: &Settings) -> String {
     out.line("[dispatcher]");
     out.text("data", &settings.stores.data.to_string_lossy());
     out.option("endpoint-url", settings.stores.endpoint_url.as_ref());
-    out.time("shutdown-grace", settings.shutdown_grace);
-    if let Some(bytes) = settings.message_memory {
-        out.text("message-memory", &bytes.to_string());
-    }
-    out.text(
-        "log-format",
-        &format!("{:?}", settings.log_format).to_lowercase(),
-    );
-    out.text("log-level", &settings.log_level);
-    out.text("workers", &settings.workers.to_string());
-    out.option("name", settings.name.as_ref());
+    out.all(settings.program.written());
+    out.all(settings.log.written());
     let sink = settings.metrics.map(|metrics| metrics.sink);
     out.text(
         "metrics",
@@ -44,12 +41,11 @@ pub fn file(settings: &Settings) -> String {
             out.text("admin-token-file", &file.to_string_lossy());
         }
     }
-    out.time("schedule-interval", settings.schedule.interval);
-    out.option("schedule-table", settings.schedule.table.as_ref());
+    out.option("schedule-table", settings.schedule_table.as_ref());
     out.line("[backend.redis]");
     out.text("url", &settings.stores.redis.url);
     let tls = &settings.stores.redis.tls;
-    let path = |path: &std::path::PathBuf| path.display().to_string();
+    let path = |path: &PathBuf| path.display().to_string();
     out.option("ca-file", tls.ca.as_ref().map(path).as_ref());
     let client = tls.client.as_ref();
     out.option("cert-file", client.map(|(cert, _)| path(cert)).as_ref());
@@ -59,24 +55,13 @@ pub fn file(settings: &Settings) -> String {
     for queue in &settings.stores.redis.worqr {
         out.line(&format!("format.{queue:?} = \"worqr\""));
     }
-    tables(&mut out, &settings.stores.dynamodb);
+    out.line("[backend.dynamodb]");
+    out.all(settings.stores.dynamodb.written());
     for (at, one) in settings.routes.iter().enumerate() {
         plugin(&mut out, at, &one.plugin);
         route(&mut out, at, one);
     }
     out.0
-}
-
-fn tables(out: &mut Lines, tables: &DynamoDb) {
-    out.line("[backend.dynamodb]");
-    out.option("body-attribute", tables.body_attribute.as_ref());
-    out.option("shards", tables.shards.as_ref());
-    if let Some(live) = tables.time_to_live {
-        out.time("time-to-live", live);
-    }
-    if let Some(pause) = tables.idle_poll {
-        out.time("idle-poll", pause);
-    }
 }
 
 /// A queue and its weight; with the backend in front, without which `sqs:local:3` would be another.
@@ -112,24 +97,7 @@ fn plugin(out: &mut Lines, at: usize, plugin: &Plugin) {
             out.line(&format!("partial-failures = {}", forward.partial_failures));
         }
     }
-    out.list("allow-lambda", plugin.allow_lambda.iter().cloned());
-    let sends = plugin.allow_send.iter().map(ToString::to_string);
-    out.list("allow-send", sends);
-    let peers = plugin.allow_connect.iter().map(ToString::to_string);
-    out.list("allow-connect", peers);
-    let hosts = plugin.allow_http.iter().map(ToString::to_string);
-    out.list("allow-http", hosts);
-    out.text(
-        "instance-concurrency",
-        &plugin.instance_concurrency.to_string(),
-    );
-    if let Some(timeout) = plugin.timeout {
-        out.time("timeout", timeout);
-    }
-    out.text("max-memory", &plugin.max_memory.to_string());
-    for (key, value) in &plugin.env {
-        out.text(&format!("env.{}", quoted(key)), value);
-    }
+    out.all(plugin.settings.written());
     if let Some(canary) = &plugin.trials.canary {
         out.text("canary.file", &canary.source.to_string());
         out.text("canary.share", &canary.share.to_string());
@@ -143,9 +111,6 @@ fn plugin(out: &mut Lines, at: usize, plugin: &Plugin) {
         out.text("record.share", &record.share.to_string());
         let rules = record.terms.redact.iter().map(ToString::to_string);
         out.list("record.redact", rules);
-    }
-    if let Some(warm) = plugin.warm {
-        out.text("warm", &warm.to_string());
     }
     if let Some(reuse) = plugin.reuse {
         out.text("reuse.count", &reuse.count.to_string());
@@ -168,31 +133,7 @@ fn route(out: &mut Lines, at: usize, route: &Route) {
             out.text(&format!("queue-concurrency.{name}"), &most.to_string());
         }
     }
-    out.text("batch-size", &route.batch_size.to_string());
-    out.time("batch-window", route.batch_window);
-    out.text("concurrency", &route.concurrency.to_string());
-    out.text("prefetch", &route.prefetch.to_string());
-    out.text(
-        "order",
-        match route.sequence {
-            Sequence::Fifo => "fifo",
-            Sequence::Lifo => "lifo",
-        },
-    );
-    out.option("group-by", route.group_by.as_ref());
-    if let Some(Shedding { max_age, shed }) = route.shedding {
-        out.time("max-age", max_age);
-        let dropped = shed == Shed::Drop;
-        out.text("shed", if dropped { "drop" } else { "dead-letter" });
-    }
-    if let Some(idempotency) = route.idempotency {
-        out.time("idempotency", idempotency);
-    }
-    if let Some(visibility) = route.visibility {
-        out.time("visibility", visibility);
-    }
-    out.time("poll-for", route.poll_for);
-    out.time("sleep", route.sleep);
+    out.all(route.settings.written());
     out.time("retry.first", route.retry.first);
     out.time("retry.most", route.retry.most);
     out.option("retry.attempts", route.retry.attempts.as_ref());
@@ -203,6 +144,14 @@ fn route(out: &mut Lines, at: usize, route: &Route) {
 struct Lines(String);
 
 impl Lines {
+    fn all(&mut self, values: Vec<(&'static str, Option<String>)>) {
+        for (key, value) in values {
+            if let Some(value) = value {
+                self.line(&format!("{key} = {value}"));
+            }
+        }
+    }
+
     fn line(&mut self, line: &str) {
         self.0.push_str(line);
         self.0.push('\n');
@@ -225,6 +174,90 @@ impl Lines {
     fn list(&mut self, key: &str, values: impl Iterator<Item = String>) {
         let values: Vec<_> = values.map(|value| quoted(&value)).collect();
         self.line(&format!("{key} = [{}]", values.join(", ")));
+    }
+}
+
+/// A value as the file writes it; `None` if leaving it out says the same.
+pub trait Toml {
+    /// The text after `key = `.
+    fn toml(&self) -> Option<String>;
+}
+
+impl<T: Toml> Toml for Option<T> {
+    fn toml(&self) -> Option<String> {
+        self.as_ref().and_then(Toml::toml)
+    }
+}
+
+impl Toml for Duration {
+    fn toml(&self) -> Option<String> {
+        Some(quoted(&humantime::format_duration(*self).to_string()))
+    }
+}
+
+impl Toml for LogFormat {
+    fn toml(&self) -> Option<String> {
+        Some(quoted(&format!("{self:?}").to_lowercase()))
+    }
+}
+
+impl Toml for Sequence {
+    fn toml(&self) -> Option<String> {
+        Some(quoted(&format!("{self:?}").to_lowercase()))
+    }
+}
+
+macro_rules! toml_of_display {
+    ($($type:ty),+) => {$(
+        impl Toml for $type {
+            fn toml(&self) -> Option<String> {
+                Some(quoted(&self.to_string()))
+            }
+        }
+    )+};
+}
+
+toml_of_display!(u16, u64, usize, NonZeroUsize, String, SocketAddr, GroupBy);
+
+macro_rules! toml_of_list {
+    ($($type:ty),+) => {$(
+        impl Toml for Vec<$type> {
+            fn toml(&self) -> Option<String> {
+                let items: Vec<_> = self.iter().map(|item| quoted(&item.to_string())).collect();
+                (!items.is_empty()).then(|| format!("[{}]", items.join(", ")))
+            }
+        }
+    )+};
+}
+
+toml_of_list!(String, QueueName, Peer, HttpHost);
+
+macro_rules! toml_of_map {
+    ($($type:ty),+) => {$(
+        impl Toml for Vec<(String, $type)> {
+            fn toml(&self) -> Option<String> {
+                let entry = |(key, value): &(String, $type)| {
+                    format!("{} = {}", quoted(key), quoted(&value.to_string()))
+                };
+                let entries: Vec<_> = self.iter().map(entry).collect();
+                (!entries.is_empty()).then(|| format!("{{ {} }}", entries.join(", ")))
+            }
+        }
+    )+};
+}
+
+toml_of_map!(String, Place);
+
+impl Toml for Shed {
+    fn toml(&self) -> Option<String> {
+        // The other is refused where no age is given.
+        (*self == Self::Drop).then(|| quoted("drop"))
+    }
+}
+
+impl Toml for PathBuf {
+    fn toml(&self) -> Option<String> {
+        Some(quoted(&self.to_string_lossy()))
     }
 }
 

@@ -9,8 +9,11 @@ fn a_function_is_enough() {
     let (settings, problems) = from_flags(&[FUNCTION]);
     assert_eq!(problems, [""; 0]);
     let route = &settings.routes[0];
-    assert_eq!((route.name.as_str(), route.batch_size), ("my-function", 1));
-    assert_eq!(route.batch_window, Duration::ZERO);
+    assert_eq!(
+        (route.name.as_str(), route.settings.batch_size),
+        ("my-function", 1)
+    );
+    assert_eq!(route.settings.batch_window, Duration::ZERO);
     let plugin = &route.plugin;
     let forward = Forward {
         function: "my-function:live".into(),
@@ -18,11 +21,14 @@ fn a_function_is_enough() {
         partial_failures: false,
     };
     assert_eq!(plugin.code, Code::Forward(forward));
-    assert_eq!((plugin.at.as_str(), plugin.timeout), ("--function", None));
-    assert_eq!(plugin.max_memory, 256 << 20);
-    assert_eq!(plugin.instance_concurrency, 1_000);
     assert_eq!(
-        (settings.name, settings.metrics, settings.admin),
+        (plugin.at.as_str(), plugin.settings.timeout),
+        ("--function", None)
+    );
+    assert_eq!(plugin.max_memory(), 256 << 20);
+    assert_eq!(plugin.instance_concurrency(), 1_000);
+    assert_eq!(
+        (settings.program.name, settings.metrics, settings.admin),
         (None, None, None)
     );
 
@@ -36,12 +42,12 @@ fn a_function_is_enough() {
     let plugin = &settings.routes[0].plugin;
     assert!(matches!(&plugin.code, Code::Forward(forward) if forward.asynchronous));
     assert_eq!(
-        (plugin.max_memory, plugin.instance_concurrency),
+        (plugin.max_memory(), plugin.instance_concurrency()),
         (64 << 20, 10)
     );
 
     let (settings, _) = from_flags(&[("plugin", "p.wasm")]);
-    assert_eq!(settings.routes[0].plugin.instance_concurrency, 1);
+    assert_eq!(settings.routes[0].plugin.instance_concurrency(), 1);
 }
 
 #[test]
@@ -54,10 +60,10 @@ fn a_file_may_say_it_all() {
     let (settings, problems) = from_file(text, &[]);
     assert_eq!(problems, [""; 0]);
     let route = &settings.routes[0];
-    assert_eq!(route.plugin.allow_lambda, ["img-*", "doc"]);
+    assert_eq!(route.plugin.settings.allow_lambda, ["img-*", "doc"]);
     assert!(matches!(&route.plugin.code, Code::Forward(forward) if forward.partial_failures));
     assert_eq!(
-        (route.batch_size, route.batch_window),
+        (route.settings.batch_size, route.settings.batch_window),
         (100, Duration::from_secs(2))
     );
     let limits: Vec<_> = route
@@ -89,7 +95,7 @@ fn a_file_may_say_it_all() {
     assert_eq!(problems, [""; 0]);
     let route = &settings.routes[0];
     assert!(matches!(&route.plugin.code, Code::Forward(forward) if forward.function == "g"));
-    assert_eq!(route.concurrency, 20);
+    assert_eq!(route.settings.concurrency, 20);
     let limits: Vec<_> = route
         .queues
         .iter()
@@ -203,7 +209,7 @@ fn flags_for_a_function_win_over_the_files_component() {
     assert_eq!(problems, [""; 0]);
     let plugin = &settings.routes[0].plugin;
     assert!(matches!(plugin.code, Code::Forward(_)));
-    assert_eq!(plugin.timeout, Some(Duration::from_secs(5)));
+    assert_eq!(plugin.settings.timeout, Some(Duration::from_secs(5)));
 }
 
 #[test]
@@ -220,7 +226,7 @@ fn the_classic_tools_variables_are_told_by_their_names() {
     assert_eq!(problems.len(), 2, "{problems:?}");
     assert!(problems[0].starts_with("WORKERLESS_FUNCTION: `a b` does not name"));
     assert!(problems[1].starts_with("WORKERLESS_POLL_FOR: `21` is out of range"));
-    assert_eq!(settings.name.as_deref(), Some("staging"));
+    assert_eq!(settings.program.name.as_deref(), Some("staging"));
     assert_eq!(
         settings.metrics.map(|metrics| metrics.sink),
         Some(MetricsSink::CloudWatch)

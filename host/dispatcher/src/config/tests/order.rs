@@ -1,6 +1,8 @@
 //! What a route says of the order of its messages and of those that are too old.
 
 use super::*;
+use dispatcher_core::intake::group::GroupBy;
+use dispatcher_core::scheduler::ready::Sequence;
 
 #[test]
 fn order_age_and_memory_are_settings_of_a_route() {
@@ -9,17 +11,23 @@ fn order_age_and_memory_are_settings_of_a_route() {
     let (settings, problems) = from_file(text, &[]);
     assert_eq!(problems, [""; 0]);
     let route = &settings.routes[0];
-    assert_eq!((route.sequence, route.prefetch), (Sequence::Lifo, 100));
+    assert_eq!(
+        (route.settings.sequence, route.settings.prefetch),
+        (Sequence::Lifo, 100)
+    );
     let shedding = Shedding {
         max_age: Duration::from_secs(600),
         shed: Shed::Drop,
     };
-    assert_eq!(route.shedding, Some(shedding));
-    assert_eq!(route.idempotency, Some(Duration::from_secs(86_400)));
+    assert_eq!(route.settings.shedding(), Some(shedding));
+    assert_eq!(
+        route.settings.idempotency,
+        Some(Duration::from_secs(86_400))
+    );
     let by = |text| {
         let (settings, problems) = from_flags(&[("plugin", "p.wasm"), ("group-by", text)]);
         assert_eq!(problems, [""; 0]);
-        settings.routes[0].group_by.clone()
+        settings.routes[0].settings.group_by.clone()
     };
     assert_eq!(by("tenant"), Some(GroupBy::Attribute("tenant".into())));
     assert_eq!(by("/a/b"), Some(GroupBy::Pointer("/a/b".into())));

@@ -1,0 +1,103 @@
+//! The settings of backends: where queues and schedules are, and how they are used there.
+
+use super::macros::settings;
+use super::{Group, Part, PerQueue, Setting, Shape, Syntax, Table};
+use crate::config::problem::Problem;
+use crate::config::section::Given;
+use crate::config::value;
+use crate::config::value::Bare;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+const SHARDS: RangeInclusive<u16> = 1..=100;
+const LIFE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3_155_760_000);
+const PAUSE: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(20);
+
+settings! {
+    /// Where this program and AWS keep messages.
+    STORES of Part::Program, in &[Table::Dispatcher];
+
+    /// The table of DynamoDB in which scheduled messages for SQS wait
+    "schedule-table" => Setting::new("TABLE").default("for each queue the table of its name")
+        .flag(Group::ScheduleTable);
+
+    /// The folder of the embedded queue
+    "data" => Setting::new("FOLDER").default("this user's data folder").path()
+        .tables(&[Table::Dispatcher, Table::Backend("local")]).flag(Group::Data);
+
+    /// Speak to this address in place of AWS
+    "endpoint-url" => Setting::new("URL")
+        .tables(&[Table::Dispatcher, Table::Backend("sqs"), Table::Backend("dynamodb")])
+        .flag(Group::Aws);
+}
+
+settings! {
+    /// `[backend.redis]`, and its flags.
+    REDIS of Part::Program, in &[Table::Backend("redis")];
+
+    /// The Redis server of queues written redis:NAME
+    "redis-url" => Setting::new("URL").default("redis://127.0.0.1:6379").flag(Group::Redis);
+
+    /// For rediss://, a file with the certificate authorities to trust, in PEM
+    "redis-ca-file" => Setting::new("FILE").default("those of the system").flag(Group::Redis);
+
+    /// For rediss://, a file with the certificate that this client shows, in PEM
+    "redis-cert-file" => Setting::new("FILE").flag(Group::Redis);
+
+    /// The file with the key of --redis-cert-file, in PEM
+    "redis-key-file" => Setting::new("FILE").flag(Group::Redis);
+
+    /// What every key on Redis begins with, in braces
+    "redis-prefix" => Setting::new("WORD").default("dispatcher").flag(Group::Redis);
+
+    /// Queues on Redis that are npm worqr's, by their bare names: payments=worqr,default=worqr
+    "redis-format" => Setting::new("QUEUE=FORMAT").shape(Shape::Map).flag(Group::Worqr)
+        .syntax(Syntax::PerQueue(PerQueue {
+            map: "redis-format",
+            noun: "format",
+            wanted: "QUEUE=native or QUEUE=worqr",
+            example: "payments=worqr",
+        }));
+
+    /// What the keys of npm worqr begin with
+    "redis-worqr-prefix" => Setting::new("WORD").default("worqr").flag(Group::Worqr);
+}
+
+settings! {
+    /// `[backend.dynamodb]`.
+    DYNAMODB of Part::Program, in &[Table::Backend("dynamodb")];
+    /// How tables of DynamoDB are used as queues; what is `None` is as the backend has it.
+    struct DynamoDb;
+
+    /// The column that is the body
+    "body-attribute" => Setting::new("NAME").default("all of the task's own columns, as JSON"),
+        body_attribute: Option<String> = |given| given.one(column);
+
+    /// Over how many keys of the index each status is spread, 1 to 100
+    "shards" => Setting::new("N").default("1"),
+        shards: Option<u16> = |given| given.one(|given| value::number(given, &SHARDS));
+
+    /// How long a task that is sent may live, 1s to 100 years
+    "time-to-live" => Setting::new("TIME").default("4 days"),
+        time_to_live: Option<Duration> = |given| {
+            given.one(|given| value::duration(given, Bare::Refused, &LIFE))
+        };
+
+    /// The longest pause between two looks at a table that has nothing, 50ms to 20s
+    "idle-poll" => Setting::new("TIME").default("2s"),
+        idle_poll: Option<Duration> = |given| {
+            given.one(|given| value::duration(given, Bare::Refused, &PAUSE))
+        };
+}
+
+/// The name of a column that belongs to the task, not to the queue.
+fn column(given: &Given) -> Result<String, Problem> {
+    let wanted = "the name of an attribute of the task, none of the queue's own";
+    let name = value::text(given, wanted)?;
+    let taken = ["taskId", "taskStatus", "taskCreated", "taskUpdated", "ttl"];
+    if taken.contains(&&*name) || name.starts_with("dispatcher") {
+        let found = format!("`{name}` is an attribute of the queue's own");
+        return Err(Problem::new(&given.at, found, wanted));
+    }
+    Ok(name)
+}

@@ -1,0 +1,91 @@
+//! The reference page, host/docs/settings.md, from the tables.
+
+use super::{Part, Reload, Setting, Shape, Table, all, backends};
+
+const HEAD: &str = "\
+<!-- Generated from host/dispatcher/src/config/declared: UPDATE=1 cargo test the_reference_page -->
+
+# Settings
+
+Every setting, by the section of the configuration file that has it. A flag wins over its
+environment variable, and both win over the file that `--config` names. Flags about routes and
+plugins describe the only route of a run; where the file has several routes, they are refused.
+
+`dispatcher check` reports every problem at once and starts nothing. Unknown keys, flags and misspelt
+variables are reported with the nearest name, and what is wrong in the file with its line.
+
+- **Values**: `TIME` is a duration such as `30s` or `1h 30m`; `S` is the same, and a bare number is
+  seconds; `SIZE` is a number of bytes, as in `64MiB`; `N` is a whole number. A flag for a list or a
+  table may be repeated, and its variable holds one item a line.
+- **SIGHUP** reads the file again. Each setting says when a changed value holds; the log names those
+  that wait for the next start.
+";
+
+/// The whole page.
+pub(super) fn page() -> String {
+    let mut page = HEAD.to_owned();
+    let mut tables = vec![Table::Dispatcher, Table::Route, Table::Plugin];
+    tables.extend(backends().into_iter().map(Table::Backend));
+    for table in tables {
+        let about = match table {
+            Table::Dispatcher => "\nWhat holds for the process.\n",
+            Table::Route => {
+                "\nWhich messages are taken, and how many at once; once for each route.\n"
+            }
+            Table::Plugin => "\nWhat handles the messages, and what it may use.\n",
+            Table::Backend(_) => "",
+        };
+        line(&mut page, &format!("\n## `{}`\n{about}", table.title()));
+        for (key, setting) in table.settings() {
+            let is_inherited = table == Table::Dispatcher && setting.part == Part::Route;
+            let of_all = if is_inherited {
+                " The default of every route."
+            } else {
+                ""
+            };
+            entry(&mut page, key, setting, of_all);
+        }
+    }
+    line(&mut page, "\n## Not in the file\n");
+    for setting in all().filter(|setting| setting.tables.is_empty()) {
+        entry(&mut page, &format!("--{}", setting.key), setting, "");
+    }
+    page
+}
+
+fn entry(page: &mut String, title: &str, setting: &Setting, more: &str) {
+    line(
+        page,
+        &format!("### `{title}`\n\n{}.{more}\n", setting.summary()),
+    );
+    let value = setting.value;
+    line(
+        page,
+        &match setting.shape {
+            Shape::Scalar | Shape::Switch => format!("- Value: `{value}`"),
+            Shape::List => format!("- Value: a list of `{value}`"),
+            Shape::Map => format!("- Value: a table of `{value}`"),
+        },
+    );
+    if !setting.default.is_empty() {
+        line(page, &format!("- Default: {}", setting.default));
+    }
+    if let (Some(flag), Some(variable)) = (setting.flag_name(), setting.variable()) {
+        line(page, &format!("- Flag `--{flag}`, variable `{variable}`"));
+    }
+    if !setting.tables.is_empty() {
+        let reload = match setting.reload {
+            Reload::Restart => "at the next start",
+            Reload::Live => "now",
+            Reload::UpToStart => "now, up to its value at the start",
+            Reload::Replace => "with the plugin's next attempt; of a function, at the next start",
+        };
+        line(page, &format!("- SIGHUP: {reload}"));
+    }
+    line(page, "");
+}
+
+fn line(page: &mut String, text: &str) {
+    page.push_str(text);
+    page.push('\n');
+}

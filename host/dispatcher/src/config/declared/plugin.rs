@@ -1,0 +1,211 @@
+//! The settings of a plugin: what it is, what it may use, how it is run and tried.
+
+use super::macros::settings;
+use super::{Group, Part, Reload, Setting, Shape, Table};
+use crate::config::problem::Problem;
+use crate::config::section::Given;
+use crate::config::value;
+use crate::config::value::Bare;
+use crate::config::{HttpHost, Peer, Place, function};
+use crate::name::QueueName;
+use dispatcher_core::queue::VISIBILITY_CEILING;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const SHORTEST_ATTEMPT: Duration = Duration::from_millis(1);
+const MOST_WARM: usize = 1_000;
+const MAX_MEMORY: usize = 64 << 20;
+/// Of a forwarder, one instance of which holds the events of many attempts.
+const FORWARD_MEMORY: usize = 256 << 20;
+/// The most attempts that share an instance of a forwarder, which mostly waits.
+const FORWARD_SHARED: usize = 1_000;
+const MOST_SHARED: usize = 10_000;
+/// One page of WebAssembly's memory.
+pub(in crate::config) const LEAST_MEMORY: usize = 64 << 10;
+/// All that a 32-bit guest can address.
+const MOST_MEMORY: usize = 4 << 30;
+
+/// A setting that a plugin takes with it when it is replaced.
+const fn replaced(value: &'static str) -> Setting {
+    Setting::new(value).reload(Reload::Replace)
+}
+
+/// A list of what the plugin may use.
+const fn allowed(value: &'static str) -> Setting {
+    replaced(value).shape(Shape::List).flag(Group::Guest)
+}
+
+settings! {
+    /// `[plugin.NAME]`, and the flags of the only route's plugin.
+    SETTINGS of Part::Plugin, in &[Table::Plugin];
+    /// The settings of a plugin that stand alone.
+    struct PluginSettings;
+
+    /// The WebAssembly component that handles the messages: a file, which may be replaced while it
+    /// runs, or oci://HOST/NAME@sha256:DIGEST
+    "file" => replaced("FILE").path().flag_named("plugin", Group::Handler);
+
+    /// The Lambda function that messages are forwarded to as SQS events: NAME, NAME:ALIAS or ARN
+    "function" => Setting::new("NAME").flag(Group::Handler);
+
+    /// Whether to wait for the function's answer (sync) or to leave Lambda alone with the event
+    /// (async), after which a message counts as done
+    "invocation" => Setting::new("sync|async").default("sync").flag(Group::Handler);
+
+    /// Heed the batchItemFailures that the function answers with
+    "partial-failures" => Setting::new("true|false").shape(Shape::Switch).flag(Group::Handler);
+
+    /// Stop an attempt after this long
+    "timeout" => Setting::new("TIME")
+        .default("30s; for --function as long as the function may run, and a little more")
+        .flag(Group::Guest),
+        timeout: Option<Duration> = |given| {
+            let range = SHORTEST_ATTEMPT..=VISIBILITY_CEILING;
+            given.one(|given| value::duration(given, Bare::Refused, &range))
+        };
+
+    /// The most memory of one instance
+    "max-memory" => Setting::new("SIZE").default("64MiB; 256MiB for --function")
+        .flag(Group::Guest),
+        max_memory: Option<usize> = |given| {
+            given.one(|given| value::size(given, &(LEAST_MEMORY..=MOST_MEMORY)))
+        };
+
+    /// An environment variable for the plugin, which sees no others; may be repeated, and
+    /// DISPATCHER_ENV holds one a line
+    "env" => replaced("K=V").shape(Shape::Map).flag(Group::Guest),
+        env: Vec<(String, String)> = |given| given.entries(variable);
+
+    /// A Lambda function that the plugin may invoke: a name, NAME:ALIAS or ARN, in which * stands
+    /// for any characters; may be repeated, and DISPATCHER_ALLOW_LAMBDA holds one a line
+    "allow-lambda" => allowed("PATTERN"),
+        allow_lambda: Vec<String> = |given| given.each(function::pattern);
+
+    /// A queue that the plugin may send to, with a delay of any length: a name, an SQS URL or ARN,
+    /// or local:NAME, as the plugin writes it; may be repeated, and DISPATCHER_ALLOW_SEND holds one
+    /// a line
+    "allow-send" => allowed("QUEUE"),
+        allow_send: Vec<QueueName> = |given| given.each(queue);
+
+    /// Where the plugin may open TCP connections to, as in 192.0.2.7:7000; may be repeated, and
+    /// DISPATCHER_ALLOW_CONNECT holds one a line
+    "allow-connect" => allowed("IP:PORT"),
+        allow_connect: Vec<Peer> = |given| given.each(peer);
+
+    /// A host that the plugin may send HTTP requests to: a name, *.NAME, IP address, network such
+    /// as 10.0.0.0/8 or localhost, each with http:// or https:// before it and :PORT after it or
+    /// without; may be repeated, and DISPATCHER_ALLOW_HTTP holds one a line
+    "allow-http" => allowed("HOST"),
+        allow_http: Vec<HttpHost> = |given| given.each(host);
+
+    /// A folder that the plugin may read, and not write; it sees it as /
+    "allow-read" => replaced("FOLDER").path().flag(Group::Guest),
+        allow_read: Option<PathBuf> = |given| {
+            given.one(|given| value::text(given, "a folder")).map(PathBuf::from)
+        };
+
+    /// A setting that the plugin reads by wasi:config; may be repeated, and DISPATCHER_SETTING holds
+    /// one a line
+    "setting" => replaced("K=V").shape(Shape::Map).flag(Group::Guest),
+        setting: Vec<(String, String)> = |given| given.entries(variable);
+
+    /// A bucket of keys and values that the plugin opens as NAME by wasi:keyvalue: in the data
+    /// folder (local:BUCKET) or on the Redis server (redis:BUCKET); may be repeated, and
+    /// DISPATCHER_STORE holds one a line
+    "store" => replaced("NAME=WHERE").shape(Shape::Map).flag(Group::Guest),
+        store: Vec<(String, Place)> = |given| given.entries(|_, given| place(given));
+
+    /// Use an instance for so many attempts
+    "reuse.count" => replaced("N").default("a fresh instance for each").shorthand()
+        .flag_named("reuse", Group::Instances);
+
+    /// Use an instance no longer than this, where instances are reused
+    "reuse.age" => replaced("TIME").default("10m");
+
+    /// Use no instance again whose memory has grown beyond this, where instances are reused
+    "reuse.memory" => replaced("SIZE").default("half of max-memory");
+
+    /// Make so many instances ahead, so that a message need not wait for its own, 0 to 1000
+    "warm" => replaced("N")
+        .default("as many as --workers for components of 1 MiB or more, else 0")
+        .flag(Group::Instances),
+        warm: Option<usize> = |given| given.one(|given| value::number(given, &(0..=MOST_WARM)));
+
+    /// The most attempts that share an instance, 1 to 10000; more than 1 suits handlers that are
+    /// async
+    "instance-concurrency" => Setting::new("N").default("1; 1000 for --function")
+        .flag(Group::Instances),
+        instance_concurrency: Option<usize> = |given| {
+            given.one(|given| value::number(given, &(1..=MOST_SHARED)))
+        };
+
+    /// A version that takes a share of the messages, until it fails more often than the plugin
+    "canary.file" => replaced("FILE").path().shorthand().flag_named("canary", Group::Trials);
+
+    /// The canary's share of the messages, as in 0.05 or 5%
+    "canary.share" => replaced("SHARE").default("0.1").flag_named("canary-share", Group::Trials);
+
+    /// A version that runs on the same messages without access to anything outside, and whose
+    /// answers are only compared
+    "shadow.file" => replaced("FILE").path().shorthand().flag_named("shadow", Group::Trials);
+
+    /// Keep messages, and what became of them, in this folder, for `plugin replay`
+    "record.folder" => Setting::new("FOLDER").path().shorthand()
+        .flag_named("record", Group::Trials);
+
+    /// What is redacted in recorded messages: /customer/email or /items/*/name in a body that is
+    /// JSON, or attribute:NAME; may be repeated
+    "record.redact" => Setting::new("PLACE").shape(Shape::List)
+        .flag_named("record-redact", Group::Trials);
+
+    /// The share of the messages that is recorded, as in 0.05 or 5%
+    "record.share" => Setting::new("SHARE").default("1").flag_named("record-share", Group::Trials);
+
+    /// The most that the folder of --record holds; the oldest recordings are deleted
+    "record.most" => Setting::new("SIZE").default("1GiB").flag_named("record-most", Group::Trials);
+}
+
+impl PluginSettings {
+    /// The most memory of one instance, of a plugin that forwards to a function or of another.
+    pub fn max_memory_of(&self, forwards: bool) -> usize {
+        let default = if forwards { FORWARD_MEMORY } else { MAX_MEMORY };
+        self.max_memory.unwrap_or(default)
+    }
+
+    /// The most attempts that share an instance, likewise.
+    pub fn instance_concurrency_of(&self, forwards: bool) -> usize {
+        let default = if forwards { FORWARD_SHARED } else { 1 };
+        self.instance_concurrency.unwrap_or(default)
+    }
+}
+
+fn queue(given: &Given) -> Result<QueueName, Problem> {
+    let name = given.text.trim().parse();
+    name.map_err(|found| Problem::new(&given.at, found, ""))
+}
+
+fn peer(given: &Given) -> Result<Peer, Problem> {
+    let found = format!("`{}` is nowhere to connect to", given.text.trim());
+    let peer = given.text.parse();
+    peer.map_err(|wanted: &str| Problem::new(&given.at, found, wanted))
+}
+
+fn host(given: &Given) -> Result<HttpHost, Problem> {
+    let found = format!("`{}` is no host to send requests to", given.text.trim());
+    let host = given.text.parse();
+    host.map_err(|wanted: &str| Problem::new(&given.at, found, wanted))
+}
+
+fn place(given: &Given) -> Result<Place, Problem> {
+    let found = format!("`{}` is no place of a bucket", given.text.trim());
+    let place = given.text.parse::<Place>();
+    place.map_err(|wanted| Problem::new(&given.at, found, wanted))
+}
+
+fn variable(key: &str, given: &Given) -> Result<String, Problem> {
+    if value::is_key(key) && !given.text.contains('\0') {
+        return Ok(given.text.clone());
+    }
+    let found = format!("`{key}` cannot be a variable");
+    Err(Problem::new(&given.at, found, "a name without `=`"))
+}

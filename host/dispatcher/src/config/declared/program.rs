@@ -1,0 +1,150 @@
+//! The settings of a process: its limits, metrics, admin address and log, and those of commands
+//! that the file does not have.
+
+use super::macros::settings;
+use super::{Group, Part, Setting, Shape, Table};
+use crate::config::LogFormat;
+use crate::config::problem::Problem;
+use crate::config::section::Given;
+use crate::config::value;
+use crate::config::value::Bare;
+use dispatcher_core::memory;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+/// With what a stop needs besides it fits into the 30 s after which Kubernetes and ECS kill, see
+/// `app/stop.rs`.
+const GRACE: Duration = Duration::from_secs(20);
+/// Far beyond any machine.
+const MOST_MESSAGE_MEMORY: usize = 1 << 40;
+const MOST_WORKERS: usize = 1_024;
+const LOOK: Duration = Duration::from_secs(60);
+const SHORTEST_LOOK: Duration = Duration::from_secs(1);
+/// Jobs are read 15 minutes ahead: with less to spare, one look that fails would make them late.
+const LONGEST_LOOK: Duration = Duration::from_secs(600);
+
+settings! {
+    /// `[dispatcher]`, and its flags.
+    SETTINGS of Part::Program, in &[Table::Dispatcher];
+    /// The settings of a run that stand alone.
+    struct ProgramSettings;
+
+    /// How long running attempts may go on after SIGTERM or SIGINT; a stop may take 5 s longer
+    "shutdown-grace" => Setting::new("TIME").default("20s").flag(Group::Limits),
+        shutdown_grace: Duration = |given| {
+            let any = Duration::ZERO..=Duration::MAX;
+            given.one(|given| value::duration(given, Bare::Refused, &any)).unwrap_or(GRACE)
+        };
+
+    /// The most bytes of messages held at once, as in 64MiB; a larger message is dead-lettered
+    "message-memory" => Setting::new("SIZE")
+        .default("an eighth of the container's or the machine's memory")
+        .flag(Group::Limits),
+        message_memory: Option<u64> = |given| {
+            let least = usize::try_from(memory::LEAST).unwrap_or(usize::MAX);
+            let bytes = given.one(|given| value::size(given, &(least..=MOST_MESSAGE_MEMORY)));
+            bytes.map(|bytes| bytes as u64)
+        };
+
+    /// Threads that run plugins
+    "workers" => Setting::new("N").default("one per processor").flag(Group::Limits),
+        workers: NonZeroUsize = |given| {
+            let number = given.one(|given| value::number(given, &(1..=MOST_WORKERS)));
+            number.and_then(NonZeroUsize::new).unwrap_or_else(processors)
+        };
+
+    /// How often scheduled messages for SQS are looked for, 1 to 600 seconds
+    "schedule-interval" => Setting::new("S").default("60").flag(Group::ScheduleInterval),
+        schedule_interval: Duration = |given| {
+            let range = SHORTEST_LOOK..=LONGEST_LOOK;
+            given.one(|given| value::duration(given, Bare::Seconds, &range)).unwrap_or(LOOK)
+        };
+
+    /// What this program is called in metrics: their namespace is Dispatcher-NAME
+    "name" => Setting::new("NAME").flag(Group::Metrics),
+        name: Option<String> = |given| given.one(value::namespace);
+}
+
+settings! {
+    /// Settings of `[dispatcher]` that are read together: metrics, and the admin address.
+    ADMIN of Part::Program, in &[Table::Dispatcher];
+
+    /// Where metrics go: to CloudWatch, as Embedded Metric Format to stdout, or nowhere
+    "metrics" => Setting::new("cloudwatch|emf|none")
+        .default("cloudwatch with --name, else none").flag(Group::Metrics);
+
+    /// How often metrics are published, 1 to 3600 seconds
+    "metrics-interval" => Setting::new("S").default("60").flag(Group::Metrics);
+
+    /// Serve /healthz, /readyz, /metrics (Prometheus) and /plugins at this address, as in
+    /// 127.0.0.1:9090
+    "admin" => Setting::new("ADDR").default("nowhere").flag(Group::Metrics);
+
+    /// The file that holds the token for the admin address: needed for actions, and for addresses
+    /// that other machines reach. Read again at SIGHUP
+    "admin-token-file" => Setting::new("FILE").path().flag(Group::Metrics);
+
+    /// A host name that the admin address answers to, besides IP addresses and localhost; may be
+    /// repeated
+    "admin-host" => Setting::new("NAME").shape(Shape::List).flag(Group::Metrics);
+}
+
+settings! {
+    /// Settings that the file does not have.
+    LOCAL of Part::Program, in &[];
+    /// What `dispatcher local` needs besides the data folder.
+    struct LocalSettings;
+
+    /// Read settings from this TOML file; without it no file is read
+    "config" => Setting::new("FILE").flag(Group::File);
+
+    /// The address to listen on; port 0 is any that is free
+    "listen" => Setting::new("ADDR").default("127.0.0.1:9324").flag(Group::Listen),
+        listen: SocketAddr = |given| {
+            given.one(address).unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 9_324))
+        };
+}
+
+settings! {
+    /// What is logged, to stderr.
+    LOG of Part::Program, in &[Table::Dispatcher];
+    /// What is logged, and how.
+    struct LogSettings;
+
+    /// How log lines are written: text or json
+    "log-format" => Setting::new("FORMAT").default("text").flag(Group::Log),
+        format: LogFormat = |given| {
+            let words = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+            given.one(|given| value::choice(given, &words)).unwrap_or_default()
+        };
+
+    /// What is logged: off, error, warn, info, debug or trace, or directives such as
+    /// warn,guest=debug (`guest` is what plugins print)
+    "log-level" => Setting::new("LEVEL").default("info").flag(Group::Log),
+        level: String = |given| given.one(log_level).unwrap_or_else(|| "info".to_owned());
+}
+
+fn processors() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+fn address(given: &Given) -> Result<SocketAddr, Problem> {
+    given.text.parse().map_err(|_| {
+        let found = format!("`{}` is not an address", given.text);
+        let wanted = "ADDRESS:PORT, as in 127.0.0.1:9324";
+        Problem::new(&given.at, found, wanted)
+    })
+}
+
+/// A level, or directives as `RUST_LOG` has them.
+fn log_level(given: &Given) -> Result<String, Problem> {
+    match crate::telemetry::log::filter(&given.text) {
+        Ok(_) => Ok(given.text.clone()),
+        Err(why) => {
+            let found = format!("`{}` is no log level: {why}", given.text);
+            let wanted = "error, warn, info, debug or trace, or directives such as guest=debug";
+            Err(Problem::new(&given.at, found, wanted))
+        }
+    }
+}

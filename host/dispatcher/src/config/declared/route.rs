@@ -1,0 +1,178 @@
+//! The settings of a route: which messages it takes, in which order, and how much at once.
+
+use super::macros::settings;
+use super::{Group, Part, PerQueue, Reload, Setting, Shape, Syntax, Table};
+use crate::config::problem::Problem;
+use crate::config::section::Given;
+use crate::config::value;
+use crate::config::value::Bare;
+use dispatcher_core::intake::group::GroupBy;
+use dispatcher_core::queue::VISIBILITY_CEILING;
+use dispatcher_core::scheduler::ready::Sequence;
+use dispatcher_core::settlement::decide::{Shed, Shedding};
+use std::time::Duration;
+
+const CONCURRENCY: usize = 50;
+/// The most attempts at once, of a route and of a queue.
+pub(in crate::config) const MOST_CONCURRENCY: usize = 100_000;
+/// As many as Lambda's own event source mapping gathers.
+const MOST_BATCH: usize = 10_000;
+const MOST_PREFETCH: usize = 100_000;
+const LONGEST_POLL: Duration = Duration::from_secs(20);
+const LONGEST_WINDOW: Duration = Duration::from_secs(300);
+/// How long something may be remembered, and how old a message may be.
+const AGES: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(31_557_600);
+
+settings! {
+    /// `[[route]]`, and the flags of the only route.
+    SETTINGS of Part::Route, in &[Table::Route];
+    /// The settings of a route that stand alone.
+    struct RouteSettings;
+
+    /// What the route is called in the log and in metrics
+    "name" => Setting::new("NAME").default("its plugin's name");
+
+    /// Which [plugin.NAME] handles its messages
+    "plugin" => Setting::new("NAME").default("the only plugin of the file");
+
+    /// Queues, the most urgent first; or each with a weight, as in payments:3,default:1
+    "queues" => Setting::new("LIST").shape(Shape::List).default("local:default")
+        .flag(Group::Queues).syntax(Syntax::Text);
+
+    /// How long one receive waits for messages, 0 to 20 seconds
+    "poll-for" => Setting::new("S").default("20").flag(Group::Queues),
+        poll_for: Duration = |given| {
+            given.one(|given| seconds(given, LONGEST_POLL)).unwrap_or(LONGEST_POLL)
+        };
+
+    /// The pause after a receive that brought nothing, in seconds
+    "sleep" => Setting::new("S").default("0").flag(Group::Queues),
+        sleep: Duration = |given| {
+            given.one(|given| seconds(given, Duration::MAX)).unwrap_or_default()
+        };
+
+    /// How long a received message stays invisible unless extended, 0 to 43200 seconds
+    "visibility" => Setting::new("S").default("as the queue says").flag(Group::Queues),
+        visibility: Option<Duration> = |given| given.one(|given| seconds(given, VISIBILITY_CEILING));
+
+    /// Where rejected messages go: a queue on the same backend
+    "dead-letter" => Setting::new("QUEUE").flag(Group::Queues);
+
+    /// Dead-letter a message after so many attempts
+    "retry.attempts" => Setting::new("N")
+        .default("10 where there is a dead-letter queue, as every local queue has; else as the \
+                  queue's redrive policy says")
+        .flag_named("max-attempts", Group::Queues);
+
+    /// The pause after the first attempt, which doubles from there, up to 12 hours
+    "retry.first" => Setting::new("TIME").default("1s");
+
+    /// The longest pause between attempts, up to 12 hours
+    "retry.most" => Setting::new("TIME").default("15m");
+
+    /// Start what came first (fifo) or what was sent last (lifo); newest first is exact on local
+    /// queues and a choice among what --prefetch holds elsewhere
+    "order" => Setting::new("fifo|lifo").default("fifo").flag(Group::Queues),
+        sequence: Sequence = |given| {
+            let words = [("fifo", Sequence::Fifo), ("lifo", Sequence::Lifo)];
+            given.one(|given| value::choice(given, &words)).unwrap_or_default()
+        };
+
+    /// Handle messages that share a group one at a time and in order: the name of an attribute, or
+    /// a JSON pointer into the body, as in /order/customer; for queues that are not FIFO
+    "group-by" => Setting::new("WHERE").flag(Group::Queues),
+        group_by: Option<GroupBy> = |given| given.one(group_by);
+
+    /// Handle nothing that was sent longer ago, as in 10m
+    "max-age" => Setting::new("TIME").default("handle all").flag(Group::Queues),
+        max_age: Option<Duration> = |given| {
+            given.one(|given| value::duration(given, Bare::Refused, &AGES))
+        };
+
+    /// What becomes of messages older than --max-age
+    "shed" => Setting::new("dead-letter|drop").default("dead-letter").flag(Group::Queues),
+        shed: Shed = |given| {
+            let words = [("dead-letter", Shed::DeadLetter), ("drop", Shed::Drop)];
+            given.one(|given| value::choice(given, &words)).unwrap_or_default()
+        };
+
+    /// Remember what is done for so long in the data folder, and delete it without running when it
+    /// is delivered again, after a restart as well
+    "idempotency" => Setting::new("TIME").default("only while the process lives")
+        .flag(Group::Queues),
+        idempotency: Option<Duration> = |given| {
+            given.one(|given| value::duration(given, Bare::Refused, &AGES))
+        };
+
+    /// The most attempts at once, as in 50; or those at the messages of one queue, as in
+    /// payments=5; may be repeated or hold both, as in 50,payments=5
+    "concurrency" => Setting::new("N|QUEUE=N").default("50")
+        .tables(&[Table::Route, Table::Dispatcher]).reload(Reload::UpToStart)
+        .flag(Group::Limits).syntax(Syntax::PerQueue(PerQueue {
+            map: "queue-concurrency",
+            noun: "number of attempts",
+            wanted: "N or QUEUE=N",
+            example: "50,payments=5",
+        })),
+        concurrency: usize = |given| {
+            given.one(|given| value::number(given, &(1..=MOST_CONCURRENCY))).unwrap_or(CONCURRENCY)
+        };
+
+    /// The most attempts at once at the messages of single queues; the flag is
+    /// --concurrency QUEUE=N
+    "queue-concurrency" => Setting::new("N").shape(Shape::Map).reload(Reload::Live);
+
+    /// The most messages of one queue that are started in a second, a minute or an hour by
+    /// this process, as in payments=100/s; may be repeated or hold several with commas
+    "rate" => Setting::new("QUEUE=N/s").shape(Shape::Map).reload(Reload::Live)
+        .flag(Group::Limits).syntax(Syntax::PerQueue(PerQueue {
+            map: "rate",
+            noun: "rate",
+            wanted: "QUEUE=N/s, /m or /h",
+            example: "payments=100/s",
+        }));
+
+    /// The most messages of one attempt, 1 to 10000
+    "batch-size" => Setting::new("N").default("1").flag(Group::Limits),
+        batch_size: usize = |given| {
+            given.one(|given| value::number(given, &(1..=MOST_BATCH))).unwrap_or(1)
+        };
+
+    /// How long a message waits for others to share its attempt, 0 to 300 seconds
+    "batch-window" => Setting::new("S").default("0").reload(Reload::Live).flag(Group::Limits),
+        batch_window: Duration = |given| {
+            given.one(|given| seconds(given, LONGEST_WINDOW)).unwrap_or_default()
+        };
+
+    /// The most messages held beyond those that run, so that the next is at hand; all are leased
+    "prefetch" => Setting::new("N").default("0").reload(Reload::Live).flag(Group::Limits),
+        prefetch: usize = |given| {
+            given.one(|given| value::number(given, &(0..=MOST_PREFETCH))).unwrap_or_default()
+        };
+}
+
+impl RouteSettings {
+    /// What happens to messages that are too old, if any are.
+    pub fn shedding(&self) -> Option<Shedding> {
+        Some(Shedding {
+            max_age: self.max_age?,
+            shed: self.shed,
+        })
+    }
+}
+
+/// A duration up to `longest`; a bare number is seconds.
+fn seconds(given: &Given, longest: Duration) -> Result<Duration, Problem> {
+    value::duration(given, Bare::Seconds, &(Duration::ZERO..=longest))
+}
+
+fn group_by(given: &Given) -> Result<GroupBy, Problem> {
+    let wanted =
+        "the name of an attribute, or a JSON pointer into the body such as /order/customer";
+    let text = value::text(given, wanted)?;
+    Ok(match text.starts_with('/') {
+        true => GroupBy::Pointer(text),
+        false => GroupBy::Attribute(text),
+    })
+}
