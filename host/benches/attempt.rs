@@ -8,7 +8,7 @@ use dispatcher_core::clock::Timestamp;
 use dispatcher_core::handler::{Attempt, Handler};
 use dispatcher_core::message::{Message, Receipt, Verdict};
 use dispatcher_wasm::Reuse;
-use dispatcher_wasm::load::{Plugin, PluginOptions};
+use dispatcher_wasm::load::{LoadedPlugin, PluginOptions};
 use dispatcher_wasm::runtime::{Runtime, RuntimeOptions};
 use std::hint::black_box;
 use std::path::Path;
@@ -61,7 +61,7 @@ fn main() {
     threads(&load(&runtime, Some(reuse)), "reused");
 }
 
-fn load(runtime: &Runtime, reuse: Option<Reuse>) -> Plugin {
+fn load(runtime: &Runtime, reuse: Option<Reuse>) -> LoadedPlugin {
     let file = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../plugins/prebuilt/bench-noop.wasm"
@@ -108,7 +108,7 @@ fn measure(handler: &dyn Handler, count: usize) -> AttemptCost {
 }
 
 /// How well it spreads over all cores.
-fn threads(plugin: &Plugin, name: &str) {
+fn threads(plugin: &LoadedPlugin, name: &str) {
     const EACH: usize = 50_000;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let start = clock::now();
@@ -162,7 +162,7 @@ fn attempt() -> Arc<Attempt> {
         messages: vec![message],
         cancelled: vec![CancellationToken::new()],
         deadline: clock::now() + Duration::from_secs(3600),
-        deadline_date: clock::today(),
+        deadline_date: clock::wall_clock_now(),
     })
 }
 

@@ -39,8 +39,8 @@ const OF_GROUP_SERVED: usize = 5_000;
 const QUEUES: usize = 10_000;
 const LISTS: usize = 5;
 const IDLE: Duration = Duration::from_secs(20);
-type Part = fn(&Runtime);
-const PARTS: [(&str, Part); 7] = [
+type BenchPart = fn(&Runtime);
+const PARTS: [(&str, BenchPart); 7] = [
     ("drain", drain),
     ("group", group),
     ("queues", queues),

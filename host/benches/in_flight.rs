@@ -45,8 +45,8 @@ const BODY: usize = 256;
 const WAIT: Duration = Duration::from_secs(5);
 /// What else is open in a process that holds so many invocations.
 const OTHER_FILES: u64 = 200;
-type Part = fn(usize, &FaultyLambda) -> FlightCost;
-const PARTS: [(&str, Part); 3] = [("local", local), ("sqs", sqs), ("bare", bare)];
+type BenchPart = fn(usize, &FaultyLambda) -> FlightCost;
+const PARTS: [(&str, BenchPart); 3] = [("local", local), ("sqs", sqs), ("bare", bare)];
 
 fn main() {
     let words: Vec<String> = std::env::args()

@@ -10,7 +10,7 @@ use dispatcher_core::clock::Timestamp;
 use dispatcher_core::handler::{Attempt, Handler};
 use dispatcher_core::message::{Message, Receipt, Verdict};
 use dispatcher_wasm::Reuse;
-use dispatcher_wasm::load::{Plugin, PluginOptions};
+use dispatcher_wasm::load::{LoadedPlugin, PluginOptions};
 use dispatcher_wasm::runtime::{Runtime, RuntimeOptions};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -99,7 +99,7 @@ fn measure(runtime: &Runtime, file: &Path) -> String {
     )
 }
 
-fn load(runtime: &Runtime, file: &Path, is_reused: bool) -> Plugin {
+fn load(runtime: &Runtime, file: &Path, is_reused: bool) -> LoadedPlugin {
     let reuse = Reuse {
         count: u64::MAX,
         age: Duration::MAX,
@@ -123,7 +123,7 @@ struct LanguageCost {
     p99: f64,
 }
 
-fn attempts(plugin: &Plugin) -> LanguageCost {
+fn attempts(plugin: &LoadedPlugin) -> LanguageCost {
     let attempt = attempt();
     for _ in 0..20 {
         run(plugin, &attempt);
@@ -201,6 +201,6 @@ fn attempt() -> Arc<Attempt> {
         messages: vec![message],
         cancelled: vec![CancellationToken::new()],
         deadline: clock::now() + Duration::from_secs(3600),
-        deadline_date: clock::today(),
+        deadline_date: clock::wall_clock_now(),
     })
 }

@@ -31,8 +31,8 @@ const BODY: usize = 256;
 /// Calls that a program has under way when it may handle so many messages at once.
 const CONCURRENCIES: [(usize, usize); 3] = [(10, 1), (50, 5), (200, 16)];
 const IDLE: Duration = Duration::from_secs(20);
-type Part = fn(&Path);
-const PARTS: [(&str, Part); 6] = [
+type BenchPart = fn(&Path);
+const PARTS: [(&str, BenchPart); 6] = [
     ("drain", drain),
     ("calls", calls),
     ("idle", idle),

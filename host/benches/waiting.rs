@@ -13,7 +13,7 @@ use dispatcher_core::lambda::{Invoke, InvokeError, Request, Response};
 use dispatcher_core::message::{Message, Receipt, Verdict};
 use dispatcher_wasm::capability::lambda::Functions;
 use dispatcher_wasm::capability::registry::Grants;
-use dispatcher_wasm::load::{Plugin, PluginOptions};
+use dispatcher_wasm::load::{LoadedPlugin, PluginOptions};
 use dispatcher_wasm::runtime::{Runtime, RuntimeOptions};
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -107,7 +107,12 @@ fn measure(concurrency: usize) {
     );
 }
 
-fn load(runtime: &Runtime, concurrency: usize, instances: usize, held: HeldHandler) -> Plugin {
+fn load(
+    runtime: &Runtime,
+    concurrency: usize,
+    instances: usize,
+    held: HeldHandler,
+) -> LoadedPlugin {
     let file = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../plugins/prebuilt/commands.wasm"
@@ -135,7 +140,7 @@ fn load(runtime: &Runtime, concurrency: usize, instances: usize, held: HeldHandl
     }
 }
 
-fn begin(pool: &Pool, plugin: &Plugin, done: &Sender<()>, number: usize) {
+fn begin(pool: &Pool, plugin: &LoadedPlugin, done: &Sender<()>, number: usize) {
     let (plugin, done) = (plugin.clone(), done.clone());
     let attempt = Arc::new(Attempt {
         messages: vec![message(number)],

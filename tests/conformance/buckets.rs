@@ -1,7 +1,7 @@
 //! What the port of keys and values promises, asked of each of its stores.
 
+use dispatcher_core::error_kind::ErrorKind;
 use dispatcher_core::keyvalue::{Bucket, CALL, KEYS, LONGEST_KEY, LONGEST_VALUE};
-use dispatcher_core::trouble::Trouble;
 use dispatcher_local::keyvalue::Local;
 use dispatcher_redis::keyvalue::Redis;
 use dispatcher_tests::redis::RedisServer;
@@ -117,7 +117,7 @@ async fn the_largest_values_go_there_and_back(store: &BucketPair) {
     one.set(&[large(most)]).await.expect("set");
     let more: Vec<_> = (0..=most).map(key).collect();
     let refused = two.get(&more).await.expect_err("too many bytes");
-    assert_eq!(refused.kind, Trouble::Refused);
+    assert_eq!(refused.kind, ErrorKind::Invalid);
 }
 
 async fn numbers_are_counted_by_many_at_once(store: &BucketPair) {
@@ -153,7 +153,7 @@ async fn numbers_are_counted_by_many_at_once(store: &BucketPair) {
             .await
             .expect("set");
         let refused = one.increment("odd", by).await.expect_err(stands);
-        assert_eq!(refused.kind, Trouble::Refused, "{refused}");
+        assert_eq!(refused.kind, ErrorKind::Invalid, "{refused}");
         assert_eq!(value(&**one, "odd").await, Some(stands.as_bytes().to_vec()));
     }
     // Beyond what a number of floating point tells apart.
@@ -219,7 +219,7 @@ async fn a_store_that_is_away_is_told() {
     bucket.set(&[pair("a", b"1")]).await.expect("set");
     server.kill();
     let away = bucket.set(&[pair("a", b"2")]).await.expect_err("away");
-    assert_eq!(away.kind, Trouble::Unreachable);
+    assert_eq!(away.kind, ErrorKind::Unreachable);
 }
 
 /// Every check as a test of every store.

@@ -3,7 +3,7 @@
 
 use crate::backend::{Handy, LONG, PATIENT, bodies, grouped, plain};
 use dispatcher_core::message::{Loss, Outcome};
-use dispatcher_core::queue::{Ask, Depth, ItemError, Queue, Trouble};
+use dispatcher_core::queue::{Ask, Depth, ErrorKind, ItemError, Queue};
 use dispatcher_redis::queue::{NativeQueue, Redis};
 use dispatcher_tests::redis::RedisServer;
 use dispatcher_tests::relay::Relay;
@@ -221,7 +221,7 @@ async fn nobody_there_is_unreachable_until_somebody_is() {
     let url = format!("redis://127.0.0.1:{}", free_port());
     let server = Redis::new(&url, "faults").expect("an address");
     let error = server.queue("q", None).await.err().expect("nobody");
-    assert_eq!(error.kind, Trouble::Unreachable, "{error}");
+    assert_eq!(error.kind, ErrorKind::Unreachable, "{error}");
     assert!(!error.message.contains('\n'), "{error}");
     let mut server = RedisServer::durable();
     let queue = open(&server.url(), "q").await;
@@ -237,7 +237,7 @@ async fn nobody_there_is_unreachable_until_somebody_is() {
     let error = queue
         .receive(ask(Duration::ZERO), &CancellationToken::new())
         .await;
-    assert_eq!(error.expect_err("nobody").kind, Trouble::Unreachable);
+    assert_eq!(error.expect_err("nobody").kind, ErrorKind::Unreachable);
     let _server = server.again();
     // Calls that come at once share the answer of the last attempt to connect.
     let answers = loop {
@@ -270,7 +270,7 @@ async fn a_server_that_becomes_a_replica_is_passing_and_connected_to_anew() {
     let error = queue
         .receive(ask(Duration::ZERO), &CancellationToken::new())
         .await;
-    assert_eq!(error.expect_err("a replica").kind, Trouble::Passing);
+    assert_eq!(error.expect_err("a replica").kind, ErrorKind::Transient);
     other.ask(&["REPLICAOF", "NO", "ONE"]).expect("an answer");
     handy.send_all(&[plain("after")]).await;
     let connections = other.ask(&["INFO", "stats"]).expect("an answer").text();
@@ -298,7 +298,7 @@ async fn what_a_lost_answer_brought_comes_again_at_once() {
     let error = queue
         .receive(ask(Duration::ZERO), &CancellationToken::new())
         .await;
-    assert_eq!(error.expect_err("cut").kind, Trouble::Unreachable);
+    assert_eq!(error.expect_err("cut").kind, ErrorKind::Unreachable);
     // The lease is of ten minutes, and this process is alive.
     let again = handy.take(2, LONG).await;
     assert_eq!(bodies(&again), ["needle-1", "needle-2"]);
@@ -335,7 +335,7 @@ async fn a_user_with_a_password_needs_no_more_than_its_own_keys() {
     for denied in ["", "worker:wrong@", ":secret@"] {
         let server = Redis::new(&at(denied), "own").expect("an address");
         let error = server.queue("q", None).await.err().expect("denied");
-        assert_eq!(error.kind, Trouble::Denied, "{error}");
+        assert_eq!(error.kind, ErrorKind::AccessDenied, "{error}");
     }
     let server = Redis::new(&at("worker:secret@"), "own").expect("an address");
     let queue = server.queue("q", None).await.expect("it is let in");
@@ -366,12 +366,12 @@ async fn a_user_with_a_password_needs_no_more_than_its_own_keys() {
 async fn addresses_prefixes_and_graves_that_cannot_be_are_refused() {
     for (url, prefix) in [("http://127.0.0.1", "p"), ("redis://127.0.0.1", "a{b")] {
         let error = Redis::new(url, prefix).err().expect(url);
-        assert_eq!(error.kind, Trouble::Refused, "{error}");
+        assert_eq!(error.kind, ErrorKind::Invalid, "{error}");
         assert!(error.message.contains("wanted"), "{error}");
     }
     let server = Redis::new(&RedisServer::shared().url(), "faults").expect("an address");
     let error = server.queue("q", Some("q")).await.err().expect("itself");
-    assert_eq!(error.kind, Trouble::Refused, "{error}");
+    assert_eq!(error.kind, ErrorKind::Invalid, "{error}");
     let dead = server.queue("q.dead", None).await.expect("it is there");
     assert!(!dead.identity().dead_letters);
 }

@@ -3,7 +3,7 @@
 
 use crate::backend::{Handy, LONG, PATIENT, bodies, plain};
 use dispatcher_core::message::{Attribute, Outcome};
-use dispatcher_core::queue::{Ask, ItemError, Queue, Trouble};
+use dispatcher_core::queue::{Ask, ErrorKind, ItemError, Queue};
 use dispatcher_redis::queue::{NativeQueue, Redis};
 use dispatcher_tests::PATIENCE;
 use dispatcher_tests::redis::RedisServer;
@@ -37,7 +37,7 @@ async fn an_answer_that_stands_still_costs_no_lease() {
     let _begun = relay.stall_at("needle");
     // It takes longer to give up than a worker lives without a sign of life.
     let error = queue.receive(ASK, &CancellationToken::new()).await;
-    assert_eq!(error.expect_err("no answer").kind, Trouble::Unreachable);
+    assert_eq!(error.expect_err("no answer").kind, ErrorKind::Unreachable);
     let lost = tokio::time::timeout(Duration::ZERO, queue.lost()).await;
     assert!(lost.is_err(), "the worker was given up: {lost:?}");
     handy.settle_one(&held, Outcome::Delete).await;
@@ -103,7 +103,7 @@ async fn what_waits_for_its_turn_is_not_lost_with_the_answers_before_it() {
         queues[2].receive(ASK, &hurry)
     );
     for answer in [first, second] {
-        assert_eq!(answer.expect_err("no answer").kind, Trouble::Unreachable);
+        assert_eq!(answer.expect_err("no answer").kind, ErrorKind::Unreachable);
     }
     // Its time began when it had the line.
     assert_eq!(bodies(&third.expect("an answer").messages), ["third"]);
@@ -182,7 +182,7 @@ async fn a_claim_that_comes_late_takes_nothing() {
     beside.send_all(&["a", "b"].map(plain)).await;
     let on_its_way = relay.delay_call_with("oldest");
     let error = queue.receive(ASK, &CancellationToken::new()).await;
-    assert_eq!(error.expect_err("cut").kind, Trouble::Unreachable);
+    assert_eq!(error.expect_err("cut").kind, ErrorKind::Unreachable);
     assert_eq!(handy.next(LONG).await.body, "a");
     let mut monitor = server.connect();
     monitor.ask(&["MONITOR"]).expect("an answer");
@@ -261,7 +261,7 @@ async fn a_worker_that_was_given_up_joins_nothing_late() {
     ask(&["SET", &format!("{{lines:later}}:w:{worker}:gone"), ""]);
     let later = redis.queue("later", None).await.expect("it is there");
     let error = later.receive(ASK, &CancellationToken::new()).await;
-    assert_eq!(error.expect_err("too late").kind, Trouble::Passing);
+    assert_eq!(error.expect_err("too late").kind, ErrorKind::Transient);
     assert!(ask(&["SMEMBERS", "{lines:later}:workers"]).is_empty());
     (&later as &dyn Queue).expect_nothing().await;
     let anew = ask(&["SMEMBERS", "{lines:later}:workers"]);

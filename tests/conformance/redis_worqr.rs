@@ -3,7 +3,7 @@
 
 use crate::backend::{Handy, LONG, PATIENT, SHORT, bodies, plain};
 use dispatcher_core::message::{Loss, Message, Outcome};
-use dispatcher_core::queue::{Ask, Queue, Trouble};
+use dispatcher_core::queue::{Ask, ErrorKind, Queue};
 use dispatcher_redis::queue::{Redis, WorqrQueue};
 use dispatcher_tests::PATIENCE;
 use dispatcher_tests::redis::RedisServer;
@@ -37,7 +37,7 @@ async fn tasks_whose_answer_was_lost_come_again() {
         ..Ask::PLAIN
     };
     let error = queue.receive(ask, &CancellationToken::new()).await;
-    assert_eq!(error.expect_err("cut").kind, Trouble::Unreachable);
+    assert_eq!(error.expect_err("cut").kind, ErrorKind::Unreachable);
     // This process is alive, and so is its worker.
     let again = handy.take(2, LONG).await;
     assert_eq!(bodies(&again), ["needle-1", "needle-2"]);
@@ -140,7 +140,7 @@ async fn a_worker_that_could_not_listen_gives_signs_of_life_all_the_same() {
         ..Ask::PLAIN
     };
     let error = queue.receive(ask, &CancellationToken::new()).await;
-    assert_eq!(error.expect_err("cut").kind, Trouble::Unreachable);
+    assert_eq!(error.expect_err("cut").kind, ErrorKind::Unreachable);
     let held = handy.next(LONG).await;
     let mut beside = server.connect();
     let worker = beside.ask(&["SMEMBERS", &format!("{prefix}:workers")]);

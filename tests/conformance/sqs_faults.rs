@@ -2,7 +2,7 @@
 
 use crate::backend::{Handy, LONG, plain};
 use dispatcher_core::message::{Message, Outcome};
-use dispatcher_core::queue::{Ask, ItemError, Queue, Trouble};
+use dispatcher_core::queue::{Ask, ErrorKind, ItemError, Queue};
 use dispatcher_sqs::queue::{Sqs, SqsQueue};
 use dispatcher_tests::proxy::{Mode, Proxy};
 use dispatcher_tests::servers::MiniStack;
@@ -87,7 +87,7 @@ async fn throttling_passes_and_denial_is_denied() {
         .receive(ask(), &CancellationToken::new())
         .await
         .expect_err("throttled");
-    assert_eq!(error.kind, Trouble::Passing, "{error}");
+    assert_eq!(error.kind, ErrorKind::Transient, "{error}");
     let denied =
         r#"{"__type": "com.amazon.coral.service#AccessDeniedException", "message": "not you"}"#;
     proxy.answer_next(1, "ReceiveMessage", 403, denied);
@@ -95,7 +95,7 @@ async fn throttling_passes_and_denial_is_denied() {
         .receive(ask(), &CancellationToken::new())
         .await
         .expect_err("denied");
-    assert_eq!(error.kind, Trouble::Denied, "{error}");
+    assert_eq!(error.kind, ErrorKind::AccessDenied, "{error}");
     assert!(error.message.contains("ReceiveMessage"), "{error}");
     assert!(error.message.contains("not you"), "{error}");
 }
@@ -109,7 +109,7 @@ async fn a_queue_that_vanishes_is_missing() {
         .receive(ask(), &CancellationToken::new())
         .await
         .expect_err("gone");
-    assert_eq!(error.kind, Trouble::Missing, "{error}");
+    assert_eq!(error.kind, ErrorKind::NotFound, "{error}");
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn nobody_there_is_unreachable_until_somebody_is() {
         .receive(ask(), &CancellationToken::new())
         .await
         .expect_err("refused");
-    assert_eq!(error.kind, Trouble::Unreachable, "{error}");
+    assert_eq!(error.kind, ErrorKind::Unreachable, "{error}");
     assert!(!error.message.contains('\n'), "{error}");
     let answers = queue.settle(&deletes(&messages)).await;
     for answer in &answers {
@@ -201,7 +201,7 @@ async fn a_fifo_receive_whose_answer_was_lost_is_asked_for_again_by_its_id() {
     let error = r#"{"__type": "com.amazonaws.sqs#InternalError", "message": "on fire"}"#;
     proxy.answer_next(2, "ReceiveMessage", 500, error);
     let failed = queue.receive(ask(), &go_on).await;
-    assert!(matches!(failed, Err(error) if error.kind == Trouble::Passing));
+    assert!(matches!(failed, Err(error) if error.kind == ErrorKind::Transient));
     for _ in 0..2 {
         queue.receive(ask(), &go_on).await.expect("the fire is out");
     }

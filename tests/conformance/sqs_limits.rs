@@ -3,7 +3,7 @@
 use crate::backend::Backend;
 use crate::backend::{Handy, LONG, Wanted, grouped, plain};
 use dispatcher_core::message::{Outcome, Outgoing};
-use dispatcher_core::queue::{ItemError, Queue, Trouble};
+use dispatcher_core::queue::{ErrorKind, ItemError, Queue};
 use dispatcher_sqs::queue::Sqs;
 use dispatcher_tests::servers::{MiniStack, free_port};
 use dispatcher_tests::sqs::{Counts, SqsServer, configuration};
@@ -37,7 +37,7 @@ async fn a_queue_opens_by_name_url_and_arn() {
 #[tokio::test]
 async fn a_missing_queue_is_missing_and_says_which() {
     let error = sqs().open("no-such-queue", None).await.expect_err("none");
-    assert_eq!(error.kind, Trouble::Missing, "{error}");
+    assert_eq!(error.kind, ErrorKind::NotFound, "{error}");
     assert!(error.message.contains("`no-such-queue`"), "{error}");
     let server = SqsServer::at(&MiniStack::shared().url());
     let name = SqsServer::fresh_name("graveless");
@@ -46,7 +46,7 @@ async fn a_missing_queue_is_missing_and_says_which() {
     let error = error.expect_err("no dead-letter queue");
     assert!(error.message.contains("`no-grave`"), "{error}");
     let error = sqs().open(&name, Some(&name)).await.expect_err("itself");
-    assert_eq!(error.kind, Trouble::Refused, "{error}");
+    assert_eq!(error.kind, ErrorKind::Invalid, "{error}");
 }
 
 #[tokio::test]
@@ -57,7 +57,7 @@ async fn no_server_is_unreachable() {
         sqs.open("any", None).await.expect_err("no server"),
         sqs.names().await.expect_err("no server"),
     ] {
-        assert_eq!(error.kind, Trouble::Unreachable, "{error}");
+        assert_eq!(error.kind, ErrorKind::Unreachable, "{error}");
         assert!(error.message.contains(&url), "{error}");
         assert!(!error.message.contains('\n'), "{error}");
     }
@@ -70,7 +70,7 @@ async fn no_credentials_are_denied_in_plain_words() {
     bare.set_credentials_provider(None);
     let error = Sqs::connect(&bare.build()).open("any", None).await;
     let error = error.expect_err("no credentials");
-    assert_eq!(error.kind, Trouble::Denied, "{error}");
+    assert_eq!(error.kind, ErrorKind::AccessDenied, "{error}");
     assert!(error.message.contains("credentials"), "{error}");
 }
 
@@ -81,7 +81,7 @@ async fn no_region_is_refused_with_what_was_wanted() {
     bare.set_endpoint_url(None);
     let error = Sqs::connect(&bare.build()).open("any", None).await;
     let error = error.expect_err("no region");
-    assert_eq!(error.kind, Trouble::Refused, "{error}");
+    assert_eq!(error.kind, ErrorKind::Invalid, "{error}");
     assert!(error.message.contains("AWS_REGION"), "{error}");
 }
 
@@ -163,7 +163,7 @@ async fn what_fifo_cannot_do_is_refused() {
 async fn looking_without_receiving_is_refused() {
     let queue = Backend::sqs().plain().await;
     let error = queue.peek(1).await.expect_err("SQS cannot");
-    assert_eq!(error.kind, Trouble::Refused);
+    assert_eq!(error.kind, ErrorKind::Invalid);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 use crate::scene::{depth, guest, run, send, until_depth};
 use dispatcher_core::message::AttributeValue;
 use dispatcher_core::queue::{DEAD_LETTER_REASON, Queue};
-use dispatcher_core::telemetry::harmless::harmless;
+use dispatcher_core::telemetry::escape::escape_control_characters;
 use dispatcher_local::queue::LocalStore;
 use dispatcher_tests::bodies::{Allowed, LARGEST, odd_characters};
 use dispatcher_tests::child::{Program, Signal};
@@ -58,7 +58,7 @@ async fn every_character_and_a_mebibyte_pass_a_local_queue_unchanged() {
         };
         // A long reason is cut, and says so.
         // What steers a terminal is spelt out.
-        let wanted = &harmless(&body["echo:".len()..]);
+        let wanted = &escape_control_characters(&body["echo:".len()..]);
         let got = reason.strip_suffix(" (cut)").unwrap_or(reason);
         let whole = wanted.len() <= SHORT;
         assert!(
@@ -103,7 +103,10 @@ async fn every_character_that_sqs_takes_and_a_mebibyte_pass_it_unchanged() {
     assert!(large.body.as_deref() == Some(&largest()), "it has changed");
     assert_eq!(small.body, Some(echoed(&odd)));
     let reason = &small.message_attributes.as_ref().expect("has attributes")[DEAD_LETTER_REASON];
-    assert_eq!(reason.string_value(), Some(&*harmless(&odd)));
+    assert_eq!(
+        reason.string_value(),
+        Some(&*escape_control_characters(&odd))
+    );
 }
 
 #[tokio::test]

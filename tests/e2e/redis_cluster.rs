@@ -4,7 +4,7 @@
 use crate::scene::{field, guest, printed, prints, run};
 use dispatcher_core::keyvalue::Bucket;
 use dispatcher_core::message::Outgoing;
-use dispatcher_core::queue::{Queue, Trouble};
+use dispatcher_core::queue::{ErrorKind, Queue};
 use dispatcher_redis::keyvalue::Redis as Store;
 use dispatcher_redis::queue::Redis;
 use dispatcher_tests::certificates::Certificates;
@@ -207,7 +207,7 @@ async fn finding_10_a_slot_that_is_moved_stands_still_until_its_last_key_has_mov
     moving.move_one(&left.remove(0));
     // Half of the queue is here and half there: neither half is touched.
     let error = queue.depth().await.expect_err("it stands still");
-    assert_eq!(error.kind, Trouble::Passing, "{error}");
+    assert_eq!(error.kind, ErrorKind::Transient, "{error}");
     assert!(error.message.contains("being moved"), "{error}");
     let sent = queue.send(&[Outgoing::default()]).await;
     assert!(sent[0].is_err(), "{sent:?}");

@@ -240,7 +240,7 @@ async fn finding_03_a_scheduled_job_without_its_message_is_one_event_and_one_cou
         body: "print:lost".to_owned(),
         ..Outgoing::default()
     };
-    let job = schedule::job(&scene.full(), clock::today(), message, None);
+    let job = schedule::job(&scene.full(), clock::wall_clock_now(), message, None);
     assert_eq!(store.add(&job).await, Ok(true));
     let mut plain = scene.server.connect();
     let jobs = scene.key("schedule:job");

@@ -102,7 +102,10 @@ async fn a_message_for_soon_is_handled_and_one_for_later_is_not() {
             "print:far",
         ],
     );
-    let at = dispatcher_core::schedule::when::write(clock::today() + Duration::from_secs(1), None);
+    let at = dispatcher_core::schedule::when::write(
+        clock::wall_clock_now() + Duration::from_secs(1),
+        None,
+    );
     good(
         &data,
         &[
@@ -210,7 +213,7 @@ async fn until_ticks(both: &[RunningProgram; 2], count: usize) {
 async fn what_a_downtime_missed_is_fired_once_and_then_by_the_clock() {
     let data = folder();
     let three_days = 3 * 86_400_000;
-    let past = Timestamp(clock::today().0 - three_days);
+    let past = Timestamp(clock::wall_clock_now().0 - three_days);
     let every = Periodic::new("0 9 * * *", "Europe/Berlin").expect("a pattern");
     let message = Outgoing {
         body: "print:late".into(),
@@ -227,7 +230,7 @@ async fn what_a_downtime_missed_is_fired_once_and_then_by_the_clock() {
     stop(&mut running);
     assert_eq!(prints(&running), ["late"]);
     let due = list(&data)[0]["due_ms"].as_u64().expect("a date");
-    let now = clock::today().0;
+    let now = clock::wall_clock_now().0;
     assert!(due > now && due <= now + 90_000_000, "{due} {now}");
 }
 

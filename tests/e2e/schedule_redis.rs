@@ -4,10 +4,10 @@
 use crate::redis_scene::RedisScene;
 use crate::scene::{field, prints, run};
 use dispatcher::app::build::Backends;
-use dispatcher::app::build::outlet::Queues;
+use dispatcher::app::build::outlet::OpenedQueues;
 use dispatcher::app::build::schedule::Schedules;
 use dispatcher::config::redis_place::RedisPlace;
-use dispatcher::config::{DynamoDb, Stores};
+use dispatcher::config::{DynamoDb, StoreConfig};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::Outgoing;
@@ -135,7 +135,7 @@ async fn two_dispatchers_send_each_job_once() {
         running.wait_for_line(|line| line.contains("\"running\""));
     }
     // Both know them before they may be sent, and so wake for them at the same moment.
-    let due = clock::today() + Duration::from_secs(5);
+    let due = clock::wall_clock_now() + Duration::from_secs(5);
     for number in 0..JOBS {
         add(&scene, &format!("{number:03}"), due).await;
     }
@@ -181,7 +181,7 @@ async fn what_a_killed_dispatcher_had_claimed_is_sent_by_another() {
     const JOBS: usize = 20;
     let scene = RedisScene::plain();
     for number in 0..JOBS {
-        add(&scene, &format!("{number:02}"), clock::today()).await;
+        add(&scene, &format!("{number:02}"), clock::wall_clock_now()).await;
     }
     let relay = Relay::before(scene.server.address());
     // The call that sends them gets stuck when they are claimed already.
@@ -242,7 +242,7 @@ async fn a_queue_of_the_package_gets_what_is_due_when_it_is_due() {
 #[tokio::test]
 async fn what_a_plugin_sends_later_is_delayed_by_the_queue_itself() {
     let scene = RedisScene::plain();
-    let stores = Stores {
+    let stores = StoreConfig {
         data: "unused".into(),
         endpoint_url: None,
         redis: RedisPlace {
@@ -253,7 +253,7 @@ async fn what_a_plugin_sends_later_is_delayed_by_the_queue_itself() {
         refused: false,
     };
     let backends = Arc::new(Backends::new(stores));
-    let queues = Queues(Arc::new(Schedules::new(backends, None)));
+    let queues = OpenedQueues(Arc::new(Schedules::new(backends, None)));
     let message = |group: Option<&str>| Outgoing {
         delay: Duration::from_secs(3_600),
         group: group.map(str::to_owned),

@@ -7,7 +7,7 @@ use dispatcher_core::message::{Attribute, Outgoing};
 use dispatcher_core::schedule;
 use dispatcher_core::schedule::cron::Periodic;
 use dispatcher_core::schedule::{
-    Cancelled, JobOutcome, JobPage, ScheduleStore, ScheduledJob, Trouble, decide,
+    Cancelled, ErrorKind, JobOutcome, JobPage, ScheduleStore, ScheduledJob, decide,
 };
 use dispatcher_redis::schedule::{Redis, Schedule};
 use dispatcher_tests::redis::{RedisReply, RedisServer};
@@ -56,7 +56,7 @@ async fn jobs_come_back_as_they_went_the_soonest_first() {
     let name = RedisServer::fresh_name("later");
     let address = RedisServer::shared().address();
     let (one, two) = (at(address, &name), at(address, &name));
-    let now = clock::today();
+    let now = clock::wall_clock_now();
     assert_eq!(two.due(now, None).await, Ok(JobPage::default()));
     assert_eq!(two.cancel("a", now).await, Ok(Cancelled::Unknown));
     let every = Periodic::new("0 9 * * *", "Europe/Berlin").expect("a pattern");
@@ -83,7 +83,7 @@ async fn jobs_come_back_as_they_went_the_soonest_first() {
 #[tokio::test]
 async fn of_many_who_claim_one_gets_it_until_the_claim_has_run_out() {
     let store = fresh();
-    let now = clock::today();
+    let now = clock::wall_clock_now();
     assert_eq!(store.add(&job("a", now)).await, Ok(true));
     let jobs = schedule::list(&store).await.expect("it answers");
     let claims = (0..5).map(|n| {
@@ -126,7 +126,7 @@ async fn what_has_gone_leaves_nothing_behind() {
     let name = RedisServer::fresh_name("later");
     let server = RedisServer::shared();
     let store = at(server.address(), &name);
-    let now = clock::today();
+    let now = clock::wall_clock_now();
     for id in ["a", "b"] {
         assert_eq!(store.add(&job(id, now)).await, Ok(true));
     }
@@ -185,7 +185,7 @@ async fn a_step_whose_answer_is_lost_is_answered_as_if_it_were_not() {
     let relay = Relay::before(server.address());
     let name = RedisServer::fresh_name("later");
     let store = at(relay.address(), &name);
-    let now = clock::today();
+    let now = clock::wall_clock_now();
     assert_eq!(ids(&store).await, [""; 0]);
     let lose = || relay.swallow_answer_with(":1\r\n");
     lose();
@@ -211,7 +211,7 @@ async fn an_add_that_comes_late_adds_nothing_a_second_time() {
     let relay = Relay::before(server.address());
     let name = RedisServer::fresh_name("later");
     let (store, other) = (at(relay.address(), &name), at(server.address(), &name));
-    let now = clock::today();
+    let now = clock::wall_clock_now();
     // The server knows the script by now, so that the next call is one.
     assert_eq!(store.add(&job("known", now)).await, Ok(true));
     let on_its_way = relay.delay_call_with("body of late");
@@ -237,18 +237,18 @@ async fn an_add_that_comes_late_adds_nothing_a_second_time() {
 async fn a_replica_and_a_full_server_are_told_and_survived() {
     let server = RedisServer::start(&[]);
     let store = at(server.address(), "q");
-    let now = clock::today();
+    let now = clock::wall_clock_now();
     assert_eq!(store.add(&job("a", now)).await, Ok(true));
     let mut plain = server.connect();
     let mut say = |words: &[&str]| drop(plain.ask(words).expect("an answer"));
     say(&["REPLICAOF", "127.0.0.1", "1"]);
     let error = store.due(now, None).await.expect_err("it may be behind");
-    assert_eq!(error.kind, Trouble::Passing, "{error}");
+    assert_eq!(error.kind, ErrorKind::Transient, "{error}");
     say(&["REPLICAOF", "NO", "ONE"]);
     assert_eq!(ids(&store).await, ["a"]);
     say(&["CONFIG", "SET", "maxmemory", "1"]);
     let error = store.add(&job("b", now)).await.expect_err("it is full");
-    assert_eq!(error.kind, Trouble::Passing, "{error}");
+    assert_eq!(error.kind, ErrorKind::Transient, "{error}");
     let jobs = schedule::list(&store).await.expect("it answers");
     let claim = decide::claim("mine".into(), now);
     assert_eq!(store.claim(&jobs, &claim, now).await, [Ok(true)]);
@@ -261,7 +261,7 @@ async fn a_replica_and_a_full_server_are_told_and_survived() {
 async fn jobs_outlive_a_crash_of_a_server_that_writes_them_down() {
     let server = RedisServer::durable();
     let store = at(server.address(), "q");
-    let now = clock::today();
+    let now = clock::wall_clock_now();
     assert_eq!(store.add(&job("a", now)).await, Ok(true));
     let _server = server.again();
     assert_eq!(ids(&store).await, ["a"]);
@@ -280,7 +280,7 @@ async fn a_server_of_a_cluster_takes_every_step() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let store = at(server.address(), "q");
-    let now = clock::today();
+    let now = clock::wall_clock_now();
     for id in ["a", "b"] {
         assert_eq!(store.add(&job(id, now)).await, Ok(true));
     }
@@ -298,7 +298,7 @@ async fn finding_03_a_job_without_its_message_is_set_aside_once_unless_it_is_cla
     let name = RedisServer::fresh_name("later");
     let address = RedisServer::shared().address();
     let store = at(address, &name);
-    let now = clock::today();
+    let now = clock::wall_clock_now();
     for id in ["a", "b", "c"] {
         assert_eq!(store.add(&job(id, now)).await, Ok(true));
     }

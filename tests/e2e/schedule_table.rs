@@ -6,7 +6,7 @@ use dispatcher_core::message::{Attribute, Outgoing};
 use dispatcher_core::schedule;
 use dispatcher_core::schedule::cron::Periodic;
 use dispatcher_core::schedule::{
-    Cancelled, JobOutcome, ScheduleStore, ScheduledJob, Trouble, decide,
+    Cancelled, ErrorKind, JobOutcome, ScheduleStore, ScheduledJob, decide,
 };
 use dispatcher_dynamodb::schedule::{DynamoDb, Table};
 use dispatcher_tests::servers::MiniStack;
@@ -21,7 +21,7 @@ async fn table() -> Table {
         .due(Timestamp(9), None)
         .await
         .expect_err("there is none");
-    assert_eq!(missing.kind, Trouble::Missing, "{missing}");
+    assert_eq!(missing.kind, ErrorKind::NotFound, "{missing}");
     table.make().await.expect("it can be made");
     table
 }
@@ -40,7 +40,7 @@ fn job(body: &str, due: Timestamp) -> ScheduledJob {
 #[tokio::test]
 async fn jobs_come_back_as_they_went_the_soonest_first() {
     let table = table().await;
-    let now = clock::today();
+    let now = clock::wall_clock_now();
     let every = Periodic::new("0 9 * * *", "Europe/Berlin").expect("a pattern");
     let later = ScheduledJob {
         every: Some(every),
@@ -73,7 +73,7 @@ async fn jobs_come_back_as_they_went_the_soonest_first() {
 #[tokio::test]
 async fn of_many_who_claim_one_gets_it_until_the_claim_has_run_out() {
     let table = table().await;
-    let now = clock::today();
+    let now = clock::wall_clock_now();
     table.add(&job("one", now)).await.expect("added");
     let jobs = schedule::list(&table).await.expect("it answers");
     let mut winners = 0;
@@ -141,7 +141,7 @@ async fn finding_03_an_item_without_a_body_is_set_aside_once_and_keeps_its_colum
     let name = SqsServer::fresh_name("schedule");
     let table = DynamoDb::connect(&configuration(&endpoint)).table(&name, None);
     table.make().await.expect("it can be made");
-    let now = clock::today();
+    let now = clock::wall_clock_now();
     table.add(&job("whole", now)).await.expect("added");
     let items = WaitingTable::at(&endpoint, &name);
     let mut item = items.items().await.remove(0);

@@ -45,7 +45,7 @@ fn job() -> ScheduledJob {
         body: "x".into(),
         ..Outgoing::default()
     };
-    schedule::job("payments", clock::today(), message, None)
+    schedule::job("payments", clock::wall_clock_now(), message, None)
 }
 
 async fn only(table: &Table) -> ScheduledJob {
@@ -70,7 +70,7 @@ async fn a_claim_whose_answer_was_lost_is_ours() {
     let scene = scene().await;
     scene.direct.add(&job()).await.expect("added");
     let job = only(&scene.direct).await;
-    let now = clock::today();
+    let now = clock::wall_clock_now();
     let claim = decide::claim("ours".into(), now);
     scene.relay.swallow_answer_with(DONE);
     let jobs = [job];
@@ -83,7 +83,7 @@ async fn a_claim_whose_answer_was_lost_is_ours() {
 #[tokio::test]
 async fn a_job_that_is_cancelled_without_an_answer_is_cancelled() {
     let scene = scene().await;
-    let now = clock::today();
+    let now = clock::wall_clock_now();
     let first = job();
     scene.direct.add(&first).await.expect("added");
     // The answer to the claim is lost.
@@ -106,6 +106,6 @@ async fn what_is_gone_once_we_had_claimed_it_was_deleted_by_us() {
     // As a second try is answered whose first was carried out.
     let gone = r#"{"__type":"ConditionalCheckFailedException","message":"it does not hold"}"#;
     proxy.answer_next(1, "DeleteItem", 400, gone);
-    let cancelled = table.cancel(&job.id, clock::today()).await;
+    let cancelled = table.cancel(&job.id, clock::wall_clock_now()).await;
     assert_eq!(cancelled, Ok(Cancelled::Yes));
 }

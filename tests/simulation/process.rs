@@ -5,16 +5,16 @@ use crate::world::handler::Actor;
 use crate::world::port::{Port, TAG};
 use crate::world::records::RecordsStore;
 use crate::world::{NONE, Sim};
-use dispatcher::app::Shared;
+use dispatcher::app::ProcessContext;
 use dispatcher::app::build::Built;
 use dispatcher::app::build::plugins::Loaded;
 use dispatcher::app::drain::drain;
 use dispatcher::app::route;
-use dispatcher::app::route::Running;
+use dispatcher::app::route::RunningRoute;
 use dispatcher::app::stop::StopPlan;
 use dispatcher::backends;
 use dispatcher::config::{
-    Code, Plugin, PluginSettings, Retry, Route, RouteSettings, Shed, WeightedQueue,
+    Code, PluginConfig, PluginSettings, Retry, Route, RouteSettings, Shed, WeightedQueue,
 };
 use dispatcher::name::QueueName;
 use dispatcher_core::clock;
@@ -58,9 +58,9 @@ pub struct Process {
 
 /// What runs of it.
 struct At {
-    shared: Shared,
+    shared: ProcessContext,
     keeper: Task<()>,
-    routes: Vec<Running>,
+    routes: Vec<RunningRoute>,
     route: Route,
     queues: Vec<Arc<dyn Queue>>,
 }
@@ -78,7 +78,7 @@ impl Process {
                 Arc::new(Port::new(sim, life, queue, identity(queue, plan)))
             })
             .collect();
-        let shared = Shared::new(&queues, Arc::default());
+        let shared = ProcessContext::new(&queues, Arc::default());
         let keeper = shared.keep(&queues);
         let workers: Arc<Mutex<JoinSet<()>>> = Arc::default();
         let route = settings(&scenario);
@@ -242,7 +242,7 @@ fn settings(scenario: &Scenario) -> Route {
         name: "route".into(),
         at: String::new(),
         queues: scenario.queues.iter().enumerate().map(queue).collect(),
-        plugin: Plugin {
+        plugin: PluginConfig {
             name: "actor".into(),
             at: String::new(),
             code: Code::Missing,

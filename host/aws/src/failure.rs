@@ -5,7 +5,7 @@ use super::words;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
-use dispatcher_core::trouble::{Failed, Trouble};
+use dispatcher_core::error_kind::{CallError, ErrorKind};
 use std::error::Error;
 use std::fmt;
 
@@ -36,7 +36,7 @@ pub enum About<'a> {
 
 impl CallName<'_> {
     /// The failure of the whole call.
-    pub fn failed<E>(&self, error: &SdkError<E, HttpResponse>) -> Failed
+    pub fn failed<E>(&self, error: &SdkError<E, HttpResponse>) -> CallError
     where
         E: Error + ProvideErrorMetadata + 'static,
     {
@@ -46,9 +46,9 @@ impl CallName<'_> {
                 answer.err().code().unwrap_or_default(),
                 answer.raw().status().as_u16(),
             ),
-            SdkError::TimeoutError(_) => Trouble::Unreachable,
+            SdkError::TimeoutError(_) => ErrorKind::Unreachable,
             SdkError::DispatchFailure(failure) if failure.is_io() || failure.is_timeout() => {
-                Trouble::Unreachable
+                ErrorKind::Unreachable
             }
             // Between building and sending stand only credentials, signing and the endpoint.
             SdkError::DispatchFailure(_) | SdkError::ConstructionFailure(_)
@@ -57,23 +57,23 @@ impl CallName<'_> {
                 return self.without_credentials(&words);
             }
             _ if words::is_about_region(&words) => return self.refused(NO_REGION),
-            SdkError::DispatchFailure(failure) if !failure.is_user() => Trouble::Unreachable,
+            SdkError::DispatchFailure(failure) if !failure.is_user() => ErrorKind::Unreachable,
             // The answer was cut short or is none of the service's; what was asked may have been
             // done.
-            SdkError::ResponseError(_) => Trouble::Passing,
-            _ => Trouble::Refused,
+            SdkError::ResponseError(_) => ErrorKind::Transient,
+            _ => ErrorKind::Invalid,
         };
-        Failed {
+        CallError {
             kind,
             message: self.sentence(kind, &words),
         }
     }
 
     /// A failure that is known without asking.
-    pub fn refused(&self, words: &str) -> Failed {
-        Failed {
-            kind: Trouble::Refused,
-            message: self.sentence(Trouble::Refused, words),
+    pub fn refused(&self, words: &str) -> CallError {
+        CallError {
+            kind: ErrorKind::Invalid,
+            message: self.sentence(ErrorKind::Invalid, words),
         }
     }
 
@@ -81,7 +81,7 @@ impl CallName<'_> {
     ///
     /// # Errors
     /// Any other failure of the call.
-    pub fn held<T, E>(&self, asked: Result<T, SdkError<E, HttpResponse>>) -> Result<bool, Failed>
+    pub fn held<T, E>(&self, asked: Result<T, SdkError<E, HttpResponse>>) -> Result<bool, CallError>
     where
         E: Error + ProvideErrorMetadata + 'static,
     {
@@ -92,9 +92,9 @@ impl CallName<'_> {
         }
     }
 
-    fn without_credentials(&self, words: &str) -> Failed {
-        Failed {
-            kind: Trouble::Denied,
+    fn without_credentials(&self, words: &str) -> CallError {
+        CallError {
+            kind: ErrorKind::AccessDenied,
             message: format!(
                 "no usable AWS credentials for {self}: {words}; wanted a profile, a role or \
                  AWS_ACCESS_KEY_ID"
@@ -102,14 +102,14 @@ impl CallName<'_> {
         }
     }
 
-    fn sentence(&self, kind: Trouble, words: &str) -> String {
+    fn sentence(&self, kind: ErrorKind, words: &str) -> String {
         let Self { about, place, .. } = self;
         match (kind, about) {
-            (Trouble::Missing, About::Queue(_) | About::Table(_)) => {
+            (ErrorKind::NotFound, About::Queue(_) | About::Table(_)) => {
                 format!("there is no {about} at {place} ({words})")
             }
-            (Trouble::Unreachable, _) => format!("no answer to {self}: {words}"),
-            (Trouble::Denied, _) => format!("AWS does not allow {self}: {words}"),
+            (ErrorKind::Unreachable, _) => format!("no answer to {self}: {words}"),
+            (ErrorKind::AccessDenied, _) => format!("AWS does not allow {self}: {words}"),
             _ => format!("{self} failed: {words}"),
         }
     }
@@ -146,15 +146,15 @@ pub fn code<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> Optio
 /// first: SQS answers some of it with 403, the status of what is denied. The codes are those of
 /// "Common errors" of both API references, of SQS's own errors, and of "Error handling with
 /// DynamoDB" in its developer guide.
-fn judge(code: &str, status: u16) -> Trouble {
+fn judge(code: &str, status: u16) -> ErrorKind {
     if is_throttle(code) || status == 429 {
-        return Trouble::Passing;
+        return ErrorKind::Transient;
     }
     match code {
         "QueueDoesNotExist"
         | "AWS.SimpleQueueService.NonExistentQueue"
         | "ResourceNotFoundException"
-        | "TableNotFoundException" => Trouble::Missing,
+        | "TableNotFoundException" => ErrorKind::NotFound,
         "AccessDenied"
         | "AccessDeniedException"
         | "AuthorizationError"
@@ -173,16 +173,16 @@ fn judge(code: &str, status: u16) -> Trouble {
         | "NotAuthorized"
         | "OptInRequired"
         | "SignatureDoesNotMatch"
-        | "UnrecognizedClientException" => Trouble::Denied,
+        | "UnrecognizedClientException" => ErrorKind::AccessDenied,
         "InternalServerError"
         | "LimitExceededException"
         | "ReplicatedWriteConflictException"
         | "ResourceInUseException"
         | "TransactionConflictException"
-        | "TransactionInProgressException" => Trouble::Passing,
-        _ if status >= 500 => Trouble::Passing,
-        _ if status == 401 || status == 403 => Trouble::Denied,
-        _ => Trouble::Refused,
+        | "TransactionInProgressException" => ErrorKind::Transient,
+        _ if status >= 500 => ErrorKind::Transient,
+        _ if status == 401 || status == 403 => ErrorKind::AccessDenied,
+        _ => ErrorKind::Invalid,
     }
 }
 

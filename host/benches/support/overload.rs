@@ -70,9 +70,9 @@ pub fn run(runtime: &Runtime, url: &str) {
         ..Options::default()
     };
     let sender = runtime.block_on(open(url, TABLE, options));
-    let began = clock::today();
+    let began = clock::wall_clock_now();
     runtime.block_on(arrivals(&sender));
-    let end = seconds(clock::today(), began);
+    let end = seconds(clock::wall_clock_now(), began);
     let counted = counted_by(&program);
     program.stop();
     let tasks = runtime.block_on(tasks(url, began));

@@ -2,13 +2,13 @@
 //! is opened (`Backend`) and once its configuration is known (`BackendClient`). Knows none of them.
 
 use crate::clock::Timestamp;
+use crate::error_kind::{CallError, ErrorKind};
 use crate::idempotency::{Records, RecordsError};
 use crate::keyvalue::Bucket;
 use crate::memory::Budget;
 use crate::message::Outgoing;
 use crate::queue::{Depth, Queue, QueueError};
 use crate::schedule::ScheduleStore;
-use crate::trouble::{Failed, Trouble};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -103,7 +103,7 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// Makes a client. Connects to nothing that may be slow: that is done when it is first needed.
-    async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, Failed>;
+    async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError>;
 }
 
 impl PartialEq for dyn Backend {
@@ -339,12 +339,12 @@ pub trait BackendClient: Send + Sync + 'static {
     }
 
     /// The store of scheduled messages, as `Backend::schedule_home` says.
-    async fn schedule(&self, _of: ScheduleOf<'_>) -> Result<Arc<dyn ScheduleStore>, Failed> {
+    async fn schedule(&self, _of: ScheduleOf<'_>) -> Result<Arc<dyn ScheduleStore>, CallError> {
         Err(unsupported("keeps no scheduled messages"))
     }
 
     /// A bucket for plugins.
-    async fn bucket(&self, _name: &str) -> Result<Arc<dyn Bucket>, Failed> {
+    async fn bucket(&self, _name: &str) -> Result<Arc<dyn Bucket>, CallError> {
         Err(unsupported("has no buckets"))
     }
 
@@ -377,14 +377,14 @@ pub async fn depth_of<C: BackendClient + ?Sized>(
 /// The error for a queue that is not there, where the first message makes it.
 pub fn not_made_yet() -> QueueError {
     QueueError {
-        kind: Trouble::Missing,
+        kind: ErrorKind::NotFound,
         message: "it does not exist; the first message sent to it makes it".into(),
     }
 }
 
-fn unsupported(what: &str) -> Failed {
-    Failed {
-        kind: Trouble::Refused,
+fn unsupported(what: &str) -> CallError {
+    CallError {
+        kind: ErrorKind::Invalid,
         message: format!("this backend {what}"),
     }
 }

@@ -89,7 +89,7 @@ pub fn now() -> Moment {
 }
 
 /// The present date.
-pub fn today() -> Timestamp {
+pub fn wall_clock_now() -> Timestamp {
     if simulated::is_on() {
         return simulated::today();
     }

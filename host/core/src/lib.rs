@@ -4,6 +4,7 @@
 pub mod backend;
 pub mod backoff;
 pub mod clock;
+pub mod error_kind;
 pub mod executor;
 pub mod files;
 #[cfg(any(test, fuzzing, feature = "samples"))]
@@ -26,4 +27,3 @@ pub mod settlement;
 pub mod tasks;
 pub mod telemetry;
 pub mod throttle;
-pub mod trouble;

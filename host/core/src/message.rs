@@ -180,7 +180,7 @@ pub enum Verdict {
         /// How long to wait; without it, as the route's policy says.
         after: Option<Duration>,
         /// What befell it.
-        why: Mishap,
+        why: FailureReason,
     },
     /// Never again, and the handler's reason.
     Reject(String),
@@ -198,7 +198,7 @@ pub enum Verdict {
 
 /// Why an attempt asks for a retry, in words a person can act on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mishap {
+pub enum FailureReason {
     /// The handler asked for it.
     Asked,
     /// The handler asked for it and said why.
@@ -219,7 +219,7 @@ pub enum Mishap {
     Host(String),
 }
 
-impl Mishap {
+impl FailureReason {
     /// What it is for labels.
     pub const fn kind(&self) -> ReasonKind {
         match self {
@@ -235,7 +235,7 @@ impl Mishap {
     }
 }
 
-impl std::fmt::Display for Mishap {
+impl std::fmt::Display for FailureReason {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Asked => write!(out, "the handler asked for a retry"),

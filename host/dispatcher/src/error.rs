@@ -2,7 +2,7 @@
 //! above the stages may fail with this; nothing below knows of it.
 
 use crate::config::problem::{Fault, Problem};
-use dispatcher_core::queue::{QueueError, Trouble};
+use dispatcher_core::queue::{ErrorKind, QueueError};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -84,8 +84,8 @@ impl From<Problem> for Failure {
 impl From<QueueError> for Failure {
     fn from(error: QueueError) -> Self {
         let exit = match error.kind {
-            Trouble::Passing | Trouble::Unreachable => Exit::Unreachable,
-            Trouble::Missing | Trouble::Denied | Trouble::Refused => Exit::Usage,
+            ErrorKind::Transient | ErrorKind::Unreachable => Exit::Unreachable,
+            ErrorKind::NotFound | ErrorKind::AccessDenied | ErrorKind::Invalid => Exit::Usage,
         };
         Self::new(exit, error.message)
     }

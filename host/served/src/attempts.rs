@@ -2,7 +2,7 @@
 //! answer that was lost, the same messages are handed out with the same receipts. Remembers receipts,
 //! no messages; reads no queue. Told `now`.
 
-use super::desk::lock;
+use super::service::lock;
 use dispatcher_core::clock::Moment;
 use dispatcher_core::message::Receipt;
 use dispatcher_local::queue::{QueueId, StoreTime};

@@ -1,7 +1,7 @@
 //! What is done without being asked: messages older than their queue keeps are dropped, and tasks
 //! that move dead letters go on, those of an earlier process too. Asks the store; knows no wire.
 
-use super::desk::Service;
+use super::service::Service;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
 use std::collections::HashMap;

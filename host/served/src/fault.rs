@@ -1,7 +1,7 @@
 //! What SQS answers when it refuses: its names in either protocol, its status codes, its words.
 //! Knows no queue.
 
-use dispatcher_core::queue::{ItemError, QueueError, Trouble};
+use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 
 /// A call, or one entry of a batch, that is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,8 +130,10 @@ impl From<QueueError> for Fault {
     fn from(error: QueueError) -> Self {
         let kind = match error.kind {
             // SDKs try these again by themselves.
-            Trouble::Passing | Trouble::Unreachable => FaultKind::Unavailable,
-            Trouble::Missing | Trouble::Denied | Trouble::Refused => FaultKind::InternalError,
+            ErrorKind::Transient | ErrorKind::Unreachable => FaultKind::Unavailable,
+            ErrorKind::NotFound | ErrorKind::AccessDenied | ErrorKind::Invalid => {
+                FaultKind::InternalError
+            }
         };
         Self::new(kind, error.message)
     }

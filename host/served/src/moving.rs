@@ -1,9 +1,9 @@
 //! Tasks that move dead letters back, as SQS has them. Begins and stops them; `chores` takes their
 //! steps.
 
-use super::desk::Service;
 use super::fault::{Fault, FaultKind};
 use super::input::Moves;
+use super::service::Service;
 use dispatcher_local::queue::{Move, Status, arn, named_by};
 use serde_json::{Map, Value, json};
 

@@ -1,9 +1,9 @@
 //! Operations on queues themselves: made, found, listed, set, tagged, emptied, deleted.
 
 use super::attributes;
-use super::desk::{Service, url};
 use super::fault::{Fault, FaultKind};
 use super::input::{Attributes, Create, List, OfQueue, Tags, Texts};
+use super::service::{Service, url};
 use dispatcher_local::queue::KnownQueue;
 use serde_json::{Map, Value, json};
 use std::time::Duration;

@@ -2,10 +2,10 @@
 
 use super::attributes::is_fifo;
 use super::content;
-use super::desk::Service;
 use super::fault::{Fault, FaultKind};
 use super::input::Receive;
 use super::sending::{fifo_id, sequence};
+use super::service::Service;
 use dispatcher_core::clock;
 use dispatcher_core::message::{Attribute, AttributeValue, Message, Outcome};
 use dispatcher_core::queue::{Ask, GroupShare, Queue};

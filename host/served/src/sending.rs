@@ -2,9 +2,9 @@
 
 use super::attributes::is_fifo;
 use super::content;
-use super::desk::Service;
 use super::fault::{Fault, FaultKind};
 use super::input::{Batch, Send};
+use super::service::Service;
 use dispatcher_core::message;
 use dispatcher_core::message::{Attribute, AttributeValue, Outgoing};
 use dispatcher_local::queue::{

@@ -1,11 +1,11 @@
 //! `DeleteMessage`, `ChangeMessageVisibility` and their batches.
 
 use super::attributes::is_fifo;
-use super::desk::Service;
 use super::fault::{Fault, FaultKind};
 use super::input::{Batch, ReceiptInput};
 use super::receiving::LONGEST_VISIBILITY_S;
 use super::sending::{Outcome, batch_ids};
+use super::service::Service;
 use dispatcher_core::message::Receipt;
 use dispatcher_local::queue::Unheld;
 use serde_json::{Map, Value};

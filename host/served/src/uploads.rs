@@ -2,7 +2,7 @@
 //! that were announced. When all room is taken, the slowest upload makes room for the others. Knows
 //! no protocol.
 
-use super::desk::lock;
+use super::service::lock;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::StatusCode;
 use dispatcher_core::clock;

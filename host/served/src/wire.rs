@@ -1,9 +1,9 @@
 //! The wire: which of SQS's two protocols a request speaks. Knows the operations
 //! by name only.
 
-use super::desk::{Body, Request, Service};
 use super::fault::{Fault, FaultKind};
 use super::query;
+use super::service::{Body, Request, Service};
 use super::uploads::{UploadLimits, UploadedBody, Uploads};
 use axum::Router;
 use axum::body::{Body as Answer, Bytes};

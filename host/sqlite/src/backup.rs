@@ -1,8 +1,8 @@
 //! Copies of databases while others write to them. Knows no table.
 
 use super::{check_log, explain, failed, judge, judge_io, lock_error, patience};
+use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::files;
-use dispatcher_core::trouble::{Failed, Trouble};
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub struct Copy {
 /// # Errors
 /// With the name of the file; `Unreachable` if another process holds a lock for too long. Copies made
 /// so far are left.
-pub fn copy(copies: &[Copy]) -> Result<(), Failed> {
+pub fn copy(copies: &[Copy]) -> Result<(), CallError> {
     let gates = each(copies, |copy| open(&copy.from))?;
     let mut readers = each(copies, |copy| open(&copy.from))?;
     let run = |all: &[Connection], sql: &str| {
@@ -45,11 +45,14 @@ pub fn copy(copies: &[Copy]) -> Result<(), Failed> {
     Ok(())
 }
 
-fn each<T>(copies: &[Copy], make: impl Fn(&Copy) -> Result<T, Failed>) -> Result<Vec<T>, Failed> {
+fn each<T>(
+    copies: &[Copy],
+    make: impl Fn(&Copy) -> Result<T, CallError>,
+) -> Result<Vec<T>, CallError> {
     copies.iter().map(make).collect()
 }
 
-fn open(path: &Path) -> Result<Connection, Failed> {
+fn open(path: &Path) -> Result<Connection, CallError> {
     check_log(path).map_err(|error| failed(error.kind, name(path, &error)))?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(of(path))?;
@@ -62,17 +65,17 @@ fn name(path: &Path, error: &impl std::fmt::Display) -> String {
     format!("`{}`: {error}", path.display())
 }
 
-fn of(path: &Path) -> impl Fn(rusqlite::Error) -> Failed {
+fn of(path: &Path) -> impl Fn(rusqlite::Error) -> CallError {
     move |error| {
         let kind = match lock_error(&error) {
-            true => Trouble::Unreachable,
+            true => ErrorKind::Unreachable,
             false => judge(&error),
         };
         failed(kind, name(path, &explain(&error, path)))
     }
 }
 
-fn write(reader: &Connection, Copy { from, to }: &Copy) -> Result<(), Failed> {
+fn write(reader: &Connection, Copy { from, to }: &Copy) -> Result<(), CallError> {
     let plain = |error: std::io::Error| failed(judge_io(&error), name(to, &error));
     drop(files::create_private(to).map_err(plain)?);
     let mut target = Connection::open(to).map_err(of(to))?;
@@ -82,7 +85,7 @@ fn write(reader: &Connection, Copy { from, to }: &Copy) -> Result<(), Failed> {
             match backup.step(PAGES).map_err(of(to))? {
                 StepResult::Done => break,
                 StepResult::More => {}
-                _ => return Err(failed(Trouble::Unreachable, name(from, &"it is locked"))),
+                _ => return Err(failed(ErrorKind::Unreachable, name(from, &"it is locked"))),
             }
         }
     }
@@ -95,7 +98,7 @@ fn write(reader: &Connection, Copy { from, to }: &Copy) -> Result<(), Failed> {
         .map_err(of(from))?;
     if found != "ok" {
         return Err(failed(
-            Trouble::Refused,
+            ErrorKind::Invalid,
             name(from, &format!("it is damaged: {found}")),
         ));
     }

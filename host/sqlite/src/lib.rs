@@ -12,8 +12,8 @@ mod watch;
 
 pub use backup::{Copy, copy};
 pub use database::{Database, IDLE};
+use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::files;
-use dispatcher_core::trouble::{Failed, Trouble};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 use std::fs::File;
@@ -64,19 +64,21 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// What a failure of the file system says about trying again.
-fn judge_io(error: &io::Error) -> Trouble {
+fn judge_io(error: &io::Error) -> ErrorKind {
     match error.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Trouble::Denied,
-        io::ErrorKind::StorageFull | io::ErrorKind::Interrupted => Trouble::Passing,
-        _ => Trouble::Refused,
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            ErrorKind::AccessDenied
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::Interrupted => ErrorKind::Transient,
+        _ => ErrorKind::Invalid,
     }
 }
 
 /// What a failure of SQLite says about trying again.
-pub fn judge(error: &rusqlite::Error) -> Trouble {
+pub fn judge(error: &rusqlite::Error) -> ErrorKind {
     match error.sqlite_error_code() {
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
-            Trouble::Denied
+            ErrorKind::AccessDenied
         }
         Some(
             ErrorCode::DatabaseBusy
@@ -88,8 +90,8 @@ pub fn judge(error: &rusqlite::Error) -> Trouble {
             | ErrorCode::OperationInterrupted
             | ErrorCode::FileLockingProtocolFailed
             | ErrorCode::SchemaChanged,
-        ) => Trouble::Passing,
-        _ => Trouble::Refused,
+        ) => ErrorKind::Transient,
+        _ => ErrorKind::Invalid,
     }
 }
 
@@ -117,9 +119,9 @@ pub fn explain(error: &rusqlite::Error, path: &Path) -> String {
 
 /// Refuses files that SQLite would take for an empty database, though messages lie in the log: it
 /// ignores a log whose header it does not know, and deletes one beside an empty database.
-fn check_log(path: &Path) -> Result<(), Failed> {
+fn check_log(path: &Path) -> Result<(), CallError> {
     let log = beside(path, "-wal");
-    let refused = |why: String| Err(failed(Trouble::Refused, why));
+    let refused = |why: String| Err(failed(ErrorKind::Invalid, why));
     for attempt in 0..3 {
         let Ok(bytes) = std::fs::metadata(&log).map(|log| log.len()) else {
             return Ok(());
@@ -164,7 +166,7 @@ impl Schema {
         &self,
         path: &Path,
         lock: &Path,
-    ) -> Result<([Database; N], File), Failed> {
+    ) -> Result<([Database; N], File), CallError> {
         let plain = |error: io::Error| failed(judge_io(&error), error);
         if let Some(folder) = path.parent() {
             files::make_folder(folder).map_err(plain)?;
@@ -178,7 +180,7 @@ impl Schema {
     }
 
     /// The same while nobody else opens it.
-    fn open_locked<const N: usize>(&self, path: &Path) -> Result<[Database; N], Failed> {
+    fn open_locked<const N: usize>(&self, path: &Path) -> Result<[Database; N], CallError> {
         let plain = |error: io::Error| failed(judge_io(&error), error);
         check_log(path)?;
         let mark = self
@@ -216,7 +218,7 @@ impl Schema {
         Ok(opened.unwrap_or_else(|_| unreachable!("N were opened")))
     }
 
-    fn count(&self, connection: &Connection) -> Result<i64, Failed> {
+    fn count(&self, connection: &Connection) -> Result<i64, CallError> {
         let plain = |error: rusqlite::Error| failed(judge(&error), error);
         let Some(counter) = self.counter else {
             return Ok(0);
@@ -227,11 +229,11 @@ impl Schema {
         row.map_or(Ok(0), |row| row.get(0).map_err(plain))
     }
 
-    fn connect(&self, path: &Path, mark: Option<&Mark>) -> Result<Connection, Failed> {
+    fn connect(&self, path: &Path, mark: Option<&Mark>) -> Result<Connection, CallError> {
         let plain = |error: rusqlite::Error| failed(judge(&error), explain(&error, path));
         let mut connection = Connection::open(path).map_err(plain)?;
         if connection.is_readonly("main").map_err(plain)? {
-            return Err(failed(Trouble::Denied, "it is not writable"));
+            return Err(failed(ErrorKind::AccessDenied, "it is not writable"));
         }
         self.configure(&mut connection).map_err(plain)?;
         let number = |sql| {
@@ -250,7 +252,7 @@ impl Schema {
                     self.create(&connection).map_err(plain).map(|()| connection)
                 }
                 _ => Err(failed(
-                    Trouble::Refused,
+                    ErrorKind::Invalid,
                     "it is a database of another program",
                 )),
             };
@@ -268,7 +270,7 @@ impl Schema {
                 .map_err(plain)
                 .map(|()| connection),
             None => Err(failed(
-                Trouble::Refused,
+                ErrorKind::Invalid,
                 format!("it has schema version {version}, wanted {wanted}; use a newer dispatcher"),
             )),
         }
@@ -317,8 +319,8 @@ impl Schema {
 fn check_mark(
     path: &Path,
     mark: Option<&Mark>,
-    reached: impl Fn() -> Result<i64, Failed>,
-) -> Result<(), Failed> {
+    reached: impl Fn() -> Result<i64, CallError>,
+) -> Result<(), CallError> {
     let Some(mark) = mark else { return Ok(()) };
     let (mut acknowledged, mut reached_now) = (0, 0);
     // What another process writes meanwhile may be read half.
@@ -335,12 +337,12 @@ fn check_mark(
         beside(path, "-wal").display(),
         beside(path, "-acknowledged").display()
     );
-    Err(failed(Trouble::Refused, why))
+    Err(failed(ErrorKind::Invalid, why))
 }
 
-fn failed(kind: Trouble, cause: impl std::fmt::Display) -> Failed {
+fn failed(kind: ErrorKind, cause: impl std::fmt::Display) -> CallError {
     let message = cause.to_string();
-    Failed { kind, message }
+    CallError { kind, message }
 }
 
 #[cfg(test)]
@@ -356,7 +358,7 @@ mod tests {
         counter: None,
     };
 
-    fn open(folder: &Path) -> Result<Database, Failed> {
+    fn open(folder: &Path) -> Result<Database, CallError> {
         let opened = SCHEMA.open::<1>(&folder.join("db"), &folder.join("lock"));
         opened.map(|([opened], _)| opened)
     }
@@ -388,7 +390,7 @@ mod tests {
             let made = open(folder.path()).expect("made");
             made.execute_batch(sql).expect("changed");
             let refused = open(folder.path()).expect_err("refused");
-            assert_eq!(refused.kind, Trouble::Refused);
+            assert_eq!(refused.kind, ErrorKind::Invalid);
             assert!(refused.message.contains(said), "{refused}");
         }
     }

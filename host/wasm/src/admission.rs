@@ -89,7 +89,7 @@ impl Admission {
         if let Some(permit) = self.try_enter() {
             return permit;
         }
-        let _waiting = Waiting::begin(&self.waiting);
+        let _waiting = AdmissionWaiter::begin(&self.waiting);
         let mut permit = pin!(Arc::clone(&self.free).acquire_owned());
         let mut asked = false;
         let permit = poll_fn(|context| match permit.as_mut().poll(context) {
@@ -117,16 +117,16 @@ impl Admission {
 }
 
 /// Somebody waits.
-struct Waiting<'a>(&'a AtomicUsize);
+struct AdmissionWaiter<'a>(&'a AtomicUsize);
 
-impl<'a> Waiting<'a> {
+impl<'a> AdmissionWaiter<'a> {
     fn begin(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::SeqCst);
         Self(count)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for AdmissionWaiter<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -182,9 +182,9 @@ mod tests {
         assert!(!door.is_wanted());
     }
 
-    struct Kept(Mutex<Vec<Permit>>);
+    struct AdmittedInstance(Mutex<Vec<Permit>>);
 
-    impl Spare for Kept {
+    impl Spare for AdmittedInstance {
         fn spare(&self) -> usize {
             self.0.lock().unwrap().len()
         }
@@ -199,7 +199,7 @@ mod tests {
         let door = Admission::new(4);
         let kept = |count: usize| {
             let permits = (0..count).map(|_| door.try_enter().unwrap()).collect();
-            let kept = Arc::new(Kept(Mutex::new(permits)));
+            let kept = Arc::new(AdmittedInstance(Mutex::new(permits)));
             let weak: Weak<dyn Spare> = Arc::downgrade(&kept) as _;
             door.watch(weak);
             kept

@@ -1,13 +1,13 @@
 //! Makes instances ahead, so that a message finds one. Makes none while an attempt waits for room, and
 //! none for messages: those make their own.
 
+use crate::failure_reason;
 use crate::guest::Guest;
 use crate::idle::Idle;
-use crate::instance::Live;
-use crate::mishap;
+use crate::instance::LiveInstance;
 use crate::plugin::Loaded;
 use dispatcher_core::clock;
-use dispatcher_core::message::Mishap;
+use dispatcher_core::message::FailureReason;
 use std::sync::{Arc, Weak};
 
 /// Has the missing instances made by whoever runs guests. Cheap where none is missing.
@@ -60,7 +60,7 @@ async fn make_all(plugin: Weak<Loaded>, mut maker: Maker) {
 }
 
 /// One instance, if there is room for it.
-async fn make(loaded: &Loaded) -> Result<Option<Live>, Mishap> {
+async fn make(loaded: &Loaded) -> Result<Option<LiveInstance>, FailureReason> {
     let admission = &loaded.runtime.admission;
     let Some(permit) = admission.try_enter() else {
         return Ok(None);
@@ -70,9 +70,9 @@ async fn make(loaded: &Loaded) -> Result<Option<Live>, Mishap> {
     let guest = || Guest::ahead(Arc::clone(&loaded.settings), until);
     let made = tokio::select! {
         biased;
-        made = Live::make(&loaded.pre, permit, until, guest) => made,
+        made = LiveInstance::make(&loaded.pre, permit, until, guest) => made,
         () = clock::sleep_on(loaded.runtime.io.handle(), until) => {
-            return Err(Mishap::TimedOut(patience));
+            return Err(FailureReason::TimedOut(patience));
         }
     };
     match made {
@@ -83,7 +83,7 @@ async fn make(loaded: &Loaded) -> Result<Option<Live>, Mishap> {
         Err(stillborn) => {
             let guest = stillborn.store.data();
             guest.end();
-            Err(mishap::of_birth(&stillborn.error, guest, patience))
+            Err(failure_reason::of_birth(&stillborn.error, guest, patience))
         }
     }
 }

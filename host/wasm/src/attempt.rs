@@ -3,12 +3,12 @@
 
 use dispatcher_core::clock;
 use dispatcher_core::handler::Attempt;
-use dispatcher_core::message::{Mishap, Verdict};
+use dispatcher_core::message::{FailureReason, Verdict};
 use std::time::Duration;
 
 /// Why the host itself stopped a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Stopped {
+pub(crate) enum AttemptStop {
     /// Its deadline has passed.
     #[error("the deadline of the attempt has passed")]
     Deadline,
@@ -38,7 +38,7 @@ pub(crate) fn label(attempt: &Attempt) -> String {
     }
 }
 
-pub(crate) fn retry_all(attempt: &Attempt, why: Mishap) -> Vec<Verdict> {
+pub(crate) fn retry_all(attempt: &Attempt, why: FailureReason) -> Vec<Verdict> {
     let verdict = Verdict::Retry { after: None, why };
     vec![verdict; attempt.messages.len()]
 }

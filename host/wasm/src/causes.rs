@@ -2,16 +2,16 @@
 //! contract has no words for the cause of a retry. Part of the store, so it lasts as long as the
 //! instance.
 
-use dispatcher_core::message::{Message, Mishap, Verdict};
+use dispatcher_core::message::{FailureReason, Message, Verdict};
 use std::collections::HashMap;
 
 /// Why messages failed, by their ids, until they are answered. Holds no more than are under way.
 #[derive(Default)]
-pub(crate) struct Causes(HashMap<String, Mishap>);
+pub(crate) struct Causes(HashMap<String, FailureReason>);
 
 impl Causes {
     /// Notes why these messages fail, if they do.
-    pub(crate) fn note(&mut self, about: &[&Message], cause: &Mishap) {
+    pub(crate) fn note(&mut self, about: &[&Message], cause: &FailureReason) {
         for message in about {
             self.0.insert(message.id.clone(), cause.clone());
         }
@@ -25,7 +25,7 @@ impl Causes {
         for (message, verdict) in messages.iter().zip(verdicts) {
             let cause = self.0.remove(&message.id);
             if let (Verdict::Retry { why, .. }, Some(cause)) = (verdict, cause)
-                && *why == Mishap::Asked
+                && *why == FailureReason::Capability
             {
                 *why = cause;
             }

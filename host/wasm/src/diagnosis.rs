@@ -3,11 +3,11 @@
 use crate::capability::description::{
     Interface, WASI_2, WASI_3, is_same_series, package_of, split,
 };
-use crate::capability::registry::Asked;
-use crate::output::harmless;
+use crate::capability::registry::Capability;
+use crate::output::escape_control_characters;
 use crate::plugin::PluginOptions;
 use crate::problem::Problem;
-use crate::world::Way;
+use crate::world::ComponentKind;
 use crate::world::v0_1::{self, BATCH_HANDLER, HANDLER, VERSION};
 use crate::{limits, wrap};
 use std::borrow::Cow;
@@ -40,7 +40,7 @@ pub(crate) const WASI: [Interface; 19] = [
 
 /// All interfaces that this host links; what they lead to may still be denied.
 pub(crate) fn linked() -> impl Iterator<Item = &'static Interface> {
-    let granted = Asked::all().flat_map(|asked| asked.description().interfaces);
+    let granted = Capability::all().flat_map(|asked| asked.description().interfaces);
     granted.chain(&v0_1::INTERFACES).chain(&WASI)
 }
 
@@ -159,7 +159,7 @@ pub(super) fn of_taking_turns(concurrency: usize) -> Problem {
 }
 
 /// Why it cannot be run with these options.
-pub(super) fn of_options(way: Way, options: &PluginOptions) -> Option<Problem> {
+pub(super) fn of_options(way: ComponentKind, options: &PluginOptions) -> Option<Problem> {
     let many = options.instance_concurrency > 1;
     let ahead = options.warm.count.is_some_and(|count| count > 0);
     if way.is_command() && (many || ahead || options.reuse.is_some()) {
@@ -180,7 +180,7 @@ pub(super) fn of_options(way: Way, options: &PluginOptions) -> Option<Problem> {
 }
 
 /// What a component is refused for requesting, since it is not granted; in words.
-pub(crate) type Missing = (Asked, &'static str);
+pub(crate) type Missing = (Capability, &'static str);
 
 /// What its names tell: imports that this host does not lend, exports that it needs.
 pub(super) fn of_component(component: &Component, missing: &[Missing]) -> Vec<Problem> {
@@ -189,12 +189,12 @@ pub(super) fn of_component(component: &Component, missing: &[Missing]) -> Vec<Pr
         .imports(engine)
         .filter_map(|(name, _)| of_import(name, missing));
     let mut problems: Vec<_> = imports.collect();
-    let has = |way: Way| component.get_export_index(None, way.export()).is_some();
-    if has(Way::Handler) && has(Way::BatchHandler) {
+    let has = |way: ComponentKind| component.get_export_index(None, way.export()).is_some();
+    if has(ComponentKind::Handler) && has(ComponentKind::BatchHandler) {
         let both = Problem::new("exports both handler and batch-handler");
         problems.push(both.hint("export one of them"));
     }
-    if Way::of(component).is_none() {
+    if ComponentKind::of(component).is_none() {
         let exports: Vec<_> = kind.exports(engine).map(|(name, _)| name).collect();
         problems.push(of_exports(&exports));
     }
@@ -218,7 +218,7 @@ fn of_exports(exports: &[&str]) -> Problem {
     }
     let of_http = ["wasi:http/handler", "wasi:http/incoming-handler"];
     if let Some(other) = exports.iter().find(|name| of_http.contains(&split(name).0)) {
-        let [old, new] = [Way::Http, Way::AsyncHttp].map(Way::export);
+        let [old, new] = [ComponentKind::Http, ComponentKind::AsyncHttp].map(ComponentKind::export);
         return Problem::new(format!("exports {other}; this host runs {old} and {new}"))
             .hint("build it as an HTTP handler of one of them");
     }
@@ -329,5 +329,5 @@ fn line(error: &wasmtime::Error) -> String {
 fn one_line(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     // It may quote the file.
-    harmless(&line)
+    escape_control_characters(&line)
 }

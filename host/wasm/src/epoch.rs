@@ -17,12 +17,12 @@ const IDLE_TICKS: u32 = 16;
 /// Ticks while at least one guest is being polled. Ends its thread when dropped.
 #[derive(Debug)]
 pub(super) struct Ticker {
-    shared: Arc<Shared>,
+    shared: Arc<EpochState>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct EpochState {
     /// Guests on a thread this instant. One that waits in a host call is not: it needs no tick.
     polled: AtomicUsize,
     parked: AtomicBool,
@@ -32,7 +32,7 @@ struct Shared {
 impl Ticker {
     /// Starts the thread, asleep. `tick` is called at every tick.
     pub(super) fn start(tick: impl Fn() + Send + 'static) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(EpochState::default());
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("epoch".into())
@@ -75,7 +75,7 @@ impl Drop for Ticker {
 }
 
 /// A guest is on a thread.
-pub(super) struct Awake<'a>(&'a Shared);
+pub(super) struct Awake<'a>(&'a EpochState);
 
 impl Drop for Awake<'_> {
     fn drop(&mut self) {
@@ -83,7 +83,7 @@ impl Drop for Awake<'_> {
     }
 }
 
-fn run(shared: &Shared, tick: impl Fn()) {
+fn run(shared: &EpochState, tick: impl Fn()) {
     let mut idle = 0;
     while !shared.stopped.load(Ordering::SeqCst) {
         if shared.polled.load(Ordering::SeqCst) > 0 {
@@ -100,7 +100,7 @@ fn run(shared: &Shared, tick: impl Fn()) {
     }
 }
 
-fn park(shared: &Shared) {
+fn park(shared: &EpochState) {
     shared.parked.store(true, Ordering::SeqCst);
     while shared.parked.load(Ordering::SeqCst)
         && shared.polled.load(Ordering::SeqCst) == 0

@@ -5,18 +5,18 @@
 use crate::attempt::label;
 use crate::capability::caller::Caller;
 use crate::capability::folder::NotOpened;
-use crate::capability::http::Hook;
+use crate::capability::http::HttpHook;
 use crate::capability::network;
 use crate::capability::refusals::Refusals;
 use crate::capability::registry::{Grantee, PluginGrants};
 use crate::capability::variables::Environment;
 use crate::causes::Causes;
-use crate::limits::{HTTP_FIELDS, HostBudget, Limits};
-use crate::output::{Output, Printed, Stream, harmless};
-use crate::room::Room;
-use crate::scene::Told;
+use crate::limits::{HTTP_FIELDS, HostBudget, InstanceLimits};
+use crate::output::{Output, Printed, Stream, escape_control_characters};
+use crate::room::InvocationLimit;
+use crate::scene::SharedWitness;
 use crate::tally::Tally;
-use crate::underway::{Job, Underway};
+use crate::underway::{SharedAttempt, Underway};
 use dispatcher_core::clock::Moment;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::message::Verdict;
@@ -29,7 +29,7 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 /// What all instances of a plugin share.
 #[derive(Default)]
-pub(super) struct Settings {
+pub(super) struct GuestSettings {
     /// The plugin's name in logs.
     pub(super) name: String,
     /// Whether it is a command: a program that is given its message by WASI.
@@ -47,13 +47,13 @@ pub(super) struct Settings {
     /// Whether what it prints is of interest at level debug alone.
     pub(super) quiet_output: bool,
     /// Who is told of its attempts.
-    pub(super) witness: Told,
+    pub(super) witness: SharedWitness,
     /// Counts its instances.
     pub(super) tally: Arc<Tally>,
 }
 
 /// What an instance works on.
-enum Work {
+enum GuestWork {
     /// Nothing yet: it is made ahead, and stopped if it still computes by then.
     Ahead(Moment),
     /// One attempt at a time.
@@ -64,10 +64,10 @@ enum Work {
 
 /// The data of one instance's store.
 pub(super) struct Guest {
-    work: Work,
-    pub(super) limits: Limits,
-    settings: Arc<Settings>,
-    room: Room,
+    work: GuestWork,
+    pub(super) limits: InstanceLimits,
+    settings: Arc<GuestSettings>,
+    room: InvocationLimit,
     /// Why messages failed whose functions it invoked.
     causes: Causes,
     /// What its WASI is made of, where that was opened before.
@@ -80,36 +80,36 @@ struct Wasi {
     context: WasiCtx,
     http: WasiHttpCtx,
     /// What becomes of the HTTP requests that it sends.
-    outgoing: Hook,
+    outgoing: HttpHook,
     table: ResourceTable,
     output: Output,
 }
 
 impl Guest {
     /// A guest about to work on `attempt`.
-    pub(super) fn new(settings: Arc<Settings>, attempt: Arc<Attempt>) -> Self {
-        Self::working_on(Work::One(attempt), settings)
+    pub(super) fn new(settings: Arc<GuestSettings>, attempt: Arc<Attempt>) -> Self {
+        Self::working_on(GuestWork::One(attempt), settings)
     }
 
     /// A guest that is made before there is a message for it, which may take until then. Meanwhile
     /// it prints under no message's name, and has no room for invocations, messages and requests:
     /// whatever it began would be for nobody.
-    pub(super) fn ahead(settings: Arc<Settings>, until: Moment) -> Self {
-        let guest = Self::working_on(Work::Ahead(until), settings);
+    pub(super) fn ahead(settings: Arc<GuestSettings>, until: Moment) -> Self {
+        let guest = Self::working_on(GuestWork::Ahead(until), settings);
         guest.room.shut();
         guest
     }
 
     /// A guest that will be given many attempts at once.
-    pub(super) fn shared(settings: Arc<Settings>, underway: Underway) -> Self {
-        Self::working_on(Work::Many(underway), settings)
+    pub(super) fn shared(settings: Arc<GuestSettings>, underway: Underway) -> Self {
+        Self::working_on(GuestWork::Many(underway), settings)
     }
 
-    fn working_on(work: Work, settings: Arc<Settings>) -> Self {
+    fn working_on(work: GuestWork, settings: Arc<GuestSettings>) -> Self {
         Self {
             work,
-            limits: Limits::new(settings.max_memory, Arc::clone(&settings.tally)),
-            room: Room::new(settings.max_memory),
+            limits: InstanceLimits::new(settings.max_memory, Arc::clone(&settings.tally)),
+            room: InvocationLimit::new(settings.max_memory),
             settings,
             causes: Causes::default(),
             opened: None,
@@ -128,7 +128,7 @@ impl Guest {
 
     /// Gives a guest that has answered, or was made ahead, an attempt.
     pub(super) fn begin(&mut self, attempt: Arc<Attempt>) {
-        if let Work::Ahead(_) = self.work {
+        if let GuestWork::Ahead(_) = self.work {
             self.room.open();
         }
         self.limits.begin();
@@ -136,19 +136,19 @@ impl Guest {
         if let Some(wasi) = &self.wasi {
             wasi.output.begin(label(&attempt));
         }
-        self.work = Work::One(attempt);
+        self.work = GuestWork::One(attempt);
     }
 
     /// The attempts of a shared instance.
     pub(super) fn underway(&mut self) -> Option<&mut Underway> {
         match &mut self.work {
-            Work::One(_) | Work::Ahead(_) => None,
-            Work::Many(underway) => Some(underway),
+            GuestWork::One(_) | GuestWork::Ahead(_) => None,
+            GuestWork::Many(underway) => Some(underway),
         }
     }
 
     /// The guest has answered this one of its many attempts. How much memory it has.
-    pub(super) fn ended(&mut self, id: u64) -> (Option<Job>, usize) {
+    pub(super) fn ended(&mut self, id: u64) -> (Option<SharedAttempt>, usize) {
         // It survived what it was refused.
         self.limits.begin();
         if let Some(wasi) = &self.wasi {
@@ -164,7 +164,7 @@ impl Guest {
     }
 
     /// What it shares with all other instances of its plugin.
-    pub(super) fn settings(&self) -> Arc<Settings> {
+    pub(super) fn settings(&self) -> Arc<GuestSettings> {
         Arc::clone(&self.settings)
     }
 
@@ -184,17 +184,17 @@ impl Guest {
     /// Whether nothing the guest answers counts any longer.
     pub(super) fn is_cancelled(&self) -> bool {
         match &self.work {
-            Work::One(attempt) => attempt.cancelled.iter().all(|one| one.is_cancelled()),
-            Work::Many(_) | Work::Ahead(_) => false,
+            GuestWork::One(attempt) => attempt.cancelled.iter().all(|one| one.is_cancelled()),
+            GuestWork::Many(_) | GuestWork::Ahead(_) => false,
         }
     }
 
     /// Whether what the guest answers about this message no longer counts.
     pub(super) fn is_message_cancelled(&self, id: &str) -> bool {
         let attempt = match &self.work {
-            Work::One(attempt) => attempt,
-            Work::Many(underway) => return underway.is_message_cancelled(id),
-            Work::Ahead(_) => return true,
+            GuestWork::One(attempt) => attempt,
+            GuestWork::Many(underway) => return underway.is_message_cancelled(id),
+            GuestWork::Ahead(_) => return true,
         };
         let messages = attempt.messages.iter();
         messages
@@ -213,9 +213,9 @@ impl Guest {
                 .take()
                 .map_or_else(WasiCtx::builder, |opened| *opened);
             Box::new(match work {
-                Work::One(attempt) => Wasi::of(context, settings, room, Some(attempt)),
+                GuestWork::One(attempt) => Wasi::of(context, settings, room, Some(attempt)),
                 // Which of them it prints for is not known, or there is none.
-                Work::Many(_) | Work::Ahead(_) => Wasi::of(context, settings, room, None),
+                GuestWork::Many(_) | GuestWork::Ahead(_) => Wasi::of(context, settings, room, None),
             })
         })
     }
@@ -230,7 +230,7 @@ impl Caller for Guest {
         &self.settings.refusals
     }
 
-    fn room(&self) -> &Room {
+    fn room(&self) -> &InvocationLimit {
         &self.room
     }
 
@@ -245,17 +245,17 @@ impl Caller for Guest {
     /// That of its making, where it is made ahead.
     fn deadline(&self) -> Option<Moment> {
         match &self.work {
-            Work::One(attempt) => Some(attempt.deadline),
-            Work::Ahead(until) => Some(*until),
-            Work::Many(_) => None,
+            GuestWork::One(attempt) => Some(attempt.deadline),
+            GuestWork::Ahead(until) => Some(*until),
+            GuestWork::Many(_) => None,
         }
     }
 
     fn attempt(&self, message_id: Option<&str>) -> Option<&Arc<Attempt>> {
         match &self.work {
-            Work::One(attempt) => Some(attempt),
-            Work::Many(underway) => message_id.and_then(|id| underway.attempt_of(id)),
-            Work::Ahead(_) => None,
+            GuestWork::One(attempt) => Some(attempt),
+            GuestWork::Many(underway) => message_id.and_then(|id| underway.attempt_of(id)),
+            GuestWork::Ahead(_) => None,
         }
     }
 
@@ -299,8 +299,8 @@ impl Wasi {
     /// For an instance that works on this attempt, or on none or many at once.
     fn of(
         mut context: WasiCtxBuilder,
-        settings: &Settings,
-        room: &Room,
+        settings: &GuestSettings,
+        room: &InvocationLimit,
         attempt: Option<&Attempt>,
     ) -> Self {
         let output = Output::new(&settings.name, attempt.map(label), settings.quiet_output);
@@ -321,7 +321,7 @@ impl Wasi {
         Self {
             context: context.build(),
             http,
-            outgoing: Hook::new(settings.granted.http.clone(), room.clone()),
+            outgoing: HttpHook::new(settings.granted.http.clone(), room.clone()),
             table,
             output,
         }
@@ -329,7 +329,7 @@ impl Wasi {
 }
 
 /// Gives a command its message: the body on stdin, the rest in the environment.
-fn give(context: &mut WasiCtxBuilder, settings: &Settings, attempt: &Attempt) {
+fn give(context: &mut WasiCtxBuilder, settings: &GuestSettings, attempt: &Attempt) {
     // Many programs take for granted that there is a name of theirs.
     context.arg(&settings.name);
     let Some(message) = attempt.messages.first() else {
@@ -342,7 +342,7 @@ fn give(context: &mut WasiCtxBuilder, settings: &Settings, attempt: &Attempt) {
             plugin = settings.name,
             message_id = message.id,
             "not in the command's environment, since they are binary, have a NUL, share their variable or are too long: {}",
-            harmless(&names.chars().take(NAMES).collect::<String>())
+            escape_control_characters(&names.chars().take(NAMES).collect::<String>())
         );
     }
     context

@@ -1,17 +1,17 @@
 //! One attempt, from its messages to their verdicts.
 
 use crate::attempt::{limit, retry_all};
-use crate::instance::{Live, Unmade};
-use crate::plugin::Plugin;
-use crate::{admission, ahead, instance, mishap, report};
+use crate::instance::{LiveInstance, NotInstantiated};
+use crate::plugin::LoadedPlugin;
+use crate::{admission, ahead, failure_reason, instance, report};
 use dispatcher_core::clock;
 use dispatcher_core::handler::{Attempt, Handler, Usage};
-use dispatcher_core::message::{Mishap, Verdict};
+use dispatcher_core::message::{FailureReason, Verdict};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-impl Handler for Plugin {
+impl Handler for LoadedPlugin {
     fn batch(&self) -> usize {
         self.loaded.pre.batch()
     }
@@ -42,7 +42,10 @@ impl Handler for Plugin {
                 attempt.messages.len(),
                 self.batch()
             );
-            return Box::pin(std::future::ready(retry_all(&attempt, Mishap::Host(why))));
+            return Box::pin(std::future::ready(retry_all(
+                &attempt,
+                FailureReason::Host(why),
+            )));
         }
         match &self.loaded.shared {
             Some(shared) => Box::pin(shared.handle(attempt)),
@@ -57,7 +60,7 @@ impl Handler for Plugin {
     }
 }
 
-impl Plugin {
+impl LoadedPlugin {
     async fn attempt(&self, attempt: &Arc<Attempt>) -> Vec<Verdict> {
         let loaded = &*self.loaded;
         let limit = limit(attempt);
@@ -69,10 +72,10 @@ impl Plugin {
         };
         let live = match made {
             Ok(live) => live,
-            Err(Unmade::Full(why)) => return admission::turned_away(attempt, why),
-            Err(Unmade::Stillborn(stillborn)) => {
+            Err(NotInstantiated::Full(why)) => return admission::turned_away(attempt, why),
+            Err(NotInstantiated::Stillborn(stillborn)) => {
                 let guest = stillborn.store.data();
-                let why = mishap::of_birth(&stillborn.error, guest, limit);
+                let why = failure_reason::of_birth(&stillborn.error, guest, limit);
                 report::broke(&stillborn.error, guest, attempt, &why);
                 return retry_all(attempt, report::with_last_line(why, guest));
             }
@@ -104,7 +107,7 @@ impl Plugin {
                 verdicts
             }
             Err(error) => {
-                let why = mishap::of(&error, guest, limit);
+                let why = failure_reason::of(&error, guest, limit);
                 report::broke(&error, guest, attempt, &why);
                 retry_all(attempt, report::with_last_line(why, guest))
             }
@@ -115,7 +118,7 @@ impl Plugin {
 /// An instance whose attempt is under way. Dropped with it when the attempt is stopped from outside,
 /// which at its deadline means that the guest waited.
 struct Watched<'a> {
-    live: Option<Live>,
+    live: Option<LiveInstance>,
     attempt: &'a Attempt,
     limit: Duration,
 }
@@ -126,7 +129,7 @@ impl Drop for Watched<'_> {
             && clock::now() >= self.attempt.deadline
         {
             let guest = live.store.data();
-            let why = mishap::timed_out(guest, self.limit);
+            let why = failure_reason::timed_out(guest, self.limit);
             report::waited(guest, self.attempt, &why);
         }
     }

@@ -2,7 +2,7 @@
 //! again, and those that were made ahead and have seen none. Makes none itself.
 
 use crate::admission::{Admission, Spare};
-use crate::instance::Live;
+use crate::instance::LiveInstance;
 use crate::reuse::Reuse;
 use crate::tally::IdleInstances;
 use crate::warm::Making;
@@ -18,15 +18,15 @@ pub(super) struct Idle {
     reuse: Option<Reuse>,
     /// How many are wanted that were made ahead.
     ahead: usize,
-    kept: Mutex<Kept>,
+    kept: Mutex<IdleInstance>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct IdleInstance {
     /// The one that was used last is at the back.
-    used: VecDeque<Live>,
+    used: VecDeque<LiveInstance>,
     /// Made ahead.
-    warm: Vec<Live>,
+    warm: Vec<LiveInstance>,
     making: Making,
 }
 
@@ -41,7 +41,7 @@ impl Idle {
     }
 
     /// The instance that was used last, if there is one young enough; else one that was made ahead.
-    pub(super) fn take(&self, attempt: &Arc<Attempt>) -> Option<Live> {
+    pub(super) fn take(&self, attempt: &Arc<Attempt>) -> Option<LiveInstance> {
         loop {
             let next = {
                 let mut kept = self.kept();
@@ -56,7 +56,7 @@ impl Idle {
     }
 
     /// Keeps an instance that has answered, unless it has served its time or its room is wanted.
-    pub(super) fn give(&self, mut live: Live, admission: &Admission) {
+    pub(super) fn give(&self, mut live: LiveInstance, admission: &Admission) {
         let Some(reuse) = self.reuse else { return };
         if live.born == Moment::default() {
             live.born = clock::now();
@@ -69,7 +69,7 @@ impl Idle {
     }
 
     /// Keeps an instance that was made ahead, unless its room is wanted.
-    pub(super) fn put(&self, live: Live, admission: &Admission) {
+    pub(super) fn put(&self, live: LiveInstance, admission: &Admission) {
         {
             let mut kept = self.kept();
             kept.making.succeeded();
@@ -113,12 +113,12 @@ impl Idle {
         }
     }
 
-    fn is_young(&self, live: &Live) -> bool {
+    fn is_young(&self, live: &LiveInstance) -> bool {
         let of_age = |reuse: Reuse| clock::now().since(live.born) >= reuse.age;
         live.attempts == 0 || !self.reuse.is_some_and(of_age)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, IdleInstance> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::diagnosis;
 use crate::problem::Problem;
-use crate::world::Way;
+use crate::world::ComponentKind;
 use dispatcher_core::files;
 use dispatcher_core::files::bounded;
 use dispatcher_core::files::bounded::{Limits, ReadError};
@@ -116,13 +116,13 @@ fn describe(component: &Component, inspection: &mut Inspection) {
     let names = |(name, _): (&str, _)| name.to_owned();
     inspection.imports = imports(component);
     inspection.exports = kind.exports(engine).map(names).collect();
-    inspection.kind = match Way::of(component) {
-        Some(Way::Handler) => Kind::Handler,
-        Some(Way::BatchHandler) => Kind::BatchHandler,
-        Some(Way::Http) => Kind::HttpHandler,
-        Some(Way::AsyncHttp) => Kind::AsyncHttpHandler,
-        Some(Way::Command) => Kind::Command,
-        Some(Way::AsyncCommand) => Kind::AsyncCommand,
+    inspection.kind = match ComponentKind::of(component) {
+        Some(ComponentKind::Handler) => Kind::Handler,
+        Some(ComponentKind::BatchHandler) => Kind::BatchHandler,
+        Some(ComponentKind::Http) => Kind::HttpHandler,
+        Some(ComponentKind::AsyncHttp) => Kind::AsyncHttpHandler,
+        Some(ComponentKind::Command) => Kind::Command,
+        Some(ComponentKind::AsyncCommand) => Kind::AsyncCommand,
         None => Kind::Component,
     };
     // What is missing may be granted by whoever runs it.

@@ -2,9 +2,9 @@
 //! no other instance.
 
 use crate::admission::{self, FULL, Permit};
-use crate::attempt::Stopped;
+use crate::attempt::AttemptStop;
 use crate::capability::caller::Caller;
-use crate::guest::{Guest, Settings};
+use crate::guest::{Guest, GuestSettings};
 use crate::limits;
 use crate::runtime::Inner;
 use crate::world::{Exports, ExportsPre};
@@ -18,7 +18,7 @@ use std::task::Poll;
 use wasmtime::{PoolConcurrencyLimitError, Store, StoreContextMut, UpdateDeadline};
 
 /// An instance that has not trapped.
-pub(super) struct Live {
+pub(super) struct LiveInstance {
     pub(super) store: Store<Guest>,
     exports: Exports,
     /// How many attempts it has been given.
@@ -30,7 +30,7 @@ pub(super) struct Live {
 }
 
 /// An instance that could not be made, and the store that remembers why.
-pub(super) struct Stillborn {
+pub(super) struct InstantiationError {
     pub(super) error: wasmtime::Error,
     pub(super) store: Store<Guest>,
     /// As of a live one.
@@ -38,21 +38,21 @@ pub(super) struct Stillborn {
 }
 
 /// Why there is no instance.
-pub(super) enum Unmade {
+pub(super) enum NotInstantiated {
     /// There was no room in time.
     Full(&'static str),
     /// It failed, or we did.
-    Stillborn(Box<Stillborn>),
+    Stillborn(Box<InstantiationError>),
 }
 
-impl Live {
+impl LiveInstance {
     /// Makes an instance for which there is room. `until` is when its guest is stopped in any case.
     pub(super) async fn make(
         pre: &ExportsPre,
         permit: Permit,
         until: Moment,
         guest: impl Fn() -> Guest,
-    ) -> Result<Self, Box<Stillborn>> {
+    ) -> Result<Self, Box<InstantiationError>> {
         loop {
             let mut guest = guest();
             let max_memory = guest.settings().max_memory;
@@ -79,7 +79,7 @@ impl Live {
                 Err(error) => error,
             };
             if !error.is::<PoolConcurrencyLimitError>() || clock::now() >= until {
-                return Err(Box::new(Stillborn {
+                return Err(Box::new(InstantiationError {
                     error,
                     store,
                     _permit: permit,
@@ -116,13 +116,13 @@ impl Live {
 fn at_tick(store: StoreContextMut<'_, Guest>) -> wasmtime::Result<UpdateDeadline> {
     let guest = store.data();
     if guest.is_cancelled() {
-        return Err(Stopped::Cancelled.into());
+        return Err(AttemptStop::Cancelled.into());
     }
     if guest
         .deadline()
         .is_some_and(|deadline| clock::now() >= deadline)
     {
-        return Err(Stopped::Deadline.into());
+        return Err(AttemptStop::Deadline.into());
     }
     Ok(UpdateDeadline::Yield(1))
 }
@@ -131,11 +131,14 @@ fn at_tick(store: StoreContextMut<'_, Guest>) -> wasmtime::Result<UpdateDeadline
 pub(super) async fn fresh(
     runtime: &Inner,
     pre: &ExportsPre,
-    settings: &Arc<Settings>,
+    settings: &Arc<GuestSettings>,
     attempt: &Arc<Attempt>,
-) -> Result<Live, Unmade> {
-    let permit = runtime.admit(attempt).await.ok_or(Unmade::Full(FULL))?;
+) -> Result<LiveInstance, NotInstantiated> {
+    let permit = runtime
+        .admit(attempt)
+        .await
+        .ok_or(NotInstantiated::Full(FULL))?;
     let guest = || Guest::new(Arc::clone(settings), Arc::clone(attempt));
-    let made = Live::make(pre, permit, attempt.deadline, guest).await;
-    made.map_err(Unmade::Stillborn)
+    let made = LiveInstance::make(pre, permit, attempt.deadline, guest).await;
+    made.map_err(NotInstantiated::Stillborn)
 }

@@ -9,6 +9,7 @@ pub mod capability;
 mod causes;
 mod diagnosis;
 mod epoch;
+mod failure_reason;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod guest;
@@ -20,7 +21,6 @@ mod io;
 mod layout;
 mod limits;
 pub mod load;
-mod mishap;
 mod output;
 mod plugin;
 mod problem;

@@ -95,7 +95,7 @@ pub(super) fn reason(mut text: String) -> String {
 /// The limits of one instance and how much of them it has used. Counts in its plugin's tally as long
 /// as it lives.
 #[derive(Debug)]
-pub(super) struct Limits {
+pub(super) struct InstanceLimits {
     max_memory: usize,
     memory: usize,
     granted: usize,
@@ -103,7 +103,7 @@ pub(super) struct Limits {
     tally: Arc<Tally>,
 }
 
-impl Limits {
+impl InstanceLimits {
     /// At most so many bytes in all the memories of the instance.
     pub(super) fn new(max_memory: usize, tally: Arc<Tally>) -> Self {
         tally.came();
@@ -132,13 +132,13 @@ impl Limits {
     }
 }
 
-impl Drop for Limits {
+impl Drop for InstanceLimits {
     fn drop(&mut self) {
         self.tally.left(self.memory);
     }
 }
 
-impl ResourceLimiter for Limits {
+impl ResourceLimiter for InstanceLimits {
     fn memory_growing(
         &mut self,
         current: usize,
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn memories_are_summed_and_a_refusal_is_remembered() {
-        let mut limits = Limits::new(100, Arc::default());
+        let mut limits = InstanceLimits::new(100, Arc::default());
         assert!(limits.memory_growing(0, 60, None).unwrap());
         assert!(limits.memory_growing(0, 40, None).unwrap());
         assert_eq!((limits.memory(), limits.struck()), (100, None));
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn memory_that_the_engine_could_not_give_is_not_counted() {
-        let mut limits = Limits::new(100, Arc::default());
+        let mut limits = InstanceLimits::new(100, Arc::default());
         assert!(limits.memory_growing(0, 60, None).unwrap());
         limits
             .memory_grow_failed(wasmtime::Error::msg("beyond the module's own maximum"))

@@ -2,16 +2,16 @@
 
 use crate::capability::caller::Recipient;
 use crate::capability::refusals::Refusals;
-use crate::capability::registry::Asked;
-use crate::guest::{Guest, Settings};
+use crate::capability::registry::Capability;
+use crate::guest::{Guest, GuestSettings};
 use crate::idle::Idle;
 use crate::plugin::Loaded;
-pub use crate::plugin::{Plugin, PluginOptions};
+pub use crate::plugin::{LoadedPlugin, PluginOptions};
 pub use crate::problem::{LoadError, Problem};
 use crate::runtime::Runtime;
-use crate::shared::{Recipe, Shared, Sharing};
+use crate::shared::{Recipe, SharedInstances, Sharing};
 use crate::world::v0_1::many::ManyPre;
-use crate::world::{ExportsPre, Way};
+use crate::world::{ComponentKind, ExportsPre};
 use crate::{ahead, diagnosis, inspect};
 use dispatcher_core::files::owner;
 use std::path::Path;
@@ -21,7 +21,7 @@ use wasmtime::component::{Component, InstancePre};
 impl Runtime {
     /// Compiles the component in a file, or takes it from the cache, and resolves its imports.
     /// Blocks for as long as that takes: milliseconds to many seconds.
-    pub fn load(&self, file: &Path, options: PluginOptions) -> Result<Plugin, LoadError> {
+    pub fn load(&self, file: &Path, options: PluginOptions) -> Result<LoadedPlugin, LoadError> {
         let bytes = inspect::read(file).map_err(|problem| vec![problem]);
         bytes
             .and_then(|bytes| self.try_load(&bytes, options))
@@ -37,14 +37,14 @@ impl Runtime {
         name: &str,
         bytes: &[u8],
         options: PluginOptions,
-    ) -> Result<Plugin, LoadError> {
+    ) -> Result<LoadedPlugin, LoadError> {
         self.try_load(bytes, options).map_err(|problems| LoadError {
             file: name.into(),
             problems,
         })
     }
 
-    fn try_load(&self, bytes: &[u8], options: PluginOptions) -> Result<Plugin, Vec<Problem>> {
+    fn try_load(&self, bytes: &[u8], options: PluginOptions) -> Result<LoadedPlugin, Vec<Problem>> {
         let component = diagnosis::component_of(bytes).map_err(|problem| vec![problem])?;
         self.load_component(&component, bytes.len(), options)
             .map_err(|problems| diagnosis::of_file(bytes, problems))
@@ -56,7 +56,7 @@ impl Runtime {
         bytes: &[u8],
         size: usize,
         options: PluginOptions,
-    ) -> Result<Plugin, Vec<Problem>> {
+    ) -> Result<LoadedPlugin, Vec<Problem>> {
         if let Some(cache) = &self.inner.cache {
             // What lies in it is run, and it may have changed hands since the start.
             owner::check(cache).map_err(|why| {
@@ -81,7 +81,7 @@ impl Runtime {
             control: &self.inner.control,
             connections: &self.inner.connections,
         });
-        let settings = Arc::new(Settings {
+        let settings = Arc::new(GuestSettings {
             name: options.name,
             is_command: way.is_command(),
             max_memory: options.max_memory,
@@ -118,7 +118,7 @@ impl Runtime {
             shared,
         });
         ahead::refill(&loaded);
-        Ok(Plugin { loaded })
+        Ok(LoadedPlugin { loaded })
     }
 
     /// Instances that take many attempts at once.
@@ -126,9 +126,9 @@ impl Runtime {
         &self,
         sharing: Sharing,
         max_memory: usize,
-        settings: &Arc<Settings>,
+        settings: &Arc<GuestSettings>,
         pre: &InstancePre<Guest>,
-    ) -> Result<Arc<Shared>, Vec<Problem>> {
+    ) -> Result<Arc<SharedInstances>, Vec<Problem>> {
         let many = ManyPre::new(pre.clone());
         let recipe = Recipe {
             runtime: Arc::clone(&self.inner),
@@ -136,14 +136,14 @@ impl Runtime {
             pre: many.ok_or_else(|| vec![diagnosis::of_taking_turns(sharing.concurrency)])?,
         };
         let spawn = Arc::clone(&self.inner.spawn);
-        let shared = Shared::new(sharing, max_memory, recipe, spawn);
-        let spare: Weak<Shared> = Arc::downgrade(&shared);
+        let shared = SharedInstances::new(sharing, max_memory, recipe, spawn);
+        let spare: Weak<SharedInstances> = Arc::downgrade(&shared);
         self.inner.admission.watch(spare);
         Ok(shared)
     }
 
     /// Where instances wait that are used again or made ahead, if any are.
-    fn idle(&self, way: Way, size: usize, options: &PluginOptions) -> Option<Arc<Idle>> {
+    fn idle(&self, way: ComponentKind, size: usize, options: &PluginOptions) -> Option<Arc<Idle>> {
         let ahead = match way.is_command() {
             true => 0,
             false => options.warm.wanted(size),
@@ -162,7 +162,7 @@ impl Runtime {
         &self,
         component: &Component,
         options: &PluginOptions,
-    ) -> Result<(Way, InstancePre<Guest>), Vec<Problem>> {
+    ) -> Result<(ComponentKind, InstancePre<Guest>), Vec<Problem>> {
         let max_memory = options.max_memory;
         let mut problems = diagnosis::of_component(component, &options.grants.missing());
         problems.extend(diagnosis::of_needs(component, max_memory));
@@ -172,7 +172,7 @@ impl Runtime {
             problems.push(Problem::new(what));
         }
         problems.extend(options.grants.problems());
-        let way = Way::of(component);
+        let way = ComponentKind::of(component);
         problems.extend(way.and_then(|way| diagnosis::of_options(way, options)));
         let Some(way) = way.filter(|_| problems.is_empty()) else {
             return Err(problems);
@@ -185,7 +185,7 @@ impl Runtime {
 
 /// Says what of its imports makes those that share an instance wait for each other.
 fn note_waits(plugin: &str, imports: &[String]) {
-    let mut suspends = Asked::all().flat_map(|asked| asked.description().suspends);
+    let mut suspends = Capability::all().flat_map(|asked| asked.description().suspends);
     let starts = |start: &&str| imports.iter().find(|import| import.starts_with(start));
     if let Some(import) = suspends.find_map(starts) {
         tracing::info!(

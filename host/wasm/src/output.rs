@@ -1,7 +1,7 @@
 //! What a guest prints, line by line into our own log. Bounds how much, and lets no control
 //! character through.
 
-pub(crate) use dispatcher_core::telemetry::harmless::harmless;
+pub(crate) use dispatcher_core::telemetry::escape::escape_control_characters;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,10 +53,10 @@ impl Stream {
 
 /// The two streams of one instance.
 #[derive(Debug, Clone)]
-pub(super) struct Output(Arc<Mutex<Lines>>);
+pub(super) struct Output(Arc<Mutex<OutputLines>>);
 
 #[derive(Debug)]
-struct Lines {
+struct OutputLines {
     plugin: String,
     /// All of it is of interest at level debug alone.
     is_quiet: bool,
@@ -79,7 +79,7 @@ impl Output {
     /// For the instance of this plugin that works on this message, or on many at once; `is_quiet`:
     /// logged at level debug.
     pub(super) fn new(plugin: &str, message_id: Option<String>, is_quiet: bool) -> Self {
-        Self(Arc::new(Mutex::new(Lines {
+        Self(Arc::new(Mutex::new(OutputLines {
             plugin: plugin.to_owned(),
             is_quiet,
             message_id,
@@ -123,12 +123,12 @@ impl Output {
         lines.last.iter().cloned().collect()
     }
 
-    fn lines(&self) -> MutexGuard<'_, Lines> {
+    fn lines(&self) -> MutexGuard<'_, OutputLines> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Lines {
+impl OutputLines {
     fn write(&mut self, stream: Stream, mut bytes: &[u8]) {
         while let Some(at) = bytes.iter().position(|byte| *byte == b'\n') {
             self.partial(stream).push(&bytes[..at]);
@@ -206,7 +206,7 @@ impl Lines {
     }
 }
 
-impl Drop for Lines {
+impl Drop for OutputLines {
     fn drop(&mut self) {
         self.end();
     }
@@ -226,7 +226,7 @@ impl Partial {
 
     fn take(&mut self) -> String {
         let line = self.bytes.strip_suffix(b"\r").unwrap_or(&self.bytes);
-        let mut text = harmless(&String::from_utf8_lossy(line));
+        let mut text = escape_control_characters(&String::from_utf8_lossy(line));
         if std::mem::take(&mut self.cut) {
             text.push_str(" (cut)");
         }
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn text_stays_as_it_is() {
         assert_eq!(
-            harmless("a\tbé\u{1b}[2J\u{202e}x"),
+            escape_control_characters("a\tbé\u{1b}[2J\u{202e}x"),
             "a\tbé\\u{1b}[2J\\u{202e}x"
         );
     }

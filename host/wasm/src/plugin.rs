@@ -2,12 +2,12 @@
 
 use crate::capability::refusals::Count;
 use crate::capability::registry::Grants;
-use crate::guest::Settings;
+use crate::guest::GuestSettings;
 use crate::idle::Idle;
 use crate::reuse::Reuse;
 use crate::runtime::Inner;
 use crate::scene::Witness;
-use crate::shared::Shared;
+use crate::shared::SharedInstances;
 use crate::tally::Tally;
 use crate::warm::Warm;
 use crate::world::ExportsPre;
@@ -50,13 +50,13 @@ pub struct PluginOptions {
 
 /// A plugin, ready to run. Cloned by reference.
 #[derive(Clone)]
-pub struct Plugin {
+pub struct LoadedPlugin {
     pub(crate) loaded: Arc<Loaded>,
 }
 
 pub(crate) struct Loaded {
     pub(crate) runtime: Arc<Inner>,
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<GuestSettings>,
     pub(crate) pre: ExportsPre,
     /// Whether a guest can go on after its answer.
     pub(crate) is_async: bool,
@@ -66,10 +66,10 @@ pub(crate) struct Loaded {
     /// How long making an instance ahead may take.
     pub(crate) patience: Duration,
     /// Instead of one instance for each attempt.
-    pub(crate) shared: Option<Arc<Shared>>,
+    pub(crate) shared: Option<Arc<SharedInstances>>,
 }
 
-impl Plugin {
+impl LoadedPlugin {
     /// The name that it was loaded under.
     pub(crate) fn name(&self) -> &str {
         &self.loaded.settings.name
@@ -81,7 +81,7 @@ impl Plugin {
     }
 }
 
-impl std::fmt::Debug for Plugin {
+impl std::fmt::Debug for LoadedPlugin {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Plugin({})", self.name())
     }

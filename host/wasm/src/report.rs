@@ -1,12 +1,12 @@
 //! Reports attempts that broke off, from what their guests can still tell. Decides no verdict.
 
 use crate::attempt;
+use crate::failure_reason;
 use crate::guest::Guest;
-use crate::mishap;
 use crate::output::Printed;
-use crate::scene::{Frame, Scene};
+use crate::scene::{Frame, TrapScene};
 use dispatcher_core::handler::Attempt;
-use dispatcher_core::message::{Mishap, Verdict};
+use dispatcher_core::message::{FailureReason, Verdict};
 use std::num::NonZeroUsize;
 use wasmtime::{FrameInfo, WasmBacktrace};
 
@@ -17,7 +17,12 @@ const FRAMES: usize = 20;
 pub(crate) const CAPTURED: NonZeroUsize = NonZeroUsize::new(64).expect("it is not zero");
 
 /// Tells of an attempt that `error` ended.
-pub(crate) fn broke(error: &wasmtime::Error, guest: &Guest, attempt: &Attempt, why: &Mishap) {
+pub(crate) fn broke(
+    error: &wasmtime::Error,
+    guest: &Guest,
+    attempt: &Attempt,
+    why: &FailureReason,
+) {
     let (queue, id) = attempt::place(attempt);
     of_instance(error, guest, queue, id, why);
 }
@@ -28,7 +33,7 @@ pub(crate) fn of_instance(
     guest: &Guest,
     queue: String,
     message_id: String,
-    why: &Mishap,
+    why: &FailureReason,
 ) {
     let (trace, outer) = match error.downcast_ref::<WasmBacktrace>() {
         Some(trace) => frames(trace.frames()),
@@ -44,7 +49,7 @@ pub(crate) fn of_instance(
 }
 
 /// Tells of an attempt that was stopped at its deadline while its guest waited.
-pub(crate) fn waited(guest: &Guest, attempt: &Attempt, why: &Mishap) {
+pub(crate) fn waited(guest: &Guest, attempt: &Attempt, why: &FailureReason) {
     let (queue, message_id) = attempt::place(attempt);
     tell(guest, |scene| {
         scene.queue = queue;
@@ -61,7 +66,10 @@ pub(crate) fn ended(guest: &Guest, attempt: &Attempt, verdicts: &[Verdict]) {
     }
     let failed = verdicts.iter().find_map(|verdict| match verdict {
         Verdict::Retry {
-            why: why @ (Mishap::Failed(_) | Mishap::Trapped(_) | Mishap::OutOfMemory(_)),
+            why:
+                why @ (FailureReason::Failed(_)
+                | FailureReason::Trapped(_)
+                | FailureReason::OutOfMemory(_)),
             ..
         } => Some(why),
         _ => None,
@@ -79,14 +87,17 @@ pub(crate) fn ended(guest: &Guest, attempt: &Attempt, verdicts: &[Verdict]) {
 /// knows which of them a line is about.
 pub(crate) fn explain(guest: &Guest, verdicts: &mut [Verdict]) {
     if let [Verdict::Retry { why, .. }] = verdicts {
-        *why = with_last_line(std::mem::replace(why, Mishap::Asked), guest);
+        *why = with_last_line(std::mem::replace(why, FailureReason::Capability), guest);
     }
 }
 
 /// With what the guest printed last, where that may say more than is known. Whoever is told of its
 /// attempts has seen it.
-pub(crate) fn with_last_line(why: Mishap, guest: &Guest) -> Mishap {
-    let says_little = matches!(why, Mishap::Asked | Mishap::Failed(_) | Mishap::Trapped(_));
+pub(crate) fn with_last_line(why: FailureReason, guest: &Guest) -> FailureReason {
+    let says_little = matches!(
+        why,
+        FailureReason::Capability | FailureReason::Failed(_) | FailureReason::Trapped(_)
+    );
     if !says_little || guest.settings().witness.is_some() {
         return why;
     }
@@ -96,9 +107,9 @@ pub(crate) fn with_last_line(why: Mishap, guest: &Guest) -> Mishap {
     };
     let line = format!("it printed last: {line}");
     match why {
-        Mishap::Asked => Mishap::AskedFor(line),
-        Mishap::Failed(what) => Mishap::Failed(format!("{what}; {line}")),
-        Mishap::Trapped(what) => Mishap::Trapped(format!("{what}; {line}")),
+        FailureReason::Capability => FailureReason::AskedFor(line),
+        FailureReason::Failed(what) => FailureReason::Failed(format!("{what}; {line}")),
+        FailureReason::Trapped(what) => FailureReason::Trapped(format!("{what}; {line}")),
         other => other,
     }
 }
@@ -112,9 +123,9 @@ fn last_line(printed: &[Printed]) -> Option<&str> {
     lines.find(names_it).or(last)
 }
 
-fn tell(guest: &Guest, fill: impl FnOnce(&mut Scene)) {
+fn tell(guest: &Guest, fill: impl FnOnce(&mut TrapScene)) {
     let settings = guest.settings();
-    let mut scene = Scene {
+    let mut scene = TrapScene {
         plugin: settings.name.clone(),
         queue: String::new(),
         message_id: String::new(),
@@ -138,8 +149,8 @@ fn tell(guest: &Guest, fill: impl FnOnce(&mut Scene)) {
 
 fn frames(all: &[FrameInfo]) -> (Vec<Frame>, usize) {
     let all = all.iter().flat_map(of_frame);
-    let own = all.filter(|frame| !mishap::carries_panic(&frame.name));
-    let grouped = mishap::grouped(own).into_iter();
+    let own = all.filter(|frame| !failure_reason::carries_panic(&frame.name));
+    let grouped = failure_reason::grouped(own).into_iter();
     let mut frames: Vec<Frame> = grouped
         .map(|(frame, times)| Frame { times, ..frame })
         .collect();
@@ -150,11 +161,11 @@ fn frames(all: &[FrameInfo]) -> (Vec<Frame>, usize) {
 
 /// A function, and before it those that were compiled into it.
 fn of_frame(frame: &FrameInfo) -> Vec<Frame> {
-    let own = mishap::name(frame.func_name(), frame.func_index());
+    let own = failure_reason::name(frame.func_name(), frame.func_index());
     let symbols = frame.symbols().iter().map(|symbol| Frame {
         name: symbol
             .name()
-            .map_or_else(|| own.clone(), |name| mishap::name(Some(name), 0)),
+            .map_or_else(|| own.clone(), |name| failure_reason::name(Some(name), 0)),
         at: symbol.file().map(|file| match symbol.line() {
             Some(line) => format!("{file}:{line}"),
             None => file.to_owned(),

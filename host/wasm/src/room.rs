@@ -11,12 +11,12 @@ const HELD: usize = 4;
 
 /// How much of ours an instance may take by what it has under way: invocations, messages, requests.
 #[derive(Clone)]
-pub(super) struct Room {
+pub(super) struct InvocationLimit {
     held: Arc<AtomicUsize>,
     most: usize,
 }
 
-impl Room {
+impl InvocationLimit {
     /// Of an instance that may have so much memory.
     pub(super) fn new(max_memory: usize) -> Self {
         Self {
@@ -37,14 +37,14 @@ impl Room {
 
     /// Room for one more invocation of so many bytes. It may have given the same bytes to many, so
     /// its own memory is no limit to ours.
-    pub(super) fn hold(&self, bytes: usize) -> Result<Held, Full> {
+    pub(super) fn hold(&self, bytes: usize) -> Result<InvocationPermit, Full> {
         let bytes = bytes.saturating_add(INVOCATION);
         let sum = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= self.most);
         let taken = self
             .held
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
         taken.map_err(|_| Full)?;
-        Ok(Held {
+        Ok(InvocationPermit {
             of: Arc::clone(&self.held),
             bytes,
         })
@@ -52,12 +52,12 @@ impl Room {
 }
 
 /// The room of one invocation; given back when dropped.
-pub(super) struct Held {
+pub(super) struct InvocationPermit {
     of: Arc<AtomicUsize>,
     bytes: usize,
 }
 
-impl Drop for Held {
+impl Drop for InvocationPermit {
     fn drop(&mut self) {
         self.of.fetch_sub(self.bytes, Ordering::Relaxed);
     }

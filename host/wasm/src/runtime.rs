@@ -2,7 +2,7 @@
 //! Knows no single plugin.
 
 use crate::admission::{self, Admission, Permit};
-use crate::capability::http::connection::Room as Connections;
+use crate::capability::http::connection::ConnectionLimit as Connections;
 use crate::capability::registry;
 use crate::epoch::Ticker;
 use crate::guest::Guest;
@@ -10,7 +10,7 @@ use crate::io::GuestIo;
 use crate::layout::Layout;
 pub use crate::layout::RuntimeOptions;
 use crate::world::v0_1;
-use crate::{limits, mishap, report};
+use crate::{failure_reason, limits, report};
 use dispatcher_core::files::owner;
 use dispatcher_core::handler::Attempt;
 use dispatcher_core::{clock, files};
@@ -292,7 +292,7 @@ fn config(options: &RuntimeOptions, layout: Layout) -> Config {
         .epoch_interruption(true)
         .wasm_backtrace_details(WasmBacktraceDetails::Disable)
         .wasm_backtrace_max_frames(Some(report::CAPTURED))
-        .max_wasm_stack(mishap::STACK)
+        .max_wasm_stack(failure_reason::STACK)
         .concurrency_support(true);
     layout.apply(options, &mut config);
     config

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// What is known of an attempt that broke off.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scene {
+pub struct TrapScene {
     /// The plugin's name.
     pub plugin: String,
     /// The queue of its messages.
@@ -39,7 +39,7 @@ pub struct Frame {
 /// Whoever is told of a plugin's attempts, in place of the log.
 pub trait Witness: std::fmt::Debug + Send + Sync {
     /// One has broken off.
-    fn broke(&self, scene: &Scene);
+    fn broke(&self, scene: &TrapScene);
 
     /// One has ended, broken off or not; its instance has so many bytes of memory.
     fn ended(&self, memory: usize);
@@ -55,7 +55,7 @@ impl std::fmt::Display for Frame {
     }
 }
 
-impl Scene {
+impl TrapScene {
     /// On one line, the innermost first: `inner ← outer`.
     fn trace_line(&self) -> Option<String> {
         let mut line = joined(&self.trace, " ← ")?;
@@ -95,7 +95,7 @@ fn joined<T: ToString>(parts: &[T], between: &str) -> Option<String> {
 }
 
 /// Kept beside a plugin: none is the log.
-pub(crate) type Told = Option<Arc<dyn Witness>>;
+pub(crate) type SharedWitness = Option<Arc<dyn Witness>>;
 
 /// ` × 3`, and nothing for once.
 pub(crate) struct Times(pub(crate) usize);

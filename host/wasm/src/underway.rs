@@ -2,10 +2,10 @@
 //! store, so that the engine's callbacks see it. Knows no other instance.
 
 use crate::attempt;
-use crate::attempt::Stopped;
+use crate::attempt::AttemptStop;
 use dispatcher_core::clock::Moment;
 use dispatcher_core::handler::Attempt;
-use dispatcher_core::message::{Mishap, Verdict};
+use dispatcher_core::message::{FailureReason, Verdict};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use wasmtime::component::GuestTaskId;
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// An attempt on its way into an instance.
-pub(crate) struct Job {
+pub(crate) struct SharedAttempt {
     /// Unique within the plugin; grows with the order of arrival.
     pub(crate) id: u64,
     pub(crate) attempt: Arc<Attempt>,
@@ -30,7 +30,7 @@ pub(crate) struct Job {
 /// The attempts under way in one instance.
 #[derive(Default)]
 pub(crate) struct Underway {
-    entries: HashMap<u64, Entry>,
+    entries: HashMap<u64, UnderwayEntry>,
     /// For whom the instance is being made; nothing else is under way then.
     birth: Option<Arc<Attempt>>,
     /// Since when the guest has computed without giving the thread back to the event loop.
@@ -39,8 +39,8 @@ pub(crate) struct Underway {
     stopped: Option<u64>,
 }
 
-struct Entry {
-    job: Job,
+struct UnderwayEntry {
+    job: SharedAttempt,
     /// How long it was allowed to run.
     limit: Duration,
     /// The guest's task, once there is one.
@@ -62,9 +62,9 @@ impl Underway {
     }
 
     /// Takes an attempt that is about to be begun.
-    pub(crate) fn take(&mut self, job: Job) {
+    pub(crate) fn take(&mut self, job: SharedAttempt) {
         let limit = attempt::limit(&job.attempt);
-        let entry = Entry {
+        let entry = UnderwayEntry {
             limit,
             task: None,
             job,
@@ -80,7 +80,7 @@ impl Underway {
     }
 
     /// The guest has answered.
-    pub(crate) fn ended(&mut self, id: u64) -> Option<Job> {
+    pub(crate) fn ended(&mut self, id: u64) -> Option<SharedAttempt> {
         self.entries.remove(&id).map(|entry| entry.job)
     }
 
@@ -133,16 +133,19 @@ impl Underway {
 
     /// Answers everything that the guest was given when it failed: whoever it was stopped for with
     /// its own mishap, the others with theirs. What it was not yet given comes back.
-    pub(crate) fn fail(&mut self, mishap: impl Fn(Duration) -> Mishap) -> Vec<Job> {
+    pub(crate) fn fail(
+        &mut self,
+        mishap: impl Fn(Duration) -> FailureReason,
+    ) -> Vec<SharedAttempt> {
         let mut untouched = Vec::new();
         let stopped = self.stopped.take();
-        for (id, Entry { job, limit, task }) in self.entries.drain() {
+        for (id, UnderwayEntry { job, limit, task }) in self.entries.drain() {
             if task.is_none() {
                 untouched.push(job);
                 continue;
             }
             let why = match stopped {
-                Some(other) if other != id => Mishap::Trapped(
+                Some(other) if other != id => FailureReason::Trapped(
                     "the instance that it shared was stopped for another attempt".into(),
                 ),
                 _ => mishap(limit),
@@ -167,7 +170,11 @@ impl Underway {
     /// The same patience holds for a guest that computes on behalf of nobody, as after its answer.
     /// Making an instance is held to the deadline of the attempt that it is made for, as where
     /// instances are not shared.
-    pub(crate) fn tick(&mut self, task: Option<GuestTaskId>, now: Moment) -> Result<(), Stopped> {
+    pub(crate) fn tick(
+        &mut self,
+        task: Option<GuestTaskId>,
+        now: Moment,
+    ) -> Result<(), AttemptStop> {
         if let Some(attempt) = &self.birth {
             return attempt_is_over(attempt, now);
         }
@@ -177,12 +184,12 @@ impl Underway {
         }
         let mut entries = self.entries.values();
         let computing = entries.find(|entry| entry.task.is_some() && entry.task == task);
-        let Some(Entry { job, .. }) = computing else {
-            return Err(Stopped::Answered);
+        let Some(UnderwayEntry { job, .. }) = computing else {
+            return Err(AttemptStop::Answered);
         };
         let over = attempt_is_over(&job.attempt, now);
         let over = over.and_then(|()| match job.answer.is_closed() {
-            true => Err(Stopped::Cancelled),
+            true => Err(AttemptStop::Cancelled),
             false => Ok(()),
         });
         if over.is_err() {
@@ -192,12 +199,12 @@ impl Underway {
     }
 }
 
-fn attempt_is_over(attempt: &Attempt, now: Moment) -> Result<(), Stopped> {
+fn attempt_is_over(attempt: &Attempt, now: Moment) -> Result<(), AttemptStop> {
     if attempt.cancelled.iter().all(|one| one.is_cancelled()) {
-        return Err(Stopped::Cancelled);
+        return Err(AttemptStop::Cancelled);
     }
     if now >= attempt.deadline {
-        return Err(Stopped::Deadline);
+        return Err(AttemptStop::Deadline);
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use dispatcher_core::backoff;
 use dispatcher_core::clock::Moment;
-use dispatcher_core::telemetry::said::Said;
+use dispatcher_core::telemetry::log_throttle::LogThrottle;
 use std::time::Duration;
 
 /// How many instances are made ahead, and how long one of them may take.
@@ -39,7 +39,7 @@ pub(super) struct Making {
     under_way: bool,
     failures: u32,
     not_before: Moment,
-    said: Said,
+    said: LogThrottle,
 }
 
 impl Making {
@@ -64,7 +64,7 @@ impl Making {
     pub(super) fn failed(&mut self, now: Moment) -> bool {
         self.failures = self.failures.saturating_add(1);
         self.not_before = now + backoff::ceiling(FIRST, MOST, self.failures);
-        self.said.again(now)
+        self.said.should_log(now)
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod exit;
 
-use crate::output::harmless;
+use crate::output::escape_control_characters;
 use wasi_preview1_component_adapter_provider::{
     WASI_SNAPSHOT_PREVIEW1_ADAPTER_NAME as WASI_0_1,
     WASI_SNAPSHOT_PREVIEW1_COMMAND_ADAPTER as COMMAND,
@@ -111,7 +111,7 @@ fn line(error: impl std::fmt::Display) -> String {
     let text = format!("{error:#}");
     let words: Vec<_> = text.split_whitespace().collect();
     // It may quote the module.
-    harmless(&words.join(" "))
+    escape_control_characters(&words.join(" "))
 }
 
 /// What decides how a module is wrapped.

@@ -64,7 +64,7 @@ impl World {
         };
         let stored = &self.messages[message];
         let here = stored.latest.map(|latest| &self.deliveries[latest]);
-        let by_date = stored.sent + Duration::from_millis(age) <= clock::today();
+        let by_date = stored.sent + Duration::from_millis(age) <= clock::wall_clock_now();
         by_date || here.is_some_and(|here| here.expires <= now)
     }
 

@@ -3,7 +3,7 @@
 use super::port::{delivery, sleep};
 use super::{Said, Sim, World};
 use dispatcher_core::handler::{Attempt, Handler};
-use dispatcher_core::message::{Message, Mishap, Verdict};
+use dispatcher_core::message::{FailureReason, Message, Verdict};
 use fastrand::Rng;
 use std::sync::Arc;
 use std::time::Duration;
@@ -175,7 +175,7 @@ fn verdict(act: &Act, number: usize) -> Verdict {
         Said::Done => Verdict::Done,
         Said::Retry(after) => Verdict::Retry {
             after: *after,
-            why: Mishap::Asked,
+            why: FailureReason::Asked,
         },
         Said::Reject => Verdict::Reject("as the scenario wants".into()),
         _ if act.closed => Verdict::Closed("as the scenario wants".into()),

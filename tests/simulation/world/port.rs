@@ -9,7 +9,7 @@ use crate::scenario::Flavour;
 use dispatcher_core::clock;
 use dispatcher_core::message::{Attribute, Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
-    Ask, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble,
+    Ask, Depth, ErrorKind, Identity, ItemError, Queue, QueueError, Received,
 };
 use dispatcher_sqs::queue::attempts::LostReceives;
 use std::future::Future;
@@ -162,11 +162,11 @@ impl Port {
             } else {
                 "too many requests"
             };
-            return Err(failed(Trouble::Passing, why));
+            return Err(failed(ErrorKind::Transient, why));
         }
         let work = poll(self.sim.clone(), want, wait, hurry);
         let answer = self.remote(passage, POLL_PATIENCE + wait, work).await;
-        answer.ok_or_else(|| failed(Trouble::Unreachable, "no answer"))
+        answer.ok_or_else(|| failed(ErrorKind::Unreachable, "no answer"))
     }
 }
 
@@ -237,7 +237,7 @@ async fn poll(
     }
 }
 
-fn failed(kind: Trouble, message: &str) -> QueueError {
+fn failed(kind: ErrorKind, message: &str) -> QueueError {
     let message = message.to_owned();
     QueueError { kind, message }
 }

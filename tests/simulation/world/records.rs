@@ -175,7 +175,7 @@ impl Records for RecordsStore {
                 CallFate::Answered => {
                     let known: Vec<bool> = {
                         let world = self.sim.lock();
-                        let today = clock::today();
+                        let today = clock::wall_clock_now();
                         let done = |message| world.records.get(&message);
                         let known = |message| done(message).is_some_and(|until| *until > today);
                         numbers(ids).into_iter().map(known).collect()

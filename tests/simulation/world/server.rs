@@ -23,7 +23,7 @@ impl World {
             queue,
             group: group.filter(|group| !is_tag(group)),
             tag: group.filter(is_tag),
-            sent: clock::today(),
+            sent: clock::wall_clock_now(),
             visible: now,
             latest: None,
             receives: 0,

@@ -117,7 +117,7 @@ impl World {
         let now = clock::now();
         self.note("receives", life, queue, self.messages_of(taken));
         let flavour = self.flavour(queue);
-        let (age, today) = (self.scenario.route.max_age_ms, clock::today());
+        let (age, today) = (self.scenario.route.max_age_ms, clock::wall_clock_now());
         let expires = |sent: Timestamp| {
             let left = age.map(|age| (sent + Duration::from_millis(age)).since(today));
             left.map_or(Moment::from_boot(Duration::MAX), |left| now + left)

@@ -7,32 +7,32 @@ use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
 #[test]
 fn whole_calls_are_sorted_by_code_then_status() {
     for (code, status, expected) in [
-        ("QueueDoesNotExist", 400, Trouble::Missing),
+        ("QueueDoesNotExist", 400, ErrorKind::NotFound),
         (
             "AWS.SimpleQueueService.NonExistentQueue",
             400,
-            Trouble::Missing,
+            ErrorKind::NotFound,
         ),
-        ("ResourceNotFoundException", 400, Trouble::Missing),
-        ("AccessDenied", 403, Trouble::Denied),
-        ("AccessDeniedException", 400, Trouble::Denied),
-        ("InvalidClientTokenId", 403, Trouble::Denied),
-        ("ExpiredToken", 400, Trouble::Denied),
-        ("SomethingNew", 403, Trouble::Denied),
-        ("OverLimit", 403, Trouble::Passing),
-        ("RequestThrottled", 403, Trouble::Passing),
+        ("ResourceNotFoundException", 400, ErrorKind::NotFound),
+        ("AccessDenied", 403, ErrorKind::AccessDenied),
+        ("AccessDeniedException", 400, ErrorKind::AccessDenied),
+        ("InvalidClientTokenId", 403, ErrorKind::AccessDenied),
+        ("ExpiredToken", 400, ErrorKind::AccessDenied),
+        ("SomethingNew", 403, ErrorKind::AccessDenied),
+        ("OverLimit", 403, ErrorKind::Transient),
+        ("RequestThrottled", 403, ErrorKind::Transient),
         (
             "ProvisionedThroughputExceededException",
             400,
-            Trouble::Passing,
+            ErrorKind::Transient,
         ),
-        ("TransactionConflictException", 400, Trouble::Passing),
-        ("", 429, Trouble::Passing),
-        ("InternalFailure", 500, Trouble::Passing),
-        ("", 503, Trouble::Passing),
-        ("InvalidParameterValue", 400, Trouble::Refused),
-        ("ValidationException", 400, Trouble::Refused),
-        ("", 404, Trouble::Refused),
+        ("TransactionConflictException", 400, ErrorKind::Transient),
+        ("", 429, ErrorKind::Transient),
+        ("InternalFailure", 500, ErrorKind::Transient),
+        ("", 503, ErrorKind::Transient),
+        ("InvalidParameterValue", 400, ErrorKind::Invalid),
+        ("ValidationException", 400, ErrorKind::Invalid),
+        ("", 404, ErrorKind::Invalid),
     ] {
         assert_eq!(judge(code, status), expected, "{code} {status}");
     }
@@ -58,7 +58,7 @@ fn a_failure_names_the_call_what_it_was_about_and_the_place() {
         assert_eq!(call(about).refused("no such thing").message, said);
     }
     assert_eq!(
-        call(About::Queue("q")).sentence(Trouble::Missing, "gone"),
+        call(About::Queue("q")).sentence(ErrorKind::NotFound, "gone"),
         "there is no queue `q` at DYNAMODB in eu-west-1 (gone)"
     );
 }
@@ -79,6 +79,6 @@ async fn a_missing_region_is_told_from_missing_credentials() {
     let client = aws_sdk_dynamodb::Client::new(&bare);
     let failure = client.list_tables().send().await.expect_err("no region");
     let told = call.failed(&failure);
-    assert_eq!(told.kind, Trouble::Refused);
+    assert_eq!(told.kind, ErrorKind::Invalid);
     assert!(told.message.contains(NO_REGION), "{told}");
 }

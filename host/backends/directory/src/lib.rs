@@ -8,8 +8,8 @@ mod name;
 mod queue;
 
 use dispatcher_core::backend::{Backend, BackendClient, BackendConfig, QueueTerms};
+use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::queue::{Queue, QueueError};
-use dispatcher_core::trouble::{Failed, Trouble};
 use queue::{DirectoryQueue, entries, failed};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl Backend for DirectoryBackend {
         "directory"
     }
 
-    async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, Failed> {
+    async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {
         let folder = config.data.join("directory");
         Ok(Arc::new(DirectoryClient { folder }))
     }
@@ -38,7 +38,7 @@ impl BackendClient for DirectoryClient {
     async fn open(&self, queue: &str, terms: QueueTerms<'_>) -> Result<Arc<dyn Queue>, QueueError> {
         if terms.dead_letter == Some(queue) {
             return Err(QueueError {
-                kind: Trouble::Refused,
+                kind: ErrorKind::Invalid,
                 message: format!("`{queue}` cannot be its own dead-letter queue"),
             });
         }

@@ -7,8 +7,8 @@ use dispatcher_core::clock::{self, Timestamp};
 use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{Attribute, ContentError, Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
-    Ask, DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, Depth, Identity, ItemError, Queue, QueueError,
-    Received, Trouble,
+    Ask, DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, Depth, ErrorKind, Identity, ItemError, Queue,
+    QueueError, Received,
 };
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind, Result as IoResult, Write};
@@ -27,9 +27,9 @@ type Content = (String, Vec<Attribute>, Option<String>);
 
 pub(crate) fn failed(path: &Path, error: &Error) -> QueueError {
     let kind = match error.kind() {
-        ErrorKind::PermissionDenied => Trouble::Denied,
+        ErrorKind::PermissionDenied => ErrorKind::AccessDenied,
         // What is wrong with a disk may pass.
-        _ => Trouble::Passing,
+        _ => ErrorKind::Transient,
     };
     let message = format!("{}: {error}", path.display());
     QueueError { kind, message }
@@ -133,7 +133,7 @@ impl DirectoryQueue {
 
     /// Takes the messages that can be received now.
     fn take(&self, ask: Ask) -> Result<Received, QueueError> {
-        let now = clock::today();
+        let now = clock::wall_clock_now();
         let mut names = self.visible(now)?;
         if ask.newest_first {
             names.reverse();
@@ -185,7 +185,7 @@ impl DirectoryQueue {
     /// Makes a message that is held visible after this time.
     fn hide(&self, held: &Name, time: Duration, is_leased: bool) -> Result<Name, ItemError> {
         let hidden = Name {
-            visible_at: clock::today() + time,
+            visible_at: clock::wall_clock_now() + time,
             is_leased,
             ..held.clone()
         };
@@ -228,7 +228,7 @@ impl DirectoryQueue {
     }
 
     fn put(&self, item: &Outgoing) -> Result<String, ItemError> {
-        let now = clock::today();
+        let now = clock::wall_clock_now();
         let name = Name::new(new_id(now), now + item.delay);
         let Outgoing {
             body,
@@ -288,7 +288,7 @@ impl Queue for DirectoryQueue {
     }
 
     async fn depth(&self) -> Result<Depth, QueueError> {
-        let now = clock::today();
+        let now = clock::wall_clock_now();
         let mut depth = Depth::default();
         for name in self.names()? {
             match (name.visible_at <= now, name.is_leased) {
@@ -301,7 +301,7 @@ impl Queue for DirectoryQueue {
     }
 
     async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError> {
-        let names = self.visible(clock::today())?;
+        let names = self.visible(clock::wall_clock_now())?;
         names.iter().take(max).map(|name| self.read(name)).collect()
     }
 }

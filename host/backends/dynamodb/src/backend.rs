@@ -7,9 +7,9 @@ use dispatcher_aws as aws;
 use dispatcher_core::backend::{
     Backend, BackendClient, BackendConfig, Permission, Purpose, QueueTerms, ScheduleOf,
 };
+use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::queue::{Queue, QueueError};
 use dispatcher_core::schedule::ScheduleStore;
-use dispatcher_core::trouble::{Failed, Trouble};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl Backend for DynamoDbBackend {
         }
     }
 
-    async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, Failed> {
+    async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {
         let options = options(config)?;
         let sdk = aws::configuration(config.endpoint_url.as_deref()).await;
         Ok(Arc::new(DynamoDbClient {
@@ -71,7 +71,7 @@ impl Backend for DynamoDbBackend {
 }
 
 /// What the configuration leaves open is as usual.
-fn options(config: &BackendConfig) -> Result<Options, Failed> {
+fn options(config: &BackendConfig) -> Result<Options, CallError> {
     let usual = Options::default();
     let time = |key: &str, usual: Duration| match config.get(key) {
         None => Ok(usual),
@@ -88,9 +88,9 @@ fn options(config: &BackendConfig) -> Result<Options, Failed> {
     })
 }
 
-fn unreadable(key: &str, error: &dyn std::fmt::Display) -> Failed {
-    Failed {
-        kind: Trouble::Refused,
+fn unreadable(key: &str, error: &dyn std::fmt::Display) -> CallError {
+    CallError {
+        kind: ErrorKind::Invalid,
         message: format!(
             "the configuration of DynamoDB has a `{key}` that cannot be read: {error}"
         ),
@@ -113,11 +113,11 @@ impl BackendClient for DynamoDbClient {
         self.queues.names().await
     }
 
-    async fn schedule(&self, of: ScheduleOf<'_>) -> Result<Arc<dyn ScheduleStore>, Failed> {
+    async fn schedule(&self, of: ScheduleOf<'_>) -> Result<Arc<dyn ScheduleStore>, CallError> {
         match of {
             ScheduleOf::Table { table, queue } => Ok(Arc::new(self.schedules.table(table, queue))),
-            ScheduleOf::All | ScheduleOf::Queue(_) => Err(Failed {
-                kind: Trouble::Refused,
+            ScheduleOf::All | ScheduleOf::Queue(_) => Err(CallError {
+                kind: ErrorKind::Invalid,
                 message: "scheduled messages wait in a table; wanted its name".to_owned(),
             }),
         }

@@ -8,12 +8,12 @@ use dispatcher_core::backend::{
     Backend, BackendClient, BackendConfig, DelayedMessage, QueueTerms, ScheduleHome, ScheduleOf,
     not_made_yet,
 };
+use dispatcher_core::error_kind::CallError;
 use dispatcher_core::idempotency::{Records, RecordsError};
 use dispatcher_core::keyvalue::Bucket;
 use dispatcher_core::queue::{Depth, Queue, QueueError};
 use dispatcher_core::schedule::ScheduleStore;
 use dispatcher_core::tasks;
-use dispatcher_core::trouble::Failed;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::OnceCell;
@@ -50,7 +50,7 @@ impl Backend for LocalBackend {
         Some(idempotency::path(data))
     }
 
-    async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, Failed> {
+    async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {
         Ok(Arc::new(LocalClient {
             data: config.data.clone(),
             queues: OnceCell::new(),
@@ -126,11 +126,11 @@ impl BackendClient for LocalClient {
         self.store().await?.cancel(queue, id).await
     }
 
-    async fn schedule(&self, _of: ScheduleOf<'_>) -> Result<Arc<dyn ScheduleStore>, Failed> {
+    async fn schedule(&self, _of: ScheduleOf<'_>) -> Result<Arc<dyn ScheduleStore>, CallError> {
         Ok(Arc::new(File::of(&self.data)))
     }
 
-    async fn bucket(&self, name: &str) -> Result<Arc<dyn Bucket>, Failed> {
+    async fn bucket(&self, name: &str) -> Result<Arc<dyn Bucket>, CallError> {
         let folder = self.data.clone();
         let open = || tasks::blocking(move || Buckets::open(&folder)).finished();
         let store = self.buckets.get_or_try_init(open).await?;

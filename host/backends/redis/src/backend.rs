@@ -10,10 +10,10 @@ use dispatcher_core::backend::{
     Backend, BackendClient, BackendConfig, BadValue, CancelCount, QueueTerms, ScheduleHome,
     ScheduleOf, ServerWarning, WorkerInfo, depth_of, not_made_yet,
 };
+use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::keyvalue::Bucket;
 use dispatcher_core::queue::{Depth, Queue, QueueError};
 use dispatcher_core::schedule::ScheduleStore;
-use dispatcher_core::trouble::{Failed, Trouble};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl Backend for RedisBackend {
         ScheduleHome::BesideQueue
     }
 
-    async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, Failed> {
+    async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {
         let file = |key: &str| config.get(key).map(PathBuf::from);
         let lines = RedisConnections::new(&RedisAddress {
             url: wanted(config, "url")?.to_owned(),
@@ -81,9 +81,9 @@ impl Backend for RedisBackend {
     }
 }
 
-fn wanted<'a>(config: &'a BackendConfig, key: &str) -> Result<&'a str, Failed> {
-    config.get(key).ok_or_else(|| Failed {
-        kind: Trouble::Refused,
+fn wanted<'a>(config: &'a BackendConfig, key: &str) -> Result<&'a str, CallError> {
+    config.get(key).ok_or_else(|| CallError {
+        kind: ErrorKind::Invalid,
         message: format!("the configuration of Redis has no `{key}`"),
     })
 }
@@ -171,18 +171,18 @@ impl BackendClient for RedisClient {
         self.queues.workers().await
     }
 
-    async fn schedule(&self, of: ScheduleOf<'_>) -> Result<Arc<dyn ScheduleStore>, Failed> {
+    async fn schedule(&self, of: ScheduleOf<'_>) -> Result<Arc<dyn ScheduleStore>, CallError> {
         match of {
             ScheduleOf::Queue(queue) => Ok(Arc::new(self.schedules.schedule(queue))),
-            ScheduleOf::All | ScheduleOf::Table { .. } => Err(Failed {
-                kind: Trouble::Refused,
+            ScheduleOf::All | ScheduleOf::Table { .. } => Err(CallError {
+                kind: ErrorKind::Invalid,
                 message: "scheduled messages wait beside their queue on Redis; wanted a queue"
                     .to_owned(),
             }),
         }
     }
 
-    async fn bucket(&self, name: &str) -> Result<Arc<dyn Bucket>, Failed> {
+    async fn bucket(&self, name: &str) -> Result<Arc<dyn Bucket>, CallError> {
         Ok(Arc::new(self.buckets.bucket(name)))
     }
 

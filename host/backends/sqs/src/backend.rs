@@ -6,8 +6,8 @@ use dispatcher_aws as aws;
 use dispatcher_core::backend::{
     Backend, BackendClient, BackendConfig, Permission, Purpose, QueueKey, QueueTerms, ScheduleHome,
 };
+use dispatcher_core::error_kind::CallError;
 use dispatcher_core::queue::{Queue, QueueError};
-use dispatcher_core::trouble::Failed;
 use std::sync::Arc;
 
 /// Amazon SQS, or a server that speaks its protocol.
@@ -50,7 +50,7 @@ impl Backend for SqsBackend {
         iam::partition(queue).map(str::to_owned)
     }
 
-    async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, Failed> {
+    async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {
         let sdk = aws::configuration(config.endpoint_url.as_deref()).await;
         Ok(Arc::new(SqsClient(Queues::connect(&sdk))))
     }

@@ -159,7 +159,7 @@ pub(super) async fn obey(state: SharedServer) {
 }
 
 fn fill(queue: &mut Queue, count: u64, body: &str) {
-    let (now, today) = (clock::now(), clock::today());
+    let (now, today) = (clock::now(), clock::wall_clock_now());
     for _ in 0..count {
         let sent = IncomingMessage {
             body: body.to_owned(),

@@ -209,7 +209,7 @@ async fn receive(
             let visibility = ask.visibility_timeout.map(Duration::from_secs);
             let visibility = visibility.unwrap_or(queue.visibility);
             let max = ask.max_number_of_messages.unwrap_or(1).clamp(1, 10);
-            let taken = queue.receive(max, visibility, called, (now, clock::today()));
+            let taken = queue.receive(max, visibility, called, (now, clock::wall_clock_now()));
             if !taken.is_empty() {
                 return Ok(deliveries(&ask, &taken));
             }
@@ -292,7 +292,7 @@ fn send(queue: &mut Queue, entry: ProtocolEntry, now: Moment) -> Value {
         attributes: entry.message_attributes,
         delay: Duration::from_secs(entry.delay_seconds.unwrap_or_default()),
     };
-    let (id, md5) = queue.send(sent, now, clock::today());
+    let (id, md5) = queue.send(sent, now, clock::wall_clock_now());
     queue.changed.notify_waiters();
     json!({"MessageId": id, "MD5OfMessageBody": md5})
 }

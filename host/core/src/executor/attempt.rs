@@ -7,7 +7,7 @@ use crate::handler::{Attempt, Handler};
 use crate::job::{Job, JobEnding};
 use crate::lease::Lease;
 use crate::memory::HeldBytes;
-use crate::message::{Message, Mishap, Verdict};
+use crate::message::{FailureReason, Message, Verdict};
 use crate::scheduler::room::Permit;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -85,7 +85,7 @@ pub async fn attempt(
         messages,
         cancelled: kept.iter().map(|kept| kept.lease.lost().clone()).collect(),
         deadline: clock::now() + limits.timeout,
-        deadline_date: clock::today() + limits.timeout,
+        deadline_date: clock::wall_clock_now() + limits.timeout,
     });
     // Asked before: the handler may be another by the end.
     let reaches_out = handler.reaches_out();
@@ -189,13 +189,13 @@ fn endings(
         AttemptEnd::Answered(verdicts) if verdicts.len() == lost.len() => {
             verdicts.into_iter().map(JobEnding::Verdict).collect()
         }
-        AttemptEnd::Answered(verdicts) => same(retry(Mishap::Host(format!(
+        AttemptEnd::Answered(verdicts) => same(retry(FailureReason::Host(format!(
             "the handler gave {} verdicts on {} messages",
             verdicts.len(),
             lost.len()
         )))),
-        AttemptEnd::Panicked(why) => same(retry(Mishap::Host(why))),
-        AttemptEnd::TimedOut => same(retry(Mishap::TimedOut(timeout))),
+        AttemptEnd::Panicked(why) => same(retry(FailureReason::Host(why))),
+        AttemptEnd::TimedOut => same(retry(FailureReason::TimedOut(timeout))),
         AttemptEnd::AllLost => same(JobEnding::Lost),
         AttemptEnd::Unbegun => same(JobEnding::Returned),
         AttemptEnd::Halted => same(halted.clone()),

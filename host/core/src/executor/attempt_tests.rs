@@ -53,7 +53,7 @@ async fn a_panic_is_a_retry() {
         Box::pin(async { panic!("of ours") })
     })
     .await;
-    let why = Mishap::Host("of ours".into());
+    let why = FailureReason::Host("of ours".into());
     assert_eq!(
         endings,
         [JobEnding::Verdict(Verdict::Retry { after: None, why })]
@@ -82,7 +82,7 @@ async fn a_handler_that_waits_is_stopped_at_its_time() {
         Box::pin(std::future::pending())
     })
     .await;
-    let why = Mishap::TimedOut(limit);
+    let why = FailureReason::TimedOut(limit);
     assert_eq!(
         endings,
         [JobEnding::Verdict(Verdict::Retry { after: None, why })]

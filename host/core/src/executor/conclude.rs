@@ -4,7 +4,7 @@
 use crate::backoff;
 use crate::clock::Moment;
 use crate::job::{Job, JobEnding};
-use crate::message::{Mishap, Outcome, Verdict};
+use crate::message::{FailureReason, Outcome, Verdict};
 use crate::scheduler::MessageFate;
 use crate::scheduler::ready::Waiting as _;
 use crate::throttle::control::Signal;
@@ -100,7 +100,7 @@ pub fn showed<'a>(endings: impl Iterator<Item = &'a JobEnding>) -> Signal {
         JobEnding::Verdict(Verdict::Busy { .. }) => Signal::Busy,
         // A guest that was cut short, or never ran, has nothing to tell.
         JobEnding::Verdict(Verdict::Retry {
-            why: Mishap::TimedOut(_) | Mishap::Host(_) | Mishap::OutOfMemory(_),
+            why: FailureReason::TimedOut(_) | FailureReason::Host(_) | FailureReason::OutOfMemory(_),
             ..
         })
         | JobEnding::Returned

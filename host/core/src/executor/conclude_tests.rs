@@ -18,7 +18,7 @@ fn done() -> JobEnding {
 fn failed() -> JobEnding {
     JobEnding::Verdict(Verdict::Retry {
         after: None,
-        why: Mishap::Asked,
+        why: FailureReason::Asked,
     })
 }
 
@@ -71,7 +71,7 @@ fn the_worst_that_was_said_is_what_was_shown() {
     let closed = JobEnding::Verdict(Verdict::Closed("gone".into()));
     let timed_out = JobEnding::Verdict(Verdict::Retry {
         after: None,
-        why: Mishap::TimedOut(Duration::ZERO),
+        why: FailureReason::TimedOut(Duration::ZERO),
     });
     assert_eq!(showed([done(), busy(None), closed].iter()), Signal::Closed);
     assert_eq!(showed([done(), busy(None)].iter()), Signal::Busy);

@@ -2,8 +2,8 @@
 //! while it lasts, and in the readiness. Decides nothing.
 
 use crate::clock::Moment;
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::readiness::Readiness;
-use crate::telemetry::said::Said;
 use crate::throttle::control::Signal;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,8 +31,8 @@ pub struct Downstream {
 
 #[derive(Debug, Default)]
 struct DownstreamLog {
-    busy: Said,
-    closed: Said,
+    busy: LogThrottle,
+    closed: LogThrottle,
     is_closed: bool,
 }
 
@@ -56,7 +56,7 @@ impl Downstream {
             Signal::Busy => {
                 self.take_back(now_is);
                 self.troubled.store(true, Relaxed);
-                if self.said().busy.again(now) {
+                if self.said().busy.should_log(now) {
                     tracing::warn!(
                         route = self.route,
                         attempts = now_is.limit,
@@ -71,7 +71,7 @@ impl Downstream {
                 self.readiness.set(self.name(), why);
                 let mut said = self.said();
                 said.is_closed = true;
-                if said.closed.again(now) {
+                if said.closed.should_log(now) {
                     tracing::error!(
                         route = self.route,
                         "nothing more is received, since no message can be handled until somebody acts: {why}"
@@ -86,7 +86,7 @@ impl Downstream {
         let mut said = self.said();
         if said.is_closed && !now_is.closed {
             said.is_closed = false;
-            said.closed = Said::default();
+            said.closed = LogThrottle::default();
             self.readiness.clear(&self.name());
             tracing::info!(route = self.route, "messages can be handled again");
         }

@@ -11,7 +11,7 @@ use crate::clock::Moment;
 use crate::handler::Handler;
 use crate::job::{Job, JobEnding, Outbox, hand_on, hand_on_all};
 use crate::message::{Message, Outcome, Verdict};
-use crate::scheduler::board::SharedScheduler;
+use crate::scheduler::shared::SharedScheduler;
 use crate::scheduler::{After, FinishedAttempt, MessageFate, Scheduler, Start};
 use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::meter::Meter;

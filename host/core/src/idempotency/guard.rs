@@ -6,8 +6,8 @@ use super::{Records, RecordsError};
 use crate::clock;
 use crate::clock::Moment;
 use crate::telemetry::counters::Counters;
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::readiness::Readiness;
-use crate::telemetry::said::Said;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ struct FailureWatch {
 #[derive(Default)]
 struct GuardState {
     failures: u32,
-    said: Said,
+    said: LogThrottle,
     rests_until: Moment,
 }
 
@@ -92,7 +92,7 @@ impl Guard {
 
     /// These messages are done. Whether they are remembered.
     pub async fn remember(&self, queue: &str, ids: &[&str]) -> bool {
-        let until = clock::today() + self.ttl;
+        let until = clock::wall_clock_now() + self.ttl;
         let asked = self.records.remember(queue, ids, until);
         let written = self.call(&self.writes, WRITE, asked).await.is_some();
         if written {
@@ -148,7 +148,7 @@ impl Guard {
         let mut state = watch.state();
         state.failures = state.failures.saturating_add(1);
         state.rests_until = now + rest;
-        if state.said.again(now) {
+        if state.said.should_log(now) {
             let (name, effect) = (&watch.name, watch.effect);
             tracing::error!(failures = state.failures, "{name}: {error}; {effect}");
         }

@@ -80,7 +80,7 @@ pub mod samples {
         async fn known(&self, queue: &str, ids: &[&str]) -> Result<Vec<bool>, RecordsError> {
             self.enter(format!("known {queue} {}", ids.join(" ")))
                 .await?;
-            let now = crate::clock::today();
+            let now = crate::clock::wall_clock_now();
             let records = self.records.lock().unwrap();
             let key = |id: &&str| (queue.to_owned(), (*id).to_owned());
             let known = |id: &&str| records.get(&key(id)).is_some_and(|until| *until > now);

@@ -15,8 +15,8 @@ use crate::memory::{Budget, HeldBytes};
 use crate::message::Message;
 use crate::queue::{Ask, DeadLettered, GroupShare, Queue, QueueError, Received};
 use crate::scheduler::Poll;
-use crate::scheduler::board::SharedScheduler;
 use crate::scheduler::ready::Waiting as _;
+use crate::scheduler::shared::SharedScheduler;
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::metrics::meter::Meter;
@@ -254,7 +254,7 @@ impl Intake {
     fn measure(&self, lane: usize, messages: &[Message]) {
         let meter = &self.sources[lane].meter;
         meter.received.many(messages.len());
-        let today = clock::today();
+        let today = clock::wall_clock_now();
         for sent in messages.iter().filter_map(|message| message.sent_at) {
             meter.aged(today.since(sent));
         }
@@ -277,7 +277,7 @@ impl Intake {
             visibility: source.visibility,
         });
         let leases = self.ledger.open(terms);
-        let (now, today) = (clock::now(), clock::today());
+        let (now, today) = (clock::now(), clock::wall_clock_now());
         let expires = |(sent, max_age): (Timestamp, Duration)| now + (sent + max_age).since(today);
         let counted = held.into_iter().map(Some).chain(std::iter::repeat(None));
         let count = |message: &Message| Some(self.budget.as_ref()?.take(message.held_bytes()));

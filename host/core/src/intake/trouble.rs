@@ -4,7 +4,7 @@
 use crate::backoff;
 use crate::clock::Moment;
 use crate::queue::QueueError;
-use crate::telemetry::said::Said;
+use crate::telemetry::log_throttle::LogThrottle;
 use std::time::Duration;
 
 /// The first and the longest rest after a failed receive.
@@ -17,14 +17,14 @@ const LASTING: u32 = 3;
 #[derive(Debug, Default)]
 pub struct Trouble {
     failures: u32,
-    said: Said,
+    said: LogThrottle,
 }
 
 impl Trouble {
     /// One more failure. Answers with the rest before the next poll.
     pub fn failed(&mut self, queue: &str, error: &QueueError, now: Moment) -> Duration {
         self.failures = self.failures.saturating_add(1);
-        if self.said.again(now) {
+        if self.said.should_log(now) {
             tracing::error!(
                 queue,
                 failures = self.failures,
@@ -55,12 +55,12 @@ impl Trouble {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::Trouble as Kind;
+    use crate::queue::ErrorKind as Kind;
 
     #[test]
     fn lesson_22_failures_rest_longer_and_longer() {
         let error = QueueError {
-            kind: Kind::Denied,
+            kind: Kind::AccessDenied,
             message: "expired token".into(),
         };
         let mut trouble = Trouble::default();

@@ -1,7 +1,7 @@
 //! The port to stores of keys and values: few verbs, the contract in their docs. Knows neither
 //! plugins nor what they are lent; the adapters are in the folders beside.
 
-use crate::trouble::{Failed, Trouble};
+use crate::error_kind::{CallError, ErrorKind};
 
 /// The most bytes of a key; it has at least one.
 pub const LONGEST_KEY: usize = 1 << 10;
@@ -35,28 +35,29 @@ pub struct Page {
 #[async_trait::async_trait]
 pub trait Bucket: Send + Sync + 'static {
     /// The values of up to `KEYS` keys, one for each. Refused if they have more than `CALL` bytes.
-    async fn get(&self, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, Failed>;
+    async fn get(&self, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, CallError>;
 
     /// Whether there is a value.
-    async fn exists(&self, key: &str) -> Result<bool, Failed>;
+    async fn exists(&self, key: &str) -> Result<bool, CallError>;
 
     /// Writes up to `KEYS` values, all or none. Of two for one key the last counts.
-    async fn set(&self, pairs: &[(String, Vec<u8>)]) -> Result<(), Failed>;
+    async fn set(&self, pairs: &[(String, Vec<u8>)]) -> Result<(), CallError>;
 
     /// Removes up to `KEYS` keys, all or none; one that is not there is no error.
-    async fn delete(&self, keys: &[String]) -> Result<(), Failed>;
+    async fn delete(&self, keys: &[String]) -> Result<(), CallError>;
 
     /// Adds to a whole number that is written in digits, 0 where there is none, and gives the sum.
     /// Refused beyond what 64 bits hold and where something else stands.
-    async fn increment(&self, key: &str, by: i64) -> Result<i64, Failed>;
+    async fn increment(&self, key: &str, by: i64) -> Result<i64, CallError>;
 
     /// Writes a value if this is what stands there, or nothing does and `None` is given. Whether it
     /// was.
-    async fn swap(&self, key: &str, stands: Option<&[u8]>, value: &[u8]) -> Result<bool, Failed>;
+    async fn swap(&self, key: &str, stands: Option<&[u8]>, value: &[u8])
+    -> Result<bool, CallError>;
 
     /// Keys, from the beginning or from where a page ended. Each that is there all the while comes
     /// at least once.
-    async fn keys(&self, from: Option<u64>) -> Result<Page, Failed>;
+    async fn keys(&self, from: Option<u64>) -> Result<Page, CallError>;
 }
 
 /// The sum of what stands there and `by`, if that is a number as `increment` wants it: as its digits
@@ -74,15 +75,15 @@ pub fn sum(stands: Option<&[u8]>, by: i64) -> Option<i64> {
 }
 
 /// A call that the store refuses, whatever store it is.
-pub fn refused(message: String) -> Failed {
-    Failed {
-        kind: Trouble::Refused,
+pub fn refused(message: String) -> CallError {
+    CallError {
+        kind: ErrorKind::Invalid,
         message,
     }
 }
 
 /// `increment` of a value that is no number, or of which there would be none.
-pub fn not_a_number(key: &str) -> Failed {
+pub fn not_a_number(key: &str) -> CallError {
     refused(format!(
         "what stands at `{}` cannot be incremented by that: wanted a whole number in digits, and a sum that 64 bits hold",
         key.escape_debug()
@@ -90,7 +91,7 @@ pub fn not_a_number(key: &str) -> Failed {
 }
 
 /// A call whose values have more than [`CALL`] bytes.
-pub fn too_long() -> Failed {
+pub fn too_long() -> CallError {
     refused(format!(
         "the values have more than {CALL} bytes together: ask for fewer keys"
     ))

@@ -1,7 +1,7 @@
 //! Which deliveries are ours, until when, and which extension is due: pure, told `now`. Knows no
 //! backend and makes no call.
 
-use super::hidden::InvisibleMessages;
+use super::invisible::InvisibleMessages;
 use crate::clock::Moment;
 use crate::message::{Loss, Receipt};
 use crate::queue::{ItemError, VISIBILITY_CEILING};

@@ -9,8 +9,8 @@ use crate::message::{Loss, Receipt};
 use crate::queue::{ItemError, Queue};
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::meter::Meter;
-use crate::telemetry::said::Said;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub async fn keep(
 ) {
     let mut calls = Group::new();
     let mut losses = Losses::of(&queues);
-    let mut said: Vec<Said> = queues.iter().map(|_| Said::default()).collect();
+    let mut said: Vec<LogThrottle> = queues.iter().map(|_| LogThrottle::default()).collect();
     loop {
         let changed = ledger.changed.notified();
         let (due, next) = {
@@ -96,7 +96,12 @@ fn soon(next: Option<Moment>) -> Option<Moment> {
 }
 
 /// Says that leases are not extended, once a minute for each queue.
-fn report(queue: &Arc<dyn Queue>, answer: &ExtensionResult, said: &mut Said, counters: &Counters) {
+fn report(
+    queue: &Arc<dyn Queue>,
+    answer: &ExtensionResult,
+    said: &mut LogThrottle,
+    counters: &Counters,
+) {
     let mut errors = answer
         .results
         .iter()
@@ -106,7 +111,7 @@ fn report(queue: &Arc<dyn Queue>, answer: &ExtensionResult, said: &mut Said, cou
     if leases == answer.results.len() {
         counters.failed_calls.one();
     }
-    if said.again(clock::now()) {
+    if said.should_log(clock::now()) {
         let queue = &queue.identity().name;
         tracing::warn!(
             queue,

@@ -2,13 +2,13 @@
 //! drop ends the extension and never acknowledges. Knows no backend by name and no stage.
 
 pub mod book;
-pub mod hidden;
+pub mod invisible;
 pub mod keeper;
 
 use crate::clock;
 use crate::clock::Moment;
 use book::{Book, LeaseId, LeaseTerms};
-use hidden::InvisibleMessages;
+use invisible::InvisibleMessages;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;

@@ -2,10 +2,10 @@
 //! backend is a folder beside this file and the only place that names its library.
 
 use crate::clock::Moment;
+pub use crate::error_kind::{CallError as QueueError, ErrorKind};
 use crate::memory::HeldBytes;
 use crate::message::{Loss, Message, Outcome, Outgoing, Receipt};
 use crate::telemetry::events::Reason;
-pub use crate::trouble::{Failed as QueueError, Trouble};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 

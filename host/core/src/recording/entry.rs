@@ -6,8 +6,8 @@ use crate::clock;
 use crate::clock::Timestamp;
 use crate::files::bounded;
 use crate::files::bounded::Limits;
-use crate::message::{Attribute, AttributeValue, Message, Mishap, Receipt, Verdict};
-use crate::telemetry::harmless::harmless;
+use crate::message::{Attribute, AttributeValue, FailureReason, Message, Receipt, Verdict};
+use crate::telemetry::escape::escape_control_characters;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -105,15 +105,15 @@ impl RecordedVerdict {
             Verdict::Retry { after, why } => Self::Retry {
                 after_ms: ms(after),
                 cause: match why {
-                    Mishap::Asked
-                    | Mishap::AskedFor(_)
-                    | Mishap::Function(_)
-                    | Mishap::FunctionUnknown(_) => Cause::Asked,
-                    Mishap::Failed(_) => Cause::Failed,
-                    Mishap::Trapped(_) => Cause::Trapped,
-                    Mishap::TimedOut(_) => Cause::TimedOut,
-                    Mishap::OutOfMemory(_) => Cause::OutOfMemory,
-                    Mishap::Host(_) => Cause::Host,
+                    FailureReason::Asked
+                    | FailureReason::AskedFor(_)
+                    | FailureReason::Function(_)
+                    | FailureReason::FunctionUnknown(_) => Cause::Asked,
+                    FailureReason::Failed(_) => Cause::Failed,
+                    FailureReason::Trapped(_) => Cause::Trapped,
+                    FailureReason::TimedOut(_) => Cause::TimedOut,
+                    FailureReason::OutOfMemory(_) => Cause::OutOfMemory,
+                    FailureReason::Host(_) => Cause::Host,
                 },
                 why: why.to_string(),
             },
@@ -164,15 +164,25 @@ impl std::fmt::Display for RecordedVerdict {
                 after_ms: Some(ms),
                 why,
                 ..
-            } => write!(out, "retry after {}: {}", after(ms), harmless(why)),
-            Self::Retry { why, .. } => write!(out, "retry: {}", harmless(why)),
-            Self::Reject { why } => write!(out, "reject: {}", harmless(why)),
+            } => write!(
+                out,
+                "retry after {}: {}",
+                after(ms),
+                escape_control_characters(why)
+            ),
+            Self::Retry { why, .. } => write!(out, "retry: {}", escape_control_characters(why)),
+            Self::Reject { why } => write!(out, "reject: {}", escape_control_characters(why)),
             Self::Busy {
                 after_ms: Some(ms),
                 why,
-            } => write!(out, "busy for {}: {}", after(ms), harmless(why)),
-            Self::Busy { why, .. } => write!(out, "busy: {}", harmless(why)),
-            Self::Closed { why } => write!(out, "closed: {}", harmless(why)),
+            } => write!(
+                out,
+                "busy for {}: {}",
+                after(ms),
+                escape_control_characters(why)
+            ),
+            Self::Busy { why, .. } => write!(out, "busy: {}", escape_control_characters(why)),
+            Self::Closed { why } => write!(out, "closed: {}", escape_control_characters(why)),
         }
     }
 }
@@ -187,7 +197,7 @@ impl RecordedMessage {
         took: Duration,
     ) -> Self {
         Self {
-            at: clock::today(),
+            at: clock::wall_clock_now(),
             plugin: plugin.to_owned(),
             version: version.to_owned(),
             took_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),

@@ -114,7 +114,7 @@ impl Pages {
     fn turn(&mut self, bytes: u64) -> Result<RecordingFile> {
         files::make_folder(&self.folder)?;
         self.make_room(bytes.max(self.full()))?;
-        let (at, process) = (clock::today().0, std::process::id());
+        let (at, process) = (clock::wall_clock_now().0, std::process::id());
         for _ in 0..NAMES {
             self.number += 1;
             let (plugin, number) = (&self.plugin, self.number);

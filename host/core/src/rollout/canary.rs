@@ -216,7 +216,7 @@ mod tests {
     fn a_batch_is_one_attempt() {
         let retry = Verdict::Retry {
             after: None,
-            why: crate::message::Mishap::Asked,
+            why: crate::message::FailureReason::Asked,
         };
         let closed = Verdict::Closed("gone".into());
         let mut tally = Tally::default();

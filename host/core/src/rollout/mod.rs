@@ -8,7 +8,7 @@ pub mod shadow;
 use crate::clock;
 use crate::clock::Moment;
 use crate::handler::{Attempt, Handler, Usage};
-use crate::message::{Mishap, Verdict};
+use crate::message::{FailureReason, Verdict};
 use crate::recording::Recorder;
 use canary::{Race, Share};
 use shadow::Shadow;
@@ -312,7 +312,7 @@ impl Drop for RolloutWatch<'_> {
         }
         let verdict = Verdict::Retry {
             after: None,
-            why: Mishap::TimedOut(limit(attempt.deadline.since(self.began))),
+            why: FailureReason::TimedOut(limit(attempt.deadline.since(self.began))),
         };
         let (verdicts, took) = (vec![verdict; attempt.messages.len()], now.since(self.began));
         self.rollout

@@ -6,7 +6,7 @@ use super::Version;
 use super::canary::is_begun;
 use crate::clock;
 use crate::handler::Attempt;
-use crate::message::{Mishap, Verdict};
+use crate::message::{FailureReason, Verdict};
 use crate::recording::entry::RecordedVerdict;
 use std::cell::Cell;
 use std::pin::Pin;
@@ -109,7 +109,7 @@ impl Shadow {
             messages: attempt.messages.clone(),
             cancelled: vec![self.over.child_token(); attempt.messages.len()],
             deadline: clock::now() + self.timeout,
-            deadline_date: clock::today() + self.timeout,
+            deadline_date: clock::wall_clock_now() + self.timeout,
         });
         let (shadow, verdicts) = (self.clone(), verdicts.to_vec());
         (self.run)(Box::pin(async move {
@@ -134,7 +134,7 @@ impl Shadow {
             () = self.over.cancelled() => (None, false),
             (answer, asked) = ASKED.scope(Cell::new(false), handling) => (Some(answer), asked),
             () = timer => {
-                let why = Mishap::TimedOut(self.timeout);
+                let why = FailureReason::TimedOut(self.timeout);
                 let verdict = Verdict::Retry { after: None, why };
                 (Some(vec![verdict; attempt.messages.len()]), false)
             }

@@ -4,7 +4,7 @@ mod recorded;
 
 use super::*;
 use crate::clock::Timestamp;
-use crate::message::{Message, Mishap};
+use crate::message::{FailureReason, Message};
 use shadow::Run;
 use tokio_util::sync::CancellationToken;
 
@@ -57,7 +57,7 @@ fn attempt(id: u64) -> Arc<Attempt> {
 fn retry() -> Verdict {
     Verdict::Retry {
         after: None,
-        why: Mishap::Asked,
+        why: FailureReason::Asked,
     }
 }
 

@@ -18,8 +18,8 @@ mod mover_tests;
 mod mover_trouble_tests;
 
 use crate::clock::Timestamp;
+pub use crate::error_kind::{CallError as StoreError, ErrorKind};
 use crate::message::Outgoing;
-pub use crate::trouble::{Failed as StoreError, Trouble};
 use cron::Periodic;
 use std::time::Duration;
 
@@ -111,7 +111,7 @@ pub trait ScheduleStore: Send + Sync + 'static {
     /// Makes what jobs wait in, where people must ask for it; whether it is new.
     async fn make(&self) -> Result<bool, StoreError> {
         Err(StoreError {
-            kind: Trouble::Refused,
+            kind: ErrorKind::Invalid,
             message: format!("{} needs no table", self.place()),
         })
     }

@@ -12,12 +12,12 @@ mod say;
 mod ship;
 
 use super::decide::{self, DueJob, SendLimits};
-use super::{JobOutcome, ScheduleStore, ScheduledJob, StoreError, Trouble};
+use super::{ErrorKind, JobOutcome, ScheduleStore, ScheduledJob, StoreError};
 use crate::clock;
 use crate::clock::{Moment, Timestamp};
 use crate::tasks::Group;
 use crate::telemetry::counters::Counters;
-use crate::telemetry::said::Said;
+use crate::telemetry::log_throttle::LogThrottle;
 use learn::{KnownQueues, PendingQueues};
 use ship::Load;
 pub use ship::{NotSent, Outlet};
@@ -62,7 +62,7 @@ pub struct Mover {
     unended: Vec<JobOutcome>,
     /// Queues that have not answered yet.
     asked: PendingQueues,
-    said: Said,
+    said: LogThrottle,
     counters: Arc<Counters>,
     /// Whether the store has answered once.
     known: bool,
@@ -82,7 +82,7 @@ impl Mover {
             interval,
             unended: Vec::new(),
             asked: PendingQueues::default(),
-            said: Said::default(),
+            said: LogThrottle::default(),
             counters: Arc::default(),
             known: false,
             certain: false,
@@ -115,7 +115,7 @@ impl Mover {
             }
             let round = self.round(&stop).await;
             self.report(&round);
-            let next = decide::wait(clock::today(), self.interval, round.held);
+            let next = decide::wait(clock::wall_clock_now(), self.interval, round.held);
             let rest = round.trouble.map(|error| self.trouble(&error));
             // What is held is ready in time, whatever else failed.
             wait = match (rest, round.held) {
@@ -136,7 +136,7 @@ impl Mover {
         let mut known = KnownQueues::default();
         let mut after = None;
         loop {
-            let until = clock::today() + decide::AHEAD;
+            let until = clock::wall_clock_now() + decide::AHEAD;
             let page = tokio::select! {
                 page = self.store.due(until, after.as_deref()) => page,
                 () = stop.cancelled() => return round,
@@ -209,7 +209,7 @@ impl Mover {
         known: &mut KnownQueues,
         round: &mut MoverRound,
     ) -> ControlFlow<()> {
-        let (started, now) = (clock::now(), clock::today());
+        let (started, now) = (clock::now(), clock::wall_clock_now());
         let planned = self.plan(jobs, known, now, round);
         if planned.is_empty() {
             return ControlFlow::Continue(());
@@ -218,7 +218,7 @@ impl Mover {
         let claim = decide::claim(token.clone(), now);
         let wanted: Vec<ScheduledJob> = planned.iter().map(|(one, _)| one.job.clone()).collect();
         let answers = self.store.claim(&wanted, &claim, now).await;
-        let is_away = |answer: &Result<bool, StoreError>| matches!(answer, Err(error) if error.kind == Trouble::Unreachable);
+        let is_away = |answer: &Result<bool, StoreError>| matches!(answer, Err(error) if error.kind == ErrorKind::Unreachable);
         let away = answers.iter().all(is_away);
         let (mut ours, mut behind) = (Vec::new(), Vec::new());
         for (one, answer) in planned.into_iter().zip(answers) {
@@ -227,7 +227,7 @@ impl Mover {
                 Ok(true) => ours.push(one),
                 Ok(false) => round.lost += 1,
                 Err(why) => {
-                    if why.kind != Trouble::Refused {
+                    if why.kind != ErrorKind::Invalid {
                         known.stop(&one.0.job);
                     }
                     self.unclaimed(one.0.job, why, &token, round);

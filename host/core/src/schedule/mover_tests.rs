@@ -3,7 +3,7 @@
 use super::cron::Periodic;
 use super::mover::{Mover, MoverRound};
 use super::samples::{FakeSchedule, Taken, job};
-use super::{Claim, ScheduleStore, ScheduledJob, Trouble};
+use super::{Claim, ErrorKind, ScheduleStore, ScheduledJob};
 use crate::clock;
 use crate::clock::Timestamp;
 use crate::clock::simulated;
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
 pub(super) fn soon(seconds: u64) -> Timestamp {
-    clock::today() + Duration::from_secs(seconds)
+    clock::wall_clock_now() + Duration::from_secs(seconds)
 }
 
 pub(super) fn mover(store: &Arc<FakeSchedule>, queue: &Arc<Taken>) -> Mover {
@@ -76,7 +76,7 @@ async fn the_job_of_a_dead_dispatcher_is_taken_up_when_its_claim_has_run_out() {
         }),
         ..job(id, soon(0))
     };
-    let past = Timestamp(clock::today().0 - 1_000);
+    let past = Timestamp(clock::wall_clock_now().0 - 1_000);
     let store = Arc::new(FakeSchedule::holding([
         claimed("live", soon(60)),
         claimed("left", past),
@@ -153,7 +153,7 @@ async fn on_a_queue_without_delays_jobs_are_held_and_looked_for_in_time() {
 #[tokio::test]
 async fn a_cancelled_job_is_not_sent() {
     let store = Arc::new(FakeSchedule::holding([job("a", soon(0))]));
-    let now = clock::today();
+    let now = clock::wall_clock_now();
     assert_eq!(store.cancel("a", now).await, Ok(super::Cancelled::Yes));
     assert_eq!(store.cancel("a", now).await, Ok(super::Cancelled::Unknown));
     let queue = Arc::new(Taken::default());
@@ -225,7 +225,7 @@ fn who_may_not_end_what_it_sends_sends_nothing_more_until_it_may() {
     simulate(async {
         let jobs = (0..500).map(|n| job(&format!("{n:03}"), soon(0)));
         let store = Arc::new(FakeSchedule::holding(jobs));
-        *store.failing.lock().unwrap() = Some(Trouble::Denied);
+        *store.failing.lock().unwrap() = Some(ErrorKind::AccessDenied);
         // The first page of seven, and 29 more looks at it.
         *store.failing_ends.lock().unwrap() = 7 * 30;
         let queue = Arc::new(Taken::default());
@@ -234,7 +234,7 @@ fn who_may_not_end_what_it_sends_sends_nothing_more_until_it_may() {
         for _ in 0..30 {
             let round = mover.round(&never).await;
             let kind = round.trouble.map(|error| error.kind);
-            assert_eq!(kind, Some(Trouble::Denied));
+            assert_eq!(kind, Some(ErrorKind::AccessDenied));
             assert_eq!(queue.bodies().len(), 7);
             simulated::pass(MINUTE);
         }
@@ -253,7 +253,10 @@ async fn a_claim_that_fails_is_told_at_the_end_of_the_round() {
     let queue = Arc::new(Taken::default());
     let told = mover(&store, &queue).round(&CancellationToken::new()).await;
     assert_eq!((told.sent, left(&store).len()), (100, 10));
-    assert_eq!(told.trouble.map(|error| error.kind), Some(Trouble::Passing));
+    assert_eq!(
+        told.trouble.map(|error| error.kind),
+        Some(ErrorKind::Transient)
+    );
 }
 
 #[tokio::test]
@@ -274,7 +277,7 @@ async fn queues_that_do_not_answer_hold_up_no_other() {
 
 #[tokio::test]
 async fn a_tick_that_fails_stops_those_after_it_and_none_is_sent_twice() {
-    let first = Timestamp(clock::today().0 / 1_000 * 1_000 + 1_000);
+    let first = Timestamp(clock::wall_clock_now().0 / 1_000 * 1_000 + 1_000);
     let mut busy = periodic("* * * * * *", first);
     busy.message.body = "busy".into();
     let store = Arc::new(FakeSchedule::holding([busy, job("other", soon(0))]));

@@ -2,7 +2,7 @@
 
 use super::mover_tests::{MINUTE, left, mover, round, run, simulate, soon};
 use super::samples::{FakeSchedule, Taken, job};
-use super::{ScheduledJob, Trouble, Unreadable};
+use super::{ErrorKind, ScheduledJob, Unreadable};
 use crate::telemetry::counters::Counters;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ async fn a_claim_whose_answer_was_lost_is_given_back_before_the_next_look() {
     assert_eq!((told.sent, left(&store)), (1, vec!["a".to_owned()]));
     assert_eq!(
         told.trouble.map(|error| error.kind),
-        Some(Trouble::Unreachable)
+        Some(ErrorKind::Unreachable)
     );
     assert_eq!(round(&mut mover).await.sent, 1);
     assert_eq!(queue.bodies(), ["body of a", "body of b"]);
@@ -49,7 +49,7 @@ async fn finding_03_what_cannot_be_read_is_set_aside_and_counted_once_and_stops_
 }
 
 /// Whether what is due is sent within two looks, and within ten minutes, if the first look fails so.
-fn sent_after(trouble: Trouble, certain: bool) -> (bool, bool) {
+fn sent_after(trouble: ErrorKind, certain: bool) -> (bool, bool) {
     let mut sent = (false, false);
     for (time, sent) in [(2 * MINUTE, &mut sent.0), (10 * MINUTE, &mut sent.1)] {
         simulate(async {
@@ -67,14 +67,14 @@ fn sent_after(trouble: Trouble, certain: bool) -> (bool, bool) {
 #[test]
 fn a_store_that_failed_at_the_first_look_is_left_alone_only_if_it_may_not_be_there() {
     for (trouble, certain, soon) in [
-        (Trouble::Passing, false, true),
-        (Trouble::Passing, true, true),
-        (Trouble::Unreachable, false, false),
-        (Trouble::Unreachable, true, true),
-        (Trouble::Missing, false, false),
-        (Trouble::Missing, true, true),
-        (Trouble::Denied, false, false),
-        (Trouble::Denied, true, false),
+        (ErrorKind::Transient, false, true),
+        (ErrorKind::Transient, true, true),
+        (ErrorKind::Unreachable, false, false),
+        (ErrorKind::Unreachable, true, true),
+        (ErrorKind::NotFound, false, false),
+        (ErrorKind::NotFound, true, true),
+        (ErrorKind::AccessDenied, false, false),
+        (ErrorKind::AccessDenied, true, false),
     ] {
         let sent = sent_after(trouble, certain);
         assert_eq!(sent, (soon, true), "{trouble:?}, certain: {certain}");

@@ -3,7 +3,7 @@
 use super::decide::{AHEAD, SendLimits};
 use super::mover::{NotSent, Outlet};
 use super::{
-    Cancelled, Claim, JobOutcome, JobPage, ScheduleStore, ScheduledJob, StoreError, Trouble,
+    Cancelled, Claim, ErrorKind, JobOutcome, JobPage, ScheduleStore, ScheduledJob, StoreError,
     Unreadable,
 };
 use crate::clock;
@@ -56,7 +56,7 @@ pub struct FakeSchedule {
     /// How many of the next ends fail.
     pub failing_ends: Mutex<usize>,
     /// How they fail; without it there is no answer.
-    pub failing: Mutex<Option<Trouble>>,
+    pub failing: Mutex<Option<ErrorKind>>,
     /// How many of the next claims are carried out and not answered.
     pub lost_claims: Mutex<usize>,
     /// Jobs that cannot be read.
@@ -64,7 +64,7 @@ pub struct FakeSchedule {
     /// Those of them that were set aside, with their reasons.
     pub aside: Mutex<Vec<(String, String)>>,
     /// How the next looks fail.
-    pub failing_looks: Mutex<Vec<Trouble>>,
+    pub failing_looks: Mutex<Vec<ErrorKind>>,
 }
 
 impl FakeSchedule {
@@ -80,7 +80,7 @@ impl FakeSchedule {
 
 fn no_answer() -> StoreError {
     StoreError {
-        kind: Trouble::Unreachable,
+        kind: ErrorKind::Unreachable,
         message: "no answer".into(),
     }
 }
@@ -138,7 +138,7 @@ impl ScheduleStore for FakeSchedule {
         let take = |job: &ScheduledJob| {
             if job.id.contains("unclaimed") {
                 return Err(StoreError {
-                    kind: Trouble::Passing,
+                    kind: ErrorKind::Transient,
                     message: "slow down".into(),
                 });
             }
@@ -163,7 +163,11 @@ impl ScheduleStore for FakeSchedule {
             if *failing > 0 {
                 *failing -= 1;
                 let message = "no answer".to_owned();
-                let kind = self.failing.lock().unwrap().unwrap_or(Trouble::Unreachable);
+                let kind = self
+                    .failing
+                    .lock()
+                    .unwrap()
+                    .unwrap_or(ErrorKind::Unreachable);
                 return Err(StoreError { kind, message });
             }
             let id = &ending.job.id;
@@ -279,7 +283,7 @@ impl Outlet for Taken {
                 return Err(NotSent::Passing("slow down".into()));
             }
             self.messages.lock().unwrap().push(item);
-            self.dates.lock().unwrap().push(clock::today());
+            self.dates.lock().unwrap().push(clock::wall_clock_now());
             self.taken.cancel();
             Ok(())
         };

@@ -3,10 +3,10 @@
 
 use super::Poll;
 use super::blocked::{BlockedGroups, Unblocked};
+use super::group_order::GroupOrder;
 use super::held::HeldMessages;
 use super::ready::{Gather, Ready, Sequence, Waiting};
 use super::room::Room;
-use super::turns::GroupOrder;
 use super::variety::Variety;
 use crate::clock::Moment;
 use crate::throttle::bucket::Bucket;

@@ -1,10 +1,11 @@
 //! Who is next and how many: decides when each queue of a route is polled and which job a free
 //! worker gets. Pure, told `now`; the stages do what it says.
 
+mod batching;
 mod blocked;
-pub mod board;
+mod blocked_messages;
 pub mod figures;
-mod gathering;
+mod group_order;
 mod held;
 pub mod lane;
 mod line;
@@ -13,9 +14,8 @@ pub mod priority;
 pub mod ready;
 pub mod room;
 mod sending;
+pub mod shared;
 mod start;
-mod stopped;
-mod turns;
 mod variety;
 
 pub use start::{After, FinishedAttempt, MessageFate, Start};
@@ -23,7 +23,7 @@ pub use start::{After, FinishedAttempt, MessageFate, Start};
 use crate::clock::Moment;
 use crate::throttle::control::Control;
 use crate::throttle::pace::{Bounds, Pace};
-use gathering::Gathering;
+use batching::Gathering;
 use lane::{Lane, LaneLimits, LaneRules};
 use priority::QueueOrder;
 use ready::{Gather, Waiting};

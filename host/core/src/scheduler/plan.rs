@@ -1,6 +1,6 @@
 //! When each queue is asked, and for how many.
 
-use super::gathering::FreePermits;
+use super::batching::FreePermits;
 use super::lane::Knowledge;
 use super::ready::Waiting;
 use super::{Poll, Scheduler};

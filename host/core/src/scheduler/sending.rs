@@ -3,10 +3,10 @@
 
 use super::Scheduler;
 use super::blocked::Released;
+use super::group_order::GroupOrder;
 use super::lane::Lane;
 use super::ready::Waiting;
 use super::start::MessageFate;
-use super::turns::GroupOrder;
 use crate::clock::Moment;
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use crate::clock;
 use crate::clock::Moment;
 use crate::idempotency::guard::Guard;
 use crate::lease::Claim;
-use crate::lease::hidden::UNHEARD;
+use crate::lease::invisible::UNHEARD;
 use crate::memory::HeldBytes;
 use crate::message::{Message, Outcome};
 use crate::queue::{ItemError, Queue};

@@ -136,7 +136,7 @@ pub fn decide(ending: &JobEnding, attempt: u32, policy: &Policy, random: u64) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Mishap;
+    use crate::message::FailureReason;
     use proptest::prelude::*;
 
     fn policy(attempts: Option<u32>, dead_letters: bool) -> Policy {
@@ -153,7 +153,7 @@ mod tests {
     fn retry(after: Option<Duration>) -> JobEnding {
         JobEnding::Verdict(Verdict::Retry {
             after,
-            why: Mishap::Asked,
+            why: FailureReason::Asked,
         })
     }
 

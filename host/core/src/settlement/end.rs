@@ -147,9 +147,9 @@ fn of_verdict(verdict: &Verdict) -> AttemptFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Mishap;
+    use crate::message::FailureReason;
 
-    fn retry(why: Mishap) -> JobEnding {
+    fn retry(why: FailureReason) -> JobEnding {
         JobEnding::Verdict(Verdict::Retry { after: None, why })
     }
 
@@ -164,8 +164,8 @@ mod tests {
         vec![
             (JobEnding::Verdict(Verdict::Done), Outcome::Delete),
             (JobEnding::AlreadyDone, Outcome::Delete),
-            (retry(Mishap::Asked), release()),
-            (retry(Mishap::Trapped("t".into())), dead()),
+            (retry(FailureReason::Asked), release()),
+            (retry(FailureReason::Trapped("t".into())), dead()),
             (JobEnding::Verdict(Verdict::Reject("no".into())), dead()),
             (JobEnding::Verdict(Verdict::Reject("no".into())), release()),
             (JobEnding::Verdict(busy), release()),
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn finding_05_a_dead_letter_and_its_line_have_the_same_reason() {
         let outcome = Outcome::DeadLetter("not handled in 2 attempts; in the last, x".into());
-        let ended = end(&retry(Mishap::Host("x".into())), &outcome, 2, None);
+        let ended = end(&retry(FailureReason::Host("x".into())), &outcome, 2, None);
         let DeliveryEnd::DeadLettered {
             attempts: 2,
             reason,

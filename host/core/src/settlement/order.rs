@@ -5,7 +5,7 @@ use crate::clock;
 use crate::clock::Moment;
 use crate::job::Job;
 use crate::message::Outcome;
-use crate::scheduler::board::SharedScheduler;
+use crate::scheduler::shared::SharedScheduler;
 use std::sync::Arc;
 
 /// The scheduler, told what a queue was told.

@@ -2,8 +2,8 @@
 //! Knows nothing of queues, plugins or stages; they write here.
 
 pub mod counters;
+pub mod escape;
 pub mod events;
-pub mod harmless;
+pub mod log_throttle;
 pub mod metrics;
 pub mod readiness;
-pub mod said;

@@ -57,7 +57,7 @@ pub type Reloading = Pin<Box<dyn Future<Output = (bool, Value)> + Send>>;
 
 /// What is told. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct State {
+pub struct AdminState {
     /// All metrics.
     pub metrics: Registry,
     /// What is wrong, if anything is.
@@ -91,17 +91,17 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, String> {
 ///   `{"plugins":[{"route","replaced":[…],"refused":[…]}]}`.
 ///
 /// Errors are problem details (RFC 9457).
-pub async fn serve(listener: TcpListener, state: State, stop: CancellationToken) {
+pub async fn serve(listener: TcpListener, state: AdminState, stop: CancellationToken) {
     serve_within(LIMITS, listener, state, stop).await;
 }
 
 async fn serve_within(
     limits: ConnectionLimits,
     listener: TcpListener,
-    state: State,
+    state: AdminState,
     stop: CancellationToken,
 ) {
-    let door = Door {
+    let door = AdminService {
         access: Arc::clone(&state.access),
         others: Arc::new(Semaphore::new(OTHERS)),
     };
@@ -119,13 +119,13 @@ async fn serve_within(
 
 /// What every request passes.
 #[derive(Clone)]
-struct Door {
+struct AdminService {
     access: Arc<Access>,
     /// A permit is a request that is no probe.
     others: Arc<Semaphore>,
 }
 
-async fn enter(From(door): From<Door>, request: Request, next: Next) -> Response {
+async fn enter(From(door): From<AdminService>, request: Request, next: Next) -> Response {
     let mut answer = match is_probe(&request) {
         true => next.run(request).await,
         false => door.admit(request, next).await,
@@ -137,14 +137,14 @@ async fn enter(From(door): From<Door>, request: Request, next: Next) -> Response
     answer
 }
 
-/// Asked by kubelet and Prometheus, which name the pod's address or anything else as the host, and
+/// Capability by kubelet and Prometheus, which name the pod's address or anything else as the host, and
 /// have no token.
 fn is_probe(request: &Request) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD)
         && ["/healthz", "/readyz", "/metrics"].contains(&request.uri().path())
 }
 
-impl Door {
+impl AdminService {
     async fn admit(&self, request: Request, next: Next) -> Response {
         let (parts, body) = request.into_parts();
         if let Err(refusal) = self.access.judge(&parts) {
@@ -215,7 +215,7 @@ async fn not_allowed(method: Method) -> Response {
     problem(StatusCode::METHOD_NOT_ALLOWED, &why)
 }
 
-async fn ready(From(state): From<State>) -> Response {
+async fn ready(From(state): From<AdminState>) -> Response {
     let reasons = state.readiness.reasons();
     if reasons.is_empty() {
         return Json(json!({"ready": true})).into_response();
@@ -228,12 +228,12 @@ async fn ready(From(state): From<State>) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
 }
 
-async fn metrics(From(state): From<State>) -> Response {
+async fn metrics(From(state): From<AdminState>) -> Response {
     let text = prometheus::text(state.metrics.families());
     ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], text).into_response()
 }
 
-async fn plugins(From(state): From<State>) -> Response {
+async fn plugins(From(state): From<AdminState>) -> Response {
     let shown = state
         .metrics
         .plugins
@@ -247,7 +247,7 @@ async fn plugins(From(state): From<State>) -> Response {
     Json(json!({ "plugins": shown.collect::<Vec<_>>() })).into_response()
 }
 
-async fn reload(From(state): From<State>) -> Response {
+async fn reload(From(state): From<AdminState>) -> Response {
     let Some(reload) = &state.reload else {
         return unknown().await;
     };

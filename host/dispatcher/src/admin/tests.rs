@@ -7,27 +7,27 @@ use dispatcher_core::telemetry::metrics::Meters;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-struct Running {
+struct RunningAdmin {
     at: SocketAddr,
-    state: State,
+    state: AdminState,
     stop: CancellationToken,
     task: Task<()>,
 }
 
-async fn start() -> Running {
+async fn start() -> RunningAdmin {
     let any = "127.0.0.1:0".parse().expect("an address");
     let listener = listen(any).await.expect("a free port");
     let at = listener.local_addr().expect("it is bound");
-    let state = State {
+    let state = AdminState {
         metrics: Registry {
             meters: Arc::new(Meters::new(["local:a"])),
             ..Registry::default()
         },
-        ..State::default()
+        ..AdminState::default()
     };
     let stop = CancellationToken::new();
     let task = tasks::spawn(serve(listener, state.clone(), stop.clone()));
-    Running {
+    RunningAdmin {
         at,
         state,
         stop,
@@ -123,7 +123,7 @@ async fn finding_18_silent_clients_keep_no_probe_out() {
         connections: 8,
         patience: Duration::from_secs(3_600),
     };
-    let (state, stop) = (State::default(), CancellationToken::new());
+    let (state, stop) = (AdminState::default(), CancellationToken::new());
     let _served = tasks::spawn(serve_within(limits, listener, state, stop));
     let mut silent = Vec::new();
     for _ in 0..100 {

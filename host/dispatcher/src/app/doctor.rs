@@ -1,7 +1,7 @@
 //! What will hurt a run one day, found by looking at its real queues and functions: opens and asks,
 //! receives nothing, invokes nothing. What is seen is judged by pure functions.
 
-use super::build::{Backends, Terms, records};
+use super::build::{Backends, OpenTerms, records};
 use super::stop::{self, Platform, StopPlan};
 use crate::config::problem::{Fault, Problem};
 use crate::config::{Code, Forward, Route, Settings};
@@ -77,9 +77,9 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
     for route in &settings.routes {
         for queue in &route.queues {
             // What cannot be opened is among the problems of `check`.
-            let terms = Terms {
+            let terms = OpenTerms {
                 dead_letter: route.dead_letter.as_ref(),
-                ..Terms::default()
+                ..OpenTerms::default()
             };
             let opened = backends.open(&queue.name, terms).await;
             if let Ok(opened) = opened {

@@ -2,8 +2,8 @@
 //! finish within the grace, then they are stopped; everything is settled. A second signal forces
 //! the exit.
 
-use super::Shared;
-use super::route::Running;
+use super::ProcessContext;
+use super::route::RunningRoute;
 use super::schedule::Scheduling;
 use super::stop::StopPlan;
 use crate::config::problem::Problem;
@@ -68,8 +68,8 @@ const CLOSING: Duration = Duration::from_secs(2);
 /// Waits for the first signal and stops everything in order. What goes on `until_stop` is dropped first.
 pub(crate) async fn until_stopped(
     mut signals: Signals,
-    shared: &Shared,
-    routes: Vec<Running>,
+    shared: &ProcessContext,
+    routes: Vec<RunningRoute>,
     until_stop: impl Sized,
     scheduling: Scheduling,
     pool: Pool,
@@ -121,8 +121,8 @@ async fn close(pool: Pool, latest: Moment) {
 /// Stops everything in order: returns when nothing runs any more and nothing is ours that the
 /// queues could be told about. Fails if a stage ends by a panic.
 pub async fn drain(
-    shared: &Shared,
-    routes: Vec<Running>,
+    shared: &ProcessContext,
+    routes: Vec<RunningRoute>,
     plan: StopPlan,
 ) -> Result<(), Vec<Problem>> {
     let began = clock::now();
@@ -176,8 +176,8 @@ fn broken() -> Problem {
 
 /// Ends the stages in the order in which messages pass them. A receive that is not answered even
 /// until `latest` is given up; attempts and what waits for one do not wait for it.
-async fn finish(route: Running, halt: CancellationToken, latest: Moment) {
-    let Running {
+async fn finish(route: RunningRoute, halt: CancellationToken, latest: Moment) {
+    let RunningRoute {
         board,
         intake,
         mut settlements,

@@ -31,7 +31,7 @@ use dispatcher_core::telemetry::metrics::meter::Meter;
 use dispatcher_core::telemetry::readiness::Readiness;
 use drain::Signals;
 use replace::Replaceable;
-use route::Running;
+use route::RunningRoute;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ use tokio_util::sync::CancellationToken;
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What every route of a process shares.
-pub struct Shared {
+pub struct ProcessContext {
     /// All leases.
     pub ledger: Arc<Ledger>,
     /// What is counted.
@@ -110,7 +110,7 @@ pub async fn run(
         .iter()
         .flat_map(|route| route.queues.iter().cloned())
         .collect();
-    let mut shared = Shared::new(&queues, counters);
+    let mut shared = ProcessContext::new(&queues, counters);
     shared.budget = Some(budget);
     let replaceable = replaceable(&built, &shared.plugins);
     let (replacing, wishes) = replace::start(loader, replaceable, over);
@@ -124,14 +124,14 @@ pub async fn run(
         schedule::start(&settings, backends, &shared.stop, &shared.halt, counters).await;
     announce(&settings, &built);
     let mut place = 0;
-    let mut routes: Vec<Running> = Vec::new();
+    let mut routes: Vec<RunningRoute> = Vec::new();
     for built in built {
         let queues = built.queues.len();
         let workers = Workers::Pool(pool.spawner());
         routes.push(route::start(built, place, &shared, workers));
         place += queues;
     }
-    let adjustable = routes.iter().map(Running::adjustable).collect();
+    let adjustable = routes.iter().map(RunningRoute::adjustable).collect();
     let reload = reload::Reloaded {
         started: settings,
         flags,
@@ -222,7 +222,7 @@ fn warn_of_stop(plan: StopPlan) {
     }
 }
 
-impl Shared {
+impl ProcessContext {
     /// For all queues of a process, those of each route together.
     pub fn new(queues: &[Arc<dyn Queue>], counters: Arc<Counters>) -> Self {
         let names = queues.iter().map(|queue| queue.identity().name.as_str());

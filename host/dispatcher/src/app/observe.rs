@@ -1,7 +1,7 @@
 //! Starts what watches a run: metrics on their way to CloudWatch or stdout, and the admin page.
 
-use super::Shared;
-use super::replace::Wishes;
+use super::ProcessContext;
+use super::replace::ReloadRequests;
 use crate::admin;
 use crate::admin::Reload;
 use crate::admin::access::Access;
@@ -35,8 +35,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Starts what the settings ask for.
 pub(crate) async fn start(
     settings: &Settings,
-    shared: &Shared,
-    wishes: Wishes,
+    shared: &ProcessContext,
+    wishes: ReloadRequests,
     access: &Arc<Access>,
 ) -> Result<Watching, Problem> {
     let over = CancellationToken::new();
@@ -47,7 +47,7 @@ pub(crate) async fn start(
             let listener = admin::listen(served.address)
                 .await
                 .map_err(|why| Problem::new("--admin", why, "an address that is free"))?;
-            let state = admin::State {
+            let state = admin::AdminState {
                 metrics: Registry {
                     counters: shared.counters.clone(),
                     meters: shared.meters.clone(),
@@ -96,7 +96,7 @@ async fn watch_files(readiness: Arc<Readiness>, over: CancellationToken) {
 }
 
 /// Has the plugins looked at again, and says what came of it.
-fn reload(wishes: Wishes) -> Reload {
+fn reload(wishes: ReloadRequests) -> Reload {
     Arc::new(move || {
         let wishes = wishes.clone();
         Box::pin(async move {
@@ -109,7 +109,7 @@ fn reload(wishes: Wishes) -> Reload {
 
 async fn publishing(
     settings: &Settings,
-    shared: &Shared,
+    shared: &ProcessContext,
     over: CancellationToken,
 ) -> Option<Task<()>> {
     let metrics = settings.metrics?;

@@ -1,7 +1,7 @@
 //! SIGHUP: reads the admin token and the settings again, and applies the limits that may change while
 //! a run goes on.
 
-use super::replace::Wishes;
+use super::replace::ReloadRequests;
 use super::route::Adjustable;
 use crate::admin::access::Access;
 use crate::config;
@@ -26,7 +26,7 @@ pub(crate) struct Reloaded {
     /// The routes at work.
     pub routes: Vec<Adjustable>,
     /// Replaces their plugins.
-    pub plugins: Wishes,
+    pub plugins: ReloadRequests,
     /// Who may use the admin address.
     pub access: Arc<Access>,
 }

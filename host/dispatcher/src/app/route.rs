@@ -1,6 +1,6 @@
 //! Wires one route: intake, scheduler, executor, settlement. No business rule.
 
-use super::Shared;
+use super::ProcessContext;
 use super::build::Built;
 use crate::config::Route;
 use dispatcher_core::clock;
@@ -13,10 +13,10 @@ use dispatcher_core::job::{Job, JobEnding};
 use dispatcher_core::lease::book::SHORTEST_VISIBILITY;
 use dispatcher_core::message::{Message, Outcome};
 use dispatcher_core::queue::{DeadLettered, Identity, Queue};
-use dispatcher_core::scheduler::board::SharedScheduler;
 use dispatcher_core::scheduler::lane::LaneRules;
 use dispatcher_core::scheduler::ready::Sequence;
 use dispatcher_core::scheduler::room::Room;
+use dispatcher_core::scheduler::shared::SharedScheduler;
 use dispatcher_core::scheduler::{Rules, Scheduler, SchedulerLimits};
 use dispatcher_core::settlement::decide::Policy;
 use dispatcher_core::settlement::{OrderPort, Settlement};
@@ -28,7 +28,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::unbounded_channel;
 
 /// A route at work.
-pub struct Running {
+pub struct RunningRoute {
     /// What is waiting and running.
     pub board: Arc<SharedScheduler<Job>>,
     /// Ends after the stop, when the last poll was answered.
@@ -41,7 +41,7 @@ pub struct Running {
     pub name: String,
 }
 
-impl Running {
+impl RunningRoute {
     /// What of it can be changed while it runs.
     pub(crate) fn adjustable(&self) -> Adjustable {
         Adjustable {
@@ -73,7 +73,12 @@ impl Adjustable {
 }
 
 /// Starts a route whose queues are in the keeper's list from `place` on, on the present runtime.
-pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> Running {
+pub fn start(
+    built: Built,
+    place: usize,
+    shared: &ProcessContext,
+    workers: Workers,
+) -> RunningRoute {
     let Built {
         route,
         queues,
@@ -105,7 +110,7 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
         counters: shared.counters.clone(),
         meters: queues.iter().map(|queue| shared.meter(queue)).collect(),
         downstream: Downstream::new(&route.name, shared.readiness.clone()),
-        prospects: Arc::new(Outlook(settlements.clone())),
+        prospects: Arc::new(SettlementOutlook(settlements.clone())),
     });
     let watched = board.clone();
     let figures = move || watched.lock().figures();
@@ -135,7 +140,7 @@ pub fn start(built: Built, place: usize, shared: &Shared, workers: Workers) -> R
         readiness: shared.readiness.clone(),
         budget: shared.budget.clone(),
     };
-    Running {
+    RunningRoute {
         board,
         intake: tasks::spawn(tasks::watched(&shared.broken, intake.run())),
         settlements: running,
@@ -151,7 +156,7 @@ fn settlements(
     queues: &[Arc<dyn Queue>],
     board: &Arc<SharedScheduler<Job>>,
     guard: Option<&Arc<Guard>>,
-    shared: &Shared,
+    shared: &ProcessContext,
 ) -> Vec<Arc<Settlement>> {
     let in_order = |lane| {
         let by_queue = route.settings.group_by.is_none();
@@ -171,9 +176,9 @@ fn settlements(
 }
 
 /// What settlement makes of failed attempts, as the executor asks it.
-struct Outlook(Vec<Arc<Settlement>>);
+struct SettlementOutlook(Vec<Arc<Settlement>>);
 
-impl Prospects for Outlook {
+impl Prospects for SettlementOutlook {
     fn outlook(&self, lane: usize, job: &Job, ending: &JobEnding) -> Option<Outcome> {
         self.0[lane].outlook(&job.message, job.tries, ending)
     }
@@ -247,7 +252,12 @@ fn rules(route: &Route, queues: &[Arc<dyn Queue>]) -> Rules {
     }
 }
 
-fn settlement(route: &Route, queue: &Arc<dyn Queue>, room: Room, shared: &Shared) -> Settlement {
+fn settlement(
+    route: &Route,
+    queue: &Arc<dyn Queue>,
+    room: Room,
+    shared: &ProcessContext,
+) -> Settlement {
     let policy = Policy {
         first: route.retry.first,
         most: route.retry.most,
@@ -275,7 +285,11 @@ fn receives(identity: &Identity) -> Option<u32> {
 }
 
 /// What keeps the route from doing twice what it remembers, if it is to.
-fn guard(route: &Route, records: Option<Arc<dyn Records>>, shared: &Shared) -> Option<Arc<Guard>> {
+fn guard(
+    route: &Route,
+    records: Option<Arc<dyn Records>>,
+    shared: &ProcessContext,
+) -> Option<Arc<Guard>> {
     let (counters, readiness) = (shared.counters.clone(), shared.readiness.clone());
     let guard = Guard::new(
         records?,

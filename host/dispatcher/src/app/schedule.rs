@@ -1,7 +1,7 @@
 //! Starts what takes scheduled messages to their queues while a run goes on, and ends it.
 
 use super::build::Backends;
-use super::build::outlet::Queues;
+use super::build::outlet::OpenedQueues;
 use super::build::schedule::Schedules;
 use crate::config::Settings;
 use dispatcher_core::schedule::LOOK_INTERVAL;
@@ -31,7 +31,7 @@ pub(crate) async fn start(
     let table = settings.schedule_table.clone();
     let schedules = Arc::new(Schedules::new(backends, table));
     let interval = settings.program.schedule_interval;
-    let outlet: Arc<dyn Outlet> = Arc::new(Queues(schedules.clone()));
+    let outlet: Arc<dyn Outlet> = Arc::new(OpenedQueues(schedules.clone()));
     let names = settings.routes.iter().flat_map(|route| &route.queues);
     let names: BTreeSet<_> = names.map(|queue| &queue.name).collect();
     let outlet = || outlet.clone();

@@ -4,8 +4,8 @@ use super::{Typed, flags, output};
 use crate::app::build::versions;
 use crate::config::problem::Problem;
 use crate::error::{Exit, Failure};
+use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::files;
-use dispatcher_core::trouble::{Failed, Trouble};
 use dispatcher_sqlite as sqlite;
 use dispatcher_sqlite::Copy;
 use std::fs::File;
@@ -174,10 +174,13 @@ fn write_failure(to: &Path, error: &io::Error) -> Failure {
 }
 
 /// What is locked cannot be reached; on a full disk, or with a damaged database, the copy failed.
-fn failure(error: Failed) -> Failure {
+fn failure(error: CallError) -> Failure {
     let exit = match error.kind {
-        Trouble::Unreachable => Exit::Unreachable,
-        Trouble::Passing | Trouble::Missing | Trouble::Denied | Trouble::Refused => Exit::Failed,
+        ErrorKind::Unreachable => Exit::Unreachable,
+        ErrorKind::Transient
+        | ErrorKind::NotFound
+        | ErrorKind::AccessDenied
+        | ErrorKind::Invalid => Exit::Failed,
     };
     Failure::new(exit, error.message)
 }

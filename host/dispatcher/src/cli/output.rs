@@ -1,7 +1,7 @@
 //! Data to stdout, words to stderr. A reader who has gone ends the command without a word.
 
 use crate::error::{Exit, Failure};
-use dispatcher_core::telemetry::harmless::harmless_json;
+use dispatcher_core::telemetry::escape::harmless_json;
 use std::io::{ErrorKind, Write};
 
 /// Prints one line.

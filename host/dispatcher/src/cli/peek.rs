@@ -8,7 +8,7 @@ use crate::name::QueueName;
 use dispatcher_core::clock;
 use dispatcher_core::message::{AttributeValue, Message};
 use dispatcher_core::queue::DEAD_LETTER_REASON;
-use dispatcher_core::telemetry::harmless::harmless;
+use dispatcher_core::telemetry::escape::escape_control_characters;
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
@@ -90,23 +90,25 @@ fn json(message: &Message) -> serde_json::Value {
 
 fn text(message: &Message) -> String {
     let age = message.sent_at.map(|sent| {
-        let age = Duration::from_secs(clock::today().since(sent).as_secs());
+        let age = Duration::from_secs(clock::wall_clock_now().since(sent).as_secs());
         format!("{} old", humantime::format_duration(age))
     });
     let mut body: String = message.body.chars().take(SHOWN).collect();
     if body.len() < message.body.len() {
         body.push('…');
     }
-    let body = harmless(&body);
+    let body = escape_control_characters(&body);
     let age = age.unwrap_or_default();
     let reason = message.attributes.iter().find_map(|attribute| {
         let AttributeValue::Text(text) = &attribute.value else {
             return None;
         };
-        (attribute.name == DEAD_LETTER_REASON).then(|| format!("  reason: {}", harmless(text)))
+        (attribute.name == DEAD_LETTER_REASON)
+            .then(|| format!("  reason: {}", escape_control_characters(text)))
     });
     let unreadable = message.unreadable.as_ref();
-    let unreadable = unreadable.map(|error| format!("  {}", harmless(&error.to_string())));
+    let unreadable =
+        unreadable.map(|error| format!("  {}", escape_control_characters(&error.to_string())));
     format!(
         "{}  received {}×  {age}  {body}{}{}",
         message.id,

@@ -8,7 +8,7 @@ use crate::config::problem::Problem;
 use crate::error::Failure;
 use crate::name::QueueName;
 use dispatcher_core::backend::Backend;
-use dispatcher_core::queue::{Depth, Trouble};
+use dispatcher_core::queue::{Depth, ErrorKind};
 use std::fmt::Write;
 
 const EXAMPLES: &str = "\
@@ -37,7 +37,7 @@ pub struct Args {
 }
 
 /// One queue, or all of a backend.
-enum Which {
+enum QueueChoice {
     One(QueueName),
     All(&'static dyn Backend),
 }
@@ -54,7 +54,7 @@ pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
     }
     if args.queues.is_empty() {
         match backends::embedded() {
-            Some(backend) => wanted.push(Which::All(backend)),
+            Some(backend) => wanted.push(QueueChoice::All(backend)),
             None => problems.push(Problem::new("QUEUE", "no queue", "at least one")),
         }
     }
@@ -72,35 +72,38 @@ pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
     }
 }
 
-fn which(text: &str) -> Result<Which, Problem> {
+fn which(text: &str) -> Result<QueueChoice, Problem> {
     let backend = text
         .strip_suffix(':')
         .filter(|name| backends::is_name(name));
     match backend {
         Some(name) => backends::find(name)
-            .map(Which::All)
+            .map(QueueChoice::All)
             .map_err(|absent| Problem::new("QUEUE", format!("`{text}` names {absent}"), "")),
         None => text
             .parse()
-            .map(Which::One)
+            .map(QueueChoice::One)
             .map_err(|found| Problem::new("QUEUE", found, "")),
     }
 }
 
-async fn look(places: &Places, wanted: Vec<Which>) -> (Vec<(QueueName, Depth)>, Vec<Problem>) {
+async fn look(
+    places: &Places,
+    wanted: Vec<QueueChoice>,
+) -> (Vec<(QueueName, Depth)>, Vec<Problem>) {
     let backends = Backends::new(places.stores.clone());
     let mut names = Vec::new();
     let mut problems = Vec::new();
     for which in wanted {
         match which {
-            Which::One(name) => names.push(name),
-            Which::All(backend) => match backends.list(backend).await {
+            QueueChoice::One(name) => names.push(name),
+            QueueChoice::All(backend) => match backends.list(backend).await {
                 Ok(known) => names.extend(known),
                 Err(error) => {
                     let at = format!("{}:", backend.name());
                     let problem = Problem::new(at, error.to_string(), "");
                     problems.push(match error.kind {
-                        Trouble::Unreachable => problem.unreachable(),
+                        ErrorKind::Unreachable => problem.unreachable(),
                         _ => problem,
                     });
                 }

@@ -9,7 +9,7 @@ use crate::config::Places;
 use crate::config::problem::Problem;
 use crate::config::section::Given;
 use crate::config::value;
-use crate::config::value::Bare;
+use crate::config::value::BareUnit;
 use crate::error::{Exit, Failure};
 use crate::name::QueueName;
 use crate::telemetry::log::Screen;
@@ -71,7 +71,7 @@ pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
 fn outgoing(args: &Args, problems: &mut Vec<Problem>) -> Outgoing {
     let delay = args.delay.as_ref().map(|text| {
         let given = Given::new("--delay", text);
-        value::duration(&given, Bare::Refused, &(Duration::ZERO..=Duration::MAX))
+        value::duration(&given, BareUnit::Refused, &(Duration::ZERO..=Duration::MAX))
     });
     let delay = delay.transpose().unwrap_or_else(|problem| {
         problems.push(problem);

@@ -7,7 +7,7 @@ use crate::config::Places;
 use crate::config::problem::Problem;
 use crate::error::Failure;
 use dispatcher_core::backend::Backend;
-use dispatcher_core::queue::Trouble;
+use dispatcher_core::queue::ErrorKind;
 use std::fmt::Write;
 
 const EXAMPLES: &str = "\
@@ -71,7 +71,7 @@ async fn look(places: &Places, backend: &'static dyn Backend) -> Result<Vec<Row>
     let known = opened.workers(backend).await.map_err(|error| {
         let problem = Problem::new("BACKEND", error.to_string(), "");
         Failure::from(vec![match error.kind {
-            Trouble::Unreachable | Trouble::Passing => problem.unreachable(),
+            ErrorKind::Unreachable | ErrorKind::Transient => problem.unreachable(),
             _ => problem,
         }])
     })?;

@@ -9,15 +9,15 @@ mod schedule;
 mod telemetry;
 mod trials;
 
-use super::declared::{LogSettings, Part, ProgramSettings, RouteSettings, Table};
+use super::declared::{LogSettings, ProgramSettings, RouteSettings, SettingPart, Table};
 use super::file::File;
 use super::flags::Flags;
 use super::problem::Problem;
 use super::queues;
 use super::redis_place::{self, RedisPlace, TlsPaths};
 use super::section::{Given, Layers, Section};
-use super::value::{self, Bare};
-use super::{DynamoDb, Places, Plugin, Retry, Route, Settings, Stores};
+use super::value::{self, BareUnit};
+use super::{DynamoDb, Places, PluginConfig, Retry, Route, Settings, StoreConfig};
 use crate::name::QueueName;
 use dispatcher_core::queue::VISIBILITY_CEILING;
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,7 +70,7 @@ impl Check {
         // What stands in for an address that cannot be read is another server.
         let refused = self.problems.len() > problems;
         Places {
-            stores: Stores {
+            stores: StoreConfig {
                 data: data.unwrap_or_default(),
                 endpoint_url,
                 redis,
@@ -195,7 +195,7 @@ impl Check {
         inherited: &Section,
         flags: &Flags,
         file: &File,
-        plugins: &BTreeMap<&str, Plugin>,
+        plugins: &BTreeMap<&str, PluginConfig>,
     ) -> Route {
         let section = layers.last().copied().unwrap_or(&flags.route);
         let with_inherited = [layers, &[inherited]].concat();
@@ -238,7 +238,7 @@ impl Check {
     }
 
     fn retry(&mut self, layers: Layers<'_>, has_dead_letters: bool) -> Retry {
-        let pause = |given: &Given| value::duration(given, Bare::Refused, &WITHIN_LEASE);
+        let pause = |given: &Given| value::duration(given, BareUnit::Refused, &WITHIN_LEASE);
         let first = self.read(layers.one("retry.first"), pause);
         let most = self.read(layers.one("retry.most"), pause);
         if let (Some(first), Some(most), Some(given)) = (first, most, layers.one("retry.most"))
@@ -312,7 +312,7 @@ impl Check {
 fn inherited(program: &Section) -> Section {
     let mut inherited = Section::new(&program.at);
     for (key, setting) in Table::Dispatcher.settings() {
-        if setting.part == Part::Route
+        if setting.part == SettingPart::Route
             && let Some(given) = program.one(key)
         {
             inherited.push(key, given.clone());

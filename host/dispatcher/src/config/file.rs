@@ -1,7 +1,7 @@
 //! The configuration file: TOML into sections of texts, each with its line, and every unknown key
 //! and wrong shape. What the texts mean is `check`'s business.
 
-use super::declared::{self, Part, Setting, Shape, Table};
+use super::declared::{self, Setting, SettingPart, Shape, Table};
 use super::problem::Problem;
 use super::section::{Given, Section};
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,9 +46,9 @@ pub fn read(path: &Path, text: &str) -> (File, Vec<Problem>) {
     let folder = path.parent().unwrap_or(Path::new(""));
     for setting in declared::all().filter(|setting| setting.is_path) {
         let sections: Vec<_> = match setting.part {
-            Part::Program => vec![&mut file.program],
-            Part::Plugin => file.plugins.values_mut().collect(),
-            Part::Route => file.routes.iter_mut().collect(),
+            SettingPart::Program => vec![&mut file.program],
+            SettingPart::Plugin => file.plugins.values_mut().collect(),
+            SettingPart::Route => file.routes.iter_mut().collect(),
         };
         for section in sections {
             section.root_at(setting.key, folder);

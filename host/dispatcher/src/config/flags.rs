@@ -1,7 +1,7 @@
 //! What flags and their environment variables say, sorted into the sections they override. Knows
 //! no argument parser.
 
-use super::declared::{self, Part, PerQueue, Setting, Shape, Syntax};
+use super::declared::{self, PerQueue, Setting, SettingPart, Shape, Syntax};
 use super::problem::Problem;
 use super::section::{Given, Section};
 use super::value;
@@ -41,9 +41,9 @@ impl Flags {
     pub fn says(&self, flag: &str) -> bool {
         declared::of_flag(flag).is_some_and(|setting| {
             let section = match setting.part {
-                Part::Program => &self.program,
-                Part::Route => &self.route,
-                Part::Plugin => &self.plugin,
+                SettingPart::Program => &self.program,
+                SettingPart::Route => &self.route,
+                SettingPart::Plugin => &self.plugin,
             };
             section.has(setting.key)
         })
@@ -60,9 +60,9 @@ impl Flags {
             return false;
         };
         let section = match setting.part {
-            Part::Program => &mut self.program,
-            Part::Route => &mut self.route,
-            Part::Plugin => &mut self.plugin,
+            SettingPart::Program => &mut self.program,
+            SettingPart::Route => &mut self.route,
+            SettingPart::Plugin => &mut self.plugin,
         };
         let problems = &mut self.problems;
         let key = setting.key;

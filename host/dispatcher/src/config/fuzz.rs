@@ -4,7 +4,7 @@
 use super::flags::Flags;
 use super::problem::Problem;
 use super::section::Given;
-use super::value::{self, Bare};
+use super::value::{self, BareUnit};
 use super::{Settings, check, file, function, queues};
 use crate::backends;
 use crate::name::QueueName;
@@ -86,12 +86,12 @@ pub fn values(bytes: &[u8]) {
         1 => names(&given),
         2 => same(
             &given,
-            |given| value::duration(given, Bare::Refused, &any),
+            |given| value::duration(given, BareUnit::Refused, &any),
             time,
         ),
         3 => same(
             &given,
-            |given| value::duration(given, Bare::Seconds, &lease),
+            |given| value::duration(given, BareUnit::Seconds, &lease),
             time,
         ),
         4 => same(

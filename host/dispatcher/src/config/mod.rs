@@ -48,7 +48,7 @@ pub struct Settings {
     /// What is logged.
     pub log: LogSettings,
     /// Where queues live.
-    pub stores: Stores,
+    pub stores: StoreConfig,
     /// Where metrics go; nowhere without.
     pub metrics: Option<Metrics>,
     /// Where `/healthz`, `/readyz`, `/metrics` and more are served; nowhere without.
@@ -62,7 +62,7 @@ pub struct Settings {
 
 /// Where queues live, of all backends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stores {
+pub struct StoreConfig {
     /// The folder of the embedded queue and of compiled plugins. Not created yet.
     pub data: PathBuf,
     /// `http://` or `https://` address for every AWS service; without it, as the SDK decides.
@@ -75,7 +75,7 @@ pub struct Stores {
     pub refused: bool,
 }
 
-impl Stores {
+impl StoreConfig {
     /// What there is to say to a backend, by its name.
     pub fn config_of(&self, backend: &str) -> BackendConfig {
         BackendConfig {
@@ -146,7 +146,7 @@ pub struct Route {
     /// At least one, the most urgent first; all weighted or none.
     pub queues: Vec<WeightedQueue>,
     /// What handles the messages.
-    pub plugin: Plugin,
+    pub plugin: PluginConfig,
     /// What stands alone.
     pub settings: RouteSettings,
     /// What happens to a message that was not handled.
@@ -206,7 +206,7 @@ pub struct Retry {
 
 /// A handler and what it may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plugin {
+pub struct PluginConfig {
     /// The name in the file, or the file's stem.
     pub name: String,
     /// Where it was written, for problems found later: `dispatcher.toml:12`, `--plugin`.
@@ -221,7 +221,7 @@ pub struct Plugin {
     pub trials: Trials,
 }
 
-impl Plugin {
+impl PluginConfig {
     /// The most memory of one instance in bytes, 64 KiB to 4 GiB.
     pub fn max_memory(&self) -> usize {
         self.settings.max_memory_of(self.forwards())
@@ -341,7 +341,7 @@ pub struct Forward {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
     /// As in `Settings`.
-    pub stores: Stores,
+    pub stores: StoreConfig,
     /// As in `Settings`.
     pub log: LogSettings,
     /// As in `Settings`.

@@ -76,7 +76,7 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut line = Line(out);
+        let mut line = EscapedLine(out);
         write!(line, "{}: {}", self.at, self.found)?;
         if !self.wanted.is_empty() {
             write!(line, "; wanted {}", self.wanted)?;
@@ -89,9 +89,9 @@ impl fmt::Display for Problem {
 }
 
 /// Spells out what would end the line or steer a terminal: problems quote what was written.
-struct Line<'a, 'b>(&'a mut fmt::Formatter<'b>);
+struct EscapedLine<'a, 'b>(&'a mut fmt::Formatter<'b>);
 
-impl fmt::Write for Line<'_, '_> {
+impl fmt::Write for EscapedLine<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for letter in text.chars() {
             match letter.is_control() {

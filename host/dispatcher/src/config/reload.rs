@@ -1,10 +1,10 @@
 //! What of new settings can be applied to a run that goes on, and what needs another start. Pure;
 //! whoever holds the running parts applies it.
 
-use super::declared::{self, Part, Reload, Setting, Table};
+use super::declared::{self, Reload, Setting, SettingPart, Table};
 use super::redis_place::RedisPlace;
 use super::{
-    Admin, Code, Forward, Plugin, Record, Retry, Reuse, Route, Settings, Stores, Trials,
+    Admin, Code, Forward, PluginConfig, Record, Retry, Reuse, Route, Settings, StoreConfig, Trials,
     WeightedQueue,
 };
 use crate::name::QueueName;
@@ -19,7 +19,7 @@ pub struct Changes {
     /// the run's order; also where nothing is different, since it may have been changed before.
     pub routes: Vec<RouteLimits>,
     /// The plugins of the same routes as they are to be run from now on: components only.
-    pub plugins: Vec<(String, Plugin)>,
+    pub plugins: Vec<(String, PluginConfig)>,
     /// A clause for every other setting that is different, naming it: it waits for the next start.
     pub needs_restart: Vec<String>,
 }
@@ -63,7 +63,7 @@ pub fn changes(old: &Settings, new: &Settings) -> Changes {
 
 fn program(old: &Settings, new: &Settings) -> Vec<String> {
     waiting(
-        Part::Program,
+        SettingPart::Program,
         &compare_program(old, new),
         &[Reload::Restart],
     )
@@ -87,7 +87,7 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
         schedule_table,
         routes: _,
     } = old;
-    let Stores {
+    let StoreConfig {
         data,
         endpoint_url,
         redis,
@@ -152,18 +152,24 @@ fn listed(queues: &[WeightedQueue]) -> Vec<(&QueueName, Option<NonZeroU32>)> {
 fn route(was: &Route, now: &Route, lines: &mut Vec<String>) -> RouteLimits {
     let name = &was.name;
     lines.extend(
-        waiting(Part::Route, &compare_route(was, now), &[Reload::Restart])
-            .map(|setting| format!("`{}` of route `{name}` has changed", setting.key)),
+        waiting(
+            SettingPart::Route,
+            &compare_route(was, now),
+            &[Reload::Restart],
+        )
+        .map(|setting| format!("`{}` of route `{name}` has changed", setting.key)),
     );
     let waits: &[Reload] = match replaced(&was.plugin, &now.plugin) {
         Some(_) => &[Reload::Restart],
         None => &[Reload::Restart, Reload::Replace],
     };
     let compared = compare_plugin(&was.plugin, &now.plugin);
-    lines.extend(waiting(Part::Plugin, &compared, waits).map(|setting| {
-        let key = setting.key;
-        format!("`{key}` of the plugin of route `{name}` has changed")
-    }));
+    lines.extend(
+        waiting(SettingPart::Plugin, &compared, waits).map(|setting| {
+            let key = setting.key;
+            format!("`{key}` of the plugin of route `{name}` has changed")
+        }),
+    );
     let (wanted, most) = (now.settings.concurrency, was.settings.concurrency);
     if wanted > most {
         lines.push(format!(
@@ -216,9 +222,9 @@ fn limits(was: &Route, now: &Route) -> SchedulerLimits {
 }
 
 /// The new plugin, with what the run has made its plans by as it was. None for what forwards.
-fn replaced(was: &Plugin, now: &Plugin) -> Option<Plugin> {
+fn replaced(was: &PluginConfig, now: &PluginConfig) -> Option<PluginConfig> {
     let both = (&was.code, &now.code);
-    matches!(both, (Code::Component(_), Code::Component(_))).then(|| Plugin {
+    matches!(both, (Code::Component(_), Code::Component(_))).then(|| PluginConfig {
         name: was.name.clone(),
         settings: was.settings.reloaded(&now.settings),
         trials: Trials {
@@ -229,8 +235,8 @@ fn replaced(was: &Plugin, now: &Plugin) -> Option<Plugin> {
     })
 }
 
-fn compare_plugin(was: &Plugin, now: &Plugin) -> Vec<(&'static str, bool)> {
-    let Plugin {
+fn compare_plugin(was: &PluginConfig, now: &PluginConfig) -> Vec<(&'static str, bool)> {
+    let PluginConfig {
         name: _,
         at: _,
         code,
@@ -280,7 +286,7 @@ fn compare_plugin(was: &Plugin, now: &Plugin) -> Vec<(&'static str, bool)> {
 
 /// The settings among those compared that differ and are of one of these classes.
 fn waiting(
-    part: Part,
+    part: SettingPart,
     compared: &[(&'static str, bool)],
     classes: &[Reload],
 ) -> impl Iterator<Item = &'static Setting> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// What a bare number means to a duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bare {
+pub enum BareUnit {
     /// Seconds, as the classic flags have it.
     Seconds,
     /// Nothing: a unit is needed.
@@ -21,19 +21,21 @@ pub enum Bare {
 /// A duration such as `30s`, `1h 30m` or `250ms` within the range, both ends included.
 pub fn duration(
     given: &Given,
-    bare: Bare,
+    bare: BareUnit,
     range: &RangeInclusive<Duration>,
 ) -> Result<Duration, Problem> {
     let text = given.text.trim();
     let number = text.parse::<f64>().ok();
     let parsed = match (bare, number) {
-        (Bare::Seconds, Some(seconds)) => Duration::try_from_secs_f64(seconds).ok(),
+        (BareUnit::Seconds, Some(seconds)) => Duration::try_from_secs_f64(seconds).ok(),
         _ => humantime::parse_duration(text).ok(),
     };
     let wanted = match (*range.end() == Duration::MAX, bare) {
         (true, _) => format!("a duration of at least {}", words(*range.start())),
-        (false, Bare::Refused) => format!("{} to {}", words(*range.start()), words(*range.end())),
-        (false, Bare::Seconds) => format!(
+        (false, BareUnit::Refused) => {
+            format!("{} to {}", words(*range.start()), words(*range.end()))
+        }
+        (false, BareUnit::Seconds) => format!(
             "{} to {}, a bare number being seconds",
             words(*range.start()),
             words(*range.end())

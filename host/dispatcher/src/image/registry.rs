@@ -62,7 +62,7 @@ impl std::fmt::Display for FetchError {
 /// # Errors
 /// One line that names the component.
 pub async fn fetch(name: &ImageName, folder: &Path) -> Result<Vec<u8>, FetchError> {
-    let kept = Arc::new(Kept::of(name, folder));
+    let kept = Arc::new(CachedComponent::of(name, folder));
     let (looked, of) = (kept.clone(), name.clone());
     let place = folder.to_owned();
     // To read and to hash it takes a while, and may wait for a disk.
@@ -316,12 +316,12 @@ fn credentials(host: &str) -> Result<RegistryAuth, String> {
 }
 
 /// The two files of a component: its manifest, which its name pins, and itself, which that pins.
-struct Kept {
+struct CachedComponent {
     manifest: PathBuf,
     component: PathBuf,
 }
 
-impl Kept {
+impl CachedComponent {
     fn of(name: &ImageName, folder: &Path) -> Self {
         Self {
             manifest: folder.join(format!("{}.json", name.digest)),
@@ -399,7 +399,7 @@ mod tests {
         let digest = files::digest(&manifest);
         let name = format!("oci://127.0.0.1:1/a@sha256:{digest}");
         let name: ImageName = name.parse().expect("a name");
-        let kept = Kept::of(&name, folder.path());
+        let kept = CachedComponent::of(&name, folder.path());
         assert_eq!(kept.read(&name), None);
         kept.write(&manifest, b"component").expect("written");
         assert_eq!(kept.read(&name), Some(b"component".to_vec()));

@@ -4,7 +4,7 @@
 use super::log::Screen;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
-use dispatcher_core::telemetry::harmless::steers;
+use dispatcher_core::telemetry::escape::steers;
 use std::fmt::{self, Write};
 use std::io::Write as _;
 use tracing::field::{Field, Visit};
@@ -29,7 +29,7 @@ pub(super) struct Calls {
 
 /// A call under way.
 #[derive(Default)]
-struct Call {
+struct OpenCall {
     interface: String,
     function: String,
     arguments: String,
@@ -46,14 +46,14 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Calls {
         let mut fields = Fields::default();
         attributes.record(&mut fields);
         let interface = fields.take("module");
-        span.extensions_mut().insert(Call {
+        span.extensions_mut().insert(OpenCall {
             interface: match package(metadata.target()) {
                 Some(package) => format!("{package}/{interface}"),
                 None => interface,
             },
             function: function(&fields.take("function")),
             began: clock::now(),
-            ..Call::default()
+            ..OpenCall::default()
         });
     }
 
@@ -66,7 +66,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Calls {
             return;
         }
         let mut extensions = span.extensions_mut();
-        let Some(call) = extensions.get_mut::<Call>() else {
+        let Some(call) = extensions.get_mut::<OpenCall>() else {
             return;
         };
         let mut fields = Fields::default();
@@ -79,7 +79,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Calls {
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
         let span = context.span(&id);
-        let call = span.and_then(|span| span.extensions_mut().remove::<Call>());
+        let call = span.and_then(|span| span.extensions_mut().remove::<OpenCall>());
         if let Some(call) = call {
             let line = self.line(&call);
             // Nobody is left to tell if this fails.
@@ -89,9 +89,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Calls {
 }
 
 impl Calls {
-    fn line(&self, call: &Call) -> String {
+    fn line(&self, call: &OpenCall) -> String {
         let took = clock::now().since(call.began);
-        let Call {
+        let OpenCall {
             interface,
             function,
             arguments,

@@ -2,7 +2,7 @@
 //! holds. As text, a value is quoted where it would not be read back as one word, and what steers a
 //! terminal is escaped; as JSON, a field of a list is an array.
 
-use dispatcher_core::telemetry::harmless::steers;
+use dispatcher_core::telemetry::escape::steers;
 use serde::ser::{SerializeMap, Serializer as _};
 use std::fmt::{self, Debug, Write};
 use tracing::field::{Field, Visit};

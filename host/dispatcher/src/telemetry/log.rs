@@ -133,16 +133,16 @@ pub fn filter(text: &str) -> Result<EnvFilter, String> {
 }
 
 impl<'a> MakeWriter<'a> for Screen {
-    type Writer = Line<'a>;
+    type Writer = LogLine<'a>;
 
-    fn make_writer(&'a self) -> Line<'a> {
-        Line { screen: self }
+    fn make_writer(&'a self) -> LogLine<'a> {
+        LogLine { screen: self }
     }
 }
 
 /// Writes one log line at a time, the progress line out of its way.
 #[derive(Debug)]
-pub struct Line<'a> {
+pub struct LogLine<'a> {
     screen: &'a Screen,
 }
 
@@ -181,7 +181,7 @@ fn writable(patience: Duration) -> bool {
     poll(&mut streams, patience.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
-impl Write for Line<'_> {
+impl Write for LogLine<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_all(bytes).map(|()| bytes.len())
     }
@@ -204,7 +204,7 @@ struct TimeOfDay;
 
 impl FormatTime for TimeOfDay {
     fn format_time(&self, out: &mut Writer<'_>) -> fmt::Result {
-        let ms = clock::today().0;
+        let ms = clock::wall_clock_now().0;
         let (seconds, ms) = (ms / 1_000, ms % 1_000);
         let (hours, minutes) = (seconds / 3_600 % 24, seconds / 60 % 60);
         write!(out, "{hours:02}:{minutes:02}:{:02}.{ms:03}Z", seconds % 60)
@@ -216,7 +216,7 @@ struct Date;
 
 impl FormatTime for Date {
     fn format_time(&self, out: &mut Writer<'_>) -> fmt::Result {
-        let since = Duration::from_millis(clock::today().0);
+        let since = Duration::from_millis(clock::wall_clock_now().0);
         let date = humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + since);
         write!(out, "{date}")
     }

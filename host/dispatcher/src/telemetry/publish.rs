@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use dispatcher_aws::cloudwatch::{CloudWatch, Datum, PutError};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
+use dispatcher_core::telemetry::log_throttle::LogThrottle;
 use dispatcher_core::telemetry::metrics::{Meters, Report, queue as queue_metrics};
-use dispatcher_core::telemetry::said::Said;
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
@@ -127,14 +127,14 @@ async fn publish_with<S: Sink>(
             () = stop.cancelled() => break,
         }
         next = after(next, interval, clock::now());
-        backlog.keep(meters.drain(clock::today()));
+        backlog.keep(meters.drain(clock::wall_clock_now()));
         tokio::select! {
             biased;
             () = backlog.send() => {}
             () = &mut hung => return backlog.say_lost(),
         }
     }
-    backlog.keep(meters.drain(clock::today()));
+    backlog.keep(meters.drain(clock::wall_clock_now()));
     tokio::select! {
         biased;
         () = backlog.send() => {}
@@ -160,7 +160,7 @@ struct Backlog<S: Sink> {
     reports: VecDeque<VecDeque<S::Part>>,
     /// How many were given up or refused since that was said last.
     lost: usize,
-    said: Said,
+    said: LogThrottle,
 }
 
 impl<S: Sink> Backlog<S> {
@@ -169,7 +169,7 @@ impl<S: Sink> Backlog<S> {
             sink,
             reports: VecDeque::new(),
             lost: 0,
-            said: Said::default(),
+            said: LogThrottle::default(),
         }
     }
 
@@ -202,7 +202,7 @@ impl<S: Sink> Backlog<S> {
     }
 
     fn say(&mut self, reason: &str) {
-        if self.said.again(clock::now()) {
+        if self.said.should_log(clock::now()) {
             let (waiting, lost) = (self.reports.len(), std::mem::take(&mut self.lost));
             tracing::warn!(reason, waiting, lost, "metrics are not published");
         }

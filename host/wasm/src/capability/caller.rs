@@ -2,13 +2,13 @@
 //! it. Knows no instance: whoever has guests implements `Caller`.
 
 use super::description::Description;
-use super::http::connection::Room as Connections;
+use super::http::connection::ConnectionLimit as Connections;
 use super::refusals::{Denial, Refusals};
-use super::shown::Call;
+use super::shown::TracedCall;
 use crate::causes::Causes;
 use crate::limits::HostBudget;
 use crate::problem::Problem;
-use crate::room::{Full, Held, Room};
+use crate::room::{Full, InvocationLimit, InvocationPermit};
 use dispatcher_core::clock::Moment;
 use dispatcher_core::handler::Attempt;
 use std::any::Any;
@@ -70,7 +70,7 @@ pub(crate) trait Caller: WasiView + WasiHttpView + 'static {
     fn refusals(&self) -> &Arc<Refusals>;
 
     /// How much of the host's memory it may take by what it has under way.
-    fn room(&self) -> &Room;
+    fn room(&self) -> &InvocationLimit;
 
     /// How much of the host's memory it may take otherwise.
     fn budget(&self) -> HostBudget;
@@ -93,7 +93,7 @@ pub(crate) trait Caller: WasiView + WasiHttpView + 'static {
     }
 
     /// Room for one more call under way, with so many bytes.
-    fn hold(&self, bytes: usize) -> Result<Held, Full> {
+    fn hold(&self, bytes: usize) -> Result<InvocationPermit, Full> {
         self.room().hold(bytes)
     }
 
@@ -114,7 +114,7 @@ pub(crate) trait Caller: WasiView + WasiHttpView + 'static {
     }
 
     /// Counts a refusal of `name`, and returns what the guest is told.
-    fn refuse<E: Debug>(&self, what: &Denial, name: &str, told: E, call: Call) -> E {
+    fn refuse<E: Debug>(&self, what: &Denial, name: &str, told: E, call: TracedCall) -> E {
         self.refusals().refuse(what, name);
         call.answered(&Err::<(), _>(&told));
         told

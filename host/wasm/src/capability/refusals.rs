@@ -3,7 +3,7 @@
 
 use super::description::Description;
 use dispatcher_core::clock;
-use dispatcher_core::telemetry::said::Said;
+use dispatcher_core::telemetry::log_throttle::LogThrottle;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -75,9 +75,9 @@ pub(crate) struct Refusals {
 /// What was said.
 #[derive(Default)]
 struct Names {
-    said: HashMap<(&'static str, String), Said>,
+    said: HashMap<(&'static str, String), LogThrottle>,
     /// When all of it was forgotten.
-    forgotten: Said,
+    forgotten: LogThrottle,
 }
 
 impl Refusals {
@@ -105,12 +105,12 @@ impl Refusals {
         let Names { said, forgotten } = &mut *names;
         let (key, now) = ((what, name.clone()), clock::now());
         if said.len() >= NAMES && !said.contains_key(&key) {
-            if !forgotten.again(now) {
+            if !forgotten.should_log(now) {
                 return name;
             }
             said.clear();
         }
-        if said.entry(key).or_default().again(now) {
+        if said.entry(key).or_default().should_log(now) {
             let (dashes, opens) = match is_grantable {
                 true => ("--", capability.key),
                 false => ("", "no option"),

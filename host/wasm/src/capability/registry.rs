@@ -13,11 +13,11 @@ macro_rules! capabilities {
     ($($(#[$about:meta])* $asked:ident, $field:ident: $grant:ty;)*) => {
         /// Something that is denied unless it is granted.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Asked {
+        pub enum Capability {
             $($(#[$about])* $asked,)*
         }
 
-        impl Asked {
+        impl Capability {
             const ALL: &[Self] = &[$(Self::$asked,)*];
 
             pub(crate) const fn description(self) -> &'static Description {
@@ -48,8 +48,8 @@ macro_rules! capabilities {
             }
 
             /// What a component is refused for requesting, in words.
-            pub(crate) fn missing(&self) -> Vec<(Asked, &'static str)> {
-                let missing = [$((Asked::$asked, self.$field.missing()),)*];
+            pub(crate) fn missing(&self) -> Vec<(Capability, &'static str)> {
+                let missing = [$((Capability::$asked, self.$field.missing()),)*];
                 let missing = missing.into_iter();
                 missing.filter_map(|(asked, what)| Some((asked, what?))).collect()
             }
@@ -87,13 +87,13 @@ capabilities! {
     /// Invoking Lambda functions.
     Functions, lambda: Option<capability::lambda::Functions>;
     /// Sending to queues.
-    Queues, queues: Option<capability::queues::Queues>;
+    Queues, queues: Option<capability::queues::QueuesGrant>;
     /// Outgoing HTTP requests.
     Http, http: capability::http::Outgoing;
     /// Settings.
     Settings, settings: capability::settings::ConfigStore;
     /// Keys and values.
-    Stores, stores: capability::store::Stores;
+    Stores, stores: capability::store::StoreGrant;
     /// A folder to read, which the component sees as `/`.
     Files, folder: Option<PathBuf>;
     /// TCP connections.
@@ -107,7 +107,7 @@ pub(crate) trait Grantee: Caller {
     fn all_granted(&self) -> &PluginGrants;
 }
 
-impl Asked {
+impl Capability {
     /// All there are, in the order in which they are shown.
     pub fn all() -> impl Iterator<Item = Self> {
         Self::ALL.iter().copied()
@@ -137,7 +137,7 @@ impl Asked {
     }
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for Capability {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.description().name)
     }

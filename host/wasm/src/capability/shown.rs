@@ -5,7 +5,7 @@ use std::fmt::{Arguments, Debug};
 use tracing::{Span, trace, trace_span};
 
 /// A call under way.
-pub(crate) struct Call {
+pub(crate) struct TracedCall {
     span: Span,
     package: Package,
 }
@@ -39,7 +39,7 @@ macro_rules! begin {
     }};
 }
 
-impl Call {
+impl TracedCall {
     /// Of this function with these arguments.
     pub(crate) fn of(
         package: Package,

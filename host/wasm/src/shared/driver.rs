@@ -1,14 +1,14 @@
 //! Drives one shared instance: owns its store, begins every attempt that it is handed, and ends
 //! with it. Knows its plugin only as long as there is one.
 
-use super::{Seat, Shared};
+use super::{Seat, SharedInstances};
 use crate::admission;
 use crate::admission::FULL;
-use crate::guest::{Guest, Settings};
+use crate::guest::{Guest, GuestSettings};
 use crate::runtime::Inner;
-use crate::underway::{Job, Underway};
+use crate::underway::{SharedAttempt, Underway};
 use crate::world::v0_1::many::{Many, ManyPre};
-use crate::{attempt, limits, mishap, report};
+use crate::{attempt, failure_reason, limits, report};
 use dispatcher_core::clock;
 use dispatcher_core::handler::Attempt;
 use std::future::poll_fn;
@@ -22,18 +22,18 @@ use wasmtime::{PoolConcurrencyLimitError, Store, StoreContextMut, UpdateDeadline
 #[derive(Clone)]
 pub(crate) struct Recipe {
     pub(crate) runtime: Arc<Inner>,
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<GuestSettings>,
     pub(crate) pre: ManyPre,
 }
 
 /// Takes an instance's seat in its plugin away when it ends, however that comes about.
 struct Leaving {
-    shared: Weak<Shared>,
+    shared: Weak<SharedInstances>,
     instance: u64,
     /// What it is handed.
-    jobs: UnboundedReceiver<Job>,
+    jobs: UnboundedReceiver<SharedAttempt>,
     /// What it took of that and did not begin.
-    untouched: Vec<Job>,
+    untouched: Vec<SharedAttempt>,
 }
 
 impl Drop for Leaving {
@@ -46,7 +46,7 @@ impl Drop for Leaving {
 }
 
 /// The instance's life. Polled on the guest pool; gives the thread back at every epoch tick.
-pub(super) async fn drive(shared: Weak<Shared>, recipe: Recipe, seat: Seat) {
+pub(super) async fn drive(shared: Weak<SharedInstances>, recipe: Recipe, seat: Seat) {
     let Seat {
         instance,
         jobs,
@@ -74,11 +74,11 @@ pub(super) async fn drive(shared: Weak<Shared>, recipe: Recipe, seat: Seat) {
 
 /// From birth to death. Answers what the guest was given, and returns what it was not.
 async fn live(
-    shared: &Weak<Shared>,
+    shared: &Weak<SharedInstances>,
     recipe: &Recipe,
     instance: u64,
-    jobs: &mut UnboundedReceiver<Job>,
-) -> Vec<Job> {
+    jobs: &mut UnboundedReceiver<SharedAttempt>,
+) -> Vec<SharedAttempt> {
     let Some(first) = jobs.recv().await else {
         return Vec::new();
     };
@@ -93,7 +93,7 @@ async fn live(
     let exports = match made {
         Ok(exports) => exports,
         Err(error) => {
-            let why = mishap::of_birth(&error, store.data(), limit);
+            let why = failure_reason::of_birth(&error, store.data(), limit);
             report::broke(&error, store.data(), &first.attempt, &why);
             let verdicts = attempt::retry_all(&first.attempt, why);
             let _ = first.answer.send(verdicts);
@@ -121,7 +121,7 @@ async fn live(
                     }
                     continue;
                 }
-                let call = Call {
+                let call = SharedCall {
                     shared: shared.clone(),
                     exports,
                     instance,
@@ -141,15 +141,15 @@ async fn live(
 }
 
 /// A trap, or no more memory: all attempts in the instance are answered so.
-fn fail(store: &mut Store<Guest>, error: &wasmtime::Error) -> Vec<Job> {
+fn fail(store: &mut Store<Guest>, error: &wasmtime::Error) -> Vec<SharedAttempt> {
     let Some(mut underway) = store.data_mut().underway().map(std::mem::take) else {
         return Vec::new();
     };
     let guest = store.data();
     let (queue, message_ids, limit) = underway.place();
-    let why = mishap::of(error, guest, limit);
+    let why = failure_reason::of(error, guest, limit);
     report::of_instance(error, guest, queue, message_ids, &why);
-    underway.fail(|limit| mishap::of(error, guest, limit))
+    underway.fail(|limit| failure_reason::of(error, guest, limit))
 }
 
 /// A store, and the instance in it or why there is none. There is room for it.
@@ -201,9 +201,9 @@ fn at_tick(mut store: StoreContextMut<'_, Guest>) -> wasmtime::Result<UpdateDead
 /// whenever the guest has given the thread back, so the end of an attempt needs no waker of ours.
 fn next(
     accessor: &Accessor<Guest>,
-    jobs: &mut UnboundedReceiver<Job>,
+    jobs: &mut UnboundedReceiver<SharedAttempt>,
     context: &mut Context<'_>,
-) -> Poll<Option<Job>> {
+) -> Poll<Option<SharedAttempt>> {
     let idle = underway(accessor, |underway| {
         underway.rests();
         underway.is_empty()
@@ -222,15 +222,15 @@ fn underway<T: Default>(accessor: &Accessor<Guest>, look: impl FnOnce(&mut Under
 }
 
 /// One attempt in the instance, as a task of its event loop.
-struct Call {
-    shared: Weak<Shared>,
+struct SharedCall {
+    shared: Weak<SharedInstances>,
     exports: Many,
     instance: u64,
     id: u64,
     attempt: Arc<Attempt>,
 }
 
-impl AccessorTask<Guest> for Call {
+impl AccessorTask<Guest> for SharedCall {
     /// An error is a trap, and ends the event loop.
     async fn run(self, accessor: &Accessor<Guest>) -> wasmtime::Result<()> {
         let Self {
@@ -258,7 +258,7 @@ impl AccessorTask<Guest> for Call {
         if let Some(shared) = shared.upgrade() {
             shared.ended(instance, id, memory);
         }
-        if let Some(Job {
+        if let Some(SharedAttempt {
             attempt, answer, ..
         }) = job
         {

@@ -8,11 +8,11 @@ use crate::admission::{self, Spare};
 use crate::attempt;
 use crate::reuse::Reuse;
 use crate::runtime::Spawn;
-use crate::underway::Job;
+use crate::underway::SharedAttempt;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
 use dispatcher_core::handler::Attempt;
-use dispatcher_core::message::{Message, Mishap, Verdict};
+use dispatcher_core::message::{FailureReason, Message, Verdict};
 pub(super) use driver::Recipe;
 use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
@@ -47,23 +47,23 @@ pub(super) struct Sharing {
 }
 
 /// The shared instances of one plugin.
-pub(super) struct Shared {
-    this: Weak<Shared>,
+pub(super) struct SharedInstances {
+    this: Weak<SharedInstances>,
     concurrency: usize,
     instances: usize,
     max_memory: usize,
     reuse: Reuse,
     recipe: Recipe,
     spawn: Spawn,
-    state: Mutex<State>,
+    state: Mutex<SharedState>,
 }
 
 #[derive(Default)]
-struct State {
+struct SharedState {
     /// The id that the next attempt, or instance, gets.
     next: u64,
     /// Attempts that wait for room, in the order of their arrival.
-    queue: BTreeMap<u64, Job>,
+    queue: BTreeMap<u64, SharedAttempt>,
     /// Attempts in instances.
     placed: HashMap<u64, Placed>,
     /// All that are alive, those that take no more included.
@@ -80,7 +80,7 @@ struct Placed {
 struct Instance {
     id: u64,
     /// To its driver. None once it takes no more; the driver ends when it has answered all.
-    jobs: Option<UnboundedSender<Job>>,
+    jobs: Option<UnboundedSender<SharedAttempt>>,
     /// Attempts in it, abandoned ones included.
     under_way: usize,
     abandoned: usize,
@@ -96,11 +96,11 @@ struct Instance {
 /// What the driver of an instance is handed.
 struct Seat {
     instance: u64,
-    jobs: UnboundedReceiver<Job>,
+    jobs: UnboundedReceiver<SharedAttempt>,
     end: CancellationToken,
 }
 
-impl Shared {
+impl SharedInstances {
     pub(super) fn new(
         sharing: Sharing,
         max_memory: usize,
@@ -129,7 +129,7 @@ impl Shared {
             let mut state = self.state();
             state.next += 1;
             let id = state.next;
-            let job = Job {
+            let job = SharedAttempt {
                 id,
                 attempt: Arc::clone(&attempt),
                 answer,
@@ -139,7 +139,7 @@ impl Shared {
             id
         };
         self.place();
-        let mut waiting = Waiting {
+        let mut waiting = AnswerWaiter {
             shared: self,
             id,
             answered: Some(answered),
@@ -160,7 +160,7 @@ impl Shared {
         };
         waiting.answered = None;
         answer.unwrap_or_else(|_| {
-            let why = Mishap::Host("its instance ended without an answer".into());
+            let why = FailureReason::Host("its instance ended without an answer".into());
             attempt::retry_all(&attempt, why)
         })
     }
@@ -176,7 +176,7 @@ impl Shared {
     /// Answers that an attempt was not begun, if it still waits for room.
     fn turn_away(&self, id: u64) {
         let job = self.state().queue.remove(&id);
-        if let Some(Job {
+        if let Some(SharedAttempt {
             attempt, answer, ..
         }) = job
         {
@@ -214,7 +214,7 @@ impl Shared {
     }
 
     /// The first instance with room for so many bytes. Those whose time is up take no more.
-    fn room(&self, state: &mut State, bytes: usize, now: Moment) -> Option<usize> {
+    fn room(&self, state: &mut SharedState, bytes: usize, now: Moment) -> Option<usize> {
         for instance in &mut state.instances {
             if instance.served >= self.reuse.count || now.since(instance.born) >= self.reuse.age {
                 instance.jobs = None;
@@ -232,7 +232,7 @@ impl Shared {
 
     /// One more instance, if there may be one. Those that take no more stand in nobody's way until
     /// there are too many of them: an abandoned attempt may stay for as long as its function runs.
-    fn seat(&self, state: &mut State, now: Moment) -> Option<Seat> {
+    fn seat(&self, state: &mut SharedState, now: Moment) -> Option<Seat> {
         let all = &state.instances;
         let taking = all.iter().filter(|one| one.jobs.is_some()).count();
         if taking >= self.instances || all.len() >= self.instances.saturating_mul(2) {
@@ -283,7 +283,12 @@ impl Shared {
 
     /// An instance is gone. What it was handed and did not begin waits again, at its old place:
     /// what it took of it and what is still on the way.
-    fn left(&self, instance: u64, untouched: Vec<Job>, coming: &mut UnboundedReceiver<Job>) {
+    fn left(
+        &self,
+        instance: u64,
+        untouched: Vec<SharedAttempt>,
+        coming: &mut UnboundedReceiver<SharedAttempt>,
+    ) {
         let mut forgotten = Vec::new();
         let mut again = Vec::new();
         {
@@ -314,7 +319,7 @@ impl Shared {
     /// its instance takes no more and ends when all others in it are done.
     fn abandon(&self, id: u64) {
         let mut state = self.state();
-        let State {
+        let SharedState {
             placed, instances, ..
         } = &mut *state;
         if let Some(placed) = placed.get_mut(&id) {
@@ -331,12 +336,12 @@ impl Shared {
         drop(waited);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SharedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl SharedState {
     /// Gives the attempt that waits longest to an instance that has room.
     fn give(&mut self, at: usize) {
         let Some((id, job)) = self.queue.pop_first() else {
@@ -368,13 +373,13 @@ impl Instance {
 }
 
 /// Somebody waits for an attempt's answer; dropped before it came, the attempt is abandoned.
-struct Waiting<'a> {
-    shared: &'a Shared,
+struct AnswerWaiter<'a> {
+    shared: &'a SharedInstances,
     id: u64,
     answered: Option<oneshot::Receiver<Vec<Verdict>>>,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for AnswerWaiter<'_> {
     fn drop(&mut self) {
         if self.answered.take().is_some() {
             self.shared.abandon(self.id);

@@ -1,10 +1,10 @@
 //! Shared instances that have no attempt make room for those who wait for an instance of their own
 //! plugin or another. Ends none itself; that is the driver's.
 
-use super::{Instance, Shared};
+use super::{Instance, SharedInstances};
 use crate::admission::Spare;
 
-impl Spare for Shared {
+impl Spare for SharedInstances {
     fn spare(&self) -> usize {
         let state = self.state();
         state.instances.iter().filter(|one| is_idle(one)).count()

@@ -3,10 +3,10 @@
 
 use super::shared::{begin, sharing};
 use super::*;
-use crate::capability::lambda::tests::Fake;
+use crate::capability::lambda::tests::FakeFunctions;
 
 /// So many attempts at once, each on a thread of its own.
-fn burst(plugin: &Plugin, count: usize, body: &str) -> Vec<Verdict> {
+fn burst(plugin: &LoadedPlugin, count: usize, body: &str) -> Vec<Verdict> {
     let attempts: Vec<_> = (0..count)
         .map(|_| {
             let (plugin, attempt) = (plugin.clone(), attempt(&[body], LONG));
@@ -60,7 +60,7 @@ fn who_waits_is_served_when_an_attempt_ends_whose_instance_would_be_kept() {
 #[test]
 fn shared_instances_without_attempts_make_room() {
     let runtime = runtime(1);
-    let fake = Fake::new();
+    let fake = FakeFunctions::new();
     let shared = load(&runtime, "commands", sharing(10, 1, &fake));
     let single = load(&runtime, "verdicts", options());
     for _ in 0..3 {
@@ -81,7 +81,7 @@ fn shared_instances_without_attempts_make_room() {
 #[test]
 fn a_shared_instance_waits_for_room_and_its_attempts_are_turned_away_in_time() {
     let runtime = runtime(1);
-    let fake = Fake::new();
+    let fake = FakeFunctions::new();
     let shared = load(&runtime, "commands", sharing(10, 1, &fake));
     let single = load(&runtime, "verdicts", options());
     let sleeper = drive_until_it_waits(single.handle(attempt(&["sleep:3600000"], LONG)));

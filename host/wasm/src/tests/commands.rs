@@ -8,21 +8,21 @@ use dispatcher_core::message::{Attribute, AttributeValue};
 use proptest::prelude::*;
 
 /// What the program prints for this message, which it is done with.
-fn prints(plugin: &Plugin, message: Message) -> Vec<String> {
+fn prints(plugin: &LoadedPlugin, message: Message) -> Vec<String> {
     let lines = printed(|| assert_eq!(given(plugin, message), Verdict::Done));
     lines.into_iter().map(|(_, _, _, text)| text).collect()
 }
 
 /// The fixture of WASI 0.2. Compiled once.
-fn command() -> Plugin {
-    static PLUGIN: OnceLock<Plugin> = OnceLock::new();
+fn command() -> LoadedPlugin {
+    static PLUGIN: OnceLock<LoadedPlugin> = OnceLock::new();
     let load = || load(&runtime(16), "command", options());
     PLUGIN.get_or_init(load).clone()
 }
 
 /// The fixture of WASI 0.3, likewise.
-fn async_command() -> Plugin {
-    static PLUGIN: OnceLock<Plugin> = OnceLock::new();
+fn async_command() -> LoadedPlugin {
+    static PLUGIN: OnceLock<LoadedPlugin> = OnceLock::new();
     let load = || load(&runtime(16), "async-command", options());
     PLUGIN.get_or_init(load).clone()
 }
@@ -55,13 +55,13 @@ fn module(start: &str) -> Vec<u8> {
     wat::parse_str(text).unwrap()
 }
 
-fn module_loaded(start: &str) -> Plugin {
+fn module_loaded(start: &str) -> LoadedPlugin {
     let loaded = runtime(1).load_bytes("module", &module(start), options());
     loaded.unwrap()
 }
 
 fn failed(why: &str) -> Verdict {
-    retry(Mishap::Failed(why.into()))
+    retry(FailureReason::Failed(why.into()))
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn the_exit_code_of_a_module_is_the_verdict() {
     let rows = [
         ("", Verdict::Done),
         ("(call $exit (i32.const 0))", Verdict::Done),
-        ("(call $exit (i32.const 75))", retry(Mishap::Asked)),
+        ("(call $exit (i32.const 75))", retry(FailureReason::Capability)),
         ("(call $exit (i32.const 1))", failed("it exited with 1")),
         ("(call $exit (i32.const 65))", failed("it exited with 65")),
         ("(call $exit (i32.const 255))", failed("it exited with 255")),
@@ -104,7 +104,7 @@ fn a_module_is_given_no_more_than_it_has_room_for() {
         let mut message = message("m0", "");
         message.attributes = attributes;
         match mishap(given(&counting, message)) {
-            Mishap::Failed(why) => why,
+            FailureReason::Failed(why) => why,
             other => panic!("{other:?}"),
         }
     };
@@ -131,10 +131,10 @@ fn the_exit_code_of_a_component_is_the_verdict() {
                 "it exited with 1; it printed last: Error: Custom { kind: Other, error: \"no\" }",
             ),
         ),
-        ("until:4", retry(Mishap::Asked)),
+        ("until:4", retry(FailureReason::Capability)),
         ("until:3", Verdict::Done),
         ("code:0", Verdict::Done),
-        ("code:75", retry(Mishap::Asked)),
+        ("code:75", retry(FailureReason::Capability)),
         ("code:3", failed("it exited with 3")),
         // Rust 1.95 tells success from failure, and no more.
         ("exit:75", failed("it exited with 1")),
@@ -146,7 +146,7 @@ fn the_exit_code_of_a_component_is_the_verdict() {
     assert!(trap(one(&plugin, "panic:no")).contains("unreachable"));
     assert_eq!(
         one(&plugin, "eat"),
-        retry(Mishap::OutOfMemory(MAX_MEMORY)),
+        retry(FailureReason::OutOfMemory(MAX_MEMORY)),
         "whatever it says of it"
     );
 }
@@ -158,7 +158,7 @@ fn the_exit_code_of_an_async_component_is_the_verdict() {
         ("done", Verdict::Done),
         ("fail", failed("it exited with 1")),
         ("exit:0", Verdict::Done),
-        ("exit:75", retry(Mishap::Asked)),
+        ("exit:75", retry(FailureReason::Capability)),
         ("exit:3", failed("it exited with 3")),
         ("sleep:1", Verdict::Done),
     ];
@@ -168,7 +168,7 @@ fn the_exit_code_of_an_async_component_is_the_verdict() {
     assert!(trap(one(&plugin, "panic:no")).contains("unreachable"));
     let soon = attempt(&["loop"], Duration::from_millis(20));
     let verdict = drive(plugin.handle(soon)).remove(0);
-    assert!(matches!(mishap(verdict), Mishap::TimedOut(_)));
+    assert!(matches!(mishap(verdict), FailureReason::TimedOut(_)));
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_command_is_as_shut_in_as_a_handler() {
     assert_eq!(prints(&plugin, message("m0", "flood:2000")).len(), 1_001);
     let soon = attempt(&["loop"], Duration::from_millis(20));
     let verdict = drive(plugin.handle(soon)).remove(0);
-    assert!(matches!(mishap(verdict), Mishap::TimedOut(_)));
+    assert!(matches!(mishap(verdict), FailureReason::TimedOut(_)));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn what_wasi_0_3_refuses_is_counted_too() {
         load(&runtime(2), "async-command", lent)
     };
     let shut = plugin(&[]);
-    let told = |plugin: &Plugin, body: &str| prints(plugin, message("m0", body)).concat();
+    let told = |plugin: &LoadedPlugin, body: &str| prints(plugin, message("m0", body)).concat();
     assert_eq!(told(&shut, "read:menu"), "Ok(())");
     assert_eq!(refused.load(Ordering::SeqCst), 0);
     let tries = [

@@ -80,7 +80,7 @@ impl Guest<'_> {
     }
 
     /// Loaded on this engine.
-    pub(super) fn load(&self, runtime: &Runtime) -> Plugin {
+    pub(super) fn load(&self, runtime: &Runtime) -> LoadedPlugin {
         let bytes = wat::parse_str(self.text()).unwrap();
         runtime.load_bytes("hostile", &bytes, options()).unwrap()
     }
@@ -254,7 +254,7 @@ fn a_hundred_thousand_answers_about_one_message_count_once() {
     let bodies = vec!["x"; 10_000];
     let mut verdicts = drive(plugin.handle(attempt(&bodies, LONG)));
     let last = verdicts.pop().unwrap();
-    assert_eq!(mishap(last), Mishap::Asked);
+    assert_eq!(mishap(last), FailureReason::Capability);
     assert!(verdicts.iter().all(|one| *one == Verdict::Done));
 }
 
@@ -282,7 +282,7 @@ fn an_allocation_that_never_ends_is_stopped() {
         ..HARMLESS
     };
     let verdict = looping.try_for(SOON);
-    assert!(matches!(mishap(verdict), Mishap::TimedOut(_)));
+    assert!(matches!(mishap(verdict), FailureReason::TimedOut(_)));
     let deep = Guest {
         items: r#"(memory (export "memory") 1)
             (func $dig (param i32) (result i32) (call $dig (local.get 0)))"#,
@@ -297,7 +297,7 @@ fn an_allocation_that_never_ends_is_stopped() {
         ..HARMLESS
     };
     let verdict = greedy.try_for(LONG);
-    assert_eq!(mishap(verdict), Mishap::OutOfMemory(MAX_MEMORY));
+    assert_eq!(mishap(verdict), FailureReason::OutOfMemory(MAX_MEMORY));
 }
 
 /// `dispatcher:plugin/context`, lowered as `$cancelled`.

@@ -13,7 +13,7 @@ const SMALL: usize = 1 << 20;
 /// How often it tries.
 const TRIES: usize = 2_000;
 
-fn small(guest: &Guest<'_>, runtime: &Runtime, folder: Option<&Path>) -> Plugin {
+fn small(guest: &Guest<'_>, runtime: &Runtime, folder: Option<&Path>) -> LoadedPlugin {
     let bytes = wat::parse_str(guest.text()).unwrap();
     let options = PluginOptions {
         max_memory: SMALL,

@@ -8,7 +8,7 @@ use crate::capability::caller::Caller;
 #[track_caller]
 fn is_stopped(guest: &Guest<'_>) {
     let why = mishap(guest.try_for(SOON));
-    assert!(matches!(why, Mishap::TimedOut(_)), "{why:?}");
+    assert!(matches!(why, FailureReason::TimedOut(_)), "{why:?}");
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn a_start_function_is_the_attempts_own_time_and_memory() {
         ..HARMLESS
     }
     .try_for(LONG);
-    assert_eq!(mishap(verdict), Mishap::OutOfMemory(MAX_MEMORY));
+    assert_eq!(mishap(verdict), FailureReason::OutOfMemory(MAX_MEMORY));
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn every_way_of_never_ending_leaves_its_thread_to_others() {
 
 #[test]
 fn invocations_under_way_take_no_more_than_a_few_times_the_memory() {
-    let settings = super::super::guest::Settings {
+    let settings = super::super::guest::GuestSettings {
         max_memory: 1 << 20,
         ..Default::default()
     };

@@ -6,8 +6,8 @@ use super::*;
 use dispatcher_core::message::{Attribute, AttributeValue};
 
 /// The fixtures that answer as the body says, of WASI 0.2 and 0.3. Compiled once.
-fn handlers() -> [Plugin; 2] {
-    static PLUGINS: OnceLock<[Plugin; 2]> = OnceLock::new();
+fn handlers() -> [LoadedPlugin; 2] {
+    static PLUGINS: OnceLock<[LoadedPlugin; 2]> = OnceLock::new();
     let load = || NAMES.map(|name| load(&runtime(16), name, options()));
     PLUGINS.get_or_init(load).clone()
 }
@@ -15,17 +15,17 @@ fn handlers() -> [Plugin; 2] {
 const NAMES: [&str; 2] = ["http-handler", "async-http-handler"];
 
 /// The one of WASI 0.2.
-fn handler() -> Plugin {
+fn handler() -> LoadedPlugin {
     let [handler, _] = handlers();
     handler
 }
 
 fn failed(why: &str) -> Verdict {
-    retry(Mishap::Failed(why.into()))
+    retry(FailureReason::Failed(why.into()))
 }
 
 fn asked(after: Option<Duration>, why: &str) -> Verdict {
-    let why = Mishap::AskedFor(why.into());
+    let why = FailureReason::AskedFor(why.into());
     Verdict::Retry { after, why }
 }
 
@@ -70,7 +70,7 @@ fn a_time_to_come_again_is_kept() {
     }
 }
 
-fn times_to_come_again(plugin: &Plugin) {
+fn times_to_come_again(plugin: &LoadedPlugin) {
     let after = |body: &str| match one(plugin, &format!("after:{body}")) {
         Verdict::Retry { after, .. } => after,
         other => panic!("{other:?}"),
@@ -99,7 +99,7 @@ fn a_message_is_a_post_with_headers() {
     }
 }
 
-fn has_headers(plugin: &Plugin) {
+fn has_headers(plugin: &LoadedPlugin) {
     let mut whole = message("an id", "headers");
     whole.attributes = vec![
         Attribute::text("Content-Type", "application/json"),
@@ -167,7 +167,7 @@ fn no_answer_is_a_failure() {
     assert_eq!(one(&plugin, "silent"), nothing);
     assert_eq!(one(&plugin, "keep"), nothing);
     for plugin in handlers() {
-        let Mishap::Failed(why) = mishap(one(&plugin, "error:out of order")) else {
+        let FailureReason::Failed(why) = mishap(one(&plugin, "error:out of order")) else {
             panic!();
         };
         assert!(
@@ -191,13 +191,13 @@ fn the_attempt_ends_when_the_handler_returns() {
     assert_eq!(one(&plugin, "open:400"), half);
     let soon = attempt(&["loop"], Duration::from_millis(20));
     let verdict = drive(plugin.handle(soon)).remove(0);
-    assert!(matches!(mishap(verdict), Mishap::TimedOut(_)));
+    assert!(matches!(mishap(verdict), FailureReason::TimedOut(_)));
 }
 
 #[test]
 fn a_body_that_breaks_off_is_no_success() {
     for plugin in handlers() {
-        let Mishap::Failed(why) = mishap(one(&plugin, "break:no more")) else {
+        let FailureReason::Failed(why) = mishap(one(&plugin, "break:no more")) else {
             panic!();
         };
         let start = "it answered 200 OK, and broke off: ";
@@ -239,7 +239,7 @@ fn the_attempt_of_an_async_handler_ends_with_its_answer() {
     }
     let soon = attempt(&["loop"], Duration::from_millis(20));
     let why = mishap(drive(plugin.handle(soon)).remove(0));
-    assert!(matches!(why, Mishap::TimedOut(_)), "{why}");
+    assert!(matches!(why, FailureReason::TimedOut(_)), "{why}");
 }
 
 #[test]

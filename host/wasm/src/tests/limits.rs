@@ -8,7 +8,7 @@ fn a_loop_is_stopped_at_its_deadline() {
     for body in ["loop", "loop-calls"] {
         let mut verdicts = drive(plugin.handle(attempt(&[body], Duration::from_millis(20))));
         let why = mishap(verdicts.remove(0));
-        assert!(matches!(why, Mishap::TimedOut(_)), "{why:?}");
+        assert!(matches!(why, FailureReason::TimedOut(_)), "{why:?}");
     }
 }
 
@@ -26,14 +26,20 @@ fn a_loop_yields_to_others_on_its_thread() {
 #[test]
 fn memory_beyond_the_limit_is_named() {
     let plugin = verdicts();
-    assert_eq!(mishap(one(&plugin, "eat")), Mishap::OutOfMemory(MAX_MEMORY));
+    assert_eq!(
+        mishap(one(&plugin, "eat")),
+        FailureReason::OutOfMemory(MAX_MEMORY)
+    );
     assert_eq!(one(&plugin, "grow:16"), Verdict::Done);
     let small = PluginOptions {
         max_memory: 8 << 20,
         ..options()
     };
     let small = load(&runtime(1), "verdicts", small);
-    assert_eq!(mishap(one(&small, "grow:16")), Mishap::OutOfMemory(8 << 20));
+    assert_eq!(
+        mishap(one(&small, "grow:16")),
+        FailureReason::OutOfMemory(8 << 20)
+    );
     assert_eq!(one(&small, "done"), Verdict::Done);
 }
 
@@ -98,7 +104,7 @@ fn a_cancelled_guest_is_told_or_stopped() {
 #[test]
 fn messages_are_cancelled_one_by_one() {
     let attempt = attempt(&["a", "b"], LONG);
-    let settings = super::super::guest::Settings {
+    let settings = super::super::guest::GuestSettings {
         max_memory: 0,
         ..Default::default()
     };

@@ -24,12 +24,12 @@ pub(crate) use crate::Reuse;
 pub(crate) use crate::capability::refusals::Count;
 pub(crate) use crate::capability::registry::Grants;
 pub(crate) use crate::capability::variables::EnvironmentVariables;
-pub(crate) use crate::load::{LoadError, Plugin, PluginOptions};
+pub(crate) use crate::load::{LoadError, LoadedPlugin, PluginOptions};
 pub(crate) use crate::runtime::{Runtime, RuntimeOptions, Spawn};
 pub(crate) use dispatcher_core::clock;
 pub(crate) use dispatcher_core::clock::Timestamp;
 pub(crate) use dispatcher_core::handler::{Attempt, Handler};
-pub(crate) use dispatcher_core::message::{Message, Mishap, Receipt, Verdict};
+pub(crate) use dispatcher_core::message::{FailureReason, Message, Receipt, Verdict};
 pub(crate) use std::path::PathBuf;
 pub(crate) use std::pin::pin;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -122,23 +122,23 @@ pub(crate) fn reusing(count: u64) -> PluginOptions {
 }
 
 /// The fixture that does what bodies say, with a fresh instance for each. Compiled once.
-pub(crate) fn verdicts() -> Plugin {
-    static PLUGIN: OnceLock<Plugin> = OnceLock::new();
+pub(crate) fn verdicts() -> LoadedPlugin {
+    static PLUGIN: OnceLock<LoadedPlugin> = OnceLock::new();
     let load = || load(&runtime(64), "verdicts", options());
     PLUGIN.get_or_init(load).clone()
 }
 
-pub(crate) fn load(runtime: &Runtime, name: &str, options: PluginOptions) -> Plugin {
+pub(crate) fn load(runtime: &Runtime, name: &str, options: PluginOptions) -> LoadedPlugin {
     runtime.load(&prebuilt(name), options).unwrap()
 }
 
 /// The fixture that tries capabilities.
-pub(crate) fn capable(options: PluginOptions) -> Plugin {
+pub(crate) fn capable(options: PluginOptions) -> LoadedPlugin {
     load(&runtime(4), "capable", options)
 }
 
 /// Loads a component written as text.
-pub(crate) fn load_text(text: &str) -> Result<Plugin, LoadError> {
+pub(crate) fn load_text(text: &str) -> Result<LoadedPlugin, LoadError> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), wat::parse_str(text).unwrap()).unwrap();
     runtime(1).load(file.path(), options())
@@ -173,17 +173,17 @@ pub(crate) fn attempt(bodies: &[&str], within: Duration) -> Arc<Attempt> {
         cancelled: messages.iter().map(|_| CancellationToken::new()).collect(),
         messages,
         deadline: clock::now() + within,
-        deadline_date: clock::today() + within,
+        deadline_date: clock::wall_clock_now() + within,
     })
 }
 
 /// One message, all the time it wants.
-pub(crate) fn one(plugin: &Plugin, body: &str) -> Verdict {
+pub(crate) fn one(plugin: &LoadedPlugin, body: &str) -> Verdict {
     only(plugin, attempt(&[body], LONG))
 }
 
 /// The same with more than a body, and a known date of its end.
-pub(crate) fn given(plugin: &Plugin, message: Message) -> Verdict {
+pub(crate) fn given(plugin: &LoadedPlugin, message: Message) -> Verdict {
     let attempt = Attempt {
         messages: vec![message],
         cancelled: vec![CancellationToken::new()],
@@ -193,19 +193,19 @@ pub(crate) fn given(plugin: &Plugin, message: Message) -> Verdict {
     only(plugin, Arc::new(attempt))
 }
 
-pub(crate) fn only(plugin: &Plugin, attempt: Arc<Attempt>) -> Verdict {
+pub(crate) fn only(plugin: &LoadedPlugin, attempt: Arc<Attempt>) -> Verdict {
     let mut verdicts = drive(plugin.handle(attempt));
     assert_eq!(verdicts.len(), 1);
     verdicts.remove(0)
 }
 
 /// Handled by a retry by policy, for this reason.
-pub(crate) fn retry(why: Mishap) -> Verdict {
+pub(crate) fn retry(why: FailureReason) -> Verdict {
     Verdict::Retry { after: None, why }
 }
 
 /// What the handler says where it rejects.
-pub(crate) fn rejection(plugin: &Plugin, body: &str) -> String {
+pub(crate) fn rejection(plugin: &LoadedPlugin, body: &str) -> String {
     match one(plugin, body) {
         Verdict::Reject(why) => why,
         other => panic!("wanted a rejection, got {other:?}"),
@@ -213,7 +213,7 @@ pub(crate) fn rejection(plugin: &Plugin, body: &str) -> String {
 }
 
 /// What befell the message.
-pub(crate) fn mishap(verdict: Verdict) -> Mishap {
+pub(crate) fn mishap(verdict: Verdict) -> FailureReason {
     match verdict {
         Verdict::Retry { after: None, why } => why,
         other => panic!("wanted a mishap, got {other:?}"),
@@ -223,7 +223,7 @@ pub(crate) fn mishap(verdict: Verdict) -> Mishap {
 /// The engine's words about a guest that trapped.
 pub(crate) fn trap(verdict: Verdict) -> String {
     match mishap(verdict) {
-        Mishap::Trapped(why) => why,
+        FailureReason::Trapped(why) => why,
         other => panic!("wanted a trap, got {other:?}"),
     }
 }

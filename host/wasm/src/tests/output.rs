@@ -156,7 +156,7 @@ fn lines_of_a_shared_instance_belong_to_no_message() {
         cache: None,
     };
     let runtime = Runtime::start(options, timers(), keep).unwrap();
-    let fake = crate::capability::lambda::tests::Fake::new();
+    let fake = crate::capability::lambda::tests::FakeFunctions::new();
     let plugin = load(&runtime, "commands", super::shared::sharing(10, 1, &fake));
     let lines = printed(|| {
         let running = drive_until_it_waits(plugin.handle(attempt(&["print hello"], LONG)));

@@ -59,7 +59,10 @@ fn a_reused_instance_has_the_present_deadline() {
     let plugin = load(&runtime(1), "verdicts", reusing(100));
     assert_eq!(one(&plugin, "done"), Verdict::Done);
     let mut verdicts = drive(plugin.handle(attempt(&["loop"], Duration::from_millis(5))));
-    assert!(matches!(mishap(verdicts.remove(0)), Mishap::TimedOut(_)));
+    assert!(matches!(
+        mishap(verdicts.remove(0)),
+        FailureReason::TimedOut(_)
+    ));
 }
 
 #[test]

@@ -3,14 +3,14 @@
 
 use super::shared::{begin, sharing};
 use super::*;
-use crate::capability::lambda::tests::Fake;
+use crate::capability::lambda::tests::FakeFunctions;
 use std::pin::Pin;
 use std::sync::Mutex;
 
 #[test]
 fn as_many_instances_may_be_ending_as_take_attempts() {
     let runtime = runtime(4);
-    let fake = Fake::new();
+    let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(10, 2, &fake));
     // Each abandoned attempt retires an instance that a sharer keeps alive: four in all.
     let mut sharers = Vec::new();
@@ -33,7 +33,7 @@ fn as_many_instances_may_be_ending_as_take_attempts() {
 #[test]
 fn lesson_20_attempts_wait_for_room_in_the_order_of_their_arrival() {
     let runtime = runtime(1);
-    let fake = Fake::new();
+    let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(2, 1, &fake));
     let first = [0, 1].map(|_| begin(&plugin, "first", "await it"));
     let forgotten = begin(&plugin, "forgotten", "await it");
@@ -58,7 +58,7 @@ fn is_turned_away(verdicts: &[Verdict]) -> bool {
 #[test]
 fn an_attempt_that_finds_no_room_in_time_is_busy() {
     let runtime = runtime(1);
-    let fake = Fake::new();
+    let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(2, 1, &fake));
     let first = begin(&plugin, "first", "await it");
     fake.until_called(1);
@@ -83,7 +83,7 @@ fn an_attempt_that_finds_no_room_in_time_is_busy() {
 #[test]
 fn large_messages_share_no_instance() {
     let runtime = runtime(2);
-    let fake = Fake::new();
+    let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(10, 2, &fake));
     let large = format!("await {}", "x".repeat(MAX_MEMORY / 7));
     let running = [large.as_str(), &large, "await it"].map(|body| begin(&plugin, "m", body));
@@ -111,7 +111,7 @@ fn what_a_lost_instance_did_not_begin_is_begun_in_another() {
     };
     let keep: Spawn = Arc::new(move |driver| kept.lock().unwrap().push(driver));
     let runtime = Runtime::start(options, timers(), keep).unwrap();
-    let fake = Fake::new();
+    let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(10, 1, &fake));
     let next = || drivers.lock().unwrap().pop().unwrap();
     let begun = begin(&plugin, "begun", "await it");
@@ -121,7 +121,7 @@ fn what_a_lost_instance_did_not_begin_is_begun_in_another() {
     assert!(drivers.lock().unwrap().is_empty(), "it is on its way");
     drop(driver);
     let why = mishap(drive(begun).remove(0));
-    assert!(matches!(why, Mishap::Host(_)), "{why:?}");
+    assert!(matches!(why, FailureReason::Host(_)), "{why:?}");
     let another = drive_until_it_waits(next());
     assert_eq!(drive(coming), [Verdict::Done]);
     // And where no other has room, it does not wait for ever.

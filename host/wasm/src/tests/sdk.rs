@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::capability::lambda::Functions;
-use crate::capability::lambda::tests::{Fake, lending};
-use crate::capability::queues::{Deliver, NotDelivered, Queues};
+use crate::capability::lambda::tests::{FakeFunctions, lending};
+use crate::capability::queues::{Deliver, NotDelivered, QueuesGrant};
 use dispatcher_core::lambda::{Invoke, InvokeError, Request, Response};
 use dispatcher_core::message::Outgoing;
 use std::sync::Mutex;
@@ -46,7 +46,7 @@ impl Deliver for Post {
 fn lent(functions: Functions, post: &Arc<Post>) -> PluginOptions {
     granting(|grants| {
         grants.lambda = Some(functions);
-        grants.queues = Some(Queues {
+        grants.queues = Some(QueuesGrant {
             deliver: Arc::clone(post) as Arc<dyn Deliver>,
             allowed: ["open", "full", "picky"].map(String::from).into(),
         });
@@ -78,26 +78,29 @@ fn sent(options: &PluginOptions, queue: &str) -> [Verdict; 2] {
 fn assert_asked(verdicts: [Verdict; 2]) {
     for verdict in verdicts {
         let why = mishap(verdict);
-        assert!(matches!(why, Mishap::Asked | Mishap::AskedFor(_)), "{why}");
+        assert!(
+            matches!(why, FailureReason::Capability | FailureReason::AskedFor(_)),
+            "{why}"
+        );
     }
 }
 
 #[test]
 fn an_answer_is_read_and_a_failed_function_is_a_retry() {
-    let mut functions = lending(&Fake::new(), &["*"]);
+    let mut functions = lending(&FakeFunctions::new(), &["*"]);
     functions.invoker = Arc::new(Echo);
     let options = lent(functions, &post());
     let read = Verdict::Reject(r#"got {"n":7}"#.into());
     assert_eq!(invoked(&options, "echo"), [read.clone(), read]);
     for verdict in invoked(&options, "fails") {
         let why = "function fails failed: an error without a type: no message";
-        assert_eq!(mishap(verdict), Mishap::Function(why.into()));
+        assert_eq!(mishap(verdict), FailureReason::Function(why.into()));
     }
 }
 
 #[test]
 fn an_invocation_that_failed_means_what_it_proves() {
-    let fake = Fake::new();
+    let fake = FakeFunctions::new();
     fake.answer_all();
     let functions = lending(&fake, &["throttled", "reset", "unwanted", "missing"]);
     let options = lent(functions, &post());
@@ -115,7 +118,7 @@ fn an_invocation_that_failed_means_what_it_proves() {
     }
     for verdict in invoked(&options, "reset") {
         let why = "nobody knows whether the function ran: why";
-        assert_eq!(mishap(verdict), Mishap::FunctionUnknown(why.into()));
+        assert_eq!(mishap(verdict), FailureReason::FunctionUnknown(why.into()));
     }
     // Not lent: no message stops its route by what it names.
     assert_asked(invoked(&options, "another"));
@@ -124,7 +127,7 @@ fn an_invocation_that_failed_means_what_it_proves() {
 #[test]
 fn a_message_is_sent_as_it_was_put_together() {
     let post = post();
-    let options = lent(lending(&Fake::new(), &[]), &post);
+    let options = lent(lending(&FakeFunctions::new(), &[]), &post);
     let id = Verdict::Reject(r#"got "an id""#.into());
     assert_eq!(sent(&options, "open"), [id.clone(), id]);
     let sent = post.0.lock().unwrap();
@@ -144,7 +147,7 @@ fn a_message_is_sent_as_it_was_put_together() {
 
 #[test]
 fn a_message_that_is_not_sent_means_what_it_proves() {
-    let options = lent(lending(&Fake::new(), &[]), &post());
+    let options = lent(lending(&FakeFunctions::new(), &[]), &post());
     assert_asked(sent(&options, "full"));
     let refused = Verdict::Reject("why".into());
     assert_eq!(sent(&options, "picky"), [refused.clone(), refused]);

@@ -1,13 +1,17 @@
 //! Many attempts at once in one instance: who shares it, who is hit when it ends.
 
 use super::*;
-use crate::capability::lambda::tests::{Fake, lending};
+use crate::capability::lambda::tests::{FakeFunctions, lending};
 use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
 
 pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Vec<Verdict>> + Send + 'a>>;
 
-pub(crate) fn sharing(concurrency: usize, instances: usize, fake: &Arc<Fake>) -> PluginOptions {
+pub(crate) fn sharing(
+    concurrency: usize,
+    instances: usize,
+    fake: &Arc<FakeFunctions>,
+) -> PluginOptions {
     PluginOptions {
         instance_concurrency: concurrency,
         shared_instances: instances,
@@ -16,12 +20,12 @@ pub(crate) fn sharing(concurrency: usize, instances: usize, fake: &Arc<Fake>) ->
 }
 
 /// One attempt at one message, begun.
-pub(crate) fn begin<'a>(plugin: &'a Plugin, id: &str, body: &str) -> Running<'a> {
+pub(crate) fn begin<'a>(plugin: &'a LoadedPlugin, id: &str, body: &str) -> Running<'a> {
     let attempt = Attempt {
         messages: vec![message(id, body)],
         cancelled: vec![CancellationToken::new()],
         deadline: clock::now() + LONG,
-        deadline_date: clock::today() + LONG,
+        deadline_date: clock::wall_clock_now() + LONG,
     };
     drive_until_it_waits(plugin.handle(Arc::new(attempt)))
 }
@@ -37,7 +41,7 @@ fn until_there_are(runtime: &Runtime, instances: u64) {
 fn a_thousand_attempts_wait_in_one_instance() {
     const MANY: usize = 1_000;
     let runtime = runtime(2);
-    let fake = Fake::new();
+    let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(MANY, 2, &fake));
     let running: Vec<_> = (0..MANY)
         .map(|n| begin(&plugin, &format!("m{n}"), "invoke echo"))
@@ -57,7 +61,7 @@ fn a_thousand_attempts_wait_in_one_instance() {
 fn an_attempt_that_fails_by_its_answer_hurts_no_other() {
     type Expected = fn(&Verdict) -> bool;
     let runtime = runtime(1);
-    let fake = Fake::new();
+    let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(10, 1, &fake));
     let others = [0, 1].map(|_| begin(&plugin, "other", "await it"));
     fake.until_called(2);
@@ -81,14 +85,16 @@ fn an_attempt_that_fails_by_its_answer_hurts_no_other() {
 
 #[test]
 fn a_failure_hits_all_that_share_the_instance_and_nobody_else() {
-    type Expected = fn(&Mishap) -> bool;
+    type Expected = fn(&FailureReason) -> bool;
     let cases: [(&str, Expected); 2] = [
-        ("trap", |why| matches!(why, Mishap::Trapped(_))),
-        ("big 64", |why| *why == Mishap::OutOfMemory(MAX_MEMORY)),
+        ("trap", |why| matches!(why, FailureReason::Trapped(_))),
+        ("big 64", |why| {
+            *why == FailureReason::OutOfMemory(MAX_MEMORY)
+        }),
     ];
     for (body, expected) in cases {
         let runtime = runtime(2);
-        let fake = Fake::new();
+        let fake = FakeFunctions::new();
         let plugin = load(&runtime, "commands", sharing(2, 2, &fake));
         let others = [0, 1].map(|_| begin(&plugin, "other", "await it"));
         let sharer = begin(&plugin, "sharer", "await it");
@@ -110,7 +116,7 @@ fn a_failure_hits_all_that_share_the_instance_and_nobody_else() {
 #[test]
 fn an_abandoned_attempt_retires_its_instance() {
     let runtime = runtime(2);
-    let fake = Fake::new();
+    let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(10, 2, &fake));
     let abandoned = begin(&plugin, "abandoned", "await it");
     let sharer = begin(&plugin, "sharer", "await it");
@@ -129,7 +135,7 @@ fn an_abandoned_attempt_retires_its_instance() {
 #[test]
 fn an_instance_of_abandoned_attempts_ends_at_once() {
     let runtime = runtime(2);
-    let fake = Fake::new();
+    let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(10, 1, &fake));
     for body in ["await never", "sync-invoke never"] {
         let called = fake.calls();
@@ -149,7 +155,7 @@ fn an_instance_of_abandoned_attempts_ends_at_once() {
 #[test]
 fn a_loop_is_stopped_and_the_others_hear_of_it() {
     let runtime = runtime(2);
-    let fake = Fake::new();
+    let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands", sharing(10, 1, &fake));
     for end in ["deadline", "abandoned", "cancelled"] {
         let called = fake.calls();
@@ -170,7 +176,7 @@ fn a_loop_is_stopped_and_the_others_hear_of_it() {
             }
             _ => {
                 let why = mishap(drive(looping).remove(0));
-                assert!(matches!(why, Mishap::TimedOut(_)), "{why:?}");
+                assert!(matches!(why, FailureReason::TimedOut(_)), "{why:?}");
             }
         }
         let why = trap(drive(other).remove(0));
@@ -181,7 +187,7 @@ fn a_loop_is_stopped_and_the_others_hear_of_it() {
 
 #[test]
 fn an_attempt_that_waits_past_its_deadline_stops_nobody() {
-    let fake = Fake::new();
+    let fake = FakeFunctions::new();
     let plugin = load(&runtime(1), "commands", sharing(10, 1, &fake));
     assert_eq!(one(&plugin, "done"), Verdict::Done, "there is an instance");
     let late = attempt(&["await it"], Duration::from_millis(1));
@@ -196,7 +202,7 @@ fn an_attempt_that_waits_past_its_deadline_stops_nobody() {
 
 #[test]
 fn a_guest_asks_about_any_message_under_way() {
-    let fake = Fake::new();
+    let fake = FakeFunctions::new();
     let plugin = load(&runtime(1), "commands", sharing(10, 1, &fake));
     let held = attempt(&["await it"], LONG);
     let running = drive_until_it_waits(plugin.handle(Arc::clone(&held)));
@@ -217,7 +223,7 @@ fn a_guest_asks_about_any_message_under_way() {
 }
 
 /// One attempt at one message, to its end.
-fn begin_now(plugin: &Plugin, id: &str, body: &str) -> Vec<Verdict> {
+fn begin_now(plugin: &LoadedPlugin, id: &str, body: &str) -> Vec<Verdict> {
     let mut attempt = Arc::unwrap_or_clone(attempt(&[body], LONG));
     attempt.messages[0].id = id.into();
     drive(plugin.handle(Arc::new(attempt)))
@@ -246,7 +252,7 @@ fn an_instance_serves_its_time() {
     ] {
         let options = PluginOptions {
             reuse: Some(keep),
-            ..sharing(10, 2, &Fake::new())
+            ..sharing(10, 2, &FakeFunctions::new())
         };
         let plugin = load(&runtime, "commands", options);
         drivers.store(0, Ordering::SeqCst);
@@ -265,17 +271,17 @@ fn an_attempt_that_nobody_drives_is_answered() {
         cache: None,
     };
     let runtime = Runtime::start(options, timers(), Arc::new(drop)).unwrap();
-    let plugin = load(&runtime, "commands", sharing(10, 1, &Fake::new()));
+    let plugin = load(&runtime, "commands", sharing(10, 1, &FakeFunctions::new()));
     for _ in 0..3 {
         let why = mishap(one(&plugin, "done"));
-        assert!(matches!(why, Mishap::Host(_)), "{why:?}");
+        assert!(matches!(why, FailureReason::Host(_)), "{why:?}");
     }
 }
 
 #[test]
 fn batches_share_an_instance() {
     let runtime = runtime(1);
-    let fake = Fake::new();
+    let fake = FakeFunctions::new();
     let plugin = load(&runtime, "commands-batch", sharing(10, 1, &fake));
     assert_eq!(plugin.batch(), 10_000);
     let waiting = attempt(&["invoke echo", "done"], LONG);
@@ -293,7 +299,7 @@ fn batches_share_an_instance() {
         Verdict::Closed("why".into()),
         Verdict::Retry {
             after: after(5),
-            why: Mishap::Asked,
+            why: FailureReason::Capability,
         },
         Verdict::Reject("no".into()),
     ];
@@ -310,7 +316,7 @@ fn batches_share_an_instance() {
 
 #[test]
 fn only_a_plugin_that_awaits_shares_its_instances() {
-    let refused = runtime(1).load(&prebuilt("verdicts"), sharing(10, 1, &Fake::new()));
+    let refused = runtime(1).load(&prebuilt("verdicts"), sharing(10, 1, &FakeFunctions::new()));
     let why = refused.err().unwrap().to_string();
     assert!(why.contains("10 attempts at once"), "{why}");
 }

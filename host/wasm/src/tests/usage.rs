@@ -35,7 +35,7 @@ fn instances_and_their_memory_are_counted_until_they_are_gone() {
 #[test]
 fn a_shared_instance_counts_as_long_as_it_lives() {
     let runtime = runtime(1);
-    let fake = crate::capability::lambda::tests::Fake::new();
+    let fake = crate::capability::lambda::tests::FakeFunctions::new();
     let options = super::shared::sharing(10, 1, &fake);
     let tally = Arc::clone(&options.tally);
     let plugin = load(&runtime, "commands", options);

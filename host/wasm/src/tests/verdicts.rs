@@ -6,7 +6,7 @@ use dispatcher_core::message::{Attribute, AttributeValue};
 fn asked(after: Option<u64>) -> Verdict {
     Verdict::Retry {
         after: after.map(Duration::from_millis),
-        why: Mishap::Asked,
+        why: FailureReason::Capability,
     }
 }
 
@@ -122,12 +122,12 @@ fn too_many_messages_for_a_handler_of_single_ones() {
     let verdicts = drive(verdicts().handle(attempt(&["done", "done"], LONG)));
     assert_eq!(verdicts.len(), 2);
     for verdict in verdicts {
-        assert!(matches!(mishap(verdict), Mishap::Host(_)));
+        assert!(matches!(mishap(verdict), FailureReason::Host(_)));
     }
 }
 
 fn batch(bodies: &[&str]) -> Vec<Verdict> {
-    static PLUGIN: OnceLock<Plugin> = OnceLock::new();
+    static PLUGIN: OnceLock<LoadedPlugin> = OnceLock::new();
     let plugin = PLUGIN.get_or_init(|| super::load(&runtime(8), "batch-verdicts", options()));
     assert_eq!(plugin.batch(), 10_000);
     let mut attempt = Arc::into_inner(attempt(bodies, LONG)).unwrap();

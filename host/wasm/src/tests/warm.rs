@@ -115,7 +115,7 @@ fn what_is_made_ahead_stands_in_nobodys_way() {
 fn none_are_made_of_commands_and_where_attempts_share_an_instance() {
     let makers = Makers::default();
     let runtime = makers.runtime(4);
-    let fake = crate::capability::lambda::tests::Fake::new();
+    let fake = crate::capability::lambda::tests::FakeFunctions::new();
     let shared = ahead(2, super::shared::sharing(10, 1, &fake));
     let _shared = load(&runtime, "commands", shared);
     let command = std::fs::read(prebuilt("command")).unwrap();
@@ -181,7 +181,7 @@ fn a_maker_ends_with_its_plugin() {
 }
 
 /// A plugin whose instances begin with this, of which one is wanted ahead.
-fn beginning(guest: Guest<'_>, runtime: &Runtime, patience: Duration) -> Plugin {
+fn beginning(guest: Guest<'_>, runtime: &Runtime, patience: Duration) -> LoadedPlugin {
     let bytes = wat::parse_str(guest.text()).unwrap();
     let options = ahead(1, options());
     let warm = Warm {
@@ -287,7 +287,7 @@ fn a_start_that_waits_for_ever_is_given_up() {
 
 #[test]
 fn whoever_is_made_ahead_reaches_nobody() {
-    let settings = Arc::new(crate::guest::Settings {
+    let settings = Arc::new(crate::guest::GuestSettings {
         max_memory: 1 << 20,
         ..Default::default()
     });

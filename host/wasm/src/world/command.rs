@@ -3,7 +3,7 @@
 
 use super::typecheck::check;
 use crate::guest::Guest;
-use dispatcher_core::message::{Mishap, Verdict};
+use dispatcher_core::message::{FailureReason, Verdict};
 use wasmtime::component::InstancePre;
 use wasmtime::{Engine, Store};
 use wasmtime_wasi::I32Exit;
@@ -86,8 +86,8 @@ fn verdict(code: i32, struck: Option<usize>) -> Verdict {
     let retry = |why| Verdict::Retry { after: None, why };
     match (code, struck) {
         (0, _) => Verdict::Done,
-        (TRY_AGAIN, _) => retry(Mishap::Asked),
-        (_, Some(limit)) => retry(Mishap::OutOfMemory(limit)),
-        (code, None) => retry(Mishap::Failed(format!("it exited with {code}"))),
+        (TRY_AGAIN, _) => retry(FailureReason::Capability),
+        (_, Some(limit)) => retry(FailureReason::OutOfMemory(limit)),
+        (code, None) => retry(FailureReason::Failed(format!("it exited with {code}"))),
     }
 }

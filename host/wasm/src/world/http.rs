@@ -92,7 +92,7 @@ impl Handler {
             Self::Blocking(handler) => ask(handler, store, request).await?,
             Self::Async(handler) => ask_async(handler, store, request).await?,
         };
-        Ok(heard.verdict(clock::today()))
+        Ok(heard.verdict(clock::wall_clock_now()))
     }
 }
 

@@ -15,7 +15,7 @@ use wasmtime::{Engine, Store};
 
 /// What a component is run as. One that could be several is the first of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum ComponentKind {
     /// The contract's own, one message at a time.
     Handler,
     /// The contract's own, in batches.
@@ -30,7 +30,7 @@ pub(super) enum Way {
     AsyncCommand,
 }
 
-impl Way {
+impl ComponentKind {
     /// In the order in which they are looked for.
     const ALL: [Self; 6] = [
         Self::Handler,
@@ -86,13 +86,15 @@ pub(super) enum Exports {
 
 impl ExportsPre {
     /// Finds the exports of a component that is run this way. An error if their types differ.
-    pub(super) fn new(way: Way, pre: InstancePre<Guest>) -> wasmtime::Result<Self> {
+    pub(super) fn new(way: ComponentKind, pre: InstancePre<Guest>) -> wasmtime::Result<Self> {
         Ok(match way {
-            Way::Handler | Way::BatchHandler => Self::Contract(v0_1::ExportsPre::new(pre)?),
-            Way::Http => Self::Http(http::HandlerPre::new(pre)?),
-            Way::AsyncHttp => Self::Http(http::HandlerPre::new_async(pre)?),
-            Way::Command => Self::Command(command::CommandPre::new(pre)?),
-            Way::AsyncCommand => Self::Command(command::CommandPre::new_async(pre)?),
+            ComponentKind::Handler | ComponentKind::BatchHandler => {
+                Self::Contract(v0_1::ExportsPre::new(pre)?)
+            }
+            ComponentKind::Http => Self::Http(http::HandlerPre::new(pre)?),
+            ComponentKind::AsyncHttp => Self::Http(http::HandlerPre::new_async(pre)?),
+            ComponentKind::Command => Self::Command(command::CommandPre::new(pre)?),
+            ComponentKind::AsyncCommand => Self::Command(command::CommandPre::new_async(pre)?),
         })
     }
 

@@ -8,7 +8,7 @@ use crate::guest::Guest;
 use crate::limits::reason;
 use batch::dispatcher::plugin::{context, types};
 use dispatcher_core::handler::Attempt;
-use dispatcher_core::message::{AttributeValue, Message, Mishap, Verdict};
+use dispatcher_core::message::{AttributeValue, FailureReason, Message, Verdict};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use wasmtime::component::{HasSelf, InstancePre, Linker};
@@ -198,7 +198,7 @@ fn sort_out(messages: &[Message], failed: Vec<types::Failed>) -> Vec<Verdict> {
         } else if !answered.contains(&id) {
             let id: String = id.chars().take(100).collect();
             let why = format!("it answered about {id:?}, an id that is not in the batch");
-            let why = Mishap::Trapped(why);
+            let why = FailureReason::Trapped(why);
             return vec![Verdict::Retry { after: None, why }; messages.len()];
         }
     }
@@ -212,7 +212,7 @@ fn verdict(failure: types::Failure) -> Verdict {
     match failure {
         types::Failure::Retry(after) => Verdict::Retry {
             after: after.map(Duration::from_millis),
-            why: Mishap::Asked,
+            why: FailureReason::Capability,
         },
         types::Failure::Reject(why) => Verdict::Reject(reason(why)),
         types::Failure::Busy(busy) => Verdict::Busy {

@@ -5,7 +5,7 @@
 use super::item::{self, TASK_ID, TaskItem};
 use super::table::{ConditionalStep, Stepped, Table, is_unmet};
 use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
-use dispatcher_core::queue::{QueueError, Trouble};
+use dispatcher_core::queue::{ErrorKind, QueueError};
 
 /// The id of the item that remembers. It has no status, so it is in no index.
 const RECORD: &str = "dispatcher-shards";
@@ -24,7 +24,7 @@ impl Table {
     pub async fn agree_on_shards(&self) -> Result<(), QueueError> {
         let known = match self.recorded().await {
             Ok(record) => self.learn(record.as_ref()),
-            Err(error) if error.kind == Trouble::Denied => 1,
+            Err(error) if error.kind == ErrorKind::AccessDenied => 1,
             Err(error) => return Err(error),
         };
         if self.shards.own() <= known {
@@ -32,7 +32,7 @@ impl Table {
         }
         match self.grow().await {
             // A role that only sends may not update either.
-            Err(error) if error.kind == Trouble::Denied => self.put().await,
+            Err(error) if error.kind == ErrorKind::AccessDenied => self.put().await,
             answer => answer,
         }
     }

@@ -46,7 +46,7 @@ pub(super) async fn bury(
     attributes.push(Attribute::text(DEAD_LETTER_SOURCE, &message.source));
     let mut copy = NewTask {
         id: message.id.clone(),
-        created: message.sent_at.unwrap_or_else(clock::today),
+        created: message.sent_at.unwrap_or_else(clock::wall_clock_now),
         delay: std::time::Duration::ZERO,
         life: grave.life_of_the_dead(),
         body: &message.body,

@@ -9,7 +9,7 @@ use super::{BATCH, DynamoQueue};
 use dispatcher_core::clock;
 use dispatcher_core::clock::{Moment, Timestamp};
 use dispatcher_core::message::Message;
-use dispatcher_core::queue::{QueueError, Trouble, VISIBILITY_CEILING};
+use dispatcher_core::queue::{ErrorKind, QueueError, VISIBILITY_CEILING};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
@@ -181,7 +181,7 @@ impl DynamoQueue {
         pages: &[IndexPage],
         look: &mut ClaimPass,
     ) -> Vec<Candidate> {
-        let today = clock::today();
+        let today = clock::wall_clock_now();
         let mut candidates = Vec::new();
         for (seek, page) in seeks.iter().zip(pages) {
             for item in &page.items {
@@ -208,7 +208,7 @@ impl DynamoQueue {
         let (mut tried, mut lost) = (0, 0);
         let mut failed = None;
         while look.messages.len() < max && failed.is_none() {
-            let (taken, today) = (clock::now(), clock::today());
+            let (taken, today) = (clock::now(), clock::wall_clock_now());
             let wanted = candidates
                 .by_ref()
                 .filter(|candidate| self.table.recent.begin(&candidate.task, taken))
@@ -233,7 +233,7 @@ impl DynamoQueue {
                 };
                 // One that can never be taken, too large for what taking adds, say, is let be for a
                 // while, so that it does not stand before all the others.
-                let is_refused = matches!(&answer, Err(error) if error.kind == Trouble::Refused);
+                let is_refused = matches!(&answer, Err(error) if error.kind == ErrorKind::Invalid);
                 if !is_refused && !matches!(answer, Ok(Stepped::Done(_))) {
                     self.table.recent.forget(&delivery.task);
                 }
@@ -257,14 +257,14 @@ impl DynamoQueue {
         }
         self.spread.learn(tried, lost);
         if !look.messages.is_empty() {
-            self.sweeper.note(clock::today() + visibility);
+            self.sweeper.note(clock::wall_clock_now() + visibility);
         }
         failed.map_or(Ok(()), Err)
     }
 
     /// What the index called ready may have been delayed since.
     fn note_unready(&self, item: Option<&TaskItem>, look: &mut ClaimPass) {
-        let readiness = item.map(|item| item::readiness(item, clock::today()));
+        let readiness = item.map(|item| item::readiness(item, clock::wall_clock_now()));
         if let Some(Readiness::Later(at)) = readiness {
             soonest(&mut look.next, at);
         }

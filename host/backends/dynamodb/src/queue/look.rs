@@ -19,7 +19,7 @@ impl DynamoQueue {
     pub(super) async fn count(&self) -> Result<Depth, QueueError> {
         let mut depth = Depth::default();
         let mut oldest: Option<Timestamp> = None;
-        let today = clock::today();
+        let today = clock::wall_clock_now();
         for key in self.table.shards.keys(PENDING) {
             let mut seek = whole(key, &[CREATED, TTL, EXPIRES, NOT_BEFORE]);
             let mut pages = 0;
@@ -75,7 +75,7 @@ impl DynamoQueue {
 
     /// The next tasks as a receive would bring them, the newest first, then the delayed.
     pub(super) async fn show(&self, max: usize) -> Result<Vec<Message>, QueueError> {
-        let today = clock::today();
+        let today = clock::wall_clock_now();
         let mut found: Vec<(bool, Option<Timestamp>, Message)> = Vec::new();
         for key in self.table.shards.keys(PENDING) {
             let mut seek = Seek::newest(key, max.clamp(BATCH, 1_000));

@@ -115,7 +115,7 @@ impl DynamoQueue {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .empty();
-        let today = clock::today();
+        let today = clock::wall_clock_now();
         let due = |at: Timestamp| now + at.since(today);
         let due = look.next.map_or(end, due);
         (now + pause).min(due).min(self.sweeper.due()).min(end)

@@ -12,7 +12,7 @@ use aws_sdk_dynamodb::types::{
 use dispatcher_aws as aws;
 use dispatcher_aws::SdkConfig;
 use dispatcher_aws::failure::{About, CallName};
-use dispatcher_core::queue::{Identity, QueueError, Trouble};
+use dispatcher_core::queue::{ErrorKind, Identity, QueueError};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -115,7 +115,7 @@ impl Dynamo {
         let answer = answer.map_err(|error| {
             let error = call.failed(&error);
             match error.kind {
-                Trouble::Missing => QueueError {
+                ErrorKind::NotFound => QueueError {
                     message: format!("{}; {}", error.message, to_create(name)),
                     ..error
                 },

@@ -34,7 +34,7 @@ pub(super) fn fresh(table: &Table, task: &NewTask<'_>) -> Result<TaskItem, Strin
     let mut item = table.reading.columns(task.body, task.attributes)?;
     let status = table.shards.key(PENDING, &task.id);
     let created = table.dates.write(task.created);
-    let today = dispatcher_core::clock::today();
+    let today = dispatcher_core::clock::wall_clock_now();
     if !task.delay.is_zero() {
         item.insert(NOT_BEFORE.to_owned(), item::number((today + task.delay).0));
     }

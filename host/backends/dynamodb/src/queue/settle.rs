@@ -9,7 +9,7 @@ use super::trouble::of_item;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::{Message, Outcome, Receipt};
-use dispatcher_core::queue::{ItemError, Trouble, VISIBILITY_CEILING};
+use dispatcher_core::queue::{ErrorKind, ItemError, VISIBILITY_CEILING};
 use std::time::Duration;
 
 type SettleResult = Result<(), ItemError>;
@@ -46,7 +46,7 @@ impl DynamoQueue {
                 if more.is_zero() {
                     return end(&table, &delivery, &TableEnd::Pending(Duration::ZERO)).await;
                 }
-                let until = clock::today() + more;
+                let until = clock::wall_clock_now() + more;
                 if until > delivery.taken + VISIBILITY_CEILING {
                     return Err(ItemError::Refused(format!(
                         "{more:?} more would keep the message invisible beyond {} h after its receive",
@@ -196,7 +196,7 @@ pub(super) fn ending(
 }
 
 fn due(after: Duration) -> Timestamp {
-    clock::today() + after
+    clock::wall_clock_now() + after
 }
 
 /// Ends a delivery if it is still ours, or was ended so before.
@@ -216,7 +216,7 @@ pub(super) async fn end(
         Ok(Stepped::Not(found)) => ended_before(found.as_ref(), delivery, end.status()),
         Err(error) => match end {
             // The task may have no room left for a reason.
-            TableEnd::Failure(why) if error.kind == Trouble::Refused && !why.is_empty() => {
+            TableEnd::Failure(why) if error.kind == ErrorKind::Invalid && !why.is_empty() => {
                 let (queue, task) = (&table.reading.queue, &delivery.task);
                 tracing::warn!(queue, task, why, %error, "becomes FAILURE without its reason");
                 Box::pin(self::end(

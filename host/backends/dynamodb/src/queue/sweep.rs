@@ -79,7 +79,7 @@ impl Sweeper {
 
     /// A lease ends then, unless it is extended.
     pub fn note(&self, until: Timestamp) {
-        let wait = (until + MARGIN).since(clock::today()).max(SELDOM);
+        let wait = (until + MARGIN).since(clock::wall_clock_now()).max(SELDOM);
         let at = clock::now() + wait;
         let mut state = self.state();
         state.next = state.next.min(at);
@@ -133,7 +133,7 @@ impl Sweeper {
         };
         for _ in 0..MOST_PAGES {
             let page = self.table.page(&seek).await?;
-            let today = clock::today();
+            let today = clock::wall_clock_now();
             let orphans = page.items.iter().filter_map(|item| {
                 let until = item::whole(item, UNTIL).map(Timestamp)?;
                 if until + MARGIN > today {
@@ -211,7 +211,7 @@ impl Sweeper {
     async fn count_expired(&self, key: String) -> Result<(), QueueError> {
         let census = self.state().censuses.get(&key).cloned();
         let mut census = census.unwrap_or_default();
-        let (above, after) = census.begin(clock::today());
+        let (above, after) = census.begin(clock::wall_clock_now());
         let mut seek = Seek {
             newest_first: false,
             above,

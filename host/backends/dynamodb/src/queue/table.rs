@@ -179,7 +179,7 @@ impl ConditionalStep {
         let names = [("#status", STATUS), ("#updated", UPDATED)];
         let names = names.iter().chain(self.names);
         let names = names.map(|(name, column)| ((*name).to_owned(), (*column).to_owned()));
-        let date = (":date", table.dates.write(clock::today()));
+        let date = (":date", table.dates.write(clock::wall_clock_now()));
         let values = std::mem::take(&mut self.values).into_iter().chain([date]);
         let values = values.map(|(name, value)| (name.to_owned(), value));
         (names.collect(), values.collect())
@@ -218,7 +218,7 @@ impl Table {
     /// A `taskCreated` for a task of now, later than all that this process wrote, as far as that
     /// stays near the clock: tasks of one millisecond would have no order.
     pub fn created(&self) -> Timestamp {
-        let now = clock::today().0;
+        let now = clock::wall_clock_now().0;
         let most = (Timestamp(now) + MOST_AHEAD).0;
         let next = |newest: u64| Some((newest + 1).clamp(now, most));
         let before = self

@@ -1,14 +1,14 @@
 //! What a failed call of DynamoDB means to the task that it was about. Decides; calls nothing.
 
-use dispatcher_core::queue::{ItemError, QueueError, Trouble};
+use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 
 /// What a failed call means to the task that it was about.
 pub(super) fn of_item(error: QueueError) -> ItemError {
     match error.kind {
         // Credentials and policies are put right while we run; the lease outlives that.
-        Trouble::Passing | Trouble::Unreachable | Trouble::Denied => {
+        ErrorKind::Transient | ErrorKind::Unreachable | ErrorKind::AccessDenied => {
             ItemError::Passing(error.message)
         }
-        Trouble::Missing | Trouble::Refused => ItemError::Refused(error.message),
+        ErrorKind::NotFound | ErrorKind::Invalid => ItemError::Refused(error.message),
     }
 }

@@ -13,7 +13,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::{Attribute, AttributeValue as Value, Outgoing};
 use dispatcher_core::schedule::cron::Periodic;
-use dispatcher_core::schedule::{Claim, ScheduledJob, StoreError, Trouble, Unreadable};
+use dispatcher_core::schedule::{Claim, ErrorKind, ScheduledJob, StoreError, Unreadable};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ pub(super) fn key(job: &ScheduledJob) -> Result<ItemKey, StoreError> {
 /// The key that is noted in the stamp of a job of this id.
 pub(super) fn key_of(id: &str, stamp: &str) -> Result<ItemKey, StoreError> {
     let (scheduler, at) = stamp.split_once(' ').ok_or_else(|| StoreError {
-        kind: Trouble::Refused,
+        kind: ErrorKind::Invalid,
         message: format!("job `{id}` was not read from a table"),
     })?;
     Ok(ItemKey {

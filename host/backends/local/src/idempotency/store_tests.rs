@@ -21,7 +21,7 @@ fn open(folder: &Path) -> LocalRecords {
 async fn what_one_handle_remembers_every_other_knows_and_so_does_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (open(folder.path()), open(folder.path()));
-    let until = clock::today() + LONG;
+    let until = clock::wall_clock_now() + LONG;
     one.remember("q", &["a", "b"], until).await.unwrap();
     two.remember("q", &["c"], until).await.unwrap();
     two.remember("q", &["old"], Timestamp(1)).await.unwrap();
@@ -38,7 +38,7 @@ async fn what_one_handle_remembers_every_other_knows_and_so_does_the_next() {
 #[tokio::test]
 async fn many_writers_of_two_handles_wait_for_each_other() {
     let folder = tempfile::tempdir().unwrap();
-    let until = clock::today() + LONG;
+    let until = clock::wall_clock_now() + LONG;
     let mut tasks = Vec::new();
     for handle in 0..2 {
         let records = std::sync::Arc::new(open(folder.path()));
@@ -70,7 +70,7 @@ async fn a_full_disk_is_told_to_each_and_passes() {
     for ids in [vec!["x".repeat(100_000)], vec!["a".to_owned()]] {
         let (reply, answer) = oneshot::channel();
         answers.push(answer);
-        let until = clock::today() + LONG;
+        let until = clock::wall_clock_now() + LONG;
         let queue = "q".to_owned();
         let job = RecordsWrite {
             queue,
@@ -89,7 +89,7 @@ async fn a_full_disk_is_told_to_each_and_passes() {
     }
     drop(reader);
     let records = open(folder.path());
-    let until = clock::today() + LONG;
+    let until = clock::wall_clock_now() + LONG;
     records.remember("q", &["a"], until).await.unwrap();
     assert_eq!(records.known("q", &["a"]).await.unwrap(), [true]);
 }
@@ -101,7 +101,7 @@ async fn what_has_expired_goes_while_others_are_written() {
     let old: Vec<String> = (0..3_000).map(|n| format!("old-{n}")).collect();
     let old: Vec<&str> = old.iter().map(String::as_str).collect();
     records.remember("q", &old, Timestamp(1)).await.unwrap();
-    let until = clock::today() + LONG;
+    let until = clock::wall_clock_now() + LONG;
     let [connection, _] = schema::open(folder.path()).unwrap();
     let left = || {
         let sql = "SELECT count(*) FROM done WHERE until = 1";
@@ -150,7 +150,7 @@ fn files_that_are_not_ours_are_refused() {
 #[tokio::test]
 async fn finding_07_records_that_were_lost_are_noticed_when_the_file_is_opened() {
     let folder = tempfile::tempdir().unwrap();
-    let until = clock::today() + LONG;
+    let until = clock::wall_clock_now() + LONG;
     let records = open(folder.path());
     records.remember("q", &["a"], until).await.unwrap();
     records.remember("q", &["b"], until).await.unwrap();
@@ -170,7 +170,7 @@ async fn finding_07_records_that_were_lost_are_noticed_when_the_file_is_opened()
 #[tokio::test]
 async fn finding_07_records_of_an_earlier_version_are_kept() {
     let folder = tempfile::tempdir().unwrap();
-    let until = clock::today() + LONG;
+    let until = clock::wall_clock_now() + LONG;
     let records = open(folder.path());
     records.remember("q", &["a"], until).await.unwrap();
     let beside = rusqlite::Connection::open(schema::path(folder.path())).unwrap();

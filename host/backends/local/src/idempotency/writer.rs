@@ -89,7 +89,7 @@ impl RecordsWriter {
             return lost(&self.folder, damage);
         }
         // A lock is waited for so shortly that one failure says little: the guard counts them.
-        let written = self.write(jobs, now, clock::today());
+        let written = self.write(jobs, now, clock::wall_clock_now());
         let number = written.map_err(|error| schema::trouble(&self.folder, &error))?;
         if let Err(damage) = self.connection.check() {
             return lost(&self.folder, damage);

@@ -11,8 +11,8 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::keyvalue::{Bucket, CALL, Page};
-use dispatcher_core::trouble::{Failed, Trouble};
 use dispatcher_sqlite::Database;
 use std::path::Path;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ struct Threads {
 /// Something to be read, and where the answer goes.
 struct ReadRequest {
     read: Read,
-    reply: oneshot::Sender<Result<steps::StoredPair, Failed>>,
+    reply: oneshot::Sender<Result<steps::StoredPair, CallError>>,
 }
 
 impl Local {
@@ -50,14 +50,14 @@ impl Local {
     ///
     /// # Errors
     /// Where the file cannot be made, or is not ours.
-    pub fn open(folder: &Path) -> Result<Self, Failed> {
+    pub fn open(folder: &Path) -> Result<Self, CallError> {
         let place = schema::BucketFile::of(folder);
         let [writer, reader] = place.open()?;
         let (writes, jobs) = sync_channel(WAITING);
         let (reads, asked) = sync_channel(WAITING);
         let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
             let thread = std::thread::Builder::new().name(name.into()).spawn(run);
-            thread.map_err(|error| place.failed(Trouble::Passing, error))
+            thread.map_err(|error| place.failed(ErrorKind::Transient, error))
         };
         let writer = BucketWriter::new(place.clone(), writer, jobs);
         start("keyvalue-writes", Box::new(move || writer.run()))?;
@@ -103,7 +103,7 @@ pub struct LocalBucket {
 }
 
 impl LocalBucket {
-    async fn read(&self, what: steps::BucketRead) -> Result<steps::StoredPair, Failed> {
+    async fn read(&self, what: steps::BucketRead) -> Result<steps::StoredPair, CallError> {
         let (reply, answer) = oneshot::channel();
         let bucket = self.name.clone();
         let read = Read { bucket, what };
@@ -112,7 +112,7 @@ impl LocalBucket {
     }
 
     /// `change` copies so many bytes of what the caller has, once there is room for them.
-    async fn write(&self, bytes: usize, change: impl FnOnce() -> Change) -> Result<i64, Failed> {
+    async fn write(&self, bytes: usize, change: impl FnOnce() -> Change) -> Result<i64, CallError> {
         let bytes = u32::try_from(bytes.min(WAITING_BYTES)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.threads.room).acquire_many_owned(bytes);
         let room = room.await.map_err(|_| self.ended())?;
@@ -132,25 +132,25 @@ impl LocalBucket {
     }
 
     /// Hands a call to its thread.
-    fn hand<T>(&self, calls: &SyncSender<T>, call: T) -> Result<(), Failed> {
+    fn hand<T>(&self, calls: &SyncSender<T>, call: T) -> Result<(), CallError> {
         calls.try_send(call).map_err(|error| match error {
             TrySendError::Full(_) => {
                 let why = "too many calls wait for the disk";
-                self.threads.place.failed(Trouble::Passing, why)
+                self.threads.place.failed(ErrorKind::Transient, why)
             }
             TrySendError::Disconnected(_) => self.ended(),
         })
     }
 
-    fn ended(&self) -> Failed {
+    fn ended(&self) -> CallError {
         let place = &self.threads.place;
-        place.failed(Trouble::Passing, "its thread has ended")
+        place.failed(ErrorKind::Transient, "its thread has ended")
     }
 }
 
 #[async_trait::async_trait]
 impl Bucket for LocalBucket {
-    async fn get(&self, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, Failed> {
+    async fn get(&self, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, CallError> {
         let seen = self.read(steps::BucketRead::Values(keys.to_vec())).await?;
         match seen.too_long {
             true => Err(dispatcher_core::keyvalue::too_long()),
@@ -158,31 +158,36 @@ impl Bucket for LocalBucket {
         }
     }
 
-    async fn exists(&self, key: &str) -> Result<bool, Failed> {
+    async fn exists(&self, key: &str) -> Result<bool, CallError> {
         Ok(self
             .read(steps::BucketRead::Exists(key.to_owned()))
             .await?
             .exists)
     }
 
-    async fn set(&self, pairs: &[(String, Vec<u8>)]) -> Result<(), Failed> {
+    async fn set(&self, pairs: &[(String, Vec<u8>)]) -> Result<(), CallError> {
         let bytes = pairs.iter().map(|(key, value)| key.len() + value.len());
         let change = || Change::Set(pairs.to_vec());
         self.write(bytes.sum(), change).await.map(drop)
     }
 
-    async fn delete(&self, keys: &[String]) -> Result<(), Failed> {
+    async fn delete(&self, keys: &[String]) -> Result<(), CallError> {
         let bytes = keys.iter().map(String::len).sum();
         let change = || Change::Delete(keys.to_vec());
         self.write(bytes, change).await.map(drop)
     }
 
-    async fn increment(&self, key: &str, by: i64) -> Result<i64, Failed> {
+    async fn increment(&self, key: &str, by: i64) -> Result<i64, CallError> {
         let change = || Change::Increment(key.to_owned(), by);
         self.write(key.len(), change).await
     }
 
-    async fn swap(&self, key: &str, stands: Option<&[u8]>, value: &[u8]) -> Result<bool, Failed> {
+    async fn swap(
+        &self,
+        key: &str,
+        stands: Option<&[u8]>,
+        value: &[u8],
+    ) -> Result<bool, CallError> {
         let bytes = key.len() + stands.map_or(0, <[u8]>::len) + value.len();
         let change = || Change::Swap {
             key: key.to_owned(),
@@ -192,7 +197,7 @@ impl Bucket for LocalBucket {
         Ok(self.write(bytes, change).await? == steps::DONE)
     }
 
-    async fn keys(&self, from: Option<u64>) -> Result<Page, Failed> {
+    async fn keys(&self, from: Option<u64>) -> Result<Page, CallError> {
         Ok(self.read(steps::BucketRead::Keys(from)).await?.page)
     }
 }

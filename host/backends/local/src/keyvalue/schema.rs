@@ -1,7 +1,7 @@
 //! The file: where it lies, how it is opened, its tables, and what its errors say. Knows nothing of
 //! what is kept in it.
 
-use dispatcher_core::trouble::{Failed, Trouble};
+use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_sqlite as sqlite;
 use dispatcher_sqlite::{Damage, Database, Schema};
 #[cfg(test)]
@@ -48,26 +48,26 @@ impl BucketFile {
     }
 
     /// Creates what is missing and opens the file twice: to write, and to read beside that.
-    pub fn open(&self) -> Result<[Database; 2], Failed> {
+    pub fn open(&self) -> Result<[Database; 2], CallError> {
         let opened = SCHEMA.open(&self.file(), &self.0.join("keyvalue.lock"));
         let opened = opened.map(|(connections, _)| connections);
         opened.map_err(|error| self.failed(error.kind, error))
     }
 
     /// A failure of SQLite, in one line.
-    pub fn trouble(&self, error: &rusqlite::Error) -> Failed {
+    pub fn trouble(&self, error: &rusqlite::Error) -> CallError {
         let cause = sqlite::explain(error, &self.file());
         self.failed(sqlite::judge(error), cause)
     }
 
     /// A file that was lost while it was in use.
-    pub fn damaged(&self, damage: &Damage) -> Failed {
-        self.failed(Trouble::Passing, damage)
+    pub fn damaged(&self, damage: &Damage) -> CallError {
+        self.failed(ErrorKind::Transient, damage)
     }
 
     /// A failure of a known kind, in one line.
-    pub fn failed(&self, kind: Trouble, cause: impl std::fmt::Display) -> Failed {
-        Failed {
+    pub fn failed(&self, kind: ErrorKind, cause: impl std::fmt::Display) -> CallError {
+        CallError {
             kind,
             message: format!("`{}`: {cause}", self.file().display()),
         }

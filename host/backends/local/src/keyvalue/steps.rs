@@ -1,8 +1,8 @@
 //! What can be done to the file, each step on a connection that its caller has. Waits for nothing and
 //! commits nothing.
 
+use dispatcher_core::error_kind::CallError;
 use dispatcher_core::keyvalue::{CALL, Page, not_a_number, sum};
-use dispatcher_core::trouble::Failed;
 use rusqlite::{Connection, OptionalExtension, params};
 
 /// The most keys of one page.
@@ -112,7 +112,7 @@ const NOT_DONE: i64 = 0;
 pub fn write(
     connection: &Connection,
     write: &BucketChange,
-) -> rusqlite::Result<Result<i64, Failed>> {
+) -> rusqlite::Result<Result<i64, CallError>> {
     let bucket = made(connection, &write.bucket)?;
     match &write.change {
         Change::Set(pairs) => {

@@ -71,7 +71,7 @@ fn too_many_bytes_at_once_are_refused() {
     }
     assert_eq!(drive(bucket.get(&keys[..8])).expect("read").len(), 8);
     let refused = drive(bucket.get(&keys)).expect_err("refused");
-    assert_eq!(refused.kind, Trouble::Refused);
+    assert_eq!(refused.kind, ErrorKind::Invalid);
 }
 
 #[tokio::test]

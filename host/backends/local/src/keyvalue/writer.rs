@@ -3,7 +3,7 @@
 
 use super::schema::BucketFile;
 use super::steps::{self, BucketChange};
-use dispatcher_core::trouble::Failed;
+use dispatcher_core::error_kind::CallError;
 use dispatcher_sqlite::{Database, IDLE};
 use rusqlite::TransactionBehavior;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -19,11 +19,11 @@ pub struct BucketWrite {
     /// Its bytes among those that may wait.
     pub _room: OwnedSemaphorePermit,
     /// What `steps::write` answers.
-    pub reply: oneshot::Sender<Result<i64, Failed>>,
+    pub reply: oneshot::Sender<Result<i64, CallError>>,
 }
 
 /// One for each job, in their order.
-type Answers = Vec<Result<i64, Failed>>;
+type Answers = Vec<Result<i64, CallError>>;
 
 /// The state of the thread.
 pub struct BucketWriter {
@@ -78,7 +78,7 @@ impl BucketWriter {
     }
 
     /// One transaction, of which nobody is told unless the file is still there.
-    fn write(&mut self, jobs: &[BucketWrite]) -> Result<Answers, Failed> {
+    fn write(&mut self, jobs: &[BucketWrite]) -> Result<Answers, CallError> {
         let damaged = |place: &BucketFile| {
             let place = place.clone();
             move |damage| place.damaged(&damage)

@@ -8,7 +8,6 @@
 //! Beyond the port, for whoever serves the file to others: `service` is the way in, `settings`,
 //! `registry`, `sending`, `holding`, `carry` and `moves` what it can do.
 
-mod bell;
 mod carry;
 mod content;
 mod delayed;
@@ -18,6 +17,7 @@ mod holding;
 mod lines;
 mod look;
 mod moves;
+mod notifier;
 mod refusal;
 mod registry;
 mod schema;
@@ -52,7 +52,7 @@ use dispatcher_core::backend::DelayedMessage;
 use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
-    Ask, Delays, Depth, GroupShare, Identity, ItemError, Queue, QueueError, Received, Trouble,
+    Ask, Delays, Depth, ErrorKind, GroupShare, Identity, ItemError, Queue, QueueError, Received,
     VISIBILITY_CEILING,
 };
 use settle::Origin;
@@ -103,7 +103,7 @@ impl LocalStore {
         let clock = time::StoreClock::of(&connection).map_err(|error| place.trouble(&error))?;
         let (sender, jobs) = mpsc::channel();
         let handle = Handle::new(sender, place.clone());
-        let bell = bell::FileNotifier::new(place.bell(), bell);
+        let bell = notifier::FileNotifier::new(place.bell(), bell);
         let writer = writer::QueueWriter::new(
             place.clone(),
             (connection, clock),
@@ -114,7 +114,7 @@ impl LocalStore {
         let thread = std::thread::Builder::new()
             .name("local-queue".into())
             .spawn(move || writer.run())
-            .map_err(|error| place.failed(Trouble::Passing, error))?;
+            .map_err(|error| place.failed(ErrorKind::Transient, error))?;
         Ok((Self { handle, place }, thread))
     }
 
@@ -132,7 +132,7 @@ impl LocalStore {
         let dead_letter = match dead_letter {
             Some(same) if same == name => {
                 return Err(self.place.failed(
-                    Trouble::Refused,
+                    ErrorKind::Invalid,
                     format!("`{name}` cannot be its own dead-letter queue"),
                 ));
             }
@@ -302,7 +302,7 @@ impl Queue for LocalQueue {
     async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
         if ask.visibility > VISIBILITY_CEILING {
             return Err(QueueError {
-                kind: Trouble::Refused,
+                kind: ErrorKind::Invalid,
                 message: format!(
                     "`{}`: a visibility of {:?} is too long, wanted 0 s to 12 h",
                     self.name, ask.visibility

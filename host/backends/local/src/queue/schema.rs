@@ -1,7 +1,7 @@
 //! The file: where it lies, how it is opened, its tables, and what its errors mean to the port.
 //! Knows nothing of receiving or settling.
 
-use dispatcher_core::queue::{ItemError, QueueError, Trouble};
+use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 use dispatcher_sqlite as sqlite;
 use dispatcher_sqlite::{Damage, Database, Schema};
 use rusqlite::Connection;
@@ -156,11 +156,11 @@ impl StoreFiles {
     /// A file that was lost under this store: this process need not try again, since it stays so
     /// until a restart.
     pub fn damaged(&self, damage: &Damage) -> QueueError {
-        self.failed(Trouble::Refused, damage)
+        self.failed(ErrorKind::Invalid, damage)
     }
 
     /// A failure of this store of a known kind.
-    pub fn failed(&self, kind: Trouble, cause: impl std::fmt::Display) -> QueueError {
+    pub fn failed(&self, kind: ErrorKind, cause: impl std::fmt::Display) -> QueueError {
         QueueError {
             kind,
             message: format!("the local queue in `{}`: {cause}", self.folder.display()),
@@ -171,8 +171,8 @@ impl StoreFiles {
 /// A whole call's failure as the answer to one of its items.
 pub fn item_error(error: &QueueError) -> ItemError {
     match error.kind {
-        Trouble::Passing | Trouble::Unreachable => ItemError::Passing(error.message.clone()),
-        Trouble::Missing | Trouble::Denied | Trouble::Refused => {
+        ErrorKind::Transient | ErrorKind::Unreachable => ItemError::Passing(error.message.clone()),
+        ErrorKind::NotFound | ErrorKind::AccessDenied | ErrorKind::Invalid => {
             ItemError::Refused(error.message.clone())
         }
     }

@@ -3,7 +3,7 @@
 use super::work::Durability;
 use super::{LocalQueue, LocalStore};
 use dispatcher_core::message::{Attribute, Outcome, Outgoing};
-use dispatcher_core::queue::{Ask, ItemError, Queue, Trouble};
+use dispatcher_core::queue::{Ask, ErrorKind, ItemError, Queue};
 use rusqlite::Connection;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -223,7 +223,7 @@ async fn one_call_that_cannot_be_done_fails_no_other() {
     });
     let outgoing = [text("x")];
     let (sent, broken, after) = tokio::join!(queue.send(&outgoing), broken, queue.send(&outgoing));
-    assert_eq!(broken.unwrap_err().kind, Trouble::Refused);
+    assert_eq!(broken.unwrap_err().kind, ErrorKind::Invalid);
     assert!(sent[0].is_ok() && after[0].is_ok());
     assert_eq!(bodies(&queue, Duration::ZERO).await, ["x", "x"]);
     let store = LocalStore::open(folder.path()).unwrap();
@@ -278,7 +278,7 @@ async fn calls_beyond_the_contract_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::open(folder.path()).unwrap();
     let own = store.queue("q", Some("q")).map(drop).unwrap_err();
-    assert_eq!(own.kind, Trouble::Refused);
+    assert_eq!(own.kind, ErrorKind::Invalid);
     let queue = store.queue("q", Some("graves")).unwrap();
     let long = Ask {
         visibility: 43_201 * SECOND,
@@ -290,7 +290,7 @@ async fn calls_beyond_the_contract_are_refused() {
             .await
             .unwrap_err()
             .kind,
-        Trouble::Refused
+        ErrorKind::Invalid
     );
     let outgoing = Outgoing {
         attributes: vec![Attribute::text("a", "b")],
@@ -416,7 +416,7 @@ async fn finding_07_a_store_that_lost_what_it_acknowledged_is_not_opened() {
         harm(&image.path().join(file));
         let log = std::fs::read(image.path().join("local.db-wal")).ok();
         let error = LocalStore::open(image.path()).map(drop).unwrap_err();
-        assert_eq!(error.kind, Trouble::Refused, "{error}");
+        assert_eq!(error.kind, ErrorKind::Invalid, "{error}");
         assert!(error.message.contains(wanted), "{file}: {error}");
         // And the refusal loses nothing more.
         let left = std::fs::read(image.path().join("local.db-wal")).ok();

@@ -86,7 +86,7 @@ impl SystemTimes {
         Self {
             boot: clock::boot(),
             up: clock::now().since(Moment::default()),
-            today: clock::today(),
+            today: clock::wall_clock_now(),
         }
     }
 }
@@ -163,7 +163,7 @@ impl StoreClock {
     /// A transaction, or a look, that begins now.
     pub fn turn<'a>(&self, connection: &'a Connection) -> Turn<'a> {
         let now = self.now();
-        let measured = signed(clock::today()).saturating_sub(now.0);
+        let measured = signed(clock::wall_clock_now()).saturating_sub(now.0);
         self.ahead.set(ahead(self.ahead.get(), measured));
         Turn {
             ahead: self.ahead.get(),

@@ -1,10 +1,10 @@
 //! Tests of the store's time: dates that are set, processes that open the file again, and machines
 //! that start again, on a simulated clock.
 
-use super::bell::FileNotifier;
 use super::deliver::{receive, send};
 use super::lines::WaitingReceive;
 use super::look::{depth, queue_id};
+use super::notifier::FileNotifier;
 use super::schema;
 use super::time::{StoreClock, StoreTime, StoredTime, SystemTimes, keep, zero};
 use super::turn::QueueId;
@@ -151,11 +151,11 @@ fn what_is_sent_last_is_the_newest_and_ages_are_true_whatever_the_date() {
         let oldest = depth(&turn, process.queue).unwrap().oldest;
         assert_eq!(oldest, Some(5 * SECOND));
         let taken = process.take(true);
-        let age = |message: &Message| clock::today().since(message.sent_at.unwrap());
+        let age = |message: &Message| clock::wall_clock_now().since(message.sent_at.unwrap());
         let told: Vec<_> = taken.iter().map(|m| (&*m.body, age(m))).collect();
         assert_eq!(told, [("new", 3 * SECOND), ("old", 5 * SECOND)]);
         let first = taken[0].first_received_at.unwrap();
-        assert_eq!(clock::today().since(first), Duration::ZERO);
+        assert_eq!(clock::wall_clock_now().since(first), Duration::ZERO);
     });
 }
 

@@ -5,7 +5,7 @@ use super::lines::WaitingReceive;
 use super::schema::StoreFiles;
 use super::turn::{QueueId, Turn};
 use dispatcher_core::clock;
-use dispatcher_core::queue::{Ask, QueueError, Received, Trouble};
+use dispatcher_core::queue::{Ask, ErrorKind, QueueError, Received};
 use std::sync::{Arc, mpsc};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -113,7 +113,7 @@ impl Handle {
 
     fn ended(&self) -> QueueError {
         self.place
-            .failed(Trouble::Refused, "its thread has ended; open it again")
+            .failed(ErrorKind::Invalid, "its thread has ended; open it again")
     }
 
     fn put<T, F, R>(&self, care: Durability, run: F, reply: R) -> Result<(), QueueError>

@@ -3,9 +3,9 @@
 //! that find nothing stand in line here, so that a sent message is handed over in the very
 //! transaction that stores it.
 
-use super::bell::FileNotifier;
 use super::deliver::{Claimed, claim, load, next_due};
 use super::lines::{WaitingReceive, WaitingReceives};
+use super::notifier::FileNotifier;
 use super::refusal::Refused;
 use super::schema::StoreFiles;
 use super::settle::{Origin, settle};

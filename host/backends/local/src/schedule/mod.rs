@@ -11,7 +11,7 @@ use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message::Outgoing;
 use dispatcher_core::schedule::cron::Periodic;
 use dispatcher_core::schedule::{
-    Cancelled, Claim, JobOutcome, JobPage, ScheduleStore, ScheduledJob, StoreError, Trouble,
+    Cancelled, Claim, ErrorKind, JobOutcome, JobPage, ScheduleStore, ScheduledJob, StoreError,
     Unreadable,
 };
 use dispatcher_core::tasks;
@@ -55,7 +55,7 @@ impl File {
                 if !make && !schema::was_made(&folder) {
                     return Err(schema::failed(
                         &folder,
-                        Trouble::Missing,
+                        ErrorKind::NotFound,
                         "there is none yet",
                     ));
                 }
@@ -157,7 +157,7 @@ impl ScheduleStore for File {
     async fn add(&self, job: &ScheduledJob) -> Result<bool, StoreError> {
         let job = job.clone();
         let attributes = serde_json::to_string(&job.message.attributes)
-            .map_err(|error| schema::failed(&self.folder, Trouble::Refused, error))?;
+            .map_err(|error| schema::failed(&self.folder, ErrorKind::Invalid, error))?;
         self.run(true, move |file| {
             let every = job.every.as_ref();
             let added = file.execute(
@@ -214,7 +214,7 @@ impl ScheduleStore for File {
             })
         };
         match self.run(false, step).await {
-            Err(error) if error.kind == Trouble::Missing => Ok(JobPage::default()),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(JobPage::default()),
             outcome => outcome,
         }
     }
@@ -303,7 +303,7 @@ impl ScheduleStore for File {
             Ok(found.map_or(Cancelled::Unknown, |()| Cancelled::BeingSent))
         };
         match self.run(false, step).await {
-            Err(error) if error.kind == Trouble::Missing => Ok(Cancelled::Unknown),
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(Cancelled::Unknown),
             outcome => outcome,
         }
     }

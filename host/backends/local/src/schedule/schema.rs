@@ -1,6 +1,6 @@
 //! The file: where it lies, how it is opened, its table, and what its errors mean to the schedule.
 
-use dispatcher_core::schedule::{StoreError, Trouble};
+use dispatcher_core::schedule::{ErrorKind, StoreError};
 use dispatcher_sqlite as sqlite;
 use dispatcher_sqlite::{Damage, Database, Schema};
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ pub fn was_made(folder: &Path) -> bool {
 }
 
 /// A failure in one line.
-pub fn failed(folder: &Path, kind: Trouble, cause: impl std::fmt::Display) -> StoreError {
+pub fn failed(folder: &Path, kind: ErrorKind, cause: impl std::fmt::Display) -> StoreError {
     StoreError {
         kind,
         message: format!("`{}`: {cause}", path(folder).display()),
@@ -75,7 +75,7 @@ pub fn trouble(folder: &Path, error: &rusqlite::Error) -> StoreError {
 
 /// A file that was lost while it was in use.
 pub fn damaged(folder: &Path, damage: &Damage) -> StoreError {
-    failed(folder, Trouble::Passing, damage)
+    failed(folder, ErrorKind::Transient, damage)
 }
 
 /// Creates what is missing and opens the file.

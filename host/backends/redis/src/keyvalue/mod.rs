@@ -3,8 +3,8 @@
 
 use crate::server::link::{Link, RedisAddress};
 use crate::server::trouble::strange;
+use dispatcher_core::error_kind::CallError;
 use dispatcher_core::keyvalue::{Bucket, CALL, Page, not_a_number, too_long};
-use dispatcher_core::trouble::Failed;
 use redis::{Script, Value, pipe};
 use std::sync::LazyLock;
 
@@ -62,7 +62,7 @@ impl Redis {
     ///
     /// # Errors
     /// Where the address cannot be read.
-    pub fn new(place: impl Into<RedisAddress>, prefix: &str) -> Result<Self, Failed> {
+    pub fn new(place: impl Into<RedisAddress>, prefix: &str) -> Result<Self, CallError> {
         Ok(Self::on(Link::new(&place.into())?, prefix))
     }
 
@@ -93,14 +93,14 @@ pub struct RedisBucket {
 }
 
 impl RedisBucket {
-    fn strange(&self, what: &str) -> Failed {
+    fn strange(&self, what: &str) -> CallError {
         strange(self.link.place(), what)
     }
 }
 
 #[async_trait::async_trait]
 impl Bucket for RedisBucket {
-    async fn get(&self, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, Failed> {
+    async fn get(&self, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, CallError> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
@@ -114,14 +114,14 @@ impl Bucket for RedisBucket {
         }
     }
 
-    async fn exists(&self, key: &str) -> Result<bool, Failed> {
+    async fn exists(&self, key: &str) -> Result<bool, CallError> {
         let mut call = pipe();
         call.hexists(&self.values, key);
         let (exists,) = self.link.pipe(&call).await?;
         Ok(exists)
     }
 
-    async fn set(&self, pairs: &[(String, Vec<u8>)]) -> Result<(), Failed> {
+    async fn set(&self, pairs: &[(String, Vec<u8>)]) -> Result<(), CallError> {
         if pairs.is_empty() {
             return Ok(());
         }
@@ -135,7 +135,7 @@ impl Bucket for RedisBucket {
         self.link.pipe(&call).await
     }
 
-    async fn delete(&self, keys: &[String]) -> Result<(), Failed> {
+    async fn delete(&self, keys: &[String]) -> Result<(), CallError> {
         if keys.is_empty() {
             return Ok(());
         }
@@ -148,7 +148,7 @@ impl Bucket for RedisBucket {
         self.link.pipe(&call).await
     }
 
-    async fn increment(&self, key: &str, by: i64) -> Result<i64, Failed> {
+    async fn increment(&self, key: &str, by: i64) -> Result<i64, CallError> {
         let mut call = INCREMENT.key(&self.values);
         call.key(&self.names).arg(key).arg(by);
         let sum: Option<String> = self.link.run(&call).await?;
@@ -156,7 +156,12 @@ impl Bucket for RedisBucket {
         sum.parse().map_err(|_| self.strange("an increment"))
     }
 
-    async fn swap(&self, key: &str, stands: Option<&[u8]>, value: &[u8]) -> Result<bool, Failed> {
+    async fn swap(
+        &self,
+        key: &str,
+        stands: Option<&[u8]>,
+        value: &[u8],
+    ) -> Result<bool, CallError> {
         let mut call = SWAP.key(&self.values);
         call.key(&self.names)
             .arg(key)
@@ -166,7 +171,7 @@ impl Bucket for RedisBucket {
         self.link.run(&call).await
     }
 
-    async fn keys(&self, from: Option<u64>) -> Result<Page, Failed> {
+    async fn keys(&self, from: Option<u64>) -> Result<Page, CallError> {
         let mut call = pipe();
         call.cmd("SSCAN")
             .arg(&self.names)

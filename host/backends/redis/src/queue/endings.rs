@@ -45,7 +45,7 @@ impl<'a> RedisEnd<'a> {
 
 /// The deliveries that end in one call.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Part<'a> {
+pub struct EndingBatch<'a> {
     /// It takes its time.
     pub long: bool,
     /// At least one, each with its place in the batch.
@@ -53,11 +53,11 @@ pub struct Part<'a> {
 }
 
 /// Parts a batch: all that is short together, then what is long, `CALL` bytes or one a call.
-pub fn parts(ends: Vec<(usize, RedisEnd<'_>)>) -> Vec<Part<'_>> {
+pub fn parts(ends: Vec<(usize, RedisEnd<'_>)>) -> Vec<EndingBatch<'_>> {
     let (long, short): (Vec<_>, Vec<_>) = ends.into_iter().partition(|(_, end)| end.bytes > SHORT);
     let mut parts = Vec::new();
     if !short.is_empty() {
-        parts.push(Part {
+        parts.push(EndingBatch {
             long: false,
             ends: short,
         });
@@ -69,7 +69,7 @@ pub fn parts(ends: Vec<(usize, RedisEnd<'_>)>) -> Vec<Part<'_>> {
             Some(part) if part.long && bytes <= wire::CALL => part.ends.push((place, end)),
             _ => {
                 bytes = end.bytes;
-                parts.push(Part {
+                parts.push(EndingBatch {
                     long: true,
                     ends: vec![(place, end)],
                 });

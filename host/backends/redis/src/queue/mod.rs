@@ -22,9 +22,9 @@ pub use native::NativeQueue;
 pub use server::Eviction;
 pub use worqr::WorqrQueue;
 
-use crate::server::{bell, link, slot};
+use crate::server::{link, notifier, slot};
 use dispatcher_core::backend::{CancelCount, WorkerInfo};
-use dispatcher_core::queue::{Identity, QueueError, Trouble};
+use dispatcher_core::queue::{ErrorKind, Identity, QueueError};
 use keys::{DEAD, Keys};
 use link::{RedisAddress, RedisConnections};
 use native::DeadLetterQueue;
@@ -57,7 +57,7 @@ impl Redis {
     pub fn on(lines: &RedisConnections, prefix: &str) -> Result<Self, QueueError> {
         if prefix.is_empty() || prefix.contains(['{', '}', ':']) {
             return Err(QueueError {
-                kind: Trouble::Refused,
+                kind: ErrorKind::Invalid,
                 message: format!(
                     "`{prefix}` is no prefix for Redis; wanted a word without {{, }} and :"
                 ),
@@ -153,7 +153,7 @@ impl Redis {
 
     fn refused(&self, why: &str) -> QueueError {
         QueueError {
-            kind: Trouble::Refused,
+            kind: ErrorKind::Invalid,
             message: crate::server::trouble::named(self.lines.link.place(), why),
         }
     }
@@ -250,7 +250,7 @@ fn identity(name: &str, ordered_groups: bool, dead_letters: bool) -> Identity {
 fn grave(name: &str, dead_letter: Option<&str>) -> Result<Option<String>, QueueError> {
     match dead_letter {
         Some(same) if same == name => Err(QueueError {
-            kind: Trouble::Refused,
+            kind: ErrorKind::Invalid,
             message: format!("`{name}` cannot be its own dead-letter queue"),
         }),
         Some(other) => Ok(Some(other.to_owned())),

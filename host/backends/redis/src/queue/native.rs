@@ -1,10 +1,10 @@
 //! One queue in our own format: every call is one script. The server's clock is the only one for
 //! leases and delays.
 
-use super::bell::Notifier;
 use super::doubts::LostClaims;
-use super::endings::{self, Part, RedisEnd};
+use super::endings::{self, EndingBatch, RedisEnd};
 use super::link::{Link, RedisConnections};
+use super::notifier::Notifier;
 use super::turns::{self, LongAnswerTurns};
 use super::wire::{self, Claimed};
 use super::worker::RedisWorker;
@@ -14,7 +14,7 @@ use dispatcher_core::clock::Moment;
 use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{Loss, Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
-    Ask, Delays, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble,
+    Ask, Delays, Depth, ErrorKind, Identity, ItemError, Queue, QueueError, Received,
     VISIBILITY_CEILING,
 };
 use dispatcher_core::schedule::LOOK_INTERVAL;
@@ -176,7 +176,7 @@ impl NativeQueue {
     }
 
     /// Ends the deliveries of one call.
-    async fn end(&self, part: &Part<'_>) -> Vec<Result<(), ItemError>> {
+    async fn end(&self, part: &EndingBatch<'_>) -> Vec<Result<(), ItemError>> {
         let mut call = script::SETTLE.key(&self.base);
         let grave = self.grave.as_ref();
         call.arg(grave.map_or("", |grave| grave.base.as_str()));
@@ -253,7 +253,7 @@ impl Queue for NativeQueue {
     async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
         if ask.visibility > VISIBILITY_CEILING {
             return Err(QueueError {
-                kind: Trouble::Refused,
+                kind: ErrorKind::Invalid,
                 message: format!(
                     "`{}`: a visibility of {:?} is too long, wanted 0 s to 12 h",
                     self.identity.name, ask.visibility

@@ -1,16 +1,16 @@
 //! What a failed call on the server means for the messages of a queue.
 
 pub use crate::server::trouble::{is_doubtful, strange};
-use dispatcher_core::queue::{ItemError, QueueError, Trouble};
+use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 
 /// A whole call's failure as the answer to one of its items.
 pub fn item(error: &QueueError) -> ItemError {
     match error.kind {
         // A password that changes is known to us a moment later than to the server.
-        Trouble::Passing | Trouble::Unreachable | Trouble::Denied => {
+        ErrorKind::Transient | ErrorKind::Unreachable | ErrorKind::AccessDenied => {
             ItemError::Passing(error.message.clone())
         }
-        Trouble::Missing | Trouble::Refused => ItemError::Refused(error.message.clone()),
+        ErrorKind::NotFound | ErrorKind::Invalid => ItemError::Refused(error.message.clone()),
     }
 }
 
@@ -28,7 +28,7 @@ mod tests {
     #[test]
     fn a_password_that_changes_spoils_no_message() {
         let denied = QueueError {
-            kind: Trouble::Denied,
+            kind: ErrorKind::AccessDenied,
             message: "WRONGPASS".into(),
         };
         assert!(matches!(item(&denied), ItemError::Passing(_)), "{denied}");

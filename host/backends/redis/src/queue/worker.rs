@@ -1,15 +1,15 @@
 //! This process as a worker: its name on the server, which lives three seconds at a time, and what
 //! it has in flight. Finds dead workers and gives their messages back. Knows no payloads.
 
-use super::bell::Notifier;
 use super::keys::{self, Keys};
 use super::link::{Link, RedisConnections};
+use super::notifier::Notifier;
 use super::script;
 use dispatcher_core::backend::WorkerInfo;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
 use dispatcher_core::message::{Loss, Receipt};
-use dispatcher_core::queue::{QueueError, Trouble};
+use dispatcher_core::queue::{ErrorKind, QueueError};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::{Group, Task};
 use std::collections::{HashMap, HashSet};
@@ -99,7 +99,7 @@ impl RedisWorker {
         let mut state = self.lock();
         if state.id.as_ref() != Some(&id) {
             return Err(QueueError {
-                kind: Trouble::Passing,
+                kind: ErrorKind::Transient,
                 message: format!("Redis at {}: too slow to join", urgent.place()),
             });
         }

@@ -9,7 +9,7 @@ use crate::server::trouble::{is_doubtful, strange};
 use crate::server::{CALL, LONGEST};
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::schedule::{
-    Cancelled, Claim, JobOutcome, JobPage, ScheduleStore, ScheduledJob, StoreError, Trouble,
+    Cancelled, Claim, ErrorKind, JobOutcome, JobPage, ScheduleStore, ScheduledJob, StoreError,
     Unreadable,
 };
 use redis::{FromRedisValue, Script, ScriptInvocation, Value};
@@ -105,7 +105,7 @@ impl ScheduleStore for Schedule {
 
     async fn add(&self, job: &ScheduledJob) -> Result<bool, StoreError> {
         let refused = |message: String| StoreError {
-            kind: Trouble::Refused,
+            kind: ErrorKind::Invalid,
             message,
         };
         let record = wire::write(job)

@@ -2,14 +2,14 @@
 //! again whenever it is lost. Retries nothing that may have been carried out: whoever asked knows
 //! whether that is safe. `topology` decides which node a call goes to.
 
-use super::bell::{Notifier, Notifiers};
 use super::call::{Asking, RedisCall};
 use super::dial::TlsFiles;
+use super::notifier::{Notifier, Notifiers};
 use super::slots;
 use super::topology::{ANSWER, Heard, Node, Servers};
 use super::trouble;
 use dispatcher_core::clock;
-use dispatcher_core::trouble::{Failed, Trouble};
+use dispatcher_core::error_kind::{CallError, ErrorKind};
 use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, PushInfo, ScriptInvocation};
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +70,7 @@ pub struct RedisConnections {
 
 impl RedisConnections {
     /// To the server of this address; see `Link::new`.
-    pub fn new(place: &RedisAddress) -> Result<Self, Failed> {
+    pub fn new(place: &RedisAddress) -> Result<Self, CallError> {
         let link = Link::new(place)?;
         Ok(Self {
             urgent: Link {
@@ -105,7 +105,7 @@ fn answers() -> AsyncConnectionConfig {
 
 impl Link {
     /// Reads the address and the files of TLS; connects to nothing. No error quotes the address.
-    pub fn new(place: &RedisAddress) -> Result<Self, Failed> {
+    pub fn new(place: &RedisAddress) -> Result<Self, CallError> {
         let bells = Arc::new(Notifiers::default());
         let ears = bells.clone();
         let config = answers().set_push_sender(move |said: PushInfo| {
@@ -132,23 +132,26 @@ impl Link {
     }
 
     /// Whether the server is one of a cluster.
-    pub async fn is_cluster(&self) -> Result<bool, Failed> {
+    pub async fn is_cluster(&self) -> Result<bool, CallError> {
         self.servers.node_of(self.slot).await?;
         Ok(self.servers.is_cluster())
     }
 
     /// Runs a script. Follows its key to another node of a cluster: a node that says that the key is
     /// elsewhere has done nothing.
-    pub async fn run<T: FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> Result<T, Failed> {
+    pub async fn run<T: FromRedisValue>(
+        &self,
+        script: &ScriptInvocation<'_>,
+    ) -> Result<T, CallError> {
         self.call(RedisCall::Script(script)).await
     }
 
     /// Runs commands, which are atomic or only read; see `run`.
-    pub async fn pipe<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, Failed> {
+    pub async fn pipe<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, CallError> {
         self.call(RedisCall::Commands(pipeline)).await
     }
 
-    async fn call<T: FromRedisValue>(&self, call: RedisCall<'_>) -> Result<T, Failed> {
+    async fn call<T: FromRedisValue>(&self, call: RedisCall<'_>) -> Result<T, CallError> {
         let (mut moves, mut waits) = (0, WAITS_MS.iter());
         loop {
             let node = self.servers.node_of(self.slot).await?;
@@ -188,7 +191,7 @@ impl Link {
         node: &Arc<Node>,
         call: RedisCall<'_>,
         asking: bool,
-    ) -> Result<Heard<T>, Failed> {
+    ) -> Result<Heard<T>, CallError> {
         let (number, mut live) = self.servers.connection(node).await?;
         let answer = if asking {
             call.on(&mut Asking(&mut live.connection)).await
@@ -202,7 +205,7 @@ impl Link {
     pub async fn pipe_everywhere<T: FromRedisValue>(
         &self,
         pipeline: &Pipeline,
-    ) -> Result<Vec<Result<T, Failed>>, Failed> {
+    ) -> Result<Vec<Result<T, CallError>>, CallError> {
         self.servers.node_of(self.slot).await?;
         let mut answers = Vec::new();
         for node in self.servers.masters() {
@@ -217,13 +220,13 @@ impl Link {
 
     /// Passes on to the bell what is said on the channel, from now on and after every reconnection.
     /// Ask again now and then: in a cluster that finds another node if the one that told is gone.
-    pub async fn listen(&self, channel: &str, bell: &Arc<Notifier>) -> Result<(), Failed> {
+    pub async fn listen(&self, channel: &str, bell: &Arc<Notifier>) -> Result<(), CallError> {
         self.servers.listen(self.slot, channel, bell).await
     }
 
-    fn passing(&self, place: &str, why: &str) -> Failed {
-        Failed {
-            kind: Trouble::Passing,
+    fn passing(&self, place: &str, why: &str) -> CallError {
+        CallError {
+            kind: ErrorKind::Transient,
             message: trouble::named(place, why),
         }
     }

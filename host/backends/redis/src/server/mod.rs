@@ -4,10 +4,10 @@
 //! and no schedule, and no script.
 
 pub mod address;
-pub mod bell;
 mod call;
 pub mod dial;
 pub mod link;
+pub mod notifier;
 mod slots;
 mod topology;
 pub mod trouble;

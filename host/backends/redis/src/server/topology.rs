@@ -8,14 +8,14 @@
 //! the slot away answers every script with `ASK`, and nothing can be added there meanwhile.
 
 use super::address::{Address, Host, WANTED};
-use super::bell::{Notifier, Notifiers};
 use super::dial::{LiveConnection, Tls, dial, tls};
 use super::link::RedisAddress;
+use super::notifier::{Notifier, Notifiers};
 use super::slots::Slots;
 use super::trouble;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
-use dispatcher_core::trouble::{Failed, Trouble};
+use dispatcher_core::error_kind::{CallError, ErrorKind};
 use redis::{AsyncConnectionConfig, ErrorKind, RedisError, ServerErrorKind, Value};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -74,7 +74,7 @@ enum KnownTopology {
 /// What a node's answer to a call means.
 pub enum Heard<T> {
     /// The call was made, or has failed.
-    Answer(Result<T, Failed>),
+    Answer(Result<T, CallError>),
     /// Nothing was done: another node has the slot, which is known now.
     Moved,
     /// Nothing was done: the slot is being moved, and what was asked for is not on this node.
@@ -106,7 +106,7 @@ struct TopologyState {
     /// Grows with every connection.
     number: u64,
     live: Option<LiveConnection>,
-    failed: Option<(Moment, Failed)>,
+    failed: Option<(Moment, CallError)>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -120,9 +120,9 @@ impl Servers {
         place: &RedisAddress,
         config: AsyncConnectionConfig,
         bells: Arc<Notifiers>,
-    ) -> Result<Self, Failed> {
-        let refused = |message: String| Failed {
-            kind: Trouble::Refused,
+    ) -> Result<Self, CallError> {
+        let refused = |message: String| CallError {
+            kind: ErrorKind::Invalid,
             message,
         };
         let address = Address::parse(&place.url)
@@ -173,7 +173,7 @@ impl Servers {
     }
 
     /// The node that calls about a slot go to; without a slot, any.
-    pub async fn node_of(&self, slot: Option<u16>) -> Result<Arc<Node>, Failed> {
+    pub async fn node_of(&self, slot: Option<u16>) -> Result<Arc<Node>, CallError> {
         for _ in 0..2 {
             match &*lock(&self.topology.known) {
                 KnownTopology::One => return Ok(self.node(&self.address.hosts[0])),
@@ -194,8 +194,8 @@ impl Servers {
             self.look().await?;
         }
         self.outdate();
-        Err(Failed {
-            kind: Trouble::Passing,
+        Err(CallError {
+            kind: ErrorKind::Transient,
             message: trouble::named(&self.place, "no node of the cluster has the queue's slot"),
         })
     }
@@ -229,7 +229,7 @@ impl Servers {
     }
 
     /// Asks what kind of server this is, and who has which slots.
-    async fn look(&self) -> Result<(), Failed> {
+    async fn look(&self) -> Result<(), CallError> {
         let _one_at_a_time = self.topology.looking.lock().await;
         let mut hosts = match &*lock(&self.topology.known) {
             KnownTopology::One | KnownTopology::Cluster { stale: false, .. } => return Ok(()),
@@ -256,20 +256,20 @@ impl Servers {
                     return Ok(());
                 }
                 // Nothing that another node could know better.
-                Err(error) if error.kind == Trouble::Denied => return Err(error),
+                Err(error) if error.kind == ErrorKind::AccessDenied => return Err(error),
                 Err(error) => failed = Some(error),
             }
         }
         Err(failed.expect("an address has a host"))
     }
 
-    async fn ask(&self, host: &Host) -> Result<KnownTopology, Failed> {
+    async fn ask(&self, host: &Host) -> Result<KnownTopology, CallError> {
         let node = self.node(host);
         let (number, mut live) = self.connection(&node).await?;
         let known = matches!(&*lock(&self.topology.known), KnownTopology::Cluster { .. });
         let place = host.to_string();
-        let refused = |why: &str| Failed {
-            kind: Trouble::Refused,
+        let refused = |why: &str| CallError {
+            kind: ErrorKind::Invalid,
             message: trouble::named(&place, why),
         };
         if !known {
@@ -294,8 +294,8 @@ impl Servers {
         let answer = slots.arg("SLOTS").query_async(&mut live.connection).await;
         let answer: Value = self.plainly(&node, number, answer).await?;
         match Slots::read(&answer, host, self.address.tls) {
-            Some(slots) if slots.masters().is_empty() => Err(Failed {
-                kind: Trouble::Passing,
+            Some(slots) if slots.masters().is_empty() => Err(CallError {
+                kind: ErrorKind::Transient,
                 message: trouble::named(&place, "it knows of no slots of its cluster"),
             }),
             Some(slots) => Ok(KnownTopology::Cluster {
@@ -390,7 +390,7 @@ impl Servers {
         node: &Node,
         number: u64,
         answer: Result<T, RedisError>,
-    ) -> Result<T, Failed> {
+    ) -> Result<T, CallError> {
         let error = match answer {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
@@ -412,7 +412,7 @@ impl Servers {
     }
 
     /// A node's connection and its number; made if there is none.
-    pub async fn connection(&self, node: &Node) -> Result<(u64, LiveConnection), Failed> {
+    pub async fn connection(&self, node: &Node) -> Result<(u64, LiveConnection), CallError> {
         let mut state = node.state.lock().await;
         if let Some(live) = &state.live {
             return Ok((state.number, live.clone()));
@@ -438,7 +438,7 @@ impl Servers {
         }
     }
 
-    async fn connect(&self, host: &Host) -> Result<LiveConnection, Failed> {
+    async fn connect(&self, host: &Host) -> Result<LiveConnection, CallError> {
         let failed = |error: &RedisError| {
             let mut failed = trouble::failed(&self.name_of(host), error);
             // The name of the node's certificate is another, as often with addresses.
@@ -463,8 +463,8 @@ impl Servers {
             let hello: HashMap<String, Value> = hello.map_err(|error| failed(&error))?;
             if word(&hello, "role") != "master" {
                 let why = format!("{host} is no master yet, or no more");
-                return Err(Failed {
-                    kind: Trouble::Passing,
+                return Err(CallError {
+                    kind: ErrorKind::Transient,
                     message: trouble::named(&self.place, &why),
                 });
             }
@@ -479,7 +479,7 @@ impl Servers {
     }
 
     /// The master that the first Sentinel names which answers.
-    async fn master(&self) -> Result<Host, Failed> {
+    async fn master(&self) -> Result<Host, CallError> {
         let sentinels = self.address.sentinels.as_ref();
         let sentinels = sentinels.expect("only asked where there are some");
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER));
@@ -502,8 +502,8 @@ impl Servers {
                 }
                 Ok(None) => {
                     let why = format!("this Sentinel knows no master `{}`", sentinels.master);
-                    failed.get_or_insert(Failed {
-                        kind: Trouble::Missing,
+                    failed.get_or_insert(CallError {
+                        kind: ErrorKind::NotFound,
                         message: trouble::named(&host.to_string(), &why),
                     });
                 }
@@ -521,7 +521,7 @@ impl Servers {
         slot: Option<u16>,
         channel: &str,
         bell: &Arc<Notifier>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), CallError> {
         let first = self.bells.hang(channel, bell);
         if !first && !self.is_cluster() {
             return Ok(());
@@ -538,7 +538,7 @@ impl Servers {
     }
 
     /// Subscribes on the node that tells, or on another if it cannot be reached.
-    async fn subscribe(&self, channel: &str, first: bool) -> Result<(), Failed> {
+    async fn subscribe(&self, channel: &str, first: bool) -> Result<(), CallError> {
         let mut failed = None;
         let before = lock(&self.ear).clone();
         let others = self.masters().into_iter().map(|node| node.host.clone());

@@ -1,13 +1,13 @@
 //! What the server's and the network's words mean for whoever called.
 
-use dispatcher_core::trouble::{Failed, Trouble};
+use dispatcher_core::error_kind::{CallError, ErrorKind};
 use redis::{ErrorKind, RedisError, ServerErrorKind as Server};
 
 /// What may be done about a failed call.
-pub fn kind(error: &RedisError) -> Trouble {
+pub fn kind(error: &RedisError) -> ErrorKind {
     match error.kind() {
         // After half an answer nobody knows what was done.
-        ErrorKind::Io | ErrorKind::Parse => Trouble::Unreachable,
+        ErrorKind::Io | ErrorKind::Parse => ErrorKind::Unreachable,
         // A replica, or a server that loads its data, will be a master or loaded some day, and what
         // the address names may be another server by then.
         ErrorKind::Server(
@@ -19,14 +19,16 @@ pub fn kind(error: &RedisError) -> Trouble {
             | Server::Moved
             | Server::Ask
             | Server::ExecAbort,
-        ) => Trouble::Passing,
-        ErrorKind::AuthenticationFailed | ErrorKind::Server(Server::NoPerm) => Trouble::Denied,
+        ) => ErrorKind::Transient,
+        ErrorKind::AuthenticationFailed | ErrorKind::Server(Server::NoPerm) => {
+            ErrorKind::AccessDenied
+        }
         _ => match error.code() {
             Some("BUSY" | "OOM" | "MISCONF" | "NOREPLICAS" | "UNKILLABLE" | "UNBLOCKED") => {
-                Trouble::Passing
+                ErrorKind::Transient
             }
-            Some("NOAUTH" | "WRONGPASS" | "DENIED") => Trouble::Denied,
-            _ => Trouble::Refused,
+            Some("NOAUTH" | "WRONGPASS" | "DENIED") => ErrorKind::AccessDenied,
+            _ => ErrorKind::Invalid,
         },
     }
 }
@@ -48,12 +50,12 @@ pub fn is_over(error: &RedisError) -> bool {
 }
 
 /// Whether the server may have done what it was asked and could not say so.
-pub fn is_doubtful(error: &Failed) -> bool {
-    error.kind == Trouble::Unreachable
+pub fn is_doubtful(error: &CallError) -> bool {
+    error.kind == ErrorKind::Unreachable
 }
 
 /// A failed call, in one line.
-pub fn failed(place: &str, error: &RedisError) -> Failed {
+pub fn failed(place: &str, error: &RedisError) -> CallError {
     let kind = kind(error);
     let words = error.to_string();
     let words = words.lines().next().unwrap_or_default();
@@ -64,7 +66,7 @@ pub fn failed(place: &str, error: &RedisError) -> Failed {
         ErrorKind::Server(Server::CrossSlot) => "; in a cluster all keys of a call share a slot",
         _ => "",
     };
-    Failed {
+    CallError {
         kind,
         message: named(place, &format!("{words}{hint}")),
     }
@@ -76,9 +78,9 @@ pub fn named(place: &str, what: &str) -> String {
 }
 
 /// An answer that no script of ours gives.
-pub fn strange(place: &str, what: &str) -> Failed {
-    Failed {
-        kind: Trouble::Refused,
+pub fn strange(place: &str, what: &str) -> CallError {
+    CallError {
+        kind: ErrorKind::Invalid,
         message: named(
             place,
             &format!("{what} was answered in a form that is not ours"),
@@ -94,16 +96,16 @@ mod tests {
     #[test]
     fn what_passes_is_told_from_what_does_not() {
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-        assert_eq!(kind(&refused.into()), Trouble::Unreachable);
+        assert_eq!(kind(&refused.into()), ErrorKind::Unreachable);
         let of = |kind| RedisError::from((kind, "words"));
         for (error, wanted) in [
-            (ErrorKind::Server(Server::ReadOnly), Trouble::Passing),
-            (ErrorKind::Server(Server::BusyLoading), Trouble::Passing),
-            (ErrorKind::Server(Server::NoPerm), Trouble::Denied),
-            (ErrorKind::AuthenticationFailed, Trouble::Denied),
-            (ErrorKind::Server(Server::Moved), Trouble::Passing),
-            (ErrorKind::Parse, Trouble::Unreachable),
-            (ErrorKind::InvalidClientConfig, Trouble::Refused),
+            (ErrorKind::Server(Server::ReadOnly), ErrorKind::Transient),
+            (ErrorKind::Server(Server::BusyLoading), ErrorKind::Transient),
+            (ErrorKind::Server(Server::NoPerm), ErrorKind::AccessDenied),
+            (ErrorKind::AuthenticationFailed, ErrorKind::AccessDenied),
+            (ErrorKind::Server(Server::Moved), ErrorKind::Transient),
+            (ErrorKind::Parse, ErrorKind::Unreachable),
+            (ErrorKind::InvalidClientConfig, ErrorKind::Invalid),
         ] {
             assert_eq!(kind(&of(error)), wanted, "{error:?}");
         }

@@ -4,7 +4,7 @@
 //! visibility runs out. Pure, told `now`; all that is decided about ids is decided here.
 
 use dispatcher_core::clock::Moment;
-use dispatcher_core::queue::Trouble;
+use dispatcher_core::queue::ErrorKind;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -42,8 +42,8 @@ impl LostReceives {
     }
 
     /// The receive failed: its answer may have been lost, unless SQS has said no to it.
-    pub fn failed(&self, attempt: Attempt, trouble: Trouble) {
-        if matches!(trouble, Trouble::Passing | Trouble::Unreachable) {
+    pub fn failed(&self, attempt: Attempt, trouble: ErrorKind) {
+        if matches!(trouble, ErrorKind::Transient | ErrorKind::Unreachable) {
             let mut lost = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             lost.push(Attempt {
                 again: true,
@@ -74,10 +74,10 @@ mod tests {
         let lost = LostReceives::default();
         let first = lost.next(10, || "a".into(), at(0));
         assert_eq!(lost.next(10, || "b".into(), at(1)).id, "b");
-        lost.failed(first, Trouble::Unreachable);
+        lost.failed(first, ErrorKind::Unreachable);
         assert_eq!(lost.next(10, || "c".into(), at(2)).id, "a");
         let late = lost.next(10, || "d".into(), at(3));
-        lost.failed(late, Trouble::Passing);
+        lost.failed(late, ErrorKind::Transient);
         assert_eq!(lost.next(10, || "e".into(), at(290)).id, "e");
     }
 
@@ -86,7 +86,7 @@ mod tests {
         let lost = LostReceives::default();
         let first = lost.next(10, || "a".into(), at(0));
         assert!(first.is_news());
-        lost.failed(first, Trouble::Unreachable);
+        lost.failed(first, ErrorKind::Unreachable);
         let again = lost.next(2, || "b".into(), at(1));
         assert_eq!((&*again.id, again.max, again.is_news()), ("a", 10, false));
     }
@@ -95,7 +95,7 @@ mod tests {
     fn what_was_refused_has_brought_nothing() {
         let lost = LostReceives::default();
         let first = lost.next(10, || "a".into(), at(0));
-        lost.failed(first, Trouble::Denied);
+        lost.failed(first, ErrorKind::AccessDenied);
         assert_eq!(lost.next(10, || "b".into(), at(1)).id, "b");
     }
 }

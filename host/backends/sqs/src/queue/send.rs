@@ -9,7 +9,7 @@ use aws_sdk_sqs::types::{
 };
 use dispatcher_core::message;
 use dispatcher_core::message::{Attribute, AttributeValue, Outgoing};
-use dispatcher_core::queue::{ItemError, Trouble};
+use dispatcher_core::queue::{ErrorKind, ItemError};
 use sha2::{Digest, Sha256};
 use std::time::Duration;
 
@@ -195,7 +195,7 @@ async fn send_once(
             let error = target.call("SendMessageBatch").failed(&error);
             // No receipt is at stake here: nothing can be sent to a queue that does not exist.
             let item = match error.kind {
-                Trouble::Missing => ItemError::Refused(error.message),
+                ErrorKind::NotFound => ItemError::Refused(error.message),
                 _ => every_item(&error),
             };
             vec![Err(item); count]

@@ -38,7 +38,7 @@ impl SqsQueue {
 
     /// One answer for every step that releases, `None` for the others.
     async fn release(&self, steps: &[BatchStep<'_>]) -> Vec<Option<SettleResult>> {
-        let today = clock::today();
+        let today = clock::wall_clock_now();
         let mut places = Vec::new();
         let mut changes = Vec::new();
         for (at, step) in steps.iter().enumerate() {

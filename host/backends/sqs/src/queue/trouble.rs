@@ -4,7 +4,7 @@
 use aws_sdk_sqs::types::BatchResultErrorEntry;
 use dispatcher_aws::failure::is_throttle;
 use dispatcher_aws::one_line;
-use dispatcher_core::queue::{ItemError, QueueError, Trouble};
+use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 
 /// One entry of a batch that SQS answered for on its own.
 pub(super) fn entry_failed(entry: &BatchResultErrorEntry) -> ItemError {
@@ -47,9 +47,11 @@ pub(super) fn every_item(error: &QueueError) -> ItemError {
     let words = error.message.clone();
     match error.kind {
         // Credentials and policies are put right while we run; the receipt outlives that.
-        Trouble::Passing | Trouble::Unreachable | Trouble::Denied => ItemError::Passing(words),
-        Trouble::Missing => ItemError::Gone(words),
-        Trouble::Refused => ItemError::Refused(words),
+        ErrorKind::Transient | ErrorKind::Unreachable | ErrorKind::AccessDenied => {
+            ItemError::Passing(words)
+        }
+        ErrorKind::NotFound => ItemError::Gone(words),
+        ErrorKind::Invalid => ItemError::Refused(words),
     }
 }
 

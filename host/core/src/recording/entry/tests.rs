@@ -8,9 +8,9 @@ fn verdicts() -> Vec<Verdict> {
     let retry = |after, why| Verdict::Retry { after, why };
     vec![
         Verdict::Done,
-        retry(after, Mishap::Asked),
-        retry(None, Mishap::Trapped("unreachable".into())),
-        retry(None, Mishap::TimedOut(Duration::from_secs(1))),
+        retry(after, FailureReason::Asked),
+        retry(None, FailureReason::Trapped("unreachable".into())),
+        retry(None, FailureReason::TimedOut(Duration::from_secs(1))),
         Verdict::Reject("no".into()),
         Verdict::Busy {
             after,
@@ -44,10 +44,10 @@ fn only_what_is_ours_is_said_of_an_answer_without_words() {
     let secret = "4111-1111";
     let retry = |why| Verdict::Retry { after: None, why };
     for guests in [
-        retry(Mishap::AskedFor(secret.into())),
-        retry(Mishap::Failed(secret.into())),
-        retry(Mishap::Trapped(secret.into())),
-        retry(Mishap::Host(secret.into())),
+        retry(FailureReason::AskedFor(secret.into())),
+        retry(FailureReason::Failed(secret.into())),
+        retry(FailureReason::Trapped(secret.into())),
+        retry(FailureReason::Host(secret.into())),
         Verdict::Reject(secret.into()),
         Verdict::Busy {
             after: Some(Duration::from_secs(1)),
@@ -62,8 +62,8 @@ fn only_what_is_ours_is_said_of_an_answer_without_words() {
         assert!(left.is_like(&whole), "{left}");
     }
     for ours in [
-        Mishap::TimedOut(Duration::from_secs(1)),
-        Mishap::OutOfMemory(1),
+        FailureReason::TimedOut(Duration::from_secs(1)),
+        FailureReason::OutOfMemory(1),
     ] {
         let whole = RecordedVerdict::of(&retry(ours));
         assert_eq!(whole.clone().without_words(), whole);

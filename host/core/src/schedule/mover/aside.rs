@@ -17,7 +17,7 @@ impl Mover {
             let reason = Reason::new(ReasonKind::Unreadable, &why);
             match self
                 .store
-                .set_aside(job, reason.text(), clock::today())
+                .set_aside(job, reason.text(), clock::wall_clock_now())
                 .await
             {
                 Ok(true) => {

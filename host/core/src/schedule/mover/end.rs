@@ -2,7 +2,7 @@
 
 use super::{Mover, MoverRound, Ready};
 use crate::clock;
-use crate::schedule::{JobOutcome, ScheduledJob, StoreError, Trouble, decide};
+use crate::schedule::{ErrorKind, JobOutcome, ScheduledJob, StoreError, decide};
 
 impl Mover {
     /// Ends the claims: by what was sent, or gives them back.
@@ -33,7 +33,7 @@ impl Mover {
         token: &str,
         round: &mut MoverRound,
     ) {
-        if matches!(why.kind, Trouble::Unreachable | Trouble::Passing) {
+        if matches!(why.kind, ErrorKind::Unreachable | ErrorKind::Transient) {
             self.unended.push(JobOutcome {
                 next: Some(job.due),
                 job,
@@ -58,7 +58,7 @@ impl Mover {
         let answers = self.store.end(&endings).await;
         for (ending, answer) in endings.into_iter().zip(answers) {
             let Err(why) = answer else { continue };
-            if why.kind != Trouble::Denied && self.said.again(clock::now()) {
+            if why.kind != ErrorKind::AccessDenied && self.said.should_log(clock::now()) {
                 let job = &ending.job.id;
                 match is_given_back(&ending) {
                     true => tracing::warn!(job, "a claim could not be given back: {why}"),
@@ -68,10 +68,10 @@ impl Mover {
                     ),
                 }
             }
-            if why.kind != Trouble::Missing {
+            if why.kind != ErrorKind::NotFound {
                 self.unended.push(ending);
             }
-            if why.kind == Trouble::Denied {
+            if why.kind == ErrorKind::AccessDenied {
                 denied = Err(why);
             }
         }

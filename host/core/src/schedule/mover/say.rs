@@ -2,7 +2,7 @@
 
 use super::{Mover, MoverRound};
 use crate::clock;
-use crate::schedule::{StoreError, Trouble};
+use crate::schedule::{ErrorKind, StoreError};
 use std::time::Duration;
 
 /// How long a store that is not there is left alone. Well below the 15 minutes that a job is read
@@ -30,15 +30,15 @@ impl Mover {
     pub(super) fn trouble(&mut self, error: &StoreError) -> Duration {
         match error.kind {
             // Most queues have none.
-            Trouble::Missing => {
+            ErrorKind::NotFound => {
                 tracing::debug!("{error}");
                 match self.certain {
                     true => self.interval,
                     false => self.interval.max(MISSING),
                 }
             }
-            Trouble::Denied if !self.unended.is_empty() => {
-                if self.said.again(clock::now()) {
+            ErrorKind::AccessDenied if !self.unended.is_empty() => {
+                if self.said.should_log(clock::now()) {
                     tracing::error!(
                         "nothing scheduled is sent until what was sent can be struck out: {error}"
                     );
@@ -48,16 +48,16 @@ impl Mover {
             // Perhaps there is none, and nobody who may tell; or the service itself is not there. Who
             // says that it is busy is there.
             kind if !self.known
-                && kind != Trouble::Passing
-                && (kind == Trouble::Denied || !self.certain) =>
+                && kind != ErrorKind::Transient
+                && (kind == ErrorKind::AccessDenied || !self.certain) =>
             {
-                if self.said.again(clock::now()) {
+                if self.said.should_log(clock::now()) {
                     tracing::info!("no scheduled messages are read: {error}");
                 }
                 self.interval.max(MISSING)
             }
             _ => {
-                if self.said.again(clock::now()) {
+                if self.said.should_log(clock::now()) {
                     tracing::warn!("scheduled messages wait: {error}");
                 }
                 self.interval
@@ -66,7 +66,7 @@ impl Mover {
     }
 
     pub(super) fn refused(&mut self, queue: &str, job: &str, why: &str) {
-        if self.said.again(clock::now()) {
+        if self.said.should_log(clock::now()) {
             tracing::error!(
                 queue,
                 job,

@@ -158,7 +158,7 @@ async fn send_step(
         if clock::now().since(started) >= decide::SEND_WITHIN {
             break;
         }
-        let now = clock::today();
+        let now = clock::wall_clock_now();
         let item = |one: &DueMessage| Outgoing {
             delay: decide::delay(&one.message, one.due, now, reach),
             ..one.message.clone()

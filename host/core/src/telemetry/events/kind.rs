@@ -2,7 +2,7 @@
 //! it did. Metric labels come from here alone, so that no text of a guest becomes one.
 
 use crate::telemetry::counters::Counter;
-use crate::telemetry::harmless::harmless;
+use crate::telemetry::escape::escape_control_characters;
 use tracing::Level;
 
 /// How one delivery of a message ended.
@@ -247,7 +247,7 @@ impl Reason {
 /// `LONGEST_REASON` bytes. Applied again it changes nothing.
 pub fn bounded(text: &str) -> String {
     let beginning = &text[..text.floor_char_boundary(LONGEST_REASON)];
-    let mut bounded = harmless(beginning);
+    let mut bounded = escape_control_characters(beginning);
     if beginning.len() < text.len() || bounded.len() > LONGEST_REASON {
         bounded.truncate(bounded.floor_char_boundary(LONGEST_REASON - CUT.len()));
         bounded.push_str(CUT);

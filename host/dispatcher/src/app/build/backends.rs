@@ -1,7 +1,7 @@
 //! The backends, each connected to when it is first needed.
 
 use crate::backends::{all, embedded, those, unnamed};
-use crate::config::Stores;
+use crate::config::StoreConfig;
 use crate::config::problem::Problem;
 use crate::name::QueueName;
 use dispatcher_core::backend::{
@@ -9,7 +9,7 @@ use dispatcher_core::backend::{
     not_made_yet,
 };
 use dispatcher_core::memory::Budget;
-use dispatcher_core::queue::{Depth, Queue, QueueError, Trouble};
+use dispatcher_core::queue::{Depth, ErrorKind, Queue, QueueError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
@@ -19,7 +19,7 @@ const NAMES_SHOWN: usize = 12;
 
 /// What a route wants of its queues.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Terms<'a> {
+pub struct OpenTerms<'a> {
     /// The queue of the same backend that dead letters go to.
     pub dead_letter: Option<&'a QueueName>,
     /// After so many attempts a message is dead-lettered.
@@ -30,13 +30,13 @@ pub struct Terms<'a> {
 
 /// The backends, each connected to when it is first needed.
 pub struct Backends {
-    stores: Stores,
+    stores: StoreConfig,
     clients: BTreeMap<&'static str, OnceCell<Arc<dyn BackendClient>>>,
 }
 
 impl Backends {
     /// Where the settings say.
-    pub fn new(stores: Stores) -> Self {
+    pub fn new(stores: StoreConfig) -> Self {
         let clients = all().iter();
         Self {
             stores,
@@ -47,7 +47,7 @@ impl Backends {
     }
 
     /// What the settings say of them.
-    pub fn stores(&self) -> &Stores {
+    pub fn stores(&self) -> &StoreConfig {
         &self.stores
     }
 
@@ -56,7 +56,7 @@ impl Backends {
         let name = backend.name();
         let connect = || async { backend.connect(&self.stores.config_of(name)).await };
         let client = self.clients.get(name).ok_or_else(|| QueueError {
-            kind: Trouble::Refused,
+            kind: ErrorKind::Invalid,
             message: format!("there is no backend `{name}`"),
         })?;
         Ok(&**client.get_or_try_init(connect).await?)
@@ -67,7 +67,7 @@ impl Backends {
         if !name.backend.can_cancel() {
             let able = those(|backend| backend.can_cancel()).join(", ");
             return Err(QueueError {
-                kind: Trouble::Refused,
+                kind: ErrorKind::Invalid,
                 message: format!("its messages cannot be cancelled; wanted a queue of {able}"),
             });
         }
@@ -93,7 +93,7 @@ impl Backends {
     pub async fn open(
         &self,
         name: &QueueName,
-        terms: Terms<'_>,
+        terms: OpenTerms<'_>,
     ) -> Result<Arc<dyn Queue>, QueueError> {
         let terms = QueueTerms {
             dead_letter: terms.dead_letter.map(|queue| queue.name.as_str()),
@@ -110,7 +110,7 @@ impl Backends {
     /// none, so a misspelt name is told.
     pub async fn open_existing(&self, name: &QueueName) -> Result<Arc<dyn Queue>, QueueError> {
         if self.client(name.backend).await?.exists(&name.name).await? {
-            return self.open(name, Terms::default()).await;
+            return self.open(name, OpenTerms::default()).await;
         }
         Err(not_made_yet())
     }
@@ -173,7 +173,9 @@ impl Backends {
             match key {
                 Ok(key) => keys.extend(key),
                 // Whoever cannot be asked about one queue cannot be asked about the next.
-                Err(error) if matches!(error.kind, Trouble::Denied | Trouble::Unreachable) => {
+                Err(error)
+                    if matches!(error.kind, ErrorKind::AccessDenied | ErrorKind::Unreachable) =>
+                {
                     errors.push(error);
                     break;
                 }
@@ -201,7 +203,7 @@ impl Backends {
             None => problem,
         };
         match error.kind {
-            Trouble::Missing => {
+            ErrorKind::NotFound => {
                 let known = self.list(name.backend).await.unwrap_or_default();
                 let names: Vec<String> = known.iter().map(ToString::to_string).collect();
                 let wanted = if names.is_empty() {
@@ -218,8 +220,8 @@ impl Backends {
                 Problem { wanted, ..problem }
                     .nearest(&name.to_string(), names.iter().map(String::as_str))
             }
-            Trouble::Unreachable | Trouble::Passing => problem.unreachable(),
-            Trouble::Denied | Trouble::Refused => problem,
+            ErrorKind::Unreachable | ErrorKind::Transient => problem.unreachable(),
+            ErrorKind::AccessDenied | ErrorKind::Invalid => problem,
         }
     }
 }

@@ -2,15 +2,15 @@
 //! Opens no bucket's store before a plugin has one in it.
 
 use super::Backends;
-use crate::config::Plugin as PluginSettings;
+use crate::config::PluginConfig as PluginSettings;
 use crate::config::problem::Problem;
+use dispatcher_core::error_kind::ErrorKind;
 use dispatcher_core::telemetry::counters::Counters;
-use dispatcher_core::trouble::Trouble;
 use dispatcher_wasm::capability::http::Outgoing;
 use dispatcher_wasm::capability::refusals::Count;
-use dispatcher_wasm::capability::registry::{Asked, Grants};
+use dispatcher_wasm::capability::registry::{Capability, Grants};
 use dispatcher_wasm::capability::settings::ConfigStore;
-use dispatcher_wasm::capability::store::Stores;
+use dispatcher_wasm::capability::store::StoreGrant;
 use dispatcher_wasm::capability::variables::EnvironmentVariables;
 use dispatcher_wasm::load::PluginOptions;
 use dispatcher_wasm::warm::Warm;
@@ -57,36 +57,36 @@ fn grants(plugin: &PluginSettings, timeout: Duration) -> Grants {
 
 /// What the settings grant of something, as people wrote it: of variables and settings the names, since
 /// the values may be secret.
-pub fn granted(plugin: &PluginSettings, asked: Asked) -> Vec<String> {
+pub fn granted(plugin: &PluginSettings, asked: Capability) -> Vec<String> {
     fn shown<T: ToString>(all: &[T]) -> Vec<String> {
         all.iter().map(ToString::to_string).collect()
     }
     let names = |pairs: &[(String, String)]| pairs.iter().map(|(name, _)| name.clone()).collect();
     match asked {
-        Asked::Functions => plugin.settings.allow_lambda.clone(),
-        Asked::Queues => shown(&plugin.settings.allow_send),
-        Asked::Http => shown(&plugin.settings.allow_http),
-        Asked::Settings => names(&plugin.settings.setting),
-        Asked::Stores => {
+        Capability::Functions => plugin.settings.allow_lambda.clone(),
+        Capability::Queues => shown(&plugin.settings.allow_send),
+        Capability::Http => shown(&plugin.settings.allow_http),
+        Capability::Settings => names(&plugin.settings.setting),
+        Capability::Stores => {
             let stores = plugin.settings.store.iter();
             stores.map(|(name, at)| format!("{name}={at}")).collect()
         }
-        Asked::Files => {
+        Capability::Files => {
             let folder = plugin.settings.allow_read.iter();
             folder.map(|folder| folder.display().to_string()).collect()
         }
-        Asked::Connections => shown(&plugin.settings.allow_connect),
-        Asked::Variables => names(&plugin.settings.env),
+        Capability::Connections => shown(&plugin.settings.allow_connect),
+        Capability::Variables => names(&plugin.settings.env),
     }
 }
 
 /// Logs, in one line, what is granted to a component that does not import it: a grant that somebody
 /// forgot to take back, or a component that is not the one that was meant.
 pub fn note_unused(plugin: &PluginSettings, imports: &[String]) {
-    let asked = Asked::of(imports);
+    let asked = Capability::of(imports);
     let unused =
-        Asked::all().filter(|one| !asked.contains(one) && !granted(plugin, *one).is_empty());
-    let grants: Vec<_> = unused.map(Asked::key).collect();
+        Capability::all().filter(|one| !asked.contains(one) && !granted(plugin, *one).is_empty());
+    let grants: Vec<_> = unused.map(Capability::key).collect();
     if !grants.is_empty() {
         let (plugin, grants) = (plugin.name.as_str(), grants.join(", "));
         tracing::warn!(plugin, grants, "granted but not imported by the component");
@@ -105,8 +105,8 @@ impl Buckets {
     }
 
     /// The buckets of a plugin. One that cannot be had is a problem and left out.
-    pub async fn of(&self, plugin: &PluginSettings, problems: &mut Vec<Problem>) -> Stores {
-        let mut stores = Stores::default();
+    pub async fn of(&self, plugin: &PluginSettings, problems: &mut Vec<Problem>) -> StoreGrant {
+        let mut stores = StoreGrant::default();
         for (name, place) in &plugin.settings.store {
             let opened = match self.backends.client(place.backend).await {
                 Ok(client) => client.bucket(&place.bucket).await,
@@ -118,8 +118,10 @@ impl Buckets {
                     let found = format!("the store `{name}` in {place}: {error}");
                     let problem = Problem::new(&plugin.at, found, "");
                     problems.push(match error.kind {
-                        Trouble::Passing | Trouble::Unreachable => problem.unreachable(),
-                        Trouble::Missing | Trouble::Denied | Trouble::Refused => problem,
+                        ErrorKind::Transient | ErrorKind::Unreachable => problem.unreachable(),
+                        ErrorKind::NotFound | ErrorKind::AccessDenied | ErrorKind::Invalid => {
+                            problem
+                        }
                     });
                 }
             }

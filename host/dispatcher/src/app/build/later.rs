@@ -1,6 +1,6 @@
 //! Why nothing was scheduled, whichever backend was asked. Knows no backend.
 
-use dispatcher_core::queue::{ItemError, QueueError, Trouble};
+use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 use dispatcher_core::schedule::StoreError;
 
 /// Why nothing was added, looked at or cancelled.
@@ -24,7 +24,7 @@ pub fn refused(message: String) -> LaterError {
 /// A failure of a store.
 pub fn of_store(error: &StoreError) -> LaterError {
     LaterError {
-        passing: matches!(error.kind, Trouble::Unreachable | Trouble::Passing),
+        passing: matches!(error.kind, ErrorKind::Unreachable | ErrorKind::Transient),
         message: error.message.clone(),
     }
 }
@@ -32,7 +32,7 @@ pub fn of_store(error: &StoreError) -> LaterError {
 /// A failure of a queue.
 pub fn of_queue(error: &QueueError) -> LaterError {
     LaterError {
-        passing: matches!(error.kind, Trouble::Unreachable | Trouble::Passing),
+        passing: matches!(error.kind, ErrorKind::Unreachable | ErrorKind::Transient),
         message: error.message.clone(),
     }
 }

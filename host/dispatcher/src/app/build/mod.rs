@@ -10,7 +10,7 @@ pub mod records;
 pub mod schedule;
 pub mod versions;
 
-pub use backends::{Backends, Terms};
+pub use backends::{Backends, OpenTerms};
 pub use dispatcher_wasm::runtime::Spawn;
 
 use crate::config::problem::Problem;
@@ -127,7 +127,7 @@ async fn open_queues(
     budget: &Arc<Budget>,
     problems: &mut Vec<Problem>,
 ) -> Vec<Arc<dyn Queue>> {
-    let terms = Terms {
+    let terms = OpenTerms {
         dead_letter: route.dead_letter.as_ref(),
         attempts: route.retry.attempts.map(std::num::NonZero::get),
         budget: Some(budget),

@@ -33,10 +33,10 @@ pub fn scheduled_reach_of(queue: &dyn Queue) -> SendLimits {
 }
 
 /// Queues by name, opened when they are first needed.
-pub struct Queues(pub Arc<Schedules>);
+pub struct OpenedQueues(pub Arc<Schedules>);
 
 #[async_trait::async_trait]
-impl Outlet for Queues {
+impl Outlet for OpenedQueues {
     async fn reach(&self, queue: &str) -> Result<SendLimits, String> {
         let name: QueueName = queue.parse()?;
         let open = self.0.queue(&name).await;
@@ -66,7 +66,7 @@ impl Outlet for Queues {
 }
 
 #[async_trait::async_trait]
-impl Deliver for Queues {
+impl Deliver for OpenedQueues {
     async fn deliver(&self, queue: &str, message: Outgoing) -> Result<String, NotDelivered> {
         let refused = NotDelivered::Refused;
         let name: QueueName = queue.parse().map_err(refused)?;

@@ -3,11 +3,11 @@
 
 use super::Backends;
 use super::grants::{self, Buckets};
-use super::outlet::Queues;
+use super::outlet::OpenedQueues;
 use super::schedule::Schedules;
 use crate::app::TIMEOUT;
 use crate::config::problem::Problem;
-use crate::config::{Code, Forward, Plugin as PluginSettings, Route, Settings};
+use crate::config::{Code, Forward, PluginConfig as PluginSettings, Route, Settings};
 use dispatcher_aws as aws;
 use dispatcher_aws::lambda::{Function, Lambda, LookError};
 use dispatcher_core::handler::Handler;
@@ -18,7 +18,7 @@ use dispatcher_core::{clock, files, tasks};
 use dispatcher_wasm::capability::lambda::Functions;
 use dispatcher_wasm::capability::queues;
 use dispatcher_wasm::load;
-use dispatcher_wasm::load::{LoadError, Plugin, PluginOptions};
+use dispatcher_wasm::load::{LoadError, LoadedPlugin, PluginOptions};
 use dispatcher_wasm::runtime::{Runtime, RuntimeOptions, Spawn};
 use dispatcher_wasm::tally::Tally;
 use dispatcher_wasm::warm::Warm;
@@ -158,7 +158,7 @@ impl Loader {
         file: String,
         bytes: Vec<u8>,
         options: PluginOptions,
-    ) -> Result<Plugin, LoadError> {
+    ) -> Result<LoadedPlugin, LoadError> {
         let (plugin, size) = (options.name.clone(), bytes.len());
         let began = clock::now();
         let (runtime, name) = (self.runtime.clone(), file.clone());
@@ -323,7 +323,7 @@ fn sends(
     settings: &Settings,
     plugin: &PluginSettings,
     backends: impl Fn() -> Arc<Backends>,
-) -> Option<queues::Queues> {
+) -> Option<queues::QueuesGrant> {
     let allowed: Vec<String> = plugin
         .settings
         .allow_send
@@ -331,8 +331,8 @@ fn sends(
         .map(ToString::to_string)
         .collect();
     let schedules = || Schedules::new(backends(), settings.schedule_table.clone());
-    (!allowed.is_empty()).then(|| queues::Queues {
-        deliver: Arc::new(Queues(Arc::new(schedules()))),
+    (!allowed.is_empty()).then(|| queues::QueuesGrant {
+        deliver: Arc::new(OpenedQueues(Arc::new(schedules()))),
         allowed,
     })
 }

@@ -5,7 +5,7 @@ mod adding;
 
 pub use super::later::LaterError;
 use super::later::{of_queue, of_store, refused};
-use super::{Backends, Terms};
+use super::{Backends, OpenTerms};
 use crate::backends;
 use crate::name::QueueName;
 use dispatcher_core::backend::{Backend, DelayedMessage, ScheduleHome, ScheduleOf};
@@ -15,7 +15,7 @@ use dispatcher_core::queue::{Queue, QueueError};
 use dispatcher_core::schedule;
 use dispatcher_core::schedule::cron::Periodic;
 use dispatcher_core::schedule::{
-    Cancelled, ScheduleStore, ScheduledJob, StoreError, Trouble, when,
+    Cancelled, ErrorKind, ScheduleStore, ScheduledJob, StoreError, when,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,7 +53,7 @@ pub struct Added {
 
 /// A job as people see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct ListedJob {
     /// `QUEUE/JOB`, as `cancel` takes it.
     pub id: String,
     /// What waits.
@@ -81,7 +81,7 @@ impl Schedules {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             open.entry(name.clone()).or_default().clone()
         };
-        let queue = cell.get_or_try_init(|| self.backends.open(name, Terms::default()));
+        let queue = cell.get_or_try_init(|| self.backends.open(name, OpenTerms::default()));
         queue.await.cloned()
     }
 
@@ -187,7 +187,7 @@ impl Schedules {
 
     /// What waits for a queue, or for all embedded queues and those of the table for all; the
     /// soonest first.
-    pub async fn list(&self, name: Option<&QueueName>) -> Result<Vec<Entry>, LaterError> {
+    pub async fn list(&self, name: Option<&QueueName>) -> Result<Vec<ListedJob>, LaterError> {
         let mut entries = Vec::new();
         let of = name.map(|name| name.backend).or_else(backends::embedded);
         if let Some(backend) = of {
@@ -226,7 +226,7 @@ impl Schedules {
         let wanted = name.map(ToString::to_string);
         entries.retain(|job| wanted.as_ref().is_none_or(|wanted| job.queue == *wanted));
         entries.sort_by(|a, b| (a.due, &a.id).cmp(&(b.due, &b.id)));
-        let entry = |job: ScheduledJob| Entry {
+        let entry = |job: ScheduledJob| ListedJob {
             id: format!("{}/{}", job.queue, job.id),
             job,
         };
@@ -258,7 +258,7 @@ impl Schedules {
             return Ok(Cancelled::Yes);
         }
         let store = self.store(name).await?;
-        let cancelled = store.cancel(id, clock::today()).await;
+        let cancelled = store.cancel(id, clock::wall_clock_now()).await;
         cancelled.map_err(|error| self.of_store(name, &error))
     }
 
@@ -281,7 +281,7 @@ impl Schedules {
     fn of_store(&self, name: &QueueName, error: &StoreError) -> LaterError {
         let mut told = of_store(error);
         let in_table = matches!(name.backend.schedule_home(), ScheduleHome::TableOf(_));
-        if in_table && error.kind == Trouble::Missing {
+        if in_table && error.kind == ErrorKind::NotFound {
             let which = match &self.table {
                 Some(table) => format!("--schedule-table {table}"),
                 None => name.to_string(),
@@ -343,20 +343,21 @@ fn owners<'a>(
 
 /// The date so long from now.
 pub fn in_time(delay: std::time::Duration) -> Result<Timestamp, String> {
-    when::after(clock::today(), delay).ok_or_else(|| "it is due after the year 9999".to_owned())
+    when::after(clock::wall_clock_now(), delay)
+        .ok_or_else(|| "it is due after the year 9999".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Stores;
+    use crate::config::StoreConfig;
     use crate::config::redis_place::RedisPlace;
 
     #[tokio::test]
     async fn a_queue_that_does_not_answer_keeps_no_other_from_being_opened() {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let folder = tempfile::tempdir().expect("a folder");
-        let stores = Stores {
+        let stores = StoreConfig {
             data: folder.path().to_owned(),
             redis: RedisPlace {
                 url: format!("redis://{}", silent.local_addr().expect("an address")),

@@ -6,7 +6,7 @@ mod watch;
 use super::build::plugins::Loader;
 use super::build::versions::Looked;
 use crate::config::problem::Problem;
-use crate::config::{Plugin, Route, Source};
+use crate::config::{PluginConfig, Route, Source};
 use crate::telemetry::plugins;
 use crate::telemetry::plugins::Figures;
 use dispatcher_core::handler::{Handler, Usage};
@@ -21,14 +21,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use watch::Watch;
+use watch::FileWatch;
 
 /// A route whose plugin can be replaced.
 pub(crate) struct Replaceable {
     /// The route, with the plugin as it is run now.
     pub route: Route,
     /// The plugin as the settings want it, where it could not be taken yet.
-    pub wanted: Option<Plugin>,
+    pub wanted: Option<PluginConfig>,
     /// Who runs it.
     pub rollout: Arc<Rollout>,
 }
@@ -44,28 +44,28 @@ pub struct Report {
     pub refused: Vec<String>,
 }
 
-enum Wish {
+enum ReloadRequest {
     /// Look at all files, and say what came of it.
     Look(oneshot::Sender<Vec<Report>>),
     /// Run these plugins otherwise, by route.
-    Settings(Vec<(String, Plugin)>),
+    Settings(Vec<(String, PluginConfig)>),
 }
 
 /// How plugins are asked to be replaced. Cheap to clone.
 #[derive(Clone)]
-pub struct Wishes(UnboundedSender<Wish>);
+pub struct ReloadRequests(UnboundedSender<ReloadRequest>);
 
-impl Wishes {
+impl ReloadRequests {
     /// Looks at all files now. Nothing if the run is about to end.
     pub async fn look(&self) -> Vec<Report> {
         let (answer, answered) = oneshot::channel();
-        let _ = self.0.send(Wish::Look(answer));
+        let _ = self.0.send(ReloadRequest::Look(answer));
         answered.await.unwrap_or_default()
     }
 
     /// Runs these plugins so from now on.
-    pub fn settings(&self, plugins: Vec<(String, Plugin)>) {
-        let _ = self.0.send(Wish::Settings(plugins));
+    pub fn settings(&self, plugins: Vec<(String, PluginConfig)>) {
+        let _ = self.0.send(ReloadRequest::Settings(plugins));
     }
 }
 
@@ -80,10 +80,10 @@ pub(crate) fn start(
     loader: Loader,
     routes: Vec<Replaceable>,
     over: CancellationToken,
-) -> (Replacing, Wishes) {
+) -> (Replacing, ReloadRequests) {
     let (sender, wishes) = unbounded_channel();
     let replacer = Replacer {
-        watch: Watch::new(),
+        watch: FileWatch::new(),
         loader,
         routes,
     };
@@ -91,17 +91,17 @@ pub(crate) fn start(
         _task: tasks::spawn(replacer.run(wishes)),
         _over: over.drop_guard(),
     };
-    (replacing, Wishes(sender))
+    (replacing, ReloadRequests(sender))
 }
 
 struct Replacer {
     loader: Loader,
     routes: Vec<Replaceable>,
-    watch: Watch,
+    watch: FileWatch,
 }
 
 impl Replacer {
-    async fn run(mut self, mut wishes: UnboundedReceiver<Wish>) {
+    async fn run(mut self, mut wishes: UnboundedReceiver<ReloadRequest>) {
         self.watch.on(self.files()).await;
         // What was replaced since it was loaded has been told to nobody.
         self.look(None).await;
@@ -110,11 +110,11 @@ impl Replacer {
         loop {
             tokio::select! {
                 wish = wishes.recv(), if open => match wish {
-                    Some(Wish::Look(answer)) => {
+                    Some(ReloadRequest::Look(answer)) => {
                         let reports = self.look(None).await;
                         let _ = answer.send(reports);
                     }
-                    Some(Wish::Settings(plugins)) => {
+                    Some(ReloadRequest::Settings(plugins)) => {
                         self.want(plugins);
                         // Before they are looked at: so what changes meanwhile is told.
                         self.watch.on(self.files()).await;
@@ -130,13 +130,13 @@ impl Replacer {
     }
 
     /// Notes what the settings want otherwise than it is run.
-    fn want(&mut self, plugins: Vec<(String, Plugin)>) {
-        let mut plugins: BTreeMap<String, Plugin> = plugins.into_iter().collect();
+    fn want(&mut self, plugins: Vec<(String, PluginConfig)>) {
+        let mut plugins: BTreeMap<String, PluginConfig> = plugins.into_iter().collect();
         for Replaceable { route, wanted, .. } in &mut self.routes {
             *wanted = plugins.remove(&route.name).filter(|new| {
                 // Where it is written is nothing that is run.
                 let at = route.plugin.at.clone();
-                Plugin { at, ..new.clone() } != route.plugin
+                PluginConfig { at, ..new.clone() } != route.plugin
             });
         }
     }

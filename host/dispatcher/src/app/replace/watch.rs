@@ -21,7 +21,7 @@ const BUSY: Duration = Duration::from_secs(2);
 
 /// What a file was like when it was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Seen {
+enum FileSnapshot {
     /// There was none, or none that we may see.
     Absent,
     /// Its file system did not answer.
@@ -33,14 +33,14 @@ enum Seen {
 type Version = (u64, u64, u64, i64, i64, i64, i64);
 
 /// Watches some files.
-pub(super) struct Watch {
+pub(super) struct FileWatch {
     told: Arc<Notify>,
-    files: Vec<(PathBuf, Seen)>,
+    files: Vec<(PathBuf, FileSnapshot)>,
     /// Of the folders; by name a file may be another at any moment.
     watcher: Option<RecommendedWatcher>,
 }
 
-impl Watch {
+impl FileWatch {
     pub(super) fn new() -> Self {
         Self {
             told: Arc::new(Notify::new()),
@@ -93,7 +93,7 @@ impl Watch {
         changed
     }
 
-    async fn look(&self) -> Vec<Seen> {
+    async fn look(&self) -> Vec<FileSnapshot> {
         look(self.files.iter().map(|(file, _)| file.clone()).collect()).await
     }
 
@@ -145,16 +145,16 @@ fn watcher(told: Arc<Notify>, folders: &BTreeSet<PathBuf>) -> Result<Recommended
 
 /// Follows links: what counts is what would be read. A file system that does not answer is waited for
 /// once, not at every look.
-async fn look(files: Vec<PathBuf>) -> Vec<Seen> {
+async fn look(files: Vec<PathBuf>) -> Vec<FileSnapshot> {
     let looked = tasks::blocking(move || files.iter().map(|file| seen(file)).collect());
     looked.finished().await
 }
 
-fn seen(file: &Path) -> Seen {
+fn seen(file: &Path) -> FileSnapshot {
     match bounded::about(file) {
-        Ok(about) => Seen::Present(version(&about)),
-        Err(error) if error.is_stall() => Seen::Stalled,
-        Err(_) => Seen::Absent,
+        Ok(about) => FileSnapshot::Present(version(&about)),
+        Err(error) if error.is_stall() => FileSnapshot::Stalled,
+        Err(_) => FileSnapshot::Absent,
     }
 }
 
@@ -179,7 +179,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name);
         std::fs::write(path("a"), "1").expect("written");
-        let mut watch = Watch::new();
+        let mut watch = FileWatch::new();
         watch.on(vec![path("a"), path("b")]).await;
         std::fs::write(path("a"), "22").expect("written");
         assert_eq!(watch.changed().await, [path("a")]);
@@ -205,7 +205,7 @@ mod tests {
         // As Kubernetes mounts what it may change: a link in a linked folder.
         symlink("1", path("..data")).expect("linked");
         symlink("..data/a", path("a")).expect("linked");
-        let mut watch = Watch::new();
+        let mut watch = FileWatch::new();
         watch.on(vec![path("a")]).await;
         symlink("2", path("..next")).expect("linked");
         std::fs::rename(path("..next"), path("..data")).expect("renamed");

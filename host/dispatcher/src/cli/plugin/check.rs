@@ -9,9 +9,9 @@ use crate::app::build::versions;
 use crate::app::build::versions::ReadError;
 use crate::app::build::{grants, plugins};
 use crate::config::problem::Problem;
-use crate::config::{Code, Plugin, Settings};
+use crate::config::{Code, PluginConfig, Settings};
 use crate::error::{Exit, Failure};
-use dispatcher_wasm::capability::registry::Asked;
+use dispatcher_wasm::capability::registry::Capability;
 use dispatcher_wasm::inspect;
 use dispatcher_wasm::inspect::Inspection;
 use dispatcher_wasm::runtime::{Runtime, RuntimeOptions, StartError};
@@ -94,7 +94,7 @@ fn load(
     file: &Path,
     bytes: &[u8],
     settings: &Settings,
-    plugin: &Plugin,
+    plugin: &PluginConfig,
 ) -> Result<Vec<Problem>, Failure> {
     let options = RuntimeOptions {
         instances: 1,
@@ -122,7 +122,7 @@ fn unread(error: &ReadError) -> Vec<Problem> {
     }
 }
 
-fn describe(file: &Path, inspection: &Inspection, plugin: &Plugin) -> String {
+fn describe(file: &Path, inspection: &Inspection, plugin: &PluginConfig) -> String {
     let Inspection {
         kind, size, digest, ..
     } = inspection;
@@ -136,7 +136,7 @@ fn describe(file: &Path, inspection: &Inspection, plugin: &Plugin) -> String {
             text += &format!("  {verb} {name}\n");
         }
     }
-    for asked in Asked::of(&inspection.imports) {
+    for asked in Capability::of(&inspection.imports) {
         let granted = grants::granted(plugin, asked);
         let answer = match granted.is_empty() {
             true => format!("shut: {} opens it", asked.flag()),
@@ -147,8 +147,8 @@ fn describe(file: &Path, inspection: &Inspection, plugin: &Plugin) -> String {
     text
 }
 
-fn row(file: &Path, inspection: &Inspection, plugin: &Plugin, problems: &[Problem]) -> Value {
-    let asks = Asked::of(&inspection.imports).into_iter().map(|asked| {
+fn row(file: &Path, inspection: &Inspection, plugin: &PluginConfig, problems: &[Problem]) -> Value {
+    let asks = Capability::of(&inspection.imports).into_iter().map(|asked| {
         json!({
             "for": asked.to_string(),
             "granted": grants::granted(plugin, asked),

@@ -114,7 +114,7 @@ fn print(ran: &Ran, json: bool) -> Result<bool, Failure> {
         true => output::json(&as_json(&answer, ran))?,
         false => output::line(answer.to_string())?,
     }
-    let asked = |cause: &Cause| *cause == Cause::Asked;
+    let asked = |cause: &Cause| *cause == Cause::Capability;
     Ok(match &answer {
         RecordedVerdict::Retry { cause, .. } => asked(cause),
         _ => true,
@@ -150,8 +150,8 @@ fn message(args: &Args, problems: &mut Vec<Problem>) -> Message {
         source: "invoke".into(),
         receipt: Receipt("invoke".into()),
         receive_count: 1,
-        sent_at: Some(clock::today()),
-        first_received_at: Some(clock::today()),
+        sent_at: Some(clock::wall_clock_now()),
+        first_received_at: Some(clock::wall_clock_now()),
         attributes,
         ..Message::default()
     }

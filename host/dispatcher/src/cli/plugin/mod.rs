@@ -12,7 +12,7 @@ mod workbench;
 
 use super::Typed;
 use crate::config;
-use crate::config::Plugin;
+use crate::config::PluginConfig;
 use crate::config::section::Given;
 use crate::error::Failure;
 use crate::telemetry;
@@ -57,7 +57,7 @@ pub fn run(command: Command, typed: &Typed) -> Result<(), Failure> {
 
 type Set = (
     config::Settings,
-    Option<Plugin>,
+    Option<PluginConfig>,
     Vec<config::problem::Problem>,
 );
 

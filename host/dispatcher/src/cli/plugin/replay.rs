@@ -9,7 +9,7 @@ use crate::config::problem::Problem;
 use crate::error::{Exit, Failure};
 use dispatcher_core::recording::entry;
 use dispatcher_core::recording::entry::{RecordedMessage, RecordedVerdict};
-use dispatcher_core::telemetry::harmless::harmless;
+use dispatcher_core::telemetry::escape::escape_control_characters;
 use dispatcher_wasm::runtime::Insight;
 use serde_json::json;
 use std::io::BufRead;
@@ -113,7 +113,7 @@ fn print(
         (true, _) => output::json(&json!({ "id": id, "was": was, "is": is, "alike": alike })),
         (false, true) => Ok(()),
         (false, false) => {
-            let id = harmless(id);
+            let id = escape_control_characters(id);
             output::line(format!("{id}\n  was: {was}\n  is:  {is}"))
         }
     }

@@ -8,17 +8,17 @@ use crate::app::build::grants::Buckets;
 use crate::app::build::plugins;
 use crate::app::build::versions;
 use crate::app::build::versions::ReadError;
-use crate::config::{Code, Plugin, Settings};
+use crate::config::{Code, PluginConfig, Settings};
 use crate::error::{Exit, Failure};
 use dispatcher_core::clock;
 use dispatcher_core::handler::{Attempt, Handler};
-use dispatcher_core::message::{Message, Mishap, Verdict};
-use dispatcher_core::telemetry::harmless::harmless;
+use dispatcher_core::message::{FailureReason, Message, Verdict};
+use dispatcher_core::telemetry::escape::escape_control_characters;
 use dispatcher_wasm::Reuse;
 use dispatcher_wasm::load;
 use dispatcher_wasm::load::PluginOptions;
 use dispatcher_wasm::runtime::{Insight, Runtime, RuntimeOptions};
-use dispatcher_wasm::scene::{Scene, Witness};
+use dispatcher_wasm::scene::{TrapScene, Witness};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -41,14 +41,14 @@ pub struct Workbench {
     cache: Option<PathBuf>,
     timeout: Duration,
     options: PluginOptions,
-    seen: Arc<Seen>,
+    seen: Arc<AttemptLog>,
 }
 
 /// A plugin on its engine.
 pub struct Loaded {
-    plugin: load::Plugin,
+    plugin: load::LoadedPlugin,
     timeout: Duration,
-    seen: Arc<Seen>,
+    seen: Arc<AttemptLog>,
 }
 
 /// What became of one message.
@@ -56,7 +56,7 @@ pub struct Ran {
     /// What the queue would be told.
     pub verdict: Verdict,
     /// Where it broke off, if it did.
-    pub scene: Option<Scene>,
+    pub scene: Option<TrapScene>,
     /// Bytes of the instance's memories; 0 where there was no instance.
     pub memory: usize,
     /// From the message to its verdict, the making of an instance included.
@@ -65,10 +65,10 @@ pub struct Ran {
 
 /// Keeps what it is told of the attempt under way.
 #[derive(Debug, Default)]
-struct Seen(Mutex<(Option<Scene>, usize)>);
+struct AttemptLog(Mutex<(Option<TrapScene>, usize)>);
 
-impl Witness for Seen {
-    fn broke(&self, scene: &Scene) {
+impl Witness for AttemptLog {
+    fn broke(&self, scene: &TrapScene) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).0 = Some(scene.clone());
     }
 
@@ -77,8 +77,8 @@ impl Witness for Seen {
     }
 }
 
-impl Seen {
-    fn take(&self) -> (Option<Scene>, usize) {
+impl AttemptLog {
+    fn take(&self) -> (Option<TrapScene>, usize) {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -86,7 +86,7 @@ impl Seen {
 impl Workbench {
     /// Reads the component and opens what the settings lend to it.
     pub async fn set_up(
-        plugin: &Plugin,
+        plugin: &PluginConfig,
         settings: &Settings,
         insight: Insight,
     ) -> Result<Self, Failure> {
@@ -110,7 +110,7 @@ impl Workbench {
         if !problems.is_empty() {
             return Err(problems.into());
         }
-        let seen = Arc::<Seen>::default();
+        let seen = Arc::<AttemptLog>::default();
         options.witness = Some(seen.clone());
         Ok(Self {
             bytes,
@@ -161,7 +161,7 @@ impl Loaded {
             messages: vec![message],
             cancelled: vec![CancellationToken::new()],
             deadline,
-            deadline_date: clock::today() + self.timeout,
+            deadline_date: clock::wall_clock_now() + self.timeout,
         });
         drop(self.seen.take());
         let verdicts = tokio::select! {
@@ -169,7 +169,7 @@ impl Loaded {
             verdicts = self.plugin.handle(attempt) => verdicts,
             () = clock::sleep_on(&Handle::current(), deadline) => vec![Verdict::Retry {
                 after: None,
-                why: Mishap::TimedOut(self.timeout),
+                why: FailureReason::TimedOut(self.timeout),
             }],
         };
         let took = clock::now().since(began);
@@ -186,17 +186,17 @@ impl Loaded {
 }
 
 /// Shows a person where an attempt broke off, one function a line.
-pub fn show(scene: &Scene) {
+pub fn show(scene: &TrapScene) {
     output::note(shown(scene));
 }
 
-fn shown(scene: &Scene) -> String {
+fn shown(scene: &TrapScene) -> String {
     // A recording may name anything, and a component call its functions so.
     let mut text = format!(
         "{}\n  message {}, queue {}",
-        harmless(&scene.why),
-        harmless(&scene.message_id),
-        harmless(&scene.queue)
+        escape_control_characters(&scene.why),
+        escape_control_characters(&scene.message_id),
+        escape_control_characters(&scene.queue)
     );
     if scene.waited {
         text += "\n  it was waiting for a call to the host";
@@ -204,7 +204,10 @@ fn shown(scene: &Scene) -> String {
     if !scene.trace.is_empty() {
         text += "\n  where it was, the innermost first:";
         for (at, frame) in scene.trace.iter().enumerate() {
-            text += &format!("\n    {at}: {}", harmless(&frame.to_string()));
+            text += &format!(
+                "\n    {at}: {}",
+                escape_control_characters(&frame.to_string())
+            );
         }
         if scene.outer > 0 {
             text += &format!("\n    and {} more", scene.outer);
@@ -213,7 +216,7 @@ fn shown(scene: &Scene) -> String {
     if !scene.printed.is_empty() {
         text += "\n  what it printed last:";
         for line in &scene.printed {
-            text += &format!("\n    {}", harmless(&line.to_string()));
+            text += &format!("\n    {}", escape_control_characters(&line.to_string()));
         }
     }
     text
@@ -226,7 +229,7 @@ mod tests {
 
     #[test]
     fn finding_29_a_scene_steers_no_terminal() {
-        let scene = Scene {
+        let scene = TrapScene {
             plugin: "orders".into(),
             queue: "local:\u{9b}2J".into(),
             message_id: "\u{1b}[31m7".into(),
@@ -256,7 +259,7 @@ mod tests {
             at: at.map(str::to_owned),
             times: if at.is_some() { 3 } else { 1 },
         };
-        let scene = Scene {
+        let scene = TrapScene {
             plugin: "orders".into(),
             queue: "local:default".into(),
             message_id: "7".into(),

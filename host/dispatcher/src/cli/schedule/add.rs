@@ -7,7 +7,7 @@ use crate::cli::{Typed, block_on, flags, output};
 use crate::config::problem::Problem;
 use crate::config::section::Given;
 use crate::config::value;
-use crate::config::value::Bare;
+use crate::config::value::BareUnit;
 use crate::error::Failure;
 use crate::name::QueueName;
 use dispatcher_core::clock;
@@ -112,7 +112,7 @@ fn due(args: &Args) -> Result<When, Problem> {
     }
     if let Some(text) = &args.within {
         let range = Duration::ZERO..=Duration::MAX;
-        let delay = value::duration(&given("--in", text), Bare::Refused, &range)?;
+        let delay = value::duration(&given("--in", text), BareUnit::Refused, &range)?;
         return in_time(delay)
             .map(When::At)
             .map_err(|found| Problem::new("--in", found, "a shorter time"));
@@ -135,7 +135,7 @@ fn due(args: &Args) -> Result<When, Problem> {
 /// What was done, in the words in which it was asked for.
 fn words(args: &Args, name: &QueueName, added: &Added) -> String {
     let date = when::write(added.due, args.tz.as_deref());
-    let distance = when::distance(clock::today(), added.due);
+    let distance = when::distance(clock::wall_clock_now(), added.due);
     let when = match (&args.within, &args.at, &args.cron) {
         (Some(within), ..) => format!("in {}, at {date}", within.trim()),
         (_, Some(at), _) => format!("at {}, {distance}", at.trim()),

@@ -1,7 +1,7 @@
 //! `dispatcher schedule list`: what waits for its time.
 
 use super::{failure, schedules};
-use crate::app::build::schedule::Entry;
+use crate::app::build::schedule::ListedJob;
 use crate::cli::{Typed, block_on, flags, output};
 use crate::error::Failure;
 use dispatcher_core::clock;
@@ -45,7 +45,7 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let schedules = schedules(&places);
     let entries = block_on(schedules.list(name.as_ref()))?;
     let entries = entries.map_err(|error| failure("schedule", &error))?;
-    let now = clock::today();
+    let now = clock::wall_clock_now();
     match args.json {
         true => output::json(&entries.iter().map(|entry| json(entry, now)).collect())?,
         false => output::bytes(table(&entries, now).as_bytes())?,
@@ -59,7 +59,7 @@ pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     Ok(())
 }
 
-fn json(Entry { id, job }: &Entry, now: Timestamp) -> serde_json::Value {
+fn json(ListedJob { id, job }: &ListedJob, now: Timestamp) -> serde_json::Value {
     let zone = job.every.as_ref().map(|every| every.zone.as_str());
     serde_json::json!({
         "id": id,
@@ -74,13 +74,13 @@ fn json(Entry { id, job }: &Entry, now: Timestamp) -> serde_json::Value {
     })
 }
 
-fn table(entries: &[Entry], now: Timestamp) -> String {
+fn table(entries: &[ListedJob], now: Timestamp) -> String {
     let width = entries.iter().map(|entry| entry.id.chars().count());
     let width = width.max().unwrap_or(0).max(2);
     let mut text = String::new();
     // Writing to a string does not fail.
     let _ = writeln!(text, "{:width$}  {:29}  {:24}  BODY", "ID", "DUE", "WHEN");
-    for Entry { id, job } in entries {
+    for ListedJob { id, job } in entries {
         let every = job.every.as_ref();
         let due = when::write(job.due, every.map(|every| every.zone.as_str()));
         let when = match every {
@@ -104,14 +104,14 @@ mod tests {
     fn both_forms_say_when_and_what() {
         let mut job = samples::job("7", Timestamp(129_600_000));
         job.message.body = "two\nlines".into();
-        let once = Entry {
+        let once = ListedJob {
             id: "q/7".into(),
             job: job.clone(),
         };
         job.every = Some(Periodic::new("0 9 * * *", "Europe/Berlin").expect("a pattern"));
         let entries = [
             once,
-            Entry {
+            ListedJob {
                 id: "q/8".into(),
                 job,
             },

@@ -11,8 +11,8 @@ use crate::config::function::FunctionName;
 use crate::config::problem::Problem;
 use crate::config::section::{Given, Layers, Section};
 use crate::config::value;
-use crate::config::value::Bare;
-use crate::config::{Code, Forward, Plugin, PluginSettings, Reuse};
+use crate::config::value::BareUnit;
+use crate::config::{Code, Forward, PluginConfig, PluginSettings, Reuse};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -27,8 +27,8 @@ impl Check {
         section: &Section,
         flags: &Flags,
         file: &File,
-        plugins: &BTreeMap<&str, Plugin>,
-    ) -> Plugin {
+        plugins: &BTreeMap<&str, PluginConfig>,
+    ) -> PluginConfig {
         let name = name_of(Some(section), file);
         if let Some(known) = name.and_then(|name| plugins.get(name)) {
             return known.clone();
@@ -60,13 +60,13 @@ impl Check {
             0 | 1 => &[&flags.plugin, &stand_in],
             _ => &[&stand_in],
         };
-        Plugin {
+        PluginConfig {
             code: Code::Missing,
             ..self.plugin("missing", &section.at, Layers(layers))
         }
     }
 
-    pub(super) fn plugin(&mut self, name: &str, at: &str, layers: Layers<'_>) -> Plugin {
+    pub(super) fn plugin(&mut self, name: &str, at: &str, layers: Layers<'_>) -> PluginConfig {
         let (code, at) = self.code(name, at, layers);
         let forwards = matches!(code, Code::Forward(_));
         let settings = PluginSettings::read(layers, &mut self.problems);
@@ -75,7 +75,7 @@ impl Check {
             self.refuse_lending(layers);
         }
         let max_memory = settings.max_memory_of(forwards);
-        Plugin {
+        PluginConfig {
             name: name.to_owned(),
             at,
             code,
@@ -173,7 +173,7 @@ impl Check {
             value::number(given, &(1..=u64::MAX))
         });
         let age = self.read(layers.one("reuse.age"), |given| {
-            value::duration(given, Bare::Refused, &ANY_TIME)
+            value::duration(given, BareUnit::Refused, &ANY_TIME)
         });
         let size = self.read(layers.one("reuse.memory"), |given| {
             value::size(given, &memory)

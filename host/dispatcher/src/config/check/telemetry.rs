@@ -4,7 +4,7 @@ use super::Check;
 use crate::config::problem::Problem;
 use crate::config::section::{Given, Layers};
 use crate::config::value;
-use crate::config::value::Bare;
+use crate::config::value::BareUnit;
 use crate::config::{Metrics, MetricsSink};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl Check {
         ];
         let range = SHORTEST..=LONGEST;
         let interval = self.read(program.one("metrics-interval"), |given| {
-            value::duration(given, Bare::Seconds, &range)
+            value::duration(given, BareUnit::Seconds, &range)
         });
         let chosen = program.one("metrics");
         let sink = match chosen {

@@ -120,9 +120,9 @@ fn share(given: &Given) -> Result<Share, Problem> {
 mod tests {
     use crate::config::flags::Flags;
     use crate::config::section::Given;
-    use crate::config::{Plugin, settings};
+    use crate::config::{PluginConfig, settings};
 
-    fn plugin(flags: &[(&str, &str)]) -> (Plugin, Vec<String>) {
+    fn plugin(flags: &[(&str, &str)]) -> (PluginConfig, Vec<String>) {
         let mut all = Flags::default();
         for (flag, text) in [("plugin", "a.wasm")].iter().chain(flags) {
             all.take(flag, Given::new(format!("--{flag}"), *text));

@@ -1,11 +1,11 @@
 //! The settings of backends: where queues and schedules are, and how they are used there.
 
 use super::macros::settings;
-use super::{Group, Part, PerQueue, Setting, Shape, Syntax, Table};
+use super::{Group, PerQueue, Setting, SettingPart, Shape, Syntax, Table};
 use crate::config::problem::Problem;
 use crate::config::section::Given;
 use crate::config::value;
-use crate::config::value::Bare;
+use crate::config::value::BareUnit;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const PAUSE: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::fr
 
 settings! {
     /// Where this program and AWS keep messages.
-    STORES of Part::Program, in &[Table::Dispatcher];
+    STORES of SettingPart::Program, in &[Table::Dispatcher];
 
     /// The table of DynamoDB in which scheduled messages for SQS wait
     "schedule-table" => Setting::new("TABLE").default("for each queue the table of its name")
@@ -33,7 +33,7 @@ settings! {
 
 settings! {
     /// `[backend.redis]`, and its flags.
-    REDIS of Part::Program, in &[Table::Backend("redis")];
+    REDIS of SettingPart::Program, in &[Table::Backend("redis")];
 
     /// The Redis server of queues written redis:NAME
     "redis-url" => Setting::new("URL").default("redis://127.0.0.1:6379").flag(Group::Redis);
@@ -65,7 +65,7 @@ settings! {
 
 settings! {
     /// `[backend.dynamodb]`.
-    DYNAMODB of Part::Program, in &[Table::Backend("dynamodb")];
+    DYNAMODB of SettingPart::Program, in &[Table::Backend("dynamodb")];
     /// How tables of DynamoDB are used as queues; what is `None` is as the backend has it.
     struct DynamoDb;
 
@@ -80,13 +80,13 @@ settings! {
     /// How long a task that is sent may live, 1s to 100 years
     "time-to-live" => Setting::new("TIME").default("4 days"),
         time_to_live: Option<Duration> = |given| {
-            given.one(|given| value::duration(given, Bare::Refused, &LIFE))
+            given.one(|given| value::duration(given, BareUnit::Refused, &LIFE))
         };
 
     /// The longest pause between two looks at a table that has nothing, 50ms to 20s
     "idle-poll" => Setting::new("TIME").default("2s"),
         idle_poll: Option<Duration> = |given| {
-            given.one(|given| value::duration(given, Bare::Refused, &PAUSE))
+            given.one(|given| value::duration(given, BareUnit::Refused, &PAUSE))
         };
 }
 

@@ -41,7 +41,7 @@ pub struct Setting {
     /// Lines of one sentence without a full stop.
     pub help: &'static [&'static str],
     /// Which values belong together.
-    pub part: Part,
+    pub part: SettingPart,
     /// Where the file may have it; nowhere if empty.
     pub tables: &'static [Table],
     /// What a value looks like: `N`, `TIME`, `fifo|lifo`.
@@ -73,7 +73,7 @@ pub struct Flag {
 
 /// Values that one section holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum SettingPart {
     /// `[dispatcher]` and `[backend.…]`.
     Program,
     /// `[plugin.NAME]`.
@@ -200,7 +200,7 @@ impl Setting {
         Self {
             key: "",
             help: &[],
-            part: Part::Program,
+            part: SettingPart::Program,
             tables: &[],
             value,
             default: "",
@@ -347,7 +347,7 @@ pub fn of_flag(name: &str) -> Option<&'static Setting> {
 }
 
 /// The setting of a part by its key.
-pub fn of_key(part: Part, key: &str) -> Option<&'static Setting> {
+pub fn of_key(part: SettingPart, key: &str) -> Option<&'static Setting> {
     all().find(|setting| setting.part == part && setting.key == key)
 }
 

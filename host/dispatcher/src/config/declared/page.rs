@@ -1,6 +1,6 @@
 //! The reference page, host/docs/settings.md, from the tables.
 
-use super::{Part, Reload, Setting, Shape, Table, all, backends};
+use super::{Reload, Setting, SettingPart, Shape, Table, all, backends};
 
 const HEAD: &str = "\
 <!-- Generated from host/dispatcher/src/config/declared: UPDATE=1 cargo test the_reference_page -->
@@ -37,7 +37,7 @@ pub(super) fn page() -> String {
         };
         line(&mut page, &format!("\n## `{}`\n{about}", table.title()));
         for (key, setting) in table.settings() {
-            let is_inherited = table == Table::Dispatcher && setting.part == Part::Route;
+            let is_inherited = table == Table::Dispatcher && setting.part == SettingPart::Route;
             let of_all = if is_inherited {
                 " The default of every route."
             } else {

@@ -1,11 +1,11 @@
 //! The settings of a plugin: what it is, what it may use, how it is run and tried.
 
 use super::macros::settings;
-use super::{Group, Part, Reload, Setting, Shape, Table};
+use super::{Group, Reload, Setting, SettingPart, Shape, Table};
 use crate::config::problem::Problem;
 use crate::config::section::Given;
 use crate::config::value;
-use crate::config::value::Bare;
+use crate::config::value::BareUnit;
 use crate::config::{HttpHost, Peer, Place, function};
 use crate::name::QueueName;
 use dispatcher_core::queue::VISIBILITY_CEILING;
@@ -37,7 +37,7 @@ const fn allowed(value: &'static str) -> Setting {
 
 settings! {
     /// `[plugin.NAME]`, and the flags of the only route's plugin.
-    SETTINGS of Part::Plugin, in &[Table::Plugin];
+    SETTINGS of SettingPart::Plugin, in &[Table::Plugin];
     /// The settings of a plugin that stand alone.
     struct PluginSettings;
 
@@ -61,7 +61,7 @@ settings! {
         .flag(Group::Guest),
         timeout: Option<Duration> = |given| {
             let range = SHORTEST_ATTEMPT..=VISIBILITY_CEILING;
-            given.one(|given| value::duration(given, Bare::Refused, &range))
+            given.one(|given| value::duration(given, BareUnit::Refused, &range))
         };
 
     /// The most memory of one instance

@@ -2,12 +2,12 @@
 //! that the file does not have.
 
 use super::macros::settings;
-use super::{Group, Part, Setting, Shape, Table};
+use super::{Group, Setting, SettingPart, Shape, Table};
 use crate::config::LogFormat;
 use crate::config::problem::Problem;
 use crate::config::section::Given;
 use crate::config::value;
-use crate::config::value::Bare;
+use crate::config::value::BareUnit;
 use dispatcher_core::memory;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -26,7 +26,7 @@ const LONGEST_LOOK: Duration = Duration::from_secs(600);
 
 settings! {
     /// `[dispatcher]`, and its flags.
-    SETTINGS of Part::Program, in &[Table::Dispatcher];
+    SETTINGS of SettingPart::Program, in &[Table::Dispatcher];
     /// The settings of a run that stand alone.
     struct ProgramSettings;
 
@@ -34,7 +34,7 @@ settings! {
     "shutdown-grace" => Setting::new("TIME").default("20s").flag(Group::Limits),
         shutdown_grace: Duration = |given| {
             let any = Duration::ZERO..=Duration::MAX;
-            given.one(|given| value::duration(given, Bare::Refused, &any)).unwrap_or(GRACE)
+            given.one(|given| value::duration(given, BareUnit::Refused, &any)).unwrap_or(GRACE)
         };
 
     /// The most bytes of messages held at once, as in 64MiB; a larger message is dead-lettered
@@ -58,7 +58,7 @@ settings! {
     "schedule-interval" => Setting::new("S").default("60").flag(Group::ScheduleInterval),
         schedule_interval: Duration = |given| {
             let range = SHORTEST_LOOK..=LONGEST_LOOK;
-            given.one(|given| value::duration(given, Bare::Seconds, &range)).unwrap_or(LOOK)
+            given.one(|given| value::duration(given, BareUnit::Seconds, &range)).unwrap_or(LOOK)
         };
 
     /// What this program is called in metrics: their namespace is Dispatcher-NAME
@@ -68,7 +68,7 @@ settings! {
 
 settings! {
     /// Settings of `[dispatcher]` that are read together: metrics, and the admin address.
-    ADMIN of Part::Program, in &[Table::Dispatcher];
+    ADMIN of SettingPart::Program, in &[Table::Dispatcher];
 
     /// Where metrics go: to CloudWatch, as Embedded Metric Format to stdout, or nowhere
     "metrics" => Setting::new("cloudwatch|emf|none")
@@ -92,7 +92,7 @@ settings! {
 
 settings! {
     /// Settings that the file does not have.
-    LOCAL of Part::Program, in &[];
+    LOCAL of SettingPart::Program, in &[];
     /// What `dispatcher local` needs besides the data folder.
     struct LocalSettings;
 
@@ -108,7 +108,7 @@ settings! {
 
 settings! {
     /// What is logged, to stderr.
-    LOG of Part::Program, in &[Table::Dispatcher];
+    LOG of SettingPart::Program, in &[Table::Dispatcher];
     /// What is logged, and how.
     struct LogSettings;
 

@@ -1,11 +1,11 @@
 //! The settings of a route: which messages it takes, in which order, and how much at once.
 
 use super::macros::settings;
-use super::{Group, Part, PerQueue, Reload, Setting, Shape, Syntax, Table};
+use super::{Group, PerQueue, Reload, Setting, SettingPart, Shape, Syntax, Table};
 use crate::config::problem::Problem;
 use crate::config::section::Given;
 use crate::config::value;
-use crate::config::value::Bare;
+use crate::config::value::BareUnit;
 use dispatcher_core::intake::group::GroupBy;
 use dispatcher_core::queue::VISIBILITY_CEILING;
 use dispatcher_core::scheduler::ready::Sequence;
@@ -26,7 +26,7 @@ const AGES: std::ops::RangeInclusive<Duration> =
 
 settings! {
     /// `[[route]]`, and the flags of the only route.
-    SETTINGS of Part::Route, in &[Table::Route];
+    SETTINGS of SettingPart::Route, in &[Table::Route];
     /// The settings of a route that stand alone.
     struct RouteSettings;
 
@@ -87,7 +87,7 @@ settings! {
     /// Handle nothing that was sent longer ago, as in 10m
     "max-age" => Setting::new("TIME").default("handle all").flag(Group::Queues),
         max_age: Option<Duration> = |given| {
-            given.one(|given| value::duration(given, Bare::Refused, &AGES))
+            given.one(|given| value::duration(given, BareUnit::Refused, &AGES))
         };
 
     /// What becomes of messages older than --max-age
@@ -102,7 +102,7 @@ settings! {
     "idempotency" => Setting::new("TIME").default("only while the process lives")
         .flag(Group::Queues),
         idempotency: Option<Duration> = |given| {
-            given.one(|given| value::duration(given, Bare::Refused, &AGES))
+            given.one(|given| value::duration(given, BareUnit::Refused, &AGES))
         };
 
     /// The most attempts at once, as in 50; or those at the messages of one queue, as in
@@ -164,7 +164,7 @@ impl RouteSettings {
 
 /// A duration up to `longest`; a bare number is seconds.
 fn seconds(given: &Given, longest: Duration) -> Result<Duration, Problem> {
-    value::duration(given, Bare::Seconds, &(Duration::ZERO..=longest))
+    value::duration(given, BareUnit::Seconds, &(Duration::ZERO..=longest))
 }
 
 fn group_by(given: &Given) -> Result<GroupBy, Problem> {

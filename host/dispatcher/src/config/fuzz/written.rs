@@ -2,7 +2,7 @@
 
 use crate::backends;
 use crate::config::{
-    Code, HttpHost, LogFormat, MetricsSink, Peer, Place, Plugin, Route, Settings, Shed,
+    Code, HttpHost, LogFormat, MetricsSink, Peer, Place, PluginConfig, Route, Settings, Shed,
     WeightedQueue,
 };
 use crate::name::QueueName;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// The whole file.
 pub fn file(settings: &Settings) -> String {
-    let mut out = Lines::default();
+    let mut out = WrittenLines::default();
     out.line("[dispatcher]");
     out.text("data", &settings.stores.data.to_string_lossy());
     out.option("endpoint-url", settings.stores.endpoint_url.as_ref());
@@ -79,7 +79,7 @@ pub fn queue(queue: &WeightedQueue) -> String {
 }
 
 /// Each route has a plugin of its own here, whose name is thus lost.
-fn plugin(out: &mut Lines, at: usize, plugin: &Plugin) {
+fn plugin(out: &mut WrittenLines, at: usize, plugin: &PluginConfig) {
     out.line(&format!("[plugin.p{at}]"));
     match &plugin.code {
         Code::Missing => unreachable!("that is a problem"),
@@ -119,7 +119,7 @@ fn plugin(out: &mut Lines, at: usize, plugin: &Plugin) {
     }
 }
 
-fn route(out: &mut Lines, at: usize, route: &Route) {
+fn route(out: &mut WrittenLines, at: usize, route: &Route) {
     out.line("[[route]]");
     out.text("name", &route.name);
     out.text("plugin", &format!("p{at}"));
@@ -141,9 +141,9 @@ fn route(out: &mut Lines, at: usize, route: &Route) {
 }
 
 #[derive(Default)]
-struct Lines(String);
+struct WrittenLines(String);
 
-impl Lines {
+impl WrittenLines {
     fn all(&mut self, values: Vec<(&'static str, Option<String>)>) {
         for (key, value) in values {
             if let Some(value) = value {

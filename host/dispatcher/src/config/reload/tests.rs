@@ -138,13 +138,17 @@ fn every_setting_that_waits_for_a_start_is_compared() {
     let settings = settings(&[]);
     let route = &settings.routes[0];
     for (part, compared) in [
-        (Part::Program, compare_program(&settings, &settings)),
-        (Part::Route, compare_route(route, route)),
-        (Part::Plugin, compare_plugin(&route.plugin, &route.plugin)),
+        (SettingPart::Program, compare_program(&settings, &settings)),
+        (SettingPart::Route, compare_route(route, route)),
+        (
+            SettingPart::Plugin,
+            compare_plugin(&route.plugin, &route.plugin),
+        ),
     ] {
         for setting in declared::all().filter(|setting| setting.part == part) {
             // Settings of the command line alone cannot change, and another name is another route.
-            let excused = setting.tables.is_empty() || (part, setting.key) == (Part::Route, "name");
+            let excused =
+                setting.tables.is_empty() || (part, setting.key) == (SettingPart::Route, "name");
             let found = compared.iter().any(|(key, _)| *key == setting.key);
             let waits = setting.reload == Reload::Restart;
             assert!(found || excused || !waits, "{part:?} {}", setting.key);

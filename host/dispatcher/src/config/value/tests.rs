@@ -9,7 +9,7 @@ fn given(text: &str) -> Given {
 #[test]
 fn durations_have_units_unless_told() {
     let range = Duration::ZERO..=Duration::from_secs(20);
-    let bare = |text| duration(&given(text), Bare::Seconds, &range);
+    let bare = |text| duration(&given(text), BareUnit::Seconds, &range);
     assert_eq!(bare("20"), Ok(Duration::from_secs(20)));
     assert_eq!(bare("0.5"), Ok(Duration::from_millis(500)));
     assert_eq!(bare("2s"), Ok(Duration::from_secs(2)));
@@ -17,7 +17,7 @@ fn durations_have_units_unless_told() {
         let problem = bare(bad).expect_err(bad).to_string();
         assert!(problem.contains("wanted 0s to 20s"), "{problem}");
     }
-    let strict = |text| duration(&given(text), Bare::Refused, &range);
+    let strict = |text| duration(&given(text), BareUnit::Refused, &range);
     let problem = strict("5").expect_err("no unit").to_string();
     assert!(problem.ends_with("did you mean `5s`?"), "{problem}");
 }
@@ -134,8 +134,8 @@ proptest::proptest! {
     #[test]
     fn no_text_panics(text in ".*") {
         let given = given(&text);
-        let _ = duration(&given, Bare::Seconds, &(Duration::ZERO..=Duration::MAX));
-        let _ = duration(&given, Bare::Refused, &(Duration::ZERO..=Duration::MAX));
+        let _ = duration(&given, BareUnit::Seconds, &(Duration::ZERO..=Duration::MAX));
+        let _ = duration(&given, BareUnit::Refused, &(Duration::ZERO..=Duration::MAX));
         let _ = size(&given, &(0..=usize::MAX));
         let _ = number(&given, &(0_u64..=9));
         let _ = (url(&given), pair(&given), rate(&given), socket(&given), namespace(&given));

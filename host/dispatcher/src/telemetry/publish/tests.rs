@@ -19,13 +19,13 @@ struct Script {
 
 /// Parts of a report are its messages, one part per queue.
 #[derive(Debug, Default, Clone)]
-struct Fake {
+struct FakeSink {
     script: Arc<Mutex<Script>>,
     sent: Arc<Notify>,
     hangs: bool,
 }
 
-impl Fake {
+impl FakeSink {
     fn answering(answers: impl IntoIterator<Item = Result<(), SendError>>) -> Self {
         let fake = Self::default();
         fake.script().answers.extend(answers);
@@ -38,7 +38,7 @@ impl Fake {
 }
 
 #[async_trait]
-impl Sink for Fake {
+impl Sink for FakeSink {
     type Part = u64;
 
     fn parts(&self, report: Report) -> Vec<u64> {
@@ -77,7 +77,7 @@ fn measured(meters: &Meters, counts: [usize; 2]) -> Report {
 #[tokio::test]
 async fn what_a_sink_did_not_take_comes_with_the_next_and_nothing_comes_twice() {
     let meters = Meters::new(["a", "b"]);
-    let fake = Fake::answering([Ok(()), failed(), failed()]);
+    let fake = FakeSink::answering([Ok(()), failed(), failed()]);
     let mut backlog = Backlog::new(fake.clone());
     backlog.keep(measured(&meters, [1, 2]));
     backlog.send().await;
@@ -98,7 +98,7 @@ async fn what_a_sink_did_not_take_comes_with_the_next_and_nothing_comes_twice() 
 #[tokio::test]
 async fn the_oldest_is_given_up_first() {
     let meters = Meters::new(["a", "b"]);
-    let fake = Fake::default();
+    let fake = FakeSink::default();
     let mut backlog = Backlog::new(fake.clone());
     for count in 0..MOST_KEPT + 2 {
         backlog.keep(measured(&meters, [count, 0]));
@@ -112,7 +112,7 @@ async fn the_oldest_is_given_up_first() {
 #[tokio::test]
 async fn a_part_that_is_refused_does_not_hold_up_the_others() {
     let meters = Meters::new(["a", "b"]);
-    let fake = Fake::answering([Err(SendError::Refused("bad name".into()))]);
+    let fake = FakeSink::answering([Err(SendError::Refused("bad name".into()))]);
     let mut backlog = Backlog::new(fake.clone());
     backlog.keep(measured(&meters, [1, 2]));
     backlog.send().await;
@@ -124,7 +124,7 @@ async fn a_part_that_is_refused_does_not_hold_up_the_others() {
 async fn a_report_every_interval_and_one_at_the_end() {
     let meters = Arc::new(Meters::new(["a"]));
     let meter = meters.of("a").expect("a");
-    let fake = Fake::default();
+    let fake = FakeSink::default();
     let stop = CancellationToken::new();
     meter.received.many(7);
     let publishing = publish(fake.clone(), meters, TICK, stop.clone());
@@ -141,9 +141,9 @@ async fn a_report_every_interval_and_one_at_the_end() {
 #[tokio::test]
 async fn a_sink_that_hangs_does_not_hold_up_the_stop() {
     let meters = Arc::new(Meters::new(["a"]));
-    let fake = Fake {
+    let fake = FakeSink {
         hangs: true,
-        ..Fake::default()
+        ..FakeSink::default()
     };
     let stop = CancellationToken::new();
     let publishing = publish_with(fake.clone(), meters, TICK, stop.clone(), TICK);

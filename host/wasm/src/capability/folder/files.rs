@@ -4,7 +4,7 @@
 use crate::capability::caller::{Caller, Grant};
 use crate::capability::description::{LINKED_WASI_2, LINKED_WASI_3};
 use crate::capability::refusals::Denial;
-use crate::capability::shown::{Call, Package};
+use crate::capability::shown::{Package, TracedCall};
 use crate::limits::{LISTINGS, PATH};
 use std::path::PathBuf;
 use wasmtime::StoreContextMut;
@@ -59,8 +59,8 @@ pub(super) fn link<C: Caller>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
     by_path_3(&mut types)
 }
 
-fn call(function: &str, path: &str) -> Call {
-    Call::of(Package::Files, "types", function, format_args!("{path:?}"))
+fn call(function: &str, path: &str) -> TracedCall {
+    TracedCall::of(Package::Files, "types", function, format_args!("{path:?}"))
 }
 
 /// The same names in each version's own types.
@@ -135,7 +135,7 @@ fn kept_of_2<C: Caller>(types: &mut Types<'_, C>) -> wasmtime::Result<()> {
     types.func_wrap(
         READ,
         |mut store: StoreContextMut<'_, C>, (file, from): (Resource<Descriptor>, u64)| {
-            let call = Call::of(Package::Files, "types", READ, format_args!("{from}"));
+            let call = TracedCall::of(Package::Files, "types", READ, format_args!("{from}"));
             let guest = store.data_mut();
             let read = match guest.holds::<DynInputStream>() < guest.budget().buffers {
                 true => {
@@ -152,7 +152,7 @@ fn kept_of_2<C: Caller>(types: &mut Types<'_, C>) -> wasmtime::Result<()> {
         LIST,
         |mut store: StoreContextMut<'_, C>, (folder,): (Resource<Descriptor>,)| {
             Box::new(async move {
-                let call = Call::of(Package::Files, "types", LIST, format_args!(""));
+                let call = TracedCall::of(Package::Files, "types", LIST, format_args!(""));
                 let guest = store.data_mut();
                 let listed = match guest.holds::<ReaddirIterator>() < LISTINGS {
                     true => {

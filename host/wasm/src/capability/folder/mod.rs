@@ -6,7 +6,7 @@ mod opening;
 use super::caller::{Grant, GrantedTo, Recipient};
 use super::description::{Description, Interface, WASI_2, WASI_3};
 use crate::problem::Problem;
-use opening::Lent;
+use opening::GrantedFolder;
 pub(crate) use opening::NotOpened;
 use std::path::PathBuf;
 use wasmtime::component::Linker;
@@ -26,14 +26,14 @@ impl Grant for Option<PathBuf> {
         without_grant: "there are no files",
     };
 
-    type Granted = Option<Lent>;
+    type Granted = Option<GrantedFolder>;
 
     fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
         files::link(linker)
     }
 
     fn give(self, _: &Recipient<'_>) -> Self::Granted {
-        self.map(Lent::new)
+        self.map(GrantedFolder::new)
     }
 
     /// To read reaches nobody.

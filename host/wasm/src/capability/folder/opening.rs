@@ -23,7 +23,7 @@ pub(crate) fn check(folder: &Path) -> Result<(), String> {
 const OPENINGS: usize = 16;
 
 /// The folder that a plugin may read.
-pub(crate) struct Lent {
+pub(crate) struct GrantedFolder {
     folder: PathBuf,
     turns: Arc<Semaphore>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct NotOpened {
     why: String,
 }
 
-impl Lent {
+impl GrantedFolder {
     pub(crate) fn new(folder: PathBuf) -> Self {
         let turns = Arc::new(Semaphore::new(OPENINGS));
         Self { folder, turns }

@@ -126,7 +126,7 @@ fn a_pipe_in_the_folder_holds_no_attempt_beyond_its_time() {
 }
 
 /// Begins an attempt that reads the pipe in the folder, to which nobody writes: whoever opens it waits.
-fn held(plugin: &Plugin) -> impl Sized {
+fn held(plugin: &LoadedPlugin) -> impl Sized {
     // From then on there is an instance whose folder is open, so that the pipe is all that is waited for.
     assert_eq!(rejection(plugin, "read /menu.txt"), "got soup");
     let plugin = plugin.clone();
@@ -180,7 +180,7 @@ fn a_folder_that_is_gone_is_the_hosts_failure_and_no_verdict() {
     fill();
     let plugin = capable(reading(&lent));
     std::fs::remove_dir_all(&lent).unwrap();
-    let Mishap::Host(why) = mishap(one(&plugin, "read /menu.txt")) else {
+    let FailureReason::Host(why) = mishap(one(&plugin, "read /menu.txt")) else {
         panic!("it is not the guest's fault");
     };
     assert!(why.contains("cannot be lent now: No such file"), "{why}");

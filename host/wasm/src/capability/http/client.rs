@@ -51,7 +51,7 @@ impl Sender {
         mut request: Request<WasiBody>,
         options: RequestOptions,
         end: Moment,
-    ) -> Result<Response<Answer>, Error> {
+    ) -> Result<Response<ResponseBody>, Error> {
         let client = self.client();
         let within = |time: Option<Duration>| match time {
             Some(time) => end.min(clock::now() + time),
@@ -78,7 +78,7 @@ impl Sender {
         };
         let answer = answer.map_err(|error| failed(&error))?;
         let timers = Handle::current();
-        Ok(answer.map(|incoming| Answer {
+        Ok(answer.map(|incoming| ResponseBody {
             incoming,
             between: options.between_bytes_timeout,
             end,
@@ -107,7 +107,7 @@ fn client(connector: Connector) -> HttpClient {
 }
 
 /// The body of an answer, as the guest reads it: no further than it reads.
-pub(super) struct Answer {
+pub(super) struct ResponseBody {
     incoming: Incoming,
     between: Option<Duration>,
     end: Moment,
@@ -117,7 +117,7 @@ pub(super) struct Answer {
     late: Option<Pin<Box<clock::Sleep>>>,
 }
 
-impl Body for Answer {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Error;
 
@@ -151,7 +151,7 @@ impl Body for Answer {
 }
 
 /// The body with something that is given back when it is dropped.
-pub(super) fn holding<T: Send + 'static>(answer: Answer, held: T) -> WasiBody {
+pub(super) fn holding<T: Send + 'static>(answer: ResponseBody, held: T) -> WasiBody {
     answer
         .map_frame(move |frame| {
             let _held = &held;

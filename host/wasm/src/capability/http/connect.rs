@@ -1,9 +1,9 @@
 //! Makes the connections of one plugin: to what may be connected to and nothing else, with TLS where the
 //! system has certificates. Sends nothing.
 
-use super::connection::{Connection, Room};
+use super::connection::{ConnectionLimit, CountedConnection};
 use super::failure::{NoAddress, NoCertificates, Prohibited, UsedUp};
-use super::host::{HttpHost, Target, may_connect};
+use super::host::{HttpHost, RequestTarget, may_connect};
 use dispatcher_core::tasks;
 use http::Uri;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
@@ -25,7 +25,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// Makes connections to what is lent, by HTTP and HTTPS.
 #[derive(Clone)]
 pub(super) struct Connector {
-    pub(super) room: Room,
+    pub(super) room: ConnectionLimit,
     by: By,
 }
 
@@ -38,7 +38,7 @@ enum By {
 
 impl Connector {
     /// To these hosts and no others, as long as there is room. Reads the system's certificates.
-    pub(super) fn new(hosts: &[HttpHost], room: Room) -> Self {
+    pub(super) fn new(hosts: &[HttpHost], room: ConnectionLimit) -> Self {
         let connect = Connect::new(hosts, room.clone());
         let by = match HttpsConnectorBuilder::new().with_native_roots() {
             Ok(builder) => By::Either(
@@ -61,7 +61,11 @@ impl Connector {
     }
 
     #[cfg(test)]
-    pub(super) fn without_certificates(hosts: &[HttpHost], room: Room, why: &str) -> Self {
+    pub(super) fn without_certificates(
+        hosts: &[HttpHost],
+        room: ConnectionLimit,
+        why: &str,
+    ) -> Self {
         let connect = Connect::new(hosts, room.clone());
         let by = By::Http(connect, why.into());
         Self { room, by }
@@ -69,7 +73,7 @@ impl Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = MaybeHttpsStream<Connection>;
+    type Response = MaybeHttpsStream<CountedConnection>;
     type Error = BoxError;
     type Future = Boxed<Result<Self::Response, BoxError>>;
 
@@ -98,11 +102,11 @@ impl Service<Uri> for Connector {
 struct Connect {
     hosts: Arc<[HttpHost]>,
     lookups: Arc<Semaphore>,
-    room: Room,
+    room: ConnectionLimit,
 }
 
 impl Connect {
-    fn new(hosts: &[HttpHost], room: Room) -> Self {
+    fn new(hosts: &[HttpHost], room: ConnectionLimit) -> Self {
         Self {
             hosts: hosts.into(),
             lookups: Arc::new(Semaphore::new(LOOKUPS)),
@@ -112,7 +116,7 @@ impl Connect {
 }
 
 impl Service<Uri> for Connect {
-    type Response = Connection;
+    type Response = CountedConnection;
     type Error = BoxError;
     type Future = Boxed<Result<Self::Response, BoxError>>;
 
@@ -127,7 +131,7 @@ impl Service<Uri> for Connect {
             room,
         } = self.clone();
         Box::pin(async move {
-            let target = Target::of(&uri).ok_or(Prohibited)?;
+            let target = RequestTarget::of(&uri).ok_or(Prohibited)?;
             // The connector asks nobody about an address that is written as one.
             if let Some(address) = target.address()
                 && !may_connect(&hosts, &target, address)
@@ -143,7 +147,7 @@ impl Service<Uri> for Connect {
             connector.enforce_http(false);
             connector.set_nodelay(true);
             let stream = connector.call(uri).await?;
-            Ok(Connection {
+            Ok(CountedConnection {
                 stream,
                 _taken: taken,
             })
@@ -155,7 +159,7 @@ impl Service<Uri> for Connect {
 #[derive(Clone)]
 struct Resolve {
     hosts: Arc<[HttpHost]>,
-    target: Target,
+    target: RequestTarget,
     lookups: Arc<Semaphore>,
 }
 
@@ -246,7 +250,7 @@ mod tests {
             .as_str()
             .parse()
             .expect("a host")];
-        let room = Room::of_process(1_000);
+        let room = ConnectionLimit::of_process(1_000);
         let mut connector = Connector::without_certificates(&hosts, room, "none were found");
         assert!(connector.call(uri.clone()).await.is_ok());
         let secure = uri.to_string().replace("http:", "https:");
@@ -274,7 +278,7 @@ mod tests {
             .parse()
             .expect("a host")];
         // Two of all plugins, one of each.
-        let room = Room::of_process(0).of_plugin();
+        let room = ConnectionLimit::of_process(0).of_plugin();
         let mut connector = Connector::new(&hosts, room);
         let first = connector.call(uri.clone()).await;
         let error = connector.call(uri.clone()).await.err().expect("no room");

@@ -19,15 +19,15 @@ const MOST: u64 = 4_096;
 
 /// How many connections there may be: of all plugins, and of one among them half as many.
 #[derive(Debug, Clone)]
-pub(crate) struct Room {
+pub(crate) struct ConnectionLimit {
     all: Arc<Semaphore>,
     own: Arc<Semaphore>,
 }
 
 /// The place of one connection, given back when dropped.
-pub(super) type Taken = [OwnedSemaphorePermit; 2];
+pub(super) type ConnectionPermits = [OwnedSemaphorePermit; 2];
 
-impl Room {
+impl ConnectionLimit {
     /// Of all plugins of a process that may hold so many files open.
     pub(crate) fn of_process(files: u64) -> Self {
         let most = usize::try_from((files / SHARE).clamp(2, MOST)).unwrap_or(usize::MAX);
@@ -47,7 +47,7 @@ impl Room {
     }
 
     /// Room for one more, if there is any.
-    pub(super) fn take(&self) -> Option<Taken> {
+    pub(super) fn take(&self) -> Option<ConnectionPermits> {
         let own = Arc::clone(&self.own).try_acquire_owned().ok()?;
         let all = Arc::clone(&self.all).try_acquire_owned().ok()?;
         Some([own, all])
@@ -60,18 +60,18 @@ impl Room {
 }
 
 /// A connection that counts as long as it is open.
-pub(super) struct Connection {
+pub(super) struct CountedConnection {
     pub(super) stream: TokioIo<TcpStream>,
-    pub(super) _taken: Taken,
+    pub(super) _taken: ConnectionPermits,
 }
 
-impl connect::Connection for Connection {
+impl connect::Connection for CountedConnection {
     fn connected(&self) -> connect::Connected {
         self.stream.connected()
     }
 }
 
-impl Read for Connection {
+impl Read for CountedConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -81,7 +81,7 @@ impl Read for Connection {
     }
 }
 
-impl Write for Connection {
+impl Write for CountedConnection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn connections_are_bounded_by_what_may_be_open_and_no_plugin_takes_all() {
         for (files, most) in [(0, 1), (1_024, 128), (u64::MAX, 2_048)] {
-            let process = Room::of_process(files);
+            let process = ConnectionLimit::of_process(files);
             let (one, other) = (process.of_plugin(), process.of_plugin());
             let mut taken: Vec<_> = std::iter::from_fn(|| one.take()).collect();
             assert_eq!((taken.len(), one.is_used_up()), (most, true));

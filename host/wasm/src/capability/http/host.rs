@@ -138,14 +138,14 @@ impl fmt::Display for HttpHost {
 
 /// Where a request goes, before anything is looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct RequestTarget {
     scheme: Scheme,
     /// Lower case, without a dot at the end and without brackets.
     host: String,
     port: u16,
 }
 
-impl Target {
+impl RequestTarget {
     /// Of a request's address. None if it names no host, or a user before it.
     pub(crate) fn of(uri: &http::Uri) -> Option<Self> {
         let scheme = match uri.scheme_str() {
@@ -171,7 +171,7 @@ impl Target {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for RequestTarget {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scheme, host, port } = self;
         match host.contains(':') {
@@ -183,7 +183,7 @@ impl fmt::Display for Target {
 
 impl HttpHost {
     /// Whether the scheme and port are as this one wants them.
-    fn suits(&self, target: &Target) -> bool {
+    fn suits(&self, target: &RequestTarget) -> bool {
         let port = match (self.port, self.scheme) {
             (Some(port), _) => target.port == port,
             (None, Some(scheme)) => target.port == scheme.port(),
@@ -197,7 +197,7 @@ impl HttpHost {
         self.scheme != Some(Scheme::Http)
     }
 
-    fn names(&self, target: &Target) -> bool {
+    fn names(&self, target: &RequestTarget) -> bool {
         self.suits(target)
             && match (&self.host, target.address()) {
                 (Host::Net(net), Some(address)) => address::is_named_by(*net, address),
@@ -210,13 +210,13 @@ impl HttpHost {
 
 /// Whether a request may be sent there, as far as can be told without a lookup. A name that is not
 /// lent is not even looked up: the question alone would tell somebody something.
-pub(crate) fn is_lent(hosts: &[HttpHost], target: &Target) -> bool {
+pub(crate) fn is_lent(hosts: &[HttpHost], target: &RequestTarget) -> bool {
     hosts.iter().any(|host| host.names(target))
 }
 
 /// Whether the address that the target's name led to may be connected to: the world's may, others if
 /// they are named as addresses or networks too, or are those of `localhost`.
-pub(crate) fn may_connect(hosts: &[HttpHost], target: &Target, address: IpAddr) -> bool {
+pub(crate) fn may_connect(hosts: &[HttpHost], target: &RequestTarget, address: IpAddr) -> bool {
     let address = address::plain(address);
     let is_home = target.host == LOCALHOST && address.is_loopback();
     let is_named = |host: &HttpHost| match &host.host {

@@ -8,8 +8,8 @@ fn hosts(texts: &[&str]) -> Vec<HttpHost> {
     texts.iter().map(read).collect()
 }
 
-fn target(text: &str) -> Target {
-    Target::of(&text.parse().expect(text)).expect(text)
+fn target(text: &str) -> RequestTarget {
+    RequestTarget::of(&text.parse().expect(text)).expect(text)
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn what_names_no_host_plainly_is_no_target() {
         "ftp://example.com/",
     ] {
         let uri: http::Uri = text.parse().expect(text);
-        assert_eq!(Target::of(&uri), None, "{text}");
+        assert_eq!(RequestTarget::of(&uri), None, "{text}");
     }
 }
 

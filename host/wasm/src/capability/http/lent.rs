@@ -2,12 +2,12 @@
 
 use super::client::{Sender, holding};
 use super::connect::Connector;
-use super::connection::Room as Connections;
-use super::host::{HttpHost, Target, is_lent};
+use super::connection::ConnectionLimit as Connections;
+use super::host::{HttpHost, RequestTarget, is_lent};
 use crate::capability::caller::Grant;
 use crate::capability::refusals::{Denial, Refusals};
 use crate::limits::HTTP_CHUNK;
-use crate::room::Room;
+use crate::room::InvocationLimit;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
 use http::{Method, Request, Response};
@@ -31,20 +31,20 @@ pub struct Outgoing {
 }
 
 /// The grant and the connections of one plugin.
-pub(crate) struct Lent {
+pub(crate) struct GrantedHttp {
     outgoing: Outgoing,
     refusals: Arc<Refusals>,
     /// None where no host is lent.
     sender: Option<Sender>,
 }
 
-impl fmt::Debug for Lent {
+impl fmt::Debug for GrantedHttp {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.outgoing.fmt(out)
     }
 }
 
-impl Lent {
+impl GrantedHttp {
     /// `name` is the plugin's in the log.
     pub(crate) fn new(
         name: &str,
@@ -77,12 +77,12 @@ impl Lent {
     }
 
     /// Whether the request is one that may be sent.
-    fn judge(&self, request: &Request<WasiBody>) -> Result<Target, Error> {
+    fn judge(&self, request: &Request<WasiBody>) -> Result<RequestTarget, Error> {
         // A tunnel leads wherever its other end likes.
         if request.method() == Method::CONNECT {
             return Err(Error::HttpRequestMethodInvalid);
         }
-        let target = Target::of(request.uri()).ok_or(Error::HttpRequestUriInvalid)?;
+        let target = RequestTarget::of(request.uri()).ok_or(Error::HttpRequestUriInvalid)?;
         match is_lent(&self.outgoing.hosts, &target) {
             true => Ok(target),
             false => {
@@ -94,16 +94,16 @@ impl Lent {
 }
 
 /// What one instance sends with.
-pub(crate) struct Hook {
+pub(crate) struct HttpHook {
     /// None is nowhere, and nobody counts.
-    lent: Option<Arc<Lent>>,
-    room: Room,
+    lent: Option<Arc<GrantedHttp>>,
+    room: InvocationLimit,
     /// When the one attempt of the instance ends.
     pub(crate) deadline: Option<Moment>,
 }
 
-impl Hook {
-    pub(crate) fn new(lent: Option<Arc<Lent>>, room: Room) -> Self {
+impl HttpHook {
+    pub(crate) fn new(lent: Option<Arc<GrantedHttp>>, room: InvocationLimit) -> Self {
         Self {
             lent,
             room,
@@ -117,7 +117,7 @@ type Sent = wasmtime_wasi_http::Result<(
     Box<dyn Future<Output = wasmtime_wasi_http::Result<()>> + Send>,
 )>;
 
-impl WasiHttpHooks for Hook {
+impl WasiHttpHooks for HttpHook {
     fn send_request(
         &mut self,
         request: Request<WasiBody>,

@@ -15,7 +15,7 @@ use super::caller::{Grant, GrantedTo, Recipient};
 use super::description::{Description, Interface, WASI_2, WASI_3};
 pub use host::HttpHost;
 pub use lent::Outgoing;
-pub(crate) use lent::{Hook, Lent};
+pub(crate) use lent::{GrantedHttp, HttpHook};
 use std::sync::Arc;
 use wasmtime::component::Linker;
 
@@ -35,7 +35,7 @@ impl Grant for Outgoing {
         without_grant: "every request answers `HTTP-request-denied`",
     };
 
-    type Granted = Option<Arc<Lent>>;
+    type Granted = Option<Arc<GrantedHttp>>;
 
     /// To send is the library's function, which calls the instance's `Hook`.
     fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
@@ -45,7 +45,7 @@ impl Grant for Outgoing {
     fn give(self, plugin: &Recipient<'_>) -> Self::Granted {
         let refusals = Arc::clone(plugin.refusals);
         let connections = plugin.connections.of_plugin();
-        let lent = Lent::new(plugin.name, self, refusals, connections);
+        let lent = GrantedHttp::new(plugin.name, self, refusals, connections);
         Some(Arc::new(lent))
     }
 

@@ -3,7 +3,7 @@
 
 use crate::capability::caller::Caller;
 use crate::capability::description::{LINKED_WASI_2, LINKED_WASI_3};
-use crate::capability::shown::{Call, Package};
+use crate::capability::shown::{Package, TracedCall};
 use crate::limits::HTTP_WORD;
 use std::fmt::Debug;
 use wasmtime::StoreContextMut;
@@ -33,7 +33,7 @@ where
     types.func_wrap(
         name,
         move |mut store: StoreContextMut<'_, C>, (request, value): (Resource<R>, V)| {
-            let call = Call::of(Package::Requests, "types", name, format_args!("{value:?}"));
+            let call = TracedCall::of(Package::Requests, "types", name, format_args!("{value:?}"));
             let set = match length(&value) {
                 ..=HTTP_WORD => set(store.data_mut(), request, value)?,
                 _ => Err(()),

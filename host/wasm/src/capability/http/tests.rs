@@ -73,17 +73,17 @@ fn raw(answer: Vec<u8>, keeps: bool) -> (SocketAddr, Arc<AtomicUsize>) {
     (address, asked)
 }
 
-struct Scene {
-    plugin: Plugin,
+struct HttpScene {
+    plugin: LoadedPlugin,
     refused: Arc<AtomicUsize>,
 }
 
-fn scene(hosts: &[String]) -> Scene {
+fn scene(hosts: &[String]) -> HttpScene {
     scene_of("capable", MAX_MEMORY, hosts)
 }
 
 /// Of this guest, where an instance may have so much memory.
-fn scene_of(guest: &str, max_memory: usize, hosts: &[String]) -> Scene {
+fn scene_of(guest: &str, max_memory: usize, hosts: &[String]) -> HttpScene {
     let (refused, count) = counting();
     let options = PluginOptions {
         refused: count,
@@ -101,13 +101,13 @@ fn scene_of(guest: &str, max_memory: usize, hosts: &[String]) -> Scene {
         cache: None,
     };
     let runtime = Runtime::start(runtime, control(), spawn()).unwrap();
-    Scene {
+    HttpScene {
         plugin: load(&runtime, guest, options),
         refused,
     }
 }
 
-impl Scene {
+impl HttpScene {
     fn says(&self, body: &str) -> String {
         rejection(&self.plugin, body)
     }
@@ -365,7 +365,7 @@ fn nothing_is_waited_for_beyond_the_end_of_the_attempt() {
     match verdicts.remove(0) {
         Verdict::Reject(why) => assert_eq!(why, "ErrorCode::HttpResponseTimeout"),
         Verdict::Retry {
-            why: Mishap::TimedOut(_),
+            why: FailureReason::TimedOut(_),
             ..
         } => {}
         other => panic!("{other:?}"),

@@ -66,7 +66,7 @@ impl Functions {
 }
 
 /// What a plugin asks for; the host adds how long to wait.
-pub(crate) struct Wanted {
+pub(crate) struct RequestedInvocation {
     pub(crate) function: String,
     pub(crate) invocation: Invocation,
     pub(crate) payload: Vec<u8>,
@@ -85,13 +85,13 @@ pub(crate) enum Denied {
 
 /// Functions and what was said about others. One per plugin.
 #[derive(Debug)]
-pub(crate) struct Lent {
+pub(crate) struct GrantedFunctions {
     functions: Functions,
     refusals: Arc<Refusals>,
     control: Handle,
 }
 
-impl Lent {
+impl GrantedFunctions {
     /// Invocations are made on `control`, whoever polls the guest.
     pub(crate) fn new(functions: Functions, refusals: Arc<Refusals>, control: Handle) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl Lent {
     }
 
     /// Makes an invocation, if the function is lent.
-    pub(crate) async fn invoke(&self, wanted: Wanted) -> Result<Response, Denied> {
+    pub(crate) async fn invoke(&self, wanted: RequestedInvocation) -> Result<Response, Denied> {
         let Functions {
             invoker, allowed, ..
         } = &self.functions;
@@ -219,8 +219,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_refused_name_is_cut_before_it_is_kept() {
-        let lent = Lent::new(functions(1, None), Arc::default(), Handle::current());
-        let mut invocation = std::pin::pin!(lent.invoke(Wanted {
+        let lent = GrantedFunctions::new(functions(1, None), Arc::default(), Handle::current());
+        let mut invocation = std::pin::pin!(lent.invoke(RequestedInvocation {
             function: "\n".repeat(1_000_000),
             invocation: Invocation::Event,
             payload: Vec::new(),

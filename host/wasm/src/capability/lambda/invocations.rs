@@ -4,7 +4,7 @@
 use super::functions::Denied;
 use crate::causes::Causes;
 use dispatcher_core::lambda::{Invocation, InvokeError, Response};
-use dispatcher_core::message::{Message, Mishap};
+use dispatcher_core::message::{FailureReason, Message};
 use dispatcher_core::telemetry::events::{FunctionEvent, FunctionFailure, function_failed};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -60,10 +60,10 @@ pub(super) fn note(
     sent: &Sent,
     messages: &[Message],
     answer: &Result<Response, Denied>,
-) -> Option<Failed> {
+) -> Option<FailedInvocation> {
     let failed = match answer {
         Ok(response) => match &response.function_error {
-            Some(_) => Some(Failed::of_function(&sent.function, response)),
+            Some(_) => Some(FailedInvocation::of_function(&sent.function, response)),
             None => {
                 if let Some(cause) = listed(sent, response) {
                     causes.note(&sent.about(messages), &cause);
@@ -71,7 +71,7 @@ pub(super) fn note(
                 None
             }
         },
-        Err(Denied::Failed(error)) => Failed::of_invocation(error),
+        Err(Denied::Failed(error)) => FailedInvocation::of_invocation(error),
         Err(Denied::Forbidden(_)) => None,
     };
     let failed = failed?;
@@ -80,7 +80,7 @@ pub(super) fn note(
 }
 
 /// An answer that lists messages as failed: a cause for those that are.
-fn listed(sent: &Sent, response: &Response) -> Option<Mishap> {
+fn listed(sent: &Sent, response: &Response) -> Option<FailureReason> {
     let answer = std::str::from_utf8(&response.payload).ok()?;
     if !sent.waits || !answer.contains(LISTS_FAILURES) {
         return None;
@@ -88,7 +88,7 @@ fn listed(sent: &Sent, response: &Response) -> Option<Mishap> {
     let answer: String = answer.chars().take(SHOWN).collect();
     let function = &sent.function;
     let request = request(response);
-    Some(Mishap::Function(format!(
+    Some(FailureReason::Function(format!(
         "function {function} reported a failure{request}: {answer}"
     )))
 }
@@ -99,14 +99,14 @@ fn request(response: &Response) -> String {
 }
 
 /// An invocation that did not succeed.
-pub(super) struct Failed {
+pub(super) struct FailedInvocation {
     event: FunctionEvent,
-    cause: Mishap,
+    cause: FailureReason,
     error_type: Option<String>,
     error: String,
 }
 
-impl Failed {
+impl FailedInvocation {
     /// The function's own description of its error, as Lambda's runtimes write it.
     fn of_function(function: &str, response: &Response) -> Self {
         let details: Value = serde_json::from_slice(&response.payload).unwrap_or_default();
@@ -117,7 +117,7 @@ impl Failed {
         let request = request(response);
         Self {
             event: FunctionEvent::Failed,
-            cause: Mishap::Function(format!(
+            cause: FailureReason::Function(format!(
                 "function {function} failed{request}: {what}: {error}"
             )),
             error_type,
@@ -131,11 +131,13 @@ impl Failed {
         let (event, cause) = match error {
             InvokeError::MayHaveRun(why) => (
                 FunctionEvent::Unknown,
-                Mishap::FunctionUnknown(format!("nobody knows whether the function ran: {why}")),
+                FailureReason::FunctionUnknown(format!(
+                    "nobody knows whether the function ran: {why}"
+                )),
             ),
             InvokeError::Refused(why) => (
                 FunctionEvent::Refused,
-                Mishap::Function(format!("Lambda refused the event: {why}")),
+                FailureReason::Function(format!("Lambda refused the event: {why}")),
             ),
             InvokeError::DidNotRun { .. } | InvokeError::Permanent(_) => return None,
         };
@@ -184,7 +186,7 @@ mod tests {
     fn asked() -> Verdict {
         Verdict::Retry {
             after: None,
-            why: Mishap::Asked,
+            why: FailureReason::Capability,
         }
     }
 

@@ -7,7 +7,7 @@ mod v0_1;
 use super::caller::{Grant, GrantedTo, Recipient};
 use super::description::{Description, Interface};
 pub use functions::Functions;
-use functions::Lent;
+use functions::GrantedFunctions;
 use std::sync::Arc;
 use wasmtime::component::Linker;
 
@@ -26,7 +26,7 @@ impl Grant for Option<Functions> {
         without_grant: "the component is refused at the start; with other functions lent, `forbidden`",
     };
 
-    type Granted = Option<Arc<Lent>>;
+    type Granted = Option<Arc<GrantedFunctions>>;
 
     fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
         v0_1::link(linker)
@@ -34,7 +34,13 @@ impl Grant for Option<Functions> {
 
     fn give(self, plugin: &Recipient<'_>) -> Self::Granted {
         let refusals = Arc::clone(plugin.refusals);
-        self.map(|functions| Arc::new(Lent::new(functions, refusals, plugin.control.clone())))
+        self.map(|functions| {
+            Arc::new(GrantedFunctions::new(
+                functions,
+                refusals,
+                plugin.control.clone(),
+            ))
+        })
     }
 
     fn for_shadow(self) -> Self {

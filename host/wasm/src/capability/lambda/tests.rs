@@ -6,7 +6,7 @@ use dispatcher_core::lambda::{Invoke, InvokeError, Request, Response};
 use std::sync::{Condvar, Mutex};
 
 /// Answers by the function's name once it is told to.
-pub(crate) struct Fake {
+pub(crate) struct FakeFunctions {
     called: Mutex<usize>,
     changed: Condvar,
     answer: CancellationToken,
@@ -14,7 +14,7 @@ pub(crate) struct Fake {
     patience: Mutex<Duration>,
 }
 
-impl Fake {
+impl FakeFunctions {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             called: Mutex::new(0),
@@ -44,7 +44,7 @@ impl Fake {
 }
 
 #[async_trait::async_trait]
-impl Invoke for Fake {
+impl Invoke for FakeFunctions {
     async fn invoke(&self, request: Request) -> Result<Response, InvokeError> {
         *self.called.lock().unwrap() += 1;
         self.changed.notify_all();
@@ -79,7 +79,7 @@ impl Invoke for Fake {
     }
 }
 
-pub(crate) fn lending(fake: &Arc<Fake>, allowed: &[&str]) -> Functions {
+pub(crate) fn lending(fake: &Arc<FakeFunctions>, allowed: &[&str]) -> Functions {
     Functions {
         invoker: Arc::clone(fake) as Arc<dyn Invoke>,
         allowed: allowed.iter().map(|&pattern| pattern.into()).collect(),
@@ -94,7 +94,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 #[test]
 fn the_end_of_the_attempt_is_the_end_of_the_wait() {
-    let fake = Fake::new();
+    let fake = FakeFunctions::new();
     fake.answer_all();
     let load = |instance_concurrency| {
         let options = PluginOptions {
@@ -103,7 +103,7 @@ fn the_end_of_the_attempt_is_the_end_of_the_wait() {
         };
         load(&runtime(1), "commands", options)
     };
-    let told = |within| format!("invoke-by {} echo", (clock::today() + within).0);
+    let told = |within| format!("invoke-by {} echo", (clock::wall_clock_now() + within).0);
     let (alone, shared) = (load(1), load(10));
     for (plugin, body, within, waits) in [
         (&alone, "invoke echo".into(), 2 * MINUTE, true),
@@ -133,12 +133,12 @@ fn the_end_of_the_attempt_is_the_end_of_the_wait() {
 }
 
 /// What the guest says of its invocation, in each flavour, alone and with others.
-fn answers(fake: &Arc<Fake>, allowed: &[&str], function: &str) -> Vec<String> {
+fn answers(fake: &Arc<FakeFunctions>, allowed: &[&str], function: &str) -> Vec<String> {
     counted(fake, allowed, function).0
 }
 
 /// The same, and how many of them were refused.
-fn counted(fake: &Arc<Fake>, allowed: &[&str], function: &str) -> (Vec<String>, usize) {
+fn counted(fake: &Arc<FakeFunctions>, allowed: &[&str], function: &str) -> (Vec<String>, usize) {
     let (refused, count) = counting();
     fake.answer_all();
     let mut answers = Vec::new();
@@ -166,13 +166,16 @@ fn every_failure_arrives_in_both_flavours() {
         ("unwanted", "refused: why"),
         ("missing", "permanent: why"),
     ] {
-        assert_eq!(answers(&Fake::new(), &["*"], function), [expected; 4]);
+        assert_eq!(
+            answers(&FakeFunctions::new(), &["*"], function),
+            [expected; 4]
+        );
     }
 }
 
 #[test]
 fn a_function_that_is_not_lent_is_forbidden_and_counted() {
-    let fake = Fake::new();
+    let fake = FakeFunctions::new();
     let (answers, refused) = counted(&fake, &["echo-*", "other"], "echo");
     for answer in answers {
         assert!(answer.starts_with("forbidden: "), "{answer}");
@@ -184,7 +187,7 @@ fn a_function_that_is_not_lent_is_forbidden_and_counted() {
 
 #[test]
 fn an_invocation_holds_no_thread() {
-    let fake = Fake::new();
+    let fake = FakeFunctions::new();
     let options = granting(|grants| grants.lambda = Some(lending(&fake, &["*"])));
     let plugin = load(&runtime(4), "commands", options);
     let running: Vec<_> = ["invoke echo", "sync-invoke echo"]

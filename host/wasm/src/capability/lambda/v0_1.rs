@@ -1,7 +1,7 @@
 //! Lambda as version 0.1 spells it, in both flavours: bindings, and the way to the capability and
 //! back.
 
-use super::functions::{Denied, Functions, Wanted};
+use super::functions::{Denied, Functions, RequestedInvocation};
 use super::invocations::{Sent, note};
 use crate::capability::caller::{GrantedTo, View, ViewOf, view};
 use bindings::dispatcher::plugin::lambda_types::{
@@ -128,11 +128,11 @@ fn kind(invocation: Invocation) -> functions::Invocation {
 
 /// The same by our own clock.
 fn moment(date: u64) -> Moment {
-    clock::now() + Timestamp(date).since(clock::today())
+    clock::now() + Timestamp(date).since(clock::wall_clock_now())
 }
 
-fn wanted(request: Request, deadline: Option<Moment>) -> Wanted {
-    Wanted {
+fn wanted(request: Request, deadline: Option<Moment>) -> RequestedInvocation {
+    RequestedInvocation {
         function: request.function,
         invocation: kind(request.invocation),
         payload: request.payload,

@@ -4,7 +4,7 @@ use super::peers::Peer;
 use crate::capability::caller::{Grant, GrantedTo};
 use crate::capability::description::{LINKED_WASI_2, LINKED_WASI_3};
 use crate::capability::refusals::Denial;
-use crate::capability::shown::{Call, Package};
+use crate::capability::shown::{Package, TracedCall};
 use wasmtime::StoreContextMut;
 use wasmtime::component::{Accessor, Linker, Resource};
 use wasmtime_wasi::sockets::WasiSocketsView;
@@ -24,8 +24,8 @@ fn may_connect(guest: &impl GrantedTo<Vec<Peer>>) -> bool {
     !guest.granted().is_empty()
 }
 
-fn call(interface: &str, function: &str, asked: &str) -> Call {
-    Call::of(
+fn call(interface: &str, function: &str, asked: &str) -> TracedCall {
+    TracedCall::of(
         Package::Sockets,
         interface,
         function,

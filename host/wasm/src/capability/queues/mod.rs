@@ -5,12 +5,12 @@ mod v0_1;
 
 use super::caller::{Grant, GrantedTo, Recipient};
 use super::description::{Description, Interface};
-use sending::Lent;
-pub use sending::{Deliver, NotDelivered, Queues};
+use sending::GrantedQueues;
+pub use sending::{Deliver, NotDelivered, QueuesGrant};
 use std::sync::Arc;
 use wasmtime::component::Linker;
 
-impl Grant for Option<Queues> {
+impl Grant for Option<QueuesGrant> {
     const DESCRIPTION: Description = Description {
         name: "sending to queues",
         key: "allow-send",
@@ -25,7 +25,7 @@ impl Grant for Option<Queues> {
         without_grant: "the component is refused at the start; with other queues lent, `forbidden`",
     };
 
-    type Granted = Option<Arc<Lent>>;
+    type Granted = Option<Arc<GrantedQueues>>;
 
     fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
         v0_1::link(linker)
@@ -33,11 +33,11 @@ impl Grant for Option<Queues> {
 
     fn give(self, plugin: &Recipient<'_>) -> Self::Granted {
         let refusals = Arc::clone(plugin.refusals);
-        self.map(|queues| Arc::new(Lent::new(queues, refusals, plugin.control.clone())))
+        self.map(|queues| Arc::new(GrantedQueues::new(queues, refusals, plugin.control.clone())))
     }
 
     fn for_shadow(self) -> Self {
-        self.map(|queues| Queues {
+        self.map(|queues| QueuesGrant {
             allowed: Vec::new(),
             ..queues
         })

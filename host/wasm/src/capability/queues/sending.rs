@@ -10,7 +10,8 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 /// What a refusal is called.
-const REFUSED: Denial = Denial::ungranted(&<Option<Queues>>::DESCRIPTION, "send to this queue");
+const REFUSED: Denial =
+    Denial::ungranted(&<Option<QueuesGrant>>::DESCRIPTION, "send to this queue");
 
 /// Why a message was not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,14 +31,14 @@ pub trait Deliver: Send + Sync + 'static {
 
 /// The queues that one plugin may send to.
 #[derive(Clone)]
-pub struct Queues {
+pub struct QueuesGrant {
     /// Sends.
     pub deliver: Arc<dyn Deliver>,
     /// Names, as plugins must write them.
     pub allowed: Vec<String>,
 }
 
-impl fmt::Debug for Queues {
+impl fmt::Debug for QueuesGrant {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Queues({})", self.allowed.join(", "))
     }
@@ -53,15 +54,15 @@ pub(crate) enum Denied {
 
 /// Queues and what was said about others. One per plugin.
 #[derive(Debug)]
-pub(crate) struct Lent {
-    queues: Queues,
+pub(crate) struct GrantedQueues {
+    queues: QueuesGrant,
     refusals: Arc<Refusals>,
     control: Handle,
 }
 
-impl Lent {
+impl GrantedQueues {
     /// Messages are sent on `control`, whoever polls the guest.
-    pub(crate) fn new(queues: Queues, refusals: Arc<Refusals>, control: Handle) -> Self {
+    pub(crate) fn new(queues: QueuesGrant, refusals: Arc<Refusals>, control: Handle) -> Self {
         Self {
             queues,
             refusals,
@@ -106,7 +107,7 @@ mod tests {
     async fn a_queue_that_is_not_lent_is_forbidden_and_counted() {
         let counted = Arc::new(AtomicUsize::new(0));
         let count = counted.clone();
-        let queues = Queues {
+        let queues = QueuesGrant {
             deliver: Arc::new(Named),
             allowed: vec!["local:invoices".into()],
         };
@@ -114,7 +115,7 @@ mod tests {
             count.fetch_add(1, Ordering::Relaxed);
         });
         let refusals = Arc::new(Refusals::new("tested", count));
-        let lent = Lent::new(queues, refusals, Handle::current());
+        let lent = GrantedQueues::new(queues, refusals, Handle::current());
         let send = async |queue: &str| {
             let message = Outgoing {
                 body: "x".into(),

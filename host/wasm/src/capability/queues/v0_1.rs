@@ -1,7 +1,7 @@
 //! Sending as version 0.1 spells it, in both flavours: bindings, and the way to the capability and
 //! back.
 
-use super::sending::{Denied, NotDelivered, Queues};
+use super::sending::{Denied, NotDelivered, QueuesGrant};
 use crate::capability::caller::{GrantedTo, View, ViewOf, view};
 use bindings::dispatcher::plugin::queues_types::{Outgoing, SendError};
 use bindings::dispatcher::plugin::{queues, queues_async, queues_types, types};
@@ -32,9 +32,9 @@ pub(super) fn link<C: QueueCaller>(linker: &mut Linker<C>) -> wasmtime::Result<(
 }
 
 /// A caller that may be granted queues.
-pub(super) trait QueueCaller: GrantedTo<Option<Queues>> {}
+pub(super) trait QueueCaller: GrantedTo<Option<QueuesGrant>> {}
 
-impl<C: GrantedTo<Option<Queues>>> QueueCaller for C {}
+impl<C: GrantedTo<Option<QueuesGrant>>> QueueCaller for C {}
 
 impl<C: QueueCaller> types::Host for View<'_, C> {}
 impl<C: QueueCaller> queues_types::Host for View<'_, C> {}

@@ -17,7 +17,7 @@ fn imports_are_asked_for_in_words() {
         "wasi:keyvalue/store@0.2.0-draft2",
     ]
     .map(String::from);
-    let asked = Asked::of(&imports);
+    let asked = Capability::of(&imports);
     let words: Vec<_> = asked.iter().map(ToString::to_string).collect();
     assert_eq!(
         words,
@@ -29,13 +29,13 @@ fn imports_are_asked_for_in_words() {
         ]
     );
     assert_eq!(asked[0].flag(), "--allow-http HOST");
-    assert!(Asked::of(&[]).is_empty());
+    assert!(Capability::of(&[]).is_empty());
 }
 
 #[test]
 fn no_two_capabilities_share_a_key_a_name_or_an_interface() {
     fn all<T: Ord + Copy>(of: impl Fn(&Description) -> Vec<T>) {
-        let mut found: Vec<T> = Asked::all()
+        let mut found: Vec<T> = Capability::all()
             .flat_map(|asked| of(asked.description()))
             .collect();
         let count = found.len();
@@ -55,7 +55,7 @@ fn no_two_capabilities_share_a_key_a_name_or_an_interface() {
 
 #[test]
 fn a_capability_links_what_it_is_requested_by() {
-    for asked in Asked::all() {
+    for asked in Capability::all() {
         let description = asked.description();
         for name in description.requested_by {
             let links = |one: &Interface| one.name == *name;
@@ -74,7 +74,7 @@ fn the_page_has_a_row_for_every_capability_in_this_order() {
         .lines()
         .take_while(|line| line.starts_with('|'))
         .collect();
-    let all = Asked::all().map(Asked::description);
+    let all = Capability::all().map(Capability::description);
     let mut missing = Vec::new();
     let mut expected = 0;
     for description in all {

@@ -3,17 +3,17 @@
 
 use crate::capability::caller::Grant;
 use crate::capability::refusals::{Denial, Refusals};
-use crate::room::{Held, Room};
+use crate::room::{InvocationLimit, InvocationPermit};
+use dispatcher_core::error_kind::CallError;
 use dispatcher_core::keyvalue::{Bucket, CALL, KEYS, LONGEST_KEY, LONGEST_VALUE, Page};
 use dispatcher_core::tasks;
-use dispatcher_core::trouble::Failed;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
 /// What a refusal is called.
-const REFUSED: Denial = Denial::ungranted(&Stores::DESCRIPTION, "open this store");
+const REFUSED: Denial = Denial::ungranted(&StoreGrant::DESCRIPTION, "open this store");
 
 /// What a guest is told that holds too much of ours.
 const FULL: &str =
@@ -21,9 +21,9 @@ const FULL: &str =
 
 /// The buckets of one plugin by name.
 #[derive(Clone, Default)]
-pub struct Stores(pub BTreeMap<String, Arc<dyn Bucket>>);
+pub struct StoreGrant(pub BTreeMap<String, Arc<dyn Bucket>>);
 
-impl fmt::Debug for Stores {
+impl fmt::Debug for StoreGrant {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.0.keys().map(String::as_str).collect();
         write!(out, "Stores({})", names.join(", "))
@@ -32,15 +32,15 @@ impl fmt::Debug for Stores {
 
 /// The buckets of one plugin, and where they are called.
 #[derive(Debug)]
-pub(crate) struct Lent {
-    stores: Stores,
+pub(crate) struct OpenedStores {
+    stores: StoreGrant,
     refusals: Arc<Refusals>,
     control: Handle,
 }
 
-impl Lent {
+impl OpenedStores {
     /// Buckets are called on `control`, whoever polls the guest.
-    pub(crate) fn new(stores: Stores, refusals: Arc<Refusals>, control: Handle) -> Self {
+    pub(crate) fn new(stores: StoreGrant, refusals: Arc<Refusals>, control: Handle) -> Self {
         Self {
             stores,
             refusals,
@@ -70,24 +70,24 @@ pub struct Opened {
 }
 
 /// One line for the plugin's author.
-type Answer<T> = Result<T, String>;
+type BucketAnswer<T> = Result<T, String>;
 
 impl Opened {
-    pub(crate) async fn get(&self, keys: Vec<String>) -> Answer<Vec<Option<Vec<u8>>>> {
+    pub(crate) async fn get(&self, keys: Vec<String>) -> BucketAnswer<Vec<Option<Vec<u8>>>> {
         check_keys(&keys)?;
         let bucket = Arc::clone(&self.bucket);
         self.on_control(async move { bucket.get(&keys).await })
             .await
     }
 
-    pub(crate) async fn exists(&self, key: String) -> Answer<bool> {
+    pub(crate) async fn exists(&self, key: String) -> BucketAnswer<bool> {
         check_key(&key)?;
         let bucket = Arc::clone(&self.bucket);
         self.on_control(async move { bucket.exists(&key).await })
             .await
     }
 
-    pub(crate) async fn set(&self, pairs: Vec<(String, Vec<u8>)>) -> Answer<()> {
+    pub(crate) async fn set(&self, pairs: Vec<(String, Vec<u8>)>) -> BucketAnswer<()> {
         check_count(pairs.len())?;
         let mut bytes = 0;
         for (key, value) in &pairs {
@@ -105,14 +105,14 @@ impl Opened {
             .await
     }
 
-    pub(crate) async fn delete(&self, keys: Vec<String>) -> Answer<()> {
+    pub(crate) async fn delete(&self, keys: Vec<String>) -> BucketAnswer<()> {
         check_keys(&keys)?;
         let bucket = Arc::clone(&self.bucket);
         self.on_control(async move { bucket.delete(&keys).await })
             .await
     }
 
-    pub(crate) async fn increment(&self, key: String, by: i64) -> Answer<i64> {
+    pub(crate) async fn increment(&self, key: String, by: i64) -> BucketAnswer<i64> {
         check_key(&key)?;
         let bucket = Arc::clone(&self.bucket);
         self.on_control(async move { bucket.increment(&key, by).await })
@@ -122,19 +122,23 @@ impl Opened {
     /// Dropping it stops what has not begun. What has been handed to the store may be done.
     async fn on_control<T: Send + 'static>(
         &self,
-        call: impl Future<Output = Result<T, Failed>> + Send + 'static,
-    ) -> Answer<T> {
+        call: impl Future<Output = Result<T, CallError>> + Send + 'static,
+    ) -> BucketAnswer<T> {
         let answer = tasks::spawn_on(&self.control, call).finished().await;
         answer.map_err(|error| error.message)
     }
 
     /// What stands at a key now, kept where the guest's `room` has any for it.
-    pub(crate) async fn stands(self, key: String, room: Room) -> Answer<Stood> {
+    pub(crate) async fn stands(
+        self,
+        key: String,
+        room: InvocationLimit,
+    ) -> BucketAnswer<CasSnapshot> {
         let values = self.get(vec![key.clone()]).await?;
         let value = values.into_iter().flatten().next();
         let held = room.hold(value.as_ref().map_or(0, Vec::len));
         let held = held.map_err(|_| FULL.to_owned())?;
-        Ok(Stood {
+        Ok(CasSnapshot {
             bucket: self,
             key,
             value,
@@ -143,7 +147,7 @@ impl Opened {
         })
     }
 
-    pub(crate) async fn keys(&self, from: Option<u64>) -> Answer<Page> {
+    pub(crate) async fn keys(&self, from: Option<u64>) -> BucketAnswer<Page> {
         let bucket = Arc::clone(&self.bucket);
         self.on_control(async move { bucket.keys(from).await })
             .await
@@ -152,19 +156,19 @@ impl Opened {
 
 /// What stood at a key when a guest looked.
 #[expect(unreachable_pub, reason = "generated bindings export it again")]
-pub struct Stood {
+pub struct CasSnapshot {
     bucket: Opened,
     key: String,
     /// The value; none is one, too.
     pub(crate) value: Option<Vec<u8>>,
-    room: Room,
+    room: InvocationLimit,
     /// The value is ours to keep as long as the guest holds this.
-    _held: Held,
+    _held: InvocationPermit,
 }
 
-impl Stood {
+impl CasSnapshot {
     /// Writes if that still stands there; what does, if it does not.
-    pub(crate) async fn swap(self, value: Vec<u8>) -> Answer<Option<Self>> {
+    pub(crate) async fn swap(self, value: Vec<u8>) -> BucketAnswer<Option<Self>> {
         check_value(&self.key, &value)?;
         let Self {
             bucket,
@@ -186,26 +190,26 @@ impl Stood {
     }
 }
 
-fn check_keys(keys: &[String]) -> Answer<()> {
+fn check_keys(keys: &[String]) -> BucketAnswer<()> {
     check_count(keys.len())?;
     keys.iter().try_for_each(|key| check_key(key))
 }
 
-fn check_count(keys: usize) -> Answer<()> {
+fn check_count(keys: usize) -> BucketAnswer<()> {
     match keys <= KEYS {
         true => Ok(()),
         false => Err(format!("{keys} keys in one call; at most {KEYS}")),
     }
 }
 
-fn check_key(key: &str) -> Answer<()> {
+fn check_key(key: &str) -> BucketAnswer<()> {
     match key.len() {
         1..=LONGEST_KEY => Ok(()),
         bytes => Err(format!("a key of {bytes} bytes; wanted 1 to {LONGEST_KEY}")),
     }
 }
 
-fn check_value(key: &str, value: &[u8]) -> Answer<()> {
+fn check_value(key: &str, value: &[u8]) -> BucketAnswer<()> {
     match value.len() {
         ..=LONGEST_VALUE => Ok(()),
         bytes => {
@@ -239,31 +243,31 @@ mod tests {
 
     #[async_trait::async_trait]
     impl Bucket for Heavy {
-        async fn get(&self, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, Failed> {
+        async fn get(&self, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, CallError> {
             Ok(vec![Some(vec![0; LONGEST_VALUE]); keys.len()])
         }
 
-        async fn exists(&self, _: &str) -> Result<bool, Failed> {
+        async fn exists(&self, _: &str) -> Result<bool, CallError> {
             Ok(true)
         }
 
-        async fn set(&self, _: &[(String, Vec<u8>)]) -> Result<(), Failed> {
+        async fn set(&self, _: &[(String, Vec<u8>)]) -> Result<(), CallError> {
             Ok(())
         }
 
-        async fn delete(&self, _: &[String]) -> Result<(), Failed> {
+        async fn delete(&self, _: &[String]) -> Result<(), CallError> {
             Ok(())
         }
 
-        async fn increment(&self, _: &str, by: i64) -> Result<i64, Failed> {
+        async fn increment(&self, _: &str, by: i64) -> Result<i64, CallError> {
             Ok(by)
         }
 
-        async fn swap(&self, _: &str, _: Option<&[u8]>, _: &[u8]) -> Result<bool, Failed> {
+        async fn swap(&self, _: &str, _: Option<&[u8]>, _: &[u8]) -> Result<bool, CallError> {
             Ok(false)
         }
 
-        async fn keys(&self, _: Option<u64>) -> Result<Page, Failed> {
+        async fn keys(&self, _: Option<u64>) -> Result<Page, CallError> {
             Ok(Page::default())
         }
     }
@@ -274,7 +278,7 @@ mod tests {
             bucket: Arc::new(Heavy),
             control: Handle::current(),
         };
-        let room = Room::new(LONGEST_VALUE);
+        let room = InvocationLimit::new(LONGEST_VALUE);
         let stands = || bucket.clone().stands("k".to_owned(), room.clone());
         let mut kept = Vec::new();
         while let Ok(stood) = stands().await {

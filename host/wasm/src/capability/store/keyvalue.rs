@@ -1,6 +1,6 @@
 //! `wasi:keyvalue`: its bindings, and the way to the buckets that are lent and back.
 
-use super::buckets::{Opened, Stood, Stores};
+use super::buckets::{CasSnapshot, Opened, StoreGrant};
 use crate::capability::caller::{GrantedTo, View, ViewOf, view};
 use bindings::wasi::keyvalue::atomics::CasError;
 use bindings::wasi::keyvalue::store::{Error, KeyResponse};
@@ -39,14 +39,14 @@ pub(super) fn link<C: StoreCaller>(linker: &mut Linker<C>) -> wasmtime::Result<(
 }
 
 /// A caller that may be granted buckets.
-pub(super) trait StoreCaller: GrantedTo<Stores> {}
+pub(super) trait StoreCaller: GrantedTo<StoreGrant> {}
 
-impl<C: GrantedTo<Stores>> StoreCaller for C {}
+impl<C: GrantedTo<StoreGrant>> StoreCaller for C {}
 
 /// An error is a trap: a handle that was never given out.
-type Answer<T> = wasmtime::Result<Result<T, Error>>;
+type KeyValueAnswer<T> = wasmtime::Result<Result<T, Error>>;
 
-fn told<T>(answer: Result<T, String>) -> Answer<T> {
+fn told<T>(answer: Result<T, String>) -> KeyValueAnswer<T> {
     Ok(answer.map_err(Error::Other))
 }
 
@@ -55,7 +55,7 @@ fn opened<C: StoreCaller>(caller: &mut C, bucket: &Resource<Opened>) -> wasmtime
 }
 
 impl<C: StoreCaller> store::Host for View<'_, C> {
-    async fn open(&mut self, name: String) -> Answer<Resource<Opened>> {
+    async fn open(&mut self, name: String) -> KeyValueAnswer<Resource<Opened>> {
         let stores = self.0.granted().as_ref();
         match stores.and_then(|stores| stores.open(&name)) {
             Some(bucket) => Ok(Ok(self.0.table().push(bucket)?)),
@@ -65,20 +65,29 @@ impl<C: StoreCaller> store::Host for View<'_, C> {
 }
 
 impl<C: StoreCaller> store::HostBucket for View<'_, C> {
-    async fn get(&mut self, bucket: Resource<Opened>, key: String) -> Answer<Option<Vec<u8>>> {
+    async fn get(
+        &mut self,
+        bucket: Resource<Opened>,
+        key: String,
+    ) -> KeyValueAnswer<Option<Vec<u8>>> {
         let values = opened(self.0, &bucket)?.get(vec![key]).await;
         told(values.map(|values| values.into_iter().flatten().next()))
     }
 
-    async fn set(&mut self, bucket: Resource<Opened>, key: String, value: Vec<u8>) -> Answer<()> {
+    async fn set(
+        &mut self,
+        bucket: Resource<Opened>,
+        key: String,
+        value: Vec<u8>,
+    ) -> KeyValueAnswer<()> {
         told(opened(self.0, &bucket)?.set(vec![(key, value)]).await)
     }
 
-    async fn delete(&mut self, bucket: Resource<Opened>, key: String) -> Answer<()> {
+    async fn delete(&mut self, bucket: Resource<Opened>, key: String) -> KeyValueAnswer<()> {
         told(opened(self.0, &bucket)?.delete(vec![key]).await)
     }
 
-    async fn exists(&mut self, bucket: Resource<Opened>, key: String) -> Answer<bool> {
+    async fn exists(&mut self, bucket: Resource<Opened>, key: String) -> KeyValueAnswer<bool> {
         told(opened(self.0, &bucket)?.exists(key).await)
     }
 
@@ -86,7 +95,7 @@ impl<C: StoreCaller> store::HostBucket for View<'_, C> {
         &mut self,
         bucket: Resource<Opened>,
         from: Option<String>,
-    ) -> Answer<KeyResponse> {
+    ) -> KeyValueAnswer<KeyResponse> {
         let from = match from.map(|from| from.parse()).transpose() {
             Ok(from) => from,
             Err(_) => return told(Err("a cursor that no page ended with".to_owned())),
@@ -105,13 +114,18 @@ impl<C: StoreCaller> store::HostBucket for View<'_, C> {
 }
 
 impl<C: StoreCaller> atomics::Host for View<'_, C> {
-    async fn increment(&mut self, bucket: Resource<Opened>, key: String, by: i64) -> Answer<i64> {
+    async fn increment(
+        &mut self,
+        bucket: Resource<Opened>,
+        key: String,
+        by: i64,
+    ) -> KeyValueAnswer<i64> {
         told(opened(self.0, &bucket)?.increment(key, by).await)
     }
 
     async fn swap(
         &mut self,
-        stood: Resource<Stood>,
+        stood: Resource<CasSnapshot>,
         value: Vec<u8>,
     ) -> wasmtime::Result<Result<(), CasError>> {
         let stood = self.0.table().delete(stood)?;
@@ -124,7 +138,11 @@ impl<C: StoreCaller> atomics::Host for View<'_, C> {
 }
 
 impl<C: StoreCaller> atomics::HostCas for View<'_, C> {
-    async fn new(&mut self, bucket: Resource<Opened>, key: String) -> Answer<Resource<Stood>> {
+    async fn new(
+        &mut self,
+        bucket: Resource<Opened>,
+        key: String,
+    ) -> KeyValueAnswer<Resource<CasSnapshot>> {
         let room = self.0.room().clone();
         match opened(self.0, &bucket)?.stands(key, room).await {
             Ok(stood) => Ok(Ok(self.0.table().push(stood)?)),
@@ -132,11 +150,11 @@ impl<C: StoreCaller> atomics::HostCas for View<'_, C> {
         }
     }
 
-    async fn current(&mut self, stood: Resource<Stood>) -> Answer<Option<Vec<u8>>> {
+    async fn current(&mut self, stood: Resource<CasSnapshot>) -> KeyValueAnswer<Option<Vec<u8>>> {
         Ok(Ok(self.0.table().get(&stood)?.value.clone()))
     }
 
-    async fn drop(&mut self, stood: Resource<Stood>) -> wasmtime::Result<()> {
+    async fn drop(&mut self, stood: Resource<CasSnapshot>) -> wasmtime::Result<()> {
         self.0.table().delete(stood)?;
         Ok(())
     }
@@ -147,7 +165,7 @@ impl<C: StoreCaller> batch::Host for View<'_, C> {
         &mut self,
         bucket: Resource<Opened>,
         keys: Vec<String>,
-    ) -> Answer<Vec<Option<(String, Vec<u8>)>>> {
+    ) -> KeyValueAnswer<Vec<Option<(String, Vec<u8>)>>> {
         let values = opened(self.0, &bucket)?.get(keys.clone()).await;
         told(values.map(|values| {
             let pairs = keys.into_iter().zip(values);
@@ -161,11 +179,15 @@ impl<C: StoreCaller> batch::Host for View<'_, C> {
         &mut self,
         bucket: Resource<Opened>,
         pairs: Vec<(String, Vec<u8>)>,
-    ) -> Answer<()> {
+    ) -> KeyValueAnswer<()> {
         told(opened(self.0, &bucket)?.set(pairs).await)
     }
 
-    async fn delete_many(&mut self, bucket: Resource<Opened>, keys: Vec<String>) -> Answer<()> {
+    async fn delete_many(
+        &mut self,
+        bucket: Resource<Opened>,
+        keys: Vec<String>,
+    ) -> KeyValueAnswer<()> {
         told(opened(self.0, &bucket)?.delete(keys).await)
     }
 }

@@ -5,12 +5,12 @@ mod keyvalue;
 
 use super::caller::{Grant, GrantedTo, Recipient};
 use super::description::{Description, Interface};
-use buckets::Lent;
-pub use buckets::Stores;
+use buckets::OpenedStores;
+pub use buckets::StoreGrant;
 use std::sync::Arc;
 use wasmtime::component::Linker;
 
-impl Grant for Stores {
+impl Grant for StoreGrant {
     const DESCRIPTION: Description = Description {
         name: "keys and values",
         key: "store",
@@ -26,7 +26,7 @@ impl Grant for Stores {
         without_grant: "`open` answers `access-denied`",
     };
 
-    type Granted = Option<Lent>;
+    type Granted = Option<OpenedStores>;
 
     fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
         keyvalue::link(linker)
@@ -34,7 +34,7 @@ impl Grant for Stores {
 
     fn give(self, plugin: &Recipient<'_>) -> Self::Granted {
         let refusals = Arc::clone(plugin.refusals);
-        Some(Lent::new(self, refusals, plugin.control.clone()))
+        Some(OpenedStores::new(self, refusals, plugin.control.clone()))
     }
 
     fn for_shadow(self) -> Self {

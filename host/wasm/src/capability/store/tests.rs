@@ -1,43 +1,43 @@
 //! Buckets open by the names that they are granted by, and failures arrive in words.
 
-use super::Stores;
+use super::StoreGrant;
 use crate::tests::*;
+use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::keyvalue::{Bucket, Page};
-use dispatcher_core::trouble::{Failed, Trouble};
 
 /// Fails as a server that is away does.
 struct Away;
 
 #[async_trait::async_trait]
 impl Bucket for Away {
-    async fn get(&self, _: &[String]) -> Result<Vec<Option<Vec<u8>>>, Failed> {
-        Err(Failed {
-            kind: Trouble::Unreachable,
+    async fn get(&self, _: &[String]) -> Result<Vec<Option<Vec<u8>>>, CallError> {
+        Err(CallError {
+            kind: ErrorKind::Unreachable,
             message: "nobody answers at 192.0.2.7".into(),
         })
     }
 
-    async fn exists(&self, _: &str) -> Result<bool, Failed> {
+    async fn exists(&self, _: &str) -> Result<bool, CallError> {
         std::future::pending().await
     }
 
-    async fn set(&self, _: &[(String, Vec<u8>)]) -> Result<(), Failed> {
+    async fn set(&self, _: &[(String, Vec<u8>)]) -> Result<(), CallError> {
         Ok(())
     }
 
-    async fn delete(&self, _: &[String]) -> Result<(), Failed> {
+    async fn delete(&self, _: &[String]) -> Result<(), CallError> {
         panic!("no panic of a store ends the program");
     }
 
-    async fn increment(&self, _: &str, _: i64) -> Result<i64, Failed> {
+    async fn increment(&self, _: &str, _: i64) -> Result<i64, CallError> {
         Ok(i64::MIN)
     }
 
-    async fn swap(&self, _: &str, _: Option<&[u8]>, _: &[u8]) -> Result<bool, Failed> {
+    async fn swap(&self, _: &str, _: Option<&[u8]>, _: &[u8]) -> Result<bool, CallError> {
         Ok(false)
     }
 
-    async fn keys(&self, _: Option<u64>) -> Result<Page, Failed> {
+    async fn keys(&self, _: Option<u64>) -> Result<Page, CallError> {
         Ok(Page::default())
     }
 }
@@ -48,7 +48,7 @@ fn a_store_opens_by_the_name_it_is_lent_by_and_failures_are_told() {
     let bucket: Arc<dyn Bucket> = Arc::new(Away);
     let plugin = capable(PluginOptions {
         refused: count,
-        ..granting(|grants| grants.stores = Stores([("mine".to_owned(), bucket)].into()))
+        ..granting(|grants| grants.stores = StoreGrant([("mine".to_owned(), bucket)].into()))
     });
     assert_eq!(rejection(&plugin, "open mine"), "got it");
     for other in ["", "other", "local:mine", "../mine"] {
@@ -86,7 +86,7 @@ fn a_store_opens_by_the_name_it_is_lent_by_and_failures_are_told() {
 fn a_wait_for_a_store_ends_with_its_attempt() {
     let bucket: Arc<dyn Bucket> = Arc::new(Away);
     let plugin = capable(granting(|grants| {
-        grants.stores = Stores([("mine".to_owned(), bucket)].into());
+        grants.stores = StoreGrant([("mine".to_owned(), bucket)].into());
     }));
     let waiting = attempt(&["exists mine k"], LONG);
     let future = drive_until_it_waits(Box::pin(plugin.handle(waiting)));

@@ -1,9 +1,9 @@
 //! What an HTTP handler answered, and the verdict in it. Knows no guest.
 
-use crate::output::harmless;
+use crate::output::escape_control_characters;
 use bytes::Bytes;
 use dispatcher_core::clock::Timestamp;
-use dispatcher_core::message::{Mishap, Verdict};
+use dispatcher_core::message::{FailureReason, Verdict};
 use http::header::RETRY_AFTER;
 use http::{Response, StatusCode};
 use http_body_util::BodyExt;
@@ -23,11 +23,11 @@ pub(super) enum Heard {
     /// In place of one, why there is none.
     Error(String),
     /// One, perhaps not to its end.
-    Answer(Answer),
+    Answer(HandlerResponse),
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct HandlerResponse {
     status: StatusCode,
     retry_after: Option<String>,
     /// The first bytes of its body.
@@ -51,7 +51,7 @@ where
     let (head, mut body) = response.into_parts();
     let retry_after = head.headers.get(RETRY_AFTER);
     let retry_after = retry_after.and_then(|value| value.to_str().ok());
-    *heard = Heard::Answer(Answer {
+    *heard = Heard::Answer(HandlerResponse {
         status: head.status,
         retry_after: retry_after.map(str::to_owned),
         body: Vec::new(),
@@ -78,7 +78,7 @@ impl Heard {
     pub(super) fn verdict(self, today: Timestamp) -> Verdict {
         let failed = |why| Verdict::Retry {
             after: None,
-            why: Mishap::Failed(why),
+            why: FailureReason::Failed(why),
         };
         match self {
             Self::Nothing => failed("it returned without an answer".into()),
@@ -88,12 +88,12 @@ impl Heard {
     }
 }
 
-impl Answer {
+impl HandlerResponse {
     fn verdict(self, today: Timestamp) -> Verdict {
         let told = self.told();
         let failed = |told| Verdict::Retry {
             after: None,
-            why: Mishap::Failed(format!("it answered {told}")),
+            why: FailureReason::Failed(format!("it answered {told}")),
         };
         match self.status {
             status if status.is_success() => match self.broke {
@@ -102,7 +102,7 @@ impl Answer {
             },
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Verdict::Retry {
                 after: self.retry_after.and_then(|text| wait(&text, today)),
-                why: Mishap::AskedFor(told),
+                why: FailureReason::AskedFor(told),
             },
             StatusCode::REQUEST_TIMEOUT => failed(told),
             status if status.is_client_error() => Verdict::Reject(told),
@@ -124,7 +124,7 @@ impl Answer {
 /// The beginning of a text, for people.
 fn cut(text: &str) -> String {
     let text: String = text.chars().take(TOLD).collect();
-    harmless(&text)
+    escape_control_characters(&text)
 }
 
 /// How long `Retry-After` says to wait: seconds, or a date. None if it is neither, and if it is no time at

@@ -27,7 +27,7 @@ pub(crate) enum Many {
 }
 
 /// A call that was begun.
-pub(crate) enum Begun {
+pub(crate) enum StartedBatch {
     Single(TypedFuncCallConcurrent<Guest, (Message,), SingleAnswer>),
     Batch(TypedFuncCallConcurrent<Guest, (Vec<Message>,), BatchAnswer>),
 }
@@ -74,16 +74,16 @@ impl Many {
         self,
         store: impl AsContextMut<Data = Guest>,
         attempt: &Attempt,
-    ) -> wasmtime::Result<Begun> {
+    ) -> wasmtime::Result<StartedBatch> {
         let mut messages = attempt.messages.iter().map(|one| Message::of(one, attempt));
         Ok(match self {
             Self::Single(handle) => {
                 let message = messages.next();
                 let message = message.ok_or_else(|| wasmtime::format_err!("no message"))?;
-                Begun::Single(handle.start_call_concurrent(store, (message,))?)
+                StartedBatch::Single(handle.start_call_concurrent(store, (message,))?)
             }
             Self::Batch(handle) => {
-                Begun::Batch(handle.start_call_concurrent(store, (messages.collect(),))?)
+                StartedBatch::Batch(handle.start_call_concurrent(store, (messages.collect(),))?)
             }
         })
     }
@@ -91,17 +91,17 @@ impl Many {
     /// One verdict per message of the attempt that was begun. An error is a trap.
     pub(crate) async fn finish(
         self,
-        begun: Begun,
+        begun: StartedBatch,
         accessor: &Accessor<Guest>,
         attempt: &Attempt,
     ) -> wasmtime::Result<Vec<Verdict>> {
         let messages = &attempt.messages;
         Ok(match (self, begun) {
-            (Self::Single(handle), Begun::Single(call)) => {
+            (Self::Single(handle), StartedBatch::Single(call)) => {
                 let (answer,) = handle.finish_call_concurrent(accessor, call).await?;
                 vec![answer.map_or_else(verdict, |()| Verdict::Done)]
             }
-            (Self::Batch(handle), Begun::Batch(call)) => {
+            (Self::Batch(handle), StartedBatch::Batch(call)) => {
                 match handle.finish_call_concurrent(accessor, call).await?.0 {
                     Ok(failed) => sort_out(messages, failed),
                     Err(failure) => vec![verdict(failure); messages.len()],
@@ -112,7 +112,7 @@ impl Many {
     }
 }
 
-impl Begun {
+impl StartedBatch {
     /// Who computes, where the engine tells who computes.
     pub(crate) fn task(&self) -> GuestTaskId {
         match self {

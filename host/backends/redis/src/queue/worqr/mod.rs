@@ -4,14 +4,14 @@
 mod wire;
 mod worker;
 
-use super::bell::Notifier;
 use super::link::RedisConnections;
+use super::notifier::Notifier;
 use super::turns::{self, LongAnswerTurns};
 use super::{script, trouble};
 use dispatcher_core::clock;
 use dispatcher_core::message::{Loss, Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
-    Ask, Delays, Depth, Identity, ItemError, Queue, QueueError, Received, Trouble,
+    Ask, Delays, Depth, ErrorKind, Identity, ItemError, Queue, QueueError, Received,
     VISIBILITY_CEILING,
 };
 use dispatcher_core::tasks;
@@ -160,7 +160,7 @@ impl Queue for WorqrQueue {
     async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
         if ask.newest_first {
             return Err(QueueError {
-                kind: Trouble::Refused,
+                kind: ErrorKind::Invalid,
                 message: format!(
                     "`{}`: the worqr format has one order, the oldest first",
                     self.inner.identity.name

@@ -1,7 +1,7 @@
 //! This process as a worker of the package: signs of life, what it holds, what others take from it.
 
-use super::super::bell::Notifier;
 use super::super::link::RedisConnections;
+use super::super::notifier::Notifier;
 use super::super::script;
 use super::wire;
 use dispatcher_core::clock;

@@ -62,9 +62,9 @@ fn a_failed_call_is_every_entry_s_failure() {
         })
     };
     let passing = ItemError::Passing("m".into());
-    assert_eq!(of(Trouble::Passing), passing);
-    assert_eq!(of(Trouble::Unreachable), passing);
-    assert_eq!(of(Trouble::Denied), passing);
-    assert_eq!(of(Trouble::Missing), ItemError::Gone("m".into()));
-    assert_eq!(of(Trouble::Refused), ItemError::Refused("m".into()));
+    assert_eq!(of(ErrorKind::Transient), passing);
+    assert_eq!(of(ErrorKind::Unreachable), passing);
+    assert_eq!(of(ErrorKind::AccessDenied), passing);
+    assert_eq!(of(ErrorKind::NotFound), ItemError::Gone("m".into()));
+    assert_eq!(of(ErrorKind::Invalid), ItemError::Refused("m".into()));
 }

@@ -25,7 +25,7 @@ impl Schedules {
         if !queue.delays().takes_any {
             return self.add(name, message, When::At(due)).await;
         }
-        let delay = due.since(clock::today());
+        let delay = due.since(clock::wall_clock_now());
         let id = handed_over(&*queue, Outgoing { delay, ..message }).await?;
         Ok(Added {
             id,
@@ -44,7 +44,7 @@ impl Schedules {
     ) -> Result<Added, LaterError> {
         let queue = self.queue(name).await.map_err(|error| of_queue(&error))?;
         let reach = scheduled_reach_of(&*queue);
-        let now = clock::today();
+        let now = clock::wall_clock_now();
         let (due, every) = match when {
             When::At(due) => (due, None),
             When::Every(every) => {
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::app::build::Backends;
     use crate::config::redis_place::RedisPlace;
-    use crate::config::{DynamoDb, Stores};
+    use crate::config::{DynamoDb, StoreConfig};
     use dispatcher_core::schedule::cron::Periodic;
     use dispatcher_local::queue::{LocalStore, QueueSettings};
     use std::sync::Arc;
@@ -111,7 +111,7 @@ mod tests {
         };
         let store = LocalStore::open(folder.path()).expect("a store");
         store.create("jobs.fifo", fifo).await.expect("a queue");
-        let stores = Stores {
+        let stores = StoreConfig {
             data: folder.path().to_owned(),
             endpoint_url: None,
             redis: RedisPlace::default(),

@@ -26,7 +26,7 @@ const EXPORTS: [(&str, &str); 2] = [
 
 /// What a project's `wit/world.wit` names.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct World {
+pub(super) struct ProjectWorld {
     pub(super) imports: Vec<String>,
     exports: Vec<String>,
     /// The first part of every package's name: `wasi`.
@@ -35,7 +35,7 @@ pub(super) struct World {
     is_async: bool,
 }
 
-impl World {
+impl ProjectWorld {
     pub(super) fn of(project: &Project) -> Result<Self, Failure> {
         let folder = project.folder.join("wit");
         Self::parse(&folder).map_err(|why| {
@@ -82,7 +82,11 @@ impl World {
 
 /// Writes what a component in JavaScript is made of beside the project's own modules: the entry,
 /// which is returned, and the contract with `handle` as an `async func`, in `wit` beside it.
-pub(super) fn javascript(project: &Project, world: &World, main: &str) -> Result<PathBuf, Failure> {
+pub(super) fn javascript(
+    project: &Project,
+    world: &ProjectWorld,
+    main: &str,
+) -> Result<PathBuf, Failure> {
     let folder = empty(project)?;
     let names = world.exports.iter().filter_map(|export| {
         let known = EXPORTS.iter().find(|(start, _)| export.starts_with(start));
@@ -170,7 +174,7 @@ mod tests {
     const CONTRACT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../wit/v0.1");
 
     /// A project's WIT with these lines in its world.
-    fn world(lines: &str) -> Result<World, String> {
+    fn world(lines: &str) -> Result<ProjectWorld, String> {
         let folder = tempfile::tempdir().unwrap();
         let contract = folder.path().join("deps/dispatcher-plugin");
         fs::create_dir_all(&contract).unwrap();
@@ -180,7 +184,7 @@ mod tests {
         }
         let text = format!("package my:project;\nworld plugin {{ {lines} }}\n");
         fs::write(folder.path().join("world.wit"), text).unwrap();
-        World::parse(folder.path())
+        ProjectWorld::parse(folder.path())
     }
 
     #[test]

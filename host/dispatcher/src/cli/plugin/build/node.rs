@@ -1,7 +1,7 @@
 //! JavaScript and TypeScript: npm for the tools, which are the project's own: the TypeScript
 //! compiler, esbuild, which makes one module of all, and componentize-qjs for the component.
 
-use super::adapter::{self, World};
+use super::adapter::{self, ProjectWorld};
 use super::{Project, tool};
 use crate::cli::plugin::language::Language;
 use crate::error::{Exit, Failure};
@@ -25,7 +25,7 @@ pub(super) fn build(project: &Project, is_typed: bool) -> Result<PathBuf, Failur
         let tsc = installed(project, "tsc", "typescript")?;
         tool::run(Command::new(tsc).current_dir(&project.folder))?;
     }
-    let world = World::of(project).map_err(|failure| explained(failure, hint_of_engine))?;
+    let world = ProjectWorld::of(project).map_err(|failure| explained(failure, hint_of_engine))?;
     let entry = adapter::javascript(project, &world, &entry(project)?)?;
     let bundle = entry.with_file_name("bundle.js");
     tool::run_or_hint(
@@ -50,7 +50,7 @@ pub(super) fn build(project: &Project, is_typed: bool) -> Result<PathBuf, Failur
 /// functions become generators, so that the adapter's `Promise` knows of every promise there is.
 fn bundler(
     project: &Project,
-    world: &World,
+    world: &ProjectWorld,
     entry: &Path,
     bundle: &Path,
 ) -> Result<Command, Failure> {

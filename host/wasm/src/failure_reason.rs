@@ -1,10 +1,10 @@
 //! What befell a guest that did not answer: the engine's error in words that a person can act on.
 
-use crate::attempt::Stopped;
+use crate::attempt::AttemptStop;
 use crate::guest::Guest;
-use crate::output::harmless;
+use crate::output::escape_control_characters;
 use crate::scene::Times;
-use dispatcher_core::message::Mishap;
+use dispatcher_core::message::FailureReason;
 use std::fmt::Write;
 use std::time::Duration;
 use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
@@ -17,36 +17,36 @@ const NAME: usize = 80;
 pub(super) const STACK: usize = 512 << 10;
 
 /// What befell the attempt. `limit` is how long it was allowed to run.
-pub(super) fn of(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> Mishap {
-    match error.downcast_ref::<Stopped>() {
-        Some(Stopped::Deadline) => return timed_out(guest, limit),
-        Some(stopped) => return Mishap::Trapped(stopped.to_string()),
+pub(super) fn of(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> FailureReason {
+    match error.downcast_ref::<AttemptStop>() {
+        Some(AttemptStop::Deadline) => return timed_out(guest, limit),
+        Some(stopped) => return FailureReason::Trapped(stopped.to_string()),
         None => {}
     }
     if let Some(limit) = guest.limits.struck() {
-        return Mishap::OutOfMemory(limit);
+        return FailureReason::OutOfMemory(limit);
     }
     if error.is::<PoolConcurrencyLimitError>() {
-        return Mishap::Host(format!("no room for another instance: {error}"));
+        return FailureReason::Host(format!("no room for another instance: {error}"));
     }
-    Mishap::Trapped(trap(error))
+    FailureReason::Trapped(trap(error))
 }
 
 /// After the whole of its time, of which `rest` was left when the attempt got here.
-pub(super) fn timed_out(guest: &Guest, rest: Duration) -> Mishap {
-    Mishap::TimedOut(guest.settings().timeout.unwrap_or(rest))
+pub(super) fn timed_out(guest: &Guest, rest: Duration) -> FailureReason {
+    FailureReason::TimedOut(guest.settings().timeout.unwrap_or(rest))
 }
 
 /// What befell an attempt whose instance could not be made. Where no guest code ran it was us.
-pub(super) fn of_birth(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> Mishap {
-    let of_guest = error.is::<Stopped>()
+pub(super) fn of_birth(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> FailureReason {
+    let of_guest = error.is::<AttemptStop>()
         || error.is::<wasmtime::Trap>()
         || error.is::<WasmBacktrace>()
         || guest.limits.struck().is_some();
     if of_guest || error.is::<PoolConcurrencyLimitError>() {
         return of(error, guest, limit);
     }
-    Mishap::Host(format!("no instance: {error:#}"))
+    FailureReason::Host(format!("no instance: {error:#}"))
 }
 
 fn trap(error: &wasmtime::Error) -> String {
@@ -96,7 +96,7 @@ pub(super) fn name(mangled: Option<&str>, index: u32) -> String {
         Some(name) => format!("{:#}", rustc_demangle::demangle(name)),
         None => return format!("function {index}"),
     };
-    harmless(&name.chars().take(NAME).collect::<String>())
+    escape_control_characters(&name.chars().take(NAME).collect::<String>())
 }
 
 /// Whether a function does nothing but carry a panic to its trap.

@@ -8,11 +8,11 @@ const EVERY: Duration = Duration::from_secs(60);
 
 /// When something was said last.
 #[derive(Debug, Default)]
-pub struct Said(Option<Moment>);
+pub struct LogThrottle(Option<Moment>);
 
-impl Said {
+impl LogThrottle {
     /// Whether it is time to say it again; then it counts as said.
-    pub fn again(&mut self, now: Moment) -> bool {
+    pub fn should_log(&mut self, now: Moment) -> bool {
         let again = self.0.is_none_or(|last| now.since(last) >= EVERY);
         if again {
             self.0 = Some(now);
@@ -28,9 +28,9 @@ mod tests {
     #[test]
     fn once_a_minute() {
         let at = |seconds| Moment::from_boot(Duration::from_secs(seconds));
-        let mut said = Said::default();
+        let mut said = LogThrottle::default();
         assert_eq!(
-            [0, 1, 59, 60, 61].map(|second| said.again(at(second))),
+            [0, 1, 59, 60, 61].map(|second| said.should_log(at(second))),
             [true, false, false, true, false]
         );
     }

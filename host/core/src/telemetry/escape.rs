@@ -2,7 +2,7 @@
 
 /// The text with every character that steers a terminal or turns the direction of writing spelt
 /// out.
-pub fn harmless(text: &str) -> String {
+pub fn escape_control_characters(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
         if letter != '\t' && steers(letter) {

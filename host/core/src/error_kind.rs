@@ -4,24 +4,24 @@
 /// A call that failed as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Failed {
+pub struct CallError {
     /// What may be done about it.
-    pub kind: Trouble,
+    pub kind: ErrorKind,
     /// One line: what, where, and the other side's own words.
     pub message: String,
 }
 
 /// What may be done about a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
+pub enum ErrorKind {
     /// May pass; try again with back-off.
-    Passing,
+    Transient,
     /// No answer. What was asked may have been done.
     Unreachable,
     /// What was called upon does not exist: no queue, no table, no file.
-    Missing,
+    NotFound,
     /// Not allowed: credentials, policy or permissions.
-    Denied,
+    AccessDenied,
     /// The call itself is wrong, or cannot be done.
-    Refused,
+    Invalid,
 }

@@ -2,8 +2,8 @@
 //! may start is handed on, one message of a group at a time, and the rest is kept aside in the
 //! order of sending. Pure, told `now`.
 
+use super::blocked_messages::{BlockedMessages, GroupPosition};
 use super::ready::Waiting;
-use super::stopped::{BlockedMessages, GroupPosition};
 use crate::clock::Moment;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -279,5 +279,5 @@ impl<J: Waiting> GroupOrder<J> {
 }
 
 #[cfg(test)]
-#[path = "turns_tests.rs"]
+#[path = "group_order_tests.rs"]
 mod tests;

@@ -196,5 +196,5 @@ impl BlockedMessages {
 }
 
 #[cfg(test)]
-#[path = "stopped_tests.rs"]
+#[path = "blocked_messages_tests.rs"]
 mod tests;
