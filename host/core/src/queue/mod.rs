@@ -1,5 +1,5 @@
 //! The port to queues: few verbs, batch first, an answer for every item. Knows no backend; each
-//! backend is a folder beside this file and the only place that names its library.
+//! is a crate in `host/backends` and the only place that names its library.
 
 use crate::clock::Moment;
 pub use crate::error_kind::{CallError as QueueError, ErrorKind};
