@@ -77,7 +77,7 @@ const LAYERS: &[(&str, Layers)] = &[
             (&["message"], false),
             (&["telemetry"], false),
             (&["clock", "tasks", "backoff", "files", "memory"], false),
-            (&["trouble"], false),
+            (&["error_kind"], false),
             // Only in tests: what fuzz targets beside the code stand on.
             (&["fuzz"], false),
         ],
@@ -96,7 +96,7 @@ const LAYERS: &[(&str, Layers)] = &[
             (&["instance"], false),
             (&["runtime"], false),
             (&["report"], false),
-            (&["mishap"], false),
+            (&["failure_reason"], false),
             (&["world"], false),
             (&["guest"], false),
             (&["underway", "capability"], false),

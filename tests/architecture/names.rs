@@ -1,6 +1,8 @@
 //! Who may name what: each library has its folder, each effect its file.
 
 use crate::tree::{files, nothing_wrong, read, sources};
+use std::collections::BTreeMap;
+use syn::visit::Visit;
 
 /// What is named, and the only places under `host` that may name it.
 const HOMES: &[(&str, &[&str])] = &[
@@ -153,6 +155,54 @@ fn guests_know_the_sdk_and_never_the_host() {
             if text.contains("host\"") || text.contains("wasmtime") {
                 complaints.push(format!("{name} depends on the host"));
             }
+        }
+    }
+    nothing_wrong(&complaints);
+}
+
+/// Names that mean the same wherever they stand.
+const CONVENTIONAL: &[&str] = &["Args", "Command", "Error", "Request", "Response"];
+
+/// The types that a file defines; an associated type is part of its trait.
+#[derive(Default)]
+struct Types(Vec<String>);
+
+impl<'a> Visit<'a> for Types {
+    fn visit_item_struct(&mut self, item: &'a syn::ItemStruct) {
+        self.0.push(item.ident.to_string());
+    }
+
+    fn visit_item_enum(&mut self, item: &'a syn::ItemEnum) {
+        self.0.push(item.ident.to_string());
+    }
+
+    fn visit_item_trait(&mut self, item: &'a syn::ItemTrait) {
+        self.0.push(item.ident.to_string());
+    }
+
+    fn visit_item_type(&mut self, item: &'a syn::ItemType) {
+        self.0.push(item.ident.to_string());
+    }
+}
+
+#[test]
+fn a_search_for_a_type_finds_at_most_three() {
+    let mut defined: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for folder in ["host", "guest-sdk/src", "tests"] {
+        for (file, text) in sources(folder) {
+            let parsed = syn::parse_file(&text).unwrap_or_else(|error| panic!("{file}: {error}"));
+            let mut types = Types::default();
+            types.visit_file(&parsed);
+            for name in types.0 {
+                defined.entry(name).or_default().push(file.clone());
+            }
+        }
+    }
+    assert!(defined.contains_key("Scheduler"), "types are seen");
+    let mut complaints = Vec::new();
+    for (name, files) in defined {
+        if files.len() > 3 && !CONVENTIONAL.contains(&name.as_str()) {
+            complaints.push(format!("`{name}` is defined in {}", files.join(", ")));
         }
     }
     nothing_wrong(&complaints);

@@ -3,7 +3,7 @@
 //! checks no signatures.
 //!
 //! `wire` is which protocol a request speaks. `query` is the older one
-//! in the shapes of the newer. `desk` is who answers; `queues`, `sending`, `receiving`, `settling`
+//! in the shapes of the newer. `service` is who answers; `queues`, `sending`, `receiving`, `settling`
 //! and `moving` are its operations. `input`, `content`, `attributes` and `fault` are what they
 //! read, check and refuse. `uploads` is how bodies of requests arrive. `chores` is what is done without being asked.
 

@@ -11,7 +11,7 @@ use dispatcher_core::queue::{
     QueueError, Received,
 };
 use std::fs::{self, File};
-use std::io::{Error, ErrorKind, Result as IoResult, Write};
+use std::io::{self, Error, Result as IoResult, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ type Content = (String, Vec<Attribute>, Option<String>);
 
 pub(crate) fn failed(path: &Path, error: &Error) -> QueueError {
     let kind = match error.kind() {
-        ErrorKind::PermissionDenied => ErrorKind::AccessDenied,
+        io::ErrorKind::PermissionDenied => ErrorKind::AccessDenied,
         // What is wrong with a disk may pass.
         _ => ErrorKind::Transient,
     };
@@ -38,7 +38,7 @@ pub(crate) fn failed(path: &Path, error: &Error) -> QueueError {
 fn item_failed(path: &Path, error: &Error) -> ItemError {
     let message = format!("{}: {error}", path.display());
     match error.kind() {
-        ErrorKind::NotFound => ItemError::Gone(message),
+        io::ErrorKind::NotFound => ItemError::Gone(message),
         _ => ItemError::Passing(message),
     }
 }
@@ -154,7 +154,7 @@ impl DirectoryQueue {
                     received.messages.push(message);
                 }
                 // Another process was faster.
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(failed(&self.path(&name), &error)),
             }
         }

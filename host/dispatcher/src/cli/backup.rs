@@ -9,7 +9,7 @@ use dispatcher_core::files;
 use dispatcher_sqlite as sqlite;
 use dispatcher_sqlite::Copy;
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -105,7 +105,7 @@ fn check_target(to: &Path, data: &Path) -> Result<(), Failure> {
             None => Ok(()),
             Some(_) => problem(format!("`{}` is not empty", to.display())),
         },
-        Err(error) if error.kind() == ErrorKind::NotFound => match parent.is_dir() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match parent.is_dir() {
             true => Ok(()),
             false => problem(format!("there is no folder `{}`", parent.display())),
         },

@@ -79,7 +79,7 @@ fn assert_asked(verdicts: [Verdict; 2]) {
     for verdict in verdicts {
         let why = mishap(verdict);
         assert!(
-            matches!(why, FailureReason::Capability | FailureReason::AskedFor(_)),
+            matches!(why, FailureReason::Asked | FailureReason::AskedFor(_)),
             "{why}"
         );
     }

@@ -299,7 +299,7 @@ fn batches_share_an_instance() {
         Verdict::Closed("why".into()),
         Verdict::Retry {
             after: after(5),
-            why: FailureReason::Capability,
+            why: FailureReason::Asked,
         },
         Verdict::Reject("no".into()),
     ];

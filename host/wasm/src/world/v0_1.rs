@@ -212,7 +212,7 @@ fn verdict(failure: types::Failure) -> Verdict {
     match failure {
         types::Failure::Retry(after) => Verdict::Retry {
             after: after.map(Duration::from_millis),
-            why: FailureReason::Capability,
+            why: FailureReason::Asked,
         },
         types::Failure::Reject(why) => Verdict::Reject(reason(why)),
         types::Failure::Busy(busy) => Verdict::Busy {

@@ -16,7 +16,7 @@ use super::trouble;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
 use dispatcher_core::error_kind::{CallError, ErrorKind};
-use redis::{AsyncConnectionConfig, ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{AsyncConnectionConfig, ErrorKind as ServerError, RedisError, ServerErrorKind, Value};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -332,19 +332,21 @@ impl Servers {
         }
         match error.kind() {
             // It does not tell where to.
-            ErrorKind::Server(ServerErrorKind::Moved) => {
+            ServerError::Server(ServerErrorKind::Moved) => {
                 self.outdate();
                 Heard::Moved
             }
             // Of a transaction nothing is done unless all is.
-            ErrorKind::Server(ServerErrorKind::ExecAbort) => {
+            ServerError::Server(ServerErrorKind::ExecAbort) => {
                 self.outdate();
                 Heard::Unsettled
             }
-            ErrorKind::Server(ServerErrorKind::Ask | ServerErrorKind::TryAgain) => Heard::Unsettled,
+            ServerError::Server(ServerErrorKind::Ask | ServerErrorKind::TryAgain) => {
+                Heard::Unsettled
+            }
             _ => {
                 if trouble::is_over(&error)
-                    || error.kind() == ErrorKind::Server(ServerErrorKind::ClusterDown)
+                    || error.kind() == ServerError::Server(ServerErrorKind::ClusterDown)
                 {
                     self.outdate();
                 }

@@ -1,16 +1,16 @@
 //! What the server's and the network's words mean for whoever called.
 
 use dispatcher_core::error_kind::{CallError, ErrorKind};
-use redis::{ErrorKind, RedisError, ServerErrorKind as Server};
+use redis::{ErrorKind as ServerError, RedisError, ServerErrorKind as Server};
 
 /// What may be done about a failed call.
 pub fn kind(error: &RedisError) -> ErrorKind {
     match error.kind() {
         // After half an answer nobody knows what was done.
-        ErrorKind::Io | ErrorKind::Parse => ErrorKind::Unreachable,
+        ServerError::Io | ServerError::Parse => ErrorKind::Unreachable,
         // A replica, or a server that loads its data, will be a master or loaded some day, and what
         // the address names may be another server by then.
-        ErrorKind::Server(
+        ServerError::Server(
             Server::BusyLoading
             | Server::TryAgain
             | Server::ClusterDown
@@ -20,7 +20,7 @@ pub fn kind(error: &RedisError) -> ErrorKind {
             | Server::Ask
             | Server::ExecAbort,
         ) => ErrorKind::Transient,
-        ErrorKind::AuthenticationFailed | ErrorKind::Server(Server::NoPerm) => {
+        ServerError::AuthenticationFailed | ServerError::Server(Server::NoPerm) => {
             ErrorKind::AccessDenied
         }
         _ => match error.code() {
@@ -37,9 +37,9 @@ pub fn kind(error: &RedisError) -> ErrorKind {
 pub fn is_over(error: &RedisError) -> bool {
     matches!(
         error.kind(),
-        ErrorKind::Io
-            | ErrorKind::Parse
-            | ErrorKind::Server(
+        ServerError::Io
+            | ServerError::Parse
+            | ServerError::Server(
                 Server::ReadOnly
                     | Server::MasterDown
                     | Server::ExecAbort
@@ -60,10 +60,10 @@ pub fn failed(place: &str, error: &RedisError) -> CallError {
     let words = error.to_string();
     let words = words.lines().next().unwrap_or_default();
     let hint = match error.kind() {
-        ErrorKind::RESP3NotSupported => "; wanted Redis 7.0 or later",
+        ServerError::RESP3NotSupported => "; wanted Redis 7.0 or later",
         // Earlier ones do not know what our scripts begin with.
         _ if words.contains("compiling script") => "; wanted Redis 7.0 or later",
-        ErrorKind::Server(Server::CrossSlot) => "; in a cluster all keys of a call share a slot",
+        ServerError::Server(Server::CrossSlot) => "; in a cluster all keys of a call share a slot",
         _ => "",
     };
     CallError {
@@ -99,25 +99,28 @@ mod tests {
         assert_eq!(kind(&refused.into()), ErrorKind::Unreachable);
         let of = |kind| RedisError::from((kind, "words"));
         for (error, wanted) in [
-            (ErrorKind::Server(Server::ReadOnly), ErrorKind::Transient),
-            (ErrorKind::Server(Server::BusyLoading), ErrorKind::Transient),
-            (ErrorKind::Server(Server::NoPerm), ErrorKind::AccessDenied),
-            (ErrorKind::AuthenticationFailed, ErrorKind::AccessDenied),
-            (ErrorKind::Server(Server::Moved), ErrorKind::Transient),
-            (ErrorKind::Parse, ErrorKind::Unreachable),
-            (ErrorKind::InvalidClientConfig, ErrorKind::Invalid),
+            (ServerError::Server(Server::ReadOnly), ErrorKind::Transient),
+            (
+                ServerError::Server(Server::BusyLoading),
+                ErrorKind::Transient,
+            ),
+            (ServerError::Server(Server::NoPerm), ErrorKind::AccessDenied),
+            (ServerError::AuthenticationFailed, ErrorKind::AccessDenied),
+            (ServerError::Server(Server::Moved), ErrorKind::Transient),
+            (ServerError::Parse, ErrorKind::Unreachable),
+            (ServerError::InvalidClientConfig, ErrorKind::Invalid),
         ] {
             assert_eq!(kind(&of(error)), wanted, "{error:?}");
         }
         for over in [Server::ReadOnly, Server::Moved, Server::Ask] {
-            assert!(is_over(&of(ErrorKind::Server(over))), "{over:?}");
+            assert!(is_over(&of(ServerError::Server(over))), "{over:?}");
         }
-        assert!(!is_over(&of(ErrorKind::Server(Server::BusyLoading))));
+        assert!(!is_over(&of(ServerError::Server(Server::BusyLoading))));
         let says = "Error compiling script (new function)".to_owned();
-        let old = (ErrorKind::Server(Server::ResponseError), "ERR", says);
+        let old = (ServerError::Server(Server::ResponseError), "ERR", says);
         let old = failed("127.0.0.1:1", &old.into()).message;
         assert!(old.ends_with("; wanted Redis 7.0 or later"), "{old}");
-        let line = failed("127.0.0.1:1", &of(ErrorKind::Server(Server::Moved))).message;
+        let line = failed("127.0.0.1:1", &of(ServerError::Server(Server::Moved))).message;
         assert!(
             line.contains("127.0.0.1:1") && !line.contains('\n'),
             "{line}"

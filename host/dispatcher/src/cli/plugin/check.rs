@@ -148,13 +148,15 @@ fn describe(file: &Path, inspection: &Inspection, plugin: &PluginConfig) -> Stri
 }
 
 fn row(file: &Path, inspection: &Inspection, plugin: &PluginConfig, problems: &[Problem]) -> Value {
-    let asks = Capability::of(&inspection.imports).into_iter().map(|asked| {
-        json!({
-            "for": asked.to_string(),
-            "granted": grants::granted(plugin, asked),
-            "flag": asked.flag(),
-        })
-    });
+    let asks = Capability::of(&inspection.imports)
+        .into_iter()
+        .map(|asked| {
+            json!({
+                "for": asked.to_string(),
+                "granted": grants::granted(plugin, asked),
+                "flag": asked.flag(),
+            })
+        });
     json!({
         "file": file,
         "kind": inspection.kind.to_string(),

@@ -114,7 +114,7 @@ fn print(ran: &Ran, json: bool) -> Result<bool, Failure> {
         true => output::json(&as_json(&answer, ran))?,
         false => output::line(answer.to_string())?,
     }
-    let asked = |cause: &Cause| *cause == Cause::Capability;
+    let asked = |cause: &Cause| *cause == Cause::Asked;
     Ok(match &answer {
         RecordedVerdict::Retry { cause, .. } => asked(cause),
         _ => true,

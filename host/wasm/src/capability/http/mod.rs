@@ -37,7 +37,7 @@ impl Grant for Outgoing {
 
     type Granted = Option<Arc<GrantedHttp>>;
 
-    /// To send is the library's function, which calls the instance's `Hook`.
+    /// To send is the library's function, which calls the instance's `HttpHook`.
     fn link<C: GrantedTo<Self>>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
         requests::link(linker)
     }

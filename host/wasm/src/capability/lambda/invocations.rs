@@ -186,7 +186,7 @@ mod tests {
     fn asked() -> Verdict {
         Verdict::Retry {
             after: None,
-            why: FailureReason::Capability,
+            why: FailureReason::Asked,
         }
     }
 

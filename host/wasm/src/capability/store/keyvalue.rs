@@ -26,7 +26,7 @@ mod bindings {
         imports: { default: async | trappable | tracing | verbose_tracing },
         with: {
             "wasi:keyvalue/store.bucket": crate::capability::store::buckets::Opened,
-            "wasi:keyvalue/atomics.cas": crate::capability::store::buckets::Stood,
+            "wasi:keyvalue/atomics.cas": crate::capability::store::buckets::CasSnapshot,
         },
     });
 }
