@@ -13,7 +13,11 @@ mod chart;
 #[path = "support/overload.rs"]
 mod overload;
 #[path = "../../tests/support/servers.rs"]
-#[allow(dead_code, reason = "this benchmark uses a part of it")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "this benchmark uses a part of it"
+)]
 mod servers;
 mod support;
 

@@ -9,7 +9,12 @@
     reason = "a benchmark paces itself and owns its threads"
 )]
 
-#[allow(dead_code, unused_imports, reason = "the tests use the rest of it")]
+#[allow(
+    dead_code,
+    unused_imports,
+    unreachable_pub,
+    reason = "the tests use the rest of it"
+)]
 #[path = "../../tests/support/faulty_lambda/mod.rs"]
 mod faulty_lambda;
 #[allow(

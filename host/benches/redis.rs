@@ -19,14 +19,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-#[allow(dead_code, reason = "the server here is a plain one")]
+#[allow(dead_code, unreachable_pub, reason = "the server here is a plain one")]
 #[path = "../../tests/support/certificates.rs"]
 mod certificates;
+#[allow(unreachable_pub, reason = "tests use it as well")]
 #[path = "../../tests/support/debian.rs"]
 mod debian;
-#[allow(dead_code, reason = "tests use more of it")]
+#[allow(dead_code, unreachable_pub, reason = "tests use more of it")]
 #[path = "../../tests/support/redis.rs"]
 mod server;
+#[allow(unreachable_pub, reason = "tests use it as well")]
 #[path = "../../tests/support/tied.rs"]
 mod tied;
 
@@ -34,12 +36,12 @@ mod tied;
 mod servers {
     use std::path::PathBuf;
 
-    pub fn free_port() -> u16 {
+    pub(crate) fn free_port() -> u16 {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         listener.local_addr().expect("it is bound").port()
     }
 
-    pub fn tools_folder() -> PathBuf {
+    pub(crate) fn tools_folder() -> PathBuf {
         std::env::var_os("DISPATCHER_TOOLS").map_or_else(
             || std::env::temp_dir().join("dispatcher-tools"),
             PathBuf::from,

@@ -6,7 +6,7 @@ use dispatcher_tests::child::{Program, RunningProgram, Signal};
 use dispatcher_tests::sqs::SqsServer;
 
 /// The checks.
-pub const NAMES: [&str; 4] = [
+pub(crate) const NAMES: [&str; 4] = [
     "what_the_function_handles_is_deleted",
     "what_the_function_raises_on_comes_again",
     "of_a_batch_only_what_failed_comes_again",
@@ -14,7 +14,7 @@ pub const NAMES: [&str; 4] = [
 ];
 
 /// Runs one of them.
-pub async fn check(account: &Account, role: String, name: &str) {
+pub(crate) async fn check(account: &Account, role: String, name: &str) {
     let (bodies, flags, dead): (&[&str], &[&str], usize) = match name {
         "what_the_function_handles_is_deleted" => (&["done", "done too"], &[], 0),
         "what_the_function_raises_on_comes_again" => (&["raise-until:2"], &[], 0),

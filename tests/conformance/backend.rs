@@ -22,19 +22,19 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Long enough that nothing received becomes visible again within a check.
-pub const LONG: Duration = Duration::from_secs(600);
+pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 /// The shortest visibility that all backends know.
-pub const SHORT: Duration = Duration::from_secs(1);
+pub(crate) const SHORT: Duration = Duration::from_secs(1);
 
 /// Far above what any check waits for a message that does come.
-pub const PATIENT: Duration = Duration::from_secs(20);
+pub(crate) const PATIENT: Duration = Duration::from_secs(20);
 
 /// What keys on Redis begin with.
 const PREFIX: &str = "conformance";
 
 /// Where queues live.
-pub enum Backend {
+pub(crate) enum Backend {
     Sqs(&'static MiniStack),
     DynamoDb {
         server: &'static MiniStack,
@@ -64,7 +64,7 @@ pub enum Backend {
 
 /// What a check needs.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     /// Groups in order, where the backend has queues of that kind.
     pub ordered: bool,
     /// A dead-letter queue.
@@ -72,7 +72,7 @@ pub struct Wanted {
 }
 
 /// A fresh, empty queue and, if wanted, its dead-letter queue.
-pub struct Opened {
+pub(crate) struct Opened {
     pub queue: Arc<dyn Queue>,
     pub grave: Option<Arc<dyn Queue>>,
     /// How the queue is called on the command line, without the backend.
@@ -80,15 +80,15 @@ pub struct Opened {
 }
 
 impl Backend {
-    pub fn sqs() -> Self {
+    pub(crate) fn sqs() -> Self {
         Self::Sqs(MiniStack::shared())
     }
 
-    pub fn served() -> Self {
+    pub(crate) fn served() -> Self {
         Self::Served(LocalServer::start())
     }
 
-    pub fn local() -> Self {
+    pub(crate) fn local() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         Self::Local {
             store: LocalStore::open(folder.path()).expect("the folder is ours"),
@@ -96,24 +96,24 @@ impl Backend {
         }
     }
 
-    pub fn directory(binary: &'static str) -> Self {
+    pub(crate) fn directory(binary: &'static str) -> Self {
         Self::Directory {
             binary,
             folder: tempfile::tempdir().expect("a temporary folder"),
         }
     }
 
-    pub fn redis() -> Self {
+    pub(crate) fn redis() -> Self {
         Self::Redis(RedisServer::shared())
     }
 
     /// Every key in the slot that its hash tag says.
-    pub fn redis_cluster() -> Self {
+    pub(crate) fn redis_cluster() -> Self {
         Self::Redis(RedisServer::cluster())
     }
 
     /// The sample's own table.
-    pub fn dynamodb() -> Self {
+    pub(crate) fn dynamodb() -> Self {
         Self::DynamoDb {
             server: MiniStack::shared(),
             dates: Dates::Number,
@@ -122,7 +122,7 @@ impl Backend {
     }
 
     /// A table whose dates are texts, its statuses spread over three keys, each body a column.
-    pub fn sharded() -> Self {
+    pub(crate) fn sharded() -> Self {
         Self::DynamoDb {
             server: MiniStack::shared(),
             dates: Dates::Text,
@@ -134,7 +134,7 @@ impl Backend {
         }
     }
 
-    pub async fn open(&self, wanted: Wanted) -> Opened {
+    pub(crate) async fn open(&self, wanted: Wanted) -> Opened {
         match self {
             Self::Sqs(server) => open_sqs(&server.url(), wanted).await,
             Self::Served(server) => open_sqs(server.url(), wanted).await,
@@ -158,7 +158,7 @@ impl Backend {
     }
 
     /// Whether it can hand out the newest first.
-    pub fn can_choose(&self) -> bool {
+    pub(crate) fn can_choose(&self) -> bool {
         match self {
             Self::Local { .. }
             | Self::Redis(_)
@@ -172,7 +172,7 @@ impl Backend {
 
     /// The program with a guest, receiving from a queue, so that it holds a message for
     /// `visibility` without a sign of life.
-    pub fn dispatcher(&self, queue: &Opened, guest: &str, visibility: Duration) -> Program {
+    pub(crate) fn dispatcher(&self, queue: &Opened, guest: &str, visibility: Duration) -> Program {
         let visibility = visibility.as_secs().to_string();
         let backend = match self {
             Self::Sqs(_) | Self::Served(_) => "sqs",
@@ -219,7 +219,7 @@ impl Backend {
         }
     }
 
-    pub async fn plain(&self) -> Arc<dyn Queue> {
+    pub(crate) async fn plain(&self) -> Arc<dyn Queue> {
         self.open(Wanted::default()).await.queue
     }
 }
@@ -373,7 +373,7 @@ async fn open_redis(url: &str, wanted: Wanted) -> Opened {
 
 /// What checks do with any queue.
 #[allow(async_fn_in_trait, reason = "for these tests alone")]
-pub trait Handy {
+pub(crate) trait Handy {
     async fn send_all(&self, messages: &[Outgoing]) -> Vec<String>;
     async fn ask(&self, max: usize, visibility: Duration, wait: Duration) -> Received;
     /// Receives so many at most, the newest first where the backend can.
@@ -454,7 +454,7 @@ impl Handy for dyn Queue {
 }
 
 /// A message with nothing but a body.
-pub fn plain(body: &str) -> Outgoing {
+pub(crate) fn plain(body: &str) -> Outgoing {
     Outgoing {
         body: body.to_owned(),
         ..Outgoing::default()
@@ -462,7 +462,7 @@ pub fn plain(body: &str) -> Outgoing {
 }
 
 /// One of a group.
-pub fn grouped(group: &str, body: &str) -> Outgoing {
+pub(crate) fn grouped(group: &str, body: &str) -> Outgoing {
     Outgoing {
         group: Some(group.to_owned()),
         ..plain(body)
@@ -470,13 +470,13 @@ pub fn grouped(group: &str, body: &str) -> Outgoing {
 }
 
 /// The bodies, sorted: where no order is promised.
-pub fn bodies(messages: &[Message]) -> Vec<&str> {
+pub(crate) fn bodies(messages: &[Message]) -> Vec<&str> {
     let mut bodies: Vec<&str> = messages.iter().map(|m| &*m.body).collect();
     bodies.sort_unstable();
     bodies
 }
 
 /// The value of a text attribute.
-pub fn text<'a>(message: &'a Message, name: &str) -> Option<&'a Attribute> {
+pub(crate) fn text<'a>(message: &'a Message, name: &str) -> Option<&'a Attribute> {
     message.attributes.iter().find(|a| a.name == name)
 }

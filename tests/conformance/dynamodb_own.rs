@@ -11,13 +11,13 @@ use dispatcher_tests::sqs::configuration;
 use std::time::Duration;
 
 /// A fresh table, and a queue on it.
-pub struct TableScene {
+pub(crate) struct TableScene {
     pub tables: Tables,
     pub table: String,
     pub queue: DynamoQueue,
 }
 
-pub async fn scene(options: Options) -> TableScene {
+pub(crate) async fn scene(options: Options) -> TableScene {
     let url = MiniStack::shared().url();
     let tables = Tables::at(&url);
     let table = tables.create("own", Dates::Number).await;
@@ -30,17 +30,17 @@ pub async fn scene(options: Options) -> TableScene {
 }
 
 /// Opens a table of which no other queue knows.
-pub async fn open(url: &str, table: &str, options: Options) -> DynamoQueue {
+pub(crate) async fn open(url: &str, table: &str, options: Options) -> DynamoQueue {
     let dynamodb = Dynamo::connect(&configuration(url), options);
     dynamodb.open(table, None).await.expect("it was just made")
 }
 
 impl TableScene {
-    pub fn queue(&self) -> &dyn Queue {
+    pub(crate) fn queue(&self) -> &dyn Queue {
         &self.queue
     }
 
-    pub async fn column(&self, id: &str, name: &str) -> String {
+    pub(crate) async fn column(&self, id: &str, name: &str) -> String {
         let item = self.tables.item(&self.table, id).await;
         text(&item.expect("it is there"), name).to_owned()
     }

@@ -16,11 +16,11 @@ async fn depth(queue: &dyn Queue) -> (u64, u64) {
 }
 
 /// What was never a receipt will not become one.
-pub fn is_final(answer: &Result<(), ItemError>) -> bool {
+pub(crate) fn is_final(answer: &Result<(), ItemError>) -> bool {
     matches!(answer, Err(ItemError::Gone(_) | ItemError::Refused(_)))
 }
 
-pub async fn a_deleted_message_is_gone(backend: &Backend) {
+pub(crate) async fn a_deleted_message_is_gone(backend: &Backend) {
     let queue = backend.plain().await;
     queue.send_all(&[plain("done")]).await;
     let message = queue.next(SHORT).await;
@@ -30,7 +30,7 @@ pub async fn a_deleted_message_is_gone(backend: &Backend) {
     assert_eq!(queue.settle(&[]).await, []);
 }
 
-pub async fn settling_twice_is_harmless(backend: &Backend) {
+pub(crate) async fn settling_twice_is_harmless(backend: &Backend) {
     let queue = backend.plain().await;
     queue.send_all(&[plain("done"), plain("other")]).await;
     let messages = queue.take(2, LONG).await;
@@ -43,7 +43,7 @@ pub async fn settling_twice_is_harmless(backend: &Backend) {
     assert_eq!(depth(&*queue).await, (0, 1), "the other is still in flight");
 }
 
-pub async fn a_released_message_comes_back(backend: &Backend) {
+pub(crate) async fn a_released_message_comes_back(backend: &Backend) {
     let queue = backend.plain().await;
     queue.send_all(&[plain("again")]).await;
     let first = queue.next(LONG).await;
@@ -55,7 +55,7 @@ pub async fn a_released_message_comes_back(backend: &Backend) {
     assert_eq!(second.receive_count, 2);
 }
 
-pub async fn a_released_message_keeps_its_distance(backend: &Backend) {
+pub(crate) async fn a_released_message_keeps_its_distance(backend: &Backend) {
     let queue = backend.plain().await;
     queue.send_all(&[plain("slow"), plain("quick")]).await;
     let messages = queue.take(2, LONG).await;
@@ -69,7 +69,7 @@ pub async fn a_released_message_keeps_its_distance(backend: &Backend) {
     queue.expect_nothing().await;
 }
 
-pub async fn answers_stand_in_order(backend: &Backend) {
+pub(crate) async fn answers_stand_in_order(backend: &Backend) {
     let queue = backend.plain().await;
     queue.send_all(&[plain("a"), plain("b"), plain("c")]).await;
     let messages = queue.take(3, LONG).await;
@@ -90,7 +90,7 @@ pub async fn answers_stand_in_order(backend: &Backend) {
     assert_eq!(depth(&*queue).await, (0, 0));
 }
 
-pub async fn a_stale_receipt_does_not_end_a_newer_delivery(backend: &Backend) {
+pub(crate) async fn a_stale_receipt_does_not_end_a_newer_delivery(backend: &Backend) {
     let queue = backend.plain().await;
     queue.send_all(&[plain("twice")]).await;
     let stale = queue.next(SHORT).await;
@@ -108,7 +108,7 @@ pub async fn a_stale_receipt_does_not_end_a_newer_delivery(backend: &Backend) {
     assert_eq!(depth(&*queue).await, (0, 0));
 }
 
-pub async fn a_dead_message_moves_with_its_reason(backend: &Backend) {
+pub(crate) async fn a_dead_message_moves_with_its_reason(backend: &Backend) {
     let opened = backend.open(GRAVE).await;
     let (queue, grave) = (opened.queue, opened.grave.expect("one was wanted"));
     assert!(queue.identity().dead_letters);
@@ -137,7 +137,7 @@ pub async fn a_dead_message_moves_with_its_reason(backend: &Backend) {
     assert!(starts(source, &queue.identity().source), "{source:?}");
 }
 
-pub async fn burying_without_a_grave_is_refused(backend: &Backend) {
+pub(crate) async fn burying_without_a_grave_is_refused(backend: &Backend) {
     let queue = backend.plain().await;
     if queue.identity().dead_letters {
         return;
@@ -154,7 +154,7 @@ pub async fn burying_without_a_grave_is_refused(backend: &Backend) {
     queue.settle_one(&message, Outcome::Delete).await;
 }
 
-pub async fn a_slice_may_name_a_message_twice(backend: &Backend) {
+pub(crate) async fn a_slice_may_name_a_message_twice(backend: &Backend) {
     let queue = backend.plain().await;
     queue.send_all(&[plain("twice"), plain("once")]).await;
     let messages = queue.take(2, LONG).await;
@@ -170,7 +170,7 @@ pub async fn a_slice_may_name_a_message_twice(backend: &Backend) {
     assert_eq!(depth(&*queue).await, (0, 0));
 }
 
-pub async fn outcomes_may_be_mixed(backend: &Backend) {
+pub(crate) async fn outcomes_may_be_mixed(backend: &Backend) {
     let opened = backend.open(GRAVE).await;
     let (queue, grave) = (opened.queue, opened.grave.expect("one was wanted"));
     let kinds = ["delete", "release", "bury"];

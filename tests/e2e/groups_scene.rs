@@ -115,7 +115,7 @@ pub(crate) struct Checked {
 }
 
 impl Checked {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let lambda = Arc::new(FaultyLambda::start());
         let order = Arc::new(Mutex::new(OrderLog::default()));
         let shared = Arc::clone(&order);
@@ -128,7 +128,7 @@ impl Checked {
     }
 
     /// A run that forwards to it.
-    pub fn run(&self, queues: &str, more: &[&str]) -> Program {
+    pub(crate) fn run(&self, queues: &str, more: &[&str]) -> Program {
         let more = [
             &["--concurrency", "50", "--max-attempts", ATTEMPTS],
             &["--partial-failures"][..],
@@ -139,7 +139,7 @@ impl Checked {
     }
 
     /// Waits until all are done or dead, in order.
-    pub async fn finish(&self, running: &mut RunningProgram, messages: usize) {
+    pub(crate) async fn finish(&self, running: &mut RunningProgram, messages: usize) {
         let order = Arc::clone(&self.order);
         wait(&self.lambda, move |_| {
             let order = order.lock().expect("no check panicked");

@@ -3,7 +3,7 @@
 
 /// Something that a queue, the network or the machine did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Met {
+pub(crate) enum Met {
     LostRequest,
     LostAnswer,
     LateAnswer,

@@ -18,7 +18,7 @@ const HOUR: i64 = 3_600_000;
 const MESSAGES: usize = 24;
 
 /// The scenario of a seed.
-pub fn scenario(seed: u64) -> Scenario {
+pub(crate) fn scenario(seed: u64) -> Scenario {
     let mut rng = Rng::with_seed(seed ^ 0x005e_ed0f_d15b_a7c4);
     let rng = &mut rng;
     let (queues, route) = (queues(rng), route(rng));

@@ -11,7 +11,7 @@ use crate::shrink::outcome;
 const LUCK: u64 = 40;
 
 /// One queue of SQS with twelve messages, quick handlers and no faults.
-pub fn calm(flavour: Flavour) -> Scenario {
+pub(crate) fn calm(flavour: Flavour) -> Scenario {
     let queue = QueuePlan {
         flavour,
         weight: 1,

@@ -48,7 +48,7 @@ async fn too_long(sim: &Sim, time: Duration) {
 }
 
 /// A process at work, or stopping.
-pub struct Process {
+pub(crate) struct Process {
     pub life: usize,
     pub broken: CancellationToken,
     running: Option<At>,
@@ -67,7 +67,7 @@ struct At {
 
 impl Process {
     /// Starts one.
-    pub fn start(sim: &Sim) -> Self {
+    pub(crate) fn start(sim: &Sim) -> Self {
         let (life, scenario) = {
             let mut world = sim.lock();
             (world.born(), world.scenario.clone())
@@ -113,12 +113,12 @@ impl Process {
         }
     }
 
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.running.is_some()
     }
 
     /// It is gone at once: nothing of it is polled any more.
-    pub fn crash(&mut self, sim: &Sim) {
+    pub(crate) fn crash(&mut self, sim: &Sim) {
         let over = {
             let mut world = sim.lock();
             let over = world.lives[self.life].dead;
@@ -140,7 +140,7 @@ impl Process {
     }
 
     /// Asks it to stop; what follows happens by itself.
-    pub fn stop(&mut self, sim: &Sim, grace: Duration) {
+    pub(crate) fn stop(&mut self, sim: &Sim, grace: Duration) {
         let Some(at) = self.running.take() else {
             return;
         };

@@ -30,7 +30,7 @@ thread_local! {
 
 /// What came of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ended {
+pub(crate) struct Ended {
     pub broken: Vec<Broken>,
     pub trace: Vec<Event>,
     pub calls: Calls,
@@ -40,7 +40,7 @@ pub struct Ended {
 }
 
 /// Runs it to its end, in this thread.
-pub fn run(scenario: &Scenario) -> Ended {
+pub(crate) fn run(scenario: &Scenario) -> Ended {
     fastrand::seed(scenario.seed);
     WAKES.set(0);
     let simulation = Simulation::begin(DATE);

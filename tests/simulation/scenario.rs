@@ -3,7 +3,7 @@
 
 /// One run of the simulated world.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Scenario {
+pub(crate) struct Scenario {
     /// Of every choice that the scenario leaves open.
     pub seed: u64,
     /// In the route's order.
@@ -26,7 +26,7 @@ pub struct Scenario {
 
 /// How a queue behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flavour {
+pub(crate) enum Flavour {
     /// SQS without order.
     Standard,
     /// SQS with ordered groups.
@@ -39,24 +39,24 @@ pub enum Flavour {
 
 impl Flavour {
     /// Whether an answer shows all there is, receipts are fenced, and a wait can be ended.
-    pub fn is_exact(self) -> bool {
+    pub(crate) fn is_exact(self) -> bool {
         matches!(self, Self::Local | Self::Redis)
     }
 
     /// Whether there is a network before it.
-    pub fn is_far(self) -> bool {
+    pub(crate) fn is_far(self) -> bool {
         self != Self::Local
     }
 
     /// Whether it promises the order of groups.
-    pub fn orders_groups(self) -> bool {
+    pub(crate) fn orders_groups(self) -> bool {
         matches!(self, Self::Fifo | Self::Local)
     }
 }
 
 /// One queue.
 #[derive(Debug, Clone, PartialEq)]
-pub struct QueuePlan {
+pub(crate) struct QueuePlan {
     pub flavour: Flavour,
     pub weight: u32,
     pub rate: Option<f64>,
@@ -71,13 +71,13 @@ pub struct QueuePlan {
 
 impl QueuePlan {
     /// Whether the program sends dead letters to the target of the queue's own redrive policy.
-    pub fn takes_dead(&self) -> bool {
+    pub(crate) fn takes_dead(&self) -> bool {
         self.flavour == Flavour::Fifo && self.redrive.is_some() && !self.dead_letters
     }
 
     /// How many attempts a message has, if that is limited: `attempts` as the route says or, where
     /// the queue keeps groups in order, as often as its redrive policy lets it be received.
-    pub fn limit(&self, attempts: Option<u32>) -> Option<u32> {
+    pub(crate) fn limit(&self, attempts: Option<u32>) -> Option<u32> {
         let own = attempts.filter(|_| self.dead_letters);
         let takes = self.dead_letters || self.takes_dead();
         let policy = self
@@ -89,7 +89,7 @@ impl QueuePlan {
 
 /// The route.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RoutePlan {
+pub(crate) struct RoutePlan {
     pub batch: usize,
     pub window_ms: u64,
     pub concurrency: usize,
@@ -116,7 +116,7 @@ pub struct RoutePlan {
 
 /// A message that is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sending {
+pub(crate) struct Sending {
     pub at_ms: u64,
     pub queue: usize,
     /// Of its queue or, on a route with `group_by`, perhaps its own; see `is_tag`.
@@ -125,7 +125,7 @@ pub struct Sending {
 
 /// Something that happens, so long or so many events after what happened before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Happening {
+pub(crate) struct Happening {
     pub after_ms: u64,
     /// Where it is not zero, it counts instead of the time.
     pub after_events: u64,
@@ -134,7 +134,7 @@ pub struct Happening {
 
 /// What happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HappeningKind {
+pub(crate) enum HappeningKind {
     /// The process is gone at once.
     Crash(usize),
     /// It is asked to stop.
@@ -153,7 +153,7 @@ pub enum HappeningKind {
 
 /// How often, in a thousand, something goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Faults {
+pub(crate) struct Faults {
     /// A call that never arrives.
     pub lost_request: u32,
     /// One that takes effect and is not answered.
@@ -188,7 +188,7 @@ pub struct Faults {
 
 /// How often, in a thousand, handlers do other than be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Mix {
+pub(crate) struct Mix {
     pub retry: u32,
     pub retry_after: u32,
     pub reject: u32,
@@ -209,19 +209,19 @@ pub struct Mix {
 
 impl Scenario {
     /// How long a message of this queue stays invisible, in seconds.
-    pub fn visibility_s(&self, queue: usize) -> u64 {
+    pub(crate) fn visibility_s(&self, queue: usize) -> u64 {
         let own = self.queues[queue].visibility_s;
         self.route.visibility_s.unwrap_or(own).max(2)
     }
 
     /// Whether a group is told by the message and not by its queue.
-    pub fn is_tag(&self, queue: usize, group: u16) -> bool {
+    pub(crate) fn is_tag(&self, queue: usize, group: u16) -> bool {
         let own = self.queues[queue].flavour.orders_groups();
         self.route.group_by && (!own || group.is_multiple_of(2))
     }
 
     /// Whether nothing at all goes wrong with calls and processes.
-    pub fn is_calm(&self) -> bool {
+    pub(crate) fn is_calm(&self) -> bool {
         let rough = |happening: &Happening| !matches!(happening.what, HappeningKind::Closed(_));
         self.processes == 1 && !self.happenings.iter().any(rough)
     }

@@ -22,7 +22,7 @@ static SILENCE: LazyLock<()> = LazyLock::new(|| {
 });
 
 /// Runs it; a panic of the run itself is a broken rule as well.
-pub fn outcome(scenario: &Scenario) -> Result<Ended, String> {
+pub(crate) fn outcome(scenario: &Scenario) -> Result<Ended, String> {
     LazyLock::force(&SILENCE);
     RUNNING.set(true);
     let ended = catch_unwind(AssertUnwindSafe(|| run(scenario)));
@@ -42,7 +42,7 @@ fn breaks(scenario: &Scenario, rule: &str) -> bool {
 
 /// The smallest that was found. Seeds of choices are tried as well, since most smaller scenarios
 /// need other luck.
-pub fn shrink(scenario: &Scenario, rule: &str) -> Scenario {
+pub(crate) fn shrink(scenario: &Scenario, rule: &str) -> Scenario {
     let mut best = scenario.clone();
     for _ in 0..6 {
         let before = best.clone();

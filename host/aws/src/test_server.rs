@@ -66,7 +66,7 @@ pub(crate) struct TestServer {
 }
 
 impl TestServer {
-    pub async fn start(acts: Vec<Act>) -> Self {
+    pub(crate) async fn start(acts: Vec<Act>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let seen = Arc::new(Mutex::new(SeenRequest {
@@ -82,17 +82,17 @@ impl TestServer {
         }
     }
 
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// The requests so far, each with its body.
-    pub fn requests(&self) -> Vec<String> {
+    pub(crate) fn requests(&self) -> Vec<String> {
         lock(&self.seen).requests.clone()
     }
 
     /// How many connections were made.
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         lock(&self.seen).connections
     }
 }

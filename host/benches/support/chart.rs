@@ -15,7 +15,7 @@ const COLOURS: [RGBColor; 3] = [
 ];
 
 /// One line: what it shows, and its points by time in seconds.
-pub struct ChartLine {
+pub(crate) struct ChartLine {
     /// Its name in the legend.
     pub name: &'static str,
     /// In the order of time.
@@ -23,7 +23,7 @@ pub struct ChartLine {
 }
 
 /// Lines that share a scale.
-pub struct Panel {
+pub(crate) struct Panel {
     /// Above it, with the unit.
     pub title: &'static str,
     /// At most three.
@@ -34,7 +34,7 @@ pub struct Panel {
 ///
 /// # Errors
 /// What the file or the drawing says.
-pub fn draw(
+pub(crate) fn draw(
     path: &Path,
     panels: &[Panel],
     marks: &[(f64, &str)],

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 /// Times in milliseconds, sorted.
-pub struct Samples(Vec<f64>);
+pub(crate) struct Samples(Vec<f64>);
 
 impl Samples {
     /// Sorts them; there must be one at least.
-    pub fn of(times: impl IntoIterator<Item = Duration>) -> Self {
+    pub(crate) fn of(times: impl IntoIterator<Item = Duration>) -> Self {
         Self::of_ms(times.into_iter().map(|time| time.as_secs_f64() * 1e3))
     }
 
     /// The same of milliseconds, which may be negative.
-    pub fn of_ms(times: impl IntoIterator<Item = f64>) -> Self {
+    pub(crate) fn of_ms(times: impl IntoIterator<Item = f64>) -> Self {
         let mut times: Vec<f64> = times.into_iter().collect();
         assert!(!times.is_empty(), "nothing was measured");
         times.sort_by(f64::total_cmp);
@@ -20,7 +20,7 @@ impl Samples {
     }
 
     /// The value below which so many in a hundred lie.
-    pub fn at(&self, percent: usize) -> f64 {
+    pub(crate) fn at(&self, percent: usize) -> f64 {
         self.0[(self.0.len() * percent / 100).min(self.0.len() - 1)]
     }
 }

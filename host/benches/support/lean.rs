@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// One connection.
-pub struct Lean {
+pub(crate) struct Lean {
     stream: TcpStream,
     address: String,
     read: Vec<u8>,
@@ -14,7 +14,7 @@ pub struct Lean {
 
 impl Lean {
     /// Connects.
-    pub async fn connect(address: &str) -> Self {
+    pub(crate) async fn connect(address: &str) -> Self {
         let stream = TcpStream::connect(address).await.expect("a server");
         stream.set_nodelay(true).expect("a TCP stream");
         Self {
@@ -25,7 +25,7 @@ impl Lean {
     }
 
     /// Makes a queue; its URL.
-    pub async fn create(&mut self, name: &str) -> String {
+    pub(crate) async fn create(&mut self, name: &str) -> String {
         let answer = self
             .call("CreateQueue", &format!("{{\"QueueName\":\"{name}\"}}"))
             .await;
@@ -34,7 +34,7 @@ impl Lean {
     }
 
     /// Sends ten of this size.
-    pub async fn send(&mut self, url: &str, size: usize) {
+    pub(crate) async fn send(&mut self, url: &str, size: usize) {
         let body = "x".repeat(size);
         let mut text = format!("{{\"QueueUrl\":\"{url}\",\"Entries\":[");
         for number in 0..10 {
@@ -50,13 +50,13 @@ impl Lean {
     }
 
     /// Sends one.
-    pub async fn send_one(&mut self, url: &str) {
+    pub(crate) async fn send_one(&mut self, url: &str) {
         let text = format!("{{\"QueueUrl\":\"{url}\",\"MessageBody\":\"wake\"}}");
         self.call("SendMessage", &text).await;
     }
 
     /// Receives up to ten; their receipts.
-    pub async fn receive(&mut self, url: &str, wait_s: u32) -> Vec<String> {
+    pub(crate) async fn receive(&mut self, url: &str, wait_s: u32) -> Vec<String> {
         let text = format!(
             "{{\"QueueUrl\":\"{url}\",\"MaxNumberOfMessages\":10,\"WaitTimeSeconds\":{wait_s}}}"
         );
@@ -72,7 +72,7 @@ impl Lean {
     }
 
     /// Deletes up to ten.
-    pub async fn delete(&mut self, url: &str, receipts: &[String]) {
+    pub(crate) async fn delete(&mut self, url: &str, receipts: &[String]) {
         if receipts.is_empty() {
             return;
         }

@@ -4,5 +4,5 @@
 
 #![allow(dead_code, reason = "each benchmark uses a part of it")]
 
-pub mod figures;
-pub mod program;
+pub(crate) mod figures;
+pub(crate) mod program;

@@ -43,7 +43,7 @@ struct TableTask {
     expires: f64,
 }
 
-pub fn run(runtime: &Runtime, url: &str) {
+pub(crate) fn run(runtime: &Runtime, url: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     runtime.block_on(create(url, TABLE));
     let queue = format!("dynamodb:{TABLE}");

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const TICKS: f64 = 100.0;
 
 /// A running program. Killed when dropped.
-pub struct Program {
+pub(crate) struct Program {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<(Moment, String)>,
@@ -25,7 +25,7 @@ pub struct Program {
 
 impl Program {
     /// Starts it; its lines on both outputs are read at once and kept with their time.
-    pub fn start(mut command: Command) -> Self {
+    pub(crate) fn start(mut command: Command) -> Self {
         let started = clock::now();
         let mut child = command
             .stdin(Stdio::piped())
@@ -57,7 +57,7 @@ impl Program {
     }
 
     /// The next line that holds `part`, and when it came.
-    pub fn line(&mut self, part: &str) -> (Moment, String) {
+    pub(crate) fn line(&mut self, part: &str) -> (Moment, String) {
         let mut others = String::new();
         loop {
             match self.lines.recv_timeout(PATIENCE) {
@@ -69,18 +69,18 @@ impl Program {
     }
 
     /// All lines that nobody has asked for yet.
-    pub fn lines_so_far(&self) -> Vec<String> {
+    pub(crate) fn lines_so_far(&self) -> Vec<String> {
         self.lines.try_iter().map(|(_, line)| line).collect()
     }
 
     /// Writes one line to its input.
-    pub fn tell(&mut self, line: &str) {
+    pub(crate) fn tell(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("open until the end");
         writeln!(stdin, "{line}").expect("it reads its input");
     }
 
     /// Processor time of all its threads so far, ended ones included; to 10 ms.
-    pub fn cpu(&self) -> Duration {
+    pub(crate) fn cpu(&self) -> Duration {
         let text = self.proc("stat");
         let after_name = text.rsplit(')').next().unwrap_or_default();
         let ticks = |place: usize| -> f64 {
@@ -91,7 +91,7 @@ impl Program {
     }
 
     /// Processor time of the threads that run now: exact, yet without ended threads.
-    pub fn cpu_of_threads(&self) -> Duration {
+    pub(crate) fn cpu_of_threads(&self) -> Duration {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
         let time = |path: PathBuf| -> Option<u64> {
             let text = std::fs::read_to_string(path.join("schedstat")).ok()?;
@@ -102,13 +102,13 @@ impl Program {
     }
 
     /// Resident memory now, and at most so far, in MiB.
-    pub fn memory(&self) -> (f64, f64) {
+    pub(crate) fn memory(&self) -> (f64, f64) {
         let mib = |name: &str| self.status(name) / 1024.0;
         (mib("VmRSS:"), mib("VmHWM:"))
     }
 
     /// How many threads it has.
-    pub fn threads(&self) -> f64 {
+    pub(crate) fn threads(&self) -> f64 {
         self.status("Threads:")
     }
 
@@ -125,7 +125,7 @@ impl Program {
     }
 
     /// Panics with what it has written if it has ended.
-    pub fn assert_running(&mut self) {
+    pub(crate) fn assert_running(&mut self) {
         if let Some(status) = self.child.try_wait().expect("our child") {
             // Its outputs end with it.
             let lines: Vec<String> = self.lines.iter().map(|(_, line)| line).collect();
@@ -134,7 +134,7 @@ impl Program {
     }
 
     /// Asks it to stop and waits for its end; how long that took.
-    pub fn stop(mut self) -> Duration {
+    pub(crate) fn stop(mut self) -> Duration {
         let id = i32::try_from(self.child.id()).expect("a process id");
         let id = rustix::process::Pid::from_raw(id).expect("not zero");
         let asked = clock::now();
@@ -155,15 +155,15 @@ impl Drop for Program {
 }
 
 /// The program that is measured, as this very build made it.
-pub const BINARY: &str = env!("CARGO_BIN_EXE_dispatcher");
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_dispatcher");
 
 /// A command of the program with nothing of this shell's settings.
-pub fn dispatcher(data: &Path, words: &[&str]) -> Command {
+pub(crate) fn dispatcher(data: &Path, words: &[&str]) -> Command {
     command_of(Path::new(BINARY), data, words)
 }
 
 /// The same of another build of the program.
-pub fn command_of(binary: &Path, data: &Path, words: &[&str]) -> Command {
+pub(crate) fn command_of(binary: &Path, data: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(binary);
     for (name, _) in std::env::vars_os() {
         let name_text = name.to_string_lossy();
@@ -179,7 +179,7 @@ pub fn command_of(binary: &Path, data: &Path, words: &[&str]) -> Command {
 }
 
 /// What an SDK must know to speak to a server that checks nothing.
-pub const AWS: [(&str, &str); 4] = [
+pub(crate) const AWS: [(&str, &str); 4] = [
     ("AWS_ACCESS_KEY_ID", "bench"),
     ("AWS_SECRET_ACCESS_KEY", "bench"),
     ("AWS_REGION", "us-east-1"),
@@ -187,7 +187,7 @@ pub const AWS: [(&str, &str); 4] = [
 ];
 
 /// A shipped component.
-pub fn plugin(name: &str) -> String {
+pub(crate) fn plugin(name: &str) -> String {
     format!(
         "{}/../../plugins/prebuilt/{name}.wasm",
         env!("CARGO_MANIFEST_DIR")
@@ -195,7 +195,7 @@ pub fn plugin(name: &str) -> String {
 }
 
 /// Prints how large the program is.
-pub fn print_size() {
+pub(crate) fn print_size() {
     let bytes = std::fs::metadata(BINARY).expect("cargo built it").len();
     println!("release binary: {:.1} MB", bytes as f64 / 1e6);
 }

@@ -17,7 +17,7 @@ const MOST: usize = 10_000;
 
 /// What one attempt brought.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attempt {
+pub(crate) struct Attempt {
     /// When.
     at: Moment,
     /// With which receipts.
@@ -31,7 +31,7 @@ type AttemptKey = (QueueId, String);
 
 /// The attempts of all queues.
 #[derive(Default)]
-pub struct Attempts {
+pub(crate) struct Attempts {
     kept: Mutex<ReceiveAttempt>,
 }
 
@@ -44,14 +44,14 @@ struct ReceiveAttempt {
 
 impl Attempts {
     /// What an attempt brought, if it may be asked for again.
-    pub fn get(&self, queue: QueueId, id: &str, now: Moment) -> Option<Attempt> {
+    pub(crate) fn get(&self, queue: QueueId, id: &str, now: Moment) -> Option<Attempt> {
         let kept = lock(&self.kept);
         let attempt = kept.by_name.get(&(queue, id.to_owned()))?;
         (now.since(attempt.at) < USABLE).then(|| attempt.clone())
     }
 
     /// Remembers what an attempt brought.
-    pub fn keep(
+    pub(crate) fn keep(
         &self,
         queue: QueueId,
         id: &str,
@@ -72,7 +72,7 @@ impl Attempts {
     }
 
     /// It is asked for again, so its messages are invisible until later.
-    pub fn renew(&self, queue: QueueId, id: &str, until: StoreTime) {
+    pub(crate) fn renew(&self, queue: QueueId, id: &str, until: StoreTime) {
         let mut kept = lock(&self.kept);
         if let Some(attempt) = kept.by_name.get_mut(&(queue, id.to_owned())) {
             attempt.until = until;

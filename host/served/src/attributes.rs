@@ -40,12 +40,12 @@ const LONGEST_RETENTION_S: u64 = 1_209_600;
 const FIFO: &str = ".fifo";
 
 /// Whether a queue of the name is a FIFO queue.
-pub fn is_fifo(name: &str) -> bool {
+pub(crate) fn is_fifo(name: &str) -> bool {
     name.ends_with(FIFO)
 }
 
 /// What a new queue is set to.
-pub fn new(name: &str, given: &Texts, tags: Texts) -> Result<QueueSettings, Fault> {
+pub(crate) fn new(name: &str, given: &Texts, tags: Texts) -> Result<QueueSettings, Fault> {
     let mut settings = QueueSettings {
         fifo: is_fifo(name),
         tags,
@@ -63,7 +63,7 @@ pub fn new(name: &str, given: &Texts, tags: Texts) -> Result<QueueSettings, Faul
 }
 
 /// Sets what is given; the rest stays.
-pub fn apply(settings: &mut QueueSettings, name: &str, given: &Texts) -> Result<(), Fault> {
+pub(crate) fn apply(settings: &mut QueueSettings, name: &str, given: &Texts) -> Result<(), Fault> {
     for (attribute, value) in given {
         let bad = || {
             Fault::new(
@@ -168,7 +168,7 @@ fn redrive(value: &str, name: &str) -> Result<Option<Redrive>, Fault> {
 }
 
 /// Every attribute of a queue with its value, as SQS shows it.
-pub fn all(known: &KnownQueue, depth: &Depth) -> Vec<(&'static str, String)> {
+pub(crate) fn all(known: &KnownQueue, depth: &Depth) -> Vec<(&'static str, String)> {
     let settings = &known.settings;
     let seconds = |date: dispatcher_core::clock::Timestamp| (date.0 / 1000).to_string();
     let mut list = vec![
@@ -231,7 +231,7 @@ fn set_by_people(known: &KnownQueue) -> Vec<(&'static str, String)> {
 }
 
 /// Whether there is an attribute of the name.
-pub fn is_known(name: &str) -> bool {
+pub(crate) fn is_known(name: &str) -> bool {
     let settable = [
         "RedrivePolicy",
         "FifoQueue",
@@ -246,7 +246,7 @@ pub fn is_known(name: &str) -> bool {
 }
 
 /// Those among the wanted names of attributes that there are none of.
-pub fn check(names: &[String]) -> Result<(), Fault> {
+pub(crate) fn check(names: &[String]) -> Result<(), Fault> {
     match names.iter().find(|name| !is_known(name)) {
         Some(strange) => Err(unknown(strange)),
         None => Ok(()),
@@ -254,7 +254,7 @@ pub fn check(names: &[String]) -> Result<(), Fault> {
 }
 
 /// The attributes that a request to make a queue names and that the one there is differs in.
-pub fn differences(known: &KnownQueue, given: &Texts) -> Result<Vec<String>, Fault> {
+pub(crate) fn differences(known: &KnownQueue, given: &Texts) -> Result<Vec<String>, Fault> {
     let mut wished = known.clone();
     apply(&mut wished.settings, &known.name, given)?;
     let (wished, there) = (set_by_people(&wished), set_by_people(known));

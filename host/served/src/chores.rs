@@ -16,7 +16,7 @@ const AT_ONCE: u32 = 100;
 const REST: Duration = Duration::from_secs(1);
 
 /// Goes on until it is dropped.
-pub async fn forever(desk: Arc<Service>) {
+pub(crate) async fn forever(desk: Arc<Service>) {
     tokio::join!(drop_old(&desk), move_on(&desk));
 }
 

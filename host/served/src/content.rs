@@ -15,12 +15,12 @@ const MOST_ATTRIBUTES: usize = 10;
 const LONGEST_NAME: usize = 256;
 
 /// Whether XML 1.0 has the character, and therefore SQS.
-pub fn is_xml(c: char) -> bool {
+pub(crate) fn is_xml(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
 }
 
 /// A body as it may be sent.
-pub fn body(text: Option<String>) -> Result<String, Fault> {
+pub(crate) fn body(text: Option<String>) -> Result<String, Fault> {
     let text = text.filter(|text| !text.is_empty());
     let text = text.ok_or_else(|| Fault::missing("MessageBody"))?;
     match text.chars().all(is_xml) {
@@ -34,7 +34,7 @@ pub fn body(text: Option<String>) -> Result<String, Fault> {
 }
 
 /// The sender's attributes as they may be sent, by name.
-pub fn attributes(
+pub(crate) fn attributes(
     given: Option<BTreeMap<String, input::Attribute>>,
 ) -> Result<Vec<Attribute>, Fault> {
     let given = given.unwrap_or_default();
@@ -55,7 +55,7 @@ fn invalid(message: String) -> Fault {
 }
 
 /// One attribute, as it may be sent.
-pub fn attribute(name: String, given: input::Attribute) -> Result<Attribute, Fault> {
+pub(crate) fn attribute(name: String, given: input::Attribute) -> Result<Attribute, Fault> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     let lower = name.to_ascii_lowercase();
     let bad = name.is_empty()
@@ -125,19 +125,19 @@ pub fn attribute(name: String, given: input::Attribute) -> Result<Attribute, Fau
 }
 
 /// Bytes as the JSON and the Query protocol carry them.
-pub fn base64(bytes: &[u8]) -> String {
+pub(crate) fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
 /// In hexadecimal.
-pub fn md5(bytes: &[u8]) -> String {
+pub(crate) fn md5(bytes: &[u8]) -> String {
     hexadecimal(&Md5::digest(bytes))
 }
 
 /// The digest of attributes (SQS developer guide, "calculating the MD5 message digest for message
 /// attributes"): by name, each name, type and value behind its length, the value also behind 1 for
 /// a text and 2 for bytes. None for none.
-pub fn attributes_md5(attributes: &[Attribute]) -> Option<String> {
+pub(crate) fn attributes_md5(attributes: &[Attribute]) -> Option<String> {
     if attributes.is_empty() {
         return None;
     }
@@ -167,7 +167,7 @@ pub fn attributes_md5(attributes: &[Attribute]) -> Option<String> {
 }
 
 /// Bytes in hexadecimal.
-pub fn hexadecimal(bytes: &[u8]) -> String {
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
         let _ = write!(text, "{byte:02x}");

@@ -5,7 +5,7 @@ use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 
 /// A call, or one entry of a batch, that is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub(crate) struct Fault {
     /// Which of SQS's errors it is.
     pub kind: FaultKind,
     /// One line for a person.
@@ -15,7 +15,7 @@ pub struct Fault {
 /// SQS's errors, as far as this server has reason for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each has the name that SQS documents")]
-pub enum FaultKind {
+pub(crate) enum FaultKind {
     QueueDoesNotExist,
     QueueNameExists,
     EmptyBatchRequest,
@@ -42,7 +42,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// The JSON protocol's name, and the status.
-    pub fn json(self) -> (String, u16) {
+    pub(crate) fn json(self) -> (String, u16) {
         let sqs = |name: &str| format!("com.amazonaws.sqs#{name}");
         let coral = |name: &str| format!("com.amazon.coral.service#{name}");
         match self {
@@ -60,7 +60,7 @@ impl FaultKind {
 
     /// The Query protocol's name, which the JSON protocol tells in a header for those who look for
     /// it, and which stands in the failed entries of a batch.
-    pub fn query(self) -> String {
+    pub(crate) fn query(self) -> String {
         match self {
             Self::QueueDoesNotExist => "AWS.SimpleQueueService.NonExistentQueue".into(),
             Self::QueueNameExists => "QueueAlreadyExists".into(),
@@ -79,14 +79,14 @@ impl FaultKind {
     }
 
     /// Whether the caller is to blame.
-    pub fn is_sender(self) -> bool {
+    pub(crate) fn is_sender(self) -> bool {
         !matches!(self, Self::Unavailable | Self::InternalError)
     }
 }
 
 impl Fault {
     /// Of this kind, in these words.
-    pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
+    pub(crate) fn new(kind: FaultKind, message: impl Into<String>) -> Self {
         Self {
             kind,
             message: message.into(),
@@ -94,7 +94,7 @@ impl Fault {
     }
 
     /// There is no such queue.
-    pub fn no_queue() -> Self {
+    pub(crate) fn no_queue() -> Self {
         Self::new(
             FaultKind::QueueDoesNotExist,
             "The specified queue does not exist.",
@@ -102,7 +102,7 @@ impl Fault {
     }
 
     /// A parameter that the call needs is not there.
-    pub fn missing(parameter: &str) -> Self {
+    pub(crate) fn missing(parameter: &str) -> Self {
         Self::new(
             FaultKind::MissingParameter,
             format!("The request must contain the parameter {parameter}."),
@@ -110,7 +110,7 @@ impl Fault {
     }
 
     /// A parameter that says what it must not.
-    pub fn value(value: impl std::fmt::Display, parameter: &str, reason: &str) -> Self {
+    pub(crate) fn value(value: impl std::fmt::Display, parameter: &str, reason: &str) -> Self {
         Self::new(
             FaultKind::InvalidParameterValue,
             format!("Value {value} for parameter {parameter} is invalid. Reason: {reason}"),
@@ -118,7 +118,7 @@ impl Fault {
     }
 
     /// A receipt that is none of this server's.
-    pub fn no_receipt(receipt: &str) -> Self {
+    pub(crate) fn no_receipt(receipt: &str) -> Self {
         Self::new(
             FaultKind::ReceiptHandleIsInvalid,
             format!("The input receipt handle \"{receipt}\" is not a valid receipt handle."),

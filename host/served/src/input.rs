@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Texts by name.
-pub type Texts = BTreeMap<String, String>;
+pub(crate) type Texts = BTreeMap<String, String>;
 
 /// A whole number, which the Query protocol writes as text.
 fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
@@ -22,14 +22,14 @@ fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
 /// What concerns one queue and nothing else.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct OfQueue {
+pub(crate) struct OfQueue {
     pub queue_url: Option<String>,
 }
 
 /// `SendMessage`, and an entry of its batch.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Send {
+pub(crate) struct Send {
     pub queue_url: Option<String>,
     pub id: Option<String>,
     pub message_body: Option<String>,
@@ -44,7 +44,7 @@ pub struct Send {
 /// The value of an attribute of a message.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Attribute {
+pub(crate) struct Attribute {
     pub data_type: Option<String>,
     pub string_value: Option<String>,
     /// In base 64.
@@ -54,7 +54,7 @@ pub struct Attribute {
 /// A batch.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Batch<T> {
+pub(crate) struct Batch<T> {
     pub queue_url: Option<String>,
     pub entries: Option<Vec<T>>,
 }
@@ -71,7 +71,7 @@ impl<T> Default for Batch<T> {
 /// `DeleteMessage`, `ChangeMessageVisibility`, and an entry of their batches.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct ReceiptInput {
+pub(crate) struct ReceiptInput {
     pub queue_url: Option<String>,
     pub id: Option<String>,
     pub receipt_handle: Option<String>,
@@ -82,7 +82,7 @@ pub struct ReceiptInput {
 /// `ReceiveMessage`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Receive {
+pub(crate) struct Receive {
     pub queue_url: Option<String>,
     #[serde(deserialize_with = "number")]
     pub max_number_of_messages: Option<i64>,
@@ -99,7 +99,7 @@ pub struct Receive {
 /// `CreateQueue`, `GetQueueUrl`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Create {
+pub(crate) struct Create {
     pub queue_name: Option<String>,
     pub attributes: Option<Texts>,
     /// In JSON this one alone begins small.
@@ -110,7 +110,7 @@ pub struct Create {
 /// `ListQueues`, `ListDeadLetterSourceQueues`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct List {
+pub(crate) struct List {
     pub queue_url: Option<String>,
     pub queue_name_prefix: Option<String>,
     #[serde(deserialize_with = "number")]
@@ -121,7 +121,7 @@ pub struct List {
 /// `GetQueueAttributes`, `SetQueueAttributes`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Attributes {
+pub(crate) struct Attributes {
     pub queue_url: Option<String>,
     pub attribute_names: Option<Vec<String>>,
     pub attributes: Option<Texts>,
@@ -130,7 +130,7 @@ pub struct Attributes {
 /// `TagQueue`, `UntagQueue`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Tags {
+pub(crate) struct Tags {
     pub queue_url: Option<String>,
     #[serde(alias = "tags")]
     pub tags: Option<Texts>,
@@ -140,7 +140,7 @@ pub struct Tags {
 /// `StartMessageMoveTask`, `ListMessageMoveTasks`, `CancelMessageMoveTask`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Moves {
+pub(crate) struct Moves {
     pub source_arn: Option<String>,
     pub destination_arn: Option<String>,
     #[serde(deserialize_with = "number")]

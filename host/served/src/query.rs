@@ -124,7 +124,7 @@ impl Tree {
 }
 
 /// The operation of a form, if it names one, and its parameters in the shapes of the JSON protocol.
-pub fn read(form: &[u8]) -> (Option<String>, Value) {
+pub(crate) fn read(form: &[u8]) -> (Option<String>, Value) {
     let mut tree = Tree::default();
     let mut action = None;
     for (name, value) in form_urlencoded::parse(form) {
@@ -142,7 +142,7 @@ pub fn read(form: &[u8]) -> (Option<String>, Value) {
 }
 
 /// The answer to an operation.
-pub fn answer(action: &str, result: &Value, request: &str) -> String {
+pub(crate) fn answer(action: &str, result: &Value, request: &str) -> String {
     let mut xml = format!("<?xml version=\"1.0\"?><{action}Response xmlns=\"{NAMESPACE}\">");
     // Readers want the element even if nothing is in it, unless the operation has no result.
     if let Some(fields) = result.as_object() {
@@ -160,7 +160,7 @@ pub fn answer(action: &str, result: &Value, request: &str) -> String {
 }
 
 /// The answer to one that is refused.
-pub fn refusal(fault: &Fault, request: &str) -> String {
+pub(crate) fn refusal(fault: &Fault, request: &str) -> String {
     let who = match fault.kind.is_sender() {
         true => "Sender",
         false => "Receiver",

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// SQS's limits.
 const MOST_MESSAGES: i64 = 10;
 const LONGEST_WAIT_S: i64 = 20;
-pub const LONGEST_VISIBILITY_S: i64 = 43_200;
+pub(crate) const LONGEST_VISIBILITY_S: i64 = 43_200;
 /// Who has sent, which nobody here knows.
 const SENDER: &str = "000000000000";
 /// The queue's own attributes of a message.

@@ -49,7 +49,7 @@ impl Checked {
 }
 
 /// A place in the order of sending, as wide as SQS writes it.
-pub fn sequence(seq: i64) -> String {
+pub(crate) fn sequence(seq: i64) -> String {
     format!("{seq:020}")
 }
 
@@ -110,20 +110,20 @@ impl Service {
 
 /// The answers to the entries of a batch.
 #[derive(Default)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     successful: Vec<Value>,
     failed: Vec<Value>,
 }
 
 impl Outcome {
     /// An entry is done, and more is to be said of it.
-    pub fn succeed(&mut self, id: String, mut fields: Map<String, Value>) {
+    pub(crate) fn succeed(&mut self, id: String, mut fields: Map<String, Value>) {
         fields.insert("Id".into(), id.into());
         self.successful.push(Value::Object(fields));
     }
 
     /// An entry is refused.
-    pub fn fail(&mut self, id: String, fault: &Fault) {
+    pub(crate) fn fail(&mut self, id: String, fault: &Fault) {
         self.failed.push(json!({
             "Id": id,
             "Code": fault.kind.query(),
@@ -133,7 +133,7 @@ impl Outcome {
     }
 
     /// The answer to the whole batch.
-    pub fn into_json(self) -> Value {
+    pub(crate) fn into_json(self) -> Value {
         let mut fields = Map::new();
         // Some SDKs want the list of successes even if it is empty; SQS leaves out no failures.
         fields.insert("Successful".into(), self.successful.into());
@@ -145,7 +145,7 @@ impl Outcome {
 }
 
 /// The ids of a batch's entries, if they are as SQS wants them.
-pub fn batch_ids<'a>(
+pub(crate) fn batch_ids<'a>(
     ids: impl ExactSizeIterator<Item = Option<&'a str>>,
 ) -> Result<Vec<String>, Fault> {
     match ids.len() {
@@ -282,7 +282,7 @@ fn delay(queue: &KnownQueue, fifo: bool, asked: Option<i64>) -> Result<Duration,
 }
 
 /// Ids of groups and of deduplication: letters, digits and punctuation.
-pub fn fifo_id(parameter: &str, given: Option<String>) -> Result<Option<String>, Fault> {
+pub(crate) fn fifo_id(parameter: &str, given: Option<String>) -> Result<Option<String>, Fault> {
     let Some(id) = given else {
         return Ok(None);
     };

@@ -23,7 +23,7 @@ const MOST: usize = 10_000;
 const ACCOUNT: &str = "000000000000";
 
 /// Who answers.
-pub struct Service {
+pub(crate) struct Service {
     /// The file.
     pub store: LocalStore,
     /// Set when waits are to end.
@@ -37,7 +37,7 @@ pub struct Service {
 }
 
 /// A request, whichever protocol it came in.
-pub struct Request {
+pub(crate) struct Request {
     /// What is wanted: `SendMessage`.
     pub action: String,
     /// How the caller reached us, `127.0.0.1:9324`, for URLs of queues.
@@ -49,7 +49,7 @@ pub struct Request {
 }
 
 /// What a request says, in the shapes of the JSON protocol.
-pub enum Body {
+pub(crate) enum Body {
     /// As it came.
     Json(bytes::Bytes),
     /// Made of a form.
@@ -58,7 +58,7 @@ pub enum Body {
 
 impl Body {
     /// As the operation wants it.
-    pub fn read<T: DeserializeOwned + Default>(self) -> Result<T, Fault> {
+    pub(crate) fn read<T: DeserializeOwned + Default>(self) -> Result<T, Fault> {
         let read = match self {
             Self::Json(bytes) if bytes.is_empty() => Ok(T::default()),
             Self::Json(bytes) => serde_json::from_slice(&bytes),
@@ -72,7 +72,7 @@ impl Body {
 
 impl Service {
     /// Nothing is known yet.
-    pub fn new(store: LocalStore, hurry: CancellationToken) -> Self {
+    pub(crate) fn new(store: LocalStore, hurry: CancellationToken) -> Self {
         Self {
             store,
             hurry,
@@ -84,7 +84,7 @@ impl Service {
     }
 
     /// Does what a request asks; null where the operation has no result.
-    pub async fn answer(&self, request: Request) -> Result<Value, Fault> {
+    pub(crate) async fn answer(&self, request: Request) -> Result<Value, Fault> {
         let Request {
             action,
             host,
@@ -123,7 +123,7 @@ impl Service {
     }
 
     /// The queue that a request is about, by its URL or the path that it was sent to.
-    pub async fn queue(
+    pub(crate) async fn queue(
         &self,
         path: Option<&str>,
         url: Option<&str>,
@@ -138,7 +138,7 @@ impl Service {
     }
 
     /// The queue of a name.
-    pub async fn named(&self, name: &str) -> Result<Arc<KnownQueue>, Fault> {
+    pub(crate) async fn named(&self, name: &str) -> Result<Arc<KnownQueue>, Fault> {
         let now = clock::now();
         if let Some((at, known)) = lock(&self.known).get(name)
             && now.since(*at) < FRESH
@@ -156,12 +156,12 @@ impl Service {
     }
 
     /// What was known of a queue is no longer true.
-    pub fn forget(&self, name: &str) {
+    pub(crate) fn forget(&self, name: &str) {
         lock(&self.known).remove(name);
     }
 
     /// Whether a queue may be purged now, and if so that it is: once in this time.
-    pub fn may_purge(&self, queue: QueueId, once_in: Duration) -> bool {
+    pub(crate) fn may_purge(&self, queue: QueueId, once_in: Duration) -> bool {
         let now = clock::now();
         let mut purged = lock(&self.purged);
         purged.retain(|_, at| now.since(*at) < once_in);
@@ -173,7 +173,7 @@ impl Service {
 }
 
 /// The URL of a queue, for a caller who reached us by this host.
-pub fn url(host: &str, name: &str) -> String {
+pub(crate) fn url(host: &str, name: &str) -> String {
     format!("http://{host}/{ACCOUNT}/{name}")
 }
 
@@ -186,6 +186,6 @@ fn name_in(url: &str) -> Option<&str> {
 }
 
 /// A lock that holds only plain data, which no panic leaves half done.
-pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

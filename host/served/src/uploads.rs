@@ -23,7 +23,7 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// How much may be held, and how long an upload may take.
 #[derive(Debug, Clone, Copy)]
-pub struct UploadLimits {
+pub(crate) struct UploadLimits {
     /// What all bodies together may hold beyond their first `FREE` bytes, in KiB.
     pub room_kib: u32,
     /// The longest body, in bytes.
@@ -33,7 +33,7 @@ pub struct UploadLimits {
 }
 
 /// The uploads under way.
-pub struct Uploads {
+pub(crate) struct Uploads {
     limits: UploadLimits,
     /// A permit is a KiB that is held.
     room: Arc<Semaphore>,
@@ -58,7 +58,7 @@ struct Upload {
 
 /// A body that has arrived, with the room that it takes.
 #[derive(Debug)]
-pub struct UploadedBody {
+pub(crate) struct UploadedBody {
     /// All of it.
     pub body: Bytes,
     /// Given back when dropped; nothing for a small body.
@@ -67,7 +67,7 @@ pub struct UploadedBody {
 
 impl Uploads {
     /// Nothing has arrived yet.
-    pub fn new(limits: UploadLimits) -> Self {
+    pub(crate) fn new(limits: UploadLimits) -> Self {
         Self {
             limits,
             room: Arc::new(Semaphore::new(limits.room_kib as usize)),
@@ -80,7 +80,7 @@ impl Uploads {
     /// # Errors
     /// 413 for one that is too long, 408 for one that takes too long or is the slowest while others
     /// need its room, 503 where no room comes free in time.
-    pub async fn read(
+    pub(crate) async fn read(
         &self,
         mut body: Body,
         announced: Option<usize>,
@@ -128,7 +128,7 @@ impl Uploads {
 
     /// The bytes of all bodies that are on their way.
     #[cfg(test)]
-    pub fn received(&self) -> usize {
+    pub(crate) fn received(&self) -> usize {
         let active = lock(&self.active);
         active.by_number.values().map(|upload| upload.bytes).sum()
     }

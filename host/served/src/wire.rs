@@ -38,7 +38,7 @@ const GREETING: &str = "This is the embedded queue of `dispatcher local`, which 
     protocol: set AWS_ENDPOINT_URL_SQS to this address.\n";
 
 /// Answers until `stop`, then for a second at most to finish what is under way.
-pub async fn serve(listener: TcpListener, desk: Arc<Service>, stop: CancellationToken) {
+pub(crate) async fn serve(listener: TcpListener, desk: Arc<Service>, stop: CancellationToken) {
     let uploads = Arc::new(Uploads::new(UPLOADS));
     serve_within(LIMITS, uploads, listener, desk, stop).await;
 }

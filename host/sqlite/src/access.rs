@@ -20,7 +20,7 @@ static WARNED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 /// Checks that a data folder is ours alone to change. One that others may write to is warned of,
 /// once in a process; one of another user, unless that is root or we are, is an error: its owner
 /// could put any file in the place of ours.
-pub fn check_folder(folder: &Path) -> Result<(), CallError> {
+pub(crate) fn check_folder(folder: &Path) -> Result<(), CallError> {
     let Ok(metadata) = std::fs::metadata(folder) else {
         // Opening the files in it says why.
         return Ok(());
@@ -47,7 +47,7 @@ pub fn check_folder(folder: &Path) -> Result<(), CallError> {
 
 /// Makes every file that belongs to this database, and is there, readable and writable by its owner
 /// alone.
-pub fn tighten(path: &Path) -> Result<(), CallError> {
+pub(crate) fn tighten(path: &Path) -> Result<(), CallError> {
     for suffix in ["", "-wal", "-shm"] {
         let file = super::beside(path, suffix);
         let plain = |error| failed(judge_io(&error), format!("`{}`: {error}", file.display()));
@@ -58,7 +58,7 @@ pub fn tighten(path: &Path) -> Result<(), CallError> {
 }
 
 /// Opens a file that nobody else may read or write, for both; makes it if it is missing.
-pub fn open(path: &Path) -> Result<File, CallError> {
+pub(crate) fn open(path: &Path) -> Result<File, CallError> {
     let plain = |error| failed(judge_io(&error), format!("`{}`: {error}", path.display()));
     let (file, former) = files::open_private(path).map_err(plain)?;
     log_tightened(path, former);
@@ -78,7 +78,7 @@ fn log_tightened(path: &Path, former: Option<u32>) {
 
 /// Locks a file; it is unlocked when it is dropped. Another process's lock is waited for, up to
 /// `PATIENCE`.
-pub fn lock(file: &File, path: &Path) -> Result<(), CallError> {
+pub(crate) fn lock(file: &File, path: &Path) -> Result<(), CallError> {
     let most = PATIENCE.as_micros() / NAP.as_micros();
     for _ in 0..most {
         match file.try_lock() {

@@ -2,7 +2,7 @@
 //! the one of <https://sqlite.org/fileformat2.html#walformat>.
 
 /// The bytes of a header; a log that is no longer holds no frame.
-pub const HEADER: u64 = 32;
+pub(crate) const HEADER: u64 = 32;
 /// What precedes each page.
 const FRAME_HEADER: u64 = 24;
 /// The first four bytes, but for the last bit, which says in which order the checksum reads words.
@@ -12,13 +12,13 @@ const VERSION: u32 = 3_007_000;
 
 /// A header that SQLite accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
+pub(crate) struct Header {
     page: u64,
 }
 
 impl Header {
     /// `None` where SQLite would ignore all that follows, as if nothing had been committed.
-    pub fn parse(bytes: &[u8; 32]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8; 32]) -> Option<Self> {
         let mut words = [0_u32; 8];
         for (word, four) in words.iter_mut().zip(bytes.as_chunks::<4>().0) {
             *word = u32::from_be_bytes(*four);
@@ -34,7 +34,7 @@ impl Header {
     }
 
     /// How long a log with so many frames is, in bytes.
-    pub fn length(self, frames: u64) -> u64 {
+    pub(crate) fn length(self, frames: u64) -> u64 {
         HEADER.saturating_add(frames.saturating_mul(FRAME_HEADER + self.page))
     }
 }

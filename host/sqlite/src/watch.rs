@@ -110,7 +110,7 @@ fn id(metadata: &Metadata) -> (u64, u64) {
 }
 
 /// Which file is at a path.
-pub fn identity(path: &Path) -> io::Result<(u64, u64)> {
+pub(crate) fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::metadata(path).map(|metadata| id(&metadata))
 }
 

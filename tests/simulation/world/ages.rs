@@ -13,7 +13,13 @@ const OLDER: &str = "older than ";
 
 impl World {
     /// Of what waited at hand and could start, the one that was sent last starts first.
-    pub fn check_newest(&mut self, life: usize, queue: usize, starting: &[usize], now: Moment) {
+    pub(crate) fn check_newest(
+        &mut self,
+        life: usize,
+        queue: usize,
+        starting: &[usize],
+        now: Moment,
+    ) {
         let sent = |one: usize| self.messages[self.deliveries[one].message].sent;
         let alone = |one: usize| self.group_of(self.deliveries[one].message).is_none();
         let ages = starting.iter().filter(|&&one| alone(one));
@@ -44,7 +50,7 @@ impl World {
     }
 
     /// An attempt begins on a delivery.
-    pub fn check_age(&mut self, life: usize, delivery: usize, now: Moment) {
+    pub(crate) fn check_age(&mut self, life: usize, delivery: usize, now: Moment) {
         let one = &self.deliveries[delivery];
         let (message, old) = (one.message, one.expires <= now);
         if old {
@@ -58,7 +64,7 @@ impl World {
     }
 
     /// Whether a message is too old for whoever has it or would receive it now.
-    pub fn is_too_old(&self, message: usize, now: Moment) -> bool {
+    pub(crate) fn is_too_old(&self, message: usize, now: Moment) -> bool {
         let Some(age) = self.scenario.route.max_age_ms else {
             return false;
         };
@@ -69,7 +75,7 @@ impl World {
     }
 
     /// Whether an outcome sheds a message, and if so, whether it may.
-    pub fn judge_shed(
+    pub(crate) fn judge_shed(
         &self,
         life: usize,
         delivery: usize,
@@ -107,7 +113,7 @@ impl World {
     }
 
     /// A message is shed, as it may be.
-    pub fn sheds(&mut self, life: usize, delivery: usize, outcome: &Outcome) {
+    pub(crate) fn sheds(&mut self, life: usize, delivery: usize, outcome: &Outcome) {
         let message = self.deliveries[delivery].message;
         let held = !self.deliveries[delivery].tried.is_empty();
         self.met.insert(match held {

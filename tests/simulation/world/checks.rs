@@ -20,7 +20,7 @@ const SLACK: Duration = Duration::from_millis(2);
 
 impl World {
     /// A message is handed out: nobody who could know better may still be at work on it.
-    pub fn check_handed(&mut self, message: usize, now: Moment) {
+    pub(crate) fn check_handed(&mut self, message: usize, now: Moment) {
         let Some(before) = self.messages[message].latest else {
             return;
         };
@@ -53,7 +53,7 @@ impl World {
 
     /// Both sides may notice at the same moment that a lease is over; after that, nobody is at work
     /// on it.
-    pub fn check_suspects(&mut self, now: Moment) {
+    pub(crate) fn check_suspects(&mut self, now: Moment) {
         if self.suspects.first().is_none_or(|(_, at)| *at >= now) {
             return;
         }
@@ -66,7 +66,7 @@ impl World {
     }
 
     /// An extension is asked for.
-    pub fn check_extension(&mut self, delivery: usize) {
+    pub(crate) fn check_extension(&mut self, delivery: usize) {
         let one = &self.deliveries[delivery];
         if one.refused {
             self.fails("extends-after-a-refusal", format!("delivery {delivery}"));
@@ -91,7 +91,7 @@ impl World {
     }
 
     /// A process has stopped by itself: what it received and could tell of is not hidden.
-    pub fn check_stopped(&mut self, life: usize) {
+    pub(crate) fn check_stopped(&mut self, life: usize) {
         let now = clock::now();
         for number in 0..self.deliveries.len() {
             let one = &self.deliveries[number];
@@ -123,12 +123,12 @@ impl World {
     }
 
     /// Whether every message has left its queue.
-    pub fn is_at_rest(&self) -> bool {
+    pub(crate) fn is_at_rest(&self) -> bool {
         self.messages.iter().all(|one| one.gone.is_some())
     }
 
     /// How long it may take until everything is at rest, from the start of the quiet phase.
-    pub fn patience(&self) -> Duration {
+    pub(crate) fn patience(&self) -> Duration {
         let now = clock::now();
         let hidden = self.messages.iter().map(|one| one.visible.since(now)).max();
         let longest = (0..self.scenario.queues.len()).map(|at| self.scenario.visibility_s(at));
@@ -150,7 +150,7 @@ impl World {
     }
 
     /// The end: nothing is lost.
-    pub fn check_end(&mut self) {
+    pub(crate) fn check_end(&mut self) {
         for at in 0..self.messages.len() {
             let one = &self.messages[at];
             let why = format!("message {at} of queue {}: {one:?}", one.queue);
@@ -208,7 +208,7 @@ impl World {
     }
 
     /// Faults begin or end.
-    pub fn trouble(&mut self, on: bool) {
+    pub(crate) fn trouble(&mut self, on: bool) {
         self.note(
             if on { "trouble" } else { "trouble is over" },
             NONE,

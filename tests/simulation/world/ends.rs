@@ -12,7 +12,7 @@ const LAST_POLLS: Duration = Duration::from_secs(25);
 
 impl SimulatedDelivery {
     /// How many attempts there were at it that count: neither turned away nor behind another.
-    pub fn counted(&self) -> u32 {
+    pub(crate) fn counted(&self) -> u32 {
         let counts = |trial: &&Trial| match &trial.ended {
             Some((_, said)) => !matches!(said, Said::Kept | Said::Behind),
             None => true,
@@ -25,7 +25,7 @@ impl SimulatedDelivery {
 impl World {
     /// An attempt ended: the handler said this of each message, and `lost` whose answer does not
     /// count.
-    pub fn attempt_ends(&mut self, attempt: usize, mut said: Vec<Said>, lost: &[bool]) {
+    pub(crate) fn attempt_ends(&mut self, attempt: usize, mut said: Vec<Said>, lost: &[bool]) {
         let now = clock::now();
         self.check_suspects(now);
         let Some(live) = self.attempts.remove(&attempt) else {
@@ -84,7 +84,12 @@ impl World {
     }
 
     /// A settlement is about to be asked for.
-    pub fn check_told_together(&mut self, life: usize, queue: usize, items: &[(usize, Outcome)]) {
+    pub(crate) fn check_told_together(
+        &mut self,
+        life: usize,
+        queue: usize,
+        items: &[(usize, Outcome)],
+    ) {
         for (at, (one, outcome)) in items.iter().enumerate() {
             let message = self.deliveries[*one].message;
             if items[..at].iter().any(|item| item.0 == *one) {
@@ -176,7 +181,7 @@ impl World {
 
     /// The queue's own redrive policy dead-letters a message: somebody has attempted it, or could
     /// not help it.
-    pub fn check_redriven(&mut self, message: usize) {
+    pub(crate) fn check_redriven(&mut self, message: usize) {
         let mut of = self.deliveries.iter().filter(|one| one.message == message);
         let tried = of.clone().any(|one| one.counted() > 0);
         let last = of.next_back();
@@ -190,13 +195,13 @@ impl World {
 
     /// How many attempts a message has had as far as this process can know, this delivery's first
     /// included: what others did with theirs counts as one each.
-    pub fn attempts_of(&self, life: usize, delivery: usize) -> u32 {
+    pub(crate) fn attempts_of(&self, life: usize, delivery: usize) -> u32 {
         self.attempts_within(life, delivery).1
     }
 
     /// The least and the most: whether the process noticed that it lost what it had not attempted
     /// is not known.
-    pub fn attempts_within(&self, life: usize, delivery: usize) -> (u32, u32) {
+    pub(crate) fn attempts_within(&self, life: usize, delivery: usize) -> (u32, u32) {
         let own = &self.deliveries[delivery];
         let (mut attempts, mut lost) = (i64::from(own.count), 0);
         for one in &self.deliveries[..delivery] {
@@ -213,7 +218,7 @@ impl World {
     }
 
     /// How many attempts its queue and the route allow it, if that is limited.
-    pub fn limit_of(&self, message: usize) -> Option<u32> {
+    pub(crate) fn limit_of(&self, message: usize) -> Option<u32> {
         let plan = &self.scenario.queues[self.messages[message].queue];
         plan.limit(self.scenario.route.attempts)
     }
@@ -305,7 +310,7 @@ impl World {
 
     /// Whether an earlier message of its group is not done, as far as this process can know: what
     /// another was done with and could not delete comes again.
-    pub fn is_behind_an_open_one(&self, life: usize, message: usize) -> bool {
+    pub(crate) fn is_behind_an_open_one(&self, life: usize, message: usize) -> bool {
         let own = &self.messages[message];
         let same = |other: &Stored| {
             let of = (other.group, other.tag);

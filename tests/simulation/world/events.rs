@@ -5,7 +5,7 @@ use dispatcher_core::clock::Moment;
 
 /// Something that happened, for the trace.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Event {
+pub(crate) struct Event {
     pub at: Moment,
     pub what: &'static str,
     pub life: usize,
@@ -17,7 +17,7 @@ pub struct Event {
 
 /// Calls, by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Calls {
+pub(crate) struct Calls {
     pub receive: u64,
     pub extend: u64,
     pub settle: u64,
@@ -25,7 +25,7 @@ pub struct Calls {
 
 /// A rule that did not hold.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Broken {
+pub(crate) struct Broken {
     pub rule: &'static str,
     pub at: Moment,
     pub why: String,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// The handler of one process.
-pub struct Actor {
+pub(crate) struct Actor {
     pub sim: Sim,
     pub life: usize,
     pub batch: usize,

@@ -1,26 +1,26 @@
 //! The world around the program: what the queues hold, what was handed out, what handlers do, what
 //! was seen to happen. One lock; no rule of the program lives here but in `checks`.
 
-pub mod ages;
-pub mod checks;
-pub mod ends;
-pub mod events;
-pub mod handler;
-pub mod network;
-pub mod port;
-pub mod receives;
-pub mod records;
-pub mod server;
-pub mod starts;
-pub mod turns;
-pub mod views;
+pub(crate) mod ages;
+pub(crate) mod checks;
+pub(crate) mod ends;
+pub(crate) mod events;
+pub(crate) mod handler;
+pub(crate) mod network;
+pub(crate) mod port;
+pub(crate) mod receives;
+pub(crate) mod records;
+pub(crate) mod server;
+pub(crate) mod starts;
+pub(crate) mod turns;
+pub(crate) mod views;
 
 use crate::circumstances::Met;
 use crate::scenario::{Flavour, Scenario};
 use dispatcher_core::clock;
 use dispatcher_core::clock::{Moment, Timestamp};
 use dispatcher_core::scheduler::room::Room;
-pub use events::{Broken, Calls, Event};
+pub(crate) use events::{Broken, Calls, Event};
 use fastrand::Rng;
 use receives::Told;
 use records::Arriving;
@@ -33,20 +33,20 @@ use views::{RequestedReceive, View};
 
 /// The world, shared by all that live in it.
 #[derive(Clone)]
-pub struct Sim(Arc<Mutex<World>>);
+pub(crate) struct Sim(Arc<Mutex<World>>);
 
 impl Sim {
-    pub fn new(world: World) -> Self {
+    pub(crate) fn new(world: World) -> Self {
         Self(Arc::new(Mutex::new(world)))
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, World> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, World> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Everything there is.
-pub struct World {
+pub(crate) struct World {
     pub scenario: Arc<Scenario>,
     pub rng: Rng,
     pub messages: Vec<Stored>,
@@ -89,7 +89,7 @@ pub struct World {
 
 /// A message at its queue.
 #[derive(Debug, Clone)]
-pub struct Stored {
+pub(crate) struct Stored {
     pub queue: usize,
     /// Of its queue.
     pub group: Option<u16>,
@@ -113,7 +113,7 @@ pub struct Stored {
 
 /// How a message left its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gone {
+pub(crate) enum Gone {
     Deleted(Moment),
     /// By the backend's own policy.
     Redriven,
@@ -121,7 +121,7 @@ pub enum Gone {
 
 /// One delivery of one message.
 #[derive(Debug, Clone)]
-pub struct SimulatedDelivery {
+pub(crate) struct SimulatedDelivery {
     pub message: usize,
     pub life: usize,
     pub handed: Moment,
@@ -167,14 +167,14 @@ pub struct SimulatedDelivery {
 
 /// One attempt at a delivery.
 #[derive(Debug, Clone)]
-pub struct Trial {
+pub(crate) struct Trial {
     pub began: Moment,
     pub ended: Option<(Moment, Said)>,
 }
 
 /// What became of a message in an attempt, the order of its group considered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub(crate) enum Said {
     Done,
     Retry(Option<Duration>),
     Reject,
@@ -190,7 +190,7 @@ pub enum Said {
 
 /// An attempt under way.
 #[derive(Debug, Clone)]
-pub struct LiveAttempt {
+pub(crate) struct LiveAttempt {
     pub life: usize,
     pub queue: usize,
     pub deliveries: Vec<usize>,
@@ -200,14 +200,14 @@ pub struct LiveAttempt {
 
 impl LiveAttempt {
     /// Whether it is at work on this delivery and has not been told to leave it.
-    pub fn is_on(&self, delivery: usize) -> bool {
+    pub(crate) fn is_on(&self, delivery: usize) -> bool {
         let mut pairs = self.deliveries.iter().zip(&self.lost);
         pairs.any(|(&one, lost)| one == delivery && !lost.is_cancelled())
     }
 }
 
 /// One process from its start to its end.
-pub struct Life {
+pub(crate) struct Life {
     pub dead: bool,
     pub died: Moment,
     pub stopping: bool,
@@ -235,10 +235,10 @@ pub struct Life {
     pub retried: bool,
 }
 /// No process, or no queue, in an event.
-pub const NONE: usize = usize::MAX;
+pub(crate) const NONE: usize = usize::MAX;
 
 impl World {
-    pub fn new(scenario: Arc<Scenario>) -> Self {
+    pub(crate) fn new(scenario: Arc<Scenario>) -> Self {
         let queues = scenario.queues.len();
         Self {
             rng: Rng::with_seed(scenario.seed),
@@ -269,7 +269,7 @@ impl World {
     }
 
     /// A process starts.
-    pub fn born(&mut self) -> usize {
+    pub(crate) fn born(&mut self) -> usize {
         let now = clock::now();
         let view = View::new(now);
         let queues = self.scenario.queues.len();
@@ -296,7 +296,7 @@ impl World {
     }
 
     /// It is gone.
-    pub fn dies(&mut self, life: usize, how: &'static str) {
+    pub(crate) fn dies(&mut self, life: usize, how: &'static str) {
         self.met.insert(if how == "crashes" {
             Met::Crash
         } else {
@@ -311,7 +311,7 @@ impl World {
 
     /// Whether a process was ended at this very moment: what it still does is undone, since its
     /// parts end one after the other here. Anything later is a fault.
-    pub fn is_gone(&mut self, life: usize) -> bool {
+    pub(crate) fn is_gone(&mut self, life: usize) -> bool {
         let Life { dead, died, .. } = self.lives[life];
         if dead && died < clock::now() {
             self.fails("works-when-gone", format!("process {life}"));
@@ -319,11 +319,11 @@ impl World {
         dead
     }
 
-    pub fn note(&mut self, what: &'static str, life: usize, queue: usize, of: Vec<usize>) {
+    pub(crate) fn note(&mut self, what: &'static str, life: usize, queue: usize, of: Vec<usize>) {
         self.note_with(what, life, queue, of, String::new());
     }
 
-    pub fn note_with(
+    pub(crate) fn note_with(
         &mut self,
         what: &'static str,
         life: usize,
@@ -345,22 +345,22 @@ impl World {
     }
 
     /// A rule did not hold.
-    pub fn fails(&mut self, rule: &'static str, why: String) {
+    pub(crate) fn fails(&mut self, rule: &'static str, why: String) {
         self.note_with("BROKEN", NONE, NONE, vec![], format!("{rule}: {why}"));
         let at = clock::now();
         self.broken.push(Broken { rule, at, why });
     }
 
-    pub fn flavour(&self, queue: usize) -> Flavour {
+    pub(crate) fn flavour(&self, queue: usize) -> Flavour {
         self.scenario.queues[queue].flavour
     }
 
-    pub fn is_ordered(&self, queue: usize) -> bool {
+    pub(crate) fn is_ordered(&self, queue: usize) -> bool {
         self.flavour(queue).orders_groups()
     }
 
     /// So often in a thousand, while faults are on; noted if so.
-    pub fn roll(&mut self, in_a_thousand: u32, what: Met) -> bool {
+    pub(crate) fn roll(&mut self, in_a_thousand: u32, what: Met) -> bool {
         let so = self.troubled && in_a_thousand > 0 && self.rng.u32(0..1_000) < in_a_thousand;
         if so {
             self.met.insert(what);
@@ -368,20 +368,20 @@ impl World {
         so
     }
 
-    pub fn between(&mut self, least: Duration, most: Duration) -> Duration {
+    pub(crate) fn between(&mut self, least: Duration, most: Duration) -> Duration {
         let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
         Duration::from_micros(self.rng.u64(micros(least)..=micros(most)))
     }
 
     /// Whether the queue keeps this delivery's message for it.
-    pub fn is_kept(&self, delivery: usize, now: Moment) -> bool {
+    pub(crate) fn is_kept(&self, delivery: usize, now: Moment) -> bool {
         let one = &self.deliveries[delivery];
         let message = &self.messages[one.message];
         message.latest == Some(delivery) && message.gone.is_none() && one.until > now
     }
 
     /// Whether a process would be right to believe what it was told about its lease.
-    pub fn is_honest(&self, delivery: usize) -> bool {
+    pub(crate) fn is_honest(&self, delivery: usize) -> bool {
         let one = &self.deliveries[delivery];
         !one.misled && self.suspended.is_none_or(|at| at < one.handed)
     }

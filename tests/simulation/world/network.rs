@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// What the network does to one call.
 #[derive(Debug, Clone, Copy)]
-pub struct Passage {
+pub(crate) struct Passage {
     pub to: Duration,
     pub back: Duration,
     pub arrives: bool,
@@ -17,13 +17,13 @@ pub struct Passage {
 }
 
 /// A call that extends these, for as long as the process waits for its answer.
-pub struct Extending {
+pub(crate) struct Extending {
     sim: Sim,
     deliveries: Vec<usize>,
 }
 
 impl Extending {
-    pub fn of(sim: &Sim, deliveries: &[usize]) -> Self {
+    pub(crate) fn of(sim: &Sim, deliveries: &[usize]) -> Self {
         let mut world = sim.lock();
         for &one in deliveries {
             world.deliveries[one].extending += 1;
@@ -44,14 +44,14 @@ impl Drop for Extending {
 
 impl World {
     /// What is told takes seconds to arrive, now and then.
-    pub fn slows(&mut self, passage: &mut Passage) {
+    pub(crate) fn slows(&mut self, passage: &mut Passage) {
         let often = self.scenario.faults.slow_settle;
         if self.roll(often, Met::SlowSettle) {
             passage.to = self.between(Duration::from_secs(2), Duration::from_secs(8));
         }
     }
 
-    pub fn passage(&mut self, queue: usize) -> Passage {
+    pub(crate) fn passage(&mut self, queue: usize) -> Passage {
         let ms = Duration::from_millis;
         let far = self.flavour(queue).is_far();
         let near = if far { (ms(1), ms(30)) } else { (ms(0), ms(1)) };

@@ -23,10 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const POLL_PATIENCE: Duration = Duration::from_secs(40);
 
 /// The attribute in which a message says its group.
-pub const TAG: &str = "customer";
+pub(crate) const TAG: &str = "customer";
 
 /// One queue as one process has opened it.
-pub struct Port {
+pub(crate) struct Port {
     pub sim: Sim,
     pub life: usize,
     pub queue: usize,
@@ -35,7 +35,7 @@ pub struct Port {
 }
 
 impl Port {
-    pub fn new(sim: &Sim, life: usize, queue: usize, identity: Identity) -> Self {
+    pub(crate) fn new(sim: &Sim, life: usize, queue: usize, identity: Identity) -> Self {
         Self {
             sim: sim.clone(),
             life,
@@ -188,11 +188,11 @@ impl Drop for Waited<'_> {
 }
 
 /// The delivery that a receipt is for.
-pub fn delivery(receipt: &Receipt) -> usize {
+pub(crate) fn delivery(receipt: &Receipt) -> usize {
     receipt.0.parse().expect("receipts are numbers here")
 }
 
-pub async fn sleep(time: Duration) {
+pub(crate) async fn sleep(time: Duration) {
     clock::sleep_until(Some(clock::now() + time)).await;
 }
 

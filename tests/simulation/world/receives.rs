@@ -16,7 +16,7 @@ const KNOWS_IDS: Duration = Duration::from_secs(300);
 
 /// What is to be handed out.
 #[derive(Debug, Clone, Copy)]
-pub struct Want {
+pub(crate) struct Want {
     pub queue: usize,
     pub life: usize,
     pub max: usize,
@@ -33,14 +33,14 @@ pub struct Want {
 
 /// What a receive with an id has brought.
 #[derive(Debug, Clone)]
-pub struct Told {
+pub(crate) struct Told {
     pub at: Moment,
     pub deliveries: Vec<usize>,
 }
 
 impl World {
     /// Hands messages out; answers with their deliveries.
-    pub fn take(&mut self, want: Want) -> Vec<usize> {
+    pub(crate) fn take(&mut self, want: Want) -> Vec<usize> {
         let now = clock::now();
         let (messages, deliveries) = (&self.messages, &self.deliveries);
         self.open.retain(|&one| {
@@ -144,7 +144,7 @@ impl World {
     }
 
     /// Whether SQS refuses a short poll, since too much is in flight.
-    pub fn is_over_the_limit(&self, queue: usize) -> bool {
+    pub(crate) fn is_over_the_limit(&self, queue: usize) -> bool {
         let now = clock::now();
         let hidden = |one: &&Stored| one.queue == queue && one.gone.is_none() && one.visible > now;
         let in_flight = self.messages.iter().filter(hidden).count();

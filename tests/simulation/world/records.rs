@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 /// What a receive brought and the process has not dealt with yet.
-pub struct Arriving {
+pub(crate) struct Arriving {
     queue: usize,
     taken: Vec<usize>,
     drained: bool,
@@ -22,7 +22,7 @@ pub struct Arriving {
 }
 
 /// The store as one process has opened it.
-pub struct RecordsStore {
+pub(crate) struct RecordsStore {
     pub sim: Sim,
     pub life: usize,
 }
@@ -38,7 +38,7 @@ enum CallFate {
 impl World {
     /// An answer to a receive has come. Where the route remembers, it is looked up first; until
     /// then the process knows nothing of it.
-    pub fn answered(
+    pub(crate) fn answered(
         &mut self,
         life: usize,
         queue: usize,
@@ -85,7 +85,7 @@ impl World {
     }
 
     /// What was done is remembered before its queue is told, unless the store failed.
-    pub fn check_recorded(
+    pub(crate) fn check_recorded(
         &mut self,
         life: usize,
         delivery: usize,

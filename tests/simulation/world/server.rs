@@ -16,7 +16,7 @@ const NEAR: Duration = Duration::from_secs(60);
 
 impl World {
     /// A message is sent.
-    pub fn send(&mut self, queue: usize, group: Option<u16>) {
+    pub(crate) fn send(&mut self, queue: usize, group: Option<u16>) {
         let now = clock::now();
         let is_tag = |group: &u16| self.scenario.is_tag(queue, *group);
         self.messages.push(Stored {
@@ -38,21 +38,21 @@ impl World {
     }
 
     /// When a message of this queue becomes visible next.
-    pub fn next_visible(&self, queue: usize, now: Moment) -> Option<Moment> {
+    pub(crate) fn next_visible(&self, queue: usize, now: Moment) -> Option<Moment> {
         let here = self.messages.iter().filter(|one| one.queue == queue);
         let later = here.filter(|one| one.gone.is_none() && one.visible > now);
         later.map(|one| one.visible).min()
     }
 
     /// One entry of an extension takes effect.
-    pub fn extend(&mut self, delivery: usize, time: Duration) -> Result<(), ItemError> {
+    pub(crate) fn extend(&mut self, delivery: usize, time: Duration) -> Result<(), ItemError> {
         self.hide(delivery, time, "extends")?;
         self.deliveries[delivery].leased = clock::now() + time;
         Ok(())
     }
 
     /// One entry of a settlement takes effect.
-    pub fn settle(&mut self, delivery: usize, outcome: &Outcome) -> Result<(), ItemError> {
+    pub(crate) fn settle(&mut self, delivery: usize, outcome: &Outcome) -> Result<(), ItemError> {
         match outcome {
             Outcome::Release(after) => {
                 let seconds =
@@ -182,7 +182,7 @@ impl World {
 
     /// The date of the machine is set. Queues keep time, the embedded one its own, so that nothing
     /// of them changes.
-    pub fn set_date(&mut self, on_ms: i64) {
+    pub(crate) fn set_date(&mut self, on_ms: i64) {
         self.note_with("the date is set", NONE, NONE, vec![], format!("{on_ms} ms"));
         clock::simulated::set_date(on_ms);
         self.met.insert(if on_ms > 0 {

@@ -14,7 +14,7 @@ const FORGIVEN: u32 = 2;
 impl World {
     /// An attempt begins on these deliveries; `lost` says of each whether the handler is told that
     /// its answer does not count. Answers with the attempt's number.
-    pub fn attempt_begins(
+    pub(crate) fn attempt_begins(
         &mut self,
         life: usize,
         deliveries: &[usize],
@@ -59,11 +59,11 @@ impl World {
         self.attempted
     }
 
-    pub fn queue_of(&self, delivery: usize) -> usize {
+    pub(crate) fn queue_of(&self, delivery: usize) -> usize {
         self.messages[self.deliveries[delivery].message].queue
     }
 
-    pub fn messages_of(&self, deliveries: &[usize]) -> Vec<usize> {
+    pub(crate) fn messages_of(&self, deliveries: &[usize]) -> Vec<usize> {
         let of = deliveries.iter().map(|&one| self.deliveries[one].message);
         of.collect()
     }
@@ -292,14 +292,14 @@ impl World {
     }
 
     /// Whether a message has had all its attempts, and comes back all the same.
-    pub fn is_exhausted(&self, life: usize, delivery: usize) -> bool {
+    pub(crate) fn is_exhausted(&self, life: usize, delivery: usize) -> bool {
         let one = &self.deliveries[delivery];
         let most = self.limit_of(one.message);
         most.is_some_and(|most| self.attempts_of(life, delivery) > most)
     }
 
     /// Time passes without the processes.
-    pub fn stand_still(&mut self, time: Duration) {
+    pub(crate) fn stand_still(&mut self, time: Duration) {
         self.note_with("all stand still", NONE, NONE, vec![], format!("{time:?}"));
         clock::simulated::pass(time);
         self.met.insert(Met::Standstill);

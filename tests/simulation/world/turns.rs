@@ -10,7 +10,7 @@ use std::time::Duration;
 /// A queue that says so often that it holds nothing more has not got what is waited for.
 const EMPTY_ANSWERS: usize = 3;
 /// What does not come back is waited for so long.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(900);
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(900);
 
 /// What an earlier message means for a later one of its group.
 enum Ahead {
@@ -24,7 +24,7 @@ enum Ahead {
 
 impl World {
     /// The group in whose order a process keeps this message, and whether the message says so.
-    pub fn group_of(&self, message: usize) -> Option<(bool, u16)> {
+    pub(crate) fn group_of(&self, message: usize) -> Option<(bool, u16)> {
         let stored = &self.messages[message];
         let own = stored.group.filter(|_| self.is_ordered(stored.queue));
         let tag = stored.tag.filter(|_| self.scenario.route.group_by);
@@ -38,7 +38,7 @@ impl World {
     }
 
     /// An attempt begins.
-    pub fn check_turns(
+    pub(crate) fn check_turns(
         &mut self,
         life: usize,
         queue: usize,
@@ -130,7 +130,7 @@ impl World {
 
     /// Whether something of its group is before it of which the process has lost the lease: with
     /// that it may be given back, since it is delivered behind it again.
-    pub fn is_behind_a_lost_one(&self, delivery: usize) -> bool {
+    pub(crate) fn is_behind_a_lost_one(&self, delivery: usize) -> bool {
         let now = clock::now();
         let own = &self.messages[self.deliveries[delivery].message];
         let group = self.group_of(self.deliveries[delivery].message);
@@ -147,7 +147,7 @@ impl World {
     }
 
     /// Something arrives: whether it has to wait for one that failed.
-    pub fn note_waiting(&mut self, life: usize, delivery: usize, now: Moment) {
+    pub(crate) fn note_waiting(&mut self, life: usize, delivery: usize, now: Moment) {
         let message = self.deliveries[delivery].message;
         let Some(tag) = self.tag_of(message) else {
             return;

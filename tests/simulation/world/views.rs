@@ -15,7 +15,7 @@ const LEAST_ASIDE: usize = 100;
 
 /// A receive that was asked for under an id.
 #[derive(Debug, Clone, Copy)]
-pub struct RequestedReceive {
+pub(crate) struct RequestedReceive {
     at: Moment,
     /// No answer came, and it was not asked for again.
     lost: bool,
@@ -23,7 +23,7 @@ pub struct RequestedReceive {
 
 /// What a process was told about a queue last.
 #[derive(Debug, Clone, Copy)]
-pub struct View {
+pub(crate) struct View {
     pub may_hold: bool,
     pub since: Moment,
     pub failures: u32,
@@ -34,7 +34,7 @@ pub struct View {
 
 impl View {
     /// Nothing is known yet.
-    pub fn new(now: Moment) -> Self {
+    pub(crate) fn new(now: Moment) -> Self {
         Self {
             may_hold: true,
             since: now,
@@ -47,13 +47,13 @@ impl View {
 
 impl World {
     /// An id that no receive has had.
-    pub fn fresh_id(&mut self) -> u64 {
+    pub(crate) fn fresh_id(&mut self) -> u64 {
         self.ids += 1;
         self.ids
     }
 
     /// A receive is asked for: if an answer was lost that could be had again, then that.
-    pub fn asks(&mut self, life: usize, queue: usize, attempt: Option<u64>) {
+    pub(crate) fn asks(&mut self, life: usize, queue: usize, attempt: Option<u64>) {
         let now = clock::now();
         let view = &mut self.lives[life].views[queue];
         view.asking += 1;
@@ -89,7 +89,7 @@ impl World {
     }
 
     /// What a process is told by a poll that failed.
-    pub fn not_reached(&mut self, life: usize, queue: usize, attempt: Option<u64>) {
+    pub(crate) fn not_reached(&mut self, life: usize, queue: usize, attempt: Option<u64>) {
         self.note("is not answered", life, queue, vec![]);
         let now = clock::now();
         if let Some(asked) = attempt.and_then(|id| self.lives[life].asked.get_mut(&id)) {
@@ -106,7 +106,7 @@ impl World {
     }
 
     /// What a process is told by an answer.
-    pub fn reached(
+    pub(crate) fn reached(
         &mut self,
         life: usize,
         queue: usize,
@@ -229,7 +229,7 @@ impl World {
     }
 
     /// Nobody waits for a receive any more, which may have brought something.
-    pub fn is_left(&mut self, life: usize, queue: usize) {
+    pub(crate) fn is_left(&mut self, life: usize, queue: usize) {
         let Life {
             dead,
             patient_until,
@@ -243,7 +243,7 @@ impl World {
 
     /// Until when the process can count on its lease: from the last extension that it knows of; or
     /// from the receive, whose answer may have been under way for a quarter of it.
-    pub fn counts_on_until(&self, delivery: usize) -> Moment {
+    pub(crate) fn counts_on_until(&self, delivery: usize) -> Moment {
         let one = &self.deliveries[delivery];
         let queue = self.queue_of(delivery);
         let lease = Duration::from_secs(self.scenario.visibility_s(queue));
@@ -259,7 +259,7 @@ impl World {
 
     /// Whether the process must know that it holds this: it has heard of it, was never misled,
     /// and had no need to extend it yet.
-    pub fn is_surely_held(&self, delivery: usize, now: Moment) -> bool {
+    pub(crate) fn is_surely_held(&self, delivery: usize, now: Moment) -> bool {
         let one = &self.deliveries[delivery];
         let visibility = Duration::from_secs(self.scenario.visibility_s(self.queue_of(delivery)));
         one.reached.is_some()
@@ -272,7 +272,7 @@ impl World {
 
     /// Whether a delivery need not be attempted: this process was done with the message before, or
     /// it has had all its attempts.
-    pub fn is_needless(&self, life: usize, delivery: usize) -> bool {
+    pub(crate) fn is_needless(&self, life: usize, delivery: usize) -> bool {
         let one = &self.deliveries[delivery];
         let done = self.lives[life].done.get(&one.message);
         let done = one.known || done.is_some_and(|&done| Some(done) < one.reached);

@@ -20,7 +20,7 @@ pub(super) struct Request {
 
 impl Request {
     /// The function's name, with `:alias` where one was asked for.
-    pub fn function(&self) -> String {
+    pub(super) fn function(&self) -> String {
         let name = self.path.split('/').nth(3).unwrap_or_default();
         let name = name.replace("%3A", ":").replace("%3a", ":");
         let qualifier = self
@@ -42,7 +42,7 @@ pub(super) struct Response {
 }
 
 impl Response {
-    pub fn new(status: u16, body: String) -> Self {
+    pub(super) fn new(status: u16, body: String) -> Self {
         Self {
             status,
             headers: Vec::new(),
@@ -50,11 +50,11 @@ impl Response {
         }
     }
 
-    pub fn error(status: u16, kind: &str, body: &Value) -> Self {
+    pub(super) fn error(status: u16, kind: &str, body: &Value) -> Self {
         Self::new(status, body.to_string()).with("x-amzn-ErrorType", kind.to_owned())
     }
 
-    pub fn with(mut self, name: &'static str, value: String) -> Self {
+    pub(super) fn with(mut self, name: &'static str, value: String) -> Self {
         self.headers.push((name, value));
         self
     }
@@ -81,7 +81,7 @@ pub(super) struct LambdaConnection {
 }
 
 impl LambdaConnection {
-    pub fn new(stream: TcpStream) -> Self {
+    pub(super) fn new(stream: TcpStream) -> Self {
         // Answers are small and must not wait for each other.
         let _ = stream.set_nodelay(true);
         Self {
@@ -91,7 +91,7 @@ impl LambdaConnection {
     }
 
     /// The next request; `None` at the end of the connection.
-    pub async fn request(&mut self) -> io::Result<Option<Request>> {
+    pub(super) async fn request(&mut self) -> io::Result<Option<Request>> {
         loop {
             if let Some((head, mut request, length)) = parse(&self.buffer)? {
                 while self.buffer.len() < head + length {
@@ -111,12 +111,12 @@ impl LambdaConnection {
         }
     }
 
-    pub async fn respond(&mut self, response: &Response) -> io::Result<()> {
+    pub(super) async fn respond(&mut self, response: &Response) -> io::Result<()> {
         self.stream.write_all(&response.bytes()).await
     }
 
     /// All but the last bytes of it, and then the end.
-    pub async fn respond_half(&mut self, response: &Response) -> io::Result<()> {
+    pub(super) async fn respond_half(&mut self, response: &Response) -> io::Result<()> {
         let bytes = response.bytes();
         let most = bytes.len() - response.body.len().div_ceil(2).max(1);
         self.stream.write_all(&bytes[..most]).await?;
@@ -124,13 +124,13 @@ impl LambdaConnection {
     }
 
     /// Ends it with a reset.
-    pub fn reset(&mut self) -> io::Result<()> {
+    pub(super) fn reset(&mut self) -> io::Result<()> {
         // What is closed without waiting for what was sent is reset by the system.
         self.stream.set_zero_linger()
     }
 
     /// Waits for the caller to end it.
-    pub async fn until_closed(&mut self) {
+    pub(super) async fn until_closed(&mut self) {
         let mut rest = [0; 1_024];
         while let Ok(1..) = self.stream.read(&mut rest).await {}
     }

@@ -13,7 +13,7 @@ pub(super) struct InvokeAnswer {
 
 impl InvokeAnswer {
     /// The function's result where Lambda answered with success.
-    pub fn read(self, function: &str) -> Result<Response, InvokeError> {
+    pub(super) fn read(self, function: &str) -> Result<Response, InvokeError> {
         if !(200..300).contains(&self.status) {
             return Err(self.refusal(function));
         }

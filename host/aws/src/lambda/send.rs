@@ -35,7 +35,7 @@ pub(super) struct Sender(SharedHttpConnector);
 
 impl Sender {
     /// As the SDK makes its own: TLS by its provider, the proxy that the environment names.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(SharedHttpConnector::new(
             Connector::builder()
                 .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
@@ -53,7 +53,7 @@ impl Sender {
     ///
     /// # Errors
     /// `DidNotRun` without a connection, `MayHaveRun` once there was one.
-    pub async fn send(
+    pub(super) async fn send(
         &self,
         function: &str,
         request: HttpRequest,

@@ -28,7 +28,7 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 pub(super) struct Signer(Client);
 
 impl Signer {
-    pub fn new(config: &SdkConfig) -> Self {
+    pub(super) fn new(config: &SdkConfig) -> Self {
         let handing_over = SharedHttpConnector::new(HandOver);
         let config = aws_sdk_lambda::config::Builder::from(config)
             .http_client(http_client_fn(move |_, _| handing_over.clone()))
@@ -44,7 +44,7 @@ impl Signer {
     ///
     /// # Errors
     /// Without credentials or an endpoint, of the kinds that say that nothing was sent.
-    pub async fn sign(&self, request: &mut Request) -> Result<HttpRequest, InvokeError> {
+    pub(super) async fn sign(&self, request: &mut Request) -> Result<HttpRequest, InvokeError> {
         let waits = request.invocation == Invocation::RequestResponse;
         let sent = self
             .0

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 /// What was called, as the server counted it.
 #[derive(Debug, Default)]
-pub struct Calls {
+pub(crate) struct Calls {
     pub receive: u64,
     pub delete: u64,
     pub change: u64,
@@ -26,7 +26,7 @@ pub struct Calls {
 }
 
 /// A server in its own process. Ends when dropped.
-pub struct BenchServer {
+pub(crate) struct BenchServer {
     program: Program,
     /// `http://127.0.0.1:PORT`.
     pub url: String,
@@ -34,7 +34,7 @@ pub struct BenchServer {
 
 impl BenchServer {
     /// Starts this very executable again as a server; it must answer to `--server PORT`.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let mut command = Command::new(std::env::current_exe().expect("our path"));
         command.args(["--server", "0"]);
         let mut program = Program::start(command);
@@ -47,7 +47,7 @@ impl BenchServer {
     }
 
     /// The server's processor time so far.
-    pub fn cpu(&self) -> Duration {
+    pub(crate) fn cpu(&self) -> Duration {
         self.program.cpu()
     }
 
@@ -58,36 +58,36 @@ impl BenchServer {
     }
 
     /// Makes a queue, empty, with a visibility timeout in seconds.
-    pub fn queue(&mut self, name: &str, visibility_s: u64) {
+    pub(crate) fn queue(&mut self, name: &str, visibility_s: u64) {
         self.ask(&format!("queue {name} {visibility_s}"));
     }
 
     /// Makes every answer take so long besides, from now on.
     #[allow(dead_code, reason = "not every benchmark has a slow server")]
-    pub fn slow(&mut self, latency: Duration) {
+    pub(crate) fn slow(&mut self, latency: Duration) {
         self.ask(&format!("slow all {}", latency.as_millis()));
     }
 
     /// Sends `count` messages of this body, all visible at once.
-    pub fn fill(&mut self, name: &str, count: usize, body: &str) {
+    pub(crate) fn fill(&mut self, name: &str, count: usize, body: &str) {
         self.ask(&format!("fill {name} {count} {body}"));
     }
 
     /// Waits until the queue is empty; how long that took since it was filled.
-    pub fn drained(&mut self, name: &str) -> Duration {
+    pub(crate) fn drained(&mut self, name: &str) -> Duration {
         let seconds = self.ask(&format!("drained {name}"));
         Duration::from_secs_f64(seconds.as_f64().expect("a number"))
     }
 
     /// How many are in flight.
-    pub fn in_flight(&mut self, name: &str) -> u64 {
+    pub(crate) fn in_flight(&mut self, name: &str) -> u64 {
         self.ask(&format!("in-flight {name}"))
             .as_u64()
             .expect("a number")
     }
 
     /// The calls since this was last asked.
-    pub fn calls(&mut self) -> Calls {
+    pub(crate) fn calls(&mut self) -> Calls {
         let calls = self.ask("calls");
         let of = |action: &str| calls[action].as_u64().unwrap_or_default();
         Calls {
@@ -101,7 +101,7 @@ impl BenchServer {
 
     /// How late extensions came since this was last asked, in milliseconds: after half of the
     /// visibility that was asked for before. Those that rode along early are negative.
-    pub fn late_ms(&mut self) -> Vec<f64> {
+    pub(crate) fn late_ms(&mut self) -> Vec<f64> {
         let late = self.ask("late");
         let late = late.as_array().expect("a list");
         late.iter().filter_map(Value::as_f64).collect()

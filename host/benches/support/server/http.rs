@@ -28,7 +28,7 @@ pub(crate) struct HttpConnection {
 }
 
 impl HttpConnection {
-    pub fn new(stream: TcpStream) -> Self {
+    pub(super) fn new(stream: TcpStream) -> Self {
         Self {
             stream,
             buffer: Vec::with_capacity(64 << 10),
@@ -36,7 +36,7 @@ impl HttpConnection {
     }
 
     /// The next request; `None` at the end of the connection.
-    pub async fn request(&mut self) -> io::Result<Option<Request>> {
+    pub(super) async fn request(&mut self) -> io::Result<Option<Request>> {
         let head = loop {
             let end = self.buffer.windows(4).position(|four| four == b"\r\n\r\n");
             if let Some(end) = end {
@@ -69,7 +69,7 @@ impl HttpConnection {
         }))
     }
 
-    pub async fn respond(&mut self, answer: &HttpAnswer) -> io::Result<()> {
+    pub(super) async fn respond(&mut self, answer: &HttpAnswer) -> io::Result<()> {
         let reason = if answer.status == 200 {
             "OK"
         } else {

@@ -7,7 +7,7 @@ mod http;
 mod protocol;
 mod queue;
 
-pub use control::{BenchServer, Calls};
+pub(crate) use control::{BenchServer, Calls};
 
 use dispatcher_core::clock::Moment;
 use queue::Queue;
@@ -38,7 +38,7 @@ pub(crate) struct ServerState {
 type SharedServer = Rc<RefCell<ServerState>>;
 
 /// Serves on `127.0.0.1:port`, any port for 0, until its input ends.
-pub fn serve(port: u16) {
+pub(crate) fn serve(port: u16) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

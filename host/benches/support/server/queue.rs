@@ -52,7 +52,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub fn new(visibility: Duration) -> Self {
+    pub(super) fn new(visibility: Duration) -> Self {
         Self {
             visibility,
             ..Self::default()
@@ -60,7 +60,7 @@ impl Queue {
     }
 
     /// Takes a message in; its id and its body's digest.
-    pub fn send(
+    pub(super) fn send(
         &mut self,
         sent: IncomingMessage,
         now: Moment,
@@ -107,7 +107,7 @@ impl Queue {
     }
 
     /// Up to `max` messages, each with its receipt. `called` is when the call came.
-    pub fn receive(
+    pub(super) fn receive(
         &mut self,
         max: usize,
         visibility: Duration,
@@ -141,12 +141,12 @@ impl Queue {
     }
 
     /// When the next message comes back, if nothing happens before.
-    pub fn next_return(&self) -> Option<Moment> {
+    pub(super) fn next_return(&self) -> Option<Moment> {
         self.away.peek().map(|Reverse((until, _))| *until)
     }
 
     /// Deletes a delivery. An old receipt of a message delivered anew does nothing, as on SQS.
-    pub fn delete(&mut self, receipt: &str) -> Result<(), Refusal> {
+    pub(super) fn delete(&mut self, receipt: &str) -> Result<(), Refusal> {
         let (number, received) = self.parse(receipt)?;
         let current = self.messages.get(&number);
         if current.is_some_and(|message| message.received == received) {
@@ -157,7 +157,7 @@ impl Queue {
 
     /// Changes how long a delivery stays away; how late that came, in ms, after half of what was
     /// asked for before.
-    pub fn change(
+    pub(super) fn change(
         &mut self,
         receipt: &str,
         visibility: Duration,
@@ -189,7 +189,7 @@ impl Queue {
     }
 
     /// Visible, in flight, delayed.
-    pub fn counts(&mut self, now: Moment) -> (usize, usize, usize) {
+    pub(super) fn counts(&mut self, now: Moment) -> (usize, usize, usize) {
         self.settle(now);
         let (mut visible, mut in_flight, mut delayed) = (0, 0, 0);
         for message in self.messages.values() {
@@ -203,7 +203,7 @@ impl Queue {
     }
 
     /// Whether it holds nothing at all.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 }

@@ -23,7 +23,7 @@ const TURN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(
 
 /// How long something is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pause {
+pub(super) struct Pause {
     /// The downstream's own wish.
     pub not_before: Moment,
     /// When it is tried again in any case.
@@ -31,7 +31,7 @@ pub struct Pause {
 }
 
 /// What became of a message, as its group's order is concerned.
-pub fn fate(ending: &JobEnding) -> MessageFate {
+pub(super) fn fate(ending: &JobEnding) -> MessageFate {
     match ending {
         JobEnding::Verdict(Verdict::Done) | JobEnding::AlreadyDone | JobEnding::Shed => {
             MessageFate::Done
@@ -43,7 +43,7 @@ pub fn fate(ending: &JobEnding) -> MessageFate {
 
 /// Counts the attempts that began and were not cut short by the end of the process. What shares the
 /// lot of one before it in its group has had none that counts.
-pub fn count_tries(ended: &mut [(Job, JobEnding)]) {
+pub(super) fn count_tries(ended: &mut [(Job, JobEnding)]) {
     for (job, ending) in ended {
         if matches!(
             ending,
@@ -58,7 +58,7 @@ pub fn count_tries(ended: &mut [(Job, JobEnding)]) {
 
 /// The same for each message of an attempt at messages whose groups are in order. `outlook` is what
 /// settlement will tell the queue, as far as groups must wait for it.
-pub fn fates(
+pub(super) fn fates(
     ended: &[(Job, JobEnding)],
     outlook: impl Fn(&Job, &JobEnding) -> Option<Outcome>,
 ) -> Vec<MessageFate> {
@@ -94,7 +94,7 @@ pub fn fates(
 }
 
 /// What the attempt showed of the downstream: the worst that was said.
-pub fn showed<'a>(endings: impl Iterator<Item = &'a JobEnding>) -> Signal {
+pub(super) fn showed<'a>(endings: impl Iterator<Item = &'a JobEnding>) -> Signal {
     let one = |ending: &JobEnding| match ending {
         JobEnding::Verdict(Verdict::Closed(_)) => Signal::Closed,
         JobEnding::Verdict(Verdict::Busy { .. }) => Signal::Busy,
@@ -124,7 +124,7 @@ pub fn showed<'a>(endings: impl Iterator<Item = &'a JobEnding>) -> Signal {
 
 /// From the first message of a group on that is not done, all later ones of the group share its
 /// lot: they are given back after a failure and held with what is held.
-pub fn in_group_order(ended: &mut [(Job, JobEnding)]) {
+pub(super) fn in_group_order(ended: &mut [(Job, JobEnding)]) {
     for at in 0..ended.len() {
         let (earlier, later) = ended.split_at_mut(at + 1);
         let Some((job, ending)) = earlier.last() else {
@@ -149,7 +149,7 @@ pub fn in_group_order(ended: &mut [(Job, JobEnding)]) {
 }
 
 /// Nothing is held any longer: what would have been is given back.
-pub fn let_go(ended: &mut [(Job, JobEnding)]) {
+pub(super) fn let_go(ended: &mut [(Job, JobEnding)]) {
     for (_, ending) in ended {
         if fate(ending) == MessageFate::Kept {
             *ending = JobEnding::Returned;
@@ -158,7 +158,7 @@ pub fn let_go(ended: &mut [(Job, JobEnding)]) {
 }
 
 /// Why these are held, in the words of the first.
-pub fn why(held: &[(Job, JobEnding)]) -> Option<String> {
+pub(super) fn why(held: &[(Job, JobEnding)]) -> Option<String> {
     held.iter().find_map(|(_, ending)| match ending {
         JobEnding::Verdict(Verdict::Busy { why, .. } | Verdict::Closed(why)) => Some(why.clone()),
         _ => None,
@@ -167,7 +167,7 @@ pub fn why(held: &[(Job, JobEnding)]) -> Option<String> {
 
 /// How long these are held together: as advised, and longer from time to time. What is closed is
 /// tried when the route is.
-pub fn pause(held: &[(Job, JobEnding)], now: Moment, random: u64) -> Option<Pause> {
+pub(super) fn pause(held: &[(Job, JobEnding)], now: Moment, random: u64) -> Option<Pause> {
     let pauses = held.iter().filter_map(|(job, ending)| match ending {
         JobEnding::Verdict(Verdict::Busy { after, .. }) => {
             let tries = job.holds.saturating_add(1);

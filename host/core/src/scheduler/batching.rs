@@ -44,7 +44,7 @@ impl Gathering {
     ///
     /// Two receives that ask for less than a full call each would go on so for ever, since each
     /// asks again for what it brought. So now and then the room of one waits for the other.
-    pub fn is_over(&mut self, little: &FreePermits, now: Moment) -> bool {
+    pub(super) fn is_over(&mut self, little: &FreePermits, now: Moment) -> bool {
         if self.joining.is_some() && !little.fits {
             // Answered: what it brought gives its room back as any other does.
             self.end_joining(little.free, little.capacity, now);
@@ -69,19 +69,19 @@ impl Gathering {
     }
 
     /// Little room was asked for, or none is left.
-    pub fn ends(&mut self, free: usize, capacity: usize, now: Moment) {
+    pub(super) fn ends(&mut self, free: usize, capacity: usize, now: Moment) {
         self.end_joining(free, capacity, now);
         self.full_call();
     }
 
     /// A full call was asked for. What is left of the room goes on waiting for the answer that it
     /// waits for.
-    pub fn full_call(&mut self) {
+    pub(super) fn full_call(&mut self) {
         (self.since, self.due) = (None, None);
     }
 
     /// When `is_over` may say otherwise though nothing happened.
-    pub fn due(&self) -> Option<Moment> {
+    pub(super) fn due(&self) -> Option<Moment> {
         self.due
     }
 

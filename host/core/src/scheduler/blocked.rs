@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// The blocked groups of one queue.
 #[derive(Debug)]
-pub struct BlockedGroups<J> {
+pub(super) struct BlockedGroups<J> {
     groups: BTreeMap<String, Blocked<J>>,
     /// The group that each awaited message blocks, by the message's id.
     awaited: HashMap<String, String>,
@@ -26,11 +26,11 @@ struct Blocked<J> {
 }
 
 /// A group that is blocked no longer, and what of it is in hand, in its order.
-pub type Unblocked<J> = (String, Vec<J>);
+pub(super) type Unblocked<J> = (String, Vec<J>);
 
 /// What the end of an awaited message leads to.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Released<J> {
+pub(super) enum Released<J> {
     /// Nothing: no group waits for it, or for others as well.
     Nothing,
     /// The message has left its queue: its group goes on.
@@ -51,22 +51,22 @@ impl<J> Default for BlockedGroups<J> {
 
 impl<J: Waiting> BlockedGroups<J> {
     /// How many messages are kept here.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.jobs
     }
 
     /// Whether no group is blocked.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
 
     /// Whether this group is blocked.
-    pub fn contains(&self, group: &str) -> bool {
+    pub(super) fn contains(&self, group: &str) -> bool {
         self.groups.contains_key(group)
     }
 
     /// The messages that are kept here, each group in its order.
-    pub fn iter(&self) -> impl Iterator<Item = &J> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &J> {
         self.groups.values().flat_map(|blocked| &blocked.jobs)
     }
 
@@ -80,13 +80,13 @@ impl<J: Waiting> BlockedGroups<J> {
     }
 
     /// Blocks a group until `at`: then these go before what else is kept of it.
-    pub fn retry_at(&mut self, group: &str, first: Vec<J>, at: Moment) {
+    pub(super) fn retry_at(&mut self, group: &str, first: Vec<J>, at: Moment) {
         self.prepend(group, first);
         self.entry(group).retry_at = Some(at);
     }
 
     /// Blocks a group until the queue has taken the outcome of the message of this id.
-    pub fn wait_for(&mut self, group: &str, id: &str) {
+    pub(super) fn wait_for(&mut self, group: &str, id: &str) {
         let before = self.awaited.insert(id.to_owned(), group.to_owned());
         if before.is_none() {
             self.entry(group).awaits += 1;
@@ -94,7 +94,7 @@ impl<J: Waiting> BlockedGroups<J> {
     }
 
     /// Keeps these before what else is kept of their group, which is blocked.
-    pub fn prepend(&mut self, group: &str, mut first: Vec<J>) {
+    pub(super) fn prepend(&mut self, group: &str, mut first: Vec<J>) {
         self.jobs += first.len();
         let blocked = self.entry(group);
         first.append(&mut blocked.jobs);
@@ -102,13 +102,13 @@ impl<J: Waiting> BlockedGroups<J> {
     }
 
     /// Keeps these behind what else is kept of their group, which is blocked.
-    pub fn append(&mut self, group: &str, mut jobs: Vec<J>) {
+    pub(super) fn append(&mut self, group: &str, mut jobs: Vec<J>) {
         self.jobs += jobs.len();
         self.entry(group).jobs.append(&mut jobs);
     }
 
     /// The outcome of a message was taken (`gone`), or its queue delivers it again.
-    pub fn told(&mut self, id: &str, gone: bool) -> Released<J> {
+    pub(super) fn told(&mut self, id: &str, gone: bool) -> Released<J> {
         let Some(group) = self.awaited.remove(id) else {
             return Released::Nothing;
         };
@@ -132,7 +132,7 @@ impl<J: Waiting> BlockedGroups<J> {
     }
 
     /// The groups whose first message is to be tried again by now.
-    pub fn take_due(&mut self, now: Moment) -> Vec<Unblocked<J>> {
+    pub(super) fn take_due(&mut self, now: Moment) -> Vec<Unblocked<J>> {
         let is_due = |blocked: &Blocked<J>| {
             blocked.awaits == 0 && blocked.retry_at.is_some_and(|at| at <= now)
         };
@@ -149,19 +149,19 @@ impl<J: Waiting> BlockedGroups<J> {
     }
 
     /// When the first of them is to be tried again.
-    pub fn due(&self) -> Option<Moment> {
+    pub(super) fn due(&self) -> Option<Moment> {
         let waits = self.groups.values().filter(|blocked| blocked.awaits == 0);
         waits.filter_map(|blocked| blocked.retry_at).min()
     }
 
     /// When the first becomes too old.
-    pub fn expires(&self) -> Option<Moment> {
+    pub(super) fn expires(&self) -> Option<Moment> {
         self.iter().filter_map(Waiting::expires).min()
     }
 
     /// Takes out what is too old, and the groups that are blocked no longer since the message that
     /// was to be tried again is among it.
-    pub fn expired(&mut self, now: Moment) -> (Vec<J>, Vec<Unblocked<J>>) {
+    pub(super) fn expired(&mut self, now: Moment) -> (Vec<J>, Vec<Unblocked<J>>) {
         if self.expires().is_none_or(|at| at > now) {
             return (Vec::new(), Vec::new());
         }
@@ -170,7 +170,7 @@ impl<J: Waiting> BlockedGroups<J> {
 
     /// Takes out what is chosen, asked in the order of each group, and the groups that are blocked
     /// no longer since the message that was to be tried again is among it.
-    pub fn extract(&mut self, which: impl Fn(&J) -> bool) -> (Vec<J>, Vec<Unblocked<J>>) {
+    pub(super) fn extract(&mut self, which: impl Fn(&J) -> bool) -> (Vec<J>, Vec<Unblocked<J>>) {
         let mut out = Vec::new();
         for blocked in self.groups.values_mut() {
             let goes = blocked.retry_at.is_some() && blocked.jobs.first().is_some_and(&which);

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 /// So many messages are awaited at most. Beyond that the one that has been for longest is not.
-pub const MOST_AWAITED: usize = 10_000;
+pub(super) const MOST_AWAITED: usize = 10_000;
 /// How long after it could be received a message is awaited at most. It may stand behind others in
 /// the queue; but the queue may also have buried it, or another process may have it.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(900);
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(900);
 /// So many answers that the queue holds nothing more, since a message could be received,
 /// say that it will not come: the first may be to an older question, and a long poll errs at times.
 const EMPTY_ANSWERS: usize = 3;
@@ -19,7 +19,7 @@ const LATE: Duration = Duration::from_secs(2);
 
 /// A message's place in its group: by when it was sent, then by when it first arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct GroupPosition {
+pub(super) struct GroupPosition {
     sent: Timestamp,
     arrival: u64,
 }
@@ -51,7 +51,7 @@ impl ReleasedMessage {
 
 /// The messages of one queue's groups, in the order of sending.
 #[derive(Debug, Default)]
-pub struct BlockedMessages {
+pub(super) struct BlockedMessages {
     groups: HashMap<String, BTreeMap<GroupPosition, KnownMessage>>,
     /// Where each message stands, by id.
     places: HashMap<String, (String, GroupPosition)>,
@@ -64,7 +64,7 @@ pub struct BlockedMessages {
 
 impl BlockedMessages {
     /// A message is at hand: its place, the same each time it comes until it ends.
-    pub fn arrived(&mut self, group: &str, id: &str, sent: Timestamp) -> GroupPosition {
+    pub(super) fn arrived(&mut self, group: &str, id: &str, sent: Timestamp) -> GroupPosition {
         if let Some((group, place)) = self.places.get(id) {
             let (group, place) = (group.clone(), *place);
             self.back(&group, place);
@@ -86,7 +86,7 @@ impl BlockedMessages {
 
     /// A message is not kept in order any longer: it is done or dead, or nobody waits for it.
     /// Its group, if it was.
-    pub fn ended(&mut self, id: &str) -> Option<String> {
+    pub(super) fn ended(&mut self, id: &str) -> Option<String> {
         let (group, place) = self.places.remove(id)?;
         self.back(&group, place);
         if let Some(members) = self.groups.get_mut(&group) {
@@ -100,7 +100,7 @@ impl BlockedMessages {
 
     /// A message that has arrived goes back to its queue undone: what was sent after it in its
     /// group waits for it. The group of one that is awaited no longer, there being too many.
-    pub fn left(&mut self, id: &str, now: Moment) -> Option<String> {
+    pub(super) fn left(&mut self, id: &str, now: Moment) -> Option<String> {
         let (group, place) = self.places.get(id)?.clone();
         self.back(&group, place);
         let known = self.groups.get_mut(&group)?.get_mut(&place)?;
@@ -120,7 +120,7 @@ impl BlockedMessages {
 
     /// When a message that went back can be received again. What is said of an older delivery may
     /// come late: nothing is known before as much was said as went back, and then the latest counts.
-    pub fn due(&mut self, id: &str, due: Moment) {
+    pub(super) fn due(&mut self, id: &str, due: Moment) {
         let Some((group, place)) = self.places.get(id) else {
             return;
         };
@@ -134,12 +134,12 @@ impl BlockedMessages {
     }
 
     /// Whether a message may be attempted: none that was sent before it in its group is awaited.
-    pub fn may_go(&self, group: &str, place: GroupPosition) -> bool {
+    pub(super) fn may_go(&self, group: &str, place: GroupPosition) -> bool {
         self.first_awaited(group, place).is_none()
     }
 
     /// When the first can be received that is awaited before this one, as far as that is known.
-    pub fn resumes(&self, group: &str, place: GroupPosition) -> Option<Moment> {
+    pub(super) fn resumes(&self, group: &str, place: GroupPosition) -> Option<Moment> {
         self.first_awaited(group, place)?.due
     }
 
@@ -149,7 +149,7 @@ impl BlockedMessages {
     }
 
     /// The queue said that it holds nothing more. The groups of those that are given up.
-    pub fn drained(&mut self, now: Moment) -> Vec<String> {
+    pub(super) fn drained(&mut self, now: Moment) -> Vec<String> {
         self.empty.push_back(now);
         if self.empty.len() < EMPTY_ANSWERS {
             return Vec::new();
@@ -162,7 +162,7 @@ impl BlockedMessages {
     }
 
     /// Gives up those that have been awaited for too long: their groups.
-    pub fn expire(&mut self, now: Moment) -> Vec<String> {
+    pub(super) fn expire(&mut self, now: Moment) -> Vec<String> {
         self.give_up(|away| away.expires() <= now)
     }
 
@@ -180,7 +180,7 @@ impl BlockedMessages {
     }
 
     /// Whether any message is awaited.
-    pub fn is_waiting(&self) -> bool {
+    pub(super) fn is_waiting(&self) -> bool {
         !self.awaited.is_empty()
     }
 

@@ -15,7 +15,7 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 /// What has arrived and was neither handed on nor given back, and what of each group was.
 #[derive(Debug)]
-pub struct GroupOrder<J> {
+pub(super) struct GroupOrder<J> {
     stopped: BlockedMessages,
     aside: BTreeMap<String, BTreeMap<(GroupPosition, u64), J>>,
     count: usize,
@@ -39,7 +39,7 @@ struct GroupInFlight {
 impl<J: Waiting> GroupOrder<J> {
     /// Nothing has arrived. At most `most` messages are kept aside, but for those that cannot be
     /// given back.
-    pub fn new(most: usize) -> Self {
+    pub(super) fn new(most: usize) -> Self {
         Self {
             stopped: BlockedMessages::default(),
             aside: BTreeMap::new(),
@@ -54,39 +54,39 @@ impl<J: Waiting> GroupOrder<J> {
     }
 
     /// So many are kept aside at most from now on.
-    pub fn set_most(&mut self, most: usize) {
+    pub(super) fn set_most(&mut self, most: usize) {
         self.most = most;
     }
 
     /// How many are kept aside, of those that need no room of their own.
-    pub fn spare(&self) -> usize {
+    pub(super) fn spare(&self) -> usize {
         self.count.min(self.most)
     }
 
     /// How many are kept aside.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.count
     }
 
     /// What is kept aside, each group in its order.
-    pub fn iter(&self) -> impl Iterator<Item = &J> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &J> {
         self.aside.values().flat_map(BTreeMap::values)
     }
 
     /// The groups of which something is kept aside.
-    pub fn groups(&self) -> Vec<String> {
+    pub(super) fn groups(&self) -> Vec<String> {
         self.aside.keys().cloned().collect()
     }
 
     /// What is kept aside of a group, in its order.
-    pub fn of(&self, group: &str) -> impl Iterator<Item = &J> {
+    pub(super) fn of(&self, group: &str) -> impl Iterator<Item = &J> {
         self.aside.get(group).into_iter().flat_map(BTreeMap::values)
     }
 
     /// Takes a job of a group in. `attempt` is what an attempt takes, by which it is judged how
     /// soon one that there is no place for is wanted again. Says whether the job comes before all
     /// of its group that was handed on.
-    pub fn arrive(&mut self, job: J, attempt: Duration, now: Moment) -> bool {
+    pub(super) fn arrive(&mut self, job: J, attempt: Duration, now: Moment) -> bool {
         let Some(group) = job.group().map(str::to_owned) else {
             return false;
         };
@@ -122,7 +122,7 @@ impl<J: Waiting> GroupOrder<J> {
     }
 
     /// Takes back what was handed on and not begun: something else of its group comes first.
-    pub fn take_back(&mut self, jobs: Vec<J>) {
+    pub(super) fn take_back(&mut self, jobs: Vec<J>) {
         for job in jobs {
             let Some(group) = job.group().map(str::to_owned) else {
                 continue;
@@ -135,7 +135,7 @@ impl<J: Waiting> GroupOrder<J> {
 
     /// The next of a group, if it is its turn: nothing of it was handed on, and none that was sent
     /// earlier is awaited.
-    pub fn promote(&mut self, group: &str) -> Option<J> {
+    pub(super) fn promote(&mut self, group: &str) -> Option<J> {
         match self.out.contains_key(group) {
             true => None,
             false => self.hand_on(group),
@@ -144,7 +144,7 @@ impl<J: Waiting> GroupOrder<J> {
 
     /// The next of a group, to share the attempt of what was handed on before it, unless it is too
     /// old to be started.
-    pub fn follow(&mut self, group: &str, now: Moment) -> Option<J> {
+    pub(super) fn follow(&mut self, group: &str, now: Moment) -> Option<J> {
         let (_, next) = self.aside.get(group)?.first_key_value()?;
         match next.expires() {
             Some(at) if at <= now => None,
@@ -172,7 +172,7 @@ impl<J: Waiting> GroupOrder<J> {
     }
 
     /// What was handed on is done, or the queue has it no more.
-    pub fn done(&mut self, job: &J) {
+    pub(super) fn done(&mut self, job: &J) {
         if let Some(group) = job.group() {
             self.left_hand(group);
             self.stopped.ended(job.id());
@@ -180,7 +180,7 @@ impl<J: Waiting> GroupOrder<J> {
     }
 
     /// What was handed on goes back to the queue undone, and its group waits for it.
-    pub fn failed(&mut self, job: &J, now: Moment) {
+    pub(super) fn failed(&mut self, job: &J, now: Moment) {
         if let Some(group) = job.group() {
             self.left_hand(group);
         }
@@ -189,7 +189,7 @@ impl<J: Waiting> GroupOrder<J> {
 
     /// Something arrived and goes back at once, or ends there: its group waits for it until `told`.
     /// Says whether it comes before all of its group that was handed on.
-    pub fn passed_by(&mut self, job: &J, now: Moment) -> bool {
+    pub(super) fn passed_by(&mut self, job: &J, now: Moment) -> bool {
         let Some(group) = job.group() else {
             return false;
         };
@@ -217,7 +217,7 @@ impl<J: Waiting> GroupOrder<J> {
 
     /// The queue has been told about a message: it can be received again at `due`, or never. The
     /// group that need not wait for it any longer.
-    pub fn told(&mut self, id: &str, due: Option<Moment>) -> Option<String> {
+    pub(super) fn told(&mut self, id: &str, due: Option<Moment>) -> Option<String> {
         match due {
             None => self.stopped.ended(id),
             Some(due) => {
@@ -228,12 +228,12 @@ impl<J: Waiting> GroupOrder<J> {
     }
 
     /// The queue said that it holds nothing more: the groups that wait no longer.
-    pub fn drained(&mut self, now: Moment) -> Vec<String> {
+    pub(super) fn drained(&mut self, now: Moment) -> Vec<String> {
         self.stopped.drained(now)
     }
 
     /// Time has passed: the groups that may go on.
-    pub fn wake(&mut self, now: Moment) -> Vec<String> {
+    pub(super) fn wake(&mut self, now: Moment) -> Vec<String> {
         if now < self.look || !self.stopped.is_waiting() {
             return Vec::new();
         }
@@ -243,17 +243,17 @@ impl<J: Waiting> GroupOrder<J> {
     }
 
     /// When `wake` is worth a call.
-    pub fn attention(&self) -> Option<Moment> {
+    pub(super) fn attention(&self) -> Option<Moment> {
         self.stopped.is_waiting().then_some(self.look)
     }
 
     /// What there is no place for, with the time for which it may stay with its queue.
-    pub fn surplus(&mut self) -> Vec<(J, Duration)> {
+    pub(super) fn surplus(&mut self) -> Vec<(J, Duration)> {
         std::mem::take(&mut self.surplus)
     }
 
     /// All that is kept aside of a group, in its order.
-    pub fn clear(&mut self, group: &str) -> Vec<J> {
+    pub(super) fn clear(&mut self, group: &str) -> Vec<J> {
         let aside = self.aside.remove(group).unwrap_or_default();
         self.count -= aside.len();
         aside.into_values().collect()
@@ -262,7 +262,7 @@ impl<J: Waiting> GroupOrder<J> {
     /// Nothing more is received: what is awaited that the queue has does not come. What is not
     /// chosen to be given back runs all the same, since its next receive would be one too many.
     /// Takes out what is chosen, each group in its order.
-    pub fn stop(&mut self, which: impl Fn(&J) -> bool) -> Vec<J> {
+    pub(super) fn stop(&mut self, which: impl Fn(&J) -> bool) -> Vec<J> {
         self.ends = true;
         let mut out = Vec::new();
         for aside in self.aside.values_mut() {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// The held jobs of one queue, by the time at which they are due. What was attempted together is
 /// held together, so that its order is kept.
 #[derive(Debug)]
-pub struct HeldMessages<J> {
+pub(super) struct HeldMessages<J> {
     waiting: BTreeMap<(Moment, u64), Batch<J>>,
     count: usize,
     numbered: u64,
@@ -34,17 +34,17 @@ impl<J> Default for HeldMessages<J> {
 
 impl<J: Waiting> HeldMessages<J> {
     /// How many are held.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.count
     }
 
     /// Whether none is held.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
     /// Holds jobs until `until`, or until `hasten` when `not_before` has passed.
-    pub fn push(&mut self, jobs: Vec<J>, not_before: Moment, until: Moment) {
+    pub(super) fn push(&mut self, jobs: Vec<J>, not_before: Moment, until: Moment) {
         self.numbered += 1;
         self.count += jobs.len();
         let key = (until.max(not_before), self.numbered);
@@ -54,14 +54,14 @@ impl<J: Waiting> HeldMessages<J> {
     }
 
     /// The first that are due, if any are.
-    pub fn take_due(&mut self, now: Moment) -> Option<Vec<J>> {
+    pub(super) fn take_due(&mut self, now: Moment) -> Option<Vec<J>> {
         let (key, _) = self.waiting.first_key_value()?;
         let key = *key;
         (key.0 <= now).then(|| self.take(key))?
     }
 
     /// The first, due or not, that may be tried at all: the downstream turned out to be open.
-    pub fn hasten(&mut self, now: Moment) -> Option<Vec<J>> {
+    pub(super) fn hasten(&mut self, now: Moment) -> Option<Vec<J>> {
         let mut batches = self.waiting.iter();
         let (key, _) = batches.find(|(_, batch)| batch.not_before <= now)?;
         let key = *key;
@@ -76,17 +76,17 @@ impl<J: Waiting> HeldMessages<J> {
     }
 
     /// When the first are due.
-    pub fn due(&self) -> Option<Moment> {
+    pub(super) fn due(&self) -> Option<Moment> {
         self.waiting.first_key_value().map(|((until, _), _)| *until)
     }
 
     /// When the first becomes too old; perhaps earlier.
-    pub fn expires(&self) -> Option<Moment> {
+    pub(super) fn expires(&self) -> Option<Moment> {
         self.expires
     }
 
     /// Takes out what is too old.
-    pub fn expired(&mut self, now: Moment) -> Vec<J> {
+    pub(super) fn expired(&mut self, now: Moment) -> Vec<J> {
         if self.expires.is_none_or(|at| at > now) {
             return Vec::new();
         }
@@ -97,12 +97,12 @@ impl<J: Waiting> HeldMessages<J> {
     }
 
     /// Those that are held, in the order in which they are due.
-    pub fn iter(&self) -> impl Iterator<Item = &J> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &J> {
         self.waiting.values().flat_map(|batch| &batch.jobs)
     }
 
     /// Whether one is such.
-    pub fn any(&self, which: impl Fn(&J) -> bool) -> bool {
+    pub(super) fn any(&self, which: impl Fn(&J) -> bool) -> bool {
         self.waiting
             .values()
             .any(|batch| batch.jobs.iter().any(&which))
@@ -115,7 +115,7 @@ impl<J: Waiting> HeldMessages<J> {
     }
 
     /// Takes out what is chosen, asked in the order in which the jobs are due.
-    pub fn extract(&mut self, which: impl Fn(&J) -> bool) -> Vec<J> {
+    pub(super) fn extract(&mut self, which: impl Fn(&J) -> bool) -> Vec<J> {
         let mut out = Vec::new();
         for batch in self.waiting.values_mut() {
             let (chosen, kept) = std::mem::take(&mut batch.jobs)

@@ -107,7 +107,7 @@ pub(super) struct Lane<J> {
 }
 
 impl<J: Waiting> Lane<J> {
-    pub fn new(rules: LaneRules, limits: LaneLimits, gather: Gather) -> Self {
+    pub(super) fn new(rules: LaneRules, limits: LaneLimits, gather: Gather) -> Self {
         Self {
             ready: Ready::new(rules.ordered_groups, rules.sequence, gather),
             held: HeldMessages::default(),
@@ -134,7 +134,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// Other limits from now on.
-    pub fn set_limits(&mut self, limits: LaneLimits, now: Moment) {
+    pub(super) fn set_limits(&mut self, limits: LaneLimits, now: Moment) {
         self.most = limits.attempts;
         match (&mut self.bucket, limits.rate) {
             (Some(bucket), Some(rate)) => bucket.change(rate, self.together, now),
@@ -153,17 +153,17 @@ impl<J: Waiting> Lane<J> {
 
     /// Whether one of its own limits keeps it from starting anything now. It then holds up no
     /// queue below it: the route's capacity is not for it to use.
-    pub fn is_limited(&self, now: Moment) -> bool {
+    pub(super) fn is_limited(&self, now: Moment) -> bool {
         self.may_start(now) == 0
     }
 
     /// Whether `take` would give something.
-    pub fn startable(&self, now: Moment) -> bool {
+    pub(super) fn startable(&self, now: Moment) -> bool {
         !self.is_limited(now) && self.ready.startable(now)
     }
 
     /// The jobs of one attempt.
-    pub fn take(&mut self, now: Moment) -> Vec<J> {
+    pub(super) fn take(&mut self, now: Moment) -> Vec<J> {
         let most = self.together.min(self.may_start(now));
         let mut jobs = self.ready.take(most);
         self.fill(&mut jobs, most, now);
@@ -176,7 +176,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// How many more messages are worth asking for, as far as its own limits go.
-    pub fn appetite(&self, now: Moment) -> usize {
+    pub(super) fn appetite(&self, now: Moment) -> usize {
         let at_hand = self.ready.len() + self.held.len() + self.reserved;
         let bucket = self.bucket.as_ref();
         let by_rate = bucket.map_or(usize::MAX, |bucket| {
@@ -189,7 +189,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// When the passing of time alone lets it start or ask for more.
-    pub fn attention(&self, now: Moment) -> Option<Moment> {
+    pub(super) fn attention(&self, now: Moment) -> Option<Moment> {
         let gathered = self.ready.due();
         let held = self.held.due();
         let wants = !self.ready.is_empty() || self.knowledge == Knowledge::Holds;
@@ -218,7 +218,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// Takes out what has become too old before it was started, or while it was held.
-    pub fn expired(&mut self, now: Moment) -> Vec<J> {
+    pub(super) fn expired(&mut self, now: Moment) -> Vec<J> {
         let mut out = Vec::new();
         loop {
             let held = self.held.expired(now);
@@ -238,7 +238,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// Lets what was held and is due start again.
-    pub fn wake(&mut self, now: Moment) {
+    pub(super) fn wake(&mut self, now: Moment) {
         while let Some(jobs) = self.held.take_due(now) {
             self.ready.resume(jobs);
         }
@@ -248,7 +248,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// A group goes on: with what of it is in hand.
-    pub fn unblock(&mut self, (group, jobs): Unblocked<J>) {
+    pub(super) fn unblock(&mut self, (group, jobs): Unblocked<J>) {
         self.ready.freed(&group);
         self.ready.resume(jobs);
     }
@@ -256,7 +256,7 @@ impl<J: Waiting> Lane<J> {
     /// Gives back what is held or waits and `release` chooses. What is before one of its ordered
     /// group that is not chosen stays as well, since that cannot run before it. The rest waits for
     /// company no longer.
-    pub fn give_back(&mut self, release: impl Fn(&J) -> bool, now: Moment) -> Vec<J> {
+    pub(super) fn give_back(&mut self, release: impl Fn(&J) -> bool, now: Moment) -> Vec<J> {
         self.ready.set_window(Duration::ZERO);
         let ordered = self.ready.is_ordered();
         let needed = RefCell::new(self.to_be_run(&release));
@@ -316,7 +316,7 @@ impl<J: Waiting> Lane<J> {
 
     /// Whether the queue must be taken to hold messages: only a long poll's answer says it is
     /// empty, and a call or two that failed say nothing. One that keeps failing holds nobody up.
-    pub fn may_hold(&self) -> bool {
+    pub(super) fn may_hold(&self) -> bool {
         matches!(
             self.knowledge,
             Knowledge::Unknown | Knowledge::Holds | Knowledge::Doubted
@@ -324,19 +324,25 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// Whether it competes for nothing at present.
-    pub fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.ready.is_empty() && self.held.is_empty() && self.knowledge != Knowledge::Holds
     }
 
     /// The wait that proves emptiness, or as much of it as the user allows.
-    pub fn proof_wait(&self) -> Duration {
+    pub(super) fn proof_wait(&self) -> Duration {
         self.rules.proof_wait.min(self.rules.poll_for)
     }
 
     /// The one poll of a queue that is not known to hold messages. It takes no room: what it
     /// brings is held even without. That is for queues that have nothing in hand; one that fills
     /// the room itself is asked again when some is free.
-    pub fn park(&mut self, index: usize, ahead: bool, now: Moment, room: &Room) -> Option<Poll> {
+    pub(super) fn park(
+        &mut self,
+        index: usize,
+        ahead: bool,
+        now: Moment,
+        room: &Room,
+    ) -> Option<Poll> {
         let in_hand = self.started > 0 || !self.ready.is_empty() || !self.held.is_empty();
         let free = self.is_unasked(ahead, now)
             && self.rest_until <= now
@@ -347,12 +353,12 @@ impl<J: Waiting> Lane<J> {
 
     /// Whether nothing is asked of it and nothing of it could start, unless more is to be at hand
     /// than starts (`ahead`).
-    pub fn is_unasked(&self, ahead: bool, now: Moment) -> bool {
+    pub(super) fn is_unasked(&self, ahead: bool, now: Moment) -> bool {
         self.polls == 0 && (ahead || !self.startable(now))
     }
 
     /// A poll failed.
-    pub fn fail(&mut self, rest: Duration, now: Moment) {
+    pub(super) fn fail(&mut self, rest: Duration, now: Moment) {
         if self.knowledge != Knowledge::Failing {
             self.had = self.may_hold();
         }
@@ -361,7 +367,7 @@ impl<J: Waiting> Lane<J> {
         self.rest_until = now + rest;
     }
 
-    pub fn parked_poll(&mut self, index: usize, room: &Room) -> Poll {
+    pub(super) fn parked_poll(&mut self, index: usize, room: &Room) -> Poll {
         self.polls += 1;
         let wait = match self.knowledge {
             Knowledge::Drained => self.rules.poll_for,
@@ -380,7 +386,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// Draws the conclusion from an answer.
-    pub fn learn(
+    pub(super) fn learn(
         &mut self,
         brought: usize,
         drained: bool,
@@ -405,7 +411,7 @@ impl<J: Waiting> Lane<J> {
 
     /// How many polls may be under way. Where groups are kept in order here it is one: the answers
     /// of several overtake each other, which would turn around the order of sending.
-    pub fn most_polls(&self) -> usize {
+    pub(super) fn most_polls(&self) -> usize {
         match self.turns {
             Some(_) => 1,
             None => self.abreast.min(self.variety.groups()),
@@ -414,12 +420,12 @@ impl<J: Waiting> Lane<J> {
 
     /// Whether the queue keeps the order of its groups: it gives nothing more of one of which
     /// messages are in hand.
-    pub fn is_ordered_by_queue(&self) -> bool {
+    pub(super) fn is_ordered_by_queue(&self) -> bool {
         self.rules.ordered_groups && self.turns.is_none()
     }
 
     /// Takes down which groups an answer brought.
-    pub fn note_groups(&mut self, jobs: &[J]) {
+    pub(super) fn note_groups(&mut self, jobs: &[J]) {
         if self.is_ordered_by_queue() {
             self.variety.note(jobs.iter().map(Waiting::group));
         }
@@ -428,7 +434,13 @@ impl<J: Waiting> Lane<J> {
     /// An answer to a call for `asked` messages brought so many: well filled ones call for more
     /// calls side by side, thin ones for fewer, since those would share what comes. A thin answer
     /// of a short poll says nothing: it has not looked everywhere. It `took` so long.
-    pub fn pace_polls(&mut self, asked: usize, brought: usize, waited: Duration, took: Duration) {
+    pub(super) fn pace_polls(
+        &mut self,
+        asked: usize,
+        brought: usize,
+        waited: Duration,
+        took: Duration,
+    ) {
         if brought * 2 >= asked {
             self.call_times.note(took);
             self.abreast = (self.abreast + 1).min(MOST_POLLS);
@@ -438,7 +450,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// What a receive takes of a queue that holds messages: the median of the last.
-    pub fn call_time(&self) -> Option<Duration> {
+    pub(super) fn call_time(&self) -> Option<Duration> {
         self.call_times.get()
     }
 

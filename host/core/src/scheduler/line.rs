@@ -25,7 +25,7 @@ pub(super) struct ReadyLine<J> {
 
 impl<J: Waiting> ReadyLine<J> {
     /// `keeps_groups`: what comes of a group goes behind what waits of it, whatever its age.
-    pub fn new(sequence: Sequence, keeps_groups: bool) -> Self {
+    pub(super) fn new(sequence: Sequence, keeps_groups: bool) -> Self {
         let newest_first = sequence == Sequence::Lifo;
         Self {
             plain: VecDeque::new(),
@@ -34,30 +34,30 @@ impl<J: Waiting> ReadyLine<J> {
         }
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         let sorted = self.sorted.as_ref();
         self.plain.len() + sorted.map_or(0, |sorted| sorted.entries.len())
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// In the order in which they go.
-    pub fn iter(&self) -> impl Iterator<Item = &LineEntry<J>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &LineEntry<J>> {
         let sorted = self.sorted.iter();
         let sorted = sorted.flat_map(|sorted| sorted.entries.values());
         self.plain.iter().chain(sorted)
     }
 
     /// Of what goes by its age: since when it waits for company that has waited longest.
-    pub fn longest_wait(&self) -> Option<Option<Moment>> {
+    pub(super) fn longest_wait(&self) -> Option<Option<Moment>> {
         let (since, _) = self.sorted.as_ref()?.waits.first()?;
         Some(*since)
     }
 
     /// Adds what came together, in its queue's order.
-    pub fn arrive(&mut self, jobs: Vec<J>, now: Moment) {
+    pub(super) fn arrive(&mut self, jobs: Vec<J>, now: Moment) {
         self.sort_if_needed(&jobs);
         let since = Some(now);
         match &mut self.sorted {
@@ -70,7 +70,7 @@ impl<J: Waiting> ReadyLine<J> {
     }
 
     /// Puts back what was taken, in its order: before all others, or by its age.
-    pub fn resume(&mut self, jobs: Vec<J>) {
+    pub(super) fn resume(&mut self, jobs: Vec<J>) {
         self.sort_if_needed(&jobs);
         match &mut self.sorted {
             Some(sorted) => sorted.resume(jobs),
@@ -93,7 +93,7 @@ impl<J: Waiting> ReadyLine<J> {
     }
 
     /// Takes the first of all, at most `max`.
-    pub fn take(&mut self, max: usize) -> Vec<J> {
+    pub(super) fn take(&mut self, max: usize) -> Vec<J> {
         match &mut self.sorted {
             Some(sorted) => sorted.take_where(max, |_| true),
             None => {
@@ -104,7 +104,7 @@ impl<J: Waiting> ReadyLine<J> {
     }
 
     /// Takes the first of those that are such, at most `max`; each is asked about once at most.
-    pub fn take_where(&mut self, max: usize, which: impl Fn(&J) -> bool) -> Vec<J> {
+    pub(super) fn take_where(&mut self, max: usize, which: impl Fn(&J) -> bool) -> Vec<J> {
         if let Some(sorted) = &mut self.sorted {
             return sorted.take_where(max, which);
         }
@@ -122,7 +122,7 @@ impl<J: Waiting> ReadyLine<J> {
     }
 
     /// Takes all that are such, asked in order.
-    pub fn extract(&mut self, which: impl Fn(&J) -> bool) -> Vec<J> {
+    pub(super) fn extract(&mut self, which: impl Fn(&J) -> bool) -> Vec<J> {
         if let Some(sorted) = &mut self.sorted {
             return sorted.take_where(usize::MAX, which);
         }
@@ -134,13 +134,13 @@ impl<J: Waiting> ReadyLine<J> {
     }
 
     /// When the first of them becomes too old.
-    pub fn expires(&self) -> Option<Moment> {
+    pub(super) fn expires(&self) -> Option<Moment> {
         let (at, _) = self.sorted.as_ref()?.expiries.first()?;
         Some(*at)
     }
 
     /// Takes all that are too old, the one that was so first first.
-    pub fn expired(&mut self, now: Moment) -> Vec<J> {
+    pub(super) fn expired(&mut self, now: Moment) -> Vec<J> {
         let sorted = self.sorted.as_mut();
         sorted.map_or_else(Vec::new, |sorted| sorted.expired(now))
     }

@@ -15,7 +15,7 @@ const LEAST_ASIDE: usize = 100;
 
 impl<J: Waiting> Lane<J> {
     /// Takes jobs in that came together: to the waiting ones, or aside until their turn.
-    pub fn arrive(&mut self, jobs: Vec<J>, attempt: Duration, now: Moment) {
+    pub(super) fn arrive(&mut self, jobs: Vec<J>, attempt: Duration, now: Moment) {
         if self.turns.is_none() {
             let jobs = self.keep_blocked(jobs);
             return self.ready.arrive(jobs, now);
@@ -54,7 +54,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// The next of a group starts to wait for a worker, if it is its turn.
-    pub fn next_turn(&mut self, group: &str, now: Moment) {
+    pub(super) fn next_turn(&mut self, group: &str, now: Moment) {
         let turns = self.turns.as_mut();
         if let Some(job) = turns.and_then(|turns| turns.promote(group)) {
             self.ready.arrive(vec![job], now);
@@ -62,7 +62,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// These were handed on and need not run any more: it is the turn of what follows them.
-    pub fn pass_turns(&mut self, jobs: &[J], now: Moment) {
+    pub(super) fn pass_turns(&mut self, jobs: &[J], now: Moment) {
         let Some(turns) = &mut self.turns else {
             return;
         };
@@ -73,7 +73,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// Fills an attempt with what follows in the groups that it has begun with.
-    pub fn fill(&mut self, jobs: &mut Vec<J>, most: usize, now: Moment) {
+    pub(super) fn fill(&mut self, jobs: &mut Vec<J>, most: usize, now: Moment) {
         let Some(turns) = &mut self.turns else {
             return;
         };
@@ -88,7 +88,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// The queue said that it holds nothing more.
-    pub fn drained(&mut self, now: Moment) {
+    pub(super) fn drained(&mut self, now: Moment) {
         let turns = self.turns.as_mut();
         for group in turns.map(|turns| turns.drained(now)).unwrap_or_default() {
             self.next_turn(&group, now);
@@ -96,7 +96,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// Time has passed.
-    pub fn wake_groups(&mut self, now: Moment) {
+    pub(super) fn wake_groups(&mut self, now: Moment) {
         let turns = self.turns.as_mut();
         for group in turns.map(|turns| turns.wake(now)).unwrap_or_default() {
             self.next_turn(&group, now);
@@ -105,7 +105,7 @@ impl<J: Waiting> Lane<J> {
 
     /// A job of a group leaves for the dead letters: what follows in its group, unless that is
     /// running, waits until the queue has taken that.
-    pub fn wait_for(&mut self, job: &J) {
+    pub(super) fn wait_for(&mut self, job: &J) {
         let Some(group) = job.group() else { return };
         self.blocked.wait_for(group, job.id());
         if !self.ready.is_busy(group) {
@@ -114,7 +114,7 @@ impl<J: Waiting> Lane<J> {
     }
 
     /// Kept aside, with room of their own or without.
-    pub fn aside(&self) -> usize {
+    pub(super) fn aside(&self) -> usize {
         self.turns.as_ref().map_or(0, GroupOrder::len)
     }
 }

@@ -61,7 +61,7 @@ impl MessageFate {
 
 /// The longest pause before the next attempt for which a group stays in hand, if it may be given
 /// back: leases are renewed and permits taken all the time.
-pub const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// What became of the messages of one group.
 struct GroupEnding<'a> {

@@ -19,7 +19,7 @@ pub(super) struct Variety {
 
 impl Variety {
     /// Tells up to `most` groups apart.
-    pub fn new(most: usize) -> Self {
+    pub(super) fn new(most: usize) -> Self {
         Self {
             most,
             answers: VecDeque::new(),
@@ -28,7 +28,7 @@ impl Variety {
     }
 
     /// Notes the groups of the messages that an answer brought.
-    pub fn note<'a>(&mut self, groups: impl IntoIterator<Item = Option<&'a str>>) {
+    pub(super) fn note<'a>(&mut self, groups: impl IntoIterator<Item = Option<&'a str>>) {
         let mut found = Some(HashSet::new());
         for group in groups {
             found = match (found, group) {
@@ -53,7 +53,7 @@ impl Variety {
 
     /// How many groups the last answers brought messages of: at least 1, at most as many as are told
     /// apart; as many also where nothing is known, and where messages are in no group.
-    pub fn groups(&self) -> usize {
+    pub(super) fn groups(&self) -> usize {
         self.groups
     }
 

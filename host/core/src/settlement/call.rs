@@ -32,13 +32,13 @@ pub(super) struct SettleItem {
 
 impl SettleItem {
     /// Until when the queue may hide the message if it has taken nothing that it was told.
-    pub fn latest(&self, now: Moment) -> Moment {
+    pub(super) fn latest(&self, now: Moment) -> Moment {
         let latest = self.claim.hidden().latest();
         self.told_before(now).map_or(latest, |at| at.max(latest))
     }
 
     /// Until when calls of which nothing was heard may hide it though it was told now.
-    pub fn unheard(&self, now: Moment) -> Option<Moment> {
+    pub(super) fn unheard(&self, now: Moment) -> Option<Moment> {
         self.claim.hidden().unheard().max(self.told_before(now))
     }
 

@@ -26,7 +26,7 @@ its place, start again.";
 /// Copy a data folder while it is in use: queues, schedule, idempotency records, keys and values
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(super) struct Args {
     /// The folder to make; one that is there must be empty
     #[arg(value_name = "TO")]
     pub to: PathBuf,
@@ -42,7 +42,7 @@ pub struct Args {
 const DATABASES: [&str; 4] = ["local.db", "schedule.db", "idempotency.db", "keyvalue.db"];
 
 /// Copies into a folder beside `TO`, which becomes `TO` when it is complete.
-pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let (places, _screen, problems) = flags::places(&typed.matches);
     if !problems.is_empty() {
         return Err(problems.into());

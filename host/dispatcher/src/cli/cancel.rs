@@ -18,7 +18,7 @@ Only queues on Redis can do this.";
 /// Remove a task from a queue, and stop it if it runs
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(super) struct Args {
     /// The queue, redis:NAME
     pub queue: String,
     /// The id of a message, or the body of any number of them
@@ -34,7 +34,7 @@ pub struct Args {
 }
 
 /// Cancels, and prints what was.
-pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
     let (places, name) = flags::place_of(&typed.matches, &args.queue)?;
     block_on(cancel(&places, &name, &args.task))?
 }

@@ -18,13 +18,13 @@ something is, 3 if something only cannot be reached.";
 /// Validate everything that `run` would use, start nothing, print every problem
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(super) struct Args {
     #[command(flatten)]
     pub run: flags::RunArgs,
 }
 
 /// Prints all problems, or what is in order.
-pub fn run(typed: Typed) -> Result<(), Failure> {
+pub(super) fn run(typed: Typed) -> Result<(), Failure> {
     let flags = flags::with_classic(&typed.matches);
     let (settings, mut problems) = config::settings(&flags);
     problems.splice(0..0, typed.unknown);

@@ -13,14 +13,14 @@ Examples:
 /// Print a completion script for a shell
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(super) struct Args {
     /// The shell
     #[arg(value_enum)]
     pub shell: Shell,
 }
 
 /// Prints the script.
-pub fn run(args: &Args, command: &mut clap::Command) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, command: &mut clap::Command) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, command, "dispatcher", &mut script);
     output::bytes(&script)

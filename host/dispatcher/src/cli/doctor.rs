@@ -27,7 +27,7 @@ With --json: one array of {\"level\",\"about\",\"says\"}.";
 /// Look at the real queues and functions of a run and name what will hurt
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(super) struct Args {
     /// Print the IAM policy that this run needs
     #[arg(long)]
     pub iam: bool,
@@ -39,7 +39,7 @@ pub struct Args {
 }
 
 /// Prints what was found, or the policy.
-pub fn run(args: &Args, typed: Typed) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, typed: Typed) -> Result<(), Failure> {
     let flags = flags::with_classic(&typed.matches);
     let (settings, mut problems) = config::settings(&flags);
     problems.splice(0..0, typed.unknown);

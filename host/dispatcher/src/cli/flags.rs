@@ -21,7 +21,7 @@ macro_rules! setting_args {
     ($($(#[$about:meta])* $name:ident: $($group:ident),+;)+) => {$(
         $(#[$about])*
         #[derive(Debug)]
-        pub struct $name;
+        pub(super) struct $name;
 
         impl Args for $name {
             fn augment_args(command: Command) -> Command {
@@ -104,7 +104,7 @@ fn flag(setting: &'static Setting) -> Option<Arg> {
 }
 
 /// The settings among what was given, each with the flag or the variable that it came from.
-pub fn settings(matches: &ArgMatches) -> Flags {
+pub(super) fn settings(matches: &ArgMatches) -> Flags {
     let mut flags = Flags::default();
     for id in matches.ids() {
         let name = id.as_str();
@@ -129,7 +129,7 @@ pub fn settings(matches: &ArgMatches) -> Flags {
 
 /// The same for a command that runs routes: with what the classic tool's variables say below it,
 /// and a notice for the log if they say anything.
-pub fn with_classic(matches: &ArgMatches) -> Flags {
+pub(super) fn with_classic(matches: &ArgMatches) -> Flags {
     let mut flags = settings(matches);
     let notice = classic::take(&mut flags, |name| std::env::var(name).ok());
     flags.notices.extend(notice);
@@ -137,14 +137,14 @@ pub fn with_classic(matches: &ArgMatches) -> Flags {
 }
 
 /// Logs what flags have to say about where they came from; once the log is set up.
-pub fn log_notices(flags: &Flags) {
+pub(super) fn log_notices(flags: &Flags) {
     for notice in &flags.notices {
         tracing::warn!("{notice}");
     }
 }
 
 /// Where queues are for commands that run no plugin; the log is set up on the way.
-pub fn places(matches: &ArgMatches) -> (Places, Screen, Vec<Problem>) {
+pub(super) fn places(matches: &ArgMatches) -> (Places, Screen, Vec<Problem>) {
     let flags = settings(matches);
     let (places, problems) = config::places(&flags);
     let screen = log::start(places.log.format, &places.log.level);
@@ -153,14 +153,14 @@ pub fn places(matches: &ArgMatches) -> (Places, Screen, Vec<Problem>) {
 }
 
 /// A queue as it is typed, unless it is none.
-pub fn queue(text: &str, problems: &mut Vec<Problem>) -> Option<QueueName> {
+pub(super) fn queue(text: &str, problems: &mut Vec<Problem>) -> Option<QueueName> {
     let read = text.parse();
     read.map_err(|found| problems.push(Problem::new("QUEUE", found, "")))
         .ok()
 }
 
 /// `places` and the queue, for commands that are about one and need nothing else.
-pub fn place_of(matches: &ArgMatches, text: &str) -> Result<(Places, QueueName), Failure> {
+pub(super) fn place_of(matches: &ArgMatches, text: &str) -> Result<(Places, QueueName), Failure> {
     let (places, _screen, mut problems) = places(matches);
     match queue(text, &mut problems) {
         Some(name) if problems.is_empty() => Ok((places, name)),
@@ -169,7 +169,7 @@ pub fn place_of(matches: &ArgMatches, text: &str) -> Result<(Places, QueueName),
 }
 
 /// The same where the queue may be left out.
-pub fn place_of_any(
+pub(super) fn place_of_any(
     matches: &ArgMatches,
     text: Option<&str>,
 ) -> Result<(Places, Option<QueueName>), Failure> {

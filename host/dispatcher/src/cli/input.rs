@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 /// A message as it is typed.
 #[derive(Debug, Args)]
-pub struct MessageArgs {
+pub(super) struct MessageArgs {
     /// The body; `-` reads all of stdin as one body
     #[arg(conflicts_with = "file")]
     pub body: Option<String>,
@@ -26,7 +26,7 @@ pub struct MessageArgs {
 
 impl MessageArgs {
     /// The body, or what is wrong; reads stdin to its end if it must.
-    pub fn body(&self) -> Result<String, Problem> {
+    pub(super) fn body(&self) -> Result<String, Problem> {
         match (self.body.as_deref(), &self.file) {
             (Some("-"), _) => stdin(),
             (Some(body), _) => Ok(body.to_owned()),
@@ -45,7 +45,7 @@ impl MessageArgs {
     }
 
     /// The attributes; what is wrong with them goes to `problems`.
-    pub fn attributes(&self, problems: &mut Vec<Problem>) -> Vec<Attribute> {
+    pub(super) fn attributes(&self, problems: &mut Vec<Problem>) -> Vec<Attribute> {
         let mut attributes = Vec::<Attribute>::new();
         for pair in self.attribute.iter().flat_map(|text| text.lines()) {
             match value::pair(&Given::new("--attribute", pair)) {

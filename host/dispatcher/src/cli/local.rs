@@ -28,7 +28,7 @@ Signatures are not checked: who reaches the address may do everything.";
 /// Serve the embedded queue over the SQS protocol, so that any AWS SDK can use it
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(super) struct Args {
     #[command(flatten)]
     pub listen: flags::ListenArgs,
     /// Print the `export` lines for the address of --listen and exit; serve nothing
@@ -43,7 +43,7 @@ pub struct Args {
 }
 
 /// Serves until a signal, or prints what an SDK needs.
-pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let (places, _screen, mut problems) = flags::places(&typed.matches);
     let given = flags::settings(&typed.matches).program;
     let address = LocalSettings::read(Layers(&[&given]), &mut problems).listen;

@@ -5,17 +5,17 @@ use dispatcher_core::telemetry::escape::harmless_json;
 use std::io::{ErrorKind, Write};
 
 /// Prints one line.
-pub fn line(text: impl AsRef<str>) -> Result<(), Failure> {
+pub(super) fn line(text: impl AsRef<str>) -> Result<(), Failure> {
     bytes(format!("{}\n", text.as_ref()).as_bytes())
 }
 
 /// Prints a value as one line of JSON that steers no terminal.
-pub fn json(value: &serde_json::Value) -> Result<(), Failure> {
+pub(super) fn json(value: &serde_json::Value) -> Result<(), Failure> {
     line(harmless_json(&value.to_string()))
 }
 
 /// Prints bytes as they are.
-pub fn bytes(bytes: &[u8]) -> Result<(), Failure> {
+pub(super) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let written = out.write_all(bytes).and_then(|()| out.flush());
     written.map_err(|error| match error.kind() {
@@ -28,7 +28,7 @@ pub fn bytes(bytes: &[u8]) -> Result<(), Failure> {
 }
 
 /// Tells a person one line, on stderr.
-pub fn note(text: impl AsRef<str>) {
+pub(super) fn note(text: impl AsRef<str>) {
     // Nobody is left to tell if this fails.
     let _ = writeln!(std::io::stderr(), "{}", text.as_ref());
 }

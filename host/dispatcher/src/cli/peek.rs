@@ -25,7 +25,7 @@ const SHOWN: usize = 120;
 /// Look at the next messages of a queue without receiving them
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(super) struct Args {
     /// The queue
     pub queue: String,
     /// The most messages to show
@@ -42,7 +42,7 @@ pub struct Args {
 }
 
 /// Prints the messages.
-pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
     let (places, name) = flags::place_of(&typed.matches, &args.queue)?;
     let most = usize::try_from(args.limit).unwrap_or(usize::MAX);
     let messages = block_on(look(&places, &name, most))??;

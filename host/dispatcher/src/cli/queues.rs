@@ -23,7 +23,7 @@ With --json: one array of {\"queue\",\"waiting\",\"in_flight\",\"delayed\",\"old
 /// Show how many messages queues hold, and the age of the oldest
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(super) struct Args {
     /// Queues; a bare `local:`, `redis:`, `dynamodb:` or `sqs:` is every queue there [default: local:]
     #[arg(value_name = "QUEUE")]
     pub queues: Vec<String>,
@@ -43,7 +43,7 @@ enum QueueChoice {
 }
 
 /// Looks at every queue; one that fails does not hide the others.
-pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
     let (places, _screen, mut problems) = flags::places(&typed.matches);
     let mut wanted = Vec::new();
     for text in &args.queues {

@@ -37,13 +37,13 @@ where neither the flag nor its DISPATCHER_ variable is there.";
 /// Take messages from queues and run a plugin on each, until told to stop
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(super) struct Args {
     #[command(flatten)]
     pub run: flags::RunArgs,
 }
 
 /// Checks everything first, and begins only if nothing is wrong.
-pub fn run(typed: Typed) -> Result<(), Failure> {
+pub(super) fn run(typed: Typed) -> Result<(), Failure> {
     let flags = flags::with_classic(&typed.matches);
     let (settings, mut problems) = config::settings(&flags);
     problems.splice(0..0, typed.unknown);

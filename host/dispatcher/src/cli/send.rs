@@ -32,7 +32,7 @@ has been stored.";
 /// Send a message to a queue
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(super) struct Args {
     /// The queue: NAME, an SQS URL or ARN, local:NAME, redis:NAME or dynamodb:TABLE
     pub queue: String,
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub struct Args {
 }
 
 /// Sends, and prints ids or a summary.
-pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
     let (places, screen, mut problems) = flags::places(&typed.matches);
     let queue = flags::queue(&args.queue, &mut problems);
     let message = outgoing(&args, &mut problems);

@@ -20,7 +20,7 @@ With --json: one array of {\"worker\",\"process\",\"queues\":[{\"queue\",\"in_fl
 /// Show which processes receive from Redis, and what each has in flight
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(super) struct Args {
     /// The backend: redis:
     #[arg(value_name = "BACKEND", value_parser = listing)]
     pub backend: &'static dyn Backend,
@@ -39,7 +39,7 @@ pub struct Args {
 type Row = (String, String, Vec<(String, u64)>);
 
 /// Prints them.
-pub fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
     let (places, _screen, problems) = flags::places(&typed.matches);
     if !problems.is_empty() {
         return Err(problems.into());

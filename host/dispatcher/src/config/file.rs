@@ -14,7 +14,7 @@ const TOP: &[&str] = &["dispatcher", "backend", "plugin", "route"];
 
 /// The sections of a file, nothing defaulted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct File {
+pub(super) struct File {
     /// `[backend.…]` over `[dispatcher]`, since they say the same more exactly.
     pub program: Section,
     /// `[plugin.NAME]` by name.
@@ -28,7 +28,7 @@ pub struct File {
 /// Reads a file's text. What could be read comes back beside the problems, in the file's order,
 /// so that `check` can find the rest of them. Relative paths become relative to
 /// the folder of `path`, which is also how problems call the file.
-pub fn read(path: &Path, text: &str) -> (File, Vec<Problem>) {
+pub(super) fn read(path: &Path, text: &str) -> (File, Vec<Problem>) {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut reader = Reader {
         name: &path.display().to_string(),

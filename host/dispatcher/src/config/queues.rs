@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 const MOST_WEIGHT: u32 = 1_000_000;
 
 /// Reads a list such as `payments:3,default:1`, whole or in items; problems with it go to `problems`.
-pub fn read(list: &[Given], problems: &mut Vec<Problem>) -> Vec<WeightedQueue> {
+pub(super) fn read(list: &[Given], problems: &mut Vec<Problem>) -> Vec<WeightedQueue> {
     let mut queues = Vec::<WeightedQueue>::new();
     let mut weighted = None;
     let mut plain = None;
@@ -70,7 +70,7 @@ fn read_weight(given: &Given, name: &str, weight: &str) -> Result<NonZeroU32, Pr
 }
 
 /// Reads a dead-letter queue for these queues.
-pub fn dead_letter(given: &Given, queues: &[WeightedQueue]) -> Result<QueueName, Problem> {
+pub(super) fn dead_letter(given: &Given, queues: &[WeightedQueue]) -> Result<QueueName, Problem> {
     let name = given
         .text
         .trim()

@@ -21,7 +21,7 @@ impl Table {
     /// Learns over how many keys others have spread the tasks, and has remembered over how many we
     /// do before the first is written, if that is more than ever. Who may not read the table can
     /// only send to it, and need not know.
-    pub async fn agree_on_shards(&self) -> Result<(), QueueError> {
+    pub(super) async fn agree_on_shards(&self) -> Result<(), QueueError> {
         let known = match self.recorded().await {
             Ok(record) => self.learn(record.as_ref()),
             Err(error) if error.kind == ErrorKind::AccessDenied => 1,

@@ -44,7 +44,7 @@ pub(super) struct Counted {
 impl KeyCount {
     /// Begins a pass, or goes on with the one under way: what to read was created after the first,
     /// and stands after the second.
-    pub fn begin(&mut self, now: Timestamp) -> (Option<AttributeValue>, Option<TaskItem>) {
+    pub(super) fn begin(&mut self, now: Timestamp) -> (Option<AttributeValue>, Option<TaskItem>) {
         if self.rest.is_none() {
             self.before = self.began;
             self.began = now.max(self.began);
@@ -55,7 +55,7 @@ impl KeyCount {
     }
 
     /// Takes the next page of the pass, the oldest first; `next` if there is another after it.
-    pub fn page(&mut self, items: &[TaskItem], next: Option<TaskItem>) -> Counted {
+    pub(super) fn page(&mut self, items: &[TaskItem], next: Option<TaskItem>) -> Counted {
         let mut news = 0;
         let mut goes_on = false;
         for item in items {

@@ -62,7 +62,7 @@ pub(super) enum Dates {
 
 impl Dates {
     /// A date as this table writes it.
-    pub fn write(self, at: Timestamp) -> AttributeValue {
+    pub(super) fn write(self, at: Timestamp) -> AttributeValue {
         match self {
             Self::Number => number(at.0),
             Self::Text => {
@@ -155,7 +155,11 @@ pub(super) struct ItemFormat {
 
 impl ItemFormat {
     /// A task as the program knows it; `delivery` where it was received. `None` without an id.
-    pub fn message(&self, item: &TaskItem, delivery: Option<&TaskDelivery>) -> Option<Message> {
+    pub(super) fn message(
+        &self,
+        item: &TaskItem,
+        delivery: Option<&TaskDelivery>,
+    ) -> Option<Message> {
         let (body, mut unreadable) = match self.body(item) {
             Ok(body) => (body, None),
             Err(why) => (String::new(), Some(why)),
@@ -208,7 +212,7 @@ impl ItemFormat {
     }
 
     /// The columns of a new task besides those of its state. An error is why it cannot be.
-    pub fn columns(&self, text: &str, attributes: &[Attribute]) -> Result<TaskItem, String> {
+    pub(super) fn columns(&self, text: &str, attributes: &[Attribute]) -> Result<TaskItem, String> {
         let mut item = match &self.body {
             Some(name) => TaskItem::from([(name.clone(), self::text(text))]),
             None => body::to_columns(text)

@@ -14,7 +14,7 @@ pub(super) struct Pace {
 
 impl Pace {
     /// No pause is longer than `most`.
-    pub fn new(most: Duration) -> Self {
+    pub(super) fn new(most: Duration) -> Self {
         Self {
             next: FIRST.min(most),
             most,
@@ -22,14 +22,14 @@ impl Pace {
     }
 
     /// A look found nothing: how long to wait before the next one, unless somebody rings.
-    pub fn empty(&mut self) -> Duration {
+    pub(super) fn empty(&mut self) -> Duration {
         let pause = self.next;
         self.next = (pause * 3 / 2).min(self.most);
         pause
     }
 
     /// A look found something, or something is known to have come.
-    pub fn found(&mut self) {
+    pub(super) fn found(&mut self) {
         self.next = FIRST.min(self.most);
     }
 }

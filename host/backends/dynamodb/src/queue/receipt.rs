@@ -17,13 +17,13 @@ pub(super) struct TaskDelivery {
 
 impl TaskDelivery {
     /// As the port knows it.
-    pub fn receipt(&self) -> Receipt {
+    pub(super) fn receipt(&self) -> Receipt {
         let Self { token, taken, task } = self;
         Receipt(format!("{token}.{}.{task}", taken.0))
     }
 
     /// What `receipt` made; anything else was never a receipt of ours.
-    pub fn parse(receipt: &Receipt) -> Result<Self, ItemError> {
+    pub(super) fn parse(receipt: &Receipt) -> Result<Self, ItemError> {
         let parts = || {
             let (token, rest) = receipt.0.split_once('.')?;
             let (taken, task) = rest.split_once('.')?;

@@ -19,7 +19,7 @@ pub(super) struct Recent(Mutex<HashMap<String, Moment>>);
 
 impl Recent {
     /// Whether nobody here tries this task, who then does.
-    pub fn begin(&self, task: &str, now: Moment) -> bool {
+    pub(super) fn begin(&self, task: &str, now: Moment) -> bool {
         let mut tries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = |at: &Moment| now.since(*at) < REMEMBERED;
         if tries.len() >= MANY {
@@ -33,7 +33,7 @@ impl Recent {
     }
 
     /// The task may be taken again.
-    pub fn forget(&self, task: &str) {
+    pub(super) fn forget(&self, task: &str) {
         let mut tries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         tries.remove(task);
     }

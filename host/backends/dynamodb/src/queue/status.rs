@@ -23,7 +23,7 @@ pub(super) struct Shards {
 
 impl Shards {
     /// At least one; as far as is known nobody has ever had more.
-    pub fn new(count: u16) -> Self {
+    pub(super) fn new(count: u16) -> Self {
         let own = count.max(1);
         Self {
             own,
@@ -32,17 +32,17 @@ impl Shards {
     }
 
     /// How many are written to.
-    pub fn own(&self) -> u16 {
+    pub(super) fn own(&self) -> u16 {
         self.own
     }
 
     /// Somebody has written to so many.
-    pub fn learn(&self, count: u16) {
+    pub(super) fn learn(&self, count: u16) {
         self.widest.fetch_max(count, Ordering::Relaxed);
     }
 
     /// The key under which a task gets this status: the same in every process with as many shards.
-    pub fn key(&self, status: &str, task: &str) -> String {
+    pub(super) fn key(&self, status: &str, task: &str) -> String {
         match self.own {
             1 => status.to_owned(),
             count => format!("{status}#{}", hash(task) % u64::from(count)),
@@ -51,7 +51,7 @@ impl Shards {
 
     /// Every key under which tasks may have this status. The plain word is always among them: the
     /// sample writes no other.
-    pub fn keys(&self, status: &str) -> Vec<String> {
+    pub(super) fn keys(&self, status: &str) -> Vec<String> {
         let plain = std::iter::once(status.to_owned());
         match self.widest.load(Ordering::Relaxed) {
             1 => plain.collect(),

@@ -56,7 +56,7 @@ struct SweepState {
 }
 
 impl Sweeper {
-    pub fn new(table: Arc<Table>) -> Self {
+    pub(super) fn new(table: Arc<Table>) -> Self {
         Self {
             state: Mutex::new(SweepState {
                 // They agreed when it was opened.
@@ -73,12 +73,12 @@ impl Sweeper {
     }
 
     /// When it is due.
-    pub fn due(&self) -> Moment {
+    pub(super) fn due(&self) -> Moment {
         self.state().next
     }
 
     /// A lease ends then, unless it is extended.
-    pub fn note(&self, until: Timestamp) {
+    pub(super) fn note(&self, until: Timestamp) {
         let wait = (until + MARGIN).since(clock::wall_clock_now()).max(SELDOM);
         let at = clock::now() + wait;
         let mut state = self.state();
@@ -87,7 +87,7 @@ impl Sweeper {
 
     /// Sweeps if it is due; others who ask meanwhile need not wait for it. Fails only where nothing
     /// can be read; what cannot be put back is for the log and the next sweep.
-    pub async fn run(&self) -> Result<(), QueueError> {
+    pub(super) async fn run(&self) -> Result<(), QueueError> {
         let Ok(_one) = self.under_way.try_lock() else {
             return Ok(());
         };
@@ -245,7 +245,7 @@ impl Sweeper {
     }
 
     /// How many tasks this process has counted whose time to live passed while they waited.
-    pub fn expired(&self) -> u64 {
+    pub(super) fn expired(&self) -> u64 {
         self.state().expired
     }
 }

@@ -93,22 +93,22 @@ impl ConsumedUnits {
         to.fetch_add(thousandths, Ordering::Relaxed);
     }
 
-    pub fn read(&self, capacity: Option<&ConsumedCapacity>) {
+    pub(super) fn read(&self, capacity: Option<&ConsumedCapacity>) {
         self.called();
         Self::add(&self.reads, capacity);
     }
 
-    pub fn wrote(&self, capacity: Option<&ConsumedCapacity>) {
+    pub(super) fn wrote(&self, capacity: Option<&ConsumedCapacity>) {
         self.called();
         Self::add(&self.writes, capacity);
     }
 
-    pub fn conflict(&self) {
+    pub(super) fn conflict(&self) {
         self.called();
         self.conflicts.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn total(&self) -> Consumed {
+    pub(super) fn total(&self) -> Consumed {
         #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
         let units = |of: &AtomicU64| of.load(Ordering::Relaxed) as f64 / 1e3;
         Consumed {
@@ -138,7 +138,7 @@ pub(super) struct Seek {
 
 impl Seek {
     /// The first page of a key, the newest first, with all columns.
-    pub fn newest(key: String, limit: usize) -> Self {
+    pub(super) fn newest(key: String, limit: usize) -> Self {
         Self {
             key,
             newest_first: true,
@@ -175,7 +175,7 @@ pub(super) type Meanings = (HashMap<String, String>, HashMap<String, AttributeVa
 
 impl ConditionalStep {
     /// Of its own names and values, and of those that every step has.
-    pub fn meanings(&mut self, table: &Table) -> Meanings {
+    pub(super) fn meanings(&mut self, table: &Table) -> Meanings {
         let names = [("#status", STATUS), ("#updated", UPDATED)];
         let names = names.iter().chain(self.names);
         let names = names.map(|(name, column)| ((*name).to_owned(), (*column).to_owned()));
@@ -196,7 +196,7 @@ pub(super) enum Stepped {
 }
 
 impl Table {
-    pub fn call(&self, step: &'static str) -> CallName<'_> {
+    pub(super) fn call(&self, step: &'static str) -> CallName<'_> {
         CallName {
             step,
             about: About::Table(&self.name),
@@ -205,19 +205,19 @@ impl Table {
     }
 
     /// How long dead letters live from their death, however short the life of tasks is.
-    pub fn life_of_the_dead(&self) -> Duration {
+    pub(super) fn life_of_the_dead(&self) -> Duration {
         self.time_to_live.max(LIFE_OF_THE_DEAD)
     }
 
     /// Wakes whoever waits for tasks in this process.
-    pub fn ring(&self) {
+    pub(super) fn ring(&self) {
         self.bell
             .send_modify(|rings| *rings = rings.wrapping_add(1));
     }
 
     /// A `taskCreated` for a task of now, later than all that this process wrote, as far as that
     /// stays near the clock: tasks of one millisecond would have no order.
-    pub fn created(&self) -> Timestamp {
+    pub(super) fn created(&self) -> Timestamp {
         let now = clock::wall_clock_now().0;
         let most = (Timestamp(now) + MOST_AHEAD).0;
         let next = |newest: u64| Some((newest + 1).clamp(now, most));
@@ -227,7 +227,7 @@ impl Table {
         Timestamp(next(before.unwrap_or_default()).unwrap_or(now))
     }
 
-    pub async fn page(&self, seek: &Seek) -> Result<IndexPage, QueueError> {
+    pub(super) async fn page(&self, seek: &Seek) -> Result<IndexPage, QueueError> {
         let condition = match seek.above {
             None => "#status = :key",
             Some(_) => "#status = :key AND #created > :above",
@@ -270,7 +270,7 @@ impl Table {
     }
 
     /// Makes one step if its condition holds.
-    pub async fn step(&self, mut step: ConditionalStep) -> Result<Stepped, QueueError> {
+    pub(super) async fn step(&self, mut step: ConditionalStep) -> Result<Stepped, QueueError> {
         let (names, values) = step.meanings(self);
         let update = self
             .client

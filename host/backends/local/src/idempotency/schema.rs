@@ -42,17 +42,17 @@ pub fn path(folder: &Path) -> PathBuf {
 }
 
 /// A failure in one line.
-pub fn failed(folder: &Path, cause: impl std::fmt::Display) -> RecordsError {
+pub(super) fn failed(folder: &Path, cause: impl std::fmt::Display) -> RecordsError {
     RecordsError(format!("`{}`: {cause}", path(folder).display()))
 }
 
 /// A failure of SQLite.
-pub fn trouble(folder: &Path, error: &rusqlite::Error) -> RecordsError {
+pub(super) fn trouble(folder: &Path, error: &rusqlite::Error) -> RecordsError {
     failed(folder, sqlite::explain(error, &path(folder)))
 }
 
 /// Creates what is missing and opens the file twice: to write, and to read beside that.
-pub fn open(folder: &Path) -> Result<[Database; 2], RecordsError> {
+pub(super) fn open(folder: &Path) -> Result<[Database; 2], RecordsError> {
     let opened = SCHEMA.open(&path(folder), &folder.join("idempotency.lock"));
     let opened = opened.map(|(connections, _)| connections);
     opened.map_err(|error| failed(folder, error))

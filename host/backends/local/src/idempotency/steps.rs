@@ -14,7 +14,7 @@ fn queue_number(connection: &Connection, queue: &str) -> rusqlite::Result<Option
 }
 
 /// Which of these have a record that has not expired.
-pub fn known(
+pub(super) fn known(
     connection: &Connection,
     now: Timestamp,
     queue: &str,
@@ -31,7 +31,7 @@ pub fn known(
 }
 
 /// Writes records; those that are there are kept until the later date.
-pub fn remember(
+pub(super) fn remember(
     connection: &Connection,
     queue: &str,
     ids: &[String],
@@ -55,7 +55,11 @@ pub fn remember(
 }
 
 /// Deletes expired records, the oldest first and at most so many. Answers with how many.
-pub fn expire(connection: &Connection, now: Timestamp, most: usize) -> rusqlite::Result<usize> {
+pub(super) fn expire(
+    connection: &Connection,
+    now: Timestamp,
+    most: usize,
+) -> rusqlite::Result<usize> {
     let most = i64::try_from(most).unwrap_or(i64::MAX);
     let mut delete = connection.prepare_cached(
         "DELETE FROM done WHERE (queue, id) IN

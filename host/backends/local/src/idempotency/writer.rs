@@ -25,7 +25,7 @@ const SOON: Duration = Duration::from_millis(50);
 const LATER: Duration = Duration::from_secs(60);
 
 /// Records to be written.
-pub struct RecordsWrite {
+pub(super) struct RecordsWrite {
     /// The queue's own name.
     pub queue: String,
     /// What is done.
@@ -37,7 +37,7 @@ pub struct RecordsWrite {
 }
 
 /// The state of the thread.
-pub struct RecordsWriter {
+pub(super) struct RecordsWriter {
     folder: PathBuf,
     connection: Database,
     jobs: Receiver<RecordsWrite>,
@@ -49,7 +49,7 @@ pub struct RecordsWriter {
 
 impl RecordsWriter {
     /// A writer that has done nothing yet.
-    pub fn new(folder: PathBuf, connection: Database, jobs: Receiver<RecordsWrite>) -> Self {
+    pub(super) fn new(folder: PathBuf, connection: Database, jobs: Receiver<RecordsWrite>) -> Self {
         Self {
             folder,
             connection,
@@ -60,7 +60,7 @@ impl RecordsWriter {
     }
 
     /// Runs until nobody can ask any more.
-    pub fn run(mut self) {
+    pub(super) fn run(mut self) {
         while let Some(jobs) = self.gather() {
             let now = clock::now();
             if self.tidy_at.is_some_and(|at| at <= now) {

@@ -35,11 +35,11 @@ const TABLES: &str = "
 
 /// The file of a data folder.
 #[derive(Debug, Clone)]
-pub struct BucketFile(PathBuf);
+pub(super) struct BucketFile(PathBuf);
 
 impl BucketFile {
     /// Where it lies.
-    pub fn of(folder: &Path) -> Self {
+    pub(super) fn of(folder: &Path) -> Self {
         Self(folder.to_owned())
     }
 
@@ -48,25 +48,25 @@ impl BucketFile {
     }
 
     /// Creates what is missing and opens the file twice: to write, and to read beside that.
-    pub fn open(&self) -> Result<[Database; 2], CallError> {
+    pub(super) fn open(&self) -> Result<[Database; 2], CallError> {
         let opened = SCHEMA.open(&self.file(), &self.0.join("keyvalue.lock"));
         let opened = opened.map(|(connections, _)| connections);
         opened.map_err(|error| self.failed(error.kind, error))
     }
 
     /// A failure of SQLite, in one line.
-    pub fn trouble(&self, error: &rusqlite::Error) -> CallError {
+    pub(super) fn trouble(&self, error: &rusqlite::Error) -> CallError {
         let cause = sqlite::explain(error, &self.file());
         self.failed(sqlite::judge(error), cause)
     }
 
     /// A file that was lost while it was in use.
-    pub fn damaged(&self, damage: &Damage) -> CallError {
+    pub(super) fn damaged(&self, damage: &Damage) -> CallError {
         self.failed(ErrorKind::Transient, damage)
     }
 
     /// A failure of a known kind, in one line.
-    pub fn failed(&self, kind: ErrorKind, cause: impl std::fmt::Display) -> CallError {
+    pub(super) fn failed(&self, kind: ErrorKind, cause: impl std::fmt::Display) -> CallError {
         CallError {
             kind,
             message: format!("`{}`: {cause}", self.file().display()),
@@ -76,6 +76,6 @@ impl BucketFile {
 
 /// A database of its own in memory, for tests of the steps.
 #[cfg(test)]
-pub fn in_memory() -> Connection {
+pub(super) fn in_memory() -> Connection {
     SCHEMA.in_memory()
 }

@@ -12,7 +12,7 @@ const PAGE_BYTES: usize = 256 << 10;
 
 /// Something to be read of a bucket.
 #[derive(Debug, Clone)]
-pub struct Read {
+pub(super) struct Read {
     /// Its name.
     pub bucket: String,
     /// What of it.
@@ -21,7 +21,7 @@ pub struct Read {
 
 /// What is read.
 #[derive(Debug, Clone)]
-pub enum BucketRead {
+pub(super) enum BucketRead {
     /// The values of these keys.
     Values(Vec<String>),
     /// Whether this key has one.
@@ -32,7 +32,7 @@ pub enum BucketRead {
 
 /// What was read: the field that was asked for, the others empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct StoredPair {
+pub(super) struct StoredPair {
     /// One for each key.
     pub values: Vec<Option<Vec<u8>>>,
     /// The values have more bytes than a call may bring.
@@ -45,7 +45,7 @@ pub struct StoredPair {
 
 /// Something to be written to a bucket.
 #[derive(Debug, Clone)]
-pub struct BucketChange {
+pub(super) struct BucketChange {
     /// Its name.
     pub bucket: String,
     /// What.
@@ -54,7 +54,7 @@ pub struct BucketChange {
 
 /// What is written.
 #[derive(Debug, Clone)]
-pub enum Change {
+pub(super) enum Change {
     /// These values.
     Set(Vec<(String, Vec<u8>)>),
     /// These keys go.
@@ -73,7 +73,7 @@ pub enum Change {
 }
 
 /// Reads.
-pub fn read(connection: &Connection, read: &Read) -> rusqlite::Result<StoredPair> {
+pub(super) fn read(connection: &Connection, read: &Read) -> rusqlite::Result<StoredPair> {
     let mut seen = StoredPair::default();
     let bucket = number(connection, &read.bucket)?;
     match (&read.what, bucket) {
@@ -103,13 +103,13 @@ pub fn read(connection: &Connection, read: &Read) -> rusqlite::Result<StoredPair
 }
 
 /// It was written.
-pub const DONE: i64 = 1;
+pub(super) const DONE: i64 = 1;
 /// It was not: something else stands there.
 const NOT_DONE: i64 = 0;
 
 /// Writes. What comes back is the sum of an increment, for all else whether it was done; the inner
 /// error is about the call alone, and nothing was written.
-pub fn write(
+pub(super) fn write(
     connection: &Connection,
     write: &BucketChange,
 ) -> rusqlite::Result<Result<i64, CallError>> {

@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 const GROUP: usize = 256;
 
 /// A change, and where the answer goes.
-pub struct BucketWrite {
+pub(super) struct BucketWrite {
     /// What is written.
     pub write: BucketChange,
     /// Its bytes among those that may wait.
@@ -26,7 +26,7 @@ pub struct BucketWrite {
 type Answers = Vec<Result<i64, CallError>>;
 
 /// The state of the thread.
-pub struct BucketWriter {
+pub(super) struct BucketWriter {
     place: BucketFile,
     connection: Database,
     jobs: Receiver<BucketWrite>,
@@ -34,7 +34,11 @@ pub struct BucketWriter {
 
 impl BucketWriter {
     /// A writer that has done nothing yet.
-    pub fn new(place: BucketFile, connection: Database, jobs: Receiver<BucketWrite>) -> Self {
+    pub(super) fn new(
+        place: BucketFile,
+        connection: Database,
+        jobs: Receiver<BucketWrite>,
+    ) -> Self {
         Self {
             place,
             connection,
@@ -43,7 +47,7 @@ impl BucketWriter {
     }
 
     /// Runs until nobody can ask any more.
-    pub fn run(mut self) {
+    pub(super) fn run(mut self) {
         let mut is_tidy = false;
         loop {
             let first = match is_tidy {

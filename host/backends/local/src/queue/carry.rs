@@ -16,7 +16,7 @@ use rusqlite::params;
 const FROM: &str = "DeadLetterQueueSourceArn";
 
 /// All of a message that outlives a move, without its body.
-pub struct MovedMessage {
+pub(super) struct MovedMessage {
     /// The key of its payload.
     payload: i64,
     /// The sender's attributes.
@@ -31,7 +31,7 @@ pub struct MovedMessage {
 
 impl MovedMessage {
     /// Names the queue that it is taken from.
-    pub fn say_where_from(&mut self, name: &str) {
+    pub(super) fn say_where_from(&mut self, name: &str) {
         self.system.retain(|(known, _)| known != FROM);
         self.system.push((FROM.into(), arn(name)));
     }
@@ -111,7 +111,7 @@ fn carry(
 }
 
 /// Takes a message to a dead-letter queue, with the reason.
-pub fn dead_letter(
+pub(super) fn dead_letter(
     turn: &mut Turn<'_>,
     (queue, name): (QueueId, &str),
     target: &str,
@@ -136,7 +136,7 @@ pub fn dead_letter(
 }
 
 /// Gives up a message that has been received often enough: body and attributes stay as they are.
-pub fn give_up(
+pub(super) fn give_up(
     turn: &mut Turn<'_>,
     queue: QueueId,
     name: &str,
@@ -151,7 +151,7 @@ pub fn give_up(
 
 /// Takes a dead letter to a queue, or to the one that it came from, as if it were sent now. False
 /// if that one is not known any more: then it stays.
-pub fn move_back(
+pub(super) fn move_back(
     turn: &mut Turn<'_>,
     queue: QueueId,
     seq: i64,

@@ -7,7 +7,7 @@ use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
 /// What a row says of its message.
-pub struct Content {
+pub(super) struct Content {
     /// Its id; one made of the row's number where there is none.
     pub id: String,
     /// Its payload; empty where it cannot be read.
@@ -22,7 +22,7 @@ pub struct Content {
 
 /// Reads the columns `id`, `body`, `attributes` and `system` of `payloads`, which stand at these
 /// places of the row of the entry `seq`.
-pub fn content(row: &Row<'_>, seq: i64, at: [usize; 4]) -> rusqlite::Result<Content> {
+pub(super) fn content(row: &Row<'_>, seq: i64, at: [usize; 4]) -> rusqlite::Result<Content> {
     let [id, body, attributes, system] = at;
     let id = match row.get_ref(id)? {
         ValueRef::Text(id) => String::from_utf8_lossy(id).into_owned(),
@@ -61,12 +61,18 @@ pub fn content(row: &Row<'_>, seq: i64, at: [usize; 4]) -> rusqlite::Result<Cont
 }
 
 /// The sender's attributes of a column; the inner error is why they cannot be read.
-pub fn attributes(row: &Row<'_>, at: usize) -> rusqlite::Result<Result<Vec<Attribute>, String>> {
+pub(super) fn attributes(
+    row: &Row<'_>,
+    at: usize,
+) -> rusqlite::Result<Result<Vec<Attribute>, String>> {
     Ok(text(row, at)?.and_then(|json| decode(json, at).map_err(|error| error.to_string())))
 }
 
 /// The same of the queue's own attributes.
-pub fn system(row: &Row<'_>, at: usize) -> rusqlite::Result<Result<Vec<(String, String)>, String>> {
+pub(super) fn system(
+    row: &Row<'_>,
+    at: usize,
+) -> rusqlite::Result<Result<Vec<(String, String)>, String>> {
     Ok(text(row, at)?.and_then(|json| decode_system(json, at).map_err(|error| error.to_string())))
 }
 

@@ -13,7 +13,7 @@ use rusqlite::{OptionalExtension, params};
 const WAITING: &str = "e.visible_at > ?1 AND e.in_flight = 0 AND e.receive_count = 0";
 
 /// All that wait in these queues, or in all queues; the soonest first.
-pub fn list(turn: &Turn<'_>, queue: Option<&str>) -> rusqlite::Result<Vec<Delayed>> {
+pub(super) fn list(turn: &Turn<'_>, queue: Option<&str>) -> rusqlite::Result<Vec<Delayed>> {
     let sql = format!(
         "SELECT p.id, q.name, e.visible_at, p.body, coalesce(e.attributes, p.attributes),
                 e.message_group
@@ -42,7 +42,7 @@ pub fn list(turn: &Turn<'_>, queue: Option<&str>) -> rusqlite::Result<Vec<Delaye
 }
 
 /// Takes one back; false if none of the id waits in the queue. The next of its group moves up.
-pub fn cancel(turn: &mut Turn<'_>, queue: &str, id: &str) -> rusqlite::Result<bool> {
+pub(super) fn cancel(turn: &mut Turn<'_>, queue: &str, id: &str) -> rusqlite::Result<bool> {
     let sql = format!(
         "SELECT e.seq, e.queue, e.message_group
          FROM queues q JOIN entries e ON e.queue = q.id

@@ -49,19 +49,19 @@ macro_rules! candidates {
 }
 
 /// What can be received, one of each group, in the order of becoming visible, then of sending.
-pub const READY: &str = candidates!(
+pub(super) const READY: &str = candidates!(
     "",
     "e.queue = ?1 AND e.head = 1 AND e.visible_at <= ?2 ORDER BY e.visible_at, e.seq LIMIT ?3"
 );
 /// The same, what was sent last first. Walks past what is newer and cannot be received: what is
 /// being handled, and what is delayed.
-pub const NEWEST: &str = candidates!(
+pub(super) const NEWEST: &str = candidates!(
     "INDEXED BY newest",
     "e.queue = ?1 AND e.head = 1 AND e.visible_at <= ?2
      ORDER BY e.sent_at DESC, e.seq DESC LIMIT ?3"
 );
 /// The first messages of a group.
-pub const MEMBERS: &str = candidates!(
+pub(super) const MEMBERS: &str = candidates!(
     "",
     "e.queue = ?1 AND e.message_group = ?2 ORDER BY e.seq LIMIT ?3"
 );
@@ -71,13 +71,14 @@ const READ_ONE: &str = "SELECT e.seq, p.id, p.body, coalesce(e.attributes, p.att
             coalesce(e.system, p.system)
      FROM entries e LEFT JOIN payloads p ON p.seq = coalesce(e.payload, e.seq) WHERE e.seq = ?1";
 /// When the first of them becomes visible.
-pub const NEXT_DUE: &str =
+pub(super) const NEXT_DUE: &str =
     "SELECT visible_at FROM entries WHERE queue = ?1 AND head = 1 ORDER BY visible_at LIMIT 1";
 /// Whether a group has messages.
-pub const GROUP_HAS: &str = "SELECT 1 FROM entries WHERE queue = ?1 AND message_group = ?2 LIMIT 1";
+pub(super) const GROUP_HAS: &str =
+    "SELECT 1 FROM entries WHERE queue = ?1 AND message_group = ?2 LIMIT 1";
 
 /// Puts messages into a queue; one answer per item, the new message's id.
-pub fn send(
+pub(super) fn send(
     turn: &mut Turn<'_>,
     queue: QueueId,
     items: &[Outgoing],
@@ -90,7 +91,7 @@ pub fn send(
 
 /// Puts one message into a queue, with the queue's own attributes as `encode_system` writes them;
 /// its id and its row.
-pub fn put(
+pub(super) fn put(
     turn: &mut Turn<'_>,
     queue: QueueId,
     item: &Outgoing,
@@ -124,7 +125,7 @@ pub fn put(
 }
 
 /// What a new row says of itself.
-pub struct NewEntry<'a> {
+pub(super) struct NewEntry<'a> {
     /// Where it goes.
     pub queue: QueueId,
     /// From when it may be received.
@@ -138,7 +139,7 @@ pub struct NewEntry<'a> {
 }
 
 /// What a new row takes over from another queue.
-pub struct MovedPayload<'a> {
+pub(super) struct MovedPayload<'a> {
     /// The key of its payload.
     pub payload: i64,
     /// The receipt with which it was taken there, if it was.
@@ -150,7 +151,7 @@ pub struct MovedPayload<'a> {
 }
 
 /// Adds one message at the end of its queue and of its group, without its payload; its row.
-pub fn insert(turn: &mut Turn<'_>, new: &NewEntry<'_>) -> rusqlite::Result<i64> {
+pub(super) fn insert(turn: &mut Turn<'_>, new: &NewEntry<'_>) -> rusqlite::Result<i64> {
     let head = match new.group {
         None => true,
         Some(group) => !turn
@@ -185,7 +186,7 @@ pub fn insert(turn: &mut Turn<'_>, new: &NewEntry<'_>) -> rusqlite::Result<i64> 
 
 /// What a receive knows of a message before it is handed out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidate {
+pub(super) struct Candidate {
     /// Its row.
     pub seq: i64,
     /// Its group.
@@ -214,7 +215,7 @@ fn candidate(row: &Row<'_>) -> rusqlite::Result<Candidate> {
 
 /// To whom messages of a queue are handed out, and which are not.
 #[derive(Debug, Clone, Default)]
-pub struct DeliveryTerms {
+pub(super) struct DeliveryTerms {
     /// The queue of the same file that takes what is not handed out.
     pub dead_letter: Option<String>,
     /// What was received so often, the last time without an answer, is not handed out.
@@ -228,14 +229,14 @@ pub struct DeliveryTerms {
 
 /// One message that is handed out, before it is read.
 #[derive(Debug)]
-pub struct Claim {
+pub(super) struct Claim {
     delivery: LocalDelivery,
     held: Option<HeldBytes>,
 }
 
 /// What a receive takes, and what it moved away instead.
 #[derive(Debug, Default)]
-pub struct Claimed {
+pub(super) struct Claimed {
     /// In order.
     pub claims: Vec<Claim>,
     /// The queue has nothing more that could be received.
@@ -250,7 +251,7 @@ pub struct Claimed {
 /// anything is read. Order: of becoming visible, then of sending; or by age, as `ask.newest_first`
 /// says. What may not be handed out is moved away, a hundred at a time: then there may be more than
 /// was found, and `next_due` says so. `wait` is the caller's affair.
-pub fn claim(
+pub(super) fn claim(
     turn: &mut Turn<'_>,
     queue: QueueId,
     name: &str,
@@ -342,7 +343,7 @@ fn take(turn: &Turn<'_>, seq: i64, count: i64, visibility: Duration) -> rusqlite
 }
 
 /// Reads what was taken. What somebody else has deleted meanwhile is left out.
-pub fn load(
+pub(super) fn load(
     turn: &Turn<'_>,
     claimed: Claimed,
     name: &str,
@@ -366,7 +367,7 @@ pub fn load(
 
 /// Takes and reads in one transaction.
 #[cfg(any(test, fuzzing))]
-pub fn receive(
+pub(super) fn receive(
     turn: &mut Turn<'_>,
     queue: QueueId,
     name: &str,
@@ -384,7 +385,7 @@ pub fn receive(
 
 /// What a receive would take.
 #[derive(Debug, Default)]
-pub struct Candidates {
+pub(super) struct Candidates {
     /// In the receive's order.
     pub candidates: Vec<Candidate>,
     /// Once these are taken, nothing can be received.
@@ -393,7 +394,7 @@ pub struct Candidates {
 
 /// Which messages a receive that spreads over the groups brings behind others of their groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Following {
+pub(super) enum Following {
     /// Any.
     Any,
     /// Those that were never received, and no more than `MOST_COUNTED`: a redrive policy counts
@@ -405,7 +406,7 @@ pub enum Following {
 
 impl Following {
     /// What a redrive policy of so many receives allows.
-    pub fn under(most_receives: Option<u32>) -> Self {
+    pub(super) fn under(most_receives: Option<u32>) -> Self {
         match most_receives {
             None => Self::Any,
             Some(most) if most >= ENOUGH_RECEIVES => Self::Fresh,
@@ -435,7 +436,7 @@ impl Following {
 }
 
 /// What a receive would take, in its order: what is open of each group, as far as `ask` wants it.
-pub fn find(
+pub(super) fn find(
     turn: &Turn<'_>,
     queue: QueueId,
     ask: Ask,
@@ -527,14 +528,14 @@ fn message(turn: &Turn<'_>, row: &Row<'_>, name: &str) -> rusqlite::Result<Messa
 }
 
 /// A waiting message, unchanged and without a receipt.
-pub fn look_at(turn: &Turn<'_>, seq: i64, name: &str) -> rusqlite::Result<Message> {
+pub(super) fn look_at(turn: &Turn<'_>, seq: i64, name: &str) -> rusqlite::Result<Message> {
     turn.connection
         .prepare_cached(READ_ONE)?
         .query_row(params![seq], |row| message(turn, row, name))
 }
 
 /// The message of a delivery that holds, as its receive handed it out.
-pub fn handed_out(
+pub(super) fn handed_out(
     turn: &Turn<'_>,
     delivery: LocalDelivery,
     name: &str,
@@ -546,7 +547,7 @@ pub fn handed_out(
 
 /// When something of the queue can be received next, unless more is sent: now or in the past if
 /// there is something already.
-pub fn next_due(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Option<StoreTime>> {
+pub(super) fn next_due(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Option<StoreTime>> {
     turn.connection
         .prepare_cached(NEXT_DUE)?
         .query_row(params![queue], |row| row.get(0))
@@ -554,7 +555,7 @@ pub fn next_due(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Option<Stor
 }
 
 /// The sender's attributes as `payloads` holds them; nothing for none.
-pub fn encode(attributes: &[Attribute]) -> Result<Option<String>, String> {
+pub(super) fn encode(attributes: &[Attribute]) -> Result<Option<String>, String> {
     if attributes.is_empty() {
         return Ok(None);
     }
@@ -564,12 +565,12 @@ pub fn encode(attributes: &[Attribute]) -> Result<Option<String>, String> {
 }
 
 /// What `encode` wrote; `column` is named in the error.
-pub fn decode(text: Option<&str>, column: usize) -> rusqlite::Result<Vec<Attribute>> {
+pub(super) fn decode(text: Option<&str>, column: usize) -> rusqlite::Result<Vec<Attribute>> {
     parse(text, column)
 }
 
 /// The queue's own attributes as `payloads` holds them; nothing for none.
-pub fn encode_system(attributes: &[(String, String)]) -> Result<Option<String>, String> {
+pub(super) fn encode_system(attributes: &[(String, String)]) -> Result<Option<String>, String> {
     if attributes.is_empty() {
         return Ok(None);
     }
@@ -579,7 +580,10 @@ pub fn encode_system(attributes: &[(String, String)]) -> Result<Option<String>, 
 }
 
 /// What `encode_system` wrote; `column` is named in the error.
-pub fn decode_system(text: Option<&str>, column: usize) -> rusqlite::Result<Vec<(String, String)>> {
+pub(super) fn decode_system(
+    text: Option<&str>,
+    column: usize,
+) -> rusqlite::Result<Vec<(String, String)>> {
     parse(text, column)
 }
 

@@ -10,19 +10,19 @@ use super::turn::{QueueId, Turn};
 use rusqlite::{OptionalExtension, params};
 
 /// The first message of a group.
-pub const FIRST: &str = "SELECT visible_at, seq FROM entries
+pub(super) const FIRST: &str = "SELECT visible_at, seq FROM entries
      WHERE queue = ?1 AND message_group = ?2 ORDER BY seq LIMIT 1";
 /// What is in flight of a group for longest.
-pub const LONGEST: &str = "SELECT visible_at, seq FROM entries
+pub(super) const LONGEST: &str = "SELECT visible_at, seq FROM entries
      WHERE queue = ?1 AND message_group = ?2 AND in_flight = 1
      ORDER BY visible_at DESC, seq DESC LIMIT 1";
 /// The gate as it was.
-pub const GATE: &str =
+pub(super) const GATE: &str =
     "SELECT seq FROM entries WHERE queue = ?1 AND message_group = ?2 AND head = 1";
 
 /// Sets a group's gate after one of its messages has changed, come or gone. Says whether something
 /// may be received now, or at another time than before.
-pub fn set_gate(turn: &Turn<'_>, queue: QueueId, group: &str) -> rusqlite::Result<bool> {
+pub(super) fn set_gate(turn: &Turn<'_>, queue: QueueId, group: &str) -> rusqlite::Result<bool> {
     let one = |sql: &str| -> rusqlite::Result<Option<(StoreTime, i64)>> {
         turn.connection
             .prepare_cached(sql)?

@@ -28,7 +28,7 @@ pub enum Unheld {
 
 /// Ends a delivery. On a queue without order one that is over is no error, and its message is
 /// deleted unless it was received again; on one with order it is one.
-pub fn delete(
+pub(super) fn delete(
     turn: &mut Turn<'_>,
     queue: QueueId,
     receipt: &Receipt,
@@ -59,7 +59,7 @@ fn of_another(turn: &Turn<'_>, queue: QueueId, delivery: LocalDelivery) -> rusql
 }
 
 /// Keeps a delivery invisible for so long from now; for no time gives it back.
-pub fn change_visibility(
+pub(super) fn change_visibility(
     turn: &mut Turn<'_>,
     queue: QueueId,
     receipt: &Receipt,
@@ -94,7 +94,7 @@ pub fn change_visibility(
 /// Keeps these deliveries for so long from now as if they were received now, if all of them are as
 /// their receive left them, invisible until `until`: nothing deleted, nothing changed, nothing
 /// over. Their messages, and the new `until`, a moment of the store's time.
-pub fn take_again(
+pub(super) fn take_again(
     turn: &mut Turn<'_>,
     (queue, name): (QueueId, &str),
     receipts: &[Receipt],
@@ -123,7 +123,7 @@ pub fn take_again(
 }
 
 /// Until when a delivery is invisible, if it is not over.
-pub fn until(
+pub(super) fn until(
     turn: &Turn<'_>,
     queue: QueueId,
     receipt: &Receipt,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// One call to `receive` that has not been answered.
-pub struct WaitingReceive {
+pub(super) struct WaitingReceive {
     /// The queue's name as messages carry it.
     pub name: Arc<str>,
     /// What was asked.
@@ -34,40 +34,40 @@ struct ReceiveQueue {
 
 /// Those who wait, by queue. A queue for which nobody waits is not here.
 #[derive(Default)]
-pub struct WaitingReceives {
+pub(super) struct WaitingReceives {
     by_queue: BTreeMap<QueueId, ReceiveQueue>,
 }
 
 impl WaitingReceives {
     /// Nobody waits.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.by_queue.is_empty()
     }
 
     /// The queues for which somebody waits.
-    pub fn queues(&self) -> BTreeSet<QueueId> {
+    pub(super) fn queues(&self) -> BTreeSet<QueueId> {
         self.by_queue.keys().copied().collect()
     }
 
     /// Whether somebody waits for this queue.
-    pub fn contains(&self, queue: QueueId) -> bool {
+    pub(super) fn contains(&self, queue: QueueId) -> bool {
         self.by_queue.contains_key(&queue)
     }
 
     /// Puts a call at the end of its line.
-    pub fn push(&mut self, queue: QueueId, asked: WaitingReceive) {
+    pub(super) fn push(&mut self, queue: QueueId, asked: WaitingReceive) {
         let line = self.by_queue.entry(queue).or_default();
         line.waiting.push_back(asked);
     }
 
     /// Puts a call back where `pop` took it.
-    pub fn put_back(&mut self, queue: QueueId, asked: WaitingReceive) {
+    pub(super) fn put_back(&mut self, queue: QueueId, asked: WaitingReceive) {
         let line = self.by_queue.entry(queue).or_default();
         line.waiting.push_front(asked);
     }
 
     /// The first who waits for a queue and has not given up.
-    pub fn pop(&mut self, queue: QueueId) -> Option<WaitingReceive> {
+    pub(super) fn pop(&mut self, queue: QueueId) -> Option<WaitingReceive> {
         let line = self.by_queue.get_mut(&queue)?;
         while let Some(asked) = line.waiting.pop_front() {
             if !asked.reply.is_closed() {
@@ -78,7 +78,7 @@ impl WaitingReceives {
     }
 
     /// Ends the waits for a queue: they are answered with what there is, perhaps nothing.
-    pub fn hurry(&mut self, queue: QueueId) {
+    pub(super) fn hurry(&mut self, queue: QueueId) {
         if let Some(line) = self.by_queue.get_mut(&queue) {
             for asked in &mut line.waiting {
                 asked.until = Moment::default();
@@ -87,14 +87,14 @@ impl WaitingReceives {
     }
 
     /// Notes when something can be received next.
-    pub fn set_due(&mut self, queue: QueueId, due: Option<StoreTime>) {
+    pub(super) fn set_due(&mut self, queue: QueueId, due: Option<StoreTime>) {
         if let Some(line) = self.by_queue.get_mut(&queue) {
             line.due = due;
         }
     }
 
     /// The queues to look into: something has become due, or somebody's wait is over.
-    pub fn ripe(&self, now: Moment, time: StoreTime) -> BTreeSet<QueueId> {
+    pub(super) fn ripe(&self, now: Moment, time: StoreTime) -> BTreeSet<QueueId> {
         self.by_queue
             .iter()
             .filter(|(_, line)| {
@@ -106,7 +106,7 @@ impl WaitingReceives {
     }
 
     /// How long nothing will be `ripe`, if nothing else happens.
-    pub fn calm(&self, now: Moment, time: StoreTime) -> Option<Duration> {
+    pub(super) fn calm(&self, now: Moment, time: StoreTime) -> Option<Duration> {
         let waits = self.by_queue.values().flat_map(|line| {
             let due = line.due.map(|due| due.since(time));
             due.into_iter()
@@ -117,7 +117,7 @@ impl WaitingReceives {
 
     /// Answers those whose wait is over, forgets those who have given up. `time` is the store's now:
     /// what is due and was not handed out was too much for one transaction.
-    pub fn dismiss(&mut self, now: Moment, time: StoreTime) {
+    pub(super) fn dismiss(&mut self, now: Moment, time: StoreTime) {
         self.by_queue.retain(|_, line| {
             let drained = line.due.is_none_or(|due| due > time);
             let waiting = std::mem::take(&mut line.waiting);
@@ -138,7 +138,7 @@ impl WaitingReceives {
     }
 
     /// Answers everybody in these lines with the error.
-    pub fn fail(&mut self, queues: &BTreeSet<QueueId>, error: &QueueError) {
+    pub(super) fn fail(&mut self, queues: &BTreeSet<QueueId>, error: &QueueError) {
         for queue in queues {
             let line = self.by_queue.remove(queue).unwrap_or_default();
             for asked in line.waiting {

@@ -9,18 +9,18 @@ use dispatcher_core::queue::{Ask, Depth};
 use rusqlite::{Connection, OptionalExtension, params};
 
 /// Waiting, in flight, delayed, and when the oldest that is not in flight was sent.
-pub const DEPTH: &str = "SELECT count(*) FILTER (WHERE visible_at <= ?2),
+pub(super) const DEPTH: &str = "SELECT count(*) FILTER (WHERE visible_at <= ?2),
             count(*) FILTER (WHERE visible_at > ?2 AND in_flight),
             count(*) FILTER (WHERE visible_at > ?2 AND NOT in_flight),
             min(sent_at) FILTER (WHERE visible_at <= ?2 OR NOT in_flight)
      FROM entries WHERE queue = ?1";
 
 /// What is visible, in the order of becoming so.
-pub const VISIBLE: &str = "SELECT seq FROM entries
+pub(super) const VISIBLE: &str = "SELECT seq FROM entries
      WHERE queue = ?1 AND head = ?2 AND visible_at <= ?3 ORDER BY visible_at, seq LIMIT ?4";
 
 /// The key of a queue, which is created if there is none of the name.
-pub fn queue_id(connection: &Connection, name: &str) -> rusqlite::Result<QueueId> {
+pub(super) fn queue_id(connection: &Connection, name: &str) -> rusqlite::Result<QueueId> {
     if let Some(id) = known_id(connection, name)? {
         return Ok(id);
     }
@@ -39,7 +39,7 @@ pub fn queue_id(connection: &Connection, name: &str) -> rusqlite::Result<QueueId
 }
 
 /// The key of a queue, if there is one of the name.
-pub fn known_id(connection: &Connection, name: &str) -> rusqlite::Result<Option<QueueId>> {
+pub(super) fn known_id(connection: &Connection, name: &str) -> rusqlite::Result<Option<QueueId>> {
     connection
         .prepare_cached(
             "SELECT id FROM queues
@@ -50,7 +50,7 @@ pub fn known_id(connection: &Connection, name: &str) -> rusqlite::Result<Option<
 }
 
 /// All queues that were ever opened or hold dead letters, by name.
-pub fn names(turn: &Turn<'_>) -> rusqlite::Result<Vec<String>> {
+pub(super) fn names(turn: &Turn<'_>) -> rusqlite::Result<Vec<String>> {
     turn.connection
         .prepare_cached(
             "SELECT name FROM queues WHERE id NOT IN (SELECT queue FROM deleted_queues)
@@ -62,7 +62,7 @@ pub fn names(turn: &Turn<'_>) -> rusqlite::Result<Vec<String>> {
 
 /// Exact counts, from one pass over an index. What waits behind the head of its group counts as
 /// waiting: it waits for its turn, not for a time.
-pub fn depth(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Depth> {
+pub(super) fn depth(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Depth> {
     let count = |count: i64| u64::try_from(count).unwrap_or(0);
     turn.connection
         .prepare_cached(DEPTH)?
@@ -78,7 +78,7 @@ pub fn depth(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Depth> {
 }
 
 /// How much each of these queues holds, in their order; `None` for one that does not exist.
-pub fn depths(turn: &Turn<'_>, names: &[String]) -> rusqlite::Result<Vec<Option<Depth>>> {
+pub(super) fn depths(turn: &Turn<'_>, names: &[String]) -> rusqlite::Result<Vec<Option<Depth>>> {
     let one = |name: &String| match known_id(turn.connection, name)? {
         Some(queue) => depth(turn, queue).map(Some),
         None => Ok(None),
@@ -92,7 +92,7 @@ pub fn depths(turn: &Turn<'_>, names: &[String]) -> rusqlite::Result<Vec<Option<
 
 /// Up to `max` waiting messages without receipts: first what a receive would bring, in its order,
 /// then what waits behind the heads of groups.
-pub fn peek(
+pub(super) fn peek(
     turn: &Turn<'_>,
     queue: QueueId,
     name: &str,

@@ -85,7 +85,7 @@ fn task(row: &Row<'_>) -> rusqlite::Result<Move> {
 }
 
 /// Begins a task under this handle; false if one of the same source is running.
-pub fn start(
+pub(super) fn start(
     turn: &Turn<'_>,
     handle: &str,
     source: &str,
@@ -120,7 +120,7 @@ pub fn start(
 }
 
 /// The last `max` tasks of a source, the newest first.
-pub fn list(turn: &Turn<'_>, source: &str, max: usize) -> rusqlite::Result<Vec<Move>> {
+pub(super) fn list(turn: &Turn<'_>, source: &str, max: usize) -> rusqlite::Result<Vec<Move>> {
     turn.connection
         .prepare_cached(&format!(
             "SELECT {COLUMNS} FROM moves WHERE source = ?1 ORDER BY number DESC LIMIT ?2"
@@ -133,7 +133,7 @@ pub fn list(turn: &Turn<'_>, source: &str, max: usize) -> rusqlite::Result<Vec<M
 }
 
 /// All that are to go on.
-pub fn running(turn: &Turn<'_>) -> rusqlite::Result<Vec<Move>> {
+pub(super) fn running(turn: &Turn<'_>) -> rusqlite::Result<Vec<Move>> {
     turn.connection
         .prepare_cached(&format!(
             "SELECT {COLUMNS} FROM moves WHERE status = 'RUNNING' ORDER BY number"
@@ -143,7 +143,7 @@ pub fn running(turn: &Turn<'_>) -> rusqlite::Result<Vec<Move>> {
 }
 
 /// Stops a task; what it was before, if there is one of the handle.
-pub fn cancel(turn: &Turn<'_>, handle: &str) -> rusqlite::Result<Option<Move>> {
+pub(super) fn cancel(turn: &Turn<'_>, handle: &str) -> rusqlite::Result<Option<Move>> {
     let known = find(turn, handle)?;
     if known
         .as_ref()
@@ -174,7 +174,11 @@ fn end(
 }
 
 /// Moves up to `max` messages; how many, or nothing once the task has ended.
-pub fn step(turn: &mut Turn<'_>, handle: &str, max: usize) -> rusqlite::Result<Option<usize>> {
+pub(super) fn step(
+    turn: &mut Turn<'_>,
+    handle: &str,
+    max: usize,
+) -> rusqlite::Result<Option<usize>> {
     let known = find(turn, handle)?;
     let Some(task) = known.filter(|task| task.status == Status::Running) else {
         return Ok(None);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The bell of one store.
-pub struct FileNotifier {
+pub(super) struct FileNotifier {
     path: PathBuf,
     file: File,
     ears: Arc<NotifierFlags>,
@@ -30,7 +30,7 @@ struct NotifierFlags {
 
 impl FileNotifier {
     /// A bell that nobody watches yet. `file` is open for writing.
-    pub fn new(path: PathBuf, file: File) -> Self {
+    pub(super) fn new(path: PathBuf, file: File) -> Self {
         Self {
             path,
             file,
@@ -41,7 +41,7 @@ impl FileNotifier {
     }
 
     /// Wakes whoever watches. Failing is no error: they look by themselves, later.
-    pub fn ring(&mut self) {
+    pub(super) fn ring(&mut self) {
         let rung = self.file.rewind().and_then(|()| self.file.write_all(b"!"));
         if let Err(error) = rung {
             tracing::debug!(%error, path = %self.path.display(), "cannot ring the bell");
@@ -49,17 +49,17 @@ impl FileNotifier {
     }
 
     /// Whether rings should be passed on from now.
-    pub fn listen(&self, open: bool) {
+    pub(super) fn listen(&self, open: bool) {
         self.ears.open.store(open, Ordering::SeqCst);
     }
 
     /// Says that the last ring is being looked into: the next one is news.
-    pub fn heard(&self) {
+    pub(super) fn heard(&self) {
         self.ears.ringing.store(false, Ordering::SeqCst);
     }
 
     /// Begins to watch, at the first call only; `on_ring` runs on the watcher's own thread.
-    pub fn watch(&mut self, on_ring: impl Fn() + Send + 'static) {
+    pub(super) fn watch(&mut self, on_ring: impl Fn() + Send + 'static) {
         if std::mem::replace(&mut self.tried, true) {
             return;
         }

@@ -15,7 +15,7 @@ use std::time::Duration;
 const LATER: Duration = Duration::from_mins(1);
 
 /// What decides on one queue's messages for one caller.
-pub struct Rules<'a> {
+pub(super) struct Rules<'a> {
     /// The queue's own redrive policy.
     pub redrive: Option<Redrive>,
     /// The queue's bare name.
@@ -26,7 +26,7 @@ pub struct Rules<'a> {
 
 /// Why a message is not handed out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub(super) enum Refusal {
     /// It has been received as often as the queue's redrive policy allows: so many times.
     Redrive(u32),
     /// It has been received as often as attempts are allowed, and the last time nobody answered.
@@ -37,7 +37,7 @@ pub enum Refusal {
 
 /// What was done to a message that was not handed out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub(super) struct Refused {
     /// Its id.
     pub id: String,
     /// How often it had been received.
@@ -56,7 +56,7 @@ pub struct Refused {
 impl Refused {
     /// What the caller of the receive is told of it; `None` where it was reported before, or stays in
     /// its queue.
-    pub fn dead_lettered(&self) -> Option<DeadLettered> {
+    pub(super) fn dead_lettered(&self) -> Option<DeadLettered> {
         let to = self.dead_letter_queue.as_ref().filter(|_| !self.reported)?;
         let (kind, max_receive_count) = match self.refusal {
             Refusal::Redrive(most) => (ReasonKind::NoAnswer, Some(most)),
@@ -75,12 +75,12 @@ impl Refused {
 
 impl Rules<'_> {
     /// Which messages come behind others of their groups.
-    pub fn following(&self) -> Following {
+    pub(super) fn following(&self) -> Following {
         Following::under(self.redrive.as_ref().map(|redrive| redrive.most_receives))
     }
 
     /// Why a message is not handed out, if it is not.
-    pub fn refusal(&self, candidate: &Candidate) -> Option<Refusal> {
+    pub(super) fn refusal(&self, candidate: &Candidate) -> Option<Refusal> {
         let DeliveryTerms {
             dead_letter,
             attempts,
@@ -105,7 +105,7 @@ impl Rules<'_> {
     }
 
     /// Moves a message to where it belongs, or out of the way.
-    pub fn refuse(
+    pub(super) fn refuse(
         &self,
         turn: &mut Turn<'_>,
         queue: QueueId,

@@ -26,7 +26,7 @@ pub struct KnownQueue {
 }
 
 /// The queue of a name.
-pub fn find(turn: &Turn<'_>, name: &str) -> rusqlite::Result<Option<KnownQueue>> {
+pub(super) fn find(turn: &Turn<'_>, name: &str) -> rusqlite::Result<Option<KnownQueue>> {
     let Some(id) = known_id(turn.connection, name)? else {
         return Ok(None);
     };
@@ -44,7 +44,7 @@ const RETENTION_S: u64 = 345_600;
 
 /// Makes a queue with these settings, unless somebody made one of the name: then that one, as it is.
 /// What lies in a queue that was used before it was made is kept for ever, unless they say else.
-pub fn create(
+pub(super) fn create(
     turn: &mut Turn<'_>,
     name: &str,
     settings: &QueueSettings,
@@ -70,7 +70,7 @@ pub fn create(
 }
 
 /// Changes what a queue is set to. False if there is none of the name.
-pub fn change(
+pub(super) fn change(
     turn: &mut Turn<'_>,
     name: &str,
     change: impl FnOnce(&mut QueueSettings),
@@ -86,7 +86,7 @@ pub fn change(
 
 /// Takes a queue away with all it holds. Its key stays its name's own, so that another process
 /// that has it open never finds itself in another queue. False if there is none of the name.
-pub fn delete(turn: &mut Turn<'_>, name: &str) -> rusqlite::Result<bool> {
+pub(super) fn delete(turn: &mut Turn<'_>, name: &str) -> rusqlite::Result<bool> {
     let Some(id) = known_id(turn.connection, name)? else {
         return Ok(false);
     };
@@ -102,7 +102,7 @@ pub fn delete(turn: &mut Turn<'_>, name: &str) -> rusqlite::Result<bool> {
 }
 
 /// Takes everything out of a queue, what is being handled included.
-pub fn purge(turn: &mut Turn<'_>, queue: QueueId) -> rusqlite::Result<()> {
+pub(super) fn purge(turn: &mut Turn<'_>, queue: QueueId) -> rusqlite::Result<()> {
     for sql in [
         "DELETE FROM payloads WHERE seq IN
              (SELECT coalesce(payload, seq) FROM entries WHERE queue = ?1)",
@@ -116,7 +116,7 @@ pub fn purge(turn: &mut Turn<'_>, queue: QueueId) -> rusqlite::Result<()> {
 }
 
 /// Up to `max` names that begin so and come after this one, in their order.
-pub fn list(
+pub(super) fn list(
     turn: &Turn<'_>,
     prefix: &str,
     after: &str,
@@ -137,7 +137,7 @@ pub fn list(
 }
 
 /// The queues whose given-up messages go to this one, by name.
-pub fn sources(turn: &Turn<'_>, grave: &str) -> rusqlite::Result<Vec<String>> {
+pub(super) fn sources(turn: &Turn<'_>, grave: &str) -> rusqlite::Result<Vec<String>> {
     turn.connection
         .prepare_cached(
             "SELECT name FROM queues JOIN queue_settings ON queue = id
@@ -149,7 +149,7 @@ pub fn sources(turn: &Turn<'_>, grave: &str) -> rusqlite::Result<Vec<String>> {
 
 /// Drops what its queue has kept for long enough, counted from when it could be received first;
 /// whether there may be more. What waits for its time is kept until then, however long that is.
-pub fn drop_old(turn: &mut Turn<'_>) -> rusqlite::Result<bool> {
+pub(super) fn drop_old(turn: &mut Turn<'_>) -> rusqlite::Result<bool> {
     let queues: Vec<QueueId> = turn
         .connection
         .prepare_cached("SELECT queue FROM queue_settings")?

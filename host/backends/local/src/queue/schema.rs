@@ -131,36 +131,36 @@ const BY_AGE: &str =
 
 /// Where one store's files lie.
 #[derive(Debug, Clone)]
-pub struct StoreFiles {
+pub(super) struct StoreFiles {
     /// The folder, as given.
     pub folder: PathBuf,
 }
 
 impl StoreFiles {
     /// The database.
-    pub fn database(&self) -> PathBuf {
+    pub(super) fn database(&self) -> PathBuf {
         self.folder.join("local.db")
     }
 
     /// The file that a sender writes to wake the receivers of other processes.
-    pub fn bell(&self) -> PathBuf {
+    pub(super) fn bell(&self) -> PathBuf {
         self.folder.join("local.bell")
     }
 
     /// A failure of this store, in one line.
-    pub fn trouble(&self, error: &rusqlite::Error) -> QueueError {
+    pub(super) fn trouble(&self, error: &rusqlite::Error) -> QueueError {
         let cause = sqlite::explain(error, &self.database());
         self.failed(sqlite::judge(error), cause)
     }
 
     /// A file that was lost under this store: this process need not try again, since it stays so
     /// until a restart.
-    pub fn damaged(&self, damage: &Damage) -> QueueError {
+    pub(super) fn damaged(&self, damage: &Damage) -> QueueError {
         self.failed(ErrorKind::Invalid, damage)
     }
 
     /// A failure of this store of a known kind.
-    pub fn failed(&self, kind: ErrorKind, cause: impl std::fmt::Display) -> QueueError {
+    pub(super) fn failed(&self, kind: ErrorKind, cause: impl std::fmt::Display) -> QueueError {
         QueueError {
             kind,
             message: format!("the local queue in `{}`: {cause}", self.folder.display()),
@@ -169,7 +169,7 @@ impl StoreFiles {
 }
 
 /// A whole call's failure as the answer to one of its items.
-pub fn item_error(error: &QueueError) -> ItemError {
+pub(super) fn item_error(error: &QueueError) -> ItemError {
     match error.kind {
         ErrorKind::Transient | ErrorKind::Unreachable => ItemError::Passing(error.message.clone()),
         ErrorKind::NotFound | ErrorKind::AccessDenied | ErrorKind::Invalid => {
@@ -180,7 +180,7 @@ pub fn item_error(error: &QueueError) -> ItemError {
 
 /// Creates what is missing and opens the file. Also gives the bell, opened for writing, which is
 /// locked meanwhile.
-pub fn open(folder: &Path) -> Result<(StoreFiles, Database, File), QueueError> {
+pub(super) fn open(folder: &Path) -> Result<(StoreFiles, Database, File), QueueError> {
     let place = StoreFiles {
         folder: folder.to_owned(),
     };
@@ -218,7 +218,7 @@ fn upgrade(connection: &Connection, version: i32) -> rusqlite::Result<Option<Str
 
 /// Lets messages be read by age. The first time in a file this takes about a second for a million
 /// messages.
-pub fn index_by_age(connection: &Connection) -> rusqlite::Result<()> {
+pub(super) fn index_by_age(connection: &Connection) -> rusqlite::Result<()> {
     let known = connection
         .prepare_cached("SELECT 1 FROM sqlite_schema WHERE name = 'newest'")?
         .exists([])?;
@@ -230,6 +230,6 @@ pub fn index_by_age(connection: &Connection) -> rusqlite::Result<()> {
 
 /// A database of its own in memory, for tests of the core.
 #[cfg(any(test, fuzzing))]
-pub fn in_memory() -> Connection {
+pub(super) fn in_memory() -> Connection {
     SCHEMA.in_memory()
 }

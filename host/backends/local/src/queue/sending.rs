@@ -35,7 +35,7 @@ pub struct SentMessage {
 }
 
 /// Puts messages into a queue; one answer per item, in order.
-pub fn send(
+pub(super) fn send(
     turn: &mut Turn<'_>,
     queue: QueueId,
     drafts: &[QueuedSend],
@@ -56,7 +56,7 @@ fn forget(turn: &Turn<'_>) -> rusqlite::Result<()> {
 /// Puts messages into a queue as its settings say: with its own delay where none is asked for, no
 /// longer than it takes, and on FIFO queues each once. Delays of any length are taken, also where SQS
 /// takes none. One answer per item, in order: the message's id.
-pub fn send_as_set(
+pub(super) fn send_as_set(
     turn: &mut Turn<'_>,
     queue: QueueId,
     items: &[Outgoing],
@@ -73,7 +73,7 @@ pub fn send_as_set(
 }
 
 /// Whether the queue's settings let this message in.
-pub fn would_take(
+pub(super) fn would_take(
     turn: &Turn<'_>,
     queue: QueueId,
     item: &Outgoing,

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// The answer to one item of a call.
-pub type Held = Result<(), Unheld>;
+pub(super) type Held = Result<(), Unheld>;
 
 /// Queues. All by their bare names; what is not there is no error but `None` or false.
 impl LocalStore {

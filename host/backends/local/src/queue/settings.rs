@@ -88,7 +88,7 @@ impl Default for QueueSettings {
 }
 
 /// What is written about a queue, if anything is.
-pub fn read(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Option<QueueSettings>> {
+pub(super) fn read(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Option<QueueSettings>> {
     let text: Option<String> = turn
         .connection
         .prepare_cached("SELECT settings FROM queue_settings WHERE queue = ?1")?
@@ -103,7 +103,11 @@ pub fn read(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Option<QueueSet
 }
 
 /// Writes all of it anew.
-pub fn write(turn: &Turn<'_>, queue: QueueId, settings: &QueueSettings) -> rusqlite::Result<()> {
+pub(super) fn write(
+    turn: &Turn<'_>,
+    queue: QueueId,
+    settings: &QueueSettings,
+) -> rusqlite::Result<()> {
     let text = serde_json::to_string(settings)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
     let redrive = settings.redrive.as_ref();
@@ -122,7 +126,7 @@ pub fn write(turn: &Turn<'_>, queue: QueueId, settings: &QueueSettings) -> rusql
 }
 
 /// The part that every receive asks for.
-pub fn redrive(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Option<Redrive>> {
+pub(super) fn redrive(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Option<Redrive>> {
     turn.connection
         .prepare_cached(
             "SELECT most_receives, grave FROM queue_settings

@@ -11,14 +11,14 @@ use rusqlite::{OptionalExtension, params};
 use std::time::Duration;
 
 /// Whether a delivery was dead-lettered before.
-pub const MOVED: &str = "SELECT 1 FROM entries WHERE moved_from = ?1";
+pub(super) const MOVED: &str = "SELECT 1 FROM entries WHERE moved_from = ?1";
 
 /// The answer to one item of a call.
-pub type SettleResult = Result<(), ItemError>;
+pub(super) type SettleResult = Result<(), ItemError>;
 
 /// The queue whose deliveries are settled, and where its dead letters go.
 #[derive(Debug, Clone)]
-pub struct Origin {
+pub(super) struct Origin {
     /// Its key.
     pub id: QueueId,
     /// Its name as the configuration writes it.
@@ -28,7 +28,7 @@ pub struct Origin {
 }
 
 /// Keeps a delivery invisible for `more` from now.
-pub fn extend(
+pub(super) fn extend(
     turn: &mut Turn<'_>,
     queue: QueueId,
     delivery: LocalDelivery,
@@ -54,7 +54,7 @@ pub fn extend(
 }
 
 /// Ends a delivery.
-pub fn settle(
+pub(super) fn settle(
     turn: &mut Turn<'_>,
     origin: &Origin,
     delivery: LocalDelivery,
@@ -119,7 +119,7 @@ fn released() -> SettleResult {
 }
 
 /// Sets from when a message can be received.
-pub fn postpone(
+pub(super) fn postpone(
     turn: &mut Turn<'_>,
     queue: QueueId,
     delivery: LocalDelivery,
@@ -134,7 +134,7 @@ pub fn postpone(
 }
 
 /// Takes a message out of the file and lets the next of its group forward.
-pub fn remove(
+pub(super) fn remove(
     turn: &mut Turn<'_>,
     queue: QueueId,
     seq: i64,
@@ -152,7 +152,7 @@ pub fn remove(
 }
 
 /// Takes a message out of its queue and lets the next of its group forward. Its payload stays.
-pub fn take_out(
+pub(super) fn take_out(
     turn: &mut Turn<'_>,
     queue: QueueId,
     seq: i64,

@@ -60,7 +60,7 @@ const SET: Duration = Duration::from_secs(1);
 
 /// What the file says of its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredTime {
+pub(super) struct StoredTime {
     /// The boot that wrote this, if the system told, and the store's time when it began. None if
     /// the file is older than the store's time, or new.
     pub boot: Option<(Option<String>, StoreTime)>,
@@ -72,7 +72,7 @@ pub struct StoredTime {
 
 /// What the machine says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SystemTimes {
+pub(super) struct SystemTimes {
     /// The boot's name, if the system tells.
     pub boot: Option<String>,
     /// How long ago it was.
@@ -101,7 +101,7 @@ impl SystemTimes {
 /// Where the system does not name its boots (all but Linux), a machine that has run for longer
 /// than it had when the file was last written counts as not started again: what waits for a time
 /// then waits longer by the time that is lost so, and nothing comes early.
-pub fn zero(kept: &StoredTime, here: &SystemTimes) -> (StoreTime, bool) {
+pub(super) fn zero(kept: &StoredTime, here: &SystemTimes) -> (StoreTime, bool) {
     if let Some((boot, zero)) = &kept.boot {
         let other = boot.is_some() && here.boot.is_some() && *boot != here.boot;
         // No machine goes back in time but one put back to an earlier state, the file not.
@@ -124,7 +124,7 @@ fn ahead(before: i64, measured: i64) -> i64 {
 }
 
 /// Tells the store's time in one process.
-pub struct StoreClock {
+pub(super) struct StoreClock {
     /// The store's time when this boot began.
     zero: StoreTime,
     /// How far the date is ahead, in milliseconds.
@@ -134,7 +134,7 @@ pub struct StoreClock {
 impl StoreClock {
     /// The clock of this file; the first to come after a boot sets it. Begins a transaction of
     /// its own.
-    pub fn of(connection: &Connection) -> rusqlite::Result<Self> {
+    pub(super) fn of(connection: &Connection) -> rusqlite::Result<Self> {
         let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
         let kept = kept(&transaction)?;
         // Read when nobody else writes any more, so not before what the last one noted.
@@ -156,12 +156,12 @@ impl StoreClock {
     }
 
     /// The present time.
-    pub fn now(&self) -> StoreTime {
+    pub(super) fn now(&self) -> StoreTime {
         self.zero + clock::now().since(Moment::default())
     }
 
     /// A transaction, or a look, that begins now.
-    pub fn turn<'a>(&self, connection: &'a Connection) -> Turn<'a> {
+    pub(super) fn turn<'a>(&self, connection: &'a Connection) -> Turn<'a> {
         let now = self.now();
         let measured = signed(clock::wall_clock_now()).saturating_sub(now.0);
         self.ahead.set(ahead(self.ahead.get(), measured));
@@ -174,7 +174,7 @@ impl StoreClock {
 
 /// Notes the time in the file with a transaction that writes anyway: now and then, and when the
 /// date was set, so that it decides nothing after a reboot.
-pub fn keep(turn: &Turn<'_>) -> rusqlite::Result<()> {
+pub(super) fn keep(turn: &Turn<'_>) -> rusqlite::Result<()> {
     turn.connection
         .prepare_cached(
             "UPDATE clock SET seen = ?1, seen_on = ?2

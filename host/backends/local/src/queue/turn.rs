@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 pub type QueueId = i64;
 
 /// One transaction: what the core reads and writes, and what it tells of it.
-pub struct Turn<'a> {
+pub(super) struct Turn<'a> {
     /// The database, inside a transaction.
     pub connection: &'a Connection,
     /// The store's time, the same for the whole transaction.
@@ -25,7 +25,7 @@ pub struct Turn<'a> {
 
 impl<'a> Turn<'a> {
     /// A turn in which nothing has happened yet.
-    pub fn new(connection: &'a Connection, now: StoreTime) -> Self {
+    pub(super) fn new(connection: &'a Connection, now: StoreTime) -> Self {
         Self {
             connection,
             now,
@@ -37,7 +37,7 @@ impl<'a> Turn<'a> {
     /// The date of a moment of the store's time, by the calendar of now. A date that was set since
     /// is not the one that a clock on the wall showed then; but an age counted from it, as a
     /// route's `max-age` is, is the time that has passed.
-    pub fn date(&self, at: StoreTime) -> Timestamp {
+    pub(super) fn date(&self, at: StoreTime) -> Timestamp {
         Timestamp(u64::try_from(at.0.saturating_add(self.ahead)).unwrap_or(0))
     }
 }
@@ -45,7 +45,7 @@ impl<'a> Turn<'a> {
 /// One delivery: the row, and how often it had been received. The count is the fence: a receive
 /// raises it, and every older receipt is void.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LocalDelivery {
+pub(super) struct LocalDelivery {
     /// The row.
     pub seq: i64,
     /// The row's receive count at this delivery.
@@ -54,12 +54,12 @@ pub struct LocalDelivery {
 
 impl LocalDelivery {
     /// As the port carries it: `SEQ.COUNT`.
-    pub fn receipt(self) -> Receipt {
+    pub(super) fn receipt(self) -> Receipt {
         Receipt(format!("{}.{}", self.seq, self.count))
     }
 
     /// Reads a receipt that `receipt` wrote.
-    pub fn parse(receipt: &Receipt) -> Result<Self, ItemError> {
+    pub(super) fn parse(receipt: &Receipt) -> Result<Self, ItemError> {
         let text = &receipt.0;
         text.split_once('.')
             .and_then(|(seq, count)| {
@@ -75,7 +75,7 @@ impl LocalDelivery {
 }
 
 /// What a delivery's row says, as far as extending and settling need it.
-pub struct DeliveryRow {
+pub(super) struct DeliveryRow {
     /// Received and not released since.
     pub in_flight: bool,
     /// When it can be received next.
@@ -87,7 +87,7 @@ pub struct DeliveryRow {
 }
 
 /// Why there is no entry for a delivery.
-pub enum NoEntry {
+pub(super) enum NoEntry {
     /// The message is not in the file any more.
     Vanished,
     /// The receipt is void, or of another queue.
@@ -95,7 +95,7 @@ pub enum NoEntry {
 }
 
 /// The row that a delivery names, if its receipt still holds.
-pub fn entry(
+pub(super) fn entry(
     turn: &Turn<'_>,
     queue: QueueId,
     delivery: LocalDelivery,
@@ -127,7 +127,7 @@ pub fn entry(
 }
 
 /// The group of a row, if it has one.
-pub fn group_of(turn: &Turn<'_>, seq: i64) -> rusqlite::Result<Option<String>> {
+pub(super) fn group_of(turn: &Turn<'_>, seq: i64) -> rusqlite::Result<Option<String>> {
     let group = turn
         .connection
         .prepare_cached("SELECT message_group FROM entries WHERE seq = ?1")?

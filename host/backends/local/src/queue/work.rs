@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How a piece of work must be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Durability {
+pub(super) enum Durability {
     /// Only reads.
     Look,
     /// Survives a crash of the process, not a loss of power: what an extension loses is merely
@@ -24,7 +24,7 @@ pub enum Durability {
 
 /// A piece of work with a place for its outcome. `run` may be called again after its transaction
 /// was rolled back; the last outcome counts.
-pub trait Work: Send {
+pub(super) trait Work: Send {
     /// How it must be run.
     fn care(&self) -> Durability;
     /// Does it, inside a transaction unless it only looks.
@@ -36,7 +36,7 @@ pub trait Work: Send {
 }
 
 /// What is sent to the writer's thread.
-pub enum WriterRequest {
+pub(super) enum WriterRequest {
     /// Run this.
     Work(Box<dyn Work>),
     /// Somebody wants messages.
@@ -81,7 +81,7 @@ where
 }
 
 /// Work whose outcome nobody waits for.
-pub fn unasked<F>(care: Durability, run: F) -> Box<dyn Work>
+pub(super) fn unasked<F>(care: Durability, run: F) -> Box<dyn Work>
 where
     F: FnMut(&mut Turn<'_>) -> rusqlite::Result<()> + Send + 'static,
 {
@@ -94,19 +94,19 @@ where
 }
 
 /// Asks the writer's thread, which ends when the last handle is gone.
-pub struct Handle {
+pub(super) struct Handle {
     jobs: mpsc::Sender<WriterRequest>,
     place: StoreFiles,
 }
 
 impl Handle {
     /// A handle of the thread that reads the other end of `jobs`.
-    pub fn new(jobs: mpsc::Sender<WriterRequest>, place: StoreFiles) -> Arc<Self> {
+    pub(super) fn new(jobs: mpsc::Sender<WriterRequest>, place: StoreFiles) -> Arc<Self> {
         Arc::new(Self { jobs, place })
     }
 
     /// Tells the writer that another process has rung.
-    pub fn rung(&self) {
+    pub(super) fn rung(&self) {
         // A writer that has ended needs no waking.
         let _ = self.jobs.send(WriterRequest::Bell);
     }
@@ -134,7 +134,7 @@ impl Handle {
     }
 
     /// Runs work and waits for its outcome.
-    pub async fn ask<T, F>(&self, care: Durability, run: F) -> Result<T, QueueError>
+    pub(super) async fn ask<T, F>(&self, care: Durability, run: F) -> Result<T, QueueError>
     where
         T: Send + 'static,
         F: FnMut(&mut Turn<'_>) -> rusqlite::Result<T> + Send + 'static,
@@ -146,7 +146,7 @@ impl Handle {
     }
 
     /// Runs work and blocks until it is done: a few milliseconds.
-    pub fn ask_blocking<T, F>(&self, care: Durability, run: F) -> Result<T, QueueError>
+    pub(super) fn ask_blocking<T, F>(&self, care: Durability, run: F) -> Result<T, QueueError>
     where
         T: Send + 'static,
         F: FnMut(&mut Turn<'_>) -> rusqlite::Result<T> + Send + 'static,
@@ -157,7 +157,7 @@ impl Handle {
     }
 
     /// Stands in line for messages.
-    pub async fn receive(
+    pub(super) async fn receive(
         &self,
         (queue, name): (QueueId, Arc<str>),
         ask: Ask,

@@ -28,7 +28,7 @@ const GROUP: usize = 512;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The state of the thread.
-pub struct QueueWriter {
+pub(super) struct QueueWriter {
     place: StoreFiles,
     connection: Database,
     clock: StoreClock,
@@ -73,7 +73,7 @@ type Served = (QueueId, WaitingReceive, Claimed);
 
 impl QueueWriter {
     /// A writer that has done nothing yet.
-    pub fn new(
+    pub(super) fn new(
         place: StoreFiles,
         (connection, clock): (Database, StoreClock),
         bell: FileNotifier,
@@ -97,7 +97,7 @@ impl QueueWriter {
     }
 
     /// Runs until the last handle is gone.
-    pub fn run(mut self) {
+    pub(super) fn run(mut self) {
         while let Some(jobs) = self.gather() {
             self.round(jobs);
         }
@@ -105,7 +105,7 @@ impl QueueWriter {
     }
 
     /// Does these, and whatever has become due.
-    pub fn round(&mut self, jobs: Vec<WriterRequest>) {
+    pub(super) fn round(&mut self, jobs: Vec<WriterRequest>) {
         let (works, mut tries) = self.sort(jobs);
         tries.extend(self.look_around());
         tries.extend(self.lines.ripe(clock::now(), self.clock.now()));
@@ -145,7 +145,7 @@ impl QueueWriter {
     }
 
     /// How long there is nothing to do, unless something comes. For ever if nobody waits.
-    pub fn calm(&self) -> Option<Duration> {
+    pub(super) fn calm(&self) -> Option<Duration> {
         let now = clock::now();
         let look = (!self.lines.is_empty()).then(|| self.look_at.since(now));
         let tidy = self.tidy_at.map(|at| at.since(now));

@@ -40,7 +40,7 @@ const ADDED: &str = "
 ";
 
 /// Jobs that cannot be read, as they stood in `jobs`; made when there is the first.
-pub const DEAD: &str = "
+pub(super) const DEAD: &str = "
     CREATE TABLE IF NOT EXISTS dead (
         id PRIMARY KEY,
         queue, due, body, attributes, message_group, pattern, zone,
@@ -50,17 +50,17 @@ pub const DEAD: &str = "
 ";
 
 /// Where the file of a data folder lies.
-pub fn path(folder: &Path) -> PathBuf {
+pub(super) fn path(folder: &Path) -> PathBuf {
     folder.join("schedule.db")
 }
 
 /// Whether there is a file, or was one: of a file that is missing, the number of its jobs is left.
-pub fn was_made(folder: &Path) -> bool {
+pub(super) fn was_made(folder: &Path) -> bool {
     path(folder).exists() || folder.join("schedule.db-acknowledged").exists()
 }
 
 /// A failure in one line.
-pub fn failed(folder: &Path, kind: ErrorKind, cause: impl std::fmt::Display) -> StoreError {
+pub(super) fn failed(folder: &Path, kind: ErrorKind, cause: impl std::fmt::Display) -> StoreError {
     StoreError {
         kind,
         message: format!("`{}`: {cause}", path(folder).display()),
@@ -68,18 +68,18 @@ pub fn failed(folder: &Path, kind: ErrorKind, cause: impl std::fmt::Display) -> 
 }
 
 /// A failure of SQLite.
-pub fn trouble(folder: &Path, error: &rusqlite::Error) -> StoreError {
+pub(super) fn trouble(folder: &Path, error: &rusqlite::Error) -> StoreError {
     let cause = sqlite::explain(error, &path(folder));
     failed(folder, sqlite::judge(error), cause)
 }
 
 /// A file that was lost while it was in use.
-pub fn damaged(folder: &Path, damage: &Damage) -> StoreError {
+pub(super) fn damaged(folder: &Path, damage: &Damage) -> StoreError {
     failed(folder, ErrorKind::Transient, damage)
 }
 
 /// Creates what is missing and opens the file.
-pub fn open(folder: &Path) -> Result<Database, StoreError> {
+pub(super) fn open(folder: &Path) -> Result<Database, StoreError> {
     match SCHEMA.open(&path(folder), &folder.join("schedule.lock")) {
         Ok(([opened], _)) => Ok(opened),
         Err(error) => Err(failed(folder, error.kind, error)),

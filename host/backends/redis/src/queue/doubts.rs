@@ -10,7 +10,7 @@ const WORKERS: usize = 4;
 
 /// Numbers claims, and keeps the numbers of those whose answers were lost.
 #[derive(Debug, Default)]
-pub struct LostClaims {
+pub(super) struct LostClaims {
     last: AtomicU64,
     /// Under which name of the worker, and which.
     of: Mutex<VecDeque<(Arc<str>, Vec<u64>)>>,
@@ -18,12 +18,12 @@ pub struct LostClaims {
 
 impl LostClaims {
     /// The number of the next claim.
-    pub fn number(&self) -> u64 {
+    pub(super) fn number(&self) -> u64 {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Those of this worker, which are in doubt no more. What others have stays.
-    pub fn take(&self, worker: &Arc<str>) -> Vec<u64> {
+    pub(super) fn take(&self, worker: &Arc<str>) -> Vec<u64> {
         let mut all = self.lock();
         let at = all.iter().position(|(of, _)| of == worker);
         let taken = at.and_then(|at| all.remove(at));
@@ -31,7 +31,7 @@ impl LostClaims {
     }
 
     /// More of this worker.
-    pub fn add(&self, worker: &Arc<str>, claims: impl Iterator<Item = u64>) {
+    pub(super) fn add(&self, worker: &Arc<str>, claims: impl Iterator<Item = u64>) {
         let mut claims = claims.peekable();
         if claims.peek().is_none() {
             return;

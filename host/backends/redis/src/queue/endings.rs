@@ -11,7 +11,7 @@ const SHORT: usize = 10_000;
 
 /// How one delivery ends, as the script is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RedisEnd<'a> {
+pub(super) struct RedisEnd<'a> {
     /// The message.
     pub id: &'a str,
     /// Which delivery of it.
@@ -26,7 +26,11 @@ pub struct RedisEnd<'a> {
 
 impl<'a> RedisEnd<'a> {
     /// Refuses what cannot be written. `source` is the queue's name.
-    pub fn of(message: &'a Message, outcome: &Outcome, source: &str) -> Result<Self, ItemError> {
+    pub(super) fn of(
+        message: &'a Message,
+        outcome: &Outcome,
+        source: &str,
+    ) -> Result<Self, ItemError> {
         let (id, count) = wire::delivery(&message.receipt)?;
         let (letter, with) = wire::outcome(message, outcome, source)?;
         let copied = match outcome {
@@ -45,7 +49,7 @@ impl<'a> RedisEnd<'a> {
 
 /// The deliveries that end in one call.
 #[derive(Debug, PartialEq, Eq)]
-pub struct EndingBatch<'a> {
+pub(super) struct EndingBatch<'a> {
     /// It takes its time.
     pub long: bool,
     /// At least one, each with its place in the batch.
@@ -53,7 +57,7 @@ pub struct EndingBatch<'a> {
 }
 
 /// Parts a batch: all that is short together, then what is long, `CALL` bytes or one a call.
-pub fn parts(ends: Vec<(usize, RedisEnd<'_>)>) -> Vec<EndingBatch<'_>> {
+pub(super) fn parts(ends: Vec<(usize, RedisEnd<'_>)>) -> Vec<EndingBatch<'_>> {
     let (long, short): (Vec<_>, Vec<_>) = ends.into_iter().partition(|(_, end)| end.bytes > SHORT);
     let mut parts = Vec::new();
     if !short.is_empty() {

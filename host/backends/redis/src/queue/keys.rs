@@ -2,7 +2,7 @@
 //! cluster holds the whole queue, its dead letters included, in one slot.
 
 /// The suffix of the queue that dead letters go to unless another is named.
-pub const DEAD: &str = ".dead";
+pub(super) const DEAD: &str = ".dead";
 
 /// Names under one prefix.
 #[derive(Debug, Clone)]
@@ -54,18 +54,18 @@ impl Keys {
 }
 
 /// What a worker has in flight from a queue.
-pub fn in_process(queue: &str, worker: &str) -> String {
+pub(super) fn in_process(queue: &str, worker: &str) -> String {
     format!("{queue}:w:{worker}")
 }
 
 /// Where it is said that there is something to receive, and what was cancelled.
-pub fn bell(queue: &str) -> String {
+pub(super) fn bell(queue: &str) -> String {
     format!("{queue}:bell")
 }
 
 /// What ends every id of a queue, so that no two queues give out the same: eight hexadecimal
 /// digits (FNV-1a of what its keys begin with).
-pub fn id_suffix(queue: &str) -> String {
+pub(super) fn id_suffix(queue: &str) -> String {
     let hash = queue.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
     });

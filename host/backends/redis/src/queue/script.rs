@@ -31,23 +31,23 @@ macro_rules! of_queue {
 }
 
 /// Adds messages.
-pub static SEND: LazyLock<Script> = of_queue!("send");
+pub(super) static SEND: LazyLock<Script> = of_queue!("send");
 /// Hands out messages.
-pub static CLAIM: LazyLock<Script> = of_queue!("claim", even when full);
+pub(super) static CLAIM: LazyLock<Script> = of_queue!("claim", even when full);
 /// Keeps deliveries.
-pub static EXTEND: LazyLock<Script> = of_queue!("extend", even when full);
+pub(super) static EXTEND: LazyLock<Script> = of_queue!("extend", even when full);
 /// Ends deliveries.
-pub static SETTLE: LazyLock<Script> = of_queue!("settle", even when full);
+pub(super) static SETTLE: LazyLock<Script> = of_queue!("settle", even when full);
 /// Takes everything from a dead worker.
-pub static RECLAIM: LazyLock<Script> = of_queue!("reclaim", even when full);
+pub(super) static RECLAIM: LazyLock<Script> = of_queue!("reclaim", even when full);
 /// Counts.
-pub static DEPTH: LazyLock<Script> = of_queue!("depth");
+pub(super) static DEPTH: LazyLock<Script> = of_queue!("depth");
 /// Looks without receiving.
-pub static PEEK: LazyLock<Script> = of_queue!("peek");
+pub(super) static PEEK: LazyLock<Script> = of_queue!("peek");
 /// Removes a task.
-pub static CANCEL: LazyLock<Script> = of_queue!("cancel", even when full);
+pub(super) static CANCEL: LazyLock<Script> = of_queue!("cancel", even when full);
 /// Lets a worker receive.
-pub static JOIN: LazyLock<Script> = of_queue!("join", even when full);
+pub(super) static JOIN: LazyLock<Script> = of_queue!("join", even when full);
 
 macro_rules! of_registry {
     ($name:literal) => {
@@ -61,11 +61,11 @@ macro_rules! of_registry {
 }
 
 /// Keeps a worker alive and finds the dead.
-pub static BEAT: LazyLock<Script> = of_registry!("beat");
+pub(super) static BEAT: LazyLock<Script> = of_registry!("beat");
 /// Begins a worker.
-pub static ENROL: LazyLock<Script> = of_registry!("enrol");
+pub(super) static ENROL: LazyLock<Script> = of_registry!("enrol");
 /// Notes a queue, and who serves it.
-pub static ENTER: LazyLock<Script> = of_registry!("enter");
+pub(super) static ENTER: LazyLock<Script> = of_registry!("enter");
 
 macro_rules! of_worqr {
     ($name:literal) => {
@@ -80,12 +80,12 @@ macro_rules! of_worqr {
 }
 
 /// Begins a worker of the package.
-pub static WORQR_JOIN: LazyLock<Script> = of_worqr!("join");
+pub(super) static WORQR_JOIN: LazyLock<Script> = of_worqr!("join");
 /// Takes tasks of the package.
-pub static WORQR_TAKE: LazyLock<Script> = of_worqr!("take");
+pub(super) static WORQR_TAKE: LazyLock<Script> = of_worqr!("take");
 /// Removes one wherever it is.
-pub static WORQR_CANCEL: LazyLock<Script> = of_worqr!("cancel");
+pub(super) static WORQR_CANCEL: LazyLock<Script> = of_worqr!("cancel");
 /// Ends them.
-pub static WORQR_FINISH: LazyLock<Script> = of_worqr!("finish");
+pub(super) static WORQR_FINISH: LazyLock<Script> = of_worqr!("finish");
 /// Keeps a worker of the package alive and finds the dead.
-pub static WORQR_BEAT: LazyLock<Script> = of_worqr!("beat");
+pub(super) static WORQR_BEAT: LazyLock<Script> = of_worqr!("beat");

@@ -1,10 +1,10 @@
 //! What a failed call on the server means for the messages of a queue.
 
-pub use crate::server::trouble::{is_doubtful, strange};
+pub(super) use crate::server::trouble::{is_doubtful, strange};
 use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 
 /// A whole call's failure as the answer to one of its items.
-pub fn item(error: &QueueError) -> ItemError {
+pub(super) fn item(error: &QueueError) -> ItemError {
     match error.kind {
         // A password that changes is known to us a moment later than to the server.
         ErrorKind::Transient | ErrorKind::Unreachable | ErrorKind::AccessDenied => {
@@ -15,7 +15,7 @@ pub fn item(error: &QueueError) -> ItemError {
 }
 
 /// The same for every item.
-pub fn all<T>(error: &QueueError, count: usize) -> Vec<Result<T, ItemError>> {
+pub(super) fn all<T>(error: &QueueError, count: usize) -> Vec<Result<T, ItemError>> {
     std::iter::repeat_with(|| Err(item(error)))
         .take(count)
         .collect()

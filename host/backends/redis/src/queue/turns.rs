@@ -9,18 +9,21 @@ use tokio::sync::SemaphorePermit;
 
 /// The most bytes of a short call or answer: fifty of them take a line of 100 Mbit/s less than half
 /// a second.
-pub const SHORT: usize = 100_000;
+pub(super) const SHORT: usize = 100_000;
 
 /// What is known of the length of a queue's answers.
 #[derive(Debug, Default)]
-pub struct LongAnswerTurns {
+pub(super) struct LongAnswerTurns {
     /// The last that brought anything was short, and came.
     short: AtomicBool,
 }
 
 impl LongAnswerTurns {
     /// Waits until the next receive may be made; keep what this returns until it is answered.
-    pub async fn next<'a>(&self, lines: &'a RedisConnections) -> Option<SemaphorePermit<'a>> {
+    pub(super) async fn next<'a>(
+        &self,
+        lines: &'a RedisConnections,
+    ) -> Option<SemaphorePermit<'a>> {
         match self.short.load(Ordering::Relaxed) {
             true => None,
             false => Some(lines.turn().await),
@@ -29,7 +32,7 @@ impl LongAnswerTurns {
 
     /// Notes what an answer brought; `None` if there was none. That may have been too long to be in
     /// time, and what is empty proves nothing.
-    pub fn note(&self, brought: Option<&[Message]>) {
+    pub(super) fn note(&self, brought: Option<&[Message]>) {
         let Some(messages) = brought else {
             self.short.store(false, Ordering::Relaxed);
             return;

@@ -1,6 +1,6 @@
 //! Messages and receipts as scripts take and give them. Pure.
 
-pub use crate::server::{CALL, LONGEST};
+pub(super) use crate::server::{CALL, LONGEST};
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message;
 use dispatcher_core::message::{Attribute, ContentError, Message, Outcome, Outgoing, Receipt};
@@ -17,7 +17,7 @@ const FIELDS: usize = 6;
 
 /// What `claim` answered.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Claimed {
+pub(super) enum Claimed {
     Messages {
         /// At least one.
         messages: Vec<Message>,
@@ -32,7 +32,7 @@ pub enum Claimed {
 
 impl Claimed {
     /// What it brought.
-    pub fn messages(&self) -> &[Message] {
+    pub(super) fn messages(&self) -> &[Message] {
         match self {
             Self::Messages { messages, .. } => messages,
             Self::Nothing(_) | Self::Stranger => &[],
@@ -42,7 +42,7 @@ impl Claimed {
 
 /// Reads an answer of `claim` or `peek`; `None` if it is not one. `queue` is the queue's name as the
 /// configuration writes it, `most` how many bytes a body may have, without which it is not loaded.
-pub fn claimed(answer: &[Value], queue: &str, most: u64) -> Option<Claimed> {
+pub(super) fn claimed(answer: &[Value], queue: &str, most: u64) -> Option<Claimed> {
     let (first, rest) = answer.split_first()?;
     let Value::Int(first) = first else {
         return None;
@@ -116,7 +116,7 @@ fn message(fields: &[Value], queue: &str, most: u64) -> Option<Message> {
 }
 
 /// A part of a message's content as text. The error is why it cannot be had.
-pub fn content<'a>(value: &'a Value, what: &str) -> Result<&'a str, String> {
+pub(super) fn content<'a>(value: &'a Value, what: &str) -> Result<&'a str, String> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes)
             .map_err(|error| format!("its {what} cannot be read: {error}")),
@@ -134,7 +134,7 @@ fn sent_at(id: &str) -> Option<Timestamp> {
 }
 
 /// A receipt as its id and count.
-pub fn delivery(receipt: &Receipt) -> Result<(&str, &str), ItemError> {
+pub(super) fn delivery(receipt: &Receipt) -> Result<(&str, &str), ItemError> {
     let text = &receipt.0;
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.split_once('.')
@@ -143,12 +143,12 @@ pub fn delivery(receipt: &Receipt) -> Result<(&str, &str), ItemError> {
 }
 
 /// Whole milliseconds.
-pub fn ms(time: Duration) -> u64 {
+pub(super) fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(FAR).min(FAR)
 }
 
 /// The sender's attributes; empty for none.
-pub fn attributes(attributes: &[Attribute]) -> Result<String, ItemError> {
+pub(super) fn attributes(attributes: &[Attribute]) -> Result<String, ItemError> {
     if attributes.is_empty() {
         return Ok(String::new());
     }
@@ -158,7 +158,7 @@ pub fn attributes(attributes: &[Attribute]) -> Result<String, ItemError> {
 }
 
 /// Messages in parts that one call carries each: `CALL` bytes, or one message.
-pub fn batches(items: &[Outgoing]) -> impl Iterator<Item = &[Outgoing]> {
+pub(super) fn batches(items: &[Outgoing]) -> impl Iterator<Item = &[Outgoing]> {
     let mut left = items;
     std::iter::from_fn(move || {
         let mut bytes = 0;
@@ -174,12 +174,12 @@ pub fn batches(items: &[Outgoing]) -> impl Iterator<Item = &[Outgoing]> {
 }
 
 /// The bytes of a message to be sent.
-pub fn weight(item: &Outgoing) -> usize {
+pub(super) fn weight(item: &Outgoing) -> usize {
     message::bytes(&item.body, &item.attributes)
 }
 
 /// The attributes of a message that is not too long, as `attributes` writes them.
-pub fn sendable(item: &Outgoing) -> Result<String, ItemError> {
+pub(super) fn sendable(item: &Outgoing) -> Result<String, ItemError> {
     let bytes = weight(item);
     if bytes > LONGEST {
         return Err(ItemError::Refused(format!(
@@ -190,7 +190,7 @@ pub fn sendable(item: &Outgoing) -> Result<String, ItemError> {
 }
 
 /// What `settle` is told to do: a letter, and what goes with it. `source` is the queue's name.
-pub fn outcome(
+pub(super) fn outcome(
     message: &Message,
     outcome: &Outcome,
     source: &str,
@@ -211,7 +211,7 @@ pub fn outcome(
 }
 
 /// What a number in the answer of `settle` or `extend` means.
-pub fn answer(number: i64) -> Result<(), ItemError> {
+pub(super) fn answer(number: i64) -> Result<(), ItemError> {
     let gone = |why: &str| Err(ItemError::Gone(why.to_owned()));
     match number {
         0 => Ok(()),

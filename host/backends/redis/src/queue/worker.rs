@@ -307,7 +307,7 @@ fn label() -> String {
 }
 
 /// All workers that are alive, sorted.
-pub async fn all(link: &Link, keys: &Keys) -> Result<Vec<WorkerInfo>, QueueError> {
+pub(super) async fn all(link: &Link, keys: &Keys) -> Result<Vec<WorkerInfo>, QueueError> {
     let mut pipe = redis::pipe();
     pipe.smembers(keys.workers());
     let (ids,): (Vec<String>,) = link.pipe(&pipe).await?;

@@ -29,7 +29,7 @@ struct Record<'a> {
 }
 
 /// A job without its id, its date and its claim.
-pub fn write(job: &ScheduledJob) -> serde_json::Result<String> {
+pub(super) fn write(job: &ScheduledJob) -> serde_json::Result<String> {
     let message = &job.message;
     let every = job.every.as_ref();
     serde_json::to_string(&Record {
@@ -42,12 +42,12 @@ pub fn write(job: &ScheduledJob) -> serde_json::Result<String> {
 }
 
 /// A date such that the order of texts is that of dates.
-pub fn digits(date: Timestamp) -> String {
+pub(super) fn digits(date: Timestamp) -> String {
     format!("{:015}", date.0.min(LAST))
 }
 
 /// Reads an answer of `due`. `None` if it is not one. `queue` is the queue's name as people write it.
-pub fn page(answer: &[Value], queue: &str) -> Option<JobPage> {
+pub(super) fn page(answer: &[Value], queue: &str) -> Option<JobPage> {
     let (first, rest) = answer.split_first()?;
     let more = *first == Value::Int(1);
     let (mut jobs, mut unreadable, mut last) = (Vec::new(), Vec::new(), None);

@@ -6,7 +6,7 @@ use redis::{Cmd, FromRedisValue, Pipeline, RedisFuture, RedisResult, ScriptInvoc
 
 /// What a node is asked.
 #[derive(Clone, Copy)]
-pub enum RedisCall<'a> {
+pub(super) enum RedisCall<'a> {
     /// One step by itself.
     Script(&'a ScriptInvocation<'a>),
     /// Commands that are atomic or only read.
@@ -15,7 +15,7 @@ pub enum RedisCall<'a> {
 
 impl RedisCall<'_> {
     /// Makes the call on a connection.
-    pub async fn on<T: FromRedisValue>(
+    pub(super) async fn on<T: FromRedisValue>(
         self,
         connection: &mut (impl ConnectionLike + Send),
     ) -> RedisResult<T> {
@@ -28,7 +28,7 @@ impl RedisCall<'_> {
 
 /// A connection that sends `ASKING` before each command, so that a node answers for a slot that is
 /// being moved to it (Redis Cluster specification, "ASK redirection").
-pub struct Asking<'a>(pub &'a mut MultiplexedConnection);
+pub(super) struct Asking<'a>(pub &'a mut MultiplexedConnection);
 
 impl ConnectionLike for Asking<'_> {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {

@@ -33,7 +33,7 @@ fn crc16(bytes: &[u8]) -> u16 {
 
 /// Who is the master of which slots.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Slots {
+pub(super) struct Slots {
     /// First slot, last slot, master.
     ranges: Vec<(u16, u16, Host)>,
     /// By address, what nodes are called that announce a name as well.
@@ -44,7 +44,7 @@ impl Slots {
     /// Reads an answer to `CLUSTER SLOTS` of the node `asked`; `None` if it is not one. With `names`,
     /// a node that announces a host name beside its address is called by it: certificates are for
     /// names.
-    pub fn read(answer: &Value, asked: &Host, names: bool) -> Option<Self> {
+    pub(super) fn read(answer: &Value, asked: &Host, names: bool) -> Option<Self> {
         let Value::Array(ranges) = answer else {
             return None;
         };
@@ -92,7 +92,7 @@ impl Slots {
     }
 
     /// Reads `HOST:PORT` of a redirection by the node `asked`; `None` where the node does not know.
-    pub fn node(&self, text: &str, asked: &Host) -> Option<Host> {
+    pub(super) fn node(&self, text: &str, asked: &Host) -> Option<Host> {
         // Without brackets, an IPv6 address ends at its last colon.
         let (name, port) = text.rsplit_once(':')?;
         let name = match name.trim_matches(['[', ']']) {
@@ -109,14 +109,14 @@ impl Slots {
     }
 
     /// The master of a slot; `None` while nobody is.
-    pub fn master(&self, slot: u16) -> Option<&Host> {
+    pub(super) fn master(&self, slot: u16) -> Option<&Host> {
         let mut ranges = self.ranges.iter();
         let found = ranges.find(|(first, last, _)| (*first..=*last).contains(&slot));
         found.map(|(_, _, host)| host)
     }
 
     /// All masters, each once.
-    pub fn masters(&self) -> Vec<Host> {
+    pub(super) fn masters(&self) -> Vec<Host> {
         let mut masters: Vec<Host> = Vec::new();
         for (_, _, host) in &self.ranges {
             if !masters.contains(host) {
@@ -127,7 +127,7 @@ impl Slots {
     }
 
     /// A node has said who the master of a slot is now.
-    pub fn moved(&mut self, slot: u16, host: Host) {
+    pub(super) fn moved(&mut self, slot: u16, host: Host) {
         // What was learnt of this slot alone before.
         self.ranges
             .retain(|(first, last, _)| !(*first == slot && *last == slot));

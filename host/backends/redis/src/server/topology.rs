@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// How long an answer may take before the connection counts as lost: longer than any script of ours
 /// holds the server up.
-pub const ANSWER: Duration = Duration::from_secs(5);
+pub(super) const ANSWER: Duration = Duration::from_secs(5);
 /// Calls that come so soon after a failed attempt to connect share its answer.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -32,7 +32,7 @@ const ANNOUNCE: &str = "; the cluster announced this node: set cluster-announce-
                         the name in its certificate, and cluster-preferred-endpoint-type to hostname";
 
 /// The servers of one address.
-pub struct Servers {
+pub(super) struct Servers {
     address: Address,
     tls: Option<Tls>,
     place: String,
@@ -72,7 +72,7 @@ enum KnownTopology {
 }
 
 /// What a node's answer to a call means.
-pub enum Heard<T> {
+pub(super) enum Heard<T> {
     /// The call was made, or has failed.
     Answer(Result<T, CallError>),
     /// Nothing was done: another node has the slot, which is known now.
@@ -89,14 +89,14 @@ pub enum Heard<T> {
 }
 
 /// The connection to one server.
-pub struct Node {
+pub(super) struct Node {
     host: Host,
     state: tokio::sync::Mutex<TopologyState>,
 }
 
 impl Node {
     /// Host and port, for messages.
-    pub fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         self.host.to_string()
     }
 }
@@ -116,7 +116,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Servers {
     /// Reads the address and the files of TLS. `bells` are told what is published.
-    pub fn new(
+    pub(super) fn new(
         place: &RedisAddress,
         config: AsyncConnectionConfig,
         bells: Arc<Notifiers>,
@@ -149,7 +149,7 @@ impl Servers {
     }
 
     /// Other connections to the same servers. Nothing can be listened to on them.
-    pub fn beside(&self, config: AsyncConnectionConfig) -> Self {
+    pub(super) fn beside(&self, config: AsyncConnectionConfig) -> Self {
         Self {
             address: self.address.clone(),
             tls: self.tls.clone(),
@@ -163,17 +163,17 @@ impl Servers {
     }
 
     /// Hosts and ports, for messages.
-    pub fn place(&self) -> &str {
+    pub(super) fn place(&self) -> &str {
         &self.place
     }
 
     /// Whether this is a cluster, as far as is known.
-    pub fn is_cluster(&self) -> bool {
+    pub(super) fn is_cluster(&self) -> bool {
         matches!(&*lock(&self.topology.known), KnownTopology::Cluster { .. })
     }
 
     /// The node that calls about a slot go to; without a slot, any.
-    pub async fn node_of(&self, slot: Option<u16>) -> Result<Arc<Node>, CallError> {
+    pub(super) async fn node_of(&self, slot: Option<u16>) -> Result<Arc<Node>, CallError> {
         for _ in 0..2 {
             match &*lock(&self.topology.known) {
                 KnownTopology::One => return Ok(self.node(&self.address.hosts[0])),
@@ -201,7 +201,7 @@ impl Servers {
     }
 
     /// All masters, or the one server.
-    pub fn masters(&self) -> Vec<Arc<Node>> {
+    pub(super) fn masters(&self) -> Vec<Arc<Node>> {
         let hosts = match &*lock(&self.topology.known) {
             KnownTopology::Cluster { slots, .. } => slots.masters(),
             KnownTopology::One | KnownTopology::Nothing => vec![self.address.hosts[0].clone()],
@@ -210,7 +210,7 @@ impl Servers {
     }
 
     /// A node by its place, whatever is known of the cluster.
-    pub fn node(&self, host: &Host) -> Arc<Node> {
+    pub(super) fn node(&self, host: &Host) -> Arc<Node> {
         let mut nodes = lock(&self.nodes);
         let node = nodes.entry(host.clone()).or_insert_with(|| {
             Arc::new(Node {
@@ -307,7 +307,7 @@ impl Servers {
     }
 
     /// Notes what an answer says of the connection and the cluster.
-    pub async fn heard<T>(
+    pub(super) async fn heard<T>(
         &self,
         node: &Arc<Node>,
         number: u64,
@@ -376,7 +376,7 @@ impl Servers {
 
     /// Whether a node that gives a slot away has no key of it any more, so that all that there is of
     /// it is on the other node.
-    pub async fn has_given_away(&self, node: &Arc<Node>, slot: u16) -> bool {
+    pub(super) async fn has_given_away(&self, node: &Arc<Node>, slot: u16) -> bool {
         let Ok((number, mut live)) = self.connection(node).await else {
             return false;
         };
@@ -414,7 +414,7 @@ impl Servers {
     }
 
     /// A node's connection and its number; made if there is none.
-    pub async fn connection(&self, node: &Node) -> Result<(u64, LiveConnection), CallError> {
+    pub(super) async fn connection(&self, node: &Node) -> Result<(u64, LiveConnection), CallError> {
         let mut state = node.state.lock().await;
         if let Some(live) = &state.live {
             return Ok((state.number, live.clone()));
@@ -518,7 +518,7 @@ impl Servers {
     }
 
     /// See `Link::listen`.
-    pub async fn listen(
+    pub(super) async fn listen(
         &self,
         slot: Option<u16>,
         channel: &str,

@@ -23,7 +23,7 @@ pub(super) enum Address<'a> {
 
 impl<'a> Address<'a> {
     /// Takes apart what `QueueName` has accepted; anything that is neither ARN nor URL is a name.
-    pub fn of(text: &'a str) -> Self {
+    pub(super) fn of(text: &'a str) -> Self {
         if let Some(("arn", rest)) = text.split_once(':') {
             let parts: Vec<&str> = rest.split(':').collect();
             if let [_partition, "sqs", region, account, name] = parts[..] {

@@ -47,7 +47,7 @@ pub(super) struct BatchStep<'a> {
 }
 
 impl<'a> BatchStep<'a> {
-    pub fn receipt(&self) -> &'a Receipt {
+    pub(super) fn receipt(&self) -> &'a Receipt {
         &self.message.receipt
     }
 }
@@ -64,7 +64,7 @@ impl<'a> Plan<'a> {
     /// The newest receipt of a message speaks for all: SQS may ignore an older one. Of different
     /// outcomes the most final counts, since a message that one delivery has finished with needs
     /// no other.
-    pub fn of(items: &'a [(Message, Outcome)]) -> Self {
+    pub(super) fn of(items: &'a [(Message, Outcome)]) -> Self {
         let mut steps: Vec<BatchStep<'a>> = Vec::with_capacity(items.len());
         let mut step_of = Vec::with_capacity(items.len());
         for (message, outcome) in items {
@@ -87,7 +87,7 @@ impl<'a> Plan<'a> {
     }
 
     /// One answer per item of the slice from one answer per step.
-    pub fn spread(&self, answers: &[Result<(), ItemError>]) -> Vec<Result<(), ItemError>> {
+    pub(super) fn spread(&self, answers: &[Result<(), ItemError>]) -> Vec<Result<(), ItemError>> {
         self.step_of
             .iter()
             .map(|&step| answers[step].clone())

@@ -24,7 +24,7 @@ const MOST_BURIED: usize = 1_024;
 pub(super) struct Buried(Mutex<VecDeque<String>>);
 
 impl Buried {
-    pub fn add(&self, id: &str) {
+    pub(super) fn add(&self, id: &str) {
         let mut ids = self.lock();
         if ids.len() == MOST_BURIED {
             ids.pop_front();
@@ -32,12 +32,12 @@ impl Buried {
         ids.push_back(id.to_owned());
     }
 
-    pub fn contains(&self, id: &str) -> bool {
+    pub(super) fn contains(&self, id: &str) -> bool {
         self.lock().iter().any(|known| known == id)
     }
 
     /// The message is gone from its own queue.
-    pub fn forget(&self, id: &str) {
+    pub(super) fn forget(&self, id: &str) {
         self.lock().retain(|known| known != id);
     }
 

@@ -36,7 +36,7 @@ impl SendEntry {
     /// that the SDK's second attempt cannot send it twice, unless the queue makes its own. What the
     /// schedule sends has the same at each attempt: a body that comes every minute is no duplicate,
     /// and what is sent again since no answer came is one.
-    pub fn of(outgoing: &Outgoing, target: &QueueTarget) -> Self {
+    pub(super) fn of(outgoing: &Outgoing, target: &QueueTarget) -> Self {
         let made = || match (&outgoing.scheduled, target.content_deduplication) {
             (Some(name), _) => Some(digest(name)),
             (None, false) => Some(uuid::Uuid::new_v4().to_string()),
@@ -54,7 +54,7 @@ impl SendEntry {
     }
 
     /// As SQS counts it: the body and every attribute's name, type and value.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         message::bytes(&self.body, &self.attributes)
     }
 

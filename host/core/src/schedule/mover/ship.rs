@@ -63,7 +63,7 @@ pub(super) struct Load {
 
 impl Load {
     /// Adds the messages of a job, which has this place.
-    pub fn add(&mut self, place: usize, planned: &DueJob, reach: SendLimits) {
+    pub(super) fn add(&mut self, place: usize, planned: &DueJob, reach: SendLimits) {
         self.reach = Some(reach);
         let DueJob { job, ticks, .. } = planned;
         let group = job.message.group.clone().filter(|_| reach.ordered);
@@ -84,7 +84,7 @@ impl Load {
     /// Sends it; the answers of each job in the order of its messages, up to its first failure.
     /// Where the queue keeps order, what is behind a failure that may pass in the same group is not
     /// sent. Calls that would begin too late after the claim, `started`, are not made.
-    pub async fn send(
+    pub(super) async fn send(
         self,
         outlet: Arc<dyn Outlet>,
         queue: String,

@@ -35,7 +35,7 @@ pub(crate) struct Replaceable {
 
 /// What became of a route's plugin when it was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub(super) struct Report {
     /// The route.
     pub route: String,
     /// What is new.
@@ -53,18 +53,18 @@ enum ReloadRequest {
 
 /// How plugins are asked to be replaced. Cheap to clone.
 #[derive(Clone)]
-pub struct ReloadRequests(UnboundedSender<ReloadRequest>);
+pub(super) struct ReloadRequests(UnboundedSender<ReloadRequest>);
 
 impl ReloadRequests {
     /// Looks at all files now. Nothing if the run is about to end.
-    pub async fn look(&self) -> Vec<Report> {
+    pub(super) async fn look(&self) -> Vec<Report> {
         let (answer, answered) = oneshot::channel();
         let _ = self.0.send(ReloadRequest::Look(answer));
         answered.await.unwrap_or_default()
     }
 
     /// Runs these plugins so from now on.
-    pub fn settings(&self, plugins: Vec<(String, PluginConfig)>) {
+    pub(super) fn settings(&self, plugins: Vec<(String, PluginConfig)>) {
         let _ = self.0.send(ReloadRequest::Settings(plugins));
     }
 }

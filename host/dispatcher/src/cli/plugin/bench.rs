@@ -30,7 +30,7 @@ struct Figures {
 }
 
 /// Measures and prints.
-pub async fn run(
+pub(super) async fn run(
     workbench: &Workbench,
     message: &Message,
     count: u32,

@@ -34,7 +34,7 @@ refused only to those who try. Exits with 2 if one of the files would be refused
 /// Show what plugins are, what they ask for and are granted, and whether they would be refused
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     /// Components: files, or their pinned names in a registry
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
@@ -49,7 +49,7 @@ pub struct Args {
 }
 
 /// Looks at every file; one that is refused does not hide the others.
-pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let mut problems = Vec::new();
     let mut rows = Vec::new();
     for file in &args.files {

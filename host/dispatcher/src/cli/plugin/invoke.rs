@@ -32,7 +32,7 @@ Exits with 0 if the plugin answered, whatever it answered, and with 1 if it did 
 /// Run a plugin on a body and print its verdict
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     /// The component
     #[arg(value_name = "FILE")]
     pub plugin_file: PathBuf,
@@ -72,7 +72,7 @@ pub struct Args {
 }
 
 /// Prints the verdict.
-pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let shown = match (args.trace, args.bench) {
         (true, _) => Shown::Calls,
         (_, true) => Shown::Nothing,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// A language with a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Language {
+pub(crate) enum Language {
     /// cargo and dispatcher-guest
     #[value(alias = "rs")]
     Rust,
@@ -27,7 +27,7 @@ pub enum Language {
 
 impl Language {
     /// All of them, in the order in which they are listed.
-    pub const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Rust,
         Self::JavaScript,
         Self::TypeScript,
@@ -37,7 +37,7 @@ impl Language {
     ];
 
     /// As `--lang` takes it.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Rust => "rust",
             Self::JavaScript => "javascript",
@@ -49,7 +49,7 @@ impl Language {
     }
 
     /// As people write it.
-    pub const fn title(self) -> &'static str {
+    pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::Rust => "Rust",
             Self::JavaScript => "JavaScript",
@@ -83,7 +83,7 @@ impl Language {
     }
 
     /// The language of a project by the names of the files in its folder, or why it cannot be told.
-    pub fn of(names: &[String]) -> Result<Self, String> {
+    pub(crate) fn of(names: &[String]) -> Result<Self, String> {
         let marked = Self::ALL.into_iter().filter(|one| one.is_marked(names));
         match marked.collect::<Vec<_>>()[..] {
             [one] => Ok(one),
@@ -100,7 +100,7 @@ impl Language {
     }
 
     /// Where `plugin build` leaves the component of a project, unless cargo is told otherwise.
-    pub fn component(self, folder: &Path, name: &str) -> PathBuf {
+    pub(crate) fn component(self, folder: &Path, name: &str) -> PathBuf {
         match self {
             Self::Rust => {
                 let file = format!("{}.wasm", name.replace('-', "_"));

@@ -29,7 +29,7 @@ Examples:
 /// Begin plugins, build them, look at them and try them
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = EXAMPLES)]
-pub enum Command {
+pub(super) enum Command {
     New(new::Args),
     Build(build::Args),
     Check(check::Args),
@@ -39,13 +39,13 @@ pub enum Command {
 
 impl Command {
     /// Whether it writes files of a project, which are for whom the umask says.
-    pub const fn writes_project(&self) -> bool {
+    pub(super) const fn writes_project(&self) -> bool {
         matches!(self, Self::New(_) | Self::Build(_))
     }
 }
 
 /// Runs the command.
-pub fn run(command: Command, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(command: Command, typed: &Typed) -> Result<(), Failure> {
     match command {
         Command::New(args) => new::run(&args),
         Command::Build(args) => build::run(&args),

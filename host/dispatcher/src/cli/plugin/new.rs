@@ -17,7 +17,7 @@ The folder's name becomes the project's: small letters, digits, - and _, a lette
 /// Begin a plugin in one of the languages
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     /// The folder to make; it must not exist, or be empty
     #[arg(value_name = "NAME")]
     pub folder: PathBuf,
@@ -27,7 +27,7 @@ pub struct Args {
 }
 
 /// Writes the project, prints its folder and what to do next.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let (folder, lang) = (&args.folder, args.lang);
     let name = name(folder).map_err(|why| Failure::new(Exit::Usage, why))?;
     is_free(folder)?;

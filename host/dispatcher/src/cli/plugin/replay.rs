@@ -32,7 +32,7 @@ lldb and gdb.";
 /// Run recorded messages against a component and compare
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     /// The component
     #[arg(value_name = "FILE")]
     pub plugin_file: PathBuf,
@@ -57,7 +57,7 @@ pub struct Args {
 }
 
 /// Prints what differs.
-pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let (settings, plugin, mut problems) = settings(typed, &args.plugin_file);
     let entries = entries(args, &mut problems);
     let Some(plugin) = plugin.filter(|_| problems.is_empty()) else {

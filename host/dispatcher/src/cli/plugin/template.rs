@@ -19,7 +19,7 @@ const FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/templates.rs"));
 const NAMES: [&str; 2] = ["order-check", "order_check"];
 
 /// The files of a project of this name: each by its path in the folder.
-pub fn project(
+pub(super) fn project(
     language: Language,
     name: &str,
 ) -> impl Iterator<Item = (&'static str, Vec<u8>)> + use<'_> {

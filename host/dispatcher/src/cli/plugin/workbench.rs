@@ -32,7 +32,7 @@ const INSTANCES: usize = 2;
 const AT_A_BREAKPOINT: Duration = Duration::from_secs(12 * 3600);
 
 /// A component that was read, and all that it takes to run it.
-pub struct Workbench {
+pub(super) struct Workbench {
     /// The component as it was read.
     pub bytes: Vec<u8>,
     name: String,
@@ -45,14 +45,14 @@ pub struct Workbench {
 }
 
 /// A plugin on its engine.
-pub struct Loaded {
+pub(super) struct Loaded {
     plugin: load::LoadedPlugin,
     timeout: Duration,
     seen: Arc<AttemptLog>,
 }
 
 /// What became of one message.
-pub struct Ran {
+pub(super) struct Ran {
     /// What the queue would be told.
     pub verdict: Verdict,
     /// Where it broke off, if it did.
@@ -85,7 +85,7 @@ impl AttemptLog {
 
 impl Workbench {
     /// Reads the component and opens what the settings lend to it.
-    pub async fn set_up(
+    pub(super) async fn set_up(
         plugin: &PluginConfig,
         settings: &Settings,
         insight: Insight,
@@ -126,7 +126,7 @@ impl Workbench {
     }
 
     /// Compiles the component, or takes it from the cache, and loads it.
-    pub fn load(&self, reuse: Option<Reuse>, cached: bool) -> Result<Loaded, Failure> {
+    pub(super) fn load(&self, reuse: Option<Reuse>, cached: bool) -> Result<Loaded, Failure> {
         let options = |cache| RuntimeOptions {
             instances: INSTANCES,
             max_memory: self.max_memory,
@@ -154,7 +154,7 @@ impl Workbench {
 
 impl Loaded {
     /// Runs the plugin on one message. One that is not answered in time is stopped.
-    pub async fn run(&self, message: Message) -> Result<Ran, Failure> {
+    pub(super) async fn run(&self, message: Message) -> Result<Ran, Failure> {
         let began = clock::now();
         let deadline = began + self.timeout;
         let attempt = Arc::new(Attempt {
@@ -186,7 +186,7 @@ impl Loaded {
 }
 
 /// Shows a person where an attempt broke off, one function a line.
-pub fn show(scene: &TrapScene) {
+pub(super) fn show(scene: &TrapScene) {
     output::note(shown(scene));
 }
 

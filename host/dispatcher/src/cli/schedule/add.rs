@@ -29,7 +29,7 @@ Prints the id, by which it can be cancelled, and says when it is due.";
 /// Add a message for later, or a periodic one
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     /// The queue: NAME, an SQS URL or ARN, local:NAME or redis:NAME
     pub queue: String,
     /// How long from now, as in 90s or 36h
@@ -68,7 +68,7 @@ pub struct Args {
 }
 
 /// Adds it, and says when it is due.
-pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let (places, _screen, mut problems) = flags::places(&typed.matches);
     let name = flags::queue(&args.queue, &mut problems);
     let message = MessageArgs {

@@ -16,7 +16,7 @@ What has gone to its queue of SQS, from 15 minutes before it is due, is not foun
 /// Take back a message that waits, or stop a periodic one
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     /// The id as `schedule add` and `schedule list` print it: QUEUE/JOB
     pub id: String,
     #[command(flatten)]
@@ -28,7 +28,7 @@ pub struct Args {
 }
 
 /// Cancels it; not finding it is a failure.
-pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let (places, _screen, mut problems) = flags::places(&typed.matches);
     let split = args.id.rsplit_once('/').filter(|(_, job)| !job.is_empty());
     let Some((text, job)) = split else {

@@ -15,7 +15,7 @@ there already is checked and left as it is.";
 /// Make the table of DynamoDB that scheduled messages for SQS wait in
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     /// The queue whose name the table gets; not needed with --schedule-table
     pub queue: Option<String>,
     #[command(flatten)]
@@ -29,7 +29,7 @@ pub struct Args {
 }
 
 /// Makes it, or finds that it is there.
-pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let (places, name) = flags::place_of_any(&typed.matches, args.queue.as_deref())?;
     if name.as_ref().is_some_and(|name| name.backend.is_embedded()) {
         output::note("embedded queues need no table");

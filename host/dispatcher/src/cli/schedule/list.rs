@@ -25,7 +25,7 @@ const SHOWN: usize = 40;
 /// Show what waits for its time
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     /// The queue [default: every embedded queue, and every queue of --schedule-table]
     pub queue: Option<String>,
     /// Print JSON
@@ -40,7 +40,7 @@ pub struct Args {
 }
 
 /// Prints a table, or JSON.
-pub fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let (places, name) = flags::place_of_any(&typed.matches, args.queue.as_deref())?;
     let schedules = schedules(&places);
     let entries = block_on(schedules.list(name.as_ref()))?;

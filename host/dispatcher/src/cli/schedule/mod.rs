@@ -28,7 +28,7 @@ minutes before.";
 /// Send messages later, once or again and again
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
-pub enum Command {
+pub(super) enum Command {
     Add(add::Args),
     List(list::Args),
     Cancel(cancel::Args),
@@ -36,7 +36,7 @@ pub enum Command {
 }
 
 /// Runs the command.
-pub fn run(command: Command, typed: &Typed) -> Result<(), Failure> {
+pub(super) fn run(command: Command, typed: &Typed) -> Result<(), Failure> {
     match command {
         Command::Add(args) => add::run(&args, typed),
         Command::List(args) => list::run(&args, typed),
@@ -51,7 +51,7 @@ fn schedules(places: &Places) -> Schedules {
 }
 
 /// How a command ends that could not do it.
-pub fn failure(at: &str, error: &LaterError) -> Failure {
+pub(super) fn failure(at: &str, error: &LaterError) -> Failure {
     let exit = match error.passing {
         true => Exit::Unreachable,
         false => Exit::Usage,

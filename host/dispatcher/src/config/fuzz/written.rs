@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The whole file.
-pub fn file(settings: &Settings) -> String {
+pub(super) fn file(settings: &Settings) -> String {
     let mut out = WrittenLines::default();
     out.line("[dispatcher]");
     out.text("data", &settings.stores.data.to_string_lossy());
@@ -65,7 +65,7 @@ pub fn file(settings: &Settings) -> String {
 }
 
 /// A queue and its weight; with the backend in front, without which `sqs:local:3` would be another.
-pub fn queue(queue: &WeightedQueue) -> String {
+pub(super) fn queue(queue: &WeightedQueue) -> String {
     let name = &queue.name;
     let plain = !name.name.contains(':');
     let before = match name.backend.name() {

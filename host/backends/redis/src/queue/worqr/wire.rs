@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// What `take` answered.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Taken {
+pub(super) enum Taken {
     Messages {
         /// At least one.
         messages: Vec<Message>,
@@ -24,7 +24,7 @@ pub enum Taken {
 
 impl Taken {
     /// What it brought.
-    pub fn messages(&self) -> &[Message] {
+    pub(super) fn messages(&self) -> &[Message] {
         match self {
             Self::Messages { messages, .. } => messages,
             Self::Nothing(_) | Self::Stranger => &[],
@@ -33,7 +33,7 @@ impl Taken {
 }
 
 /// Reads an answer of `take`; `None` if it is not one.
-pub fn taken(answer: &[Value], queue: &str) -> Option<Taken> {
+pub(super) fn taken(answer: &[Value], queue: &str) -> Option<Taken> {
     let (first, rest) = answer.split_first()?;
     let Value::Int(first) = first else {
         return None;
@@ -64,7 +64,7 @@ pub fn taken(answer: &[Value], queue: &str) -> Option<Taken> {
 
 /// What `beat` answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Heartbeat<'a> {
+pub(super) struct Heartbeat<'a> {
     /// Whether the worker was.
     pub alive: bool,
     /// Its processes that somebody has taken away.
@@ -74,7 +74,7 @@ pub struct Heartbeat<'a> {
 }
 
 /// Reads an answer of `beat`; `None` if it is not one.
-pub fn beat(answer: &[String]) -> Option<Heartbeat<'_>> {
+pub(super) fn beat(answer: &[String]) -> Option<Heartbeat<'_>> {
     let [alive, gone, processes @ ..] = answer else {
         return None;
     };
@@ -87,7 +87,7 @@ pub fn beat(answer: &[String]) -> Option<Heartbeat<'_>> {
 }
 
 /// A task as a message: its process is its id and its receipt.
-pub fn message(id: String, task: &Value, count: u32, queue: &str) -> Message {
+pub(super) fn message(id: String, task: &Value, count: u32, queue: &str) -> Message {
     let task = content(task, "body");
     Message {
         receipt: Receipt(id.clone()),
@@ -108,7 +108,7 @@ pub fn message(id: String, task: &Value, count: u32, queue: &str) -> Message {
 }
 
 /// Whether a message is nothing but a payload.
-pub fn sendable(item: &Outgoing) -> Result<(), ItemError> {
+pub(super) fn sendable(item: &Outgoing) -> Result<(), ItemError> {
     let more = match item {
         Outgoing { attributes, .. } if !attributes.is_empty() => "attributes",
         Outgoing { group: Some(_), .. } => "groups",
@@ -120,12 +120,12 @@ pub fn sendable(item: &Outgoing) -> Result<(), ItemError> {
 }
 
 /// Somebody has taken the process away, or it was finished.
-pub fn gone() -> ItemError {
+pub(super) fn gone() -> ItemError {
     ItemError::Gone("the process is not this worker's any more".into())
 }
 
 /// What the package calls the lock of a unique task after.
-pub fn md5(task: &str) -> String {
+pub(super) fn md5(task: &str) -> String {
     let digest = Md5::digest(task.as_bytes());
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }

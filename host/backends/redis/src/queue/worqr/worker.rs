@@ -15,11 +15,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// How long a worker lives on without a sign of life, and how often it gives one; the package's.
-pub const LIFE: Duration = Duration::from_secs(3);
+pub(super) const LIFE: Duration = Duration::from_secs(3);
 const BEAT: Duration = Duration::from_secs(1);
 
 /// One queue's worker.
-pub struct Inner {
+pub(super) struct Inner {
     /// What is known of the queue.
     pub identity: Identity,
     /// Before all keys and channels.
@@ -38,7 +38,7 @@ pub struct Inner {
 
 /// What may change.
 #[derive(Default)]
-pub struct WorqrState {
+pub(super) struct WorqrState {
     /// None before the first receive, and after the worker has failed.
     pub id: Option<Arc<str>>,
     /// Until then nobody takes it for dead.
@@ -50,7 +50,7 @@ pub struct WorqrState {
 }
 
 /// A process of ours.
-pub struct WorqrProcess {
+pub(super) struct WorqrProcess {
     /// The payload.
     pub task: String,
     /// When it is to go back unless it is kept.
@@ -59,20 +59,20 @@ pub struct WorqrProcess {
 
 /// Processes that are asked for, until this is dropped: what the server has of them then, and we
 /// have not, is given back.
-pub struct PendingReceive<'a> {
+pub(super) struct PendingReceive<'a> {
     inner: &'a Inner,
     ids: Vec<String>,
 }
 
 impl<'a> PendingReceive<'a> {
     /// Asked for from now on.
-    pub fn new(inner: &'a Inner, ids: Vec<String>) -> Self {
+    pub(super) fn new(inner: &'a Inner, ids: Vec<String>) -> Self {
         inner.lock().asked.extend(ids.iter().cloned());
         Self { inner, ids }
     }
 
     /// Their ids.
-    pub fn ids(&self) -> &[String] {
+    pub(super) fn ids(&self) -> &[String] {
         &self.ids
     }
 }
@@ -88,12 +88,12 @@ impl Drop for PendingReceive<'_> {
 
 impl Inner {
     /// The state.
-    pub fn lock(&self) -> MutexGuard<'_, WorqrState> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, WorqrState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The worker is one no more; all that it holds is lost.
-    pub fn fail(&self, worker: &Arc<str>) {
+    pub(super) fn fail(&self, worker: &Arc<str>) {
         let mut state = self.lock();
         if state.id.as_ref() != Some(worker) {
             return;
@@ -213,7 +213,7 @@ impl Inner {
     }
 
     /// The call that ends processes, without any yet.
-    pub fn finish(&self, worker: &str) -> redis::ScriptInvocation<'static> {
+    pub(super) fn finish(&self, worker: &str) -> redis::ScriptInvocation<'static> {
         let mut call = script::WORQR_FINISH.key(&self.prefix);
         call.arg(&self.name)
             .arg(worker)
@@ -224,7 +224,7 @@ impl Inner {
 
 /// Beats, and listens for cancelled tasks, until the queue is dropped. `_ear` hangs as long. Tasks
 /// are given back beside that, so that the signs of life are in time.
-pub async fn live(
+pub(super) async fn live(
     inner: Weak<Inner>,
     _ear: Arc<Notifier>,
     mut cancelled: mpsc::UnboundedReceiver<Vec<Loss>>,

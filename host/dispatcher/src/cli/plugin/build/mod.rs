@@ -31,7 +31,7 @@ made is no plugin.";
 /// Build a plugin with the tools of its language
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     /// The project's folder
     #[arg(value_name = "DIR", default_value = ".")]
     pub folder: PathBuf,
@@ -49,7 +49,7 @@ struct Project {
 }
 
 /// Builds, looks at what came of it, and prints where it lies.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let project = Project::open(&args.folder)?;
     let lang = match args.lang {
         Some(lang) => lang,
