@@ -53,7 +53,7 @@ async fn burying_a_dead_worker_for_long_costs_the_living_nothing() {
     let handy: &dyn Queue = &queue;
     handy.send_all(&[plain("held")]).await;
     let held = handy.next(LONG).await;
-    // What the beat tells of the dead is not the call that buries it: `needle` is a queue's name.
+    // What the beat tells of the dead is not the call that cleans up after it: `needle` is a queue's name.
     let mut beside = server.connect();
     let begun = relay.stall_at("{lines:needle}");
     for words in [
@@ -257,7 +257,7 @@ async fn a_worker_that_was_given_up_joins_nothing_late() {
     let mut beside = server.connect();
     let mut ask = |words: &[&str]| beside.ask(words).expect("an answer").texts();
     let worker = ask(&["SMEMBERS", "{lines:q}:workers"]).remove(0);
-    // Whoever buries a worker notes it at each of its queues.
+    // Whoever cleans up after a worker notes it at each of its queues.
     ask(&["SET", &format!("{{lines:later}}:w:{worker}:gone"), ""]);
     let later = redis.queue("later", None).await.expect("it is there");
     let error = later.receive(ASK, &CancellationToken::new()).await;

@@ -1,4 +1,4 @@
-//! What plugins are lent by name: what is shut says so, what is open is open no further.
+//! What plugins are granted by name: what is shut says so, what is open is open no further.
 
 use crate::scene::{field, guest, run, send};
 use dispatcher_tests::child::{ExitedProgram, Program, Signal};
@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
 
-/// `plugin invoke` of the guest that uses what it is lent.
+/// `plugin invoke` of the guest that uses what it is granted.
 pub(crate) fn invoke(body: &str, grants: &[&str]) -> Program {
     let guest = guest("capable");
     let mut arguments = vec!["plugin", "invoke", &guest, body];
@@ -313,7 +313,7 @@ fn grants_that_cannot_be_are_problems_of_the_start() {
         ),
         ("--store", "mine", "is not a name and a value"),
         ("--setting", "colour", "is not a name and a value"),
-        ("--allow-read", "nowhere", "cannot be lent"),
+        ("--allow-read", "nowhere", "cannot be opened"),
         ("--allow-read", "", "it is empty"),
     ] {
         let ended = Program::new(["check", "--plugin", &capable, flag, value]).run();

@@ -163,7 +163,7 @@ impl Checked {
     }
 }
 
-/// What befalls an invocation, and is written into the order: a message that is told to fails so
+/// What happens to an invocation, and is written into the order: a message that is told to fails so
 /// often, counted only where nothing before it in its group has failed.
 fn invoked(
     invocation: &Invocation,

@@ -44,7 +44,7 @@ fn components_of_version_0_1_run_as_they_did() {
     ] {
         assert!(echo.contains(known), "{known}: {echo}");
     }
-    // What was lent is lent in the same words.
+    // What was granted is granted in the same words.
     let more = ["--allow-send", "local:reminders"];
     let order = r#"{"id":"1","customer":"ann"}"#;
     let sent = invoke("v0.1", "reminder", order, &more);

@@ -78,7 +78,7 @@ fn handled(running: &RunningProgram) -> Vec<(usize, String)> {
     dead.iter().map(tell).collect()
 }
 
-/// The most that wait: a machine that is busy otherwise shall not be buried.
+/// The most that wait: a machine that is busy otherwise must not be flooded.
 const BACKLOG: u64 = 2_000;
 
 /// Sends a thousand messages a second until told to end, and counts them.

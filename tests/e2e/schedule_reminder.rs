@@ -59,13 +59,13 @@ async fn a_short_one_is_handed_out_in_time() {
 
 #[tokio::test]
 async fn what_is_not_lent_is_refused_by_name() {
-    // Nothing is lent: the plugin is refused at the start.
+    // Nothing is granted: the plugin is refused at the start.
     let refused = Program::new(["check", "--plugin", &guest("reminder")]).run();
     assert_eq!(refused.code, 2, "{refused:?}");
     for wanted in ["dispatcher:plugin/queues@0.1.0", "--allow-send"] {
         assert!(refused.stderr.contains(wanted), "{refused:?}");
     }
-    // Another queue is lent: the message is refused, and the queue is named.
+    // Another queue is granted: the message is refused, and the queue is named.
     let mut running = start(&["--allow-send", "local:elsewhere"]);
     call(&running, &["send", "local:orders", "o-19"]);
     running.wait_for_line(|line| {

@@ -1,4 +1,4 @@
-//! What `guest-sdk` promises to people who write handlers in Rust: what is lent works by it in a
+//! What `guest-sdk` promises to people who write handlers in Rust: what is granted works by it in a
 //! component, what `?` makes of an error is what the queue is told, and a handler is tested natively.
 
 use crate::scene::{guest, run, send};

@@ -1,4 +1,4 @@
-//! What befalls a plugin is said so that a person can act on it: where it was, by the names of its
+//! What happens to a plugin is said so that a person can act on it: where it was, by the names of its
 //! functions, what it printed last, which message it was, which limit it hit and what sets that.
 
 use crate::scene::{field, guest, run, send};

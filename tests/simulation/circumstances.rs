@@ -30,7 +30,7 @@ pub(crate) enum Met {
     OverLimit,
     /// A delivery was kept for as long as 12 hours allow.
     Ceiling,
-    /// Buried by the backend itself.
+    /// Dead-lettered by the backend itself.
     Redriven,
     DateOn,
     DateBack,

@@ -1,4 +1,4 @@
-//! Runs a scenario: the world, its processes, what befalls them, and a quiet end in which
+//! Runs a scenario: the world, its processes, what happens to them, and a quiet end in which
 //! everything must come to rest.
 
 use crate::circumstances::Met;

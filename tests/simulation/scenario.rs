@@ -1,4 +1,4 @@
-//! What a run is made of: settings, what is sent, what befalls the processes, how often what goes
+//! What a run is made of: settings, what is sent, what happens to the processes, how often what goes
 //! wrong. Plain data, drawn from a seed elsewhere, so that it can be printed, pinned and shrunk.
 
 /// One run of the simulated world.
@@ -62,7 +62,7 @@ pub(crate) struct QueuePlan {
     pub rate: Option<f64>,
     pub concurrency: Option<usize>,
     pub dead_letters: bool,
-    /// The backend's own redrive policy: so many receives, then it is buried.
+    /// The backend's own redrive policy: so many receives, then it is dead-lettered.
     pub redrive: Option<u32>,
     pub visibility_s: u64,
     /// The most messages in flight, where SQS has such a limit.
@@ -106,7 +106,7 @@ pub(crate) struct RoutePlan {
     pub prefetch: usize,
     /// What was sent longer ago is shed.
     pub max_age_ms: Option<u64>,
-    /// What is shed is deleted; otherwise it is buried.
+    /// What is shed is deleted; otherwise it is dead-lettered.
     pub drops: bool,
     /// Messages say which group they belong to where their queue does not.
     pub group_by: bool,

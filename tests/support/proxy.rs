@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What befalls a request.
+/// What happens to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// It passes.
@@ -114,7 +114,7 @@ impl Proxy {
         format!("http://{}", self.shared.address)
     }
 
-    /// Changes what befalls requests; returns once it does.
+    /// Changes what happens to requests; returns once it does.
     pub fn set(&self, mode: Mode) {
         self.shared.update(|state| state.mode = mode);
         self.shared.wake_acceptor();

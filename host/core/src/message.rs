@@ -1,4 +1,4 @@
-//! The nouns: what a message is, what befell it, and what we tell its queue. Pure data; knows no
+//! The nouns: what a message is, what happened to it, and what we tell its queue. Pure data; knows no
 //! backend, no runtime and no WebAssembly.
 
 use crate::clock::Timestamp;
@@ -170,7 +170,7 @@ pub struct Outgoing {
     pub scheduled: Option<String>,
 }
 
-/// What a handler answered, or what befell the attempt.
+/// What a handler answered, or what happened to the attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Handled.
@@ -179,7 +179,7 @@ pub enum Verdict {
     Retry {
         /// How long to wait; without it, as the route's policy says.
         after: Option<Duration>,
-        /// What befell it.
+        /// What happened to it.
         why: FailureReason,
     },
     /// Never again, and the handler's reason.

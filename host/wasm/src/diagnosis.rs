@@ -182,7 +182,7 @@ pub(super) fn of_options(way: ComponentKind, options: &PluginOptions) -> Option<
 /// What a component is refused for requesting, since it is not granted; in words.
 pub(crate) type Missing = (Capability, &'static str);
 
-/// What its names tell: imports that this host does not lend, exports that it needs.
+/// What its names tell: imports that this host does not grant, exports that it needs.
 pub(super) fn of_component(component: &Component, missing: &[Missing]) -> Vec<Problem> {
     let (kind, engine) = (component.component_type(), component.engine());
     let imports = kind
@@ -238,7 +238,7 @@ fn of_exports(exports: &[&str]) -> Problem {
     )
 }
 
-/// Why this import is not lent.
+/// Why this import is not granted.
 fn of_import(name: &str, missing: &[Missing]) -> Option<Problem> {
     let (interface, version) = split(name);
     let package = package_of(interface);
@@ -247,7 +247,7 @@ fn of_import(name: &str, missing: &[Missing]) -> Option<Problem> {
     if let Some((asked, what)) = missing.iter().find(requests) {
         let key = asked.key();
         return refused(&format!(
-            "lend it the {what} that it needs with --{key} or {key}"
+            "grant it the {what} that it needs with --{key} or {key}"
         ));
     }
     if let Some(linked) = linked().find(|one| one.name == interface) {
@@ -257,15 +257,15 @@ fn of_import(name: &str, missing: &[Missing]) -> Option<Problem> {
         };
     }
     match package {
-        // Shapes alone: nothing to lend.
+        // Shapes alone: nothing to grant.
         "wasi:cli" if interface == "wasi:cli/types" => None,
         "dispatcher:plugin" if is_words(interface) && is_same_series(version, VERSION) => None,
         "dispatcher:plugin" if is_words(interface) => {
-            refused(&format!("this host lends it at version {VERSION}"))
+            refused(&format!("this host provides it at version {VERSION}"))
         }
         "dispatcher:plugin" => refused("unknown to this version of the contract"),
-        "wasi:logging" | "wasi:tls" | "wasi:nn" => refused("not lent in this version"),
-        _ if linked().any(|one| one.package() == package) => refused("not lent in this version"),
+        "wasi:logging" | "wasi:tls" | "wasi:nn" => refused("not provided in this version"),
+        _ if linked().any(|one| one.package() == package) => refused("not provided in this version"),
         _ => refused("unknown"),
     }
 }
@@ -273,18 +273,18 @@ fn of_import(name: &str, missing: &[Missing]) -> Option<Problem> {
 /// Which version of an interface is wanted.
 fn other_version(linked: &Interface) -> String {
     if linked.package() == "wasi:http" {
-        return "this host lends wasi:http 0.2 and 0.3".to_owned();
+        return "this host provides wasi:http 0.2 and 0.3".to_owned();
     }
     if linked.is_released_wasi() {
-        return "this host lends WASI 0.2 and 0.3; build it for wasm32-wasip2".to_owned();
+        return "this host provides WASI 0.2 and 0.3; build it for wasm32-wasip2".to_owned();
     }
     format!(
-        "this host lends it at version {}",
+        "this host provides it at version {}",
         linked.versions.join(" or ")
     )
 }
 
-/// Whether the interface holds types alone: nothing to lend.
+/// Whether the interface holds types alone: nothing to grant.
 fn is_words(interface: &str) -> bool {
     interface.ends_with("-types") || interface.ends_with("/types")
 }

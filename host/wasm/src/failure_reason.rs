@@ -1,4 +1,4 @@
-//! What befell a guest that did not answer: the engine's error in words that a person can act on.
+//! What happened to a guest that did not answer: the engine's error in words that a person can act on.
 
 use crate::attempt::AttemptStop;
 use crate::guest::Guest;
@@ -16,7 +16,7 @@ const NAME: usize = 80;
 /// The engine's own stack for a guest's calls, in bytes.
 pub(super) const STACK: usize = 512 << 10;
 
-/// What befell the attempt. `limit` is how long it was allowed to run.
+/// What happened to the attempt. `limit` is how long it was allowed to run.
 pub(super) fn of(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> FailureReason {
     match error.downcast_ref::<AttemptStop>() {
         Some(AttemptStop::Deadline) => return timed_out(guest, limit),
@@ -37,7 +37,7 @@ pub(super) fn timed_out(guest: &Guest, rest: Duration) -> FailureReason {
     FailureReason::TimedOut(guest.settings().timeout.unwrap_or(rest))
 }
 
-/// What befell an attempt whose instance could not be made. Where no guest code ran it was us.
+/// What happened to an attempt whose instance could not be made. Where no guest code ran it was us.
 pub(super) fn of_birth(error: &wasmtime::Error, guest: &Guest, limit: Duration) -> FailureReason {
     let of_guest = error.is::<AttemptStop>()
         || error.is::<wasmtime::Trap>()

@@ -1,5 +1,5 @@
 //! What the host keeps beside one instance: its attempts, its limits and, once it asks for it, its
-//! sandboxed WASI. Everything is shut but the clocks, chance, stdout, stderr and what is lent: variables,
+//! sandboxed WASI. Everything is shut but the clocks, chance, stdout, stderr and what is granted: variables,
 //! connections.
 
 use crate::attempt::label;
@@ -117,7 +117,7 @@ impl Guest {
         }
     }
 
-    /// Opens what is lent and may take time to. To be called before it runs.
+    /// Opens what is granted and may take time to. To be called before it runs.
     pub(super) async fn open(&mut self) -> Result<(), NotOpened> {
         let settings = Arc::clone(&self.settings);
         if let Some(folder) = &settings.granted.folder {

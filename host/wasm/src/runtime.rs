@@ -99,7 +99,7 @@ pub(super) struct Inner {
     pub(super) ticker: Ticker,
     /// Where a guest sleeps and awaits files and connections: attempts are polled outside tokio.
     pub(super) io: GuestIo,
-    /// Where what is lent to guests is done that is none of WASI's: queues, functions, buckets.
+    /// Where what is granted to guests is done that is none of WASI's: queues, functions, buckets.
     pub(super) control: Handle,
     /// Runs what drives shared instances.
     pub(super) spawn: Spawn,

@@ -13,7 +13,7 @@ pub struct TrapScene {
     pub queue: String,
     /// The message; of several the first ones, and how many more.
     pub message_id: String,
-    /// What befell it, with the limit and the option that sets it, where one was hit.
+    /// What happened to it, with the limit and the option that sets it, where one was hit.
     pub why: String,
     /// Whether it was stopped while it waited for a call to the host.
     pub waited: bool,

@@ -132,7 +132,7 @@ impl Underway {
     }
 
     /// Answers everything that the guest was given when it failed: whoever it was stopped for with
-    /// its own mishap, the others with theirs. What it was not yet given comes back.
+    /// its own failure, the others with theirs. What it was not yet given comes back.
     pub(crate) fn fail(
         &mut self,
         mishap: impl Fn(Duration) -> FailureReason,

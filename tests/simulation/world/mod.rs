@@ -101,7 +101,7 @@ pub(crate) struct Stored {
     pub latest: Option<usize>,
     pub receives: u32,
     pub gone: Option<Gone>,
-    /// Why it was buried.
+    /// Why it was dead-lettered.
     pub buried: Option<String>,
     /// An attempt was done with it.
     pub done: bool,

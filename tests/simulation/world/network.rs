@@ -1,4 +1,4 @@
-//! What befalls a call on its way: how long it takes, whether it arrives, whether it is answered.
+//! What happens to a call on its way: how long it takes, whether it arrives, whether it is answered.
 
 use super::{Sim, World};
 use crate::circumstances::Met;

@@ -27,7 +27,7 @@ pub(crate) struct RecordsStore {
     pub life: usize,
 }
 
-/// What befalls a call.
+/// What happens to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallFate {
     Answered,

@@ -47,7 +47,7 @@ pub struct Record {
     pub before: u32,
 }
 
-/// What befalls an invocation.
+/// What happens to an invocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LambdaStep {
     /// The function runs for so long and answers this JSON.

@@ -1,5 +1,5 @@
 //! The port to stores of keys and values: few verbs, the contract in their docs. Knows neither
-//! plugins nor what they are lent; each store is in the crate of its backend.
+//! plugins nor what they are granted; each store is in the crate of its backend.
 
 use crate::error_kind::{CallError, ErrorKind};
 

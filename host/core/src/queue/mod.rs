@@ -38,7 +38,7 @@ pub struct Identity {
     pub ordered_groups: bool,
     /// Whether `Outcome::DeadLetter` has somewhere to go.
     pub dead_letters: bool,
-    /// After so many receives the backend's own redrive policy buries a message.
+    /// After so many receives the backend's own redrive policy dead-letters a message.
     pub most_receives: Option<u32>,
     /// Whether `Outcome::DeadLetter` goes to the target of that policy where the route names no
     /// dead-letter queue.

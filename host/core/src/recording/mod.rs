@@ -1,5 +1,5 @@
 //! Messages kept on disk with what became of them, to be run again: what is kept of one, what is
-//! blotted out, and how it gets there. Knows neither queues nor plugins.
+//! redacted, and how it gets there. Knows neither queues nor plugins.
 
 pub mod entry;
 mod pages;
@@ -19,7 +19,7 @@ use writer::RecordingWriter;
 pub struct RecordingTerms {
     /// The folder; made if it is not there.
     pub folder: PathBuf,
-    /// What is blotted out before anything is written.
+    /// What is redacted before anything is written.
     pub redact: Vec<Rule>,
     /// The most bytes of all files of the folder together; the oldest are deleted.
     pub most: u64,
@@ -61,7 +61,7 @@ impl Recorder {
     /// Keeps a message and what `version` made of it in this time. Returns at once; what cannot be
     /// written as fast is left out, and that is said.
     pub fn keep(&self, message: &Message, verdict: &Verdict, version: &str, took: Duration) {
-        // What is blotted out never leaves this thread.
+        // What is redacted never leaves this thread.
         let message = redact::message(&self.redact, message);
         let mut entry = RecordedMessage::new(&self.plugin, version, message, verdict, took);
         if !self.redact.is_empty() {

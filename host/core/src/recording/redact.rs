@@ -1,20 +1,20 @@
-//! What of a message is blotted out before it is kept. Pure.
+//! What of a message is redacted before it is kept. Pure.
 
 use crate::message::{AttributeValue, Message};
 use serde_json::Value;
 use std::fmt;
 use std::str::FromStr;
 
-/// What stands in the place of what is blotted out.
+/// What stands in the place of what is redacted.
 pub const BLOT: &str = "[redacted]";
 /// What a rule about an attribute begins with.
 const ATTRIBUTE: &str = "attribute:";
 
-/// What is blotted out.
+/// What is redacted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rule {
     /// A place in a body that is JSON, as steps from its top; `None` stands for any step. Where
-    /// nobody can say where the place is, all that may hold it is blotted out: a body that is no
+    /// nobody can say where the place is, all that may hold it is redacted: a body that is no
     /// JSON, a text or a number that should have been an object, a list that should have had names.
     /// A name that is not there says nothing.
     Body(Vec<Option<String>>),

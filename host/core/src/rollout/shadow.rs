@@ -1,5 +1,5 @@
 //! A second version that runs on the same messages for nothing but to be compared: after the
-//! first has answered, a few at once, with nothing at stake. Knows no plugin; who lends it nothing
+//! first has answered, a few at once, with nothing at stake. Knows no plugin; who grants it nothing
 //! that reaches out is the builder's business.
 
 use super::Version;
@@ -28,7 +28,7 @@ tokio::task_local! {
     static ASKED: Cell<bool>;
 }
 
-/// To be called when a shadow is refused what the first version is lent.
+/// To be called when a shadow is refused what the first version is granted.
 pub fn refused() {
     // An attempt that shares its instance is not polled under its own name: then nothing is noted.
     let _ = ASKED.try_with(|asked| asked.set(true));

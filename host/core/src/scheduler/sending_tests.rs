@@ -230,7 +230,7 @@ impl SendingWorld {
                 self.known.remove(&job.number);
                 self.done.insert(job.number);
             } else {
-                // Some are buried.
+                // Some are dead-lettered.
                 let after = (self.rng.u8(0..8) > 0).then(|| self.rng.u64(0..30));
                 self.give_back(job, after);
             }

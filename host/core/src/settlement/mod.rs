@@ -291,7 +291,7 @@ impl Settlement {
         let last_receive = self.last_receive(&message);
         let end = end(&ending, &outcome, attempts, last_receive);
         if (&outcome, &ending) == (&Outcome::Delete, &JobEnding::Shed) {
-            // What is to be buried is not remembered: it would be deleted instead.
+            // What is to be dead-lettered is not remembered: it would be deleted instead.
             self.memory().handled(&message.id);
         }
         let item = SettleItem {

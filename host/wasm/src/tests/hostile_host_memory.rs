@@ -70,7 +70,7 @@ const OVERLAPPING: Guest<'_> = Guest {
     ..HARMLESS
 };
 
-/// The folder that is lent: `$folders`, `$open`, `$read` and `$list`, in a memory that is shared with
+/// The folder that is granted: `$folders`, `$open`, `$read` and `$list`, in a memory that is shared with
 /// the guest.
 const FILES: &str = r#"
     (import "wasi:io/streams@0.2.0" (instance $streams
@@ -166,7 +166,7 @@ fn on_files(handle: &str) -> Guest<'_> {
     }
 }
 
-/// A folder to lend: a file, and names that fill a listing.
+/// A folder to grant: a file, and names that fill a listing.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), "contents").unwrap();

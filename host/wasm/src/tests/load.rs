@@ -110,11 +110,11 @@ fn every_problem_at_once() {
     tells(
         &told,
         &[
-            "wasi:http/types@0.9.0 (this host lends wasi:http 0.2 and 0.3)",
-            "wasi:http/handler@0.3.0 (not lent in this version)",
-            "wasi:cli/stdout@0.1.0 (this host lends WASI 0.2",
-            "dispatcher:plugin/queues@0.1.0 (lend it the queues",
-            "dispatcher:plugin/context@0.7.0 (this host lends it at version 0.1.0)",
+            "wasi:http/types@0.9.0 (this host provides wasi:http 0.2 and 0.3)",
+            "wasi:http/handler@0.3.0 (not provided in this version)",
+            "wasi:cli/stdout@0.1.0 (this host provides WASI 0.2",
+            "dispatcher:plugin/queues@0.1.0 (grant it the queues",
+            "dispatcher:plugin/context@0.7.0 (this host provides it at version 0.1.0)",
             "dispatcher:plugin/telepathy@0.1.0 (unknown to this version of the contract)",
             "acme:anvil/drop@1.0.0 (unknown)",
             "neither",

@@ -212,7 +212,7 @@ pub(crate) fn rejection(plugin: &LoadedPlugin, body: &str) -> String {
     }
 }
 
-/// What befell the message.
+/// What happened to the message.
 pub(crate) fn mishap(verdict: Verdict) -> FailureReason {
     match verdict {
         Verdict::Retry { after: None, why } => why,

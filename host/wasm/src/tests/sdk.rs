@@ -120,7 +120,7 @@ fn an_invocation_that_failed_means_what_it_proves() {
         let why = "nobody knows whether the function ran: why";
         assert_eq!(mishap(verdict), FailureReason::FunctionUnknown(why.into()));
     }
-    // Not lent: no message stops its route by what it names.
+    // Not granted: no message stops its route by what it names.
     assert_asked(invoked(&options, "another"));
 }
 

@@ -61,7 +61,7 @@ impl CommandPre {
 }
 
 impl Command {
-    /// Runs the program to its end. The guest lends it the message by WASI. An error is a trap.
+    /// Runs the program to its end. The guest grants it the message by WASI. An error is a trap.
     pub(super) async fn call(&self, store: &mut Store<Guest>) -> wasmtime::Result<Verdict> {
         let ended = match self {
             Self::Blocking(command) => command.wasi_cli_run().call_run(&mut *store).await,

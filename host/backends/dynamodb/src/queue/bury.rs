@@ -22,7 +22,7 @@ use dispatcher_core::queue::{DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, ItemError};
 const UNMET: &str = "ConditionalCheckFailed";
 const INVALID: &str = "ValidationError";
 
-/// What came of a try to bury.
+/// What came of a try to dead-letter.
 enum Tried {
     Ended(Result<(), ItemError>),
     /// The dead-letter table has an item of that id, which is none of this delivery.

@@ -1,4 +1,4 @@
-//! In which calls deliveries end: whatever is short in one that must be in time, and burials of long
+//! In which calls deliveries end: whatever is short in one that must be in time, and dead letters of long
 //! messages apart, in calls that take their time. Pure.
 
 use super::wire;

@@ -259,7 +259,7 @@ impl RedisWorker {
     }
 }
 
-/// Beats until the worker is dropped. The dead are buried beside that, at their own pace: a server
+/// Beats until the worker is dropped. Dead workers are cleaned up beside that, at their own pace: a server
 /// that is slow to do it must not cost us our own life.
 async fn beat(worker: Weak<RedisWorker>) {
     let mut burials = Group::new();

@@ -70,7 +70,7 @@ pub(super) fn parcel(
         delay: std::time::Duration::ZERO,
         exact: false,
         group: message.group.clone(),
-        // The same for every attempt to bury this message: when the delete fails after the send,
+        // The same for every attempt to dead-letter this message: when the delete fails after the send,
         // a FIFO queue keeps one copy.
         deduplication: Some(message.id.clone()),
         trace_header: convert::find(&message.system_attributes, "AWSTraceHeader")

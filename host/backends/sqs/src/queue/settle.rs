@@ -1,4 +1,4 @@
-//! Ending deliveries: deletes, releases and burials, one call for each that the slice needs.
+//! Ending deliveries: deletes, releases and dead letters, one call for each that the slice needs.
 
 use super::batch::{BatchStep, Plan, answers, entry_id};
 use super::trouble::{every_item, is_beyond_ceiling};
@@ -70,7 +70,7 @@ impl SqsQueue {
         list
     }
 
-    /// One answer for every step that deletes or buries, `None` for the others.
+    /// One answer for every step that deletes or dead-letters, `None` for the others.
     async fn remove(&self, steps: &[BatchStep<'_>]) -> Vec<Option<SettleResult>> {
         let mut list = self.bury(steps).await;
         let places: Vec<usize> = steps

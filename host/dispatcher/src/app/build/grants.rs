@@ -1,4 +1,4 @@
-//! What the settings lend to plugins beyond queues and functions: hosts, settings, a folder, buckets.
+//! What the settings grant to plugins beyond queues and functions: hosts, settings, a folder, buckets.
 //! Opens no bucket's store before a plugin has one in it.
 
 use super::Backends;
@@ -93,7 +93,7 @@ pub fn note_unused(plugin: &PluginSettings, imports: &[String]) {
     }
 }
 
-/// The stores of buckets, each opened when its first bucket is lent.
+/// The stores of buckets, each opened when its first bucket is granted.
 pub struct Buckets {
     backends: Arc<Backends>,
 }

@@ -278,7 +278,7 @@ pub fn cache(data: &Path) -> PathBuf {
     data.join("compiled")
 }
 
-/// What the plugin host is told for one attempt of `timeout` by hand, with the functions that are lent
+/// What the plugin host is told for one attempt of `timeout` by hand, with the functions that are granted
 /// and without buckets; opens and calls nothing.
 pub async fn options_by_hand(
     settings: &Settings,

@@ -161,7 +161,7 @@ impl Loader {
         }
     }
 
-    /// A version with all that the route lends. The known one, if that is what is there.
+    /// A version with all that the route grants. The known one, if that is what is there.
     async fn version(
         &self,
         route: &Route,
@@ -172,7 +172,7 @@ impl Loader {
         self.load_version(route, source, known, lent).await
     }
 
-    /// All that a route lends its plugin.
+    /// All that a route grants its plugin.
     async fn lent(&self, route: &Route) -> Result<PluginOptions, Vec<Problem>> {
         let mut problems = Vec::new();
         let stores = self.buckets.of(&route.plugin, &mut problems).await;

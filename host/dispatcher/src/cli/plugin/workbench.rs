@@ -1,4 +1,4 @@
-//! One plugin set up by hand: from a file or a registry, with what the flags lend, and one message
+//! One plugin set up by hand: from a file or a registry, with what the flags grant, and one message
 //! after the other. Opens no queue and takes no message from one.
 
 use super::super::output;
@@ -84,7 +84,7 @@ impl AttemptLog {
 }
 
 impl Workbench {
-    /// Reads the component and opens what the settings lend to it.
+    /// Reads the component and opens what the settings grant to it.
     pub(super) async fn set_up(
         plugin: &PluginConfig,
         settings: &Settings,

@@ -1,4 +1,4 @@
-//! A folder is lent to be read: what would change it is refused, and what a guest holds of it with us
+//! A folder is granted to be read: what would change it is refused, and what a guest holds of it with us
 //! has a bound.
 
 use crate::capability::caller::{Caller, Grant};

@@ -1,4 +1,4 @@
-//! Lends a folder to read, and nothing of it to write. Knows no version of the contract: files are
+//! Grants a folder to read, and nothing of it to write. Knows no version of the contract: files are
 //! WASI's own.
 
 use dispatcher_core::tasks;
@@ -10,12 +10,12 @@ use wasmtime_wasi::{FsPerms, WasiCtxBuilder};
 /// Where the guest sees it.
 const SEEN_AS: &str = "/";
 
-/// Why a folder cannot be lent, in one line.
+/// Why a folder cannot be granted, in one line.
 pub(crate) fn check(folder: &Path) -> Result<(), String> {
     let shown = folder.display();
     match std::fs::read_dir(folder) {
         Ok(_) => Ok(()),
-        Err(error) => Err(format!("the folder `{shown}` cannot be lent: {error}")),
+        Err(error) => Err(format!("the folder `{shown}` cannot be opened: {error}")),
     }
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct GrantedFolder {
 /// A folder that was there at the load and cannot be opened now. Without it no guest runs, since it
 /// would judge its message by files that are only missed.
 #[derive(Debug, thiserror::Error)]
-#[error("the folder `{}` cannot be lent now: {why}", folder.display())]
+#[error("the folder `{}` cannot be opened now: {why}", folder.display())]
 pub(crate) struct NotOpened {
     folder: PathBuf,
     why: String,
@@ -43,7 +43,7 @@ impl GrantedFolder {
         Self { folder, turns }
     }
 
-    /// A context in which it is lent, and nothing else yet. WASI sees to it that neither `..` nor a link
+    /// A context in which it is granted, and nothing else yet. WASI sees to it that neither `..` nor a link
     /// leads out of it. Waits for as long as the disk does; needs the guests' runtime.
     pub(crate) async fn open(&self) -> Result<Box<WasiCtxBuilder>, NotOpened> {
         let turn = Arc::clone(&self.turns).acquire_owned().await;

@@ -102,7 +102,7 @@ fn a_folder_that_is_not_there_is_a_problem_of_the_start() {
             .unwrap_err();
         let told = error.to_string();
         assert!(
-            told.contains("cannot be lent") && told.contains(why),
+            told.contains("cannot be opened") && told.contains(why),
             "{told}"
         );
     }
@@ -183,7 +183,7 @@ fn a_folder_that_is_gone_is_the_hosts_failure_and_no_verdict() {
     let FailureReason::Host(why) = mishap(one(&plugin, "read /menu.txt")) else {
         panic!("it is not the guest's fault");
     };
-    assert!(why.contains("cannot be lent now: No such file"), "{why}");
+    assert!(why.contains("cannot be opened now: No such file"), "{why}");
     fill();
     assert_eq!(rejection(&plugin, "read /menu.txt"), "got soup");
 }

@@ -44,7 +44,7 @@ impl Sender {
         }
     }
 
-    /// Sends a request whose target is lent, and waits for the head of its answer. Neither that nor
+    /// Sends a request whose target is granted, and waits for the head of its answer. Neither that nor
     /// the body is waited for beyond `end`. Needs the guests' runtime.
     pub(super) async fn send(
         &self,

@@ -22,7 +22,7 @@ const LOOKUPS: usize = 16;
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Makes connections to what is lent, by HTTP and HTTPS.
+/// Makes connections to what is granted, by HTTP and HTTPS.
 #[derive(Clone)]
 pub(super) struct Connector {
     pub(super) room: ConnectionLimit,
@@ -97,7 +97,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Makes connections to what is lent.
+/// Makes connections to what is granted.
 #[derive(Clone)]
 struct Connect {
     hosts: Arc<[HttpHost]>,

@@ -6,7 +6,7 @@ use wasmtime_wasi_http::Error;
 
 /// All addresses of the host are such as may not be connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("its addresses are not lent")]
+#[error("its addresses are not granted")]
 pub(super) struct Prohibited;
 
 /// The system has no certificates to tell by who answers.

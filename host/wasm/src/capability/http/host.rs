@@ -192,7 +192,7 @@ impl HttpHost {
         port && self.scheme.is_none_or(|scheme| scheme == target.scheme)
     }
 
-    /// Whether it lends anything by HTTPS.
+    /// Whether it grants anything by HTTPS.
     pub(crate) fn may_be_https(&self) -> bool {
         self.scheme != Some(Scheme::Http)
     }
@@ -209,7 +209,7 @@ impl HttpHost {
 }
 
 /// Whether a request may be sent there, as far as can be told without a lookup. A name that is not
-/// lent is not even looked up: the question alone would tell somebody something.
+/// granted is not even looked up: the question alone would tell somebody something.
 pub(crate) fn is_lent(hosts: &[HttpHost], target: &RequestTarget) -> bool {
     hosts.iter().any(|host| host.names(target))
 }

@@ -1,4 +1,4 @@
-//! What is lent by which words.
+//! What is granted by which words.
 
 use super::*;
 use proptest::prelude::*;
@@ -139,7 +139,7 @@ fn an_address_of_ones_own_is_reached_only_by_its_own_name() {
             "10.0.0.1",
             false,
         ),
-        // The network alone lends no name.
+        // The network alone grants no name.
         (&["10.0.0.0/8"], name, "10.0.0.1", false),
         (
             &["internal.example.com", "localhost"],

@@ -34,7 +34,7 @@ pub struct Outgoing {
 pub(crate) struct GrantedHttp {
     outgoing: Outgoing,
     refusals: Arc<Refusals>,
-    /// None where no host is lent.
+    /// None where no host is granted.
     sender: Option<Sender>,
 }
 
@@ -60,7 +60,7 @@ impl GrantedHttp {
             {
                 tracing::warn!(
                     plugin = name,
-                    "no HTTPS for what `allow-http` lends: there are no certificates of authorities on this machine ({why})"
+                    "no HTTPS for what `allow-http` grants: there are no certificates of authorities on this machine ({why})"
                 );
             }
             Sender::new(connector)

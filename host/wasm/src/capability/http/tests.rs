@@ -1,4 +1,4 @@
-//! Outgoing HTTP: what is lent, what is refused, how long is waited, and what breaks on the way.
+//! Outgoing HTTP: what is granted, what is refused, how long is waited, and what breaks on the way.
 
 use crate::capability::http::Outgoing;
 use crate::tests::shared::begin;
@@ -161,7 +161,7 @@ fn a_named_host_is_reached_and_no_other() {
         "ErrorCode::HttpRequestDenied"
     );
     let port = lent.port();
-    // The same place by a name that is not lent is not even looked up.
+    // The same place by a name that is not granted is not even looked up.
     let named = format!("http GET http://localhost:{port}/ok");
     assert_eq!(says(&named), "ErrorCode::HttpRequestDenied");
     assert_eq!(scene.refused(), 2);

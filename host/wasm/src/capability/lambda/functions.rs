@@ -1,4 +1,4 @@
-//! Lends AWS Lambda: which functions a plugin may invoke, and how often a refusal is said. Knows
+//! Grants AWS Lambda: which functions a plugin may invoke, and how often a refusal is said. Knows
 //! neither the contract's spelling nor how an invocation is made.
 
 use crate::capability::caller::Grant;
@@ -25,7 +25,7 @@ pub struct Functions {
     /// Makes the invocations.
     pub invoker: Arc<dyn Invoke>,
     /// Names as plugins write them: `name`, `name:alias` or an ARN, where a `*` stands for any
-    /// characters, none included. Nothing else is taken into account: `f` does not lend `f:live`.
+    /// characters, none included. Nothing else is taken into account: `f` does not grant `f:live`.
     pub allowed: Vec<String>,
     /// The longest wait for the answer of one invocation.
     pub patience: Duration,
@@ -77,7 +77,7 @@ pub(crate) struct RequestedInvocation {
 
 /// Why there is no response.
 pub(crate) enum Denied {
-    /// Not lent, in words for the plugin's author.
+    /// Not granted, in words for the plugin's author.
     Forbidden(String),
     /// Tried, in vain.
     Failed(InvokeError),
@@ -106,7 +106,7 @@ impl GrantedFunctions {
         (self.functions.failed)();
     }
 
-    /// Makes an invocation, if the function is lent.
+    /// Makes an invocation, if the function is granted.
     pub(crate) async fn invoke(&self, wanted: RequestedInvocation) -> Result<Response, Denied> {
         let Functions {
             invoker, allowed, ..
@@ -115,7 +115,7 @@ impl GrantedFunctions {
         if !allowed.iter().any(|pattern| matches(pattern, &function)) {
             // It is the guest's and may be of any length: no more of it is said or remembered.
             let function = self.refusals.refuse(&REFUSED, &function);
-            let why = format!("the configuration does not lend {function} to this plugin");
+            let why = format!("the configuration does not grant {function} to this plugin");
             return Err(Denied::Forbidden(why));
         }
         let left = wanted.deadline.map(|end| end.since(clock::now()));
@@ -166,7 +166,7 @@ mod tests {
     #[async_trait::async_trait]
     impl Invoke for Nobody {
         async fn invoke(&self, _: Request) -> Result<Response, InvokeError> {
-            unreachable!("nothing is lent")
+            unreachable!("nothing is granted")
         }
     }
 

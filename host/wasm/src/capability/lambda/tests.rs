@@ -1,4 +1,4 @@
-//! Lending functions: what a plugin may invoke, and how answers and failures arrive.
+//! Granting functions: what a plugin may invoke, and how answers and failures arrive.
 
 use crate::capability::lambda::Functions;
 use crate::tests::*;

@@ -28,7 +28,7 @@ mod bindings {
     });
 }
 
-/// Adds both flavours to a linker. What is lent is the guest's to know.
+/// Adds both flavours to a linker. What is granted is the guest's to know.
 pub(super) fn link<C: LambdaCaller>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
     lambda::add_to_linker::<_, ViewOf<C>>(linker, view)?;
     lambda_async::add_to_linker::<_, ViewOf<C>>(linker, view)
@@ -77,7 +77,7 @@ fn invocation<C: LambdaCaller>(
     let held = caller.hold(request.payload.len().saturating_add(request.function.len()));
     async move {
         let Some(lent) = lent else {
-            let why = "the configuration lends no functions to this plugin";
+            let why = "the configuration grants no functions to this plugin";
             return Err(Denied::Forbidden(why.to_owned()));
         };
         let Ok(_held) = held else {

@@ -1,4 +1,4 @@
-//! TCP connections that the configuration lends to a plugin: to which addresses, and no others.
+//! TCP connections that the configuration grants to a plugin: to which addresses, and no others.
 //! Knows no version of the contract: connections are WASI's own.
 
 use crate::capability::caller::Grant;
@@ -13,7 +13,7 @@ use wasmtime_wasi::sockets::SocketAddrUse;
 /// What a refusal is called.
 const REFUSED: Denial = Denial::ungranted(&<Vec<Peer>>::DESCRIPTION, "use this address");
 
-/// Where a plugin may connect to: an IP address and a port. No names: to look one up is not lent,
+/// Where a plugin may connect to: an IP address and a port. No names: to look one up is not granted,
 /// since WASI cannot tell names apart, and a lookup once begun goes on for as long as the system
 /// likes on a thread of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl fmt::Display for Peer {
 }
 
 impl Peer {
-    /// No address: whoever is lent this alone can try to connect, and is refused.
+    /// No address: whoever is granted this alone can try to connect, and is refused.
     pub(super) const NOWHERE: Self = Self(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
 
     fn is_at(self, address: SocketAddr) -> bool {
@@ -46,7 +46,7 @@ impl Peer {
     }
 }
 
-/// Lends connections to `peers`, and nothing else of the network.
+/// Grants connections to `peers`, and nothing else of the network.
 pub(crate) fn lend(context: &mut WasiCtxBuilder, refusals: &Arc<Refusals>, peers: &[Peer]) {
     let lent: Vec<Peer> = peers.to_vec();
     let refusals = Arc::clone(refusals);

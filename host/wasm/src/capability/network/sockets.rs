@@ -1,4 +1,4 @@
-//! Sockets and names. Connections are made where one is lent; all else of the network nobody lends.
+//! Sockets and names. Connections are made where one is granted; all else of the network nobody grants.
 
 use super::peers::Peer;
 use crate::capability::caller::{Grant, GrantedTo};
@@ -19,7 +19,7 @@ pub(super) fn link<C: GrantedTo<Vec<Peer>>>(linker: &mut Linker<C>) -> wasmtime:
     of_3(linker)
 }
 
-/// Where no connection is lent, no socket is made at all.
+/// Where no connection is granted, no socket is made at all.
 fn may_connect(guest: &impl GrantedTo<Vec<Peer>>) -> bool {
     !guest.granted().is_empty()
 }

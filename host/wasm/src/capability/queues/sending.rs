@@ -1,4 +1,4 @@
-//! Lends queues: which ones a plugin may send to, and how often a refusal is said. Knows neither the
+//! Grants queues: which ones a plugin may send to, and how often a refusal is said. Knows neither the
 //! contract's spelling nor how a message is sent.
 
 use crate::capability::caller::Grant;
@@ -46,7 +46,7 @@ impl fmt::Debug for QueuesGrant {
 
 /// Why there is no id.
 pub(crate) enum Denied {
-    /// Not lent, in words for the plugin's author.
+    /// Not granted, in words for the plugin's author.
     Forbidden(String),
     /// Tried, in vain.
     Failed(NotDelivered),
@@ -70,7 +70,7 @@ impl GrantedQueues {
         }
     }
 
-    /// Sends a message, if the queue is lent.
+    /// Sends a message, if the queue is granted.
     pub(crate) async fn send(&self, queue: String, message: Outgoing) -> Result<String, Denied> {
         if !self.queues.allowed.contains(&queue) {
             // It is the guest's and may be of any length: no more of it is said or remembered.
@@ -129,7 +129,7 @@ mod tests {
         assert!(matches!(send("local:invoices").await, Ok(queue) if queue == "local:invoices"));
         for other in ["local:invoices.dead", "invoices", "local:*", ""] {
             let Err(Denied::Forbidden(why)) = send(other).await else {
-                panic!("{other} is not lent");
+                panic!("{other} is not granted");
             };
             assert!(
                 why.starts_with("the configuration does not let this plugin send"),

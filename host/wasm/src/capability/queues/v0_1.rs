@@ -25,7 +25,7 @@ mod bindings {
     });
 }
 
-/// Adds both flavours to a linker. What is lent is the guest's to know.
+/// Adds both flavours to a linker. What is granted is the guest's to know.
 pub(super) fn link<C: QueueCaller>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
     queues::add_to_linker::<_, ViewOf<C>>(linker, view)?;
     queues_async::add_to_linker::<_, ViewOf<C>>(linker, view)

@@ -1,4 +1,4 @@
-//! Lends buckets of keys and values by the names that guests open them by, and keeps calls within
+//! Grants buckets of keys and values by the names that guests open them by, and keeps calls within
 //! their limits. Knows neither the contract's spelling nor where a bucket lies.
 
 use crate::capability::caller::Grant;

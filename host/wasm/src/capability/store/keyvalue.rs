@@ -1,4 +1,4 @@
-//! `wasi:keyvalue`: its bindings, and the way to the buckets that are lent and back.
+//! `wasi:keyvalue`: its bindings, and the way to the buckets that are granted and back.
 
 use super::buckets::{CasSnapshot, Opened, StoreGrant};
 use crate::capability::caller::{GrantedTo, View, ViewOf, view};
@@ -8,7 +8,7 @@ use bindings::wasi::keyvalue::{atomics, batch, store};
 use dispatcher_core::keyvalue::Page;
 use wasmtime::component::{Linker, Resource};
 
-/// The version that is lent: a draft, to which no other is compatible.
+/// The version that is granted: a draft, to which no other is compatible.
 pub(super) const VERSION: &str = "0.2.0-draft2";
 
 mod bindings {
@@ -31,7 +31,7 @@ mod bindings {
     });
 }
 
-/// Adds all three to a linker. What is lent is the guest's to know.
+/// Adds all three to a linker. What is granted is the guest's to know.
 pub(super) fn link<C: StoreCaller>(linker: &mut Linker<C>) -> wasmtime::Result<()> {
     store::add_to_linker::<_, ViewOf<C>>(linker, view)?;
     atomics::add_to_linker::<_, ViewOf<C>>(linker, view)?;

@@ -1,4 +1,4 @@
-//! What a plugin that forwards to a function cannot be lent. Opens nothing and looks nothing up.
+//! What a plugin that forwards to a function cannot be granted. Opens nothing and looks nothing up.
 
 use super::Check;
 use crate::config::problem::Problem;
