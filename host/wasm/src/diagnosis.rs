@@ -265,7 +265,9 @@ fn of_import(name: &str, missing: &[Missing]) -> Option<Problem> {
         }
         "dispatcher:plugin" => refused("unknown to this version of the contract"),
         "wasi:logging" | "wasi:tls" | "wasi:nn" => refused("not provided in this version"),
-        _ if linked().any(|one| one.package() == package) => refused("not provided in this version"),
+        _ if linked().any(|one| one.package() == package) => {
+            refused("not provided in this version")
+        }
         _ => refused("unknown"),
     }
 }
