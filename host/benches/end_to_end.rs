@@ -181,7 +181,7 @@ fn one_group(
         fifo: true,
         redrive: most_receives.map(|most_receives| Redrive {
             most_receives,
-            grave: "dead.fifo".into(),
+            dead_letter_queue: "dead.fifo".into(),
         }),
         ..QueueSettings::default()
     };

@@ -36,27 +36,38 @@ pub(crate) async fn check(account: &Account, role: String, name: &str) {
     let queue = account
         .create_queue("classic", &[("VisibilityTimeout", "60")])
         .await;
-    let grave = account.create_queue("classic-dead", &[]).await;
+    let dead_letter_queue = account.create_queue("classic-dead", &[]).await;
     let sqs = account.sqs();
     let url = url(&sqs, &queue).await;
     sqs.send_many(&url, bodies.iter().map(|body| (*body).to_owned()))
         .await;
-    let mut running = start(account, &function, &queue, &grave, flags);
+    let mut running = start(account, &function, &queue, &dead_letter_queue, flags);
     sqs.wait_until_empty(&url).await;
     stop(&mut running);
-    let grave = self::url(&sqs, &grave).await;
-    assert_eq!(sqs.drain(&grave).await.len(), dead, "dead letters");
+    let dead_letter_queue = self::url(&sqs, &dead_letter_queue).await;
+    assert_eq!(
+        sqs.drain(&dead_letter_queue).await.len(),
+        dead,
+        "dead letters"
+    );
 }
 
 fn start(
     account: &Account,
     function: &str,
     queue: &str,
-    grave: &str,
+    dead_letter_queue: &str,
     flags: &[&str],
 ) -> RunningProgram {
     let mut arguments = vec!["run", "--log-format", "json", "--function", function];
-    arguments.extend(["--queues", queue, "--dead-letter", grave, "--poll-for", "1"]);
+    arguments.extend([
+        "--queues",
+        queue,
+        "--dead-letter",
+        dead_letter_queue,
+        "--poll-for",
+        "1",
+    ]);
     arguments.extend(flags);
     let running = account.program(Program::new(arguments)).start();
     running.wait_for_line(|line| line.contains("\"running\""));

@@ -68,13 +68,13 @@ pub(crate) struct Wanted {
     /// Groups in order, where the backend has queues of that kind.
     pub ordered: bool,
     /// A dead-letter queue.
-    pub grave: bool,
+    pub dead_letter_queue: bool,
 }
 
 /// A fresh, empty queue and, if wanted, its dead-letter queue.
 pub(crate) struct Opened {
     pub queue: Arc<dyn Queue>,
-    pub grave: Option<Arc<dyn Queue>>,
+    pub dead_letter_queue: Option<Arc<dyn Queue>>,
     /// How the queue is called on the command line, without the backend.
     pub name: String,
 }
@@ -241,19 +241,19 @@ async fn open_sqs(url: &str, wanted: Wanted) -> Opened {
     let name = SqsServer::fresh_name("conformance") + suffix;
     server.create(&name, kind).await;
     let sqs = Sqs::connect(&configuration(url));
-    let mut grave = None;
-    let mut grave_name = None;
-    if wanted.grave {
+    let mut dead_letter_queue = None;
+    let mut dead_letter_queue_name = None;
+    if wanted.dead_letter_queue {
         let name = SqsServer::fresh_name("grave") + suffix;
         server.create(&name, kind).await;
         let queue = sqs.open(&name, None).await.expect("it was just made");
-        grave = Some(Arc::new(queue) as Arc<dyn Queue>);
-        grave_name = Some(name);
+        dead_letter_queue = Some(Arc::new(queue) as Arc<dyn Queue>);
+        dead_letter_queue_name = Some(name);
     }
-    let queue = sqs.open(&name, grave_name.as_deref()).await;
+    let queue = sqs.open(&name, dead_letter_queue_name.as_deref()).await;
     Opened {
         queue: Arc::new(queue.expect("it was just made")),
-        grave,
+        dead_letter_queue,
         name,
     }
 }
@@ -264,38 +264,40 @@ async fn open_queue_of(account: &Account, wanted: Wanted) -> Opened {
         false => &[],
     };
     let sqs = Sqs::connect(account.config());
-    let mut grave = None;
-    let mut grave_name = None;
-    if wanted.grave {
+    let mut dead_letter_queue = None;
+    let mut dead_letter_queue_name = None;
+    if wanted.dead_letter_queue {
         let name = account.create_queue("dead", kind).await;
         let queue = sqs.open(&name, None).await.expect("it was just made");
-        grave = Some(Arc::new(queue) as Arc<dyn Queue>);
-        grave_name = Some(name);
+        dead_letter_queue = Some(Arc::new(queue) as Arc<dyn Queue>);
+        dead_letter_queue_name = Some(name);
     }
     let name = account.create_queue("conformance", kind).await;
-    let queue = sqs.open(&name, grave_name.as_deref()).await;
+    let queue = sqs.open(&name, dead_letter_queue_name.as_deref()).await;
     Opened {
         queue: Arc::new(queue.expect("it was just made")),
-        grave,
+        dead_letter_queue,
         name,
     }
 }
 
 async fn open_table_of(account: &Account, options: &Options, wanted: Wanted) -> Opened {
     let dynamodb = Dynamo::connect(account.config(), options.clone());
-    let mut grave = None;
-    let mut grave_name = None;
-    if wanted.grave {
+    let mut dead_letter_queue = None;
+    let mut dead_letter_queue_name = None;
+    if wanted.dead_letter_queue {
         let name = account.create_table("dead", Dates::Number).await;
         let queue = dynamodb.open(&name, None).await.expect("it was just made");
-        grave = Some(Arc::new(queue) as Arc<dyn Queue>);
-        grave_name = Some(name);
+        dead_letter_queue = Some(Arc::new(queue) as Arc<dyn Queue>);
+        dead_letter_queue_name = Some(name);
     }
     let name = account.create_table("conformance", Dates::Number).await;
-    let queue = dynamodb.open(&name, grave_name.as_deref()).await;
+    let queue = dynamodb
+        .open(&name, dead_letter_queue_name.as_deref())
+        .await;
     Opened {
         queue: Arc::new(queue.expect("it was just made")),
-        grave,
+        dead_letter_queue,
         name,
     }
 }
@@ -304,18 +306,20 @@ async fn open_dynamodb(url: &str, dates: Dates, options: &Options, wanted: Wante
     let tables = Tables::at(url);
     let name = tables.create("conformance", dates).await;
     let dynamodb = Dynamo::connect(&configuration(url), options.clone());
-    let mut grave = None;
-    let mut grave_name = None;
-    if wanted.grave {
+    let mut dead_letter_queue = None;
+    let mut dead_letter_queue_name = None;
+    if wanted.dead_letter_queue {
         let name = tables.create("grave", dates).await;
         let queue = dynamodb.open(&name, None).await.expect("it was just made");
-        grave = Some(Arc::new(queue) as Arc<dyn Queue>);
-        grave_name = Some(name);
+        dead_letter_queue = Some(Arc::new(queue) as Arc<dyn Queue>);
+        dead_letter_queue_name = Some(name);
     }
-    let queue = dynamodb.open(&name, grave_name.as_deref()).await;
+    let queue = dynamodb
+        .open(&name, dead_letter_queue_name.as_deref())
+        .await;
     Opened {
         queue: Arc::new(queue.expect("it was just made")),
-        grave,
+        dead_letter_queue,
         name,
     }
 }
@@ -327,8 +331,8 @@ fn open_local(store: &LocalStore, wanted: Wanted) -> Opened {
         Arc::new(queue.expect("the store is open")) as Arc<dyn Queue>
     };
     Opened {
-        queue: open("conformance", wanted.grave.then_some("grave")),
-        grave: wanted.grave.then(|| open("grave", None)),
+        queue: open("conformance", wanted.dead_letter_queue.then_some("grave")),
+        dead_letter_queue: wanted.dead_letter_queue.then(|| open("grave", None)),
         name: "conformance".to_owned(),
     }
 }
@@ -340,14 +344,16 @@ async fn open_directory(folder: &Path, wanted: Wanted) -> Opened {
     };
     let client = DirectoryBackend.connect(&config).await.expect("a client");
     let terms = QueueTerms {
-        dead_letter: wanted.grave.then_some("grave"),
+        dead_letter: wanted.dead_letter_queue.then_some("grave"),
         ..QueueTerms::default()
     };
     let queue = client.open("conformance", terms).await;
-    let grave = client.open("grave", QueueTerms::default()).await;
+    let dead_letter_queue = client.open("grave", QueueTerms::default()).await;
     Opened {
         queue: queue.expect("the folder is ours"),
-        grave: wanted.grave.then(|| grave.expect("the folder is ours")),
+        dead_letter_queue: wanted
+            .dead_letter_queue
+            .then(|| dead_letter_queue.expect("the folder is ours")),
         name: "conformance".to_owned(),
     }
 }
@@ -357,16 +363,16 @@ async fn open_redis(url: &str, wanted: Wanted) -> Opened {
     let server = Redis::new(url, PREFIX).expect("an address");
     // In a cluster the one that shares the queue's slot.
     let name = RedisServer::fresh_name("q");
-    let grave = format!("{name}.dead");
-    let wants = wanted.grave.then_some(&*grave);
+    let dead_letter_queue = format!("{name}.dead");
+    let wants = wanted.dead_letter_queue.then_some(&*dead_letter_queue);
     let queue = server.queue(&name, wants).await.expect("it is there");
-    let grave = match wants {
+    let dead_letter_queue = match wants {
         Some(name) => Some(server.queue(name, None).await.expect("it is there")),
         None => None,
     };
     Opened {
         queue: Arc::new(queue),
-        grave: grave.map(|queue| Arc::new(queue) as Arc<dyn Queue>),
+        dead_letter_queue: dead_letter_queue.map(|queue| Arc::new(queue) as Arc<dyn Queue>),
         name,
     }
 }

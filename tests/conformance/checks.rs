@@ -35,7 +35,7 @@ macro_rules! with_checks {
                 answers_stand_in_order,
                 a_stale_receipt_does_not_end_a_newer_delivery,
                 a_dead_message_moves_with_its_reason,
-                burying_without_a_grave_is_refused,
+                dead_lettering_without_a_dead_letter_queue_is_refused,
                 a_slice_may_name_a_message_twice,
                 outcomes_may_be_mixed,
             ],

@@ -57,7 +57,7 @@ pub(crate) async fn two_at_once_share_a_queue_and_none_does_anothers_work(backen
 
 pub(crate) async fn what_a_killed_one_held_is_done_by_another(backend: &Backend) {
     let wanted = Wanted {
-        grave: true,
+        dead_letter_queue: true,
         ..Wanted::default()
     };
     let opened = backend.open(wanted).await;
@@ -73,7 +73,7 @@ pub(crate) async fn what_a_killed_one_held_is_done_by_another(backend: &Backend)
     stop(&mut heir);
     let all: Vec<usize> = (0..MANY).collect();
     assert_eq!(sorted(prints(&heir)), all, "each once");
-    let grave = opened.grave.expect("it was wanted");
-    let dead = grave.depth().await.expect("the queue tells");
+    let dead_letter_queue = opened.dead_letter_queue.expect("it was wanted");
+    let dead = dead_letter_queue.depth().await.expect("the queue tells");
     assert!(is_empty(dead), "{dead:?}");
 }

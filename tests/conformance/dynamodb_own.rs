@@ -68,12 +68,15 @@ async fn a_dead_letter_stays_as_a_failure_with_its_reason() {
     let scene = scene(Options::default()).await;
     let id = scene.tables.put_as_sample(&scene.table, &[]).await;
     let message = scene.queue().next(LONG).await;
-    let bury = Outcome::DeadLetter("bad address".into());
-    scene.queue().settle_one(&message, bury.clone()).await;
+    let dead_letter = Outcome::DeadLetter("bad address".into());
+    scene
+        .queue()
+        .settle_one(&message, dead_letter.clone())
+        .await;
     assert_eq!(scene.column(&id, "taskStatus").await, "FAILURE");
     assert_eq!(scene.column(&id, "dispatcherReason").await, "bad address");
     // The answer may have been lost: once more is harmless.
-    scene.queue().settle_one(&message, bury).await;
+    scene.queue().settle_one(&message, dead_letter).await;
 }
 
 #[tokio::test]

@@ -173,19 +173,19 @@ async fn what_cannot_be_put_back_stops_no_receive() {
 #[tokio::test]
 async fn a_copy_that_dynamodb_refuses_leaves_a_failure_behind() {
     let scene = scene(Options::default()).await;
-    let grave = scene.tables.create("grave", Dates::Number).await;
+    let dead_letter_queue = scene.tables.create("grave", Dates::Number).await;
     let id = scene.queue().send_all(&[plain("dies")]).await.remove(0);
     let proxy = Proxy::before(MiniStack::shared().address());
     let dynamodb = Dynamo::connect(&configuration(&proxy.url()), Options::default());
-    let queue = dynamodb.open(&scene.table, Some(&grave)).await;
+    let queue = dynamodb.open(&scene.table, Some(&dead_letter_queue)).await;
     let queue = queue.expect("it was just made");
     let queue: &dyn Queue = &queue;
     let message = queue.next(LONG).await;
     let cancelled = r#"{"__type":"TransactionCanceledException","message":"cancelled",
         "CancellationReasons":[{"Code":"ValidationError","Message":"too large"},{"Code":"None"}]}"#;
     proxy.answer_next(1, "TransactWriteItems", 400, cancelled);
-    let bury = Outcome::DeadLetter("why".into());
-    queue.settle_one(&message, bury).await;
+    let dead_letter = Outcome::DeadLetter("why".into());
+    queue.settle_one(&message, dead_letter).await;
     assert_eq!(scene.column(&id, "taskStatus").await, "FAILURE");
     assert_eq!(scene.column(&id, "dispatcherReason").await, "why");
 }
@@ -217,8 +217,8 @@ async fn a_failure_whose_reason_finds_no_room_is_one_without_it() {
     let invalid =
         r#"{"__type":"ValidationException","message":"Item size to update has exceeded"}"#;
     proxy.answer_next(1, "UpdateItem", 400, invalid);
-    let bury = Outcome::DeadLetter("why".into());
-    queue.settle_one(&message, bury).await;
+    let dead_letter = Outcome::DeadLetter("why".into());
+    queue.settle_one(&message, dead_letter).await;
     assert_eq!(scene.column(&id, "taskStatus").await, "FAILURE");
     assert_eq!(scene.column(&id, "dispatcherReason").await, "");
 }

@@ -90,8 +90,8 @@ async fn dead_letters_outlive_what_they_were() {
     let tables = Tables::at(&url);
     let dynamodb = Dynamo::connect(&configuration(&url), short());
     let table = tables.create("dies", Dates::Number).await;
-    let grave = tables.create("grave", Dates::Number).await;
-    for dead_letter in [None, Some(&*grave)] {
+    let dead_letter_queue = tables.create("grave", Dates::Number).await;
+    for dead_letter in [None, Some(&*dead_letter_queue)] {
         let queue = dynamodb.open(&table, dead_letter).await;
         let queue = queue.expect("it was just made");
         let queue: &dyn Queue = &queue;
@@ -150,11 +150,11 @@ async fn a_table_of_the_sample_remembers_nothing_of_ours() {
 }
 
 #[tokio::test]
-async fn two_tables_may_share_a_grave_though_their_tasks_have_the_same_ids() {
+async fn two_tables_may_share_a_dead_letter_queue_though_their_tasks_have_the_same_ids() {
     let url = MiniStack::shared().url();
     let tables = Tables::at(&url);
     let dynamodb = Dynamo::connect(&configuration(&url), Options::default());
-    let grave = tables.create("grave", Dates::Number).await;
+    let dead_letter_queue = tables.create("grave", Dates::Number).await;
     let mut sources = Vec::new();
     for _ in 0..2 {
         let table = tables.create("dies", Dates::Number).await;
@@ -165,18 +165,18 @@ async fn two_tables_may_share_a_grave_though_their_tasks_have_the_same_ids() {
             .send()
             .await
             .expect("the table exists");
-        let queue = dynamodb.open(&table, Some(&grave)).await;
+        let queue = dynamodb.open(&table, Some(&dead_letter_queue)).await;
         let queue = queue.expect("it was just made");
         let handy: &dyn Queue = &queue;
         let message = handy.next(LONG).await;
         // Its answer may have been lost: once more is harmless.
         for _ in 0..2 {
-            let bury = Outcome::DeadLetter("why".into());
-            handy.settle_one(&message, bury).await;
+            let dead_letter = Outcome::DeadLetter("why".into());
+            handy.settle_one(&message, dead_letter).await;
         }
         sources.push(message.source);
     }
-    let copies = tables.all(&grave).await;
+    let copies = tables.all(&dead_letter_queue).await;
     assert_eq!(copies.len(), 2, "{copies:?}");
     for source in sources {
         let of = |item: &&_| text(item, "dispatcherAttributes").contains(&source);
@@ -190,8 +190,8 @@ async fn a_dead_letter_that_is_too_large_to_be_copied_stays_as_a_failure() {
     let tables = Tables::at(&url);
     let dynamodb = Dynamo::connect(&configuration(&url), Options::default());
     let table = tables.create("dies", Dates::Number).await;
-    let grave = tables.create("grave", Dates::Number).await;
-    let queue = dynamodb.open(&table, Some(&grave)).await;
+    let dead_letter_queue = tables.create("grave", Dates::Number).await;
+    let queue = dynamodb.open(&table, Some(&dead_letter_queue)).await;
     let queue = queue.expect("it was just made");
     let queue: &dyn Queue = &queue;
     // With the reason, of which the copy has two, it goes beyond the 400 KB of an item.
@@ -199,10 +199,10 @@ async fn a_dead_letter_that_is_too_large_to_be_copied_stays_as_a_failure() {
     let large = plain(&"y".repeat(400 * 1_024 - 3_000));
     let id = queue.send_all(&[large]).await.remove(0);
     let message = queue.next(LONG).await;
-    let bury = Outcome::DeadLetter(why.clone());
-    queue.settle_one(&message, bury).await;
+    let dead_letter = Outcome::DeadLetter(why.clone());
+    queue.settle_one(&message, dead_letter).await;
     let item = tables.item(&table, &id).await.expect("it is kept");
     assert_eq!(text(&item, "taskStatus"), "FAILURE");
     assert_eq!(text(&item, "dispatcherReason"), why);
-    assert_eq!(tables.all(&grave).await, [], "there is no copy");
+    assert_eq!(tables.all(&dead_letter_queue).await, [], "there is no copy");
 }

@@ -52,7 +52,7 @@ async fn what_comes_back_is_in_front_in_its_old_order() {
 }
 
 #[tokio::test]
-async fn a_cancelled_or_buried_head_lets_its_group_go_on() {
+async fn a_cancelled_or_dead_lettered_head_lets_its_group_go_on() {
     let server = Redis::new(&RedisServer::shared().url(), "faults").expect("an address");
     let name = RedisServer::fresh_name("q");
     let opened = server.queue(&name, None).await.expect("it is there");
@@ -143,9 +143,9 @@ async fn settling_twice_alike_is_harmless_whatever_the_outcome() {
         let message = handy.next(LONG).await;
         handy.settle_one(&message, outcome.clone()).await;
         let name = queue.identity().name.strip_prefix("redis:");
-        let grave = format!("{}.dead", name.expect("a name"));
-        let grave = open(&RedisServer::shared().url(), &grave).await;
-        let depths = async || (queue.depth().await, grave.depth().await);
+        let dead_letter_queue = format!("{}.dead", name.expect("a name"));
+        let dead_letter_queue = open(&RedisServer::shared().url(), &dead_letter_queue).await;
+        let depths = async || (queue.depth().await, dead_letter_queue.depth().await);
         let before = depths().await;
         let again = queue.settle(&[(message, outcome.clone())]).await;
         assert_eq!(again, [Ok(())], "{outcome:?}");
@@ -363,7 +363,7 @@ async fn a_user_with_a_password_needs_no_more_than_its_own_keys() {
 }
 
 #[tokio::test]
-async fn addresses_prefixes_and_graves_that_cannot_be_are_refused() {
+async fn addresses_prefixes_and_dead_letter_queues_that_cannot_be_are_refused() {
     for (url, prefix) in [("http://127.0.0.1", "p"), ("redis://127.0.0.1", "a{b")] {
         let error = Redis::new(url, prefix).err().expect(url);
         assert_eq!(error.kind, ErrorKind::Invalid, "{error}");

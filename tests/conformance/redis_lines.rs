@@ -46,7 +46,7 @@ async fn an_answer_that_stands_still_costs_no_lease() {
 }
 
 #[tokio::test]
-async fn burying_a_dead_worker_for_long_costs_the_living_nothing() {
+async fn dead_lettering_a_dead_worker_for_long_costs_the_living_nothing() {
     let server = RedisServer::start(&[]);
     let relay = Relay::before(server.address());
     let queue = open(relay.address(), "q").await;
@@ -110,7 +110,7 @@ async fn what_waits_for_its_turn_is_not_lost_with_the_answers_before_it() {
 }
 
 #[tokio::test]
-async fn burying_long_messages_stands_in_the_way_of_nothing_short() {
+async fn dead_lettering_long_messages_stands_in_the_way_of_nothing_short() {
     let server = RedisServer::shared();
     let relay = Relay::before(server.address());
     let queue = open(relay.address(), &RedisServer::fresh_name("q")).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const GRAVE: Wanted = Wanted {
     ordered: false,
-    grave: true,
+    dead_letter_queue: true,
 };
 
 async fn depth(queue: &dyn Queue) -> (u64, u64) {
@@ -110,7 +110,10 @@ pub(crate) async fn a_stale_receipt_does_not_end_a_newer_delivery(backend: &Back
 
 pub(crate) async fn a_dead_message_moves_with_its_reason(backend: &Backend) {
     let opened = backend.open(GRAVE).await;
-    let (queue, grave) = (opened.queue, opened.grave.expect("one was wanted"));
+    let (queue, dead_letter_queue) = (
+        opened.queue,
+        opened.dead_letter_queue.expect("one was wanted"),
+    );
     assert!(queue.identity().dead_letters);
     let tenant = Attribute::text("tenant", "7");
     let message = Outgoing {
@@ -124,7 +127,7 @@ pub(crate) async fn a_dead_message_moves_with_its_reason(backend: &Backend) {
         .settle_one(&message, Outcome::DeadLetter(reason.into()))
         .await;
     assert_eq!(depth(&*queue).await, (0, 0));
-    let dead = grave.next(LONG).await;
+    let dead = dead_letter_queue.next(LONG).await;
     assert_eq!(dead.body, "poison");
     assert_eq!(text(&dead, "tenant"), Some(&tenant));
     let reason = text(&dead, "dispatcher-dead-letter-reason").expect("a reason");
@@ -137,7 +140,7 @@ pub(crate) async fn a_dead_message_moves_with_its_reason(backend: &Backend) {
     assert!(starts(source, &queue.identity().source), "{source:?}");
 }
 
-pub(crate) async fn burying_without_a_grave_is_refused(backend: &Backend) {
+pub(crate) async fn dead_lettering_without_a_dead_letter_queue_is_refused(backend: &Backend) {
     let queue = backend.plain().await;
     if queue.identity().dead_letters {
         return;
@@ -172,7 +175,10 @@ pub(crate) async fn a_slice_may_name_a_message_twice(backend: &Backend) {
 
 pub(crate) async fn outcomes_may_be_mixed(backend: &Backend) {
     let opened = backend.open(GRAVE).await;
-    let (queue, grave) = (opened.queue, opened.grave.expect("one was wanted"));
+    let (queue, dead_letter_queue) = (
+        opened.queue,
+        opened.dead_letter_queue.expect("one was wanted"),
+    );
     let kinds = ["delete", "release", "bury"];
     let count = queue.identity().batch;
     let sent: Vec<Outgoing> = (0..count).map(|n| plain(kinds[n % 3])).collect();
@@ -189,7 +195,7 @@ pub(crate) async fn outcomes_may_be_mixed(backend: &Backend) {
     let back = queue.take(of_kind("release"), LONG).await;
     assert!(bodies(&back).iter().all(|body| *body == "release"));
     queue.expect_nothing().await;
-    let dead = grave.take(of_kind("bury"), LONG).await;
+    let dead = dead_letter_queue.take(of_kind("bury"), LONG).await;
     assert!(bodies(&dead).iter().all(|body| *body == "bury"));
-    grave.expect_nothing().await;
+    dead_letter_queue.expect_nothing().await;
 }

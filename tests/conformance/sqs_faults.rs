@@ -163,18 +163,21 @@ async fn what_the_ceiling_forbids_is_released_for_half_as_long() {
 }
 
 #[tokio::test]
-async fn a_burial_that_is_settled_again_leaves_one_copy() {
+async fn a_dead_lettering_that_is_settled_again_leaves_one_copy() {
     let server = MiniStack::shared();
     let proxy = Proxy::before(server.address());
-    let (name, grave) = (
+    let (name, dead_letter_queue) = (
         SqsServer::fresh_name("faults"),
         SqsServer::fresh_name("grave"),
     );
     let client = SqsServer::at(&server.url());
     client.create(&name, &[]).await;
-    let grave_url = client.create(&grave, &[]).await;
+    let dead_letter_queue_url = client.create(&dead_letter_queue, &[]).await;
     let sqs = Sqs::connect(&configuration(&proxy.url()));
-    let queue = sqs.open(&name, Some(&grave)).await.expect("both exist");
+    let queue = sqs
+        .open(&name, Some(&dead_letter_queue))
+        .await
+        .expect("both exist");
     let messages = three_taken(&queue).await;
     let dead = Outcome::DeadLetter("why".into());
     let items: Vec<_> = messages.iter().map(|m| (m.clone(), dead.clone())).collect();
@@ -183,7 +186,7 @@ async fn a_burial_that_is_settled_again_leaves_one_copy() {
     let answers = queue.settle(&items).await;
     assert!(answers.iter().all(Result::is_err), "{answers:?}");
     assert_eq!(queue.settle(&items).await, [Ok(()), Ok(()), Ok(())]);
-    assert_eq!(client.counts(&grave_url).await.waiting, 3);
+    assert_eq!(client.counts(&dead_letter_queue_url).await.waiting, 3);
 }
 
 #[tokio::test]

@@ -109,13 +109,16 @@ async fn sends_are_split_by_bytes_and_refused_one_by_one() {
 }
 
 #[tokio::test]
-async fn a_fifo_grave_takes_the_dead_in_their_group() {
+async fn a_fifo_dead_letter_queue_takes_the_dead_in_their_group() {
     let wanted = Wanted {
         ordered: true,
-        grave: true,
+        dead_letter_queue: true,
     };
     let opened = Backend::sqs().open(wanted).await;
-    let (queue, grave) = (opened.queue, opened.grave.expect("one was wanted"));
+    let (queue, dead_letter_queue) = (
+        opened.queue,
+        opened.dead_letter_queue.expect("one was wanted"),
+    );
     queue.send_all(&[grouped("g", "poison")]).await;
     let message = queue.next(LONG).await;
     let names: Vec<&str> = message
@@ -136,7 +139,7 @@ async fn a_fifo_grave_takes_the_dead_in_their_group() {
     queue
         .settle_one(&message, Outcome::DeadLetter("why".into()))
         .await;
-    let dead = grave.next(LONG).await;
+    let dead = dead_letter_queue.next(LONG).await;
     assert_eq!(dead.body, "poison");
     assert_eq!(dead.group.as_deref(), Some("g"));
 }

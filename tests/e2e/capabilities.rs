@@ -274,14 +274,14 @@ fn plugin_check_says_what_is_asked_for_and_what_is_granted() {
 #[test]
 fn a_grant_that_nobody_asked_for_is_a_note_and_no_problem() {
     let verdicts = guest("verdicts");
-    let lent = [
+    let granted = [
         "check",
         "--plugin",
         &verdicts,
         "--allow-http",
         "example.com",
     ];
-    let ended = Program::new(lent).run();
+    let ended = Program::new(granted).run();
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(
         ended.stderr.contains(

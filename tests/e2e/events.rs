@@ -450,7 +450,7 @@ async fn finding_05_what_the_embedded_queues_policy_moves_is_one_event_and_one_c
     let store = LocalStore::open(data.path()).expect("opens");
     let redrive = Redrive {
         most_receives: 2,
-        grave: "spent".into(),
+        dead_letter_queue: "spent".into(),
     };
     let settings = QueueSettings {
         redrive: Some(redrive),

@@ -79,14 +79,14 @@ async fn through_a_proxy_that_breaks_every_fifth_call_nothing_is_lost() {
             ids.len()
         );
     }
-    let buried: BTreeSet<u64> = server
+    let dead_lettered: BTreeSet<u64> = server
         .drain(&dead_url)
         .await
         .iter()
         .filter_map(|body| number(body))
         .collect();
     assert_eq!(
-        buried.into_iter().collect::<Vec<_>>(),
+        dead_lettered.into_iter().collect::<Vec<_>>(),
         (0..300).step_by(10).collect::<Vec<_>>()
     );
     let met: u64 = FAULTS.iter().map(|fault| chaos.met(*fault)).sum();

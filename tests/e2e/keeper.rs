@@ -28,14 +28,14 @@ impl Feed {
     }
 }
 
-fn start(scene: &RedisScene, lent: &str) -> RunningProgram {
+fn start(scene: &RedisScene, granted: &str) -> RunningProgram {
     let options = [
         "--visibility",
         "2",
         "--timeout",
         "10h",
         "--allow-connect",
-        lent,
+        granted,
     ];
     let running = scene.run("keeper", &options).start();
     running.wait_for_line(|line| line.contains("\"running\""));
@@ -81,8 +81,8 @@ async fn a_connection_is_kept_by_one_process_and_moves_when_that_dies() {
 #[tokio::test]
 async fn who_may_connect_may_not_listen() {
     let scene = RedisScene::plain();
-    let lent = ["--allow-connect", "127.0.0.1:7000"];
-    let running = scene.run("verdicts", &lent).start();
+    let granted = ["--allow-connect", "127.0.0.1:7000"];
+    let running = scene.run("verdicts", &granted).start();
     let verbs = ["listen:0.0.0.0:0", "listen:127.0.0.1:0"].map(String::from);
     for id in scene.send(verbs).await {
         running.wait_for_line(|line| {
@@ -96,14 +96,14 @@ async fn who_may_connect_may_not_listen() {
 #[tokio::test]
 async fn nobody_connects_elsewhere() {
     let scene = RedisScene::plain();
-    let (lent, other) = (Feed::start().await, Feed::start().await);
-    let running = start(&scene, &lent.address);
+    let (granted, other) = (Feed::start().await, Feed::start().await);
+    let running = start(&scene, &granted.address);
     let ids = scene.send([other.address.clone()]).await;
     running.wait_for_line(|line| {
         line.contains("dead-lettered") && line.contains(&ids[0]) && line.contains("is not lent")
     });
     // A name is not even looked up.
-    let named = lent.address.replace("127.0.0.1", "localhost");
+    let named = granted.address.replace("127.0.0.1", "localhost");
     scene.send([named.clone()]).await;
     running.wait_for_line(|line| line.contains(&named) && line.contains("failed to lookup"));
 }

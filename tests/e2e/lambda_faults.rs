@@ -274,7 +274,7 @@ async fn batches_survive_a_mix_of_faults() {
 }
 
 #[tokio::test]
-async fn a_plugin_may_invoke_only_what_is_lent_to_it() {
+async fn a_plugin_may_invoke_only_what_is_granted_to_it() {
     let (server, name, url) = queue("lent", &[("VisibilityTimeout", "30")]).await;
     let lambda = Arc::new(FaultyLambda::start());
     let more = [

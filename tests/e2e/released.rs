@@ -49,6 +49,6 @@ fn components_of_version_0_1_run_as_they_did() {
     let order = r#"{"id":"1","customer":"ann"}"#;
     let sent = invoke("v0.1", "reminder", order, &more);
     assert_ne!(sent["verdict"], "busy", "{sent}");
-    let not_lent = invoke("v0.1", "reminder", order, &["--allow-send", "local:others"]);
-    assert_ne!(not_lent["verdict"], "done", "{not_lent}");
+    let not_granted = invoke("v0.1", "reminder", order, &["--allow-send", "local:others"]);
+    assert_ne!(not_granted["verdict"], "done", "{not_granted}");
 }

@@ -58,7 +58,7 @@ async fn a_short_one_is_handed_out_in_time() {
 }
 
 #[tokio::test]
-async fn what_is_not_lent_is_refused_by_name() {
+async fn what_is_not_granted_is_refused_by_name() {
     // Nothing is granted: the plugin is refused at the start.
     let refused = Program::new(["check", "--plugin", &guest("reminder")]).run();
     assert_eq!(refused.code, 2, "{refused:?}");

@@ -102,9 +102,9 @@ fn the_sdk_sends_http_and_takes_answers_for_what_they_mean() {
 fn sends_http(waits: bool) {
     let http = |url: &str, limit, timeout_ms| http(url, limit, timeout_ms, waits);
     let server = server();
-    let lent = ["--allow-http", server.as_str()];
+    let granted = ["--allow-http", server.as_str()];
     let url = |path: &str| format!("http://{server}{path}");
-    let answer = got(&http(&url("/x?y=1#z"), 5, None), &lent);
+    let answer = got(&http(&url("/x?y=1#z"), 5, None), &granted);
     let echoed = "POST /x?y=1 HTTP/1.1 10000";
     assert_eq!(answer, json!([200, echoed, "hello"]));
     for (path, limit, timeout_ms, verdict) in [
@@ -119,7 +119,7 @@ fn sends_http(waits: bool) {
         ("/unknown", 6, None, "reject: the answer: 404 nobody"),
         ("/never", 5, Some(1), "retry: the handler asked for a retry"),
     ] {
-        let said = invoke(&http(&url(path), limit, timeout_ms), &lent);
+        let said = invoke(&http(&url(path), limit, timeout_ms), &granted);
         assert_eq!(said, verdict, "{path}");
     }
     let nobody = dispatcher_tests::servers::free_port();
@@ -131,7 +131,7 @@ fn sends_http(waits: bool) {
     assert_eq!(refused, "retry: the handler asked for a retry");
     let shut = invoke(&http(&url("/x"), 5, None), &[]);
     assert_eq!(shut, "retry: the handler asked for a retry");
-    let no_url = invoke(&http("ftp://x/", 5, None), &lent);
+    let no_url = invoke(&http("ftp://x/", 5, None), &granted);
     assert!(
         no_url.starts_with("reject: no request: wanted http"),
         "{no_url}"
@@ -152,10 +152,10 @@ fn the_sdk_reads_settings_and_closes_over_a_wrong_one() {
 }
 
 #[test]
-fn the_sdk_keeps_values_and_retries_over_a_store_that_is_not_lent() {
+fn the_sdk_keeps_values_and_retries_over_a_store_that_is_not_granted() {
     let body = json!({"do": "store", "store": "mine", "key": "k", "to": 3});
-    let lent = ["--store", "mine=local:b"];
-    assert_eq!(got(&body, &lent), json!([null, 30, ["k"], false]));
+    let granted = ["--store", "mine=local:b"];
+    assert_eq!(got(&body, &granted), json!([null, 30, ["k"], false]));
     let shut = invoke(&body, &[]);
     assert_eq!(shut, "retry: the handler asked for a retry");
 }
@@ -192,7 +192,7 @@ fn the_sdk_tells_a_handler_of_its_attempt_and_what_an_error_means() {
 async fn the_example_that_enriches_asks_once_for_each_customer() {
     let server = server();
     let customers = format!("CUSTOMERS=http://{server}");
-    let lent = [
+    let granted = [
         "--allow-http",
         &server,
         "--setting",
@@ -204,7 +204,7 @@ async fn the_example_that_enriches_asks_once_for_each_customer() {
         "--allow-send",
         "local:enriched",
     ];
-    let mut running = run("enrich", &lent).start();
+    let mut running = run("enrich", &granted).start();
     let order = |id| json!({"id": id, "customer": "c-7"}).to_string();
     send(running.data().path(), "default", [order("o-1")]).await;
     running.wait_for_line(|line| line.contains("order o-1 of Ada: sent as"));

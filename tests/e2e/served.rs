@@ -55,8 +55,8 @@ async fn what_an_sdk_sets_is_what_a_run_keeps_to() {
     let mut running = run("verdicts", &["--queues", "local:set"])
         .sharing(local.data())
         .start();
-    let grave = format!("{}/000000000000/given-up", local.url());
-    let dead = sdk.client.receive_message().queue_url(&grave);
+    let dead_letter_queue = format!("{}/000000000000/given-up", local.url());
+    let dead = sdk.client.receive_message().queue_url(&dead_letter_queue);
     let dead = dead.wait_time_seconds(20).send().await.expect("an answer");
     assert_eq!(dead.messages()[0].body(), Some("reject:why"));
     running.signal(Signal::TERM);

@@ -131,7 +131,7 @@ async fn a_shadow_is_compared_and_nothing_of_it_gets_out() {
 
 #[tokio::test]
 async fn a_shadow_that_asks_for_what_is_closed_is_known_for_it() {
-    for (shadow, lent, body) in [
+    for (shadow, granted, body) in [
         (
             "verdicts",
             ["--allow-connect", "127.0.0.1:9"],
@@ -148,8 +148,8 @@ async fn a_shadow_that_asks_for_what_is_closed_is_known_for_it() {
         let more = [
             "--shadow",
             &shadow,
-            lent[0],
-            lent[1],
+            granted[0],
+            granted[1],
             "--admin",
             "127.0.0.1:0",
         ];

@@ -180,7 +180,7 @@ impl Site {
         }
         for (body, reason) in self.backend.dead().await {
             let number = dispatcher_tests::ledger::number(&body);
-            self.account.ledger().buried(number, &reason);
+            self.account.ledger().dead_lettered(number, &reason);
         }
         let verdict = self.account.ledger().judge();
         Conclusion { verdict, wrong }
@@ -193,8 +193,8 @@ impl Site {
             handled,
             lost,
             duplicates,
-            good_but_buried,
-            buried_again,
+            good_but_dead_lettered,
+            dead_lettered_again,
         } = &conclusion.verdict;
         let name = self.backend.name();
         let mut out = format!(
@@ -232,8 +232,8 @@ impl Site {
         }
         let _ = writeln!(
             out,
-            "{name}: dead letters sent twice {buried_again}, good messages among them {}",
-            good_but_buried.len()
+            "{name}: dead letters sent twice {dead_lettered_again}, good messages among them {}",
+            good_but_dead_lettered.len()
         );
         for (reason, times) in self.account.ledger().reasons() {
             let _ = writeln!(out, "{name}: dead-lettered {times} times: {reason}");

@@ -139,9 +139,9 @@ fn options(scenario: &mut Scenario, rng: &mut Rng) {
         scenario.faults.slow_settle = pick(rng, &[50, 300, 1_000]);
     }
     if chance(rng, 200) {
-        let graves = scenario.queues.iter().all(|queue| queue.dead_letters);
+        let dead_letter_queues = scenario.queues.iter().all(|queue| queue.dead_letters);
         route.max_age_ms = Some(pick(rng, &[1_000, 2_000, 5_000, 20_000, 60_000, 600_000]));
-        route.drops = !graves || chance(rng, 400);
+        route.drops = !dead_letter_queues || chance(rng, 400);
     }
     if chance(rng, 200) {
         route.remembers_s = Some(pick(rng, &[1, 60, 3_600, 86_400]));

@@ -118,7 +118,7 @@ fn lesson_01_whatever_a_poll_brings_around_a_stop_is_not_stranded() {
 }
 
 #[test]
-fn lesson_02_stops_one_after_the_other_bury_nothing_that_was_not_tried() {
+fn lesson_02_stops_one_after_the_other_dead_letter_nothing_that_was_not_tried() {
     let mut scenario = calm(Flavour::Standard);
     scenario.route.attempts = Some(2);
     for _ in 0..4 {

@@ -28,7 +28,7 @@ struct LedgerFate {
     kind: MessageKind,
     prints: Vec<Print>,
     /// How often it was found among the dead letters.
-    buried: u32,
+    dead_lettered: u32,
 }
 
 /// Why a message may have come twice.
@@ -70,9 +70,9 @@ pub struct Verdict {
     /// Handled more than once.
     pub duplicates: Vec<Duplicate>,
     /// Good ones among the dead letters.
-    pub good_but_buried: Vec<u64>,
+    pub good_but_dead_lettered: Vec<u64>,
     /// Dead letters beyond the first of each message.
-    pub buried_again: u64,
+    pub dead_lettered_again: u64,
 }
 
 impl Verdict {
@@ -123,7 +123,7 @@ impl Ledger {
         self.fates.push(LedgerFate {
             kind,
             prints: Vec::new(),
-            buried: 0,
+            dead_lettered: 0,
         });
         self.fates.len() as u64 - 1
     }
@@ -169,10 +169,10 @@ impl Ledger {
     }
 
     /// It was found among the dead letters, for this reason.
-    pub fn buried(&mut self, number: Option<u64>, reason: &str) {
+    pub fn dead_lettered(&mut self, number: Option<u64>, reason: &str) {
         *self.reasons.entry(gist(reason)).or_default() += 1;
         if let Some(fate) = number.and_then(|number| self.fate(number)) {
-            fate.buried += 1;
+            fate.dead_lettered += 1;
         }
     }
 
@@ -192,16 +192,16 @@ impl Ledger {
             ..Verdict::default()
         };
         for (number, fate) in (0..).zip(&self.fates) {
-            let seen =
-                fate.buried > 0 || (fate.kind == MessageKind::Good && !fate.prints.is_empty());
+            let seen = fate.dead_lettered > 0
+                || (fate.kind == MessageKind::Good && !fate.prints.is_empty());
             match seen {
                 true => verdict.handled += 1,
                 false => verdict.lost.push(number),
             }
-            if fate.kind == MessageKind::Good && fate.buried > 0 {
-                verdict.good_but_buried.push(number);
+            if fate.kind == MessageKind::Good && fate.dead_lettered > 0 {
+                verdict.good_but_dead_lettered.push(number);
             }
-            verdict.buried_again += u64::from(fate.buried.saturating_sub(1));
+            verdict.dead_lettered_again += u64::from(fate.dead_lettered.saturating_sub(1));
             let mut prints = fate.prints.clone();
             prints.sort_by_key(|print| print.at);
             for pair in prints.windows(2) {
@@ -280,13 +280,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_handled_nor_buried_is_lost() {
+    fn what_is_neither_handled_nor_dead_lettered_is_lost() {
         let mut ledger = ledger();
         let bad = ledger.next(MessageKind::Bad);
         ledger.handled(bad, 1, 5);
         assert_eq!(ledger.judge().lost, [0, bad]);
         ledger.handled(0, 1, 5);
-        ledger.buried(Some(bad), "trapped");
+        ledger.dead_lettered(Some(bad), "trapped");
         let verdict = ledger.judge();
         assert!(verdict.holds());
         assert_eq!((verdict.sent, verdict.handled), (2, 2));

@@ -152,18 +152,19 @@ fn redrive(value: &str, name: &str) -> Result<Option<Redrive>, Fault> {
         .filter(|most| (1..=1000).contains(most))
         .and_then(|most| u32::try_from(most).ok())
         .ok_or_else(|| bad("Invalid value for maxReceiveCount: must be between 1 and 1000."))?;
-    let grave = named_by(target).ok_or_else(|| bad("Dead letter target is not an SQS ARN."))?;
-    if grave == name {
+    let dead_letter_queue =
+        named_by(target).ok_or_else(|| bad("Dead letter target is not an SQS ARN."))?;
+    if dead_letter_queue == name {
         return Err(bad("Dead letter target owner should not be the source."));
     }
-    if is_fifo(grave) != is_fifo(name) {
+    if is_fifo(dead_letter_queue) != is_fifo(name) {
         return Err(bad(
             "Dead-letter queue must be same type of queue as the source.",
         ));
     }
     Ok(Some(Redrive {
         most_receives: most,
-        grave: grave.to_owned(),
+        dead_letter_queue: dead_letter_queue.to_owned(),
     }))
 }
 
@@ -202,7 +203,7 @@ fn set_by_people(known: &KnownQueue) -> Vec<(&'static str, String)> {
     ];
     if let Some(redrive) = &settings.redrive {
         let policy = json!({
-            "deadLetterTargetArn": arn(&redrive.grave),
+            "deadLetterTargetArn": arn(&redrive.dead_letter_queue),
             "maxReceiveCount": redrive.most_receives,
         });
         list.push(("RedrivePolicy", policy.to_string()));

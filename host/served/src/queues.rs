@@ -24,7 +24,8 @@ impl Service {
         check_name(&name)?;
         let settings = attributes::new(&name, &given, tags)?;
         if let Some(redrive) = &settings.redrive {
-            self.grave(&given, &redrive.grave).await?;
+            self.dead_letter_queue(&given, &redrive.dead_letter_queue)
+                .await?;
         }
         if let Some(known) = self.store.create(&name, settings).await? {
             same(&known, &given)?;
@@ -34,7 +35,7 @@ impl Service {
     }
 
     /// A redrive policy names a queue that exists.
-    async fn grave(&self, given: &Texts, name: &str) -> Result<(), Fault> {
+    async fn dead_letter_queue(&self, given: &Texts, name: &str) -> Result<(), Fault> {
         match self.named(name).await {
             Ok(_) => Ok(()),
             Err(fault) if fault.kind == FaultKind::QueueDoesNotExist => Err(Fault::value(
@@ -173,7 +174,8 @@ impl Service {
         if let Some(redrive) = &settings.redrive
             && given.contains_key("RedrivePolicy")
         {
-            self.grave(&given, &redrive.grave).await?;
+            self.dead_letter_queue(&given, &redrive.dead_letter_queue)
+                .await?;
         }
         let name = queue.name.clone();
         self.change_settings(&queue, move |settings| {

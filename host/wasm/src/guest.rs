@@ -313,7 +313,7 @@ impl Wasi {
             .stdout(output.pipe(Stream::Stdout))
             .stderr(output.pipe(Stream::Stderr));
         context.max_random_size(budget.call as u64);
-        network::lend(&mut context, &settings.refusals, &settings.granted.peers);
+        network::grant(&mut context, &settings.refusals, &settings.granted.peers);
         let mut table = ResourceTable::new();
         table.set_max_capacity(budget.handles);
         let mut http = WasiHttpCtx::new();

@@ -100,7 +100,7 @@ fn every_configuration_of_a_page_is_accepted() {
 fn every_flag_and_variable_of_a_page_is_one_of_the_programs() {
     let run = help(&["run"]);
     let local = help(&["local"]);
-    let lent = read("host/wasm/src/capability/variables/environment.rs");
+    let granted = read("host/wasm/src/capability/variables/environment.rs");
     let mut variables = 0;
     for (name, page) in pages() {
         flags_exist(&name, &page);
@@ -112,7 +112,7 @@ fn every_flag_and_variable_of_a_page_is_one_of_the_programs() {
         }
         for variable in quoted(&page, "DISPATCHER_") {
             // What a program is given is no setting of ours.
-            let is_given = lent.contains(&format!("\"{variable}"));
+            let is_given = granted.contains(&format!("\"{variable}"));
             let is_known = run.contains(&variable) || local.contains(&variable) || is_given;
             assert!(is_known, "{name} names {variable}");
         }

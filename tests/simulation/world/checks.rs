@@ -156,7 +156,7 @@ impl World {
             let why = format!("message {at} of queue {}: {one:?}", one.queue);
             match one.gone {
                 None => self.fails("not-at-rest", why),
-                Some(Gone::Deleted(_)) if !one.done && !one.shed && one.buried.is_none() => {
+                Some(Gone::Deleted(_)) if !one.done && !one.shed && one.dead_lettered.is_none() => {
                     self.fails("lost", why);
                 }
                 Some(Gone::Redriven) if self.scenario.queues[one.queue].redrive.is_none() => {

@@ -170,11 +170,11 @@ impl World {
         let own = &self.deliveries[delivery];
         let group = self.group_of(own.message);
         let queue = self.messages[own.message].queue;
-        let buries = |told: &String| told.starts_with("DeadLetter");
+        let dead_letters = |told: &String| told.starts_with("DeadLetter");
         let untold = |one: &SimulatedDelivery| {
             let same = self.messages[one.message].queue == queue;
             let same = same && self.group_of(one.message) == group && one.life == own.life;
-            same && !one.confirmed && one.told.as_ref().is_some_and(buries)
+            same && !one.confirmed && one.told.as_ref().is_some_and(dead_letters)
         };
         group.is_some() && self.deliveries.iter().any(untold)
     }
@@ -318,7 +318,7 @@ impl World {
         };
         let done = &self.lives[life].done;
         let open = |(at, other): (usize, &Stored)| {
-            !done.contains_key(&at) && other.gone.is_none() && other.buried.is_none()
+            !done.contains_key(&at) && other.gone.is_none() && other.dead_lettered.is_none()
         };
         let ahead = self.messages[..message].iter().enumerate();
         self.group_of(message).is_some() && ahead.filter(|(_, other)| same(other)).any(open)

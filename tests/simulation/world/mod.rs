@@ -102,7 +102,7 @@ pub(crate) struct Stored {
     pub receives: u32,
     pub gone: Option<Gone>,
     /// Why it was dead-lettered.
-    pub buried: Option<String>,
+    pub dead_lettered: Option<String>,
     /// An attempt was done with it.
     pub done: bool,
     /// A queue was told to delete it since it was too old.
@@ -220,7 +220,7 @@ pub(crate) struct Life {
     /// What it asked for under an id.
     pub asked: BTreeMap<u64, RequestedReceive>,
     /// What it has put on the dead-letter queue, as the adapter remembers.
-    pub buried: BTreeSet<usize>,
+    pub dead_lettered: BTreeSet<usize>,
     /// Tokens left of each queue's rate, and since when.
     pub tokens: Vec<(f64, Moment)>,
     /// What it had deleted since it was too old.
@@ -282,7 +282,7 @@ impl World {
             room: None,
             done: BTreeMap::new(),
             asked: BTreeMap::new(),
-            buried: BTreeSet::new(),
+            dead_lettered: BTreeSet::new(),
             tokens: vec![(f64::MAX, now); queues],
             shed: BTreeSet::new(),
             drained: vec![Vec::new(); queues],

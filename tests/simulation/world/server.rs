@@ -28,7 +28,7 @@ impl World {
             latest: None,
             receives: 0,
             gone: None,
-            buried: None,
+            dead_lettered: None,
             done: false,
             shed: false,
             tries: 0,
@@ -60,7 +60,7 @@ impl World {
                 self.hide(delivery, seconds, "releases")
             }
             Outcome::Delete => self.delete(delivery),
-            Outcome::DeadLetter(why) => self.bury(delivery, why),
+            Outcome::DeadLetter(why) => self.dead_letter(delivery, why),
         }
     }
 
@@ -152,7 +152,7 @@ impl World {
     }
 
     /// Sends a copy to the dead-letter queue, then deletes: on SQS two steps.
-    fn bury(&mut self, delivery: usize, why: &str) -> Result<(), ItemError> {
+    fn dead_letter(&mut self, delivery: usize, why: &str) -> Result<(), ItemError> {
         let now = clock::now();
         let SimulatedDelivery {
             message,
@@ -169,8 +169,8 @@ impl World {
         if self.flavour(queue).is_exact() && stale {
             return Err(ItemError::Gone("the receipt has run out".into()));
         }
-        if self.lives[life].buried.insert(message) {
-            self.messages[message].buried = Some(why.to_owned());
+        if self.lives[life].dead_lettered.insert(message) {
+            self.messages[message].dead_lettered = Some(why.to_owned());
             self.note_with("buries", life, queue, vec![message], why.to_owned());
         }
         let often = self.scenario.faults.entry;

@@ -145,7 +145,8 @@ impl World {
             let open: Vec<usize> = ahead
                 .filter(|&other| {
                     let stored = &self.messages[other];
-                    let over = stored.gone.is_some() || stored.done || stored.buried.is_some();
+                    let over =
+                        stored.gone.is_some() || stored.done || stored.dead_lettered.is_some();
                     // What this process has shed it does not try again, whatever the date is now.
                     let shed = self.lives[life].shed.contains(&other);
                     let over = over || shed || self.is_too_old(other, now);

@@ -88,7 +88,7 @@ impl World {
     /// What `message`, which was sent before it, means for the start of a delivery.
     fn ahead(&mut self, life: usize, message: usize, starting: usize, now: Moment) -> Ahead {
         let stored = &self.messages[message];
-        if stored.gone.is_some() || stored.done || stored.buried.is_some() {
+        if stored.gone.is_some() || stored.done || stored.dead_lettered.is_some() {
             return Ahead::Over;
         }
         let mut had = self.deliveries.iter().enumerate().filter(|(_, one)| {

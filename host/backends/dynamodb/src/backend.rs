@@ -52,7 +52,7 @@ impl Backend for DynamoDbBackend {
                 resources: vec![format!("{table}/index/*"), table],
             }),
             Purpose::DeadLetter => Some(Permission {
-                sid: "BuryTasks",
+                sid: "DeadLetterTasks",
                 actions: COPY,
                 resources: vec![table],
             }),

@@ -25,7 +25,7 @@ pub(crate) fn permission(queue: &str, purpose: Purpose, partition: &str) -> Opti
     let arn = queue_arn(queue, partition);
     let (sid, actions, resource) = match purpose {
         Purpose::Receive => ("TakeMessages", READ, arn),
-        Purpose::DeadLetter => ("BuryDeadLetters", SEND, arn),
+        Purpose::DeadLetter => ("SendDeadLetters", SEND, arn),
         Purpose::Redrive => ("SendToRedriveTargets", SEND, redrive_arn(&arn)?),
         Purpose::Send => ("SendMessages", SEND, arn),
     };

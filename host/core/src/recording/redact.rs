@@ -96,15 +96,15 @@ fn body(rules: &[Rule], body: &str) -> String {
     let Ok(mut value) = serde_json::from_str::<Value>(body) else {
         return BLOT.to_owned();
     };
-    blot(&mut value, first);
+    redact(&mut value, first);
     for steps in steps {
-        blot(&mut value, steps);
+        redact(&mut value, steps);
     }
     // What was searched, and never the text: a name may stand twice in it.
     value.to_string()
 }
 
-fn blot(value: &mut Value, steps: &[Option<String>]) {
+fn redact(value: &mut Value, steps: &[Option<String>]) {
     let Some((step, rest)) = steps.split_first() else {
         *value = Value::String(BLOT.into());
         return;
@@ -112,15 +112,15 @@ fn blot(value: &mut Value, steps: &[Option<String>]) {
     match (&mut *value, step) {
         (Value::Object(fields), Some(name)) => {
             if let Some(field) = fields.get_mut(name) {
-                blot(field, rest);
+                redact(field, rest);
             }
         }
-        (Value::Object(fields), None) => fields.values_mut().for_each(|field| blot(field, rest)),
-        (Value::Array(items), None) => items.iter_mut().for_each(|item| blot(item, rest)),
+        (Value::Object(fields), None) => fields.values_mut().for_each(|field| redact(field, rest)),
+        (Value::Array(items), None) => items.iter_mut().for_each(|item| redact(item, rest)),
         (Value::Array(items), Some(index)) => match index.parse::<usize>() {
             Ok(at) => {
                 if let Some(item) = items.get_mut(at) {
-                    blot(item, rest);
+                    redact(item, rest);
                 }
             }
             Err(_) => *value = Value::String(BLOT.into()),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_blotted_out_and_the_rest_stays() {
+    fn places_are_redacted_out_and_the_rest_stays() {
         let text = r#"{"customer":{"email":"a@b","n":1},"items":[{"sku":"x"},{"sku":"y"}]}"#;
         for (rule, left) in [
             (
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_place_may_be_is_blotted_out_if_the_shape_is_another() {
+    fn where_the_place_may_be_is_redacted_out_if_the_shape_is_another() {
         for (rule, text, left) in [
             // The first of two would be left if the text were kept.
             (
@@ -214,13 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_no_json_is_blotted_out_whole() {
+    fn a_body_that_is_no_json_is_redacted_out_whole() {
         assert_eq!(body(&rules(&["/a"]), "email=a@b"), BLOT);
         assert_eq!(body(&rules(&["attribute:a"]), "email=a@b"), "email=a@b");
     }
 
     #[test]
-    fn attributes_are_blotted_out_by_name() {
+    fn attributes_are_redacted_out_by_name() {
         let attribute = |name: &str, value| Attribute {
             name: name.into(),
             data_type: "String".into(),

@@ -23,7 +23,7 @@ fn recorded(rules: &[&str]) -> RecordedMessage {
 }
 
 #[test]
-fn what_the_guest_says_is_blotted_out_as_soon_as_there_is_a_rule() {
+fn what_the_guest_says_is_redacted_out_as_soon_as_there_is_a_rule() {
     let whole = recorded(&[]);
     assert_eq!(whole.answer.to_string(), "reject: card 4111");
     assert_eq!(whole.message.body, r#"{"card":"4111"}"#);

@@ -138,8 +138,8 @@ fn of_queue(route: &Route, name: &QueueName, seen: &Identity) -> Vec<Finding> {
     let about = format!("queue {name}");
     let mut findings = Vec::new();
     let mut warn = |says: String| findings.push(Finding::new(Level::Warn, &about, says));
-    let buried = seen.dead_letters || seen.most_receives.is_some();
-    if !buried {
+    let dead_lettered = seen.dead_letters || seen.most_receives.is_some();
+    if !dead_lettered {
         warn(
             "it has no redrive policy and the route no dead-letter queue: a message that always \
              fails comes back until its retention ends"

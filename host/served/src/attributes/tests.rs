@@ -67,7 +67,7 @@ fn a_redrive_policy_says_where_and_when() {
     for most in ["1", "1000", "\"3\""] {
         let given = texts(&[("RedrivePolicy", &policy(&arn, most))]);
         let settings = new("q", &given, BTreeMap::new()).unwrap();
-        assert_eq!(settings.redrive.unwrap().grave, "grave");
+        assert_eq!(settings.redrive.unwrap().dead_letter_queue, "grave");
     }
     for bad in [
         policy(&arn, "0"),
@@ -88,7 +88,7 @@ fn a_redrive_policy_says_where_and_when() {
     let mut settings = QueueSettings {
         redrive: Some(Redrive {
             most_receives: 1,
-            grave: "grave".into(),
+            dead_letter_queue: "grave".into(),
         }),
         ..QueueSettings::default()
     };

@@ -242,14 +242,14 @@ fn what_wasi_0_3_refuses_is_counted_too() {
     std::fs::write(folder.path().join("menu"), "soup").unwrap();
     let (refused, count) = counting();
     let plugin = |peers: &[&str]| {
-        let lent = PluginOptions {
+        let granted = PluginOptions {
             refused: count.clone(),
             ..granting(|grants| {
                 grants.folder = Some(folder.path().to_owned());
                 grants.peers = peers.iter().map(|peer| peer.parse().unwrap()).collect();
             })
         };
-        load(&runtime(2), "async-command", lent)
+        load(&runtime(2), "async-command", granted)
     };
     let shut = plugin(&[]);
     let told = |plugin: &LoadedPlugin, body: &str| prints(plugin, message("m0", body)).concat();

@@ -14,7 +14,7 @@ pub(super) struct Guest<'a> {
     /// Imports of the component, and core functions lowered from them.
     pub(super) imports: &'a str,
     /// Those that the core module is given, as `(export "name" (func $name))`.
-    pub(super) lent: &'a str,
+    pub(super) granted: &'a str,
     /// Items of the core module before its functions.
     pub(super) items: &'a str,
     /// What `realloc` does; its parameters are `$old $size $align $new`.
@@ -30,7 +30,7 @@ pub(super) struct Guest<'a> {
 /// Answers `Ok`.
 pub(super) const HARMLESS: Guest<'_> = Guest {
     imports: "",
-    lent: "",
+    granted: "",
     items: r#"(memory (export "memory") 1)"#,
     realloc: "i32.const 1024",
     handle: "",
@@ -42,7 +42,7 @@ impl Guest<'_> {
     pub(super) fn text(&self) -> String {
         let Self {
             imports,
-            lent,
+            granted,
             items,
             realloc,
             handle,
@@ -69,7 +69,7 @@ impl Guest<'_> {
                 (func (export "realloc") (param $old i32) (param $size i32) (param $align i32)
                     (param $new i32) (result i32) {realloc})
                 (func $handle (export "handle") (param {flat}) (result i32) {handle} i32.const 0))
-            (core instance $host {lent})
+            (core instance $host {granted})
             (core instance $i (instantiate $m (with "host" (instance $host))))
             (func $handle {kind} {param} (result (result {ok} (error $failure)))
                 (canon lift (core func $i "handle") (memory (core memory $i "memory"))
@@ -313,7 +313,7 @@ const CONTEXT: &str = r#"
 fn a_guest_cannot_call_the_host_while_the_host_writes_to_it() {
     let guest = Guest {
         imports: CONTEXT,
-        lent: r#"(export "cancelled" (func $cancelled))"#,
+        granted: r#"(export "cancelled" (func $cancelled))"#,
         items: r#"(import "host" "cancelled" (func $cancelled (param i32 i32) (result i32)))
             (memory (export "memory") 1)"#,
         realloc: "(drop (call $cancelled (i32.const 0) (i32.const 1))) i32.const 1024",
@@ -329,7 +329,7 @@ fn a_parameter_outside_of_its_memory_is_a_trap() {
         let handle = format!("(drop (call $cancelled (i32.const {pointer}) (i32.const {length})))");
         let guest = Guest {
             imports: CONTEXT,
-            lent: r#"(export "cancelled" (func $cancelled))"#,
+            granted: r#"(export "cancelled" (func $cancelled))"#,
             items: r#"(import "host" "cancelled" (func $cancelled (param i32 i32) (result i32)))
                 (memory (export "memory") 1)"#,
             ..answering(&handle)

@@ -39,7 +39,7 @@ fn random(interface: &str, function: &str, param: &str) -> String {
 fn drawing(imports: &str) -> Guest<'_> {
     Guest {
         imports,
-        lent: r#"(export "draw" (func $draw))"#,
+        granted: r#"(export "draw" (func $draw))"#,
         items: r#"(import "host" "draw" (func $draw (param i64 i32)))
             (memory (export "memory") 1)"#,
         handle: "(call $draw (i64.const 67108864) (i32.const 0))",
@@ -159,7 +159,7 @@ const OPENING: &str = "(call $open (local.get $folder) (i32.const 0) (i32.const 
 fn on_files(handle: &str) -> Guest<'_> {
     Guest {
         imports: FILES,
-        lent: FILES_LENT,
+        granted: FILES_LENT,
         items: FILES_ITEMS,
         handle,
         ..HARMLESS

@@ -101,7 +101,7 @@ const CLOCK_ITEMS: &str = r#"
 pub(super) fn waiting(handle: &str) -> Guest<'_> {
     Guest {
         imports: CLOCK,
-        lent: CLOCK_LENT,
+        granted: CLOCK_LENT,
         items: CLOCK_ITEMS,
         handle,
         ..HARMLESS
@@ -181,7 +181,7 @@ fn a_task_that_yields_for_ever_is_stopped() {
 fn a_task_that_waits_for_nothing_ends_with_its_attempt() {
     let guest = Guest {
         imports: "(core func $new (canon waitable-set.new))",
-        lent: r#"(export "new" (func $new))"#,
+        granted: r#"(export "new" (func $new))"#,
         items: r#"(import "host" "new" (func $new (result i32))) (memory (export "memory") 1)
             (func (export "again") (param i32 i32 i32) (result i32) unreachable)"#,
         ..task("(return (i32.or (i32.const 2) (i32.shl (call $new) (i32.const 4))))")

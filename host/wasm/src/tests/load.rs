@@ -83,7 +83,7 @@ fn a_component_of_another_world_or_version() {
 }
 
 #[test]
-fn an_import_that_is_not_lent() {
+fn an_import_that_is_not_granted() {
     let told = problems(&prebuilt("forbidden"));
     tells(
         &told,

@@ -215,7 +215,7 @@ fn what_is_printed_ahead_has_no_message() {
             (core func $write (canon lower
                 (func $s "[method]output-stream.blocking-write-and-flush")
                 (memory (core memory $memory "memory"))))"#,
-        lent: r#"(export "memory" (memory $memory "memory"))
+        granted: r#"(export "memory" (memory $memory "memory"))
             (export "stdout" (func $stdout)) (export "write" (func $write))"#,
         items: r#"(import "host" "memory" (memory 1)) (export "memory" (memory 0))
             (import "host" "stdout" (func $stdout (result i32)))

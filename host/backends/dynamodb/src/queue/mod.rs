@@ -2,15 +2,15 @@
 //! only place that names its SDK; knows no other backend.
 //!
 //! `item` and `body` say what columns mean, `status` how a status is written, `agree` over how many
-//! keys; `claim` takes, `settle` and `bury` end, `send` begins, `sweep` puts back what workers left
+//! keys; `claim` takes, `settle` and `dead_letter` end, `send` begins, `sweep` puts back what workers left
 //! that are gone, `census` counts what nobody came to in time, `look` what there is.
 //! Every change is one conditional write on the item itself: the index is only where tasks are found.
 
 mod agree;
 mod body;
-mod bury;
 mod census;
 mod claim;
+mod dead_letter;
 mod item;
 mod look;
 mod open;
@@ -80,7 +80,7 @@ impl Default for Options {
 pub struct DynamoQueue {
     identity: Identity,
     table: Arc<Table>,
-    grave: Option<Arc<Table>>,
+    dead_letter_queue: Option<Arc<Table>>,
     sweeper: Sweeper,
     pace: Mutex<Pace>,
     spread: Spread,
@@ -134,8 +134,8 @@ impl Queue for DynamoQueue {
     }
 
     fn dead_letter_queue(&self) -> Option<String> {
-        let grave = self.grave.as_ref()?;
-        Some(format!("dynamodb:{}", grave.name))
+        let dead_letter_queue = self.dead_letter_queue.as_ref()?;
+        Some(format!("dynamodb:{}", dead_letter_queue.name))
     }
 
     /// DynamoDB has no long polls: it looks again and again, less and less often while nothing

@@ -54,7 +54,7 @@ impl Dynamo {
         dead_letter: Option<&str>,
     ) -> Result<DynamoQueue, QueueError> {
         let table = self.table(name).await?;
-        let grave = match dead_letter {
+        let dead_letter_queue = match dead_letter {
             Some(same) if same == name => {
                 let words = "a table cannot be its own dead-letter table; wanted another one, or none: dead letters then stay in it as FAILURE";
                 return Err(table.call("opening the dead-letter table").refused(words));
@@ -81,7 +81,7 @@ impl Dynamo {
             rest: Mutex::default(),
             budget: None,
             table,
-            grave,
+            dead_letter_queue,
         })
     }
 

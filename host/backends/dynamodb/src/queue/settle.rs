@@ -90,11 +90,11 @@ impl DynamoQueue {
             }
         }
         let futures = chosen.into_iter().map(|(message, outcome)| {
-            let (table, grave) = (self.table.clone(), self.grave.clone());
+            let (table, dead_letter_queue) = (self.table.clone(), self.dead_letter_queue.clone());
             let (message, outcome) = (message.clone(), outcome.clone());
             async move {
                 let delivery = TaskDelivery::parse(&message.receipt)?;
-                match (outcome, grave) {
+                match (outcome, dead_letter_queue) {
                     (Outcome::Delete, _) => end(&table, &delivery, &TableEnd::Success).await,
                     (Outcome::Release(after), _) => {
                         end(&table, &delivery, &TableEnd::Pending(after)).await
@@ -102,8 +102,15 @@ impl DynamoQueue {
                     (Outcome::DeadLetter(why), None) => {
                         end(&table, &delivery, &TableEnd::Failure(why)).await
                     }
-                    (Outcome::DeadLetter(why), Some(grave)) => {
-                        super::bury::bury(&table, &grave, &delivery, &message, why).await
+                    (Outcome::DeadLetter(why), Some(dead_letter_queue)) => {
+                        super::dead_letter::dead_letter(
+                            &table,
+                            &dead_letter_queue,
+                            &delivery,
+                            &message,
+                            why,
+                        )
+                        .await
                     }
                 }
             }

@@ -145,7 +145,7 @@ pub(super) fn give_up(
 ) -> rusqlite::Result<()> {
     let mut parcel = unpack(turn, seq)?;
     parcel.say_where_from(name);
-    let target = queue_id(turn.connection, &redrive.grave)?;
+    let target = queue_id(turn.connection, &redrive.dead_letter_queue)?;
     carry(turn, (queue, seq), target, &parcel, None)
 }
 

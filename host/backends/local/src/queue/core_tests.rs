@@ -412,7 +412,7 @@ fn finding_04_what_nobody_answered_for_too_often_is_dead_lettered_unread() {
 fn permit_one_receive(world: &QueueWorld) {
     let redrive = Redrive {
         most_receives: 1,
-        grave: "dead".into(),
+        dead_letter_queue: "dead".into(),
     };
     let settings = QueueSettings {
         redrive: Some(redrive),

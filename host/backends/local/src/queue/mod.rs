@@ -138,7 +138,7 @@ impl LocalStore {
             }
             Some(other) => Some(other.to_owned()),
             None => match &redrive {
-                Some(redrive) => Some(redrive.grave.clone()),
+                Some(redrive) => Some(redrive.dead_letter_queue.clone()),
                 None if name.ends_with(DEAD) => None,
                 None => Some(format!("{name}{DEAD}")),
             },
@@ -168,7 +168,7 @@ impl LocalStore {
                 name: name.to_owned(),
                 dead_letter,
             },
-            redrive_target: redrive.map(|redrive| redrive.grave),
+            redrive_target: redrive.map(|redrive| redrive.dead_letter_queue),
         })
     }
 

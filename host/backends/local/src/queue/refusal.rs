@@ -117,7 +117,7 @@ impl Rules<'_> {
         let dead_letter_queue = match (&refusal, &self.redrive, &self.terms.dead_letter) {
             (Refusal::Redrive(_), Some(redrive), _) => {
                 carry::give_up(turn, queue, self.name, candidate.seq, redrive)?;
-                Some(redrive.grave.clone())
+                Some(redrive.dead_letter_queue.clone())
             }
             (_, _, Some(target)) => {
                 let from = (queue, self.name);

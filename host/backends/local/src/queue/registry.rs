@@ -64,7 +64,7 @@ pub(super) fn create(
     };
     settings::write(turn, id, &settings)?;
     if let Some(redrive) = &settings.redrive {
-        queue_id(turn.connection, &redrive.grave)?;
+        queue_id(turn.connection, &redrive.dead_letter_queue)?;
     }
     Ok(None)
 }
@@ -137,13 +137,13 @@ pub(super) fn list(
 }
 
 /// The queues whose given-up messages go to this one, by name.
-pub(super) fn sources(turn: &Turn<'_>, grave: &str) -> rusqlite::Result<Vec<String>> {
+pub(super) fn sources(turn: &Turn<'_>, dead_letter_queue: &str) -> rusqlite::Result<Vec<String>> {
     turn.connection
         .prepare_cached(
             "SELECT name FROM queues JOIN queue_settings ON queue = id
              WHERE grave = ?1 ORDER BY name",
         )?
-        .query_map(params![grave], |row| row.get(0))?
+        .query_map(params![dead_letter_queue], |row| row.get(0))?
         .collect()
 }
 

@@ -141,16 +141,16 @@ async fn many_spent_messages_are_given_up_in_many_transactions() {
     for batch in spent.chunks(100) {
         queue.settle(batch).await;
     }
-    let (_, grave) = made(&store, "grave", QueueSettings::default()).await;
+    let (_, dead_letter_queue) = made(&store, "grave", QueueSettings::default()).await;
     let redrive = Redrive {
         most_receives: 1,
-        grave: "grave".into(),
+        dead_letter_queue: "grave".into(),
     };
     let lower = move |settings: &mut QueueSettings| settings.redrive = Some(redrive.clone());
     assert!(store.change("q", lower).await.unwrap());
     let first = take(&queue, 10, LONG).await;
     assert_eq!((first.messages.len(), first.drained), (0, false));
-    assert_eq!(grave.depth().await.unwrap().waiting, 100);
+    assert_eq!(dead_letter_queue.depth().await.unwrap().waiting, 100);
     // Whoever waits gets what is behind them all.
     queue.send(&[text("good")]).await.remove(0).unwrap();
     let ask = Ask {
@@ -164,7 +164,10 @@ async fn many_spent_messages_are_given_up_in_many_transactions() {
     let good = queue.receive(ask, &hurry).await.unwrap().messages;
     assert_eq!(good.len(), 1);
     assert_eq!(good[0].body, "good");
-    assert_eq!(grave.depth().await.unwrap().waiting, SPENT as u64);
+    assert_eq!(
+        dead_letter_queue.depth().await.unwrap().waiting,
+        SPENT as u64
+    );
     let last = take(&queue, 10, LONG).await;
     assert_eq!((last.messages.len(), last.drained), (0, true));
 }

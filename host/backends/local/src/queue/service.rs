@@ -91,11 +91,11 @@ impl LocalStore {
     }
 
     /// The queues whose given-up messages go to this one.
-    pub async fn sources(&self, grave: &str) -> Result<Vec<String>, QueueError> {
-        let grave = grave.to_owned();
+    pub async fn sources(&self, dead_letter_queue: &str) -> Result<Vec<String>, QueueError> {
+        let dead_letter_queue = dead_letter_queue.to_owned();
         self.handle
             .ask(Durability::Look, move |turn| {
-                registry::sources(turn, &grave)
+                registry::sources(turn, &dead_letter_queue)
             })
             .await
     }

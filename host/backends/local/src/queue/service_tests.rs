@@ -152,7 +152,7 @@ async fn what_was_received_often_enough_is_given_up_unaltered() {
     let (store, _folder) = store();
     let redrive = Redrive {
         most_receives: 2,
-        grave: "grave".into(),
+        dead_letter_queue: "grave".into(),
     };
     let settings = QueueSettings {
         redrive: Some(redrive),
@@ -169,8 +169,8 @@ async fn what_was_received_often_enough_is_given_up_unaltered() {
     send(&store, &queue, vec![draft("new")]).await;
     let left = take(&store, &queue, LONG).await;
     assert_eq!(left.iter().map(|m| &*m.body).collect::<Vec<_>>(), ["new"]);
-    let grave = store.find("grave").await.unwrap().expect("it was made");
-    let dead = take(&store, &grave, LONG).await;
+    let dead_letter_queue = store.find("grave").await.unwrap().expect("it was made");
+    let dead = take(&store, &dead_letter_queue, LONG).await;
     assert_eq!(dead.len(), 2);
     assert_eq!(
         (&*dead[0].body, &dead[0].attributes),
@@ -206,7 +206,7 @@ async fn finding_12_one_group_of_a_queue_with_a_redrive_policy_comes_many_at_onc
         let (store, _folder) = store();
         let redrive = Redrive {
             most_receives,
-            grave: "grave".into(),
+            dead_letter_queue: "grave".into(),
         };
         let settings = QueueSettings {
             redrive: Some(redrive),
@@ -245,7 +245,7 @@ async fn finding_12_what_was_received_before_is_received_as_the_first_of_its_gro
     let (store, _folder) = store();
     let redrive = Redrive {
         most_receives: 3,
-        grave: "grave".into(),
+        dead_letter_queue: "grave".into(),
     };
     let settings = QueueSettings {
         redrive: Some(redrive),

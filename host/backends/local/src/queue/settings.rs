@@ -63,8 +63,9 @@ pub struct QueueSettings {
 pub struct Redrive {
     /// It is received so many times at most.
     pub most_receives: u32,
-    /// The queue of the same file that it goes to, by its bare name.
-    pub grave: String,
+    /// The queue of the same file that it goes to, by its bare name; `grave` in files of all versions.
+    #[serde(rename = "grave")]
+    pub dead_letter_queue: String,
 }
 
 impl Default for QueueSettings {
@@ -120,7 +121,7 @@ pub(super) fn write(
             queue,
             text,
             redrive.map(|redrive| redrive.most_receives),
-            redrive.map(|redrive| &redrive.grave)
+            redrive.map(|redrive| &redrive.dead_letter_queue)
         ])
         .map(drop)
 }
@@ -135,7 +136,7 @@ pub(super) fn redrive(turn: &Turn<'_>, queue: QueueId) -> rusqlite::Result<Optio
         .query_row(params![queue], |row| {
             Ok(Redrive {
                 most_receives: row.get(0)?,
-                grave: row.get(1)?,
+                dead_letter_queue: row.get(1)?,
             })
         })
         .optional()

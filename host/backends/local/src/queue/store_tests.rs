@@ -302,11 +302,16 @@ async fn calls_beyond_the_contract_are_refused() {
         .await
         .unwrap();
     let message = taken.messages[0].clone();
-    let buried = [(message, Outcome::DeadLetter("r".into()))];
-    assert_eq!(queue.settle(&buried).await, [Ok(())]);
+    let dead_lettered = [(message, Outcome::DeadLetter("r".into()))];
+    assert_eq!(queue.settle(&dead_lettered).await, [Ok(())]);
     assert_eq!(queue.peek(5).await.unwrap(), []);
-    let graves = store.queue("graves", None).unwrap();
-    assert_eq!(graves.peek(5).await.unwrap()[0].attributes.len(), 3);
+    let dead_letter_queues = store.queue("graves", None).unwrap();
+    assert_eq!(
+        dead_letter_queues.peek(5).await.unwrap()[0]
+            .attributes
+            .len(),
+        3
+    );
 }
 
 #[tokio::test]

@@ -80,7 +80,7 @@ impl Redis {
         name: &str,
         dead_letter: Option<&str>,
     ) -> Result<NativeQueue, QueueError> {
-        let dead_letter = grave(name, dead_letter)?;
+        let dead_letter = dead_letter_queue(name, dead_letter)?;
         self.reach().await?;
         let base = self.keys.queue(name);
         if let Some(dead_letter) = &dead_letter
@@ -94,13 +94,13 @@ impl Redis {
         }
         let identity = identity(name, true, dead_letter.is_some());
         let lines = self.lines.of(&base);
-        let grave = dead_letter.map(|name| DeadLetterQueue {
+        let dead_letter_queue = dead_letter.map(|name| DeadLetterQueue {
             base: self.keys.queue(&name),
             name,
         });
         Ok(NativeQueue::new(
             (identity, name.to_owned(), base),
-            grave,
+            dead_letter_queue,
             (lines, self.worker.clone()),
             self.keys.registry(),
         ))
@@ -114,7 +114,7 @@ impl Redis {
         name: &str,
         dead_letter: Option<&str>,
     ) -> Result<WorqrQueue, QueueError> {
-        let dead_letter = grave(name, dead_letter)?;
+        let dead_letter = dead_letter_queue(name, dead_letter)?;
         self.reach().await?;
         if self.lines.link.is_cluster().await? {
             return Err(self.refused(
@@ -247,7 +247,7 @@ fn identity(name: &str, ordered_groups: bool, dead_letters: bool) -> Identity {
 }
 
 /// Where the dead letters of a queue go.
-fn grave(name: &str, dead_letter: Option<&str>) -> Result<Option<String>, QueueError> {
+fn dead_letter_queue(name: &str, dead_letter: Option<&str>) -> Result<Option<String>, QueueError> {
     match dead_letter {
         Some(same) if same == name => Err(QueueError {
             kind: ErrorKind::Invalid,

@@ -41,7 +41,7 @@ pub struct NativeQueue {
     name: String,
     base: String,
     suffix: String,
-    grave: Option<DeadLetterQueue>,
+    dead_letter_queue: Option<DeadLetterQueue>,
     lines: RedisConnections,
     worker: Arc<RedisWorker>,
     registry: String,
@@ -50,7 +50,7 @@ pub struct NativeQueue {
     doubts: LostClaims,
     turns: LongAnswerTurns,
     sent: AtomicBool,
-    buried: AtomicBool,
+    dead_lettered: AtomicBool,
     /// The bytes that the process may hold.
     budget: Option<Arc<Budget>>,
 }
@@ -59,7 +59,7 @@ impl NativeQueue {
     /// A queue whose keys begin with `base`, and with `registry` those that belong to none.
     pub fn new(
         (identity, name, base): (Identity, String, String),
-        grave: Option<DeadLetterQueue>,
+        dead_letter_queue: Option<DeadLetterQueue>,
         (lines, worker): (RedisConnections, Arc<RedisWorker>),
         registry: String,
     ) -> Self {
@@ -70,7 +70,7 @@ impl NativeQueue {
             name,
             suffix: keys::id_suffix(&base),
             base,
-            grave,
+            dead_letter_queue,
             lines,
             worker,
             registry,
@@ -79,7 +79,7 @@ impl NativeQueue {
             doubts: LostClaims::default(),
             turns: LongAnswerTurns::default(),
             sent: AtomicBool::new(false),
-            buried: AtomicBool::new(false),
+            dead_lettered: AtomicBool::new(false),
             budget: None,
         }
     }
@@ -178,8 +178,8 @@ impl NativeQueue {
     /// Ends the deliveries of one call.
     async fn end(&self, part: &EndingBatch<'_>) -> Vec<Result<(), ItemError>> {
         let mut call = script::SETTLE.key(&self.base);
-        let grave = self.grave.as_ref();
-        call.arg(grave.map_or("", |grave| grave.base.as_str()));
+        let dead_letter_queue = self.dead_letter_queue.as_ref();
+        call.arg(dead_letter_queue.map_or("", |dead_letter_queue| dead_letter_queue.base.as_str()));
         for (_, end) in &part.ends {
             call.arg(end.id).arg(end.count).arg(end.letter);
             call.arg(&end.with);
@@ -246,8 +246,8 @@ impl Queue for NativeQueue {
     }
 
     fn dead_letter_queue(&self) -> Option<String> {
-        let grave = self.grave.as_ref()?;
-        Some(format!("redis:{}", grave.name))
+        let dead_letter_queue = self.dead_letter_queue.as_ref()?;
+        Some(format!("redis:{}", dead_letter_queue.name))
     }
 
     async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
@@ -351,23 +351,25 @@ impl Queue for NativeQueue {
 
     async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {
         let mut ends = Vec::with_capacity(items.len());
-        let mut buries = false;
+        let mut dead_letters = false;
         let mut answers = Vec::with_capacity(items.len());
         for (message, outcome) in items {
-            let burial = matches!(outcome, Outcome::DeadLetter(_));
-            if burial && self.grave.is_none() {
+            let dead_lettering = matches!(outcome, Outcome::DeadLetter(_));
+            if dead_lettering && self.dead_letter_queue.is_none() {
                 let why = format!("`{}` has no dead-letter queue", self.identity.name);
                 answers.push(Err(ItemError::Refused(why)));
                 continue;
             }
             let end = RedisEnd::of(message, outcome, &self.identity.name);
             answers.push(end.map(|end| {
-                buries |= burial;
+                dead_letters |= dead_lettering;
                 ends.push((answers.len(), end));
             }));
         }
-        if let (true, Some(grave)) = (buries, &self.grave)
-            && let Err(error) = self.enter(&grave.name, &self.buried).await
+        if let (true, Some(dead_letter_queue)) = (dead_letters, &self.dead_letter_queue)
+            && let Err(error) = self
+                .enter(&dead_letter_queue.name, &self.dead_lettered)
+                .await
         {
             return trouble::all(&error, items.len());
         }

@@ -224,15 +224,15 @@ impl RedisWorker {
     }
 
     /// Gives back what dead workers had, and forgets them. What fails is found again by the next.
-    async fn bury(&self, dead: Vec<(String, Vec<String>)>) {
+    async fn dead_letter(&self, dead: Vec<(String, Vec<String>)>) {
         for (worker, queues) in dead {
-            if let Err(error) = self.bury_one(&worker, &queues).await {
+            if let Err(error) = self.dead_letter_one(&worker, &queues).await {
                 tracing::debug!(worker, "a dead worker is left for later: {error}");
             }
         }
     }
 
-    async fn bury_one(&self, worker: &str, queues: &[String]) -> Result<(), QueueError> {
+    async fn dead_letter_one(&self, worker: &str, queues: &[String]) -> Result<(), QueueError> {
         for queue in queues {
             let base = self.keys.queue(queue);
             let link = self.lines.link.of(&base);
@@ -262,20 +262,20 @@ impl RedisWorker {
 /// Beats until the worker is dropped. Dead workers are cleaned up beside that, at their own pace: a server
 /// that is slow to do it must not cost us our own life.
 async fn beat(worker: Weak<RedisWorker>) {
-    let mut burials = Group::new();
+    let mut dead_letterings = Group::new();
     loop {
         let next = clock::now() + BEAT;
         let Some(living) = worker.upgrade() else {
             return;
         };
         let dead = living.beat().await;
-        match burials.is_empty() && !dead.is_empty() {
-            true => burials.spawn(async move { living.bury(dead).await }),
+        match dead_letterings.is_empty() && !dead.is_empty() {
+            true => dead_letterings.spawn(async move { living.dead_letter(dead).await }),
             false => drop(living),
         }
         loop {
             tokio::select! {
-                () = burials.next() => {}
+                () = dead_letterings.next() => {}
                 () = clock::sleep_until(Some(next)) => break,
             }
         }

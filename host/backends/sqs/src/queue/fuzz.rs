@@ -17,7 +17,7 @@ use std::time::Duration;
 pub fn wire(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let delivered = deliveries(&mut choices);
-    bury(&delivered, &mut choices);
+    dead_letter(&delivered, &mut choices);
     settle(delivered, &mut choices);
     cut(&mut choices);
     durations(&mut choices);
@@ -104,7 +104,7 @@ fn target(fifo: bool) -> &'static QueueTarget {
 }
 
 /// A dead letter keeps what its sender said, and fits wherever the message did.
-fn bury(messages: &[Message], choices: &mut Choices<'_>) {
+fn dead_letter(messages: &[Message], choices: &mut Choices<'_>) {
     for message in messages {
         let (reason, fifo) = (choices.text(), choices.flag());
         let (parcel, left_out) = dead::parcel(message, &reason, target(fifo));

@@ -97,7 +97,7 @@ pub struct SqsQueue {
     dead_letter: Option<QueueTarget>,
     /// The ARN of the target of its redrive policy.
     redrive_target: Option<String>,
-    buried: dead::Buried,
+    dead_lettered: dead::Buried,
     lost: attempts::LostReceives,
     own_delay: Duration,
     /// The bytes that the process may hold.
@@ -123,19 +123,19 @@ impl Sqs {
         dead_letter: Option<&str>,
     ) -> Result<SqsQueue, QueueError> {
         let found = self.find(name).await?;
-        let grave = match dead_letter {
+        let dead_letter_queue = match dead_letter {
             Some(name) => Some(self.find(name).await?),
             None => None,
         };
-        if let Some(grave) = &grave
-            && grave.source == found.source
+        if let Some(dead_letter_queue) = &dead_letter_queue
+            && dead_letter_queue.source == found.source
         {
-            return Err(grave
+            return Err(dead_letter_queue
                 .target
                 .call("opening the dead-letter queue")
                 .refused("a queue cannot be its own dead-letter queue; wanted another one"));
         }
-        let own = match (&grave, &found.redrive.target) {
+        let own = match (&dead_letter_queue, &found.redrive.target) {
             (None, Some(target)) if found.target.fifo => self.redrive_target(name, target).await,
             _ => None,
         };
@@ -148,14 +148,16 @@ impl Sqs {
                 longest_wait: Duration::from_secs(LONGEST_WAIT_S.into()),
                 proof_wait: Duration::from_secs(1),
                 ordered_groups: found.target.fifo,
-                dead_letters: grave.is_some(),
+                dead_letters: dead_letter_queue.is_some(),
                 most_receives: found.redrive.most_receives,
                 redrive_target: own.is_some(),
             },
             target: found.target,
-            dead_letter: grave.map(|grave| grave.target).or(own),
+            dead_letter: dead_letter_queue
+                .map(|dead_letter_queue| dead_letter_queue.target)
+                .or(own),
             redrive_target: found.redrive.target,
-            buried: dead::Buried::default(),
+            dead_lettered: dead::Buried::default(),
             lost: attempts::LostReceives::default(),
             own_delay: found.own_delay,
             budget: None,

@@ -72,7 +72,7 @@ impl SqsQueue {
 
     /// One answer for every step that deletes or dead-letters, `None` for the others.
     async fn remove(&self, steps: &[BatchStep<'_>]) -> Vec<Option<SettleResult>> {
-        let mut list = self.bury(steps).await;
+        let mut list = self.dead_letter(steps).await;
         let places: Vec<usize> = steps
             .iter()
             .enumerate()
@@ -86,7 +86,7 @@ impl SqsQueue {
         let receipts: Vec<&Receipt> = places.iter().map(|&at| steps[at].receipt()).collect();
         for (at, answer) in places.into_iter().zip(self.delete(&receipts).await) {
             if answer.is_ok() {
-                self.buried.forget(&steps[at].message.id);
+                self.dead_lettered.forget(&steps[at].message.id);
             }
             list[at] = Some(answer);
         }
@@ -94,10 +94,10 @@ impl SqsQueue {
     }
 
     /// Sends to the dead-letter queue. One answer for every step that asks for it.
-    async fn bury(&self, steps: &[BatchStep<'_>]) -> Vec<Option<SettleResult>> {
+    async fn dead_letter(&self, steps: &[BatchStep<'_>]) -> Vec<Option<SettleResult>> {
         let mut places = Vec::new();
         let mut parcels = Vec::new();
-        let Some(grave) = &self.dead_letter else {
+        let Some(dead_letter_queue) = &self.dead_letter else {
             let refused = || {
                 Err(ItemError::Refused(format!(
                     "queue `{}` has no dead-letter queue to move the message to",
@@ -113,11 +113,11 @@ impl SqsQueue {
         let mut list: Vec<Option<SettleResult>> = vec![None; steps.len()];
         for (at, step) in steps.iter().enumerate() {
             if let Outcome::DeadLetter(reason) = step.outcome {
-                if self.buried.contains(&step.message.id) {
+                if self.dead_lettered.contains(&step.message.id) {
                     list[at] = Some(Ok(()));
                     continue;
                 }
-                let (parcel, left_out) = dead::parcel(step.message, reason, grave);
+                let (parcel, left_out) = dead::parcel(step.message, reason, dead_letter_queue);
                 if !left_out.is_empty() {
                     tracing::warn!(
                         queue = self.identity.name,
@@ -131,9 +131,12 @@ impl SqsQueue {
                 parcels.push(parcel);
             }
         }
-        for (at, answer) in places.into_iter().zip(send::send(grave, &parcels).await) {
+        for (at, answer) in places
+            .into_iter()
+            .zip(send::send(dead_letter_queue, &parcels).await)
+        {
             if answer.is_ok() {
-                self.buried.add(&steps[at].message.id);
+                self.dead_lettered.add(&steps[at].message.id);
             }
             list[at] = Some(answer.map(|_id| ()));
         }

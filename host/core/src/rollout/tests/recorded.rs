@@ -24,7 +24,7 @@ fn recorded(folder: &tempfile::TempDir) -> Vec<entry::RecordedMessage> {
 }
 
 #[tokio::test]
-async fn what_is_recorded_is_what_was_answered_without_what_is_blotted_out() {
+async fn what_is_recorded_is_what_was_answered_without_what_is_redacted_out() {
     let folder = tempfile::tempdir().expect("a folder");
     let (current, _) = version("digest", retry());
     let recording = recording(&folder, Share::ALL);

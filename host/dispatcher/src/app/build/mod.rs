@@ -79,7 +79,7 @@ pub async fn parts(
         .filter(|(route, queues)| is_endless(route, queues));
     problems.extend(endless.map(|(route, _)| needs_dead_letters(route)));
     let routes = settings.routes.iter().zip(&opened);
-    problems.extend(routes.flat_map(|(route, queues)| buries_nowhere(route, queues)));
+    problems.extend(routes.flat_map(|(route, queues)| dead_letters_nowhere(route, queues)));
     problems.extend(has_no_region_for_metrics(settings).await);
     let Some(loader) = loader.filter(|_| problems.is_empty()) else {
         return Err(problems);
@@ -156,16 +156,16 @@ fn needs_dead_letters(route: &Route) -> Problem {
 }
 
 /// The queues of a route whose old messages are to become dead letters, and cannot.
-fn buries_nowhere<'a>(
+fn dead_letters_nowhere<'a>(
     route: &'a Route,
     queues: &'a [Arc<dyn Queue>],
 ) -> impl Iterator<Item = Problem> + 'a {
-    let buries = route
+    let dead_letters = route
         .settings
         .shedding()
         .is_some_and(|shedding| shedding.shed == Shed::DeadLetter);
     let queues = queues.iter().map(|queue| queue.identity());
-    let without = queues.filter(move |queue| buries && !queue.dead_letters);
+    let without = queues.filter(move |queue| dead_letters && !queue.dead_letters);
     without.map(|queue| {
         let found = format!(
             "a max-age, and `{}` has no dead-letter queue for what is older",

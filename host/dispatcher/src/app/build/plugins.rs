@@ -213,7 +213,7 @@ impl Loader {
             let invoker = self.lambda().await.clone();
             options.grants.lambda = Some(Functions {
                 longest,
-                ..lend(invoker, allowed, timeout, self.counters.clone())
+                ..grant(invoker, allowed, timeout, self.counters.clone())
             });
         }
         options
@@ -298,12 +298,12 @@ pub async fn options_by_hand(
     if !allowed.is_empty() {
         let endpoint_url = settings.stores.endpoint_url.as_deref();
         let lambda = Lambda::connect(&aws::configuration(endpoint_url).await);
-        options.grants.lambda = Some(lend(Arc::new(lambda), allowed, timeout, Arc::default()));
+        options.grants.lambda = Some(grant(Arc::new(lambda), allowed, timeout, Arc::default()));
     }
     options
 }
 
-fn lend(
+fn grant(
     invoker: Arc<dyn Invoke>,
     allowed: Vec<String>,
     timeout: Duration,

@@ -121,8 +121,14 @@ impl Loader {
             return;
         };
         let known = old.map(|canary| canary.version().clone());
-        let lent = self.lent(route).await.map(|lent| called(lent, "canary"));
-        match self.load_version(route, &trial.source, known, lent).await {
+        let granted = self
+            .granted(route)
+            .await
+            .map(|granted| called(granted, "canary"));
+        match self
+            .load_version(route, &trial.source, known, granted)
+            .await
+        {
             Ok(version) => {
                 let same = old.filter(|old| Arc::ptr_eq(&old.version().handler, &version.handler));
                 let before = stage.canary.as_deref();
@@ -147,9 +153,9 @@ impl Loader {
         };
         let timeout = timeout(route);
         let known = old.map(|shadow| shadow.version().clone());
-        let lent = self.lent(route).await.map(closed);
-        let lent = lent.map(|lent| called(lent, "shadow"));
-        match self.load_version(route, source, known, lent).await {
+        let granted = self.granted(route).await.map(closed);
+        let granted = granted.map(|granted| called(granted, "shadow"));
+        match self.load_version(route, source, known, granted).await {
             Ok(version) => {
                 let same = old.filter(|old| Arc::ptr_eq(&old.version().handler, &version.handler));
                 let (run, control) = (self.spawn.clone(), Handle::current());
@@ -168,12 +174,12 @@ impl Loader {
         source: &Source,
         known: Option<Version>,
     ) -> Result<Version, Vec<Problem>> {
-        let lent = self.lent(route).await;
-        self.load_version(route, source, known, lent).await
+        let granted = self.granted(route).await;
+        self.load_version(route, source, known, granted).await
     }
 
     /// All that a route grants its plugin.
-    async fn lent(&self, route: &Route) -> Result<PluginOptions, Vec<Problem>> {
+    async fn granted(&self, route: &Route) -> Result<PluginOptions, Vec<Problem>> {
         let mut problems = Vec::new();
         let stores = self.buckets.of(&route.plugin, &mut problems).await;
         if !problems.is_empty() {
@@ -189,9 +195,9 @@ impl Loader {
         route: &Route,
         source: &Source,
         known: Option<Version>,
-        lent: Result<PluginOptions, Vec<Problem>>,
+        granted: Result<PluginOptions, Vec<Problem>>,
     ) -> Result<Version, Vec<Problem>> {
-        let options = lent?;
+        let options = granted?;
         let at = &route.plugin.at;
         let Read { bytes, digest } = self.read(source, at).await?;
         if let Some(known) = known

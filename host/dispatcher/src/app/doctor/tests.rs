@@ -107,9 +107,9 @@ fn a_queue_that_will_hurt_says_why() {
             |(level, says): &(Level, String)| *level == Level::Warn && says.starts_with(wanted);
         assert!(found.iter().any(warned), "{wanted}: {found:?}");
     }
-    let mut buried = endless;
-    buried.dead_letters = true;
-    assert_eq!(queue(&[], &buried)[0].0, Level::Ok);
+    let mut dead_lettered = endless;
+    dead_lettered.dead_letters = true;
+    assert_eq!(queue(&[], &dead_lettered)[0].0, Level::Ok);
 }
 
 fn good() -> Function {

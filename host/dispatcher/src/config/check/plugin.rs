@@ -1,6 +1,6 @@
 //! A route's plugin: which one, and what must hold between its settings. Opens nothing.
 
-mod lent;
+mod granted;
 
 use super::{ANY_TIME, Check};
 use crate::config::declared::LEAST_MEMORY;
@@ -72,7 +72,7 @@ impl Check {
         let settings = PluginSettings::read(layers, &mut self.problems);
         self.warm(layers, &settings, forwards);
         if forwards {
-            self.refuse_lending(layers);
+            self.refuse_granting(layers);
         }
         let max_memory = settings.max_memory_of(forwards);
         PluginConfig {

@@ -48,7 +48,7 @@ const WHOLE: &str = r#"{
       ]
     },
     {
-      "Sid": "BuryDeadLetters",
+      "Sid": "SendDeadLetters",
       "Effect": "Allow",
       "Action": [
         "sqs:GetQueueAttributes",

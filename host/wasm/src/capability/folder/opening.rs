@@ -53,8 +53,8 @@ impl GrantedFolder {
             // Not given back before the disk answers, even if nobody waits any more.
             let _turn = turn;
             let mut context = WasiCtxBuilder::new();
-            let lent = context.preopened_dir(&folder, SEEN_AS, FsPerms::ReadOnly);
-            match lent.map(drop) {
+            let granted = context.preopened_dir(&folder, SEEN_AS, FsPerms::ReadOnly);
+            match granted.map(drop) {
                 Ok(()) => Ok(Box::new(context)),
                 Err(error) => Err(NotOpened {
                     why: error.to_string(),

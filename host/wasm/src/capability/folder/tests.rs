@@ -172,14 +172,14 @@ fn files_that_never_open_take_no_thread_of_the_programs() {
 #[test]
 fn a_folder_that_is_gone_is_the_hosts_failure_and_no_verdict() {
     let folder = tempfile::tempdir().unwrap();
-    let lent = folder.path().join("lent");
+    let granted = folder.path().join("lent");
     let fill = || {
-        std::fs::create_dir(&lent).unwrap();
-        std::fs::write(lent.join("menu.txt"), "soup").unwrap();
+        std::fs::create_dir(&granted).unwrap();
+        std::fs::write(granted.join("menu.txt"), "soup").unwrap();
     };
     fill();
-    let plugin = capable(reading(&lent));
-    std::fs::remove_dir_all(&lent).unwrap();
+    let plugin = capable(reading(&granted));
+    std::fs::remove_dir_all(&granted).unwrap();
     let FailureReason::Host(why) = mishap(one(&plugin, "read /menu.txt")) else {
         panic!("it is not the guest's fault");
     };

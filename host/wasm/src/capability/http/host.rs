@@ -210,7 +210,7 @@ impl HttpHost {
 
 /// Whether a request may be sent there, as far as can be told without a lookup. A name that is not
 /// granted is not even looked up: the question alone would tell somebody something.
-pub(crate) fn is_lent(hosts: &[HttpHost], target: &RequestTarget) -> bool {
+pub(crate) fn is_granted(hosts: &[HttpHost], target: &RequestTarget) -> bool {
     hosts.iter().any(|host| host.names(target))
 }
 
@@ -223,7 +223,8 @@ pub(crate) fn may_connect(hosts: &[HttpHost], target: &RequestTarget, address: I
         Host::Net(net) => host.suits(target) && address::is_named_by(*net, address),
         Host::Name(_) | Host::Under(_) => false,
     };
-    is_lent(hosts, target) && (address::is_public(address) || is_home || hosts.iter().any(is_named))
+    is_granted(hosts, target)
+        && (address::is_public(address) || is_home || hosts.iter().any(is_named))
 }
 
 #[cfg(test)]

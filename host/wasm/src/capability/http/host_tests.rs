@@ -69,7 +69,7 @@ fn hosts_are_read_and_written_alike() {
 
 #[test]
 fn a_request_goes_where_it_may_by_name_scheme_and_port() {
-    for (host, to, lent) in [
+    for (host, to, granted) in [
         ("api.example.com", "https://api.example.com/x", true),
         ("api.example.com", "http://api.example.com/x", true),
         ("api.example.com", "http://API.EXAMPLE.COM./x", true),
@@ -107,15 +107,19 @@ fn a_request_goes_where_it_may_by_name_scheme_and_port() {
         ("::1", "http://[::1]/", true),
         ("*.example.org", "http://127.0.0.1/", false),
     ] {
-        assert_eq!(is_lent(&hosts(&[host]), &target(to)), lent, "{host} {to}");
+        assert_eq!(
+            is_granted(&hosts(&[host]), &target(to)),
+            granted,
+            "{host} {to}"
+        );
     }
-    assert!(!is_lent(&[], &target("https://api.example.com/")));
+    assert!(!is_granted(&[], &target("https://api.example.com/")));
 }
 
 #[test]
 fn an_address_of_ones_own_is_reached_only_by_its_own_name() {
     let name = "http://internal.example.com/";
-    for (lent, to, address, may) in [
+    for (granted, to, address, may) in [
         (&["internal.example.com"][..], name, "1.1.1.1", true),
         (&["internal.example.com"], name, "10.0.0.1", false),
         (&["internal.example.com"], name, "127.0.0.1", false),
@@ -153,8 +157,8 @@ fn an_address_of_ones_own_is_reached_only_by_its_own_name() {
         (&["localhost"], "http://localhost/", "1.1.1.1", true),
     ] {
         let address = address.parse().expect("an address");
-        let found = may_connect(&hosts(lent), &target(to), address);
-        assert_eq!(found, may, "{lent:?} {to} {address}");
+        let found = may_connect(&hosts(granted), &target(to), address);
+        assert_eq!(found, may, "{granted:?} {to} {address}");
     }
 }
 
@@ -194,9 +198,9 @@ proptest! {
         to in any_host(),
         address: std::net::IpAddr,
     ) {
-        let lent = hosts(&[&name, &format!("*.{name}")]);
+        let granted = hosts(&[&name, &format!("*.{name}")]);
         let to = target(&format!("http://{to}/"));
-        if may_connect(&lent, &to, address) {
+        if may_connect(&granted, &to, address) {
             prop_assert!(address::is_public(address));
             let under = format!(".{name}");
             prop_assert!(to.host == name || to.host.ends_with(&under));

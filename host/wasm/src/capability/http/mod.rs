@@ -7,15 +7,15 @@ mod client;
 mod connect;
 pub(crate) mod connection;
 mod failure;
+mod granted;
 mod host;
-mod lent;
 mod requests;
 
 use super::caller::{Grant, GrantedTo, Recipient};
 use super::description::{Description, Interface, WASI_2, WASI_3};
+pub use granted::Outgoing;
+pub(crate) use granted::{GrantedHttp, HttpHook};
 pub use host::HttpHost;
-pub use lent::Outgoing;
-pub(crate) use lent::{GrantedHttp, HttpHook};
 use std::sync::Arc;
 use wasmtime::component::Linker;
 
@@ -45,8 +45,8 @@ impl Grant for Outgoing {
     fn give(self, plugin: &Recipient<'_>) -> Self::Granted {
         let refusals = Arc::clone(plugin.refusals);
         let connections = plugin.connections.of_plugin();
-        let lent = GrantedHttp::new(plugin.name, self, refusals, connections);
-        Some(Arc::new(lent))
+        let granted = GrantedHttp::new(plugin.name, self, refusals, connections);
+        Some(Arc::new(granted))
     }
 
     fn for_shadow(self) -> Self {

@@ -136,52 +136,52 @@ fn without_a_grant_every_request_is_denied_and_counted() {
 
 #[test]
 fn a_named_host_is_reached_and_no_other() {
-    let (lent, other) = (server(), server());
-    let scene = scene(&[lent.to_string()]);
+    let (granted, other) = (server(), server());
+    let scene = scene(&[granted.to_string()]);
     let says = |body: &str| scene.says(body);
     assert_eq!(
-        says(&format!("http GET http://{lent}/ok")),
+        says(&format!("http GET http://{granted}/ok")),
         "got 200, 5 bytes: hello"
     );
     assert_eq!(
-        says(&format!("http GET http://{lent}/host")),
-        format!("got 200, 15 bytes: {lent}")
+        says(&format!("http GET http://{granted}/host")),
+        format!("got 200, 15 bytes: {granted}")
     );
     assert_eq!(
-        says(&format!("http POST http://{lent}/echo 1000000")),
+        says(&format!("http POST http://{granted}/echo 1000000")),
         "got 200, 18 bytes: 1000000 bytes came"
     );
     assert!(
-        says(&format!("http GET http://{lent}/big")).starts_with("got 200, 8388608 bytes: yyy")
+        says(&format!("http GET http://{granted}/big")).starts_with("got 200, 8388608 bytes: yyy")
     );
-    assert!(says(&format!("http GET http://{lent}/gone")).starts_with("got 404"));
+    assert!(says(&format!("http GET http://{granted}/gone")).starts_with("got 404"));
     assert_eq!(scene.refused(), 0);
     assert_eq!(
         says(&format!("http GET http://{other}/ok")),
         "ErrorCode::HttpRequestDenied"
     );
-    let port = lent.port();
+    let port = granted.port();
     // The same place by a name that is not granted is not even looked up.
     let named = format!("http GET http://localhost:{port}/ok");
     assert_eq!(says(&named), "ErrorCode::HttpRequestDenied");
     assert_eq!(scene.refused(), 2);
-    let user = format!("http GET http://user@{lent}/ok");
+    let user = format!("http GET http://user@{granted}/ok");
     assert_eq!(says(&user), "ErrorCode::HttpRequestUriInvalid");
-    let tunnel = format!("http CONNECT http://{lent}/ok");
+    let tunnel = format!("http CONNECT http://{granted}/ok");
     assert_eq!(says(&tunnel), "ErrorCode::HttpRequestMethodInvalid");
 }
 
 #[test]
-fn what_is_lent_to_wasi_0_3_is_the_same() {
-    let (lent, other) = (server(), server());
-    let (port, name) = (lent.port(), "0x7f000001");
+fn what_is_granted_to_wasi_0_3_is_the_same() {
+    let (granted, other) = (server(), server());
+    let (port, name) = (granted.port(), "0x7f000001");
     let scene = |host: String| scene_of("async-http-handler", MAX_MEMORY, &[host]);
-    let (named, by_name) = (scene(lent.to_string()), scene(format!("{name}:{port}")));
+    let (named, by_name) = (scene(granted.to_string()), scene(format!("{name}:{port}")));
     let says = |place: &str| named.says(&format!("fetch:http://{place}"));
     let told = |answer: &str| format!("400 Bad Request: {answer}");
-    assert_eq!(says(&format!("{lent}/ok")), told("got 200 5"));
-    assert_eq!(says(&format!("{lent}/big")), told("got 200 8388608"));
-    assert_eq!(says(&format!("{lent}/moved")), told("got 303 0"));
+    assert_eq!(says(&format!("{granted}/ok")), told("got 200 5"));
+    assert_eq!(says(&format!("{granted}/big")), told("got 200 8388608"));
+    assert_eq!(says(&format!("{granted}/moved")), told("got 303 0"));
     assert_eq!(named.refused(), 0);
     let denied = told("ErrorCode::HttpRequestDenied");
     assert_eq!(says(&format!("{other}/ok")), denied);
@@ -195,7 +195,7 @@ fn what_is_lent_to_wasi_0_3_is_the_same() {
 /// By `wasi:http` of WASI 0.2 it would.
 #[test]
 fn a_request_that_is_awaited_holds_up_no_other_message_of_its_instance() {
-    let lent = server();
+    let granted = server();
     let runtime = RuntimeOptions {
         instances: 2,
         max_memory: MAX_MEMORY,
@@ -207,7 +207,7 @@ fn a_request_that_is_awaited_holds_up_no_other_message_of_its_instance() {
         shared_instances: 1,
         ..granting(|grants| {
             grants.http = Outgoing {
-                hosts: vec![lent.to_string().parse().unwrap()],
+                hosts: vec![granted.to_string().parse().unwrap()],
                 longest: LONG,
             };
         })
@@ -215,7 +215,7 @@ fn a_request_that_is_awaited_holds_up_no_other_message_of_its_instance() {
     let plugin = load(&runtime, "lent", options);
     let get = |path: &str| {
         format!(
-            r#"{{"do": "http", "method": "GET", "url": "http://{lent}{path}", "body": "",
+            r#"{{"do": "http", "method": "GET", "url": "http://{granted}{path}", "body": "",
                 "limit": 100, "waits": true}}"#
         )
     };
@@ -228,15 +228,15 @@ fn a_request_that_is_awaited_holds_up_no_other_message_of_its_instance() {
 
 #[test]
 fn a_redirect_is_the_guests_to_follow() {
-    let lent = server();
-    let says = scene(&[lent.to_string()]).says(&format!("http GET http://{lent}/moved"));
+    let granted = server();
+    let says = scene(&[granted.to_string()]).says(&format!("http GET http://{granted}/moved"));
     assert!(says.starts_with("got 303"), "{says}");
 }
 
 #[test]
-fn a_lent_name_leads_to_no_address_of_ones_own() {
-    let lent = server();
-    let port = lent.port();
+fn a_granted_name_leads_to_no_address_of_ones_own() {
+    let granted = server();
+    let port = granted.port();
     // No name of a domain, but a way to write 127.0.0.1 that a resolver knows and an address's own
     // parser does not.
     let name = "0x7f000001";
@@ -297,11 +297,11 @@ fn what_breaks_on_the_way_has_a_name() {
     let (long, _) = raw(head, false);
     let (listener, nobody) = listen();
     drop(listener);
-    let lent: Vec<_> = [closed, cut, odd, long, nobody]
+    let granted: Vec<_> = [closed, cut, odd, long, nobody]
         .iter()
         .map(ToString::to_string)
         .collect();
-    let scene = scene(&lent);
+    let scene = scene(&granted);
     let says = |to: SocketAddr| scene.says(&format!("http GET http://{to}/"));
     let incomplete = says(closed);
     assert!(
@@ -374,17 +374,17 @@ fn nothing_is_waited_for_beyond_the_end_of_the_attempt() {
 
 #[test]
 fn requests_under_way_are_bounded() {
-    let lent = server();
+    let granted = server();
     // Four times 2 MiB for what is under way, 64 KiB each.
-    let scene = scene_of("capable", 2 << 20, &[lent.to_string()]);
-    let says = scene.says(&format!("http-many 150 http://{lent}/ok"));
+    let scene = scene_of("capable", 2 << 20, &[granted.to_string()]);
+    let says = scene.says(&format!("http-many 150 http://{granted}/ok"));
     assert_eq!(
         says,
         "got 128, else Some(ErrorCode::ConnectionLimitReached)"
     );
     // What is answered and read has given its room back.
     for _ in 0..2 {
-        let says = scene.says(&format!("http-many 128 http://{lent}/ok"));
+        let says = scene.says(&format!("http-many 128 http://{granted}/ok"));
         assert_eq!(says, "got 128, else None");
     }
 }

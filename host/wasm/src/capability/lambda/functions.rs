@@ -219,8 +219,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_refused_name_is_cut_before_it_is_kept() {
-        let lent = GrantedFunctions::new(functions(1, None), Arc::default(), Handle::current());
-        let mut invocation = std::pin::pin!(lent.invoke(RequestedInvocation {
+        let granted = GrantedFunctions::new(functions(1, None), Arc::default(), Handle::current());
+        let mut invocation = std::pin::pin!(granted.invoke(RequestedInvocation {
             function: "\n".repeat(1_000_000),
             invocation: Invocation::Event,
             payload: Vec::new(),

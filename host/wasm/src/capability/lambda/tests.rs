@@ -79,7 +79,7 @@ impl Invoke for FakeFunctions {
     }
 }
 
-pub(crate) fn lending(fake: &Arc<FakeFunctions>, allowed: &[&str]) -> Functions {
+pub(crate) fn granting(fake: &Arc<FakeFunctions>, allowed: &[&str]) -> Functions {
     Functions {
         invoker: Arc::clone(fake) as Arc<dyn Invoke>,
         allowed: allowed.iter().map(|&pattern| pattern.into()).collect(),
@@ -99,7 +99,7 @@ fn the_end_of_the_attempt_is_the_end_of_the_wait() {
     let load = |instance_concurrency| {
         let options = PluginOptions {
             instance_concurrency,
-            ..granting(|grants| grants.lambda = Some(lending(&fake, &["*"])))
+            ..granting(|grants| grants.lambda = Some(granting(&fake, &["*"])))
         };
         load(&runtime(1), "commands", options)
     };
@@ -146,7 +146,7 @@ fn counted(fake: &Arc<FakeFunctions>, allowed: &[&str], function: &str) -> (Vec<
         let options = PluginOptions {
             instance_concurrency,
             refused: count.clone(),
-            ..granting(|grants| grants.lambda = Some(lending(fake, allowed)))
+            ..granting(|grants| grants.lambda = Some(granting(fake, allowed)))
         };
         let plugin = load(&runtime(1), "commands", options);
         for flavour in ["invoke", "sync-invoke"] {
@@ -174,7 +174,7 @@ fn every_failure_arrives_in_both_flavours() {
 }
 
 #[test]
-fn a_function_that_is_not_lent_is_forbidden_and_counted() {
+fn a_function_that_is_not_granted_is_forbidden_and_counted() {
     let fake = FakeFunctions::new();
     let (answers, refused) = counted(&fake, &["echo-*", "other"], "echo");
     for answer in answers {
@@ -188,7 +188,7 @@ fn a_function_that_is_not_lent_is_forbidden_and_counted() {
 #[test]
 fn an_invocation_holds_no_thread() {
     let fake = FakeFunctions::new();
-    let options = granting(|grants| grants.lambda = Some(lending(&fake, &["*"])));
+    let options = granting(|grants| grants.lambda = Some(granting(&fake, &["*"])));
     let plugin = load(&runtime(4), "commands", options);
     let running: Vec<_> = ["invoke echo", "sync-invoke echo"]
         .map(|body| drive_until_it_waits(plugin.handle(attempt(&[body], LONG))))
@@ -201,7 +201,7 @@ fn an_invocation_holds_no_thread() {
 }
 
 #[test]
-fn a_plugin_that_is_lent_no_functions_is_refused() {
+fn a_plugin_that_is_granted_no_functions_is_refused() {
     let refused = runtime(1).load(&prebuilt("commands"), options());
     let why = refused.err().unwrap().to_string();
     for wanted in ["lambda@", "lambda-async@", "--allow-lambda"] {

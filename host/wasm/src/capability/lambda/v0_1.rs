@@ -72,11 +72,11 @@ fn invocation<C: LambdaCaller>(
     caller: &C,
     request: Request,
 ) -> impl Future<Output = Result<functions::Response, Denied>> + Send + use<C> {
-    let lent = caller.granted().clone();
+    let granted = caller.granted().clone();
     let own = caller.deadline();
     let held = caller.hold(request.payload.len().saturating_add(request.function.len()));
     async move {
-        let Some(lent) = lent else {
+        let Some(granted) = granted else {
             let why = "the configuration grants no functions to this plugin";
             return Err(Denied::Forbidden(why.to_owned()));
         };
@@ -88,7 +88,7 @@ fn invocation<C: LambdaCaller>(
         };
         let told = request.deadline.map(moment);
         let deadline = own.into_iter().chain(told).min();
-        lent.invoke(wanted(request, deadline)).await
+        granted.invoke(wanted(request, deadline)).await
     }
 }
 
@@ -106,8 +106,8 @@ fn invoked<C: LambdaCaller>(
         return;
     };
     failed.log(caller.plugin(), sent, messages, answer);
-    if let Some(lent) = caller.granted() {
-        lent.failed();
+    if let Some(granted) = caller.granted() {
+        granted.failed();
     }
 }
 

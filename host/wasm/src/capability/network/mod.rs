@@ -7,7 +7,7 @@ mod sockets;
 use super::caller::{Grant, GrantedTo, Recipient};
 use super::description::{Description, Interface, WASI_2, WASI_3};
 pub use peers::Peer;
-pub(crate) use peers::lend;
+pub(crate) use peers::grant;
 use wasmtime::component::Linker;
 
 impl Grant for Vec<Peer> {

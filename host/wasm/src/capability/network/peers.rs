@@ -47,20 +47,20 @@ impl Peer {
 }
 
 /// Grants connections to `peers`, and nothing else of the network.
-pub(crate) fn lend(context: &mut WasiCtxBuilder, refusals: &Arc<Refusals>, peers: &[Peer]) {
-    let lent: Vec<Peer> = peers.to_vec();
+pub(crate) fn grant(context: &mut WasiCtxBuilder, refusals: &Arc<Refusals>, peers: &[Peer]) {
+    let granted: Vec<Peer> = peers.to_vec();
     let refusals = Arc::clone(refusals);
     context
         .allow_ip_name_lookup(false)
         .allow_udp(false)
-        .allow_tcp(!lent.is_empty())
+        .allow_tcp(!granted.is_empty())
         .socket_addr_check(move |address, used| {
             let allowed = match used {
-                SocketAddrUse::TcpConnect => lent.iter().any(|peer| peer.is_at(address)),
+                SocketAddrUse::TcpConnect => granted.iter().any(|peer| peer.is_at(address)),
                 // A socket that connects is bound by the system first, which is asked for as well.
                 // To listen is another use, which is refused.
                 SocketAddrUse::TcpBind => {
-                    !lent.is_empty() && address.ip().is_unspecified() && address.port() == 0
+                    !granted.is_empty() && address.ip().is_unspecified() && address.port() == 0
                 }
                 _ => false,
             };

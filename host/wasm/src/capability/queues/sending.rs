@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_queue_that_is_not_lent_is_forbidden_and_counted() {
+    async fn a_queue_that_is_not_granted_is_forbidden_and_counted() {
         let counted = Arc::new(AtomicUsize::new(0));
         let count = counted.clone();
         let queues = QueuesGrant {
@@ -115,7 +115,7 @@ mod tests {
             count.fetch_add(1, Ordering::Relaxed);
         });
         let refusals = Arc::new(Refusals::new("tested", count));
-        let lent = GrantedQueues::new(queues, refusals, Handle::current());
+        let granted = GrantedQueues::new(queues, refusals, Handle::current());
         let send = async |queue: &str| {
             let message = Outgoing {
                 body: "x".into(),
@@ -124,7 +124,7 @@ mod tests {
                 group: None,
                 scheduled: None,
             };
-            lent.send(queue.to_owned(), message).await
+            granted.send(queue.to_owned(), message).await
         };
         assert!(matches!(send("local:invoices").await, Ok(queue) if queue == "local:invoices"));
         for other in ["local:invoices.dead", "invoices", "local:*", ""] {

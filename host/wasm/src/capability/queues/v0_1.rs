@@ -66,10 +66,10 @@ fn sending<C: QueueCaller>(
     queue: String,
     message: Outgoing,
 ) -> impl Future<Output = Result<String, SendError>> + Send + use<C> {
-    let lent = caller.granted().clone();
+    let granted = caller.granted().clone();
     let held = caller.hold(bytes(&message).saturating_add(queue.len()));
     async move {
-        let Some(lent) = lent else {
+        let Some(granted) = granted else {
             let why = "the configuration does not let this plugin send to any queue";
             return Err(SendError::Forbidden(why.to_owned()));
         };
@@ -77,7 +77,7 @@ fn sending<C: QueueCaller>(
             let why = "the plugin has too many messages under way";
             return Err(SendError::Unavailable(why.to_owned()));
         };
-        let sent = lent.send(queue, outgoing(message)).await;
+        let sent = granted.send(queue, outgoing(message)).await;
         sent.map_err(denied)
     }
 }

@@ -43,7 +43,7 @@ impl Bucket for Away {
 }
 
 #[test]
-fn a_store_opens_by_the_name_it_is_lent_by_and_failures_are_told() {
+fn a_store_opens_by_the_name_it_is_granted_by_and_failures_are_told() {
     let (refused, count) = counting();
     let bucket: Arc<dyn Bucket> = Arc::new(Away);
     let plugin = capable(PluginOptions {

@@ -122,9 +122,9 @@ mod tests {
                 prop_assert!(!name.contains(['=', '\0']) && !text.contains('\0'));
             }
             prop_assert!(all.iter().map(|(name, text)| bytes(name, text)).sum::<usize>() <= ROOM);
-            let lent = of_message.iter().filter(|(name, _)| name.starts_with("DISPATCHER_ATTRIBUTE_"));
+            let granted = of_message.iter().filter(|(name, _)| name.starts_with("DISPATCHER_ATTRIBUTE_"));
             let left_out = environment.left_out.iter().filter(|name| !name.starts_with("DISPATCHER_"));
-            prop_assert_eq!(lent.count() + left_out.count(), message.attributes.len());
+            prop_assert_eq!(granted.count() + left_out.count(), message.attributes.len());
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::tests::*;
 
 #[test]
-fn only_lent_variables_are_seen() {
+fn only_granted_variables_are_seen() {
     assert!(std::env::vars().count() > 0);
     assert_eq!(rejection(&verdicts(), "env"), "GREETING=hello");
     assert_eq!(rejection(&verdicts(), "arguments"), "");

@@ -39,7 +39,7 @@ impl WorqrQueue {
     pub fn new(
         identity: Identity,
         (prefix, name): (&str, &str),
-        grave: Option<String>,
+        dead_letter_queue: Option<String>,
         lines: RedisConnections,
     ) -> Self {
         let (bell, losses) = Notifier::new();
@@ -48,7 +48,7 @@ impl WorqrQueue {
                 identity,
                 prefix: prefix.to_owned(),
                 name: name.to_owned(),
-                grave,
+                dead_letter_queue,
                 lines,
                 bell,
                 state: Mutex::default(),
@@ -239,7 +239,7 @@ impl Queue for WorqrQueue {
             let (letter, delay) = match outcome {
                 Outcome::Delete => ("d", Duration::ZERO),
                 Outcome::Release(after) => ("r", *after),
-                Outcome::DeadLetter(_) if inner.grave.is_none() => {
+                Outcome::DeadLetter(_) if inner.dead_letter_queue.is_none() => {
                     let why = format!("`{}` has no dead-letter queue", inner.identity.name);
                     answers.push(Err(ItemError::Refused(why)));
                     continue;

@@ -27,7 +27,7 @@ pub(super) struct Inner {
     /// The bare name.
     pub name: String,
     /// Where dead letters go.
-    pub grave: Option<String>,
+    pub dead_letter_queue: Option<String>,
     /// The connections.
     pub lines: RedisConnections,
     /// Rings when there is work.
@@ -217,7 +217,7 @@ impl Inner {
         let mut call = script::WORQR_FINISH.key(&self.prefix);
         call.arg(&self.name)
             .arg(worker)
-            .arg(self.grave.as_deref().unwrap_or_default());
+            .arg(self.dead_letter_queue.as_deref().unwrap_or_default());
         call
     }
 }

@@ -48,7 +48,7 @@ fn the_sender_s_attributes_are_never_dropped() {
 }
 
 #[test]
-fn a_fifo_grave_gets_a_group_and_one_copy() {
+fn a_fifo_dead_letter_queue_gets_a_group_and_one_copy() {
     let mut message = delivery("a", 1);
     let (alone, _) = parcel(&message, "why", &target(true));
     assert_eq!(alone.group.as_deref(), Some("a"));
@@ -75,14 +75,14 @@ proptest! {
 }
 
 #[test]
-fn the_buried_are_remembered_within_bounds() {
-    let buried = Buried::default();
+fn the_dead_lettered_are_remembered_within_bounds() {
+    let dead_lettered = Buried::default();
     for n in 0..=MOST_BURIED {
-        buried.add(&n.to_string());
+        dead_lettered.add(&n.to_string());
     }
-    assert!(!buried.contains("0"), "the oldest has gone");
-    assert!(buried.contains("1"));
-    buried.forget("1");
-    assert!(!buried.contains("1"));
-    assert!(buried.contains(&MOST_BURIED.to_string()));
+    assert!(!dead_lettered.contains("0"), "the oldest has gone");
+    assert!(dead_lettered.contains("1"));
+    dead_lettered.forget("1");
+    assert!(!dead_lettered.contains("1"));
+    assert!(dead_lettered.contains(&MOST_BURIED.to_string()));
 }

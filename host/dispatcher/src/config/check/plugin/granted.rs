@@ -13,7 +13,7 @@ const OF_COMPONENTS: [(&str, &str); 3] = [
 
 impl Check {
     /// The forwarder that is built in has no use for these.
-    pub(super) fn refuse_lending(&mut self, layers: Layers<'_>) {
+    pub(super) fn refuse_granting(&mut self, layers: Layers<'_>) {
         for (key, what) in OF_COMPONENTS {
             if let Some(given) = layers.list(key).and_then(<[_]>::first) {
                 self.refuse(&given.at, what);

@@ -33,9 +33,9 @@ enum Tried {
 
 /// Moves a delivery to another table, with the reason and its source as attributes. What cannot be
 /// copied there, since it would be too large, becomes a `FAILURE` where it is.
-pub(super) async fn bury(
+pub(super) async fn dead_letter(
     table: &Table,
-    grave: &Table,
+    dead_letter_queue: &Table,
     delivery: &TaskDelivery,
     message: &Message,
     why: String,
@@ -48,26 +48,26 @@ pub(super) async fn bury(
         id: message.id.clone(),
         created: message.sent_at.unwrap_or_else(clock::wall_clock_now),
         delay: std::time::Duration::ZERO,
-        life: grave.life_of_the_dead(),
+        life: dead_letter_queue.life_of_the_dead(),
         body: &message.body,
         attributes: &attributes,
     };
-    let mut tried = attempt(table, grave, delivery, &copy, &why).await;
+    let mut tried = attempt(table, dead_letter_queue, delivery, &copy, &why).await;
     if let Tried::IdIsTaken = tried {
         // Two tables may share this one, and the ids of tasks are their producers' own.
         copy.id = format!("{}.{}", message.id, delivery.token);
-        tried = attempt(table, grave, delivery, &copy, &why).await;
+        tried = attempt(table, dead_letter_queue, delivery, &copy, &why).await;
     }
     let impossible = match tried {
         Tried::Ended(answer) => return answer,
         Tried::IdIsTaken => "its ids are taken there".to_owned(),
         Tried::Impossible(words) => words,
     };
-    let (queue, task, grave) = (&message.queue, &message.id, &grave.name);
+    let (queue, task, dead_letter_queue) = (&message.queue, &message.id, &dead_letter_queue.name);
     tracing::warn!(
         queue,
         task,
-        "a dead letter cannot be copied to `{grave}` and stays here as FAILURE: {impossible}"
+        "a dead letter cannot be copied to `{dead_letter_queue}` and stays here as FAILURE: {impossible}"
     );
     end(table, delivery, &TableEnd::Failure(why)).await
 }
@@ -75,18 +75,18 @@ pub(super) async fn bury(
 /// The copy and the end of the delivery in one transaction.
 async fn attempt(
     table: &Table,
-    grave: &Table,
+    dead_letter_queue: &Table,
     delivery: &TaskDelivery,
     copy: &NewTask<'_>,
     why: &str,
 ) -> Tried {
-    let mut copy = match fresh(grave, copy) {
+    let mut copy = match fresh(dead_letter_queue, copy) {
         Ok(copy) => copy,
         Err(words) => return Tried::Impossible(words),
     };
     copy.insert(REASON.to_owned(), item::text(why));
     let put = Put::builder()
-        .table_name(&grave.name)
+        .table_name(&dead_letter_queue.name)
         .set_item(Some(copy))
         .condition_expression("attribute_not_exists(#id)")
         .expression_attribute_names("#id", TASK_ID)
@@ -103,7 +103,7 @@ async fn attempt(
     table.spent.wrote(None);
     match sent {
         Ok(_) => {
-            grave.ring();
+            dead_letter_queue.ring();
             Tried::Ended(Ok(()))
         }
         Err(error) => sort(table, delivery, &error),

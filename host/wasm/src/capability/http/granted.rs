@@ -3,7 +3,7 @@
 use super::client::{Sender, holding};
 use super::connect::Connector;
 use super::connection::ConnectionLimit as Connections;
-use super::host::{HttpHost, RequestTarget, is_lent};
+use super::host::{HttpHost, RequestTarget, is_granted};
 use crate::capability::caller::Grant;
 use crate::capability::refusals::{Denial, Refusals};
 use crate::limits::HTTP_CHUNK;
@@ -83,7 +83,7 @@ impl GrantedHttp {
             return Err(Error::HttpRequestMethodInvalid);
         }
         let target = RequestTarget::of(request.uri()).ok_or(Error::HttpRequestUriInvalid)?;
-        match is_lent(&self.outgoing.hosts, &target) {
+        match is_granted(&self.outgoing.hosts, &target) {
             true => Ok(target),
             false => {
                 self.refuse(&target.to_string());
@@ -96,16 +96,16 @@ impl GrantedHttp {
 /// What one instance sends with.
 pub(crate) struct HttpHook {
     /// None is nowhere, and nobody counts.
-    lent: Option<Arc<GrantedHttp>>,
+    granted: Option<Arc<GrantedHttp>>,
     room: InvocationLimit,
     /// When the one attempt of the instance ends.
     pub(crate) deadline: Option<Moment>,
 }
 
 impl HttpHook {
-    pub(crate) fn new(lent: Option<Arc<GrantedHttp>>, room: InvocationLimit) -> Self {
+    pub(crate) fn new(granted: Option<Arc<GrantedHttp>>, room: InvocationLimit) -> Self {
         Self {
-            lent,
+            granted,
             room,
             deadline: None,
         }
@@ -125,26 +125,26 @@ impl WasiHttpHooks for HttpHook {
         _failed: Box<dyn Future<Output = wasmtime_wasi_http::Result<()>> + Send>,
     ) -> Box<dyn Future<Output = Sent> + Send> {
         let refused = |error| Box::new(std::future::ready(Err(error))) as Box<_>;
-        let Some(lent) = &self.lent else {
+        let Some(granted) = &self.granted else {
             return refused(Error::HttpRequestDenied);
         };
-        let target = match lent.judge(&request) {
+        let target = match granted.judge(&request) {
             Ok(target) => target,
             Err(error) => return refused(error),
         };
         let Ok(held) = self.room.hold(0) else {
             return refused(Error::ConnectionLimitReached);
         };
-        let lent = Arc::clone(lent);
+        let granted = Arc::clone(granted);
         let end = self.deadline;
-        let end = end.unwrap_or_else(|| clock::now() + lent.outgoing.longest);
+        let end = end.unwrap_or_else(|| clock::now() + granted.outgoing.longest);
         Box::new(async move {
             let options = options.unwrap_or_default();
-            let sender = lent.sender.as_ref().ok_or(Error::HttpRequestDenied)?;
+            let sender = granted.sender.as_ref().ok_or(Error::HttpRequestDenied)?;
             let answer = sender.send(request, options, end).await;
             let answer = answer.inspect_err(|error| {
                 if matches!(error, Error::DestinationIpProhibited) {
-                    lent.refuse(&target.to_string());
+                    granted.refuse(&target.to_string());
                 }
             })?;
             let answer = answer.map(|body| holding(body, held));
