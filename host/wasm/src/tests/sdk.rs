@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::capability::lambda::Functions;
-use crate::capability::lambda::tests::{FakeFunctions, granting};
+use crate::capability::lambda::tests::{FakeFunctions, functions_of};
 use crate::capability::queues::{Deliver, NotDelivered, QueuesGrant};
 use dispatcher_core::lambda::{Invoke, InvokeError, Request, Response};
 use dispatcher_core::message::Outgoing;
@@ -87,7 +87,7 @@ fn assert_asked(verdicts: [Verdict; 2]) {
 
 #[test]
 fn an_answer_is_read_and_a_failed_function_is_a_retry() {
-    let mut functions = granting(&FakeFunctions::new(), &["*"]);
+    let mut functions = functions_of(&FakeFunctions::new(), &["*"]);
     functions.invoker = Arc::new(Echo);
     let options = granted(functions, &post());
     let read = Verdict::Reject(r#"got {"n":7}"#.into());
@@ -102,7 +102,7 @@ fn an_answer_is_read_and_a_failed_function_is_a_retry() {
 fn an_invocation_that_failed_means_what_it_proves() {
     let fake = FakeFunctions::new();
     fake.answer_all();
-    let functions = granting(&fake, &["throttled", "reset", "unwanted", "missing"]);
+    let functions = functions_of(&fake, &["throttled", "reset", "unwanted", "missing"]);
     let options = granted(functions, &post());
     let busy = Verdict::Busy {
         after: Some(Duration::from_millis(1500)),
@@ -127,7 +127,7 @@ fn an_invocation_that_failed_means_what_it_proves() {
 #[test]
 fn a_message_is_sent_as_it_was_put_together() {
     let post = post();
-    let options = granted(granting(&FakeFunctions::new(), &[]), &post);
+    let options = granted(functions_of(&FakeFunctions::new(), &[]), &post);
     let id = Verdict::Reject(r#"got "an id""#.into());
     assert_eq!(sent(&options, "open"), [id.clone(), id]);
     let sent = post.0.lock().unwrap();
@@ -147,7 +147,7 @@ fn a_message_is_sent_as_it_was_put_together() {
 
 #[test]
 fn a_message_that_is_not_sent_means_what_it_proves() {
-    let options = granted(granting(&FakeFunctions::new(), &[]), &post());
+    let options = granted(functions_of(&FakeFunctions::new(), &[]), &post());
     assert_asked(sent(&options, "full"));
     let refused = Verdict::Reject("why".into());
     assert_eq!(sent(&options, "picky"), [refused.clone(), refused]);

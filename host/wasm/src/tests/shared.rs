@@ -1,7 +1,7 @@
 //! Many attempts at once in one instance: who shares it, who is hit when it ends.
 
 use super::*;
-use crate::capability::lambda::tests::{FakeFunctions, granting};
+use crate::capability::lambda::tests::{FakeFunctions, functions_of};
 use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
 
@@ -15,7 +15,7 @@ pub(crate) fn sharing(
     PluginOptions {
         instance_concurrency: concurrency,
         shared_instances: instances,
-        ..granting(|grants| grants.lambda = Some(granting(fake, &["*"])))
+        ..granting(|grants| grants.lambda = Some(functions_of(fake, &["*"])))
     }
 }
 

@@ -79,7 +79,7 @@ impl Invoke for FakeFunctions {
     }
 }
 
-pub(crate) fn granting(fake: &Arc<FakeFunctions>, allowed: &[&str]) -> Functions {
+pub(crate) fn functions_of(fake: &Arc<FakeFunctions>, allowed: &[&str]) -> Functions {
     Functions {
         invoker: Arc::clone(fake) as Arc<dyn Invoke>,
         allowed: allowed.iter().map(|&pattern| pattern.into()).collect(),
@@ -99,7 +99,7 @@ fn the_end_of_the_attempt_is_the_end_of_the_wait() {
     let load = |instance_concurrency| {
         let options = PluginOptions {
             instance_concurrency,
-            ..granting(|grants| grants.lambda = Some(granting(&fake, &["*"])))
+            ..granting(|grants| grants.lambda = Some(functions_of(&fake, &["*"])))
         };
         load(&runtime(1), "commands", options)
     };
@@ -146,7 +146,7 @@ fn counted(fake: &Arc<FakeFunctions>, allowed: &[&str], function: &str) -> (Vec<
         let options = PluginOptions {
             instance_concurrency,
             refused: count.clone(),
-            ..granting(|grants| grants.lambda = Some(granting(fake, allowed)))
+            ..granting(|grants| grants.lambda = Some(functions_of(fake, allowed)))
         };
         let plugin = load(&runtime(1), "commands", options);
         for flavour in ["invoke", "sync-invoke"] {
@@ -188,7 +188,7 @@ fn a_function_that_is_not_granted_is_forbidden_and_counted() {
 #[test]
 fn an_invocation_holds_no_thread() {
     let fake = FakeFunctions::new();
-    let options = granting(|grants| grants.lambda = Some(granting(&fake, &["*"])));
+    let options = granting(|grants| grants.lambda = Some(functions_of(&fake, &["*"])));
     let plugin = load(&runtime(4), "commands", options);
     let running: Vec<_> = ["invoke echo", "sync-invoke echo"]
         .map(|body| drive_until_it_waits(plugin.handle(attempt(&[body], LONG))))
