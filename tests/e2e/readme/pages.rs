@@ -6,6 +6,7 @@ use super::{
     blocks, call, commands_of, flags_exist, folder, help, is_understood, quoted, read, root,
 };
 use super::{settings_are_right, words};
+use dispatcher_core::telemetry::metrics::queue::QUEUE_METRICS;
 
 /// Each page by its path, with its text.
 fn pages() -> Vec<(String, String)> {
@@ -150,15 +151,14 @@ fn the_event_is_one_that_the_forwarder_is_tested_with() {
 
 #[test]
 fn the_metrics_are_those_of_the_source() {
-    let source = read("host/core/src/telemetry/metrics/mod.rs");
     let page = read(CLASSIC);
-    let rows = source
-        .lines()
-        .filter_map(|line| line.strip_prefix("//! "))
-        .filter(|line| line.starts_with("| `"));
+    let published = QUEUE_METRICS
+        .iter()
+        .filter_map(|metric| Some((metric.cloudwatch?, metric.cloudwatch_unit().name())));
     let mut count = 0;
-    for row in rows {
-        assert!(page.contains(&format!("{row}\n")), "no row {row}");
+    for (name, unit) in published {
+        let row = format!("| `{name}` | {unit} | ");
+        assert!(page.contains(&row), "no row {row}");
         count += 1;
     }
     assert!(count >= 7, "the metrics were not found");
