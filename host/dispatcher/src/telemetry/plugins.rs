@@ -149,13 +149,16 @@ impl Plugins {
     }
 }
 
+/// A value, with that of the metric's last label where it has one of its own.
+type LabelledValue = (Option<String>, MetricValue);
+
 /// A metric of a plugin.
 struct PluginMetric {
     metric: Metric,
     /// The route, the plugin, and perhaps one more.
     labels: &'static [&'static str],
-    /// Its values, each with that label's.
-    read: fn(&Figures) -> Vec<(Option<String>, MetricValue)>,
+    /// Its values.
+    read: fn(&Figures) -> Vec<LabelledValue>,
 }
 
 const BY_PLUGIN: &[&str] = &["route", "plugin"];
@@ -262,13 +265,13 @@ const METRICS: [PluginMetric; 8] = [
     },
 ];
 
-fn levels<const N: usize>(rows: [(&str, usize); N]) -> Vec<(Option<String>, MetricValue)> {
+fn levels<const N: usize>(rows: [(&str, usize); N]) -> Vec<LabelledValue> {
     let row =
         |(label, level): (&str, usize)| (Some(label.to_owned()), MetricValue::Level(level as f64));
     rows.into_iter().map(row).collect()
 }
 
-fn counts<const N: usize>(rows: [(&str, u64); N]) -> Vec<(Option<String>, MetricValue)> {
+fn counts<const N: usize>(rows: [(&str, u64); N]) -> Vec<LabelledValue> {
     let row = |(label, count): (&str, u64)| (Some(label.to_owned()), MetricValue::Count(count));
     rows.into_iter().map(row).collect()
 }
