@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 const CALL: usize = 1 << 20;
 
 /// Where messages lie.
-pub enum EnduranceBackend {
+pub(crate) enum EnduranceBackend {
     /// In a file of this folder.
     Local {
         /// The folder.
@@ -41,7 +41,7 @@ pub enum EnduranceBackend {
 
 impl EnduranceBackend {
     /// In a new file of this folder.
-    pub fn local(folder: &Path) -> Self {
+    pub(crate) fn local(folder: &Path) -> Self {
         let data = folder.join("local").join("data");
         let store = LocalStore::open(&data).expect("a new store opens");
         let open = |name: &str| store.queue(name, None).expect("a new queue opens");
@@ -55,7 +55,7 @@ impl EnduranceBackend {
     }
 
     /// In new queues of this server.
-    pub async fn sqs(folder: &Path, url: &str) -> Self {
+    pub(crate) async fn sqs(folder: &Path, url: &str) -> Self {
         std::fs::create_dir_all(folder.join("sqs")).expect("the folder is ours");
         let server = SqsServer::at(url);
         let prefix = SqsServer::fresh_name("endurance");
@@ -74,7 +74,7 @@ impl EnduranceBackend {
     }
 
     /// For people, and for folders.
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Local { .. } => "local",
             Self::Sqs { .. } => "sqs",
@@ -82,7 +82,7 @@ impl EnduranceBackend {
     }
 
     /// The folder of the local queue.
-    pub fn data(&self) -> Option<&Path> {
+    pub(crate) fn data(&self) -> Option<&Path> {
         match self {
             Self::Local { data, .. } => Some(data),
             Self::Sqs { .. } => None,
@@ -90,7 +90,7 @@ impl EnduranceBackend {
     }
 
     /// The dispatchers' configuration: a route for each role.
-    pub fn configuration(&self, lease: Duration) -> String {
+    pub(crate) fn configuration(&self, lease: Duration) -> String {
         let mut text = "[dispatcher]\nlog-format = \"json\"\nadmin = \"127.0.0.1:0\"\n\
                         shutdown-grace = \"20s\"\nconcurrency = 20\n"
             .to_owned();
@@ -118,7 +118,7 @@ impl EnduranceBackend {
     ///
     /// # Panics
     /// If one is not taken: the server is not the one under test.
-    pub async fn send(&self, role: Role, bodies: Vec<String>) -> Vec<String> {
+    pub(crate) async fn send(&self, role: Role, bodies: Vec<String>) -> Vec<String> {
         match self {
             Self::Local { queues, .. } => {
                 let items = bodies.into_iter().map(|body| Outgoing {
@@ -147,7 +147,7 @@ impl EnduranceBackend {
     }
 
     /// How many messages all queues hold, dead letters left out.
-    pub async fn depth(&self) -> u64 {
+    pub(crate) async fn depth(&self) -> u64 {
         let mut all = 0;
         for role in Role::ALL {
             all += match self {
@@ -169,7 +169,7 @@ impl EnduranceBackend {
     }
 
     /// Takes all dead letters: bodies and reasons.
-    pub async fn dead(&self) -> Vec<(String, String)> {
+    pub(crate) async fn dead(&self) -> Vec<(String, String)> {
         let mut letters = Vec::new();
         for role in Role::ALL {
             match self {

@@ -29,7 +29,7 @@ const LOAD: Load = Load {
 };
 
 /// Runs it; whether all holds.
-pub async fn run(options: &Options) -> bool {
+pub(crate) async fn run(options: &Options) -> bool {
     let folder = options.folder();
     let until = Instant::now() + options.for_long();
     let (local, sqs) = tokio::join!(

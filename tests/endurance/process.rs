@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// A running dispatcher. Killed when dropped.
 #[derive(Debug)]
-pub struct Dispatcher {
+pub(crate) struct Dispatcher {
     /// Its number among those of this run.
     pub number: u32,
     child: Child,
@@ -33,7 +33,7 @@ pub struct Dispatcher {
 
 impl Dispatcher {
     /// Starts it with this configuration, in this data folder, against this endpoint.
-    pub fn start(
+    pub(crate) fn start(
         account: &Arc<Account>,
         number: u32,
         binary: &Path,
@@ -73,7 +73,7 @@ impl Dispatcher {
     }
 
     /// Its process id.
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
@@ -81,7 +81,7 @@ impl Dispatcher {
     ///
     /// # Panics
     /// If it does not, with where its log is.
-    pub fn admin(&self) -> String {
+    pub(crate) fn admin(&self) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let said = self.admin.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +100,7 @@ impl Dispatcher {
     }
 
     /// Sends a signal to it.
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.child.id()).ok();
         let id = id
             .and_then(rustix::process::Pid::from_raw)
@@ -109,12 +109,12 @@ impl Dispatcher {
     }
 
     /// Whether it has ended by itself, and how.
-    pub fn has_ended(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("it is our child")
     }
 
     /// Kills it with `kill -9` and enters that.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.account
             .ledger()
             .killed(self.number, self.account.now_ms());
@@ -123,7 +123,7 @@ impl Dispatcher {
     }
 
     /// Stops it as a service is stopped.
-    pub fn stop(mut self) -> ExitStatus {
+    pub(crate) fn stop(mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait()
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// A process at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// Seconds since the run began.
     pub at_s: f64,
     /// By the order of `NAMES`.
@@ -16,7 +16,7 @@ pub struct Sample {
 
 /// What is read of a process: resident memory in MiB, open files, threads, tasks of the control
 /// runtime.
-pub const NAMES: [&str; 4] = ["memory_mib", "files", "threads", "tasks"];
+pub(crate) const NAMES: [&str; 4] = ["memory_mib", "files", "threads", "tasks"];
 
 /// By how much the last third may differ from the middle third.
 const FLAT: f64 = 0.05;
@@ -24,7 +24,7 @@ const FLAT: f64 = 0.05;
 const NOTHING: [f64; 4] = [1.0, 1.0, 1.0, 2.0];
 
 /// Looks at a process; at its metrics page, too, if it has one. `None` if it is gone.
-pub fn take(at_s: f64, process: u32, admin: Option<&str>) -> Option<Sample> {
+pub(crate) fn take(at_s: f64, process: u32, admin: Option<&str>) -> Option<Sample> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let number = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
@@ -51,7 +51,7 @@ pub fn take(at_s: f64, process: u32, admin: Option<&str>) -> Option<Sample> {
 
 /// What one column did over the run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Trend {
+pub(crate) struct Trend {
     /// The first and the last value.
     pub ends: (f64, f64),
     /// Growth an hour, by least squares over the last two thirds.
@@ -63,7 +63,7 @@ pub struct Trend {
 }
 
 /// The trend of one column; `None` of too few samples.
-pub fn trend(samples: &[Sample], column: usize) -> Option<Trend> {
+pub(crate) fn trend(samples: &[Sample], column: usize) -> Option<Trend> {
     let third = samples.len() / 3;
     if third == 0 {
         return None;
@@ -94,7 +94,7 @@ pub fn trend(samples: &[Sample], column: usize) -> Option<Trend> {
 }
 
 /// All trends of a process in lines, and whether all are flat.
-pub fn report(name: &str, samples: &[Sample]) -> (String, bool) {
+pub(crate) fn report(name: &str, samples: &[Sample]) -> (String, bool) {
     let mut out = format!(
         "{name}: {:<11} {:>9} {:>9} {:>9} {:>9} {:>9}\n",
         "", "first", "last", "middle ⅓", "last ⅓", "per hour"
@@ -124,7 +124,7 @@ pub fn report(name: &str, samples: &[Sample]) -> (String, bool) {
 ///
 /// # Errors
 /// What the file system says.
-pub fn write_csv(path: &Path, all: &[(&str, Vec<Sample>)]) -> std::io::Result<()> {
+pub(crate) fn write_csv(path: &Path, all: &[(&str, Vec<Sample>)]) -> std::io::Result<()> {
     let mut text = format!("process,at_s,{}\n", NAMES.join(","));
     for (name, samples) in all {
         for Sample { at_s, values } in samples {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a lease lasts in every route.
-pub const LEASE: Duration = Duration::from_secs(8);
+pub(crate) const LEASE: Duration = Duration::from_secs(8);
 /// How long the queues may take to become empty once nothing is sent any more.
 const PATIENCE: Duration = Duration::from_secs(240);
 /// An endpoint for those that call nobody.
@@ -24,7 +24,7 @@ const MOST_NOTICES: usize = 200;
 /// What is known about one backend's run. Shared by its sender, its processes' readers and the
 /// judge.
 #[derive(Debug)]
-pub struct Account {
+pub(crate) struct Account {
     ledger: Mutex<Ledger>,
     began: Instant,
     /// Where the processes' logs are.
@@ -34,7 +34,7 @@ pub struct Account {
 
 impl Account {
     /// With an empty ledger and a folder for logs.
-    pub fn new(logs: PathBuf, breaks_calls: bool) -> Arc<Self> {
+    pub(crate) fn new(logs: PathBuf, breaks_calls: bool) -> Arc<Self> {
         std::fs::create_dir_all(&logs)
             .unwrap_or_else(|error| panic!("cannot make {}: {error}", logs.display()));
         let lease_ms = u64::try_from(LEASE.as_millis()).expect("seconds");
@@ -47,17 +47,17 @@ impl Account {
     }
 
     /// The ledger, for as short as possible.
-    pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Milliseconds since the run began.
-    pub fn now_ms(&self) -> u64 {
+    pub(crate) fn now_ms(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// A process warned; kinds of warnings are counted.
-    pub fn noticed(&self, level: &str, message: &str) {
+    pub(crate) fn noticed(&self, level: &str, message: &str) {
         let message: String = message.chars().take(140).collect();
         let mut gist = String::with_capacity(message.len());
         for c in message.chars() {
@@ -78,7 +78,7 @@ impl Account {
 }
 
 /// One backend, its configuration and what runs against it.
-pub struct Site {
+pub(crate) struct Site {
     /// Where messages go.
     pub backend: EnduranceBackend,
     /// What is known.
@@ -94,7 +94,7 @@ pub struct Site {
 
 impl Site {
     /// A new one in this folder.
-    pub fn new(
+    pub(crate) fn new(
         binary: &Path,
         folder: &Path,
         backend: EnduranceBackend,
@@ -117,7 +117,7 @@ impl Site {
     }
 
     /// One for each backend that was asked for, whose calls nothing breaks.
-    pub async fn all(options: &Options, folder: &Path, server: &str) -> Vec<Self> {
+    pub(crate) async fn all(options: &Options, folder: &Path, server: &str) -> Vec<Self> {
         let binary = options.binary();
         let mut sites = Vec::new();
         if options.backend.has_local() {
@@ -133,7 +133,7 @@ impl Site {
     }
 
     /// One more dispatcher.
-    pub fn start(&self) -> Dispatcher {
+    pub(crate) fn start(&self) -> Dispatcher {
         Dispatcher::start(
             &self.account,
             self.started.fetch_add(1, Relaxed),
@@ -145,13 +145,13 @@ impl Site {
     }
 
     /// How many were started.
-    pub fn starts(&self) -> u32 {
+    pub(crate) fn starts(&self) -> u32 {
         self.started.load(Relaxed)
     }
 
     /// Waits until the queues are empty, stops these dispatchers, reads the dead letters and
     /// judges. What does not hold is among the lines.
-    pub async fn conclude(&self, dispatchers: Vec<Dispatcher>) -> Conclusion {
+    pub(crate) async fn conclude(&self, dispatchers: Vec<Dispatcher>) -> Conclusion {
         let mut wrong = Vec::new();
         let deadline = Instant::now() + PATIENCE;
         let mut depth = self.backend.depth().await;
@@ -187,7 +187,7 @@ impl Site {
     }
 
     /// The end of a run in lines.
-    pub fn report(&self, conclusion: &Conclusion) -> String {
+    pub(crate) fn report(&self, conclusion: &Conclusion) -> String {
         let Verdict {
             sent,
             handled,
@@ -248,7 +248,7 @@ impl Site {
 }
 
 /// What a run came to.
-pub struct Conclusion {
+pub(crate) struct Conclusion {
     /// About messages.
     pub verdict: Verdict,
     /// About all else, a line each.
@@ -257,7 +257,7 @@ pub struct Conclusion {
 
 impl Conclusion {
     /// Nothing lost, nothing unexplained, nothing wrong.
-    pub fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         self.verdict.holds() && self.wrong.is_empty()
     }
 }

@@ -19,7 +19,7 @@ const LOAD: Load = Load {
 };
 
 /// Runs it; whether all holds.
-pub async fn run(options: &Options) -> bool {
+pub(crate) async fn run(options: &Options) -> bool {
     let server = MiniStack::start();
     let folder = options.folder();
     let sites = Site::all(options, &folder, &server.url()).await;

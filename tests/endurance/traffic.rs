@@ -13,7 +13,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// A kind of queue, each with a plugin and a route of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
+pub(crate) enum Role {
     /// A fresh instance for each message.
     Steady,
     /// One instance for a thousand messages, one after the other.
@@ -26,10 +26,10 @@ pub enum Role {
 
 impl Role {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Steady, Self::Reused, Self::Many, Self::Bad];
+    pub(crate) const ALL: [Self; 4] = [Self::Steady, Self::Reused, Self::Many, Self::Bad];
 
     /// Of the queue and of the plugin.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Steady => "steady",
             Self::Reused => "reused",
@@ -39,7 +39,7 @@ impl Role {
     }
 
     /// The plugin's settings.
-    pub fn plugin(self) -> String {
+    pub(crate) fn plugin(self) -> String {
         let (guest, more) = match self {
             Self::Steady => ("verdicts", "timeout = \"20s\""),
             Self::Reused => ("verdicts", "timeout = \"20s\"\nreuse = 1000"),
@@ -54,7 +54,7 @@ impl Role {
     }
 
     /// The route's retry policy. What is good is tried for as long as it takes.
-    pub fn retry(self) -> &'static str {
+    pub(crate) fn retry(self) -> &'static str {
         match self {
             Self::Bad => "{ first = \"10ms\", most = \"50ms\", attempts = 2 }",
             _ => "{ first = \"10ms\", most = \"200ms\", attempts = 100000 }",
@@ -71,7 +71,7 @@ impl Role {
 
 /// How much of what.
 #[derive(Debug, Clone, Copy)]
-pub struct Load {
+pub(crate) struct Load {
     /// Messages a second, by role in the order of `Role::ALL`.
     pub per_second: [f64; 4],
     /// Of a thousand good messages so many are large, up to 1 MiB.
@@ -82,7 +82,13 @@ pub struct Load {
 }
 
 /// Sends until then. While the gate is shut for writing nothing is sent.
-pub async fn send_until(site: &Site, load: Load, until: Instant, gate: &RwLock<()>, seed: u64) {
+pub(crate) async fn send_until(
+    site: &Site,
+    load: Load,
+    until: Instant,
+    gate: &RwLock<()>,
+    seed: u64,
+) {
     let mut dice = Rng::with_seed(seed);
     let mut owed = [0.0; 4];
     let mut ticks = tokio::time::interval(TICK);
