@@ -29,6 +29,10 @@ const PROGRAM: Packaged = Packaged {
     ],
 };
 
+/// Redis' own default of 15 s would make a failover slow; on a busy machine, a node may well be
+/// silent for a second or two.
+const FAILOVER_MS: &str = "4000";
+
 /// A running Redis. Ends when dropped.
 #[derive(Debug)]
 pub struct RedisServer {
@@ -232,9 +236,8 @@ impl RedisCluster {
         let start = |(at, bus): (usize, &u16)| {
             let (bus, more) = (bus.to_string(), more(at));
             let more: Vec<&str> = more.iter().map(String::as_str).collect();
-            let quick = ["--cluster-node-timeout", "2000"];
             let node = ["--cluster-enabled", "yes", "--cluster-port", &bus];
-            RedisServer::start(&[&node[..], &quick[..], &more].concat())
+            RedisServer::start(&[&node[..], &more].concat())
         };
         let cluster = Self {
             nodes: buses.iter().enumerate().map(start).collect(),
@@ -252,13 +255,8 @@ impl RedisCluster {
                 let epoch = (at + 1).to_string();
                 done(plain.ask(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]));
             }
-            if at > 0 {
-                let (port, bus) = (cluster.nodes[0].port.to_string(), buses[0].to_string());
-                done(plain.ask(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]));
-            }
         }
-        let known = format!("cluster_known_nodes:{}\r\n", masters + replicas);
-        cluster.wait(|info| info.contains(&known) && info.contains("cluster_state:ok"));
+        cluster.wait_until_all_know_each_other(buses[0]);
         for (at, node) in cluster.nodes.iter().skip(masters).enumerate() {
             let master = cluster.nodes[at].connect().ask(&["CLUSTER", "MYID"]);
             let master = master.expect("an answer").text();
@@ -275,21 +273,52 @@ impl RedisCluster {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
+        if replicas > 0 {
+            cluster.fail_over_after(FAILOVER_MS);
+        }
         cluster
     }
 
-    fn wait(&self, wanted: impl Fn(&str) -> bool) {
+    /// Introduces every node to the first one. A node drops a handshake that takes longer than the
+    /// node timeout, so it is asked again until all are there.
+    fn wait_until_all_know_each_other(&self, first_bus: u16) {
+        let (port, bus) = (self.nodes[0].port.to_string(), first_bus.to_string());
         let deadline = Instant::now() + PATIENCE;
-        for node in &self.nodes {
-            loop {
-                let info = node.connect().ask(&["CLUSTER", "INFO"]);
-                let info = info.expect("an answer").text();
-                if wanted(&info) {
-                    break;
-                }
-                assert!(Instant::now() < deadline, "{info}");
-                std::thread::sleep(Duration::from_millis(10));
+        for round in 0.. {
+            let missing: Vec<_> = self
+                .nodes
+                .iter()
+                .filter(|node| !self.knows_all(node))
+                .collect();
+            if missing.is_empty() {
+                return;
             }
+            assert!(Instant::now() < deadline, "{missing:?} do not know all");
+            if round % 100 == 0 {
+                for node in &self.nodes[1..] {
+                    let met = ["CLUSTER", "MEET", "127.0.0.1", &port, &bus];
+                    let met = node.connect().ask(&met);
+                    assert_eq!(met.expect("an answer"), RedisReply::Text("OK".into()));
+                }
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn knows_all(&self, node: &RedisServer) -> bool {
+        let mut plain = node.connect();
+        let mut ask = |what| plain.ask(&["CLUSTER", what]).expect("an answer").text();
+        let nodes = ask("NODES");
+        let known = nodes.lines().filter(|line| !line.contains("handshake"));
+        known.count() == self.nodes.len() && ask("INFO").contains("cluster_state:ok")
+    }
+
+    /// How long a node may be silent before its replica replaces it.
+    fn fail_over_after(&self, milliseconds: &str) {
+        let settings = ["CONFIG", "SET", "cluster-node-timeout", milliseconds];
+        for node in &self.nodes {
+            let set = node.connect().ask(&settings);
+            assert_eq!(set.expect("an answer"), RedisReply::Text("OK".into()));
         }
     }
 

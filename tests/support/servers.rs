@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The versions that the suites were written against. Without the second it answers a
@@ -136,10 +137,20 @@ impl Drop for MiniStack {
     }
 }
 
-/// A port that nothing listens on at this moment.
+/// A port that nothing listens on at this moment, and that this process gets once. It lies below the
+/// ephemeral ports: one of those may belong to an outgoing connection before its server binds it.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("it is bound").port()
+    const FIRST: u16 = 10_000;
+    const COUNT: u32 = 20_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Two test binaries that run at once begin at different ports.
+    let begin = std::process::id().wrapping_mul(127);
+    let next = || begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
+    let ports = std::iter::repeat_with(next).take(COUNT as usize);
+    ports
+        .map(|offset| FIRST + u16::try_from(offset).expect("the count is below 65,536"))
+        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+        .expect("a free port")
 }
 
 fn answers(address: SocketAddr) -> bool {
