@@ -14,6 +14,7 @@ use crate::config;
 use crate::config::Settings;
 use crate::config::declared::LocalSettings;
 use crate::config::flags::Flags;
+use crate::config::problem::Problem;
 use crate::config::section::{Given, Layers};
 use crate::error::{Exit, Failure};
 use crate::telemetry::log;
@@ -23,7 +24,7 @@ use dispatcher_core::telemetry::counters::Counters;
 use dispatcher_served as served;
 use dispatcher_served::Served;
 use sources::Sources;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -43,7 +44,7 @@ fails is shown, and the old version keeps running. Files in hidden folders and i
 write (target, node_modules, build, dist) are not watched, nor is what lies outside of the folder.";
 
 /// The admin address, where none is given.
-const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9_090);
+const ADMIN: &str = "127.0.0.1:9090";
 
 /// Build a handler, run it on the embedded queue, and rebuild it whenever its source changes
 #[derive(Debug, clap::Args)]
@@ -63,45 +64,34 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
     let project = Project::open(&args.folder)?;
     let lang = project.language(args.lang)?;
-    let flags = flags_of(typed);
+    let flags = flags::settings(&typed.matches);
     // Where the component will be is known after the build; all other problems are found before it.
-    let (settings, mut problems) =
-        config::settings(&with_plugin(&flags, &project.usual_component(lang)));
+    let (settings, _, mut problems) = settings_of(&flags, &project.usual_component(lang));
     let listen = LocalSettings::read(Layers(&[&flags.program]), &mut problems).listen;
-    let screen = log::start(settings.log.format, &settings.log.level);
+    // Without its progress line: tools print beside it.
+    log::start(settings.log.format, &settings.log.level);
     flags::log_notices(&flags);
     if !problems.is_empty() {
         return Err(problems.into());
     }
-    let counters = Arc::new(Counters::default());
-    let shown = Arc::clone(&counters);
-    let _progress = screen.progress(move || shown.snapshot());
     let handler = Handler { project, lang };
-    block_on(develop(handler, settings, flags, listen, counters))?
+    block_on(develop(handler, settings, flags, listen))?
 }
 
-/// What was given, with a queue and an admin address where none was.
-fn flags_of(typed: &Typed) -> Flags {
-    let mut flags = flags::settings(&typed.matches);
-    if !flags.says("admin") {
-        let address = free_or_any(ADMIN).to_string();
-        flags.take("admin", Given::new("the admin address", address));
-    }
-    flags
-}
-
-fn with_plugin(flags: &Flags, component: &Path) -> Flags {
-    let mut flags = flags.clone();
+/// What is run, from flags that name neither the component nor, perhaps, an admin address.
+fn settings_of(given: &Flags, component: &Path) -> (Settings, Flags, Vec<Problem>) {
+    let mut flags = given.clone();
     flags.take("plugin", Given::new("FOLDER", component.to_string_lossy()));
-    flags
-}
-
-/// The address, or any port of it where this one is taken: by another `dispatcher dev`, most likely.
-fn free_or_any(address: SocketAddr) -> SocketAddr {
-    match TcpListener::bind(address) {
-        Ok(_) => address,
-        Err(_) => SocketAddr::new(address.ip(), 0),
+    let is_usual = !flags.says("admin");
+    if is_usual {
+        flags.take("admin", Given::new("the admin address", ADMIN));
     }
+    let (mut settings, problems) = config::settings(&flags);
+    if let Some(admin) = &mut settings.admin {
+        // Another `dispatcher dev` may have the usual port.
+        admin.or_any_port = is_usual;
+    }
+    (settings, flags, problems)
 }
 
 /// What is built.
@@ -125,7 +115,6 @@ async fn develop(
     settings: Settings,
     flags: Flags,
     listen: SocketAddr,
-    counters: Arc<Counters>,
 ) -> Result<(), Failure> {
     let failed = |line: String| Failure::new(Exit::Failed, line);
     let mut signals = Signals::listen(true)
@@ -140,8 +129,7 @@ async fn develop(
         return Ok(());
     };
     let _serving = serve(&settings, &flags, listen).await?;
-    let flags = with_plugin(&flags, &component);
-    let (settings, problems) = config::settings(&flags);
+    let (settings, flags, problems) = settings_of(&flags, &component);
     if !problems.is_empty() {
         return Err(problems.into());
     }
@@ -150,7 +138,7 @@ async fn develop(
         output::note(format!("try it: dispatcher send {} hello", queue.name));
     }
     let rebuilding = tasks::spawn(rebuild(handler, component, sources));
-    let ended = app::run(settings, flags, counters).await;
+    let ended = app::run(settings, flags, Arc::new(Counters::default())).await;
     drop(rebuilding);
     build::stop();
     Ok(ended?)
@@ -197,12 +185,11 @@ struct Serving {
 
 async fn serve(settings: &Settings, flags: &Flags, listen: SocketAddr) -> Result<Serving, Failure> {
     let served = Served::open(&settings.stores.data)?;
-    let wanted = if flags.says("listen") {
-        listen
+    let listening = if flags.says("listen") {
+        served::listen(listen).await
     } else {
-        free_or_any(listen)
+        served::listen_or_any_port(listen).await
     };
-    let listening = served::listen(wanted).await;
     let (listener, at) = listening.map_err(|line| Failure::new(Exit::Failed, line))?;
     tracing::info!(address = %at, "serving the embedded queue over the SQS protocol");
     output::note(exports(at));
