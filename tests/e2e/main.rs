@@ -9,6 +9,7 @@ mod capabilities_tls;
 mod commands;
 mod crash;
 mod data_files;
+mod dev;
 mod disk_full;
 mod dynamodb;
 mod dynamodb_example;

@@ -274,6 +274,7 @@ fn flags_exist(name: &str, document: &str) {
         &["local"],
         &["check"],
         &["doctor"],
+        &["dev"],
         &["schedule", "add"],
         &["schedule", "list"],
         &["plugin", "new"],

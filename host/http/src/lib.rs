@@ -52,6 +52,17 @@ pub async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), St
         .map_err(|error| format!("cannot listen on {address}: {error}"))
 }
 
+/// The same, or any port of the address where its port cannot be had.
+///
+/// # Errors
+/// One line that names the address, if none can be had.
+pub async fn listen_or_any_port(address: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
+    match listen(address).await {
+        Ok(listening) => Ok(listening),
+        Err(_) => listen(SocketAddr::new(address.ip(), 0)).await,
+    }
+}
+
 /// Answers until `stop`, then for a second at most to finish what is under way.
 pub async fn serve(
     listener: TcpListener,

@@ -24,7 +24,7 @@ mod uploads;
 mod wire;
 
 use dispatcher_core::queue::QueueError;
-pub use dispatcher_http::listen;
+pub use dispatcher_http::{listen, listen_or_any_port};
 use dispatcher_local::queue::LocalStore;
 use service::Service;
 use std::path::Path;

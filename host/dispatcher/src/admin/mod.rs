@@ -68,12 +68,17 @@ pub struct AdminState {
     pub access: Arc<Access>,
 }
 
-/// Listens on `address`, and says where: port 0 is any that is free.
+/// Listens on `address`, and says where: port 0 is any that is free. `or_any_port` takes one of those
+/// where the port belongs to another process.
 ///
 /// # Errors
 /// One line that names the address, if it cannot be had.
-pub async fn listen(address: SocketAddr) -> Result<TcpListener, String> {
-    let (listener, at) = http::listen(address).await?;
+pub async fn listen(address: SocketAddr, or_any_port: bool) -> Result<TcpListener, String> {
+    let (listener, at) = if or_any_port {
+        http::listen_or_any_port(address).await?
+    } else {
+        http::listen(address).await?
+    };
     tracing::info!(address = %at, "health and metrics at http://{at}");
     Ok(listener)
 }

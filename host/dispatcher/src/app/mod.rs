@@ -10,6 +10,7 @@ mod replace;
 pub mod route;
 mod schedule;
 pub mod stop;
+pub(crate) mod watch;
 
 use crate::admin::access::Access;
 use crate::config::flags::Flags;

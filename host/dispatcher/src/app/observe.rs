@@ -44,7 +44,7 @@ pub(crate) async fn start(
     let serving = match &settings.admin {
         None => None,
         Some(served) => {
-            let listener = admin::listen(served.address)
+            let listener = admin::listen(served.address, served.or_any_port)
                 .await
                 .map_err(|why| Problem::new("--admin", why, "an address that is free"))?;
             let state = admin::AdminState {

@@ -68,6 +68,8 @@ setting_args! {
     LogArgs: Log;
     /// What a plugin may use.
     GuestArgs: Guest;
+    /// What a run of the handler that is being written is made of.
+    DevArgs: Queues, Limits, Guest, Instances, Listen, Metrics, Data, Log;
     /// What a run is made of.
     RunArgs: Handler, Queues, Limits, Guest, Instances, Trials, ScheduleInterval, ScheduleTable,
         Metrics, File, Data, Redis, Worqr, Aws, Log;

@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
 
 /// The lines with which a shell sets what every AWS SDK needs to use the server at this address:
 /// SDKs differ in which of the two names of the region they read.
-fn exports(mut at: SocketAddr) -> String {
+pub(super) fn exports(mut at: SocketAddr) -> String {
     // A server that listens on all addresses is reached at this one, too.
     match at.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => at.set_ip(Ipv4Addr::LOCALHOST.into()),

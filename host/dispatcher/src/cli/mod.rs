@@ -5,6 +5,8 @@ mod backup;
 mod cancel;
 mod check;
 mod completions;
+#[cfg(feature = "local")]
+mod dev;
 mod doctor;
 mod flags;
 mod input;
@@ -38,6 +40,7 @@ const EXAMPLES: &str = "\
 Examples:
   dispatcher run --plugin handler.wasm        handle what is sent to local:default
   dispatcher send local:default hello         send it something, from another terminal
+  dispatcher dev orders                       build, run and rebuild a handler as you write it
   dispatcher run --plugin handler.wasm --queues payments:3,default:1
   dispatcher run --function my-function --queues payments:3,default:1
   dispatcher check --config dispatcher.toml   find every problem, start nothing
@@ -70,6 +73,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Args),
+    #[cfg(feature = "local")]
+    Dev(dev::Args),
     Send(send::Args),
     Queues(queues::Args),
     Peek(peek::Args),
@@ -121,6 +126,8 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
     }
     match cli.command {
         Command::Run(_) => run::run(typed),
+        #[cfg(feature = "local")]
+        Command::Dev(args) => dev::run(&args, &typed),
         Command::Send(args) => send::run(args, &typed),
         Command::Queues(args) => queues::run(args, &typed),
         Command::Peek(args) => peek::run(args, &typed),

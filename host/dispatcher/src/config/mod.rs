@@ -111,6 +111,8 @@ impl DynamoDb {
 pub struct Admin {
     /// Where it is; off loopback only with a token.
     pub address: SocketAddr,
+    /// Whether any other port will do where this one is taken.
+    pub or_any_port: bool,
     /// The file that holds the token; a relative path is relative to the working directory. Without
     /// it nobody may act.
     pub token_file: Option<PathBuf>,

@@ -1,10 +1,9 @@
 //! Replaces plugins while they run: when a file changes, when the settings are read again, when
 //! somebody asks. Loads beside, and swaps; what is refused changes nothing.
 
-mod watch;
-
 use super::build::plugins::Loader;
 use super::build::versions::Looked;
+use super::watch::FileWatch;
 use crate::config::problem::Problem;
 use crate::config::{PluginConfig, Route, Source};
 use crate::telemetry::plugins;
@@ -21,7 +20,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use watch::FileWatch;
 
 /// A route whose plugin can be replaced.
 pub(crate) struct Replaceable {

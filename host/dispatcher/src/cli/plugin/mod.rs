@@ -1,10 +1,10 @@
 //! `dispatcher plugin`: begin a plugin, build it, look at it and try it.
 
 mod bench;
-mod build;
+pub(super) mod build;
 mod check;
 mod invoke;
-mod language;
+pub(super) mod language;
 mod new;
 mod replay;
 mod template;

@@ -36,6 +36,7 @@ impl Check {
         }
         address.map(|address| Admin {
             address,
+            or_any_port: false,
             token_file,
             hosts,
         })

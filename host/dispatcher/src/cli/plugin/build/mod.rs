@@ -41,9 +41,10 @@ pub(crate) struct Args {
 }
 
 /// A folder with sources.
-struct Project {
+#[derive(Debug, Clone)]
+pub(in crate::cli) struct Project {
     /// Absolute.
-    folder: PathBuf,
+    pub(in crate::cli) folder: PathBuf,
     /// The folder's name.
     name: String,
 }
@@ -51,24 +52,17 @@ struct Project {
 /// Builds, looks at what came of it, and prints where it lies.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let project = Project::open(&args.folder)?;
-    let lang = match args.lang {
-        Some(lang) => lang,
-        None => project.language()?,
-    };
-    let component = match lang {
-        Language::Rust => rust::build(&project),
-        Language::JavaScript => node::build(&project, false),
-        Language::TypeScript => node::build(&project, true),
-        Language::Python => python::build(&project),
-        Language::Go => go::build(&project),
-        Language::C => c::build(&project),
-    }?;
-    look_at(&component)?;
-    output::line(component.display().to_string())
+    let lang = project.language(args.lang)?;
+    output::line(project.build(lang)?.display().to_string())
+}
+
+/// Ends the tool that runs now, if one does.
+pub(in crate::cli) fn stop() {
+    tool::stop();
 }
 
 impl Project {
-    fn open(folder: &Path) -> Result<Self, Failure> {
+    pub(in crate::cli) fn open(folder: &Path) -> Result<Self, Failure> {
         let unusable = |why: &dyn std::fmt::Display| {
             let what = format!("{}: {why}; wanted a project's folder", folder.display());
             Failure::new(Exit::Usage, what)
@@ -90,16 +84,39 @@ impl Project {
         names
     }
 
-    fn language(&self) -> Result<Language, Failure> {
+    /// The language that was asked for, or the one that the files are of.
+    pub(in crate::cli) fn language(&self, asked: Option<Language>) -> Result<Language, Failure> {
+        if let Some(lang) = asked {
+            return Ok(lang);
+        }
         Language::of(&self.names("")).map_err(|why| {
             let what = format!("{}: {why}", self.folder.display());
             Failure::new(Exit::Usage, what)
         })
     }
 
-    /// Where the component goes, with the folder made.
+    /// Builds, and looks at what came of it. Returns where it lies. Blocks while tools run.
+    pub(in crate::cli) fn build(&self, lang: Language) -> Result<PathBuf, Failure> {
+        let component = match lang {
+            Language::Rust => rust::build(self),
+            Language::JavaScript => node::build(self, false),
+            Language::TypeScript => node::build(self, true),
+            Language::Python => python::build(self),
+            Language::Go => go::build(self),
+            Language::C => c::build(self),
+        }?;
+        look_at(&component)?;
+        Ok(component)
+    }
+
+    /// Where the component goes, unless cargo is told otherwise.
+    pub(in crate::cli) fn usual_component(&self, lang: Language) -> PathBuf {
+        lang.component(&self.folder, &self.name)
+    }
+
+    /// The same, with the folder made.
     fn component(&self, lang: Language) -> Result<PathBuf, Failure> {
-        let file = lang.component(&self.folder, &self.name);
+        let file = self.usual_component(lang);
         let folder = file.parent().expect("it lies in the project");
         std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
         Ok(file)

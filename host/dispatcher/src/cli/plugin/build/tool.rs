@@ -4,14 +4,66 @@
 use crate::cli::output;
 use crate::error::{Exit, Failure};
 use dispatcher_core::clock;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 /// The most bytes of what a tool prints that are searched for what it means.
 const HEARD: usize = 256 * 1024;
+
+/// What runs now.
+#[derive(Debug)]
+struct Running {
+    tool: Option<Pid>,
+    is_stopped: bool,
+}
+
+static RUNNING: Mutex<Running> = Mutex::new(Running {
+    tool: None,
+    is_stopped: false,
+});
+
+fn running() -> std::sync::MutexGuard<'static, Running> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Terminates the tool that runs now; none starts after it.
+pub(super) fn stop() {
+    let mut running = running();
+    running.is_stopped = true;
+    if let Some(tool) = running.tool {
+        // It may have ended meanwhile.
+        let _ = kill_process(tool, Signal::TERM);
+    }
+}
+
+/// Starts a tool that `stop` can end.
+fn spawn(command: &mut Command) -> std::io::Result<Child> {
+    let mut running = running();
+    if running.is_stopped {
+        return Err(std::io::ErrorKind::Interrupted.into());
+    }
+    let child = command.spawn()?;
+    running.tool = Pid::from_raw(i32::try_from(child.id()).unwrap_or_default());
+    Ok(child)
+}
+
+/// Waits for its end. Its number is forgotten before it can be another process's.
+fn wait(mut child: Child) -> std::io::Result<ExitStatus> {
+    let tool = running().tool;
+    if let Some(tool) = tool {
+        waitid(
+            WaitId::Pid(tool),
+            WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
+        )?;
+    }
+    running().tool = None;
+    child.wait()
+}
 
 /// Where a program is, by the folders of `PATH`.
 pub(super) fn find(name: &str) -> Option<PathBuf> {
@@ -63,7 +115,7 @@ pub(super) fn run_or_hint(
     print_to_stderr(command)?;
     let mut heard = String::new();
     let failed = measured(command, |command| {
-        let mut child = command.stderr(Stdio::piped()).spawn()?;
+        let mut child = spawn(command.stderr(Stdio::piped()))?;
         for line in child
             .stderr
             .take()
@@ -79,7 +131,7 @@ pub(super) fn run_or_hint(
                 heard.push('\n');
             }
         }
-        Ok((child.wait()?, ()))
+        Ok((wait(child)?, ()))
     });
     failed.map_err(|mut failure| {
         if let (Some(why), Some(line)) = (hint(&heard), failure.lines.last_mut()) {
@@ -104,9 +156,12 @@ fn print_to_stderr(command: &mut Command) -> Result<(), Failure> {
 
 fn timed(command: &mut Command) -> Result<Vec<u8>, Failure> {
     measured(command, |command| {
-        let child = command.stderr(Stdio::inherit()).spawn()?;
-        let ended = child.wait_with_output()?;
-        Ok((ended.status, ended.stdout))
+        let mut child = spawn(command.stderr(Stdio::inherit()))?;
+        let mut printed = Vec::new();
+        if let Some(mut stdout) = child.stdout.take() {
+            stdout.read_to_end(&mut printed)?;
+        }
+        Ok((wait(child)?, printed))
     })
 }
 

@@ -33,7 +33,7 @@ enum FileSnapshot {
 type Version = (u64, u64, u64, i64, i64, i64, i64);
 
 /// Watches some files.
-pub(super) struct FileWatch {
+pub(crate) struct FileWatch {
     told: Arc<Notify>,
     files: Vec<(PathBuf, FileSnapshot)>,
     /// Of the folders; by name a file may be another at any moment.
@@ -41,7 +41,7 @@ pub(super) struct FileWatch {
 }
 
 impl FileWatch {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             told: Arc::new(Notify::new()),
             files: Vec::new(),
@@ -50,7 +50,7 @@ impl FileWatch {
     }
 
     /// Watches these files from now on, as they are now.
-    pub(super) async fn on(&mut self, files: Vec<PathBuf>) {
+    pub(crate) async fn on(&mut self, files: Vec<PathBuf>) {
         let seen = look(files.clone()).await;
         self.files = files.into_iter().zip(seen).collect();
         self.watcher = None;
@@ -71,7 +71,7 @@ impl FileWatch {
 
     /// Returns the files that are not what they were, once they have been left alone for a moment. Safe
     /// to drop and ask again.
-    pub(super) async fn changed(&mut self) -> Vec<PathBuf> {
+    pub(crate) async fn changed(&mut self) -> Vec<PathBuf> {
         while !self.is_other().await {
             let now = clock::now();
             tokio::select! {

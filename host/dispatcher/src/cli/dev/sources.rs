@@ -1,0 +1,196 @@
+//! The sources of a project: which files they are, and when one has changed. Compares contents, so that
+//! a file which a build writes anew with the same contents is no change.
+
+use crate::app::watch::FileWatch;
+use dispatcher_core::tasks;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What builds write.
+const OUTPUTS: [&str; 5] = ["target", "node_modules", "build", "dist", "__pycache__"];
+/// Locks of packages, which builds write too.
+const LOCKS: [&str; 3] = ["Cargo.lock", "package-lock.json", "go.sum"];
+/// A project with more files is not a handler; the others are not watched.
+const MOST_FILES: usize = 10_000;
+/// Of a larger file its length counts.
+const LARGEST: u64 = 4 * 1024 * 1024;
+
+/// The contents of a file, or its length.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Content {
+    Digest([u8; 32]),
+    Length(u64),
+}
+
+/// What a project's folder holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Snapshot {
+    files: BTreeMap<PathBuf, Content>,
+    /// A file that is added or removed changes its folder.
+    folders: Vec<PathBuf>,
+}
+
+/// The sources of one project.
+pub(super) struct Sources {
+    root: PathBuf,
+    seen: Snapshot,
+    watch: FileWatch,
+}
+
+impl Sources {
+    /// As they are now.
+    pub(super) async fn of(root: &Path) -> Self {
+        let mut sources = Self {
+            root: root.to_owned(),
+            seen: Snapshot::default(),
+            watch: FileWatch::new(),
+        };
+        sources.seen = sources.look().await;
+        sources.watch.on(sources.seen.paths()).await;
+        sources
+    }
+
+    /// Returns once one has changed since the last time, with the names of those that have: also of
+    /// those that changed before it was called. Safe to drop and ask again.
+    pub(super) async fn changed(&mut self) -> Vec<String> {
+        loop {
+            let now = self.look().await;
+            let changed = self.seen.changed(&now, &self.root);
+            if now != self.seen {
+                self.watch.on(now.paths()).await;
+                self.seen = now;
+            }
+            if !changed.is_empty() {
+                return changed;
+            }
+            self.watch.changed().await;
+        }
+    }
+
+    async fn look(&self) -> Snapshot {
+        let root = self.root.clone();
+        tasks::blocking(move || Snapshot::of(&root))
+            .finished()
+            .await
+    }
+}
+
+impl Snapshot {
+    fn of(root: &Path) -> Self {
+        let mut found = Self::default();
+        let mut open = vec![root.to_owned()];
+        while let Some(folder) = open.pop() {
+            let entries = folder.read_dir().into_iter().flatten().flatten();
+            for entry in entries {
+                let name = entry.file_name();
+                let Some(name) = name.to_str() else { continue };
+                let Ok(kind) = entry.file_type() else {
+                    continue;
+                };
+                let is_hidden = name.starts_with('.') || name.ends_with('~');
+                if kind.is_dir() && !is_hidden && !OUTPUTS.contains(&name) {
+                    open.push(entry.path());
+                } else if kind.is_file()
+                    && !is_hidden
+                    && !LOCKS.contains(&name)
+                    && found.files.len() < MOST_FILES
+                    && let Some(content) = content(&entry)
+                {
+                    found.files.insert(entry.path(), content);
+                }
+            }
+            found.folders.push(folder);
+        }
+        found.folders.sort();
+        found
+    }
+
+    /// What is to be watched.
+    fn paths(&self) -> Vec<PathBuf> {
+        self.files.keys().chain(&self.folders).cloned().collect()
+    }
+
+    /// The names of the files that are other, new or gone.
+    fn changed(&self, now: &Self, root: &Path) -> Vec<String> {
+        let before = self
+            .files
+            .keys()
+            .filter(|file| !now.files.contains_key(*file));
+        let after = now.files.iter();
+        let after = after.filter(|(file, content)| self.files.get(*file) != Some(content));
+        let changed = before.chain(after.map(|(file, _)| file));
+        let changed = changed.map(|file| file.strip_prefix(root).unwrap_or(file));
+        changed.map(|file| file.display().to_string()).collect()
+    }
+}
+
+fn content(entry: &std::fs::DirEntry) -> Option<Content> {
+    let length = entry.metadata().ok()?.len();
+    if length > LARGEST {
+        return Some(Content::Length(length));
+    }
+    let bytes = std::fs::read(entry.path()).ok()?;
+    Some(Content::Digest(Sha256::digest(bytes).into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn write(root: &Path, name: &str, text: &str) {
+        let file = root.join(name);
+        std::fs::create_dir_all(file.parent().expect("a folder")).expect("made");
+        std::fs::write(file, text).expect("written");
+    }
+
+    #[test]
+    fn outputs_locks_and_hidden_files_are_not_sources() {
+        let root = tempfile::tempdir().expect("a folder");
+        for name in [
+            "src/lib.rs",
+            "handler.py",
+            "target/x.rs",
+            "node_modules/a/b.js",
+            ".venv/lib.py",
+            "build/a.wasm",
+            "Cargo.lock",
+            "lib.rs~",
+        ] {
+            write(root.path(), name, "1");
+        }
+        let found = Snapshot::default().changed(&Snapshot::of(root.path()), root.path());
+        assert_eq!(found, ["handler.py", "src/lib.rs"]);
+    }
+
+    #[test]
+    fn a_change_is_another_content_a_new_file_or_a_missing_one() {
+        let root = tempfile::tempdir().expect("a folder");
+        let look = || Snapshot::of(root.path());
+        write(root.path(), "a", "1");
+        write(root.path(), "b", "1");
+        let before = look();
+        write(root.path(), "a", "1");
+        assert_eq!(before, look());
+        write(root.path(), "a", "2");
+        write(root.path(), "src/new", "1");
+        std::fs::remove_file(root.path().join("b")).expect("removed");
+        assert_eq!(before.changed(&look(), root.path()), ["b", "a", "src/new"]);
+    }
+
+    #[tokio::test]
+    async fn changes_are_noticed_also_those_between_two_calls() {
+        let root = tempfile::tempdir().expect("a folder");
+        write(root.path(), "src/a", "1");
+        let mut sources = Sources::of(root.path()).await;
+        write(root.path(), "src/a", "2");
+        assert_eq!(sources.changed().await, ["src/a"]);
+        write(root.path(), "src/deep/b", "1");
+        assert_eq!(sources.changed().await, ["src/deep/b"]);
+        let none = tokio::time::timeout(Duration::from_millis(1), sources.changed()).await;
+        assert!(none.is_err());
+        write(root.path(), "src/deep/b", "2");
+        assert_eq!(sources.changed().await, ["src/deep/b"]);
+    }
+}
