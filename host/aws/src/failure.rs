@@ -30,6 +30,10 @@ pub enum About<'a> {
     Queue(&'a str),
     /// A table of DynamoDB.
     Table(&'a str),
+    /// A function of Lambda, with its version or alias.
+    Function(&'a str),
+    /// A namespace of CloudWatch.
+    Namespace(&'a str),
     /// Nothing by name, such as a list.
     All,
 }
@@ -42,10 +46,14 @@ impl CallName<'_> {
     {
         let words = said(error);
         let kind = match error {
-            SdkError::ServiceError(answer) => judge(
-                answer.err().code().unwrap_or_default(),
-                answer.raw().status().as_u16(),
-            ),
+            SdkError::ServiceError(answer) => {
+                let status = answer.raw().status().as_u16();
+                match self.about {
+                    // The path names the function.
+                    About::Function(_) if status == 404 => ErrorKind::NotFound,
+                    _ => judge(answer.err().code().unwrap_or_default(), status),
+                }
+            }
             SdkError::TimeoutError(_) => ErrorKind::Unreachable,
             SdkError::DispatchFailure(failure) if failure.is_io() || failure.is_timeout() => {
                 ErrorKind::Unreachable
@@ -87,7 +95,7 @@ impl CallName<'_> {
     {
         match asked {
             Ok(_) => Ok(true),
-            Err(error) if code(&error) == Some("ConditionalCheckFailedException") => Ok(false),
+            Err(error) if is_unmet(&error) => Ok(false),
             Err(error) => Err(self.failed(&error)),
         }
     }
@@ -105,7 +113,7 @@ impl CallName<'_> {
     fn sentence(&self, kind: ErrorKind, words: &str) -> String {
         let Self { about, place, .. } = self;
         match (kind, about) {
-            (ErrorKind::NotFound, About::Queue(_) | About::Table(_)) => {
+            (ErrorKind::NotFound, About::Queue(_) | About::Table(_) | About::Function(_)) => {
                 format!("there is no {about} at {place} ({words})")
             }
             (ErrorKind::Unreachable, _) => format!("no answer to {self}: {words}"),
@@ -130,6 +138,8 @@ impl fmt::Display for About<'_> {
         match self {
             Self::Queue(name) => write!(out, "queue `{name}`"),
             Self::Table(name) => write!(out, "table `{name}`"),
+            Self::Function(name) => write!(out, "function `{name}`"),
+            Self::Namespace(name) => write!(out, "namespace `{name}`"),
             Self::All => Ok(()),
         }
     }
@@ -140,6 +150,11 @@ pub fn code<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> Optio
     error
         .as_service_error()
         .and_then(ProvideErrorMetadata::code)
+}
+
+/// Whether a conditional write failed for its condition.
+pub fn is_unmet<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> bool {
+    code(error) == Some("ConditionalCheckFailedException")
 }
 
 /// What the error code and HTTP status of an answer say about trying again. Throttling comes

@@ -16,7 +16,16 @@ use aws_config::retry::RetryConfig;
 use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
 use aws_config::timeout::TimeoutConfig;
 pub use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_smithy_http_client::Connector;
+use aws_smithy_http_client::proxy::ProxyConfig;
+use aws_smithy_http_client::tls::Provider;
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::OnceCell;
 pub use words::{hide_userinfo, one_line};
 
 /// How often the SDK tries a call, the first time included. Two: enough for a pooled connection
@@ -40,13 +49,41 @@ pub const LONG_POLL_READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// The region that requests to an emulator are signed for when none is configured.
 const EMULATOR_REGION: &str = "us-east-1";
 
+/// What was loaded in this process, by the endpoint that it was asked for.
+static LOADED: Mutex<BTreeMap<Option<String>, Arc<OnceCell<SdkConfig>>>> =
+    Mutex::new(BTreeMap::new());
+
+/// The configuration for an endpoint, loaded when the first client of the process needs it. All
+/// clients share its credentials and its HTTP client.
+pub async fn shared_configuration(endpoint_url: Option<&str>) -> SdkConfig {
+    let loaded = {
+        let mut all = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        let loaded = all.entry(endpoint_url.map(str::to_owned)).or_default();
+        Arc::clone(loaded)
+    };
+    let load = || configuration(endpoint_url);
+    loaded.get_or_init(load).await.clone()
+}
+
+/// The SDK's own HTTP client, which it would make once for each service.
+fn http_client() -> SharedHttpClient {
+    aws_smithy_http_client::Builder::new().build_with_connector_fn(|settings, components| {
+        let provider = Provider::Rustls(CryptoMode::AwsLc);
+        let mut connector = Connector::builder().tls_provider(provider);
+        connector.set_connector_settings(settings.cloned());
+        connector.set_sleep_impl(components.and_then(RuntimeComponents::sleep_impl));
+        connector.set_proxy_config(Some(ProxyConfig::from_env()));
+        connector.build()
+    })
+}
+
 /// The configuration that all AWS clients share: the SDK's chain of credentials and profiles, and
 /// its `AWS_ENDPOINT_URL` and `AWS_ENDPOINT_URL_<SERVICE>` variables, which `endpoint_url`
 /// overrides. Without a configured region, `us-east-1` is taken if, and only if, an endpoint is
 /// named: on AWS itself a guessed region would be the wrong queue. Never fails: what is missing
 /// is reported by the first call that needs it.
 pub async fn configuration(endpoint_url: Option<&str>) -> SdkConfig {
-    let mut loader = aws_config::defaults(BehaviorVersion::latest());
+    let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http_client());
     if let Some(url) = endpoint_url {
         loader = loader.endpoint_url(url);
     }

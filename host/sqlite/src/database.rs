@@ -1,19 +1,19 @@
-//! A connection to a database file that knows whether the file is still there, and keeps its
-//! write-ahead log short. Knows no table.
+//! A connection to a database file that knows whether the file is still there, commits to it, and
+//! keeps its write-ahead log short. Knows no table.
 
 use super::watch::{Damage, Files};
-use super::{Patience, lock_error};
+use super::{Patience, Schema, lock_error};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
-use rusqlite::Connection;
 use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long nothing must have been written before the log is emptied: soon, so that an idle program
 /// leaves a small file, and not between two messages.
-pub const IDLE: Duration = Duration::from_secs(1);
+pub(crate) const IDLE: Duration = Duration::from_secs(1);
 /// A log of less is left to the other processes that have it open.
 const LONG: u64 = 1 << 20;
 /// A log that is longer is warned of while it cannot be emptied.
@@ -21,8 +21,39 @@ const TOO_LONG: u64 = 64 << 20;
 /// How often.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
-/// An open database. Used as the connection that it is; whoever writes calls `check` before he
-/// begins and again before he tells anybody of his commit.
+/// What a commit must survive, by the name of SQLite's level of `PRAGMA synchronous`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Synchronous {
+    /// A crash of the process. Does not wait for the disk, and is not counted as acknowledged.
+    Normal,
+    /// A loss of power.
+    Full,
+}
+
+/// Why a transaction was not committed.
+#[derive(Debug)]
+pub enum CommitError {
+    /// The file is not the one that was opened: nothing can be written until a restart, and what
+    /// was just committed is lost.
+    Lost(Damage),
+    /// Not begun: nothing can be written now.
+    Begin(rusqlite::Error),
+    /// Begun and rolled back.
+    Within(rusqlite::Error),
+}
+
+impl CommitError {
+    /// Whether the system had no room for what was written.
+    fn is_full(&self) -> bool {
+        let (Self::Begin(error) | Self::Within(error)) = self else {
+            return false;
+        };
+        let code = error.sqlite_error_code();
+        matches!(code, Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure))
+    }
+}
+
+/// An open database. Used as the connection that it is; whoever writes does so by `transact`.
 #[derive(Debug)]
 pub struct Database {
     connection: Connection,
@@ -30,6 +61,10 @@ pub struct Database {
     patience: Patience,
     /// What counts the rows that were acknowledged.
     counter: Option<&'static str>,
+    /// Whether a call that ends at another process's lock counts against readiness.
+    reports_locks: bool,
+    /// What `PRAGMA synchronous` is set to.
+    synchronous: Synchronous,
     warned: Option<Moment>,
 }
 
@@ -48,42 +83,94 @@ impl DerefMut for Database {
 }
 
 impl Database {
-    /// One connection to these files.
-    pub fn new(
-        connection: Connection,
-        files: Arc<Files>,
-        patience: Patience,
-        counter: Option<&'static str>,
-    ) -> Self {
+    /// One connection to these files, of this schema.
+    pub(crate) fn new(connection: Connection, files: Arc<Files>, schema: &Schema) -> Self {
         Self {
             connection,
             files,
-            patience,
-            counter,
+            patience: schema.patience,
+            counter: schema.counter,
+            reports_locks: schema.reports_locks,
+            synchronous: Synchronous::Full,
             warned: None,
         }
     }
 
-    /// Whether the files at the paths are those that are open, whole, outside of a transaction. An
-    /// error is for good.
-    pub fn check(&self) -> Result<(), Damage> {
-        self.files.check_log(|| self.frames())
-    }
-
-    /// The same as far as it was found out already, which costs nothing.
-    pub fn known_damage(&self) -> Result<(), Damage> {
-        self.files.known_damage()
-    }
-
-    /// Notes that a call failed, if that was for another process's lock.
-    pub fn note_failure(&self, error: &rusqlite::Error) {
-        if lock_error(error) {
+    /// Runs `step` in one transaction and commits it. Where the disk is full, which may be the
+    /// write-ahead log's doing, the log is emptied and all is tried once more: `step` may be called
+    /// twice, and only the last call counts. Nobody may be told of what it wrote before this returns.
+    ///
+    /// # Errors
+    /// Nothing was written, or it is lost.
+    pub fn transact<T>(
+        &mut self,
+        level: Synchronous,
+        mut step: impl FnMut(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, CommitError> {
+        let mut outcome = self.commit(level, &mut step);
+        if outcome.as_ref().is_err_and(CommitError::is_full) && self.make_room() {
+            outcome = self.commit(level, &mut step);
+        }
+        if let Err(CommitError::Begin(error) | CommitError::Within(error)) = &outcome
+            && self.reports_locks
+            && lock_error(error)
+        {
             self.files.note_locked();
         }
+        outcome
+    }
+
+    fn commit<T>(
+        &mut self,
+        level: Synchronous,
+        step: &mut impl FnMut(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, CommitError> {
+        self.check().map_err(CommitError::Lost)?;
+        self.begin(level).map_err(CommitError::Begin)?;
+        let committed = step(&self.connection).and_then(|value| {
+            let number = match level {
+                Synchronous::Full => self.counted()?,
+                Synchronous::Normal => None,
+            };
+            execute(&self.connection, "COMMIT")?;
+            Ok((value, number))
+        });
+        let (value, number) = match committed {
+            Ok(committed) => committed,
+            Err(error) => {
+                if !self.connection.is_autocommit() {
+                    // What cannot be rolled back either shows in the next BEGIN.
+                    let _ = execute(&self.connection, "ROLLBACK");
+                }
+                return Err(CommitError::Within(error));
+            }
+        };
+        // Nobody is told of a commit to a file that is not there any more.
+        self.check().map_err(CommitError::Lost)?;
+        self.files.note_written();
+        if let Some(number) = number {
+            self.files.acknowledge(number);
+        }
+        Ok(value)
+    }
+
+    fn begin(&mut self, level: Synchronous) -> rusqlite::Result<()> {
+        if self.synchronous != level {
+            // In WAL mode, NORMAL leaves out the sync at the commit; the next FULL one makes up
+            // for it, since the log is one sequence.
+            let name = match level {
+                Synchronous::Normal => "NORMAL",
+                Synchronous::Full => "FULL",
+            };
+            self.connection
+                .execute_batch(&format!("PRAGMA synchronous = {name}"))?;
+            self.synchronous = level;
+        }
+        execute(&self.connection, "BEGIN IMMEDIATE")
     }
 
     /// What the counter of acknowledged rows says within this transaction, if there is one.
-    pub fn counter(&self) -> rusqlite::Result<Option<i64>> {
+    fn counted(&self) -> rusqlite::Result<Option<i64>> {
         let Some(counter) = self.counter else {
             return Ok(None);
         };
@@ -92,13 +179,15 @@ impl Database {
         rows.next()?.map(|row| row.get(0)).transpose()
     }
 
-    /// Notes that a call has written, and what the counter said in its transaction, before anybody is
-    /// told.
-    pub fn note_written(&self, counter: Option<i64>) {
-        self.files.note_written();
-        if let Some(counter) = counter {
-            self.files.acknowledge(counter);
-        }
+    /// Whether the files at the paths are those that are open, whole, outside of a transaction. An
+    /// error is for good.
+    fn check(&self) -> Result<(), Damage> {
+        self.files.check_log(|| self.frames())
+    }
+
+    /// The same as far as it was found out already, which costs nothing.
+    pub fn known_damage(&self) -> Result<(), Damage> {
+        self.files.known_damage()
     }
 
     /// How many pages the log holds.
@@ -113,7 +202,7 @@ impl Database {
 
     /// Empties a log that is long, which gives the disk room; whether it did. A short one is no more
     /// than what a full disk needs to be opened and read from.
-    pub fn make_room(&mut self) -> bool {
+    fn make_room(&mut self) -> bool {
         self.files.log_length() >= LONG && self.tidy()
     }
 
@@ -144,6 +233,10 @@ impl Database {
         }
         is_empty
     }
+}
+
+fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
+    connection.prepare_cached(sql)?.execute([]).map(drop)
 }
 
 impl Drop for Database {

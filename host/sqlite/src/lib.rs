@@ -2,18 +2,21 @@
 //! our user alone, its owner and version checked; and what SQLite's failures mean. Knows no table.
 //!
 //! `access` is who else may touch the files, `wal` the header of a log, `watch` whether the files
-//! are still there, `database` a connection that asks it, `backup` copies of files that are in use.
+//! are still there, `database` a connection that asks it and commits, `group` the thread that
+//! commits for many calls at once, `backup` copies of files that are in use.
 
 mod access;
 mod backup;
 mod database;
+mod group;
 mod wal;
 mod watch;
 
 pub use backup::{Copy, copy};
-pub use database::{Database, IDLE};
+pub use database::{CommitError, Database, Synchronous};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::files;
+pub use group::{Call, Caller, GroupWriter, Unanswered};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 use std::fs::File;
@@ -48,6 +51,9 @@ pub struct Schema {
     /// it was when a call was answered is kept beside the database, in a file whose name ends in
     /// `-acknowledged`; a database that has not reached it has lost something, and is not opened.
     pub counter: Option<&'static str>,
+    /// Whether a write that ends at another process's lock is an error of the log and counts against
+    /// readiness. Not where it is given up so soon that one failure says little.
+    pub reports_locks: bool,
 }
 
 /// Waits for another process's lock, up to so many milliseconds in all.
@@ -212,7 +218,7 @@ impl Schema {
         let files = Files::of(path, before, mark).map_err(plain)?;
         let opened: Vec<_> = opened
             .into_iter()
-            .map(|one| Database::new(one, files.clone(), self.patience, self.counter))
+            .map(|one| Database::new(one, files.clone(), self))
             .collect();
         let opened: Result<[Database; N], _> = opened.try_into();
         Ok(opened.unwrap_or_else(|_| unreachable!("N were opened")))
@@ -356,6 +362,7 @@ mod tests {
         upgrade: |_, version| Ok((version == 1).then(|| "CREATE TABLE b (x);".to_owned())),
         patience: patience::<1_000>,
         counter: None,
+        reports_locks: true,
     };
 
     fn open(folder: &Path) -> Result<Database, CallError> {

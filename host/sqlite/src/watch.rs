@@ -41,7 +41,7 @@ struct FileIdentity {
 
 /// The files of one database that is open in this process.
 #[derive(Debug)]
-pub struct Files {
+pub(crate) struct Files {
     database: FileIdentity,
     log: FileIdentity,
     index: FileIdentity,
@@ -57,7 +57,7 @@ pub struct Files {
 /// The greatest number that was acknowledged, in a file beside the database: what a database that
 /// was opened again must at least have reached.
 #[derive(Debug)]
-pub struct Mark {
+pub(crate) struct Mark {
     file: File,
     written: AtomicI64,
 }
@@ -144,7 +144,7 @@ impl FileIdentity {
 
 impl Files {
     /// The files of a database that SQLite has just opened, of which this was at the path before.
-    pub fn of(path: &Path, before: (u64, u64), mark: Option<Mark>) -> io::Result<Arc<Self>> {
+    pub(crate) fn of(path: &Path, before: (u64, u64), mark: Option<Mark>) -> io::Result<Arc<Self>> {
         let database = FileIdentity::at(path.to_owned())?;
         if database.id != before {
             return Err(io::Error::other("it was replaced while it was opened"));
@@ -172,24 +172,24 @@ impl Files {
     }
 
     /// The database.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.database.path
     }
 
     /// What was found wrong before.
-    pub fn known_damage(&self) -> Result<(), Damage> {
+    pub(crate) fn known_damage(&self) -> Result<(), Damage> {
         self.damage.get().cloned().map_or(Ok(()), Err)
     }
 
     /// Looks whether all files are still at their paths, and none was cut short or overwritten.
-    pub fn check(&self) -> Result<(), Damage> {
+    pub(crate) fn check(&self) -> Result<(), Damage> {
         self.known_damage()?;
         self.look().map_err(|damage| self.note(damage))
     }
 
     /// The same, and whether the log is as long as what was committed to it; `frames` asks SQLite
     /// for their number.
-    pub fn check_log(&self, frames: impl Fn() -> Option<u64>) -> Result<(), Damage> {
+    pub(crate) fn check_log(&self, frames: impl Fn() -> Option<u64>) -> Result<(), Damage> {
         self.check()?;
         let is_short = || {
             let frames = frames().filter(|frames| *frames > 0)?;
@@ -245,7 +245,7 @@ impl Files {
     }
 
     /// Notes that a call ended at another process's lock.
-    pub fn note_locked(&self) {
+    pub(crate) fn note_locked(&self) {
         ANY_LOCKED.store(true, Ordering::SeqCst);
         let locked = &mut watched().locked;
         let now = clock::now();
@@ -259,7 +259,7 @@ impl Files {
     }
 
     /// Notes that a call wrote.
-    pub fn note_written(&self) {
+    pub(crate) fn note_written(&self) {
         if ANY_LOCKED.load(Ordering::SeqCst) {
             let locked = &mut watched().locked;
             locked.remove(self.path());
@@ -268,12 +268,12 @@ impl Files {
     }
 
     /// The length of the log.
-    pub fn log_length(&self) -> u64 {
+    pub(crate) fn log_length(&self) -> u64 {
         self.log.length().unwrap_or(0)
     }
 
     /// Writes down what is acknowledged from now on.
-    pub fn acknowledge(&self, number: i64) {
+    pub(crate) fn acknowledge(&self, number: i64) {
         if let Some(mark) = &self.mark {
             mark.raise(number);
         }
@@ -289,7 +289,7 @@ impl Drop for Files {
 
 impl Mark {
     /// In this file, which is open to be read and written.
-    pub fn new(file: File) -> Self {
+    pub(crate) fn new(file: File) -> Self {
         Self {
             file,
             written: AtomicI64::new(0),
@@ -297,7 +297,7 @@ impl Mark {
     }
 
     /// What is in the file; nothing if it says nothing.
-    pub fn read(&self) -> i64 {
+    pub(crate) fn read(&self) -> i64 {
         let mut bytes = [0; 20];
         let read = self.file.read_exact_at(&mut bytes, 0).ok();
         let text = read.and_then(|()| str::from_utf8(&bytes).ok());

@@ -2,12 +2,12 @@
 
 mod chunk;
 
-use super::words;
+use crate::failure::{About, CallName, code};
 use aws_config::SdkConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_sdk_cloudwatch::Client;
 use aws_sdk_cloudwatch::config::http::HttpResponse;
-use aws_sdk_cloudwatch::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_cloudwatch::error::SdkError;
 use aws_sdk_cloudwatch::operation::put_metric_data::PutMetricDataError;
 use aws_sdk_cloudwatch::primitives::DateTime;
 use aws_sdk_cloudwatch::types::{Dimension, MetricDatum, StandardUnit};
@@ -91,17 +91,17 @@ impl CloudWatch {
     }
 
     fn sorted(&self, error: &SdkError<PutMetricDataError, HttpResponse>) -> PutError {
-        let step = format!("PutMetricData to {} at {}", self.namespace, self.place);
-        let SdkError::ServiceError(answer) = error else {
-            return PutError::Failed(format!("{step}: {}", words::chain(error)));
+        let call = CallName {
+            step: "PutMetricData",
+            about: About::Namespace(&self.namespace),
+            place: &self.place,
         };
-        let status = answer.raw().status().as_u16();
-        let code = answer.err().code().unwrap_or_default();
-        let message = answer.err().message().unwrap_or("no reason given");
-        let words = words::one_line(&format!("{step}: {code} (HTTP {status}): {message}"));
-        match is_final(status, code) {
-            true => PutError::Refused(words),
-            false => PutError::Failed(words),
+        let words = call.failed(error).message;
+        let status = error.raw_response().map_or(0, |raw| raw.status().as_u16());
+        if is_final(status, code(error).unwrap_or_default()) {
+            PutError::Refused(words)
+        } else {
+            PutError::Failed(words)
         }
     }
 }

@@ -1,10 +1,8 @@
 //! What a function is set to, for checks before any message is spent on it.
 
 use super::Lambda;
-use crate::words;
-use aws_sdk_lambda::config::http::HttpResponse;
-use aws_sdk_lambda::error::{ProvideErrorMetadata, SdkError};
-use std::error::Error;
+use crate::failure::{About, CallName};
+use dispatcher_core::error_kind::CallError;
 use std::time::Duration;
 
 /// What matters about a function to its caller.
@@ -21,36 +19,24 @@ pub struct Function {
     pub reserved_concurrency: Option<u32>,
 }
 
-/// Why a function could not be looked at. Each text is one line for a person.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LookError {
-    /// There is no such function, version or alias.
-    #[error("{0}")]
-    Missing(String),
-    /// We have no credentials, or they do not allow it.
-    #[error("{0}")]
-    Denied(String),
-    /// Lambda gave no answer.
-    #[error("{0}")]
-    Unreachable(String),
-    /// Anything else that Lambda answered.
-    #[error("{0}")]
-    Other(String),
-}
-
 impl Lambda {
     /// Looks at a function: a name, `name:qualifier`, or an ARN.
     ///
     /// # Errors
     /// When its configuration cannot be read. That its reserved concurrency cannot be is none.
-    pub async fn look(&self, function: &str) -> Result<Function, LookError> {
+    pub async fn look(&self, function: &str) -> Result<Function, CallError> {
+        let call = CallName {
+            step: "GetFunctionConfiguration",
+            about: About::Function(function),
+            place: &self.place,
+        };
         let configuration = self
             .look
             .get_function_configuration()
             .function_name(function)
             .send()
             .await
-            .map_err(|error| sorted(function, &error))?;
+            .map_err(|error| call.failed(&error))?;
         // Concurrency is reserved for a function, never for a version of it.
         let reserved = self
             .look
@@ -87,37 +73,6 @@ pub(super) fn unqualified(function: &str) -> &str {
     match function[name..].find(':') {
         Some(end) => &function[..name + end],
         None => function,
-    }
-}
-
-fn sorted<E>(function: &str, error: &SdkError<E, HttpResponse>) -> LookError
-where
-    E: Error + ProvideErrorMetadata + 'static,
-{
-    let SdkError::ServiceError(answer) = error else {
-        let words = format!(
-            "cannot look at function `{function}`: {}",
-            words::chain(error)
-        );
-        return match words::is_about_credentials(&words) {
-            true => LookError::Denied(format!(
-                "no usable AWS credentials: {words}; wanted a profile, a role or AWS_ACCESS_KEY_ID"
-            )),
-            false => LookError::Unreachable(words),
-        };
-    };
-    let status = answer.raw().status().as_u16();
-    let code = answer.err().code().unwrap_or_default();
-    let message = answer.err().message().unwrap_or("no reason given");
-    let words = words::one_line(&format!("{code} (HTTP {status}): {message}"));
-    match (status, code) {
-        (404, _) | (_, "ResourceNotFoundException") => {
-            LookError::Missing(format!("there is no function `{function}`: {words}"))
-        }
-        (401 | 403, _) | (_, "UnrecognizedClientException") => LookError::Denied(format!(
-            "AWS does not allow a look at function `{function}`: {words}"
-        )),
-        _ => LookError::Other(format!("cannot look at function `{function}`: {words}")),
     }
 }
 

@@ -10,7 +10,7 @@ mod sign;
 mod sort;
 
 pub use dispatcher_core::lambda::{Invocation, Invoke, InvokeError, Request, Response};
-pub use look::{Function, LookError};
+pub use look::Function;
 
 use async_trait::async_trait;
 use aws_config::SdkConfig;
@@ -26,6 +26,7 @@ pub struct Lambda {
     sender: Sender,
     /// For everything but Invoke.
     look: Client,
+    place: String,
 }
 
 impl Lambda {
@@ -35,12 +36,13 @@ impl Lambda {
             signer: Signer::new(config),
             sender: Sender::new(),
             look: Client::new(config),
+            place: super::place(config, "LAMBDA"),
         }
     }
 
     async fn answer(&self, mut request: Request) -> Result<Response, InvokeError> {
         // In a box of its own: it is large, and gone while we wait.
-        let signed = Box::pin(self.signer.sign(&mut request)).await?;
+        let signed = Box::pin(self.signer.sign(&mut request, &self.place)).await?;
         let answer = self.sender.send(&request.function, signed).await?;
         answer.read(&request.function)
     }

@@ -7,6 +7,7 @@
 //! SDK's HTTP client here is one that fails, and whose failure carries the signed request.
 
 use super::{Invocation, InvokeError, Request};
+use crate::failure::{About, CallName};
 use crate::words;
 use aws_config::SdkConfig;
 use aws_config::retry::RetryConfig;
@@ -22,6 +23,7 @@ use aws_smithy_runtime_api::client::http::{
     HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
 };
 use aws_smithy_runtime_api::client::result::ConnectorError;
+use dispatcher_core::error_kind::{CallError, ErrorKind};
 
 /// Signs requests with the configuration's credentials.
 #[derive(Debug, Clone)]
@@ -40,11 +42,21 @@ impl Signer {
         Self(Client::from_conf(config))
     }
 
-    /// The request that an invocation is, with its payload; `request` is left without.
+    /// The request that an invocation is, with its payload; `request` is left without. `place` is for
+    /// messages.
     ///
     /// # Errors
     /// Without credentials or an endpoint, of the kinds that say that nothing was sent.
-    pub(super) async fn sign(&self, request: &mut Request) -> Result<HttpRequest, InvokeError> {
+    pub(super) async fn sign(
+        &self,
+        request: &mut Request,
+        place: &str,
+    ) -> Result<HttpRequest, InvokeError> {
+        let call = |function| CallName {
+            step: "Invoke",
+            about: About::Function(function),
+            place,
+        };
         let waits = request.invocation == Invocation::RequestResponse;
         let sent = self
             .0
@@ -59,10 +71,20 @@ impl Signer {
             .send()
             .await;
         match sent {
-            Err(error) => handed_over(error).map_err(|error| unsigned(&request.function, &error)),
+            Err(error) => handed_over(error).map_err(|error| {
+                let CallError { kind, message } = call(&request.function).failed(&error);
+                match kind {
+                    ErrorKind::AccessDenied | ErrorKind::Invalid => InvokeError::Permanent(message),
+                    // A provider of credentials could not be asked.
+                    _ => InvokeError::DidNotRun {
+                        reason: message,
+                        retry_after: None,
+                    },
+                }
+            }),
             Ok(_) => Err(InvokeError::MayHaveRun(format!(
-                "Invoke of function `{}`: answered before it was sent",
-                request.function
+                "{}: answered before it was sent",
+                call(&request.function)
             ))),
         }
     }
@@ -99,20 +121,4 @@ fn handed_over(failure: SignFailure) -> Result<HttpRequest, Box<SignFailure>> {
         .downcast::<Signed>()
         .expect("it carries a request and nothing around it");
     Ok(signed.0)
-}
-
-/// Why there is nothing to send. What is not about credentials may pass: an address that a provider
-/// of credentials or an endpoint could not be asked for.
-fn unsigned(function: &str, failure: &SignFailure) -> InvokeError {
-    let words = format!("Invoke of function `{function}`: {}", words::chain(failure));
-    match failure {
-        _ if words::is_about_credentials(&words) => InvokeError::Permanent(format!(
-            "no usable AWS credentials: {words}; wanted a profile, a role or AWS_ACCESS_KEY_ID"
-        )),
-        SdkError::ConstructionFailure(_) => InvokeError::Permanent(words),
-        _ => InvokeError::DidNotRun {
-            reason: words,
-            retry_after: None,
-        },
-    }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::test_server::{Act, TestServer, answer, configuration, without_credentials};
+use dispatcher_core::error_kind::ErrorKind;
 use std::time::Duration;
 
 /// Far more than any of these tests takes.
@@ -221,7 +222,8 @@ async fn without_credentials_nothing_is_sent() {
     let Err(InvokeError::Permanent(words)) = error else {
         panic!("{error:?}");
     };
-    assert!(words.starts_with("no usable AWS credentials: "), "{words}");
+    let wanted = "no usable AWS credentials for Invoke on function `orders:live` at http://";
+    assert!(words.starts_with(wanted), "{words}");
     assert!(server.requests().is_empty());
 }
 
@@ -269,8 +271,34 @@ async fn a_look_says_what_is_missing_and_what_is_denied() {
         let lambda = Lambda::connect(&configuration(server.address()));
         lambda.look("orders").await
     };
-    let missing = look(named(404, "ResourceNotFoundException")).await;
-    assert!(matches!(missing, Err(LookError::Missing(_))), "{missing:?}");
-    let denied = look(named(403, "AccessDeniedException")).await;
-    assert!(matches!(denied, Err(LookError::Denied(_))), "{denied:?}");
+    for (status, code, kind, words) in [
+        (
+            404,
+            "ResourceNotFoundException",
+            ErrorKind::NotFound,
+            "there is no function `orders`",
+        ),
+        (
+            404,
+            "",
+            ErrorKind::NotFound,
+            "there is no function `orders`",
+        ),
+        (
+            403,
+            "AccessDeniedException",
+            ErrorKind::AccessDenied,
+            "AWS does not allow GetFunctionConfiguration on function `orders`",
+        ),
+        (
+            400,
+            "InvalidParameterValueException",
+            ErrorKind::Invalid,
+            "GetFunctionConfiguration on function `orders`",
+        ),
+    ] {
+        let failed = look(named(status, code)).await.expect_err("a failure");
+        assert_eq!(failed.kind, kind, "{failed}");
+        assert!(failed.message.starts_with(words), "{failed}");
+    }
 }

@@ -62,7 +62,7 @@ impl Backend for DynamoDbBackend {
 
     async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {
         let options = options(config)?;
-        let sdk = aws::configuration(config.endpoint_url.as_deref()).await;
+        let sdk = aws::shared_configuration(config.endpoint_url.as_deref()).await;
         Ok(Arc::new(DynamoDbClient {
             queues: Dynamo::connect(&sdk, options),
             schedules: Schedules::connect(&sdk),

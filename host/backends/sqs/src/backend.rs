@@ -51,7 +51,7 @@ impl Backend for SqsBackend {
     }
 
     async fn connect(&self, config: &BackendConfig) -> Result<Arc<dyn BackendClient>, CallError> {
-        let sdk = aws::configuration(config.endpoint_url.as_deref()).await;
+        let sdk = aws::shared_configuration(config.endpoint_url.as_deref()).await;
         Ok(Arc::new(SqsClient(Queues::connect(&sdk))))
     }
 }

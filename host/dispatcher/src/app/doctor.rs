@@ -7,8 +7,9 @@ use crate::config::problem::{Fault, Problem};
 use crate::config::{Code, Forward, Route, Settings};
 use crate::name::QueueName;
 use dispatcher_aws as aws;
-use dispatcher_aws::lambda::{Function, Lambda, LookError};
+use dispatcher_aws::lambda::{Function, Lambda};
 use dispatcher_core::backend::{QueueKey, ServerWarning};
+use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::files;
 use dispatcher_core::queue::Identity;
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,8 +99,9 @@ pub async fn look(settings: &Settings) -> Vec<Finding> {
     }));
     let functions = functions(settings);
     if !functions.is_empty() {
-        let lambda =
-            Lambda::connect(&aws::configuration(settings.stores.endpoint_url.as_deref()).await);
+        let lambda = Lambda::connect(
+            &aws::shared_configuration(settings.stores.endpoint_url.as_deref()).await,
+        );
         for (function, uses) in functions {
             let seen = lambda.look(function).await;
             findings.extend(of_function(
@@ -240,17 +242,20 @@ fn functions(settings: &Settings) -> BTreeMap<&str, Vec<(&Route, &Forward)>> {
 fn of_function(
     name: &str,
     uses: &[(&Route, &Forward)],
-    seen: Result<Function, LookError>,
+    seen: Result<Function, CallError>,
     grace: Duration,
 ) -> Vec<Finding> {
     let about = format!("function {name}");
     let function = match seen {
         Ok(function) => function,
-        // Among the problems of `check`.
-        Err(LookError::Missing(_) | LookError::Unreachable(_)) => return Vec::new(),
-        Err(error @ (LookError::Denied(_) | LookError::Other(_))) => {
-            let level = Level::Bad(Fault::Settings);
-            return vec![Finding::new(level, &about, error.to_string())];
+        Err(CallError { kind, message }) => {
+            return match kind {
+                ErrorKind::AccessDenied | ErrorKind::Transient => {
+                    vec![Finding::new(Level::Bad(Fault::Settings), &about, message)]
+                }
+                // Among the problems of `check`.
+                ErrorKind::NotFound | ErrorKind::Invalid | ErrorKind::Unreachable => Vec::new(),
+            };
         }
     };
     let mut said: Vec<(Level, String)> = Vec::new();

@@ -119,7 +119,7 @@ async fn publishing(
     Some(match metrics.sink {
         MetricsSink::CloudWatch => {
             let config =
-                dispatcher_aws::configuration(settings.stores.endpoint_url.as_deref()).await;
+                dispatcher_aws::shared_configuration(settings.stores.endpoint_url.as_deref()).await;
             let sink = ToCloudWatch {
                 client: CloudWatch::connect(&config, namespace),
                 resolution_s,

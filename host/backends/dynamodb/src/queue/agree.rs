@@ -3,8 +3,9 @@
 //! nothing of tasks.
 
 use super::item::{self, TASK_ID, TaskItem};
-use super::table::{ConditionalStep, Stepped, Table, is_unmet};
+use super::table::{ConditionalStep, Stepped, Table};
 use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
+use dispatcher_aws::failure::is_unmet;
 use dispatcher_core::queue::{ErrorKind, QueueError};
 
 /// The id of the item that remembers. It has no status, so it is in no index.

@@ -8,11 +8,12 @@ use super::settle::{TableEnd, end, ended_before, ending};
 use super::status::FAILURE;
 use super::table::Table;
 use super::trouble::of_item;
-use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{
     CancellationReason, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
+use dispatcher_aws::failure;
 use dispatcher_core::clock;
 use dispatcher_core::message::{Attribute, Message};
 use dispatcher_core::queue::{DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, ItemError};
@@ -138,7 +139,7 @@ fn sort(
         )))),
         (None, _) => {
             let failed = call.failed(error);
-            match error.code() {
+            match failure::code(error) {
                 Some("ValidationException") => Tried::Impossible(failed.message),
                 _ => Tried::Ended(Err(of_item(failed))),
             }
@@ -161,12 +162,10 @@ fn failing(table: &Table, delivery: &TaskDelivery, outcome: &TableEnd) -> Update
 }
 
 fn reasons(error: &SdkError<TransactWriteItemsError>) -> Vec<CancellationReason> {
-    let cancelled = match error {
-        SdkError::ServiceError(answer) => match answer.err() {
-            TransactWriteItemsError::TransactionCanceledException(cancelled) => cancelled,
-            _ => return Vec::new(),
-        },
-        _ => return Vec::new(),
-    };
-    cancelled.cancellation_reasons().to_vec()
+    match error.as_service_error() {
+        Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
+            cancelled.cancellation_reasons().to_vec()
+        }
+        _ => Vec::new(),
+    }
 }

@@ -4,9 +4,10 @@
 use super::DynamoQueue;
 use super::item::{self, CREATED, NOT_BEFORE, STATUS, TASK_ID, TTL, TaskItem, UPDATED};
 use super::status::PENDING;
-use super::table::{Table, is_unmet, side_by_side};
+use super::table::{Table, side_by_side};
 use super::trouble::of_item;
 use aws_sdk_dynamodb::types::ReturnConsumedCapacity;
+use dispatcher_aws::failure::is_unmet;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::message;
 use dispatcher_core::message::{Attribute, Outgoing};

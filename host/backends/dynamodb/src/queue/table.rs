@@ -5,7 +5,7 @@ use super::item::{self, Dates, ItemFormat, STATUS, TASK_ID, TaskItem, UPDATED};
 use super::recent::Recent;
 use super::status::Shards;
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{
     AttributeValue, ConsumedCapacity, ReturnConsumedCapacity, ReturnValue,
@@ -302,15 +302,6 @@ impl Table {
             Err(error) => Err(self.call("UpdateItem").failed(&error)),
         }
     }
-}
-
-/// Whether a call failed for its condition.
-pub(super) fn is_unmet<E: ProvideErrorMetadata>(error: &SdkError<E>) -> bool {
-    let code = match error {
-        SdkError::ServiceError(answer) => answer.err().code(),
-        _ => None,
-    };
-    code == Some("ConditionalCheckFailedException")
 }
 
 /// Runs them all at once; the answers in their order. DynamoDB has no conditional batch but the

@@ -16,86 +16,48 @@ mod store_tests;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::idempotency::{Records, RecordsError};
-use dispatcher_sqlite::Database;
+use dispatcher_sqlite::Caller;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use tokio::sync::oneshot;
-use writer::{RecordsWrite, RecordsWriter};
+use writer::{RecordsAnswer, RecordsWrite, RecordsWriter};
 
 pub use schema::path;
-
-/// So many calls may wait for a thread. More is only asked for if the disk hangs.
-const WAITING: usize = 4_096;
 
 /// The file of one data folder. Its threads end when it is dropped.
 pub struct LocalRecords {
     folder: PathBuf,
-    writes: SyncSender<RecordsWrite>,
-    lookups: SyncSender<Lookup>,
+    writes: Caller<RecordsWrite, RecordsAnswer>,
+    lookups: Caller<Lookup, Result<Vec<bool>, RecordsError>>,
 }
 
 struct Lookup {
     queue: String,
     ids: Vec<String>,
-    reply: oneshot::Sender<Result<Vec<bool>, RecordsError>>,
 }
 
 impl LocalRecords {
     /// Opens `idempotency.db` in the folder; creates both if they are missing. Blocks for some
     /// milliseconds.
     pub fn open(folder: &Path) -> Result<Self, RecordsError> {
-        let [writer, reader] = schema::open(folder)?;
-        let (writes, jobs) = sync_channel(WAITING);
-        let (lookups, asked) = sync_channel(WAITING);
-        let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
-            let thread = std::thread::Builder::new().name(name.into()).spawn(run);
-            thread.map_err(|error| schema::failed(folder, error))
-        };
-        let writer = RecordsWriter::new(folder.to_owned(), writer, jobs);
-        start("idempotency-writes", Box::new(move || writer.run()))?;
-        start(
-            "idempotency-lookups",
-            Box::new({
-                let folder = folder.to_owned();
-                move || look_up(&folder, &reader, &asked)
-            }),
-        )?;
+        let [database, reader] = schema::open(folder)?;
+        let writes = Caller::start("idempotency-writes", {
+            let folder = folder.to_owned();
+            move |calls| RecordsWriter::new(folder, database, calls).run()
+        });
+        let lookups = Caller::one_by_one("idempotency-lookups", {
+            let folder = folder.to_owned();
+            move |Lookup { queue, ids }| {
+                let known = reader.known_damage();
+                known.map_err(|damage| schema::failed(&folder, damage))?;
+                let known = steps::known(&reader, clock::wall_clock_now(), queue, ids);
+                known.map_err(|error| schema::trouble(&folder, &error))
+            }
+        });
+        let started = |error| schema::failed(folder, error);
         Ok(Self {
             folder: folder.to_owned(),
-            writes,
-            lookups,
+            writes: writes.map_err(started)?,
+            lookups: lookups.map_err(started)?,
         })
-    }
-
-    /// Hands a call to its thread.
-    fn hand<T>(&self, calls: &SyncSender<T>, call: T) -> Result<(), RecordsError> {
-        calls.try_send(call).map_err(|error| {
-            let why = match error {
-                TrySendError::Full(_) => "too many calls wait for the disk",
-                TrySendError::Disconnected(_) => "its thread has ended",
-            };
-            schema::failed(&self.folder, why)
-        })
-    }
-
-    fn ended<E>(&self, _: E) -> RecordsError {
-        schema::failed(&self.folder, "its thread has ended")
-    }
-}
-
-/// Answers lookups until nobody can ask any more.
-fn look_up(folder: &Path, connection: &Database, asked: &Receiver<Lookup>) {
-    for Lookup { queue, ids, reply } in asked {
-        if !reply.is_closed() {
-            let damage = connection.known_damage();
-            let damage = damage.map_err(|damage| schema::failed(folder, damage));
-            let known = damage.and_then(|()| {
-                let known = steps::known(connection, clock::wall_clock_now(), &queue, &ids);
-                known.map_err(|error| schema::trouble(folder, &error))
-            });
-            // A caller who has gone needs no answer.
-            let _ = reply.send(known);
-        }
     }
 }
 
@@ -106,14 +68,12 @@ fn owned(ids: &[&str]) -> Vec<String> {
 #[async_trait::async_trait]
 impl Records for LocalRecords {
     async fn known(&self, queue: &str, ids: &[&str]) -> Result<Vec<bool>, RecordsError> {
-        let (reply, answer) = oneshot::channel();
         let lookup = Lookup {
             queue: queue.to_owned(),
             ids: owned(ids),
-            reply,
         };
-        self.hand(&self.lookups, lookup)?;
-        answer.await.map_err(|gone| self.ended(gone))?
+        let known = self.lookups.ask(lookup).await;
+        known.unwrap_or_else(|unanswered| Err(schema::failed(&self.folder, unanswered)))
     }
 
     async fn remember(
@@ -122,14 +82,12 @@ impl Records for LocalRecords {
         ids: &[&str],
         until: Timestamp,
     ) -> Result<(), RecordsError> {
-        let (reply, answer) = oneshot::channel();
-        let job = RecordsWrite {
+        let write = RecordsWrite {
             queue: queue.to_owned(),
             ids: owned(ids),
             until,
-            reply,
         };
-        self.hand(&self.writes, job)?;
-        answer.await.map_err(|gone| self.ended(gone))?
+        let written = self.writes.ask(write).await;
+        written.unwrap_or_else(|unanswered| Err(schema::failed(&self.folder, unanswered)))
     }
 }

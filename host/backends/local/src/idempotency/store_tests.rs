@@ -1,15 +1,14 @@
 //! The file with its threads: several handles, reopening, and what is told when it cannot be
 //! written.
 
-use super::writer::{RecordsWrite, RecordsWriter};
+use super::writer::RecordsWriter;
 use super::{LocalRecords, schema};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Timestamp;
 use dispatcher_core::idempotency::Records;
+use dispatcher_sqlite::Caller;
 use std::path::Path;
-use std::sync::mpsc::sync_channel;
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 const LONG: Duration = Duration::from_secs(3_600);
 
@@ -64,29 +63,31 @@ async fn a_full_disk_is_told_to_each_and_passes() {
     let folder = tempfile::tempdir().unwrap();
     let [connection, reader] = schema::open(folder.path()).unwrap();
     connection.pragma_update(None, "max_page_count", 7).unwrap();
-    let (jobs, asked) = sync_channel(10);
-    let writer = RecordsWriter::new(folder.path().to_owned(), connection, asked);
-    let mut answers = Vec::new();
-    for ids in [vec!["x".repeat(100_000)], vec!["a".to_owned()]] {
-        let (reply, answer) = oneshot::channel();
-        answers.push(answer);
-        let until = clock::wall_clock_now() + LONG;
-        let queue = "q".to_owned();
-        let job = RecordsWrite {
-            queue,
-            ids,
-            until,
-            reply,
-        };
-        jobs.send(job).unwrap();
-    }
-    drop(jobs);
-    writer.run();
-    for answer in answers {
-        let error = answer.await.unwrap().unwrap_err().to_string();
+    let folder_of = folder.path().to_owned();
+    let (begin, both_wait) = std::sync::mpsc::channel();
+    let records = LocalRecords {
+        folder: folder_of.clone(),
+        writes: Caller::start("writes", move |calls| {
+            both_wait.recv().unwrap();
+            RecordsWriter::new(folder_of, connection, calls).run();
+        })
+        .unwrap(),
+        lookups: Caller::one_by_one("lookups", |_| Ok(Vec::new())).unwrap(),
+    };
+    let until = clock::wall_clock_now() + LONG;
+    let long = "x".repeat(100_000);
+    let (long, short) = ([long.as_str()], ["a"]);
+    let (long, short, ()) = tokio::join!(
+        records.remember("q", &long, until),
+        records.remember("q", &short, until),
+        async { begin.send(()).unwrap() },
+    );
+    for answer in [long, short] {
+        let error = answer.unwrap_err().to_string();
         assert!(error.contains("idempotency.db"), "{error}");
         assert!(error.contains("full"), "{error}");
     }
+    drop(records);
     drop(reader);
     let records = open(folder.path());
     let until = clock::wall_clock_now() + LONG;

@@ -1,17 +1,15 @@
-//! The one thread that writes. It takes everything that waits, writes it in one transaction,
-//! commits once, then answers all: the cost of reaching the disk is shared. Between times it
-//! deletes what has expired, in steps so small that nobody waits for them.
+//! The one thread that writes: many calls in one transaction. Between times it deletes what has
+//! expired, in steps so small that nobody waits for them.
 
 use super::{schema, steps};
 use dispatcher_core::clock;
 use dispatcher_core::clock::{Moment, Timestamp};
 use dispatcher_core::idempotency::RecordsError;
-use dispatcher_sqlite::{Database, IDLE};
-use rusqlite::{Transaction, TransactionBehavior};
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use dispatcher_sqlite::{Call, CommitError, Database, GroupWriter, Synchronous};
+use rusqlite::Connection;
+use std::path::PathBuf;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 /// The most jobs of one transaction: bounds how long the first waits for the last.
 const GROUP: usize = 256;
@@ -32,117 +30,87 @@ pub(super) struct RecordsWrite {
     pub ids: Vec<String>,
     /// When it may be forgotten.
     pub until: Timestamp,
-    /// Where the answer goes.
-    pub reply: oneshot::Sender<Result<(), RecordsError>>,
 }
+
+/// Whether they were.
+pub(super) type RecordsAnswer = Result<(), RecordsError>;
 
 /// The state of the thread.
 pub(super) struct RecordsWriter {
     folder: PathBuf,
-    connection: Database,
-    jobs: Receiver<RecordsWrite>,
+    writer: GroupWriter<Call<RecordsWrite, RecordsAnswer>>,
     /// When to look for expired records next.
     sweep_at: Moment,
-    /// When to empty the write-ahead log, if something was written since.
-    tidy_at: Option<Moment>,
 }
 
 impl RecordsWriter {
     /// A writer that has done nothing yet.
-    pub(super) fn new(folder: PathBuf, connection: Database, jobs: Receiver<RecordsWrite>) -> Self {
+    pub(super) fn new(
+        folder: PathBuf,
+        database: Database,
+        calls: Receiver<Call<RecordsWrite, RecordsAnswer>>,
+    ) -> Self {
         Self {
             folder,
-            connection,
-            jobs,
+            writer: GroupWriter::new(database, calls, GROUP),
             sweep_at: clock::now(),
-            tidy_at: None,
         }
     }
 
     /// Runs until nobody can ask any more.
     pub(super) fn run(mut self) {
-        while let Some(jobs) = self.gather() {
-            let now = clock::now();
-            if self.tidy_at.is_some_and(|at| at <= now) {
-                let is_done = self.connection.tidy();
-                self.tidy_at = (!is_done).then(|| now + IDLE);
-            }
-            if jobs.is_empty() && now < self.sweep_at {
-                continue;
-            }
-            let answer = self.write_checked(&jobs);
-            for job in jobs {
-                // A caller who has gone needs no answer.
-                let _ = job.reply.send(answer.clone());
+        while let Some(calls) = self.writer.gather(Some(self.sweep_at.since(clock::now()))) {
+            let written = self.write(&calls);
+            for call in calls {
+                call.answer(written.clone());
             }
         }
-        self.connection.tidy();
     }
 
-    /// Writes, and answers only if the file is still there.
-    fn write_checked(&mut self, jobs: &[RecordsWrite]) -> Result<(), RecordsError> {
-        let lost = |folder: &Path, damage| Err(schema::failed(folder, damage));
-        // A sweep that fails rests as well.
+    /// One transaction: the records, then a step of what has expired.
+    fn write(&mut self, calls: &[Call<RecordsWrite, RecordsAnswer>]) -> RecordsAnswer {
         let now = clock::now();
-        if let Err(damage) = self.connection.check() {
-            self.sweep_at = now + LATER;
-            return lost(&self.folder, damage);
-        }
-        // A lock is waited for so shortly that one failure says little: the guard counts them.
-        let written = self.write(jobs, now, clock::wall_clock_now());
-        let number = written.map_err(|error| schema::trouble(&self.folder, &error))?;
-        if let Err(damage) = self.connection.check() {
-            return lost(&self.folder, damage);
-        }
-        self.connection.note_written(number);
-        self.tidy_at = Some(clock::now() + IDLE);
-        Ok(())
-    }
-
-    /// Everything that waits; nothing when it is time to look for expired records. None at the end.
-    fn gather(&self) -> Option<Vec<RecordsWrite>> {
-        let next = self
-            .tidy_at
-            .map_or(self.sweep_at, |at| at.min(self.sweep_at));
-        let first = self.jobs.recv_timeout(next.since(clock::now()));
-        let mut jobs = match first {
-            Ok(job) => vec![job],
-            Err(RecvTimeoutError::Timeout) => Vec::new(),
-            Err(RecvTimeoutError::Disconnected) => return None,
-        };
-        jobs.extend(self.jobs.try_iter().take(GROUP - 1));
-        Some(jobs)
-    }
-
-    /// One transaction: the records, then a step of what has expired. Returns the number that is
-    /// acknowledged with it.
-    fn write(
-        &mut self,
-        jobs: &[RecordsWrite],
-        now: Moment,
-        today: Timestamp,
-    ) -> rusqlite::Result<Option<i64>> {
-        let fresh: usize = jobs.iter().map(|job| job.ids.len()).sum();
+        let fresh: usize = calls.iter().map(|call| call.asked.ids.len()).sum();
         let step = if now < self.sweep_at { 0 } else { STEP };
         let most = step.max(PACE * fresh);
         if step > 0 {
+            // A sweep that fails rests as well.
             self.sweep_at = now + LATER;
         }
-        let transaction =
-            Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
-        for job in jobs {
-            steps::remember(&transaction, &job.queue, &job.ids, job.until)?;
+        let written = self.writer.transact(Synchronous::Full, |transaction| {
+            write(transaction, calls, most)
+        });
+        match written {
+            Ok(expired) => {
+                if expired == most && most > 0 {
+                    self.sweep_at = now + SOON;
+                }
+                Ok(())
+            }
+            Err(CommitError::Lost(damage)) => {
+                self.sweep_at = now + LATER;
+                Err(schema::failed(&self.folder, damage))
+            }
+            Err(CommitError::Begin(error) | CommitError::Within(error)) => {
+                Err(schema::trouble(&self.folder, &error))
+            }
         }
-        let expired = steps::expire(&transaction, today, most)?;
-        if fresh > 0 {
-            let count = "UPDATE written SET number = number + 1";
-            self.connection.prepare_cached(count)?.execute([])?;
-        }
-        let number = self.connection.counter()?;
-        transaction.commit()?;
-        if expired == most && most > 0 {
-            self.sweep_at = now + SOON;
-        }
-        Ok(number)
     }
+}
+
+/// How many have expired, of `most`.
+fn write(
+    transaction: &Connection,
+    calls: &[Call<RecordsWrite, RecordsAnswer>],
+    most: usize,
+) -> rusqlite::Result<usize> {
+    for RecordsWrite { queue, ids, until } in calls.iter().map(|call| &call.asked) {
+        steps::remember(transaction, queue, ids, *until)?;
+    }
+    let expired = steps::expire(transaction, clock::wall_clock_now(), most)?;
+    if calls.iter().any(|call| !call.asked.ids.is_empty()) {
+        let count = "UPDATE written SET number = number + 1";
+        transaction.prepare_cached(count)?.execute([])?;
+    }
+    Ok(expired)
 }

@@ -13,17 +13,14 @@ mod tests;
 
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::keyvalue::{Bucket, CALL, Page};
-use dispatcher_sqlite::Database;
+use dispatcher_sqlite::{Caller, Unanswered};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use steps::{BucketChange, Change, Read};
-use tokio::sync::{Semaphore, oneshot};
-use writer::{BucketWrite, BucketWriter};
+use tokio::sync::Semaphore;
+use writer::{BucketAnswer, BucketWrite};
 
-/// So many calls may wait for a thread. More is only asked for if the disk hangs.
-const WAITING: usize = 4_096;
-/// And so many bytes that are to be written; whoever comes with more waits before that thread. Also
+/// So many bytes may wait to be written; whoever comes with more waits before that thread. Also
 /// those of callers who have gone count, which a disk that hangs would pile up.
 const WAITING_BYTES: usize = 8 * CALL;
 
@@ -33,15 +30,9 @@ pub struct Local(Arc<Threads>);
 
 struct Threads {
     place: schema::BucketFile,
-    writes: SyncSender<BucketWrite>,
+    writes: Caller<BucketWrite, BucketAnswer>,
     room: Arc<Semaphore>,
-    reads: SyncSender<ReadRequest>,
-}
-
-/// Something to be read, and where the answer goes.
-struct ReadRequest {
-    read: Read,
-    reply: oneshot::Sender<Result<steps::StoredPair, CallError>>,
+    reads: Caller<Read, Result<steps::StoredPair, CallError>>,
 }
 
 impl Local {
@@ -52,18 +43,22 @@ impl Local {
     /// Where the file cannot be made, or is not ours.
     pub fn open(folder: &Path) -> Result<Self, CallError> {
         let place = schema::BucketFile::of(folder);
-        let [writer, reader] = place.open()?;
-        let (writes, jobs) = sync_channel(WAITING);
-        let (reads, asked) = sync_channel(WAITING);
-        let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
-            let thread = std::thread::Builder::new().name(name.into()).spawn(run);
-            thread.map_err(|error| place.failed(ErrorKind::Transient, error))
-        };
-        let writer = BucketWriter::new(place.clone(), writer, jobs);
-        start("keyvalue-writes", Box::new(move || writer.run()))?;
-        let answers = place.clone();
-        let answer = move || answer(&answers, &reader, &asked);
-        start("keyvalue-reads", Box::new(answer))?;
+        let [database, reader] = place.open()?;
+        let started = |error| place.failed(ErrorKind::Transient, error);
+        let writes = Caller::start("keyvalue-writes", {
+            let place = place.clone();
+            move |calls| writer::run(&place, database, calls)
+        });
+        let writes = writes.map_err(started)?;
+        let reads = Caller::one_by_one("keyvalue-reads", {
+            let place = place.clone();
+            move |read| {
+                let known = reader.known_damage();
+                known.map_err(|damage| place.damaged(&damage))?;
+                steps::read(&reader, read).map_err(|error| place.trouble(&error))
+            }
+        });
+        let reads = reads.map_err(started)?;
         Ok(Self(Arc::new(Threads {
             place,
             writes,
@@ -81,21 +76,6 @@ impl Local {
     }
 }
 
-/// Answers until nobody can ask any more.
-fn answer(place: &schema::BucketFile, connection: &Database, asked: &Receiver<ReadRequest>) {
-    for ReadRequest { read, reply } in asked {
-        if !reply.is_closed() {
-            let known = connection.known_damage();
-            let seen = known.map_err(|damage| place.damaged(&damage));
-            let seen = seen.and_then(|()| {
-                steps::read(connection, &read).map_err(|error| place.trouble(&error))
-            });
-            // A caller who has gone needs no answer.
-            let _ = reply.send(seen);
-        }
-    }
-}
-
 /// One bucket of the file.
 pub struct LocalBucket {
     threads: Arc<Threads>,
@@ -104,47 +84,29 @@ pub struct LocalBucket {
 
 impl LocalBucket {
     async fn read(&self, what: steps::BucketRead) -> Result<steps::StoredPair, CallError> {
-        let (reply, answer) = oneshot::channel();
         let bucket = self.name.clone();
-        let read = Read { bucket, what };
-        self.hand(&self.threads.reads, ReadRequest { read, reply })?;
-        answer.await.map_err(|_| self.ended())?
+        let answer = self.threads.reads.ask(Read { bucket, what }).await;
+        answer.unwrap_or_else(|unanswered| Err(self.unanswered(unanswered)))
     }
 
     /// `change` copies so many bytes of what the caller has, once there is room for them.
     async fn write(&self, bytes: usize, change: impl FnOnce() -> Change) -> Result<i64, CallError> {
         let bytes = u32::try_from(bytes.min(WAITING_BYTES)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.threads.room).acquire_many_owned(bytes);
-        let room = room.await.map_err(|_| self.ended())?;
-        let (reply, answer) = oneshot::channel();
+        let room = room.await;
+        let room = room.map_err(|_| self.unanswered(Unanswered::Ended))?;
         let bucket = self.name.clone();
         let change = change();
-        let write = BucketChange { bucket, change };
-        self.hand(
-            &self.threads.writes,
-            BucketWrite {
-                write,
-                _room: room,
-                reply,
-            },
-        )?;
-        answer.await.map_err(|_| self.ended())?
+        let write = BucketWrite {
+            write: BucketChange { bucket, change },
+            _room: room,
+        };
+        let answer = self.threads.writes.ask(write).await;
+        answer.unwrap_or_else(|unanswered| Err(self.unanswered(unanswered)))
     }
 
-    /// Hands a call to its thread.
-    fn hand<T>(&self, calls: &SyncSender<T>, call: T) -> Result<(), CallError> {
-        calls.try_send(call).map_err(|error| match error {
-            TrySendError::Full(_) => {
-                let why = "too many calls wait for the disk";
-                self.threads.place.failed(ErrorKind::Transient, why)
-            }
-            TrySendError::Disconnected(_) => self.ended(),
-        })
-    }
-
-    fn ended(&self) -> CallError {
-        let place = &self.threads.place;
-        place.failed(ErrorKind::Transient, "its thread has ended")
+    fn unanswered(&self, unanswered: Unanswered) -> CallError {
+        self.threads.place.failed(ErrorKind::Transient, unanswered)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_sqlite as sqlite;
-use dispatcher_sqlite::{Damage, Database, Schema};
+use dispatcher_sqlite::{CommitError, Damage, Database, Schema};
 #[cfg(test)]
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ const SCHEMA: Schema = Schema {
     // An attempt waits for it, and another process writes for milliseconds.
     patience: sqlite::patience::<2_000>,
     counter: Some("SELECT seq FROM sqlite_sequence WHERE name = 'pairs'"),
+    reports_locks: true,
 };
 
 /// A bucket's name is stored once. `number` gives pages of keys an order; it is never used twice, so
@@ -58,6 +59,14 @@ impl BucketFile {
     pub(super) fn trouble(&self, error: &rusqlite::Error) -> CallError {
         let cause = sqlite::explain(error, &self.file());
         self.failed(sqlite::judge(error), cause)
+    }
+
+    /// A write that was not committed.
+    pub(super) fn not_committed(&self, error: &CommitError) -> CallError {
+        match error {
+            CommitError::Lost(damage) => self.damaged(damage),
+            CommitError::Begin(error) | CommitError::Within(error) => self.trouble(error),
+        }
     }
 
     /// A file that was lost while it was in use.

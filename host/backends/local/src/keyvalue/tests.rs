@@ -86,7 +86,6 @@ async fn writes_wait_while_as_many_bytes_wait_for_the_disk_as_may() {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(set.as_mut().poll(&mut context).is_pending());
     // The thread takes what it is handed in order, so this one would come after the first.
-    let (reply, written) = oneshot::channel();
     let job = BucketWrite {
         write: BucketChange {
             bucket: "b".into(),
@@ -96,10 +95,9 @@ async fn writes_wait_while_as_many_bytes_wait_for_the_disk_as_may() {
             .acquire_owned()
             .await
             .expect("room"),
-        reply,
     };
-    bucket.hand(&bucket.threads.writes, job).expect("handed");
-    written.await.expect("answered").expect("written");
+    let written = bucket.threads.writes.ask(job).await;
+    written.expect("answered").expect("written");
     let keys = ["a".to_owned(), "b".to_owned()];
     assert_eq!(bucket.get(&keys).await, Ok(vec![None, Some(b"2".to_vec())]));
     drop(held);

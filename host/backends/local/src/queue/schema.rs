@@ -3,7 +3,7 @@
 
 use dispatcher_core::queue::{ErrorKind, ItemError, QueueError};
 use dispatcher_sqlite as sqlite;
-use dispatcher_sqlite::{Damage, Database, Schema};
+use dispatcher_sqlite::{CommitError, Damage, Database, Schema};
 use rusqlite::Connection;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ const SCHEMA: Schema = Schema {
     upgrade,
     patience: sqlite::patience::<10_000>,
     counter: Some("SELECT seq FROM sqlite_sequence WHERE name = 'entries'"),
+    reports_locks: true,
 };
 
 /// `entries` holds what changes with every delivery and stays narrow, so that receiving and
@@ -151,6 +152,14 @@ impl StoreFiles {
     pub(super) fn trouble(&self, error: &rusqlite::Error) -> QueueError {
         let cause = sqlite::explain(error, &self.database());
         self.failed(sqlite::judge(error), cause)
+    }
+
+    /// A transaction that was not committed.
+    pub(super) fn not_committed(&self, error: &CommitError) -> QueueError {
+        match error {
+            CommitError::Lost(damage) => self.damaged(damage),
+            CommitError::Begin(error) | CommitError::Within(error) => self.trouble(error),
+        }
     }
 
     /// A file that was lost under this store: this process need not try again, since it stays so

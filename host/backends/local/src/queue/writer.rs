@@ -1,5 +1,4 @@
-//! The one thread that holds the connection. It takes everything that waits, runs it in one
-//! transaction, commits once, then answers all: the cost of reaching the disk is shared. Receives
+//! The one thread that holds the connection: what waits together is run in one transaction. Receives
 //! that find nothing stand in line here, so that a sent message is handed over in the very
 //! transaction that stores it.
 
@@ -15,9 +14,9 @@ use super::work::{Durability, Handle, Work, WriterRequest, unasked};
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
 use dispatcher_core::message::Outcome;
-use dispatcher_core::queue::{QueueError, Received};
-use dispatcher_sqlite::{Damage, Database, IDLE};
-use rusqlite::{Connection, ErrorCode};
+use dispatcher_core::queue::Received;
+use dispatcher_sqlite::{CommitError, Damage, Database, GroupWriter, Synchronous};
+use rusqlite::Connection;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
@@ -30,42 +29,15 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The state of the thread.
 pub(super) struct QueueWriter {
     place: StoreFiles,
-    connection: Database,
+    writer: GroupWriter<WriterRequest>,
     clock: StoreClock,
-    jobs: mpsc::Receiver<WriterRequest>,
     /// For the bell's watcher. Weak: a watcher must not keep the thread alive.
     handle: Weak<Handle>,
     bell: FileNotifier,
     lines: WaitingReceives,
-    /// What `PRAGMA synchronous` is set to.
-    care: Durability,
     /// When to look next, and SQLite's mark of other connections' commits at the last look.
     look_at: Moment,
     seen: i64,
-    /// When to empty the write-ahead log, if something was written since.
-    tidy_at: Option<Moment>,
-}
-
-/// Where a transaction failed.
-enum FailedAt {
-    /// The file is not the one that was opened: nothing can be written until a restart, and what
-    /// was just committed is lost.
-    Lost(Damage),
-    /// Not begun: nothing can be written now.
-    Begin(rusqlite::Error),
-    /// Begun and rolled back: perhaps one of its works is to blame.
-    Within(rusqlite::Error),
-}
-
-impl FailedAt {
-    /// Whether the system had no room for what was written.
-    fn is_full(&self) -> bool {
-        let (Self::Begin(error) | Self::Within(error)) = self else {
-            return false;
-        };
-        let code = error.sqlite_error_code();
-        matches!(code, Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure))
-    }
 }
 
 /// A receive that has got its messages, to be told after the commit.
@@ -82,26 +54,21 @@ impl QueueWriter {
     ) -> Self {
         Self {
             place,
-            connection,
+            writer: GroupWriter::new(connection, jobs, GROUP),
             clock,
-            jobs,
             handle,
             bell,
             lines: WaitingReceives::default(),
-            care: Durability::Full,
             look_at: clock::now() + LOOK,
             seen: 0,
-            // What an earlier process left in the log.
-            tidy_at: Some(clock::now() + IDLE),
         }
     }
 
     /// Runs until the last handle is gone.
     pub(super) fn run(mut self) {
-        while let Some(jobs) = self.gather() {
+        while let Some(jobs) = self.writer.gather(self.calm()) {
             self.round(jobs);
         }
-        self.connection.tidy();
     }
 
     /// Does these, and whatever has become due.
@@ -109,7 +76,7 @@ impl QueueWriter {
         let (works, mut tries) = self.sort(jobs);
         tries.extend(self.look_around());
         tries.extend(self.lines.ripe(clock::now(), self.clock.now()));
-        if let Err(damage) = self.connection.known_damage() {
+        if let Err(damage) = self.writer.database().known_damage() {
             return self.fail_everything(works, &damage);
         }
         let works = self.answer_looks(works);
@@ -119,21 +86,10 @@ impl QueueWriter {
         }
         self.lines.dismiss(clock::now(), self.clock.now());
         self.bell.listen(!self.lines.is_empty());
-        self.tidy();
-    }
-
-    /// Empties the write-ahead log once nothing has been written for a moment.
-    fn tidy(&mut self) {
-        let now = clock::now();
-        if self.tidy_at.is_some_and(|at| at <= now) {
-            let is_done = self.connection.tidy();
-            self.tidy_at = (!is_done).then(|| now + IDLE);
-        }
     }
 
     /// Answers all that is asked and all who wait with the error.
     fn fail_everything(&mut self, mut works: Vec<Box<dyn Work>>, damage: &Damage) {
-        self.tidy_at = None;
         let error = self.place.damaged(damage);
         for work in &mut works {
             work.fail(error.clone());
@@ -148,26 +104,9 @@ impl QueueWriter {
     pub(super) fn calm(&self) -> Option<Duration> {
         let now = clock::now();
         let look = (!self.lines.is_empty()).then(|| self.look_at.since(now));
-        let tidy = self.tidy_at.map(|at| at.since(now));
         look.into_iter()
-            .chain(tidy)
             .chain(self.lines.calm(now, self.clock.now()))
             .min()
-    }
-
-    /// Everything that waits to be done; nothing when it is time to look. None at the end.
-    fn gather(&self) -> Option<Vec<WriterRequest>> {
-        let mut jobs = Vec::new();
-        match self.calm() {
-            None => jobs.push(self.jobs.recv().ok()?),
-            Some(calm) => match self.jobs.recv_timeout(calm) {
-                Ok(job) => jobs.push(job),
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
-                Err(mpsc::RecvTimeoutError::Disconnected) => return None,
-            },
-        }
-        jobs.extend(self.jobs.try_iter().take(GROUP - 1));
-        Some(jobs)
     }
 
     /// Parts works from receives, which go into their lines, and says which queues to try.
@@ -209,7 +148,8 @@ impl QueueWriter {
         }
         self.look_at = now + LOOK;
         let version = self
-            .connection
+            .writer
+            .database()
             .prepare_cached("PRAGMA data_version")
             .and_then(|mut version| version.query_row([], |row| row.get(0)));
         match version {
@@ -228,7 +168,7 @@ impl QueueWriter {
             .into_iter()
             .partition(|work| work.care() == Durability::Look);
         for mut look in looks {
-            let mut turn = self.clock.turn(&self.connection);
+            let mut turn = self.clock.turn(self.writer.database());
             if let Err(error) = look.run(&mut turn) {
                 look.fail(self.place.trouble(&error));
             }
@@ -242,7 +182,7 @@ impl QueueWriter {
         if !self.lines.contains(queue) {
             return false;
         }
-        let turn = self.clock.turn(&self.connection);
+        let turn = self.clock.turn(self.writer.database());
         match next_due(&turn, queue) {
             Ok(due) => {
                 let now = turn.now;
@@ -256,14 +196,9 @@ impl QueueWriter {
 
     /// Runs all in one transaction; if that fails, each alone, so that none fails for another.
     fn carry_out(&mut self, mut works: Vec<Box<dyn Work>>, tries: BTreeSet<QueueId>) {
-        let mut done = self.transact(&mut works, &tries);
-        // What fills the disk may be the write-ahead log itself.
-        if done.as_ref().is_err_and(FailedAt::is_full) && self.connection.make_room() {
-            done = self.transact(&mut works, &tries);
-        }
-        match done {
+        match self.transact(&mut works, &tries) {
             Ok(()) => {}
-            Err(FailedAt::Within(_)) if works.len() > 1 || !tries.is_empty() => {
+            Err(CommitError::Within(_)) if works.len() > 1 || !tries.is_empty() => {
                 for work in &mut works {
                     let alone = std::slice::from_mut(work);
                     if let Err(error) = self.transact(alone, &BTreeSet::new()) {
@@ -284,25 +219,15 @@ impl QueueWriter {
         }
     }
 
-    fn fail_all(&self, works: &mut [Box<dyn Work>], error: &FailedAt) {
-        let error = self.error(error);
+    fn fail_all(&self, works: &mut [Box<dyn Work>], error: &CommitError) {
+        let error = self.place.not_committed(error);
         for work in works {
             work.fail(error.clone());
         }
     }
 
-    fn fail_lines(&mut self, queues: &BTreeSet<QueueId>, error: &FailedAt) {
-        self.lines.fail(queues, &self.error(error));
-    }
-
-    fn error(&self, error: &FailedAt) -> QueueError {
-        match error {
-            FailedAt::Lost(damage) => self.place.damaged(damage),
-            FailedAt::Begin(error) | FailedAt::Within(error) => {
-                self.connection.note_failure(error);
-                self.place.trouble(error)
-            }
-        }
+    fn fail_lines(&mut self, queues: &BTreeSet<QueueId>, error: &CommitError) {
+        self.lines.fail(queues, &self.place.not_committed(error));
     }
 
     /// One transaction: the works, then the lines that were named or that the works stirred.
@@ -310,46 +235,25 @@ impl QueueWriter {
         &mut self,
         works: &mut [Box<dyn Work>],
         tries: &BTreeSet<QueueId>,
-    ) -> Result<(), FailedAt> {
-        self.connection.check().map_err(FailedAt::Lost)?;
-        let care = works.iter().map(|work| work.care()).max();
-        let care = care.unwrap_or(Durability::Light);
-        self.begin(care).map_err(FailedAt::Begin)?;
-        let begun = clock::now();
-        let mut turn = self.clock.turn(&self.connection);
-        let mut served = Vec::new();
-        let mut refused = Vec::new();
-        let done = run_works(&mut turn, &self.place, works)
-            .and_then(|()| {
-                let lines = &mut self.lines;
-                serve(&mut turn, lines, tries, &mut served, &mut refused)
-            })
-            .and_then(|()| keep(&turn))
-            .and_then(|()| self.commit(care))
-            .map_err(FailedAt::Within)
-            // Nobody is told of a commit to a file that is not there any more.
-            .and_then(|number| {
-                self.connection
-                    .check()
-                    .map(|()| number)
-                    .map_err(FailedAt::Lost)
-            });
-        let stirred = !turn.stirred.is_empty();
-        let number = match done {
-            Ok(number) => number,
-            Err(error) => {
-                if !self.connection.is_autocommit() {
-                    // What cannot be rolled back either shows in the next BEGIN.
-                    let _ = execute(&self.connection, "ROLLBACK");
-                }
-                for (queue, asked, _) in served.into_iter().rev() {
-                    self.lines.put_back(queue, asked);
-                }
-                return Err(error);
-            }
+    ) -> Result<(), CommitError> {
+        let level = if works.iter().any(|work| work.care() == Durability::Full) {
+            Synchronous::Full
+        } else {
+            Synchronous::Normal
         };
-        self.connection.note_written(number);
-        self.tidy_at = Some(clock::now() + IDLE);
+        let (clock, place, lines) = (&self.clock, &self.place, &mut self.lines);
+        let (mut begun, mut served, mut refused) = (Moment::default(), Vec::new(), Vec::new());
+        let done = self.writer.transact(level, |transaction| {
+            put_back(lines, &mut served);
+            refused.clear();
+            begun = clock::now();
+            let mut turn = clock.turn(transaction);
+            run_works(&mut turn, place, works)?;
+            serve(&mut turn, lines, tries, &mut served, &mut refused)?;
+            keep(&turn)?;
+            Ok(!turn.stirred.is_empty())
+        });
+        let stirred = done.inspect_err(|_| put_back(&mut self.lines, &mut served))?;
         if stirred {
             self.bell.ring();
         }
@@ -358,39 +262,13 @@ impl QueueWriter {
         Ok(())
     }
 
-    /// Commits. What must survive is counted: the number that is acknowledged with it.
-    fn commit(&self, care: Durability) -> rusqlite::Result<Option<i64>> {
-        let number = match care {
-            Durability::Full => self.connection.counter()?,
-            Durability::Look | Durability::Light => None,
-        };
-        execute(&self.connection, "COMMIT")?;
-        Ok(number)
-    }
-
-    fn begin(&mut self, care: Durability) -> rusqlite::Result<()> {
-        if self.care != care {
-            // In WAL mode, NORMAL leaves out the sync at the commit; the next FULL one makes up
-            // for it, since the log is one sequence.
-            let level = if care == Durability::Full {
-                "FULL"
-            } else {
-                "NORMAL"
-            };
-            self.connection
-                .execute_batch(&format!("PRAGMA synchronous = {level}"))?;
-            self.care = care;
-        }
-        execute(&self.connection, "BEGIN IMMEDIATE")
-    }
-
     /// Reads what was taken and answers receives: only now, when a crash while reading costs each
     /// message a receive. What nobody takes any more goes back into its queue at once.
     fn hand_over(&mut self, served: Vec<Served>, begun: Moment) {
         for (queue, asked, mut claimed) in served {
             let (drained, short_of) = (claimed.drained, claimed.short_of);
             let refused = std::mem::take(&mut claimed.refused);
-            let turn = self.clock.turn(&self.connection);
+            let turn = self.clock.turn(self.writer.database());
             let received = match load(&turn, claimed, &asked.name) {
                 Ok((messages, held)) => Ok(Received {
                     messages,
@@ -433,6 +311,13 @@ impl QueueWriter {
 
 fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute([]).map(drop)
+}
+
+/// Puts back into their lines, in their order, those who were served by what is rolled back.
+fn put_back(lines: &mut WaitingReceives, served: &mut Vec<Served>) {
+    for (queue, asked, _) in served.drain(..).rev() {
+        lines.put_back(queue, asked);
+    }
 }
 
 /// Runs each within its own savepoint, so that one that fails leaves nothing half done.

@@ -15,8 +15,8 @@ use dispatcher_core::schedule::{
     Unreadable,
 };
 use dispatcher_core::tasks;
-use dispatcher_sqlite::Database;
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+use dispatcher_sqlite::{Database, Synchronous};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl File {
     async fn run<T, F>(&self, make: bool, step: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
         let Self {
             folder, connection, ..
@@ -62,16 +62,9 @@ impl File {
                 *connection = Some(schema::open(&folder)?);
             }
             let connection = connection.as_mut().expect("it was just opened");
-            let lost = |damage| schema::damaged(&folder, &damage);
-            connection.check().map_err(lost)?;
             let before = connection.total_changes();
-            let (value, number) = commit(connection, step).map_err(|error| {
-                connection.note_failure(&error);
-                schema::trouble(&folder, &error)
-            })?;
-            // Nobody is told of a commit to a file that is not there any more.
-            connection.check().map_err(lost)?;
-            connection.note_written(number);
+            let committed = connection.transact(Synchronous::Full, step);
+            let value = committed.map_err(|error| schema::not_committed(&folder, &error))?;
             // Who runs what is due looks once a second.
             if connection.total_changes() == before {
                 connection.tidy();
@@ -80,19 +73,6 @@ impl File {
         };
         tasks::blocking(work).finished().await
     }
-}
-
-/// Runs a step in one transaction. Returns what the step returned, and the number that is
-/// acknowledged with it.
-fn commit<T>(
-    connection: &Database,
-    step: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-) -> rusqlite::Result<(T, Option<i64>)> {
-    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-    let value = step(&transaction)?;
-    let number = connection.counter()?;
-    transaction.commit()?;
-    Ok((value, number))
 }
 
 fn signed(date: Timestamp) -> i64 {

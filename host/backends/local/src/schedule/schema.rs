@@ -2,7 +2,7 @@
 
 use dispatcher_core::schedule::{ErrorKind, StoreError};
 use dispatcher_sqlite as sqlite;
-use dispatcher_sqlite::{Damage, Database, Schema};
+use dispatcher_sqlite::{CommitError, Database, Schema};
 use std::path::{Path, PathBuf};
 
 const SCHEMA: Schema = Schema {
@@ -13,6 +13,7 @@ const SCHEMA: Schema = Schema {
     upgrade: |_, version| Ok((version == 1).then(|| ADDED.to_owned())),
     patience: sqlite::patience::<10_000>,
     counter: Some("SELECT number FROM added"),
+    reports_locks: true,
 };
 
 /// Dates are milliseconds since the Unix epoch. `token` and `until` are those of a claim.
@@ -67,15 +68,15 @@ pub(super) fn failed(folder: &Path, kind: ErrorKind, cause: impl std::fmt::Displ
     }
 }
 
-/// A failure of SQLite.
-pub(super) fn trouble(folder: &Path, error: &rusqlite::Error) -> StoreError {
-    let cause = sqlite::explain(error, &path(folder));
-    failed(folder, sqlite::judge(error), cause)
-}
-
-/// A file that was lost while it was in use.
-pub(super) fn damaged(folder: &Path, damage: &Damage) -> StoreError {
-    failed(folder, ErrorKind::Transient, damage)
+/// A step that was not committed.
+pub(super) fn not_committed(folder: &Path, error: &CommitError) -> StoreError {
+    match error {
+        CommitError::Lost(damage) => failed(folder, ErrorKind::Transient, damage),
+        CommitError::Begin(error) | CommitError::Within(error) => {
+            let cause = sqlite::explain(error, &path(folder));
+            failed(folder, sqlite::judge(error), cause)
+        }
+    }
 }
 
 /// Creates what is missing and opens the file.

@@ -112,7 +112,7 @@ async fn has_no_region_for_metrics(settings: &Settings) -> Option<Problem> {
     if metrics.sink != MetricsSink::CloudWatch {
         return None;
     }
-    let config = aws::configuration(settings.stores.endpoint_url.as_deref()).await;
+    let config = aws::shared_configuration(settings.stores.endpoint_url.as_deref()).await;
     if config.region().is_some() {
         return None;
     }

@@ -9,7 +9,8 @@ use crate::app::TIMEOUT;
 use crate::config::problem::Problem;
 use crate::config::{Code, Forward, PluginConfig as PluginSettings, Route, Settings};
 use dispatcher_aws as aws;
-use dispatcher_aws::lambda::{Function, Lambda, LookError};
+use dispatcher_aws::lambda::{Function, Lambda};
+use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::handler::Handler;
 use dispatcher_core::lambda::Invoke;
 use dispatcher_core::rollout::{Rollout, shadow};
@@ -223,7 +224,7 @@ impl Loader {
         let connect = || async {
             files::raise_limit();
             let endpoint = self.settings.stores.endpoint_url.as_deref();
-            Arc::new(Lambda::connect(&aws::configuration(endpoint).await))
+            Arc::new(Lambda::connect(&aws::shared_configuration(endpoint).await))
         };
         self.lambda.get_or_init(connect).await
     }
@@ -239,19 +240,18 @@ impl Loader {
         let at = &plugin.at;
         match seen {
             Ok(Function { timeout, .. }) => return timeout,
-            Err(LookError::Missing(why)) => {
-                problems.push(Problem::new(at, why, "a function that exists"));
-            }
-            Err(LookError::Unreachable(why)) => {
-                problems.push(Problem::new(at, why, "").unreachable());
-            }
-            Err(LookError::Denied(why) | LookError::Other(why)) => {
-                let function = &forward.function;
-                tracing::info!(
-                    function,
-                    "its time-out cannot be read, so up to {LONGEST_RUN:?} are waited for it: {why}"
-                );
-            }
+            Err(CallError { kind, message }) => match kind {
+                ErrorKind::NotFound | ErrorKind::Invalid => {
+                    problems.push(Problem::new(at, message, "a function that exists"));
+                }
+                ErrorKind::Unreachable => {
+                    problems.push(Problem::new(at, message, "").unreachable());
+                }
+                ErrorKind::AccessDenied | ErrorKind::Transient => tracing::info!(
+                    function = forward.function,
+                    "its time-out cannot be read, so up to {LONGEST_RUN:?} are waited for it: {message}"
+                ),
+            },
         }
         LONGEST_RUN
     }
@@ -297,7 +297,7 @@ pub async fn options_by_hand(
     let allowed = plugin.settings.allow_lambda.clone();
     if !allowed.is_empty() {
         let endpoint_url = settings.stores.endpoint_url.as_deref();
-        let lambda = Lambda::connect(&aws::configuration(endpoint_url).await);
+        let lambda = Lambda::connect(&aws::shared_configuration(endpoint_url).await);
         options.grants.lambda = Some(grant(Arc::new(lambda), allowed, timeout, Arc::default()));
     }
     options

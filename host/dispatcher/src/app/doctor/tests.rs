@@ -121,7 +121,7 @@ fn good() -> Function {
     }
 }
 
-fn function(list: &[(&str, &str)], seen: Result<Function, LookError>) -> Vec<(Level, String)> {
+fn function(list: &[(&str, &str)], seen: Result<Function, CallError>) -> Vec<(Level, String)> {
     let settings = settings(&[&[("function", "f")], list].concat());
     let all = functions(&settings);
     let findings = of_function("f", &all["f"], seen, settings.program.shutdown_grace);
@@ -185,11 +185,19 @@ fn functions_are_judged_by_their_time_out() {
 
 #[test]
 fn a_function_that_cannot_be_looked_at_is_bad_and_said_once() {
-    let text = || "why".to_owned();
-    let denied = function(&[], Err(LookError::Denied(text())));
-    assert_eq!(denied[0].0, Level::Bad(Fault::Settings));
-    for among_the_problems in [LookError::Missing(text()), LookError::Unreachable(text())] {
-        assert!(function(&[], Err(among_the_problems)).is_empty());
+    let failed = |kind| {
+        let message = "why".to_owned();
+        function(&[], Err(CallError { kind, message }))
+    };
+    for kind in [ErrorKind::AccessDenied, ErrorKind::Transient] {
+        assert_eq!(failed(kind)[0].0, Level::Bad(Fault::Settings));
+    }
+    for among_the_problems in [
+        ErrorKind::NotFound,
+        ErrorKind::Invalid,
+        ErrorKind::Unreachable,
+    ] {
+        assert!(failed(among_the_problems).is_empty());
     }
 }
 
