@@ -2,6 +2,7 @@
 //! is opened (`Backend`) and once its configuration is known (`BackendClient`). Knows none of them.
 
 use crate::clock::Timestamp;
+use crate::control::{ControlChange, QueueControl};
 use crate::error_kind::{CallError, ErrorKind};
 use crate::idempotency::{Records, RecordsError};
 use crate::keyvalue::Bucket;
@@ -78,6 +79,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Whether `BackendClient::bucket` can open buckets.
     fn has_buckets(&self) -> bool {
+        false
+    }
+
+    /// Whether processes share what operators set on its queues, by `BackendClient::controls`.
+    fn shares_controls(&self) -> bool {
         false
     }
 
@@ -325,6 +331,21 @@ pub trait BackendClient: Send + Sync + 'static {
     /// The processes that receive from it now.
     async fn workers(&self) -> Result<Vec<WorkerInfo>, QueueError> {
         Err(unsupported("does not know its workers"))
+    }
+
+    /// What operators set on each of these queues, in their order, as the last change left it.
+    async fn controls(&self, _queues: &[&str]) -> Result<Vec<QueueControl>, QueueError> {
+        Err(unsupported("keeps no pauses and limits of queues"))
+    }
+
+    /// Changes what is set on a queue, for all processes and until it is changed again. Changes of
+    /// different fields do not undo each other.
+    async fn change_control(
+        &self,
+        _queue: &str,
+        _change: &ControlChange,
+    ) -> Result<(), QueueError> {
+        Err(unsupported("keeps no pauses and limits of queues"))
     }
 
     /// What waits in a queue, or in all, for its time and was never received; the soonest first. Empty

@@ -2,6 +2,7 @@
 
 use crate::clock::{Moment, Timestamp};
 use crate::message::{Message, Verdict};
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// Some messages of one queue, about to be handled together.
@@ -43,6 +44,11 @@ pub trait Handler: Send + Sync + 'static {
         false
     }
 
+    /// Which version of its code would run an attempt that begins now, where there are versions.
+    fn version(&self, _attempt: &Attempt) -> Option<Arc<str>> {
+        None
+    }
+
     /// What its instances take now, those of all its versions together. Nothing where it has none.
     fn usage(&self) -> Usage {
         Usage::default()
@@ -51,5 +57,5 @@ pub trait Handler: Send + Sync + 'static {
     /// Runs one attempt and answers with one verdict per message, in order. Never panics because
     /// of a guest; a trap is a verdict. Yields to its executor at every epoch while the guest
     /// computes. Dropping the future stops the guest and frees its instance.
-    async fn handle(&self, attempt: std::sync::Arc<Attempt>) -> Vec<Verdict>;
+    async fn handle(&self, attempt: Arc<Attempt>) -> Vec<Verdict>;
 }

@@ -102,6 +102,8 @@ pub enum JobEnding {
     Unreadable(ContentError),
     /// It was too old before it was started.
     Shed,
+    /// Somebody cancelled it while it ran: it is to be deleted.
+    Cancelled,
     /// Its lease was lost while it ran.
     Lost,
 }

@@ -4,6 +4,7 @@
 pub mod backend;
 pub mod backoff;
 pub mod clock;
+pub mod control;
 pub mod error_kind;
 pub mod executor;
 pub mod files;
@@ -18,6 +19,7 @@ pub mod lambda;
 pub mod lease;
 pub mod memory;
 pub mod message;
+pub mod process;
 pub mod queue;
 pub mod recording;
 pub mod rollout;

@@ -1,6 +1,8 @@
 //! How the program answers over HTTP: it listens, bounds its connections, closes those that do not
 //! ask, and stops in good order. Knows nothing of what is asked.
 
+mod stream;
+
 use axum::Router;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
@@ -14,6 +16,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+pub use stream::{StreamBody, StreamWriter};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -36,6 +39,24 @@ pub struct ConnectionLimits {
 /// The other end of the connection: in the extensions of every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
+
+/// The connection of a request: in its extensions.
+#[derive(Clone)]
+pub struct ServedConnection {
+    id: u64,
+    closed: CancellationToken,
+    all: Arc<Connections>,
+}
+
+impl ServedConnection {
+    /// The answer goes on for long: from now on the connection takes no place among the others, and
+    /// makes place for none. Whoever bounds how many there are ends it with the token.
+    pub fn detach(&self) -> CancellationToken {
+        self.all.lock().by_id.remove(&self.id);
+        self.all.released.notify_one();
+        self.closed.clone()
+    }
+}
 
 /// Listens on `address`, and says where: port 0 is any that is free.
 ///
@@ -127,6 +148,7 @@ async fn converse(
     let service = hyper::service::service_fn(|mut request: hyper::Request<_>| {
         let under_way = ours.request_under_way();
         request.extensions_mut().insert(Peer(ours.peer));
+        request.extensions_mut().insert(ours.connection());
         let answer = router.clone().call(request);
         async move {
             let answer = answer.await;
@@ -251,6 +273,15 @@ struct AcceptedConnection {
 }
 
 impl AcceptedConnection {
+    /// As the requests on it see it.
+    fn connection(&self) -> ServedConnection {
+        ServedConnection {
+            id: self.id,
+            closed: self.closed.clone(),
+            all: Arc::clone(&self.all),
+        }
+    }
+
     /// Keeps the connection until this is dropped.
     fn request_under_way(&self) -> RequestGuard {
         self.all.set_idle(self.id, None);
@@ -308,6 +339,20 @@ mod tests {
         // The end of one that made place frees no place a second time.
         drop(silent);
         assert_eq!(all.lock().by_id.len(), 2);
+    }
+
+    #[test]
+    fn a_detached_connection_takes_no_place() {
+        let all = Arc::new(Connections::new(1));
+        let stream = all.admit(peer(1), at(0));
+        let asked = stream.request_under_way();
+        assert!(!all.has_place());
+        let closed = stream.connection().detach();
+        drop(asked);
+        let other = all.admit(peer(1), at(1));
+        assert!(!closed.is_cancelled() && !other.closed.is_cancelled());
+        drop(stream);
+        assert_eq!(all.lock().by_id.len(), 1);
     }
 
     #[test]

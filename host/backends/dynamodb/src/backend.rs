@@ -7,6 +7,7 @@ use dispatcher_aws as aws;
 use dispatcher_core::backend::{
     Backend, BackendClient, BackendConfig, Permission, Purpose, QueueTerms, ScheduleOf,
 };
+use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::queue::{Queue, QueueError};
 use dispatcher_core::schedule::ScheduleStore;
@@ -39,6 +40,10 @@ impl Backend for DynamoDbBackend {
 
     /// They stay in the table, as FAILURE.
     fn has_dead_letters(&self, _queue: &str) -> bool {
+        true
+    }
+
+    fn shares_controls(&self) -> bool {
         true
     }
 
@@ -111,6 +116,14 @@ impl BackendClient for DynamoDbClient {
 
     async fn queues(&self) -> Result<Vec<String>, QueueError> {
         self.queues.names().await
+    }
+
+    async fn controls(&self, queues: &[&str]) -> Result<Vec<QueueControl>, QueueError> {
+        self.queues.controls(queues).await
+    }
+
+    async fn change_control(&self, queue: &str, change: &ControlChange) -> Result<(), QueueError> {
+        self.queues.change_control(queue, change).await
     }
 
     async fn schedule(&self, of: ScheduleOf<'_>) -> Result<Arc<dyn ScheduleStore>, CallError> {

@@ -8,6 +8,7 @@ use dispatcher_core::backend::{
     Backend, BackendClient, BackendConfig, DelayedMessage, QueueTerms, ScheduleHome, ScheduleOf,
     not_made_yet,
 };
+use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::error_kind::CallError;
 use dispatcher_core::idempotency::{Records, RecordsError};
 use dispatcher_core::keyvalue::Bucket;
@@ -39,6 +40,10 @@ impl Backend for LocalBackend {
     }
 
     fn has_buckets(&self) -> bool {
+        true
+    }
+
+    fn shares_controls(&self) -> bool {
         true
     }
 
@@ -116,6 +121,15 @@ impl BackendClient for LocalClient {
                 .ok_or_else(not_made_yet)
         };
         named.map(depth).collect()
+    }
+
+    async fn controls(&self, queues: &[&str]) -> Result<Vec<QueueControl>, QueueError> {
+        let queues = queues.iter().map(|queue| (*queue).to_owned()).collect();
+        self.store().await?.controls(queues).await
+    }
+
+    async fn change_control(&self, queue: &str, change: &ControlChange) -> Result<(), QueueError> {
+        self.store().await?.change_control(queue, *change).await
     }
 
     async fn delayed(&self, queue: Option<&str>) -> Result<Vec<DelayedMessage>, QueueError> {

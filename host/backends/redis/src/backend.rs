@@ -10,6 +10,7 @@ use dispatcher_core::backend::{
     Backend, BackendClient, BackendConfig, BadValue, CancelCount, QueueTerms, ScheduleHome,
     ScheduleOf, ServerWarning, WorkerInfo, depth_of, not_made_yet,
 };
+use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::error_kind::{CallError, ErrorKind};
 use dispatcher_core::keyvalue::Bucket;
 use dispatcher_core::queue::{Depth, Queue, QueueError};
@@ -54,6 +55,10 @@ impl Backend for RedisBackend {
     }
 
     fn has_buckets(&self) -> bool {
+        true
+    }
+
+    fn shares_controls(&self) -> bool {
         true
     }
 
@@ -165,6 +170,14 @@ impl BackendClient for RedisClient {
             return self.queues.cancel_worqr(prefix, queue, task).await;
         }
         self.queues.cancel(queue, task).await
+    }
+
+    async fn controls(&self, queues: &[&str]) -> Result<Vec<QueueControl>, QueueError> {
+        self.queues.controls(queues).await
+    }
+
+    async fn change_control(&self, queue: &str, change: &ControlChange) -> Result<(), QueueError> {
+        self.queues.change_control(queue, change).await
     }
 
     async fn workers(&self) -> Result<Vec<WorkerInfo>, QueueError> {

@@ -1,6 +1,7 @@
 //! One attempt: the handler runs until it answers, its time is up, its leases are lost, or the
 //! process must end. A panic is an answer too.
 
+use super::running::{RunningAttempts, RunningLease};
 use crate::clock;
 use crate::clock::{Moment, Timestamp};
 use crate::handler::{Attempt, Handler};
@@ -27,6 +28,10 @@ pub struct AttemptLimits<'a> {
     pub halt: &'a CancellationToken,
     /// The runtime whose timers it uses.
     pub control: &'a Handle,
+    /// Where it is shown while it runs.
+    pub running: &'a RunningAttempts,
+    /// Its queue, by its place in the route.
+    pub lane: usize,
 }
 
 /// What is still ours to attempt, and what is not: a lease that was lost while the job waited, and
@@ -89,7 +94,16 @@ pub async fn attempt(
     });
     // Asked before: the handler may be another by the end.
     let reaches_out = handler.reaches_out();
+    let leases = kept.iter().map(|kept| RunningLease {
+        lease: kept.lease.id(),
+        tries: kept.tries,
+    });
+    let version = handler.version(&attempt);
+    let shown = limits
+        .running
+        .begin(limits.lane, &attempt, leases.collect(), version);
     let end = run(handler, &attempt, limits).await;
+    let cancelled = shown.end();
     // The handler is done with it, unless an instance that is kept still names it.
     let attempt = Arc::try_unwrap(attempt).unwrap_or_else(|shared| (*shared).clone());
     let lost: Vec<bool> = attempt
@@ -102,11 +116,21 @@ pub async fn attempt(
         true => JobEnding::Stopped(left),
         false => JobEnding::Returned,
     };
-    let endings = endings(end, &lost, limits.timeout, &halted);
+    let mut endings = endings(end, &lost, limits.timeout, &halted);
+    cancel(&mut endings, &cancelled);
     let jobs = attempt.messages.into_iter().zip(kept);
     jobs.zip(endings)
         .map(|((message, kept), ending)| (kept.with(message), ending))
         .collect()
+}
+
+/// What was cancelled is to be deleted, whatever came of it.
+fn cancel(endings: &mut [JobEnding], cancelled: &[bool]) {
+    for (ending, cancelled) in endings.iter_mut().zip(cancelled) {
+        if *cancelled && *ending != JobEnding::Verdict(Verdict::Done) {
+            *ending = JobEnding::Cancelled;
+        }
+    }
 }
 
 /// A job without its message, which the handler has.

@@ -29,6 +29,8 @@ async fn end_of(
         timeout,
         halt,
         control: &Handle::current(),
+        running: &RunningAttempts::default(),
+        lane: 0,
     };
     let ended = attempt(&Scripted(answer), jobs, limits).await;
     ended.into_iter().map(|(_, ending)| ending).collect()
@@ -150,6 +152,8 @@ async fn what_a_stopped_attempt_has_begun_elsewhere_keeps_its_message_until_it_i
         timeout: LONG,
         halt: &halt,
         control: &Handle::current(),
+        running: &RunningAttempts::default(),
+        lane: 0,
     };
     let halting = async { halt.cancel() };
     let (ended, ()) = tokio::join!(attempt(&Reaching, vec![job("a")], limits), halting);
@@ -180,4 +184,38 @@ async fn what_was_lost_while_it_waited_is_not_attempted_and_stops_its_group() {
                 .all(|(_, ending)| *ending == JobEnding::Returned)
         );
     }
+}
+
+#[tokio::test]
+async fn a_cancelled_message_is_to_be_deleted_and_its_attempt_ends_at_once() {
+    let halt = CancellationToken::new();
+    let running = Arc::new(RunningAttempts::default());
+    let (all, control) = (running.clone(), Handle::current());
+    let attempting = tokio::spawn(async move {
+        let limits = AttemptLimits {
+            timeout: LONG,
+            halt: &halt,
+            control: &control,
+            running: &all,
+            lane: 0,
+        };
+        let never: AttemptAnswer = |_| Box::pin(std::future::pending());
+        attempt(&Scripted(never), vec![job("a"), job("b")], limits).await
+    });
+    while running.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(running.cancel(1), 2);
+    let ended = attempting.await.expect("it ends");
+    assert!(
+        ended
+            .iter()
+            .all(|(_, ending)| *ending == JobEnding::Cancelled)
+    );
+    assert!(running.is_empty());
+    let settled = ended.into_iter().next().expect("two").0;
+    assert!(
+        settled.lease.settle().is_some(),
+        "the lease is ours, so it can be deleted"
+    );
 }

@@ -33,9 +33,10 @@ pub(super) struct Pause {
 /// What became of a message, as its group's order is concerned.
 pub(super) fn fate(ending: &JobEnding) -> MessageFate {
     match ending {
-        JobEnding::Verdict(Verdict::Done) | JobEnding::AlreadyDone | JobEnding::Shed => {
-            MessageFate::Done
-        }
+        JobEnding::Verdict(Verdict::Done)
+        | JobEnding::AlreadyDone
+        | JobEnding::Shed
+        | JobEnding::Cancelled => MessageFate::Done,
         JobEnding::Verdict(Verdict::Busy { .. } | Verdict::Closed(_)) => MessageFate::Kept,
         _ => MessageFate::Failed,
     }
@@ -110,6 +111,7 @@ pub(super) fn showed<'a>(endings: impl Iterator<Item = &'a JobEnding>) -> Signal
         | JobEnding::Exhausted(_)
         | JobEnding::Unreadable(_)
         | JobEnding::Shed
+        | JobEnding::Cancelled
         | JobEnding::Lost => Signal::Nothing,
         JobEnding::Verdict(_) => Signal::Open,
     };
@@ -139,7 +141,8 @@ pub(super) fn in_group_order(ended: &mut [(Job, JobEnding)]) {
         let of_group = later
             .iter_mut()
             .filter(|(job, _)| job.message.group.as_deref() == Some(group));
-        for (_, other) in of_group.filter(|(_, other)| *other != JobEnding::Lost) {
+        let shares = |other: &JobEnding| !matches!(other, JobEnding::Lost | JobEnding::Cancelled);
+        for (_, other) in of_group.filter(|(_, other)| shares(other)) {
             *other = match fate {
                 MessageFate::Kept => ending.clone(),
                 _ => JobEnding::Returned,

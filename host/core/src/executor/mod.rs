@@ -5,6 +5,7 @@ pub mod attempt;
 mod conclude;
 pub mod downstream;
 pub mod pool;
+pub mod running;
 
 use crate::clock;
 use crate::clock::Moment;
@@ -19,6 +20,7 @@ use attempt::{AttemptLimits, attempt, still_ours};
 use conclude::Pause;
 use downstream::{Downstream, DownstreamState};
 use pool::Spawner;
+use running::RunningAttempts;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -51,6 +53,8 @@ pub struct Executor {
     pub downstream: Downstream,
     /// What becomes of messages whose attempts fail.
     pub prospects: Arc<dyn Prospects>,
+    /// The attempts under way.
+    pub running: Arc<RunningAttempts>,
 }
 
 /// What the stage after this one makes of failed attempts, as far as what waits behind them in their
@@ -214,6 +218,8 @@ impl Executor {
             timeout: self.timeout,
             halt: &self.halt,
             control: &self.control,
+            running: &self.running,
+            lane,
         };
         attempt(&*self.handler, jobs, limits).await
     }
@@ -237,6 +243,7 @@ impl Executor {
                 | JobEnding::Exhausted(_)
                 | JobEnding::Unreadable(_)
                 | JobEnding::Shed
+                | JobEnding::Cancelled
                 | JobEnding::Lost => continue,
             }
             meter.took(took);
@@ -335,6 +342,9 @@ impl Executor {
                 ..job
             });
             scheduler.hold(lane, again.collect(), not_before, until);
+            if scheduler.give_back_paused(lane, now) {
+                self.board.replan.notify_one();
+            }
         }
         why
     }

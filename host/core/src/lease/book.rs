@@ -177,6 +177,12 @@ impl Book {
         Some(self.entries.get(&id)?.deadline)
     }
 
+    /// The same of an entry that is not lost.
+    pub fn deadline_kept(&self, id: LeaseId) -> Option<Moment> {
+        let entry = self.entries.get(&id)?;
+        (entry.state != LeaseState::Lost).then_some(entry.deadline)
+    }
+
     /// Until when the queue may hide the delivery, ours or not.
     pub fn hidden(&self, id: LeaseId) -> Option<InvisibleMessages> {
         Some(self.entries.get(&id)?.hidden)

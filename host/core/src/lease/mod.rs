@@ -52,6 +52,11 @@ impl Ledger {
         self.lock().len()
     }
 
+    /// When a lease ends, unless it is extended again; `None` once it is lost or over.
+    pub fn deadline(&self, lease: LeaseId) -> Option<Moment> {
+        self.lock().deadline_kept(lease)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Book> {
         // The book's changes are complete or not begun; a panic elsewhere does not spoil it.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
@@ -67,6 +72,11 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// Its place in the book.
+    pub fn id(&self) -> LeaseId {
+        self.id
+    }
+
     /// Set when the lease is lost: it ran out, was taken away, or reached the 12 h ceiling.
     pub fn lost(&self) -> &CancellationToken {
         &self.cancelled

@@ -338,6 +338,13 @@ impl Handler for Rollout {
             || canary.is_some_and(|canary| canary.version.handler.reaches_out())
     }
 
+    fn version(&self, attempt: &Attempt) -> Option<Arc<str>> {
+        let stage = self.stage();
+        let canary = stage.canary.as_ref().filter(|canary| canary.takes(attempt));
+        let version = canary.map_or(&stage.current, |canary| canary.version());
+        Some(version.label.clone())
+    }
+
     fn usage(&self) -> Usage {
         // The others count where it does.
         self.stage().current.handler.usage()

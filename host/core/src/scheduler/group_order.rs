@@ -259,11 +259,11 @@ impl<J: Waiting> GroupOrder<J> {
         aside.into_values().collect()
     }
 
-    /// Nothing more is received: what is awaited that the queue has does not come. What is not
-    /// chosen to be given back runs all the same, since its next receive would be one too many.
-    /// Takes out what is chosen, each group in its order.
-    pub(super) fn stop(&mut self, which: impl Fn(&J) -> bool) -> Vec<J> {
-        self.ends = true;
+    /// Takes out what is chosen to be given back, each group in its order. `ends`: nothing more is
+    /// received, so what is awaited that the queue has does not come. What is not chosen then runs
+    /// all the same, since its next receive would be one too many.
+    pub(super) fn give_back(&mut self, which: impl Fn(&J) -> bool, ends: bool) -> Vec<J> {
+        self.ends |= ends;
         let mut out = Vec::new();
         for aside in self.aside.values_mut() {
             let (chosen, kept): (BTreeMap<_, _>, _) = std::mem::take(aside)

@@ -151,7 +151,7 @@ fn finding_02_at_a_stop_what_is_not_given_back_waits_for_nothing_that_the_queue_
     turns.failed(&job("1", 10), at(1));
     assert!(turns.promote("g").is_none(), "it waits for the first");
     let back: Vec<_> = turns
-        .stop(|job| job.id == "3")
+        .give_back(|job| job.id == "3", true)
         .iter()
         .map(|job| job.id)
         .collect();

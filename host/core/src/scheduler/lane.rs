@@ -51,6 +51,8 @@ pub struct LaneLimits {
     pub rate: Option<f64>,
     /// Attempts at once.
     pub attempts: Option<usize>,
+    /// Nothing is received from it, and what waits is given back.
+    pub paused: bool,
 }
 
 /// What the last answer said.
@@ -99,6 +101,8 @@ pub(super) struct Lane<J> {
     /// Attempts under way.
     pub attempts: usize,
     most: Option<usize>,
+    /// Nothing is asked of it; it holds up no queue below it.
+    pub paused: bool,
     bucket: Option<Bucket>,
     together: usize,
     /// Polls that failed in a row, and whether the queue held messages before the first.
@@ -126,6 +130,7 @@ impl<J: Waiting> Lane<J> {
             started: 0,
             attempts: 0,
             most: limits.attempts,
+            paused: limits.paused,
             bucket: limits.rate.map(|rate| Bucket::new(rate, gather.full)),
             together: gather.full,
             failures: 0,
@@ -136,6 +141,7 @@ impl<J: Waiting> Lane<J> {
     /// Other limits from now on.
     pub(super) fn set_limits(&mut self, limits: LaneLimits, now: Moment) {
         self.most = limits.attempts;
+        self.paused = limits.paused;
         match (&mut self.bucket, limits.rate) {
             (Some(bucket), Some(rate)) => bucket.change(rate, self.together, now),
             (bucket, rate) => *bucket = rate.map(|rate| Bucket::new(rate, self.together)),
@@ -149,6 +155,17 @@ impl<J: Waiting> Lane<J> {
         }
         let bucket = self.bucket.as_ref();
         bucket.map_or(usize::MAX, |bucket| bucket.available(now))
+    }
+
+    /// Whether queues below it must wait for what it has or may hold.
+    pub(super) fn is_urgent(&self, holds: bool, now: Moment) -> bool {
+        (holds || !self.held.is_empty()) && !self.paused && !self.is_limited(now)
+    }
+
+    /// Gives back what a paused queue has in hand, but for what would be dead-lettered by its next
+    /// receive: that is run.
+    pub(super) fn give_back_paused(&mut self, now: Moment) -> Vec<J> {
+        self.give_back(Waiting::may_be_given_back, false, now)
     }
 
     /// Whether one of its own limits keeps it from starting anything now. It then holds up no
@@ -177,6 +194,9 @@ impl<J: Waiting> Lane<J> {
 
     /// How many more messages are worth asking for, as far as its own limits go.
     pub(super) fn appetite(&self, now: Moment) -> usize {
+        if self.paused {
+            return 0;
+        }
         let at_hand = self.ready.len() + self.held.len() + self.reserved;
         let bucket = self.bucket.as_ref();
         let by_rate = bucket.map_or(usize::MAX, |bucket| {
@@ -255,8 +275,13 @@ impl<J: Waiting> Lane<J> {
 
     /// Gives back what is held or waits and `release` chooses. What is before one of its ordered
     /// group that is not chosen stays as well, since that cannot run before it. The rest waits for
-    /// company no longer.
-    pub(super) fn give_back(&mut self, release: impl Fn(&J) -> bool, now: Moment) -> Vec<J> {
+    /// company no longer; where nothing is received any more (`ends`), nor for what the queue has.
+    pub(super) fn give_back(
+        &mut self,
+        release: impl Fn(&J) -> bool,
+        ends: bool,
+        now: Moment,
+    ) -> Vec<J> {
         self.ready.set_window(Duration::ZERO);
         let ordered = self.ready.is_ordered();
         let needed = RefCell::new(self.to_be_run(&release));
@@ -280,7 +305,7 @@ impl<J: Waiting> Lane<J> {
         if let Some(turns) = &mut self.turns {
             // A poll under way may still bring what was sent after these.
             out.iter().for_each(|job| turns.failed(job, now));
-            let aside = turns.stop(chosen);
+            let aside = turns.give_back(chosen, ends);
             for job in &aside {
                 let _ = turns.passed_by(job, now);
             }

@@ -129,6 +129,7 @@ fn a_queue_at_its_rate_asks_for_little_and_holds_up_nobody() {
     let limits = LaneLimits {
         rate: Some(20.0),
         attempts: None,
+        paused: false,
     };
     let mut scheduler = scheduler(2, 50, 1, limits);
     let (mut high, mut low) = (0, 0);
@@ -154,6 +155,7 @@ fn a_queue_has_no_more_attempts_than_its_own() {
     let limits = LaneLimits {
         rate: None,
         attempts: Some(3),
+        paused: false,
     };
     let mut scheduler = scheduler(2, 10, 1, limits);
     let mut running = Vec::new();
@@ -273,6 +275,7 @@ fn a_single_queue_at_its_rate_is_not_emptied_into_memory() {
     let limits = LaneLimits {
         rate: Some(1.0),
         attempts: None,
+        paused: false,
     };
     let mut scheduler = scheduler(1, 1, 1, limits);
     for ms in (0..20_000).step_by(10) {
@@ -290,6 +293,7 @@ fn with_tokens_at_hand_the_clock_wakes_nobody() {
     let limits = LaneLimits {
         rate: Some(100.0),
         attempts: None,
+        paused: false,
     };
     let mut scheduler = scheduler(1, 2, 1, limits);
     answer(&mut scheduler, at(0), |_| true);
@@ -336,4 +340,100 @@ fn polls_after(answers: usize, brought: usize) -> usize {
 fn lesson_16_calls_that_would_share_what_comes_are_not_made_side_by_side() {
     assert_eq!(polls_after(50, 10), 16, "there is a backlog");
     assert_eq!(polls_after(50, 2), 1, "the workers keep up");
+}
+
+/// Limits with the first queue paused or not.
+fn paused(first: bool) -> SchedulerLimits {
+    SchedulerLimits {
+        attempts: 4,
+        prefetch: 4,
+        window: Duration::ZERO,
+        lanes: vec![LaneLimits {
+            paused: first,
+            ..LaneLimits::default()
+        }],
+    }
+}
+
+#[test]
+fn a_paused_queue_is_not_asked_and_holds_up_no_queue_below_it() {
+    let mut scheduler = scheduler(2, 4, 1, LaneLimits::default());
+    scheduler.set_limits(&paused(true), at(0));
+    assert!(scheduler.is_paused(0) && !scheduler.is_paused(1));
+    for round in 0..50 {
+        let now = at(round * 100);
+        for poll in scheduler.plan(now) {
+            assert_eq!(poll.lane, 1);
+            scheduler.answered(poll, Vec::new(), true, now);
+        }
+    }
+    scheduler.set_limits(&paused(false), at(9_000));
+    let asked: Vec<usize> = scheduler
+        .plan(at(9_000))
+        .iter()
+        .map(|poll| poll.lane)
+        .collect();
+    assert!(asked.contains(&0), "it is asked at once when it is resumed");
+}
+
+#[test]
+fn what_waits_at_a_pause_goes_back_and_what_runs_ends() {
+    let mut scheduler = scheduler(1, 4, 1, LaneLimits::default());
+    scheduler.set_limits(&paused(false), at(0));
+    answer(&mut scheduler, at(0), |_| true);
+    answer(&mut scheduler, at(1), |_| true);
+    let mut started = start(&mut scheduler, at(2));
+    let waiting = scheduler.waiting();
+    assert!(started.len() == 4 && waiting > 0, "{waiting} wait");
+    scheduler.set_limits(&paused(true), at(3));
+    assert_eq!(scheduler.overtaking().len(), waiting);
+    let last = started.pop().expect("four run");
+    for one in started {
+        end(&mut scheduler, one, Signal::Open, at(4));
+    }
+    // What is begun in vain is not tried again by a paused queue.
+    end(&mut scheduler, last, Signal::Busy, at(5));
+    assert!(scheduler.give_back_paused(0, at(5)));
+    assert_eq!(scheduler.overtaking().len(), 1);
+    assert!(scheduler.is_at_rest());
+    assert!(scheduler.plan(at(600_000)).is_empty());
+}
+
+#[test]
+fn what_a_poll_under_way_brings_to_a_paused_queue_goes_back_unless_it_is_its_last_chance() {
+    #[derive(Debug)]
+    struct LastChance(bool, Permit);
+    impl Waiting for LastChance {
+        fn group(&self) -> Option<&str> {
+            None
+        }
+        fn may_be_given_back(&self) -> bool {
+            !self.0
+        }
+    }
+    let rules = LaneRules {
+        batch: 10,
+        poll_for: Duration::from_secs(20),
+        proof_wait: Duration::from_secs(1),
+        sleep: Duration::ZERO,
+        ordered_groups: false,
+        sequence: ready::Sequence::Fifo,
+    };
+    let mut scheduler = Scheduler::new(Rules {
+        lanes: vec![rules],
+        weights: None,
+        batch: 1,
+        horizon: Duration::from_secs(15),
+        limits: paused(false),
+    });
+    let mut poll = scheduler.plan(at(0)).remove(0);
+    scheduler.set_limits(&paused(true), at(1));
+    let jobs = [false, true].map(|last| LastChance(last, poll.seat()));
+    scheduler.answered(poll, jobs.into(), false, at(2));
+    let back = scheduler.overtaking();
+    assert!(back.len() == 1 && !back[0].1.0);
+    assert_eq!(scheduler.hire(at(2)), 1);
+    let run = scheduler.next_jobs(at(2)).expect("the last chance runs");
+    assert!(run.jobs[0].0);
+    assert!(scheduler.plan(at(3)).is_empty());
 }

@@ -9,6 +9,7 @@ mod group_order;
 mod held;
 pub mod lane;
 mod line;
+pub mod live;
 mod plan;
 pub mod priority;
 pub mod ready;
@@ -141,7 +142,8 @@ impl<J: Waiting> Scheduler<J> {
         scheduler
     }
 
-    /// Other limits from now on. What is under way beyond them ends as it would have.
+    /// Other limits from now on. What is under way beyond them ends as it would have. What a paused
+    /// queue has in hand is among what `overtaking` hands out.
     pub fn set_limits(&mut self, limits: &SchedulerLimits, now: Moment) {
         self.control.set_most(limits.attempts);
         self.prefetch = limits.prefetch;
@@ -151,6 +153,14 @@ impl<J: Waiting> Scheduler<J> {
             lane.set_limits(own, now);
             lane.ready.set_window(limits.window);
         }
+        for lane in 0..self.lanes.len() {
+            self.give_back_paused(lane, now);
+        }
+    }
+
+    /// Whether a queue is paused.
+    pub fn is_paused(&self, lane: usize) -> bool {
+        self.lanes[lane].paused
     }
 
     /// The room that its polls reserve; other holders of permits give back to it.
@@ -230,6 +240,7 @@ impl<J: Waiting> Scheduler<J> {
         if drained {
             lane.drained(now);
         }
+        self.give_back_paused(poll.lane, now);
     }
 
     /// A poll failed; the queue rests for `rest`.
@@ -288,7 +299,7 @@ impl<J: Waiting> Scheduler<J> {
         let lanes = self.lanes.iter_mut().enumerate();
         lanes
             .flat_map(|(index, lane)| {
-                let out = lane.give_back(|job| release(index, job), now);
+                let out = lane.give_back(|job| release(index, job), true, now);
                 out.into_iter().map(move |job| (index, job))
             })
             .collect()

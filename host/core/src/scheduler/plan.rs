@@ -45,7 +45,7 @@ impl<J: Waiting> Scheduler<J> {
             let state = &self.lanes[lane];
             let holds = state.knowledge == Knowledge::Holds;
             // What is below must wait for this queue.
-            let blocks = strict && (holds || !state.held.is_empty()) && !state.is_limited(now);
+            let blocks = strict && state.is_urgent(holds, now);
             if holds && strict {
                 while let Some(poll) = self.poll_for_room(lane, now) {
                     polls.push(poll);
@@ -184,6 +184,7 @@ impl<J: Waiting> Scheduler<J> {
             .filter(|(other, _)| *other != index);
         others
             .map(|(_, lane)| lane)
+            .filter(|lane| !lane.paused)
             .any(|lane| lane.knowledge == Knowledge::Holds || !lane.ready.is_empty())
     }
 

@@ -65,6 +65,7 @@ fn finding_02_what_waits_behind_a_failed_one_of_its_own_attempt_stays_for_its_tu
     let rate = LaneLimits {
         rate: Some(1.0),
         attempts: None,
+        paused: false,
     };
     let limits = SchedulerLimits {
         attempts: 2,

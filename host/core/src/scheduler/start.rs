@@ -180,7 +180,7 @@ impl<J: Waiting> Scheduler<J> {
             if lane.startable(now) {
                 return Some(index);
             }
-            let blocks = (lane.may_hold() || !lane.held.is_empty()) && !lane.is_limited(now);
+            let blocks = lane.is_urgent(lane.may_hold(), now);
             if self.order.is_strict() && blocks && !self.stopped {
                 return None;
             }
@@ -224,7 +224,8 @@ impl<J: Waiting> Scheduler<J> {
                 }
             }
             // What would have to come back first cannot, once nothing is asked for.
-            if let (true, true, Some(turns)) = (failed, self.stopped, &mut lane.turns)
+            let unasked = self.stopped || lane.paused;
+            if let (true, true, Some(turns)) = (failed, unasked, &mut lane.turns)
                 && turns.of(group).all(Waiting::may_be_given_back)
             {
                 overtaking.extend(turns.clear(group));
@@ -273,9 +274,10 @@ impl<J: Waiting> Scheduler<J> {
             }
         }
         let lane = &self.lanes[lane];
+        let unasked = self.stopped || lane.paused;
         let stays =
             |(group, (first, lost, behind, last)): (&str, (MessageFate, bool, usize, bool))| {
-                let stays = !lost && lane.stays(group, first, (behind, last), self.stopped);
+                let stays = !lost && lane.stays(group, first, (behind, last), unasked);
                 stays.then(|| (group.to_owned(), first))
             };
         groups.into_iter().filter_map(stays).collect()
@@ -361,5 +363,17 @@ impl<J: Waiting> Scheduler<J> {
     /// downstream turns out to be open, but not before `not_before`.
     pub fn hold(&mut self, lane: usize, jobs: Vec<J>, not_before: Moment, until: Moment) {
         self.lanes[lane].held.push(jobs, not_before, until);
+    }
+
+    /// What of a paused queue is in hand goes back to it; `overtaking` hands it out. To be called
+    /// once something has come in hand.
+    pub fn give_back_paused(&mut self, lane: usize, now: Moment) -> bool {
+        let state = &mut self.lanes[lane];
+        if !state.paused {
+            return false;
+        }
+        let back = state.give_back_paused(now).into_iter();
+        self.overtaking.extend(back.map(|job| (lane, job)));
+        !self.overtaking.is_empty()
     }
 }

@@ -103,7 +103,9 @@ pub fn decide(ending: &JobEnding, attempt: u32, policy: &Policy, random: u64) ->
         JobEnding::Behind(left) | JobEnding::Stopped(left) => {
             Some(Outcome::Release((*left).min(VISIBILITY_CEILING)))
         }
-        JobEnding::AlreadyDone | JobEnding::Verdict(Verdict::Done) => Some(Outcome::Delete),
+        JobEnding::AlreadyDone | JobEnding::Cancelled | JobEnding::Verdict(Verdict::Done) => {
+            Some(Outcome::Delete)
+        }
         JobEnding::Shed => Some(policy.shed().unwrap_or_else(|| Outcome::Release(pause()))),
         JobEnding::Verdict(Verdict::Reject(why)) if policy.dead_letters => {
             Some(Outcome::DeadLetter(why.clone()))

@@ -11,6 +11,7 @@ use std::time::Duration;
 pub(super) enum DeliveryEnd {
     Done,
     Duplicate,
+    Cancelled,
     Retried {
         attempt: u32,
         delay: Duration,
@@ -42,6 +43,7 @@ impl DeliveryEnd {
         match self {
             Self::Done => EventKind::Done,
             Self::Duplicate => EventKind::Duplicate,
+            Self::Cancelled => EventKind::Cancelled,
             Self::Retried { .. } => EventKind::Retried,
             Self::DeadLettered { .. } => EventKind::DeadLettered,
             Self::DeadLetteredByPolicy { .. } => EventKind::DeadLetteredByPolicy,
@@ -68,6 +70,7 @@ pub(super) fn end(
     let failure = match ending {
         JobEnding::Verdict(Verdict::Done) => return DeliveryEnd::Done,
         JobEnding::AlreadyDone => return DeliveryEnd::Duplicate,
+        JobEnding::Cancelled => return DeliveryEnd::Cancelled,
         JobEnding::Verdict(verdict) => of_verdict(verdict),
         JobEnding::Exhausted(why) => {
             AttemptFailure::OfAttempt(Reason::new(ReasonKind::NoAnswer, why))
@@ -164,6 +167,7 @@ mod tests {
         vec![
             (JobEnding::Verdict(Verdict::Done), Outcome::Delete),
             (JobEnding::AlreadyDone, Outcome::Delete),
+            (JobEnding::Cancelled, Outcome::Delete),
             (retry(FailureReason::Asked), release()),
             (retry(FailureReason::Trapped("t".into())), dead()),
             (JobEnding::Verdict(Verdict::Reject("no".into())), dead()),
@@ -187,7 +191,7 @@ mod tests {
     /// Which event it is, and why.
     fn named(end: &DeliveryEnd) -> (EventKind, Option<ReasonKind>) {
         let reason = match end {
-            DeliveryEnd::Done | DeliveryEnd::Duplicate => None,
+            DeliveryEnd::Done | DeliveryEnd::Duplicate | DeliveryEnd::Cancelled => None,
             DeliveryEnd::Retried { reason, .. }
             | DeliveryEnd::DeadLettered { reason, .. }
             | DeliveryEnd::DeadLetteredByPolicy { reason, .. }
@@ -208,6 +212,7 @@ mod tests {
             [
                 (EventKind::Done, None),
                 (EventKind::Duplicate, None),
+                (EventKind::Cancelled, None),
                 (EventKind::Retried, Some(ReasonKind::RetryRequested)),
                 (EventKind::DeadLettered, Some(ReasonKind::Trap)),
                 (EventKind::DeadLettered, Some(ReasonKind::Rejected)),

@@ -290,7 +290,8 @@ impl Settlement {
         };
         let last_receive = self.last_receive(&message);
         let end = end(&ending, &outcome, attempts, last_receive);
-        if (&outcome, &ending) == (&Outcome::Delete, &JobEnding::Shed) {
+        let is_given_up = matches!(ending, JobEnding::Shed | JobEnding::Cancelled);
+        if outcome == Outcome::Delete && is_given_up {
             // What is to be dead-lettered is not remembered: it would be deleted instead.
             self.memory().handled(&message.id);
         }
@@ -334,7 +335,8 @@ impl Settlement {
             | JobEnding::AlreadyDone
             | JobEnding::Exhausted(_)
             | JobEnding::Unreadable(_)
-            | JobEnding::Shed => {}
+            | JobEnding::Shed
+            | JobEnding::Cancelled => {}
         }
         attempts
     }
@@ -377,6 +379,7 @@ impl Settlement {
             match end {
                 DeliveryEnd::Done => self.events.emit(MessageEvent::Done { of }),
                 DeliveryEnd::Duplicate => self.events.emit(MessageEvent::Duplicate { of }),
+                DeliveryEnd::Cancelled => self.events.emit(MessageEvent::Cancelled { of }),
                 DeliveryEnd::Retried {
                     attempt,
                     delay,

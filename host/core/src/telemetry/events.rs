@@ -3,6 +3,7 @@
 //! fields. `host/docs/events.md` lists them for people, and a test holds it to this file.
 
 pub mod kind;
+pub mod outcomes;
 
 use super::counters::Counters;
 use super::metrics::meter::Meter;
@@ -149,6 +150,7 @@ impl MessageEvents {
         let Self {
             counters, meter, ..
         } = self;
+        meter.outcomes.note(&self.queue, event);
         let (reason, messages) = event.reason_and_messages();
         meter.events.add(event.kind(), reason, messages);
         match event {

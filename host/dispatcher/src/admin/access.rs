@@ -1,5 +1,5 @@
-//! Who may use the admin address: which names it answers to, which web pages may act, and the
-//! token. Decides from a request's head alone; reads one file, the token's.
+//! Who may use the admin address: which names it answers to, which web pages may act, and the tokens
+//! with their roles. Decides from a request's head alone; reads the tokens' files.
 
 use crate::config::Admin;
 use crate::config::problem::Problem;
@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dispatcher_core::files::bounded;
 use dispatcher_core::files::bounded::Limits;
+use dispatcher_core::telemetry::escape::escape_control_characters;
 use sha2::{Digest, Sha256};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +28,54 @@ const WORLD_READABLE: u32 = 0o004;
 pub struct Access {
     /// Names that it answers to besides IP addresses and those of loopback, in lower case.
     hosts: Vec<String>,
-    token: Option<Token>,
+    tokens: Vec<(Role, Token)>,
+}
+
+/// What a token permits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// To look.
+    Read,
+    /// To look and to act.
+    Operate,
+}
+
+impl Role {
+    /// The flag of the file that holds its token.
+    const fn flag(self) -> &'static str {
+        match self {
+            Self::Read => "--admin-read-token-file",
+            Self::Operate => "--admin-token-file",
+        }
+    }
+}
+
+/// Who makes a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// What its token permits; nothing where reading needs none.
+    role: Option<Role>,
+    /// The user name of basic authentication, which is not checked: it is for the log.
+    user: Option<String>,
+}
+
+impl Caller {
+    /// Its role, for the log.
+    pub fn role_name(&self) -> Option<&'static str> {
+        self.role.map(|role| match role {
+            Role::Read => "read",
+            Role::Operate => "operate",
+        })
+    }
+
+    /// What to call it.
+    pub fn name(&self) -> &str {
+        match (&self.user, self.role) {
+            (Some(user), _) => user,
+            (None, Some(_)) => "token",
+            (None, None) => "anyone",
+        }
+    }
 }
 
 /// Why a request is refused.
@@ -40,6 +88,8 @@ pub enum Refusal {
     OtherSite(String),
     /// It would act, and no token is configured.
     NoTokenConfigured,
+    /// It would act, and its token permits reading alone.
+    ReadOnly(Caller),
     /// It has no token, or a wrong one.
     Unauthorized,
 }
@@ -48,23 +98,44 @@ impl Access {
     /// As configured.
     ///
     /// # Errors
-    /// The token cannot be read, or is none.
-    pub fn open(settings: &Admin) -> Result<Self, Problem> {
-        let token = settings
-            .token_file
-            .as_deref()
-            .map(Token::open)
-            .transpose()?;
+    /// Tokens that cannot be read, or are none, or are the same for two roles.
+    pub fn open(settings: &Admin) -> Result<Self, Vec<Problem>> {
+        let files = [
+            (Role::Operate, &settings.token_file),
+            (Role::Read, &settings.read_token_file),
+        ];
+        let (mut tokens, mut problems) = (Vec::new(), Vec::new());
+        for (role, file) in files {
+            match file.as_deref().map(|file| Token::open(role, file)) {
+                Some(Ok(token)) => tokens.push((role, token)),
+                Some(Err(problem)) => problems.push(problem),
+                None => {}
+            }
+        }
+        if let [(_, one), (role, other)] = &tokens[..]
+            && one.digest() == other.digest()
+        {
+            let found = "it holds the token of --admin-token-file, which permits actions";
+            problems.push(Problem::new(role.flag(), found, "another token"));
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
         Ok(Self {
             hosts: settings.hosts.clone(),
-            token,
+            tokens,
         })
     }
 
-    /// Reads the token's file again, if there is one, and logs what came of it. A file that holds no
-    /// token changes nothing.
+    /// Reads the tokens' files again, and logs what came of it. A file that holds no token changes
+    /// nothing.
     pub fn reload(&self) {
-        let Some(token) = &self.token else { return };
+        self.tokens
+            .iter()
+            .for_each(|(_, token)| Self::reload_one(token));
+    }
+
+    fn reload_one(token: &Token) {
         let file = token.file.display();
         match token.reload() {
             Ok(true) => tracing::info!(%file, "admin token replaced"),
@@ -75,22 +146,44 @@ impl Access {
         }
     }
 
-    /// Whether a request may be answered. Probes and metrics do not ask this.
+    /// Who makes a request, if it may be answered. Probes and metrics do not ask this.
     ///
     /// # Errors
-    /// Why not.
-    pub fn judge(&self, request: &Parts) -> Result<(), Refusal> {
+    /// Why it may not.
+    pub fn judge(&self, request: &Parts) -> Result<Caller, Refusal> {
         let host = self.host(request)?;
         let acts = !matches!(request.method, Method::GET | Method::HEAD | Method::OPTIONS);
         if acts {
             same_site(&request.headers, &host)?;
         }
-        match &self.token {
-            Some(token) if token.is_in(&request.headers) => Ok(()),
-            Some(_) => Err(Refusal::Unauthorized),
-            None if acts => Err(Refusal::NoTokenConfigured),
-            None => Ok(()),
+        let can_act = self.tokens.iter().any(|(role, _)| *role == Role::Operate);
+        if acts && !can_act {
+            return Err(Refusal::NoTokenConfigured);
         }
+        if self.tokens.is_empty() {
+            return Ok(Caller::default());
+        }
+        let caller = self.caller(&request.headers).ok_or(Refusal::Unauthorized)?;
+        if acts && caller.role < Some(Role::Operate) {
+            return Err(Refusal::ReadOnly(caller));
+        }
+        Ok(caller)
+    }
+
+    /// Whose token a request carries.
+    fn caller(&self, headers: &HeaderMap) -> Option<Caller> {
+        let mut values = headers.get_all(AUTHORIZATION).iter();
+        let (Some(value), None) = (values.next(), values.next()) else {
+            return None;
+        };
+        let Offered { user, token } = offered(value.as_bytes())?;
+        // All are compared, so that the time tells nothing.
+        let matching = self.tokens.iter().filter(|(_, one)| one.is(&token));
+        let role = matching.map(|(role, _)| *role).max()?;
+        Some(Caller {
+            role: Some(role),
+            user,
+        })
     }
 
     /// The host and port that a request was sent to, if that is this program.
@@ -149,7 +242,9 @@ impl Refusal {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Host(_) => StatusCode::MISDIRECTED_REQUEST,
-            Self::OtherSite(_) | Self::NoTokenConfigured => StatusCode::FORBIDDEN,
+            Self::OtherSite(_) | Self::NoTokenConfigured | Self::ReadOnly(_) => {
+                StatusCode::FORBIDDEN
+            }
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
         }
     }
@@ -169,8 +264,12 @@ impl Refusal {
                  --admin-token-file FILE and send the token in the file as `Authorization: Bearer \
                  TOKEN`."
                 .to_owned(),
-            Self::Unauthorized => "Send the token of --admin-token-file as `Authorization: Bearer \
-                 TOKEN`, or as the password of basic authentication with any user name."
+            Self::ReadOnly(_) => "This token permits reading alone. Actions need the token of \
+                 --admin-token-file."
+                .to_owned(),
+            Self::Unauthorized => "Send the token of --admin-token-file, or for reading that of \
+                 --admin-read-token-file, as `Authorization: Bearer TOKEN`, or as the password of \
+                 basic authentication with any user name."
                 .to_owned(),
         }
     }
@@ -185,10 +284,10 @@ struct Token {
 }
 
 impl Token {
-    fn open(file: &Path) -> Result<Self, Problem> {
+    fn open(role: Role, file: &Path) -> Result<Self, Problem> {
         let digest = read(file).map_err(|why| {
             let found = format!("{}: {why}", file.display());
-            Problem::new("--admin-token-file", found, "a file that holds a token")
+            Problem::new(role.flag(), found, "a file that holds a token")
                 .hint("make one with `openssl rand -hex 32`")
         })?;
         Ok(Self {
@@ -206,35 +305,45 @@ impl Token {
         Ok(is_other)
     }
 
-    /// Whether a request carries it.
-    fn is_in(&self, headers: &HeaderMap) -> bool {
-        let mut values = headers.get_all(AUTHORIZATION).iter();
-        match (values.next(), values.next()) {
-            (Some(value), None) => offered(value.as_bytes()).is_some_and(|one| self.is(&one)),
-            _ => false,
-        }
+    fn digest(&self) -> [u8; 32] {
+        *self.digest.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is(&self, offered: &[u8]) -> bool {
         let offered = Sha256::digest(offered);
-        let digest = self.digest.read().unwrap_or_else(PoisonError::into_inner);
+        let digest = self.digest();
         let pairs = digest.iter().zip(offered.iter());
         pairs.fold(0, |other, (a, b)| other | (a ^ b)) == 0
     }
 }
 
+/// What a header offers.
+struct Offered {
+    user: Option<String>,
+    token: Vec<u8>,
+}
+
 /// The token of a header: `Bearer TOKEN`, or `Basic` with the token as the password.
-fn offered(value: &[u8]) -> Option<Vec<u8>> {
+fn offered(value: &[u8]) -> Option<Offered> {
     let value = std::str::from_utf8(value).ok()?;
     let (scheme, rest) = value.split_once(' ')?;
     let rest = rest.trim();
     if scheme.eq_ignore_ascii_case("bearer") {
-        return Some(rest.into());
+        return Some(Offered {
+            user: None,
+            token: rest.into(),
+        });
     }
     let pair = scheme.eq_ignore_ascii_case("basic").then_some(rest)?;
     let pair = STANDARD.decode(pair).ok()?;
     let colon = pair.iter().position(|byte| *byte == b':')?;
-    Some(pair[colon + 1..].to_vec())
+    let user = String::from_utf8_lossy(&pair[..colon]);
+    Some(Offered {
+        user: Some(escape_control_characters(
+            &user.chars().take(64).collect::<String>(),
+        )),
+        token: pair[colon + 1..].to_vec(),
+    })
 }
 
 /// The digest of the token in a file. Warns if every user of the machine can read it.
@@ -280,14 +389,21 @@ mod tests {
         });
         Access {
             hosts: vec!["queues.example.com".into()],
-            token,
+            tokens: token
+                .map(|token| (Role::Operate, token))
+                .into_iter()
+                .collect(),
         }
     }
 
     #[test]
     fn finding_18_it_answers_to_ip_addresses_loopback_and_configured_names_only() {
         let access = access(None);
-        let host = |host: &str| access.judge(&request("GET", "/plugins", &[("host", host)]));
+        let host = |host: &str| {
+            access
+                .judge(&request("GET", "/plugins", &[("host", host)]))
+                .map(drop)
+        };
         for good in [
             "127.0.0.1:9090",
             "10.1.2.3",
@@ -314,7 +430,7 @@ mod tests {
             assert_eq!(host(bad), Err(Refusal::Host(bad.into())), "{bad}");
         }
         let none = access.judge(&request("GET", "/plugins", &[]));
-        assert_eq!(none, Err(Refusal::Host(String::new())));
+        assert_eq!(none.map(drop), Err(Refusal::Host(String::new())));
         let two = [("host", "localhost"), ("host", "localhost")];
         assert!(access.judge(&request("GET", "/plugins", &two)).is_err());
         let absolute = request("GET", "http://evil.com/plugins", &[("host", "localhost")]);
@@ -326,7 +442,9 @@ mod tests {
         let access = access(Some("secret"));
         let post = |more: &[(&str, &str)]| {
             let own = [("host", "localhost:9"), ("authorization", "Bearer secret")];
-            access.judge(&request("POST", "/plugins", &[&own, more].concat()))
+            access
+                .judge(&request("POST", "/plugins", &[&own, more].concat()))
+                .map(drop)
         };
         for good in [
             &[][..],
@@ -363,7 +481,9 @@ mod tests {
         let ask = |token, method, authorization: &[&str]| {
             let values = authorization.iter().map(|value| ("authorization", *value));
             let headers: Vec<_> = values.chain([("host", "[::1]:9")]).collect();
-            access(token).judge(&request(method, "/plugins", &headers))
+            access(token)
+                .judge(&request(method, "/plugins", &headers))
+                .map(drop)
         };
         let basic = |pair: &str| format!("basic {}", STANDARD.encode(pair));
         let good = [
@@ -406,12 +526,52 @@ mod tests {
     }
 
     #[test]
+    fn a_token_for_reading_permits_no_action_and_names_its_user() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |name: &str, token: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, token).expect("written");
+            Some(path)
+        };
+        let settings = |token_file, read_token_file| Admin {
+            address: "127.0.0.1:9".parse().expect("an address"),
+            token_file,
+            read_token_file,
+            hosts: Vec::new(),
+            bodies: false,
+        };
+        let both = Access::open(&settings(file("o", "operator"), file("r", "reader")));
+        let both = both.expect("two tokens");
+        let ask = |access: &Access, method: &str, token: &str| {
+            let pair = format!("Basic {}", STANDARD.encode(format!("Ann:{token}")));
+            let headers = [("host", "localhost"), ("authorization", &pair)];
+            access.judge(&request(method, "/api/v1/queues", &headers))
+        };
+        let reader = ask(&both, "GET", "reader").expect("it reads");
+        assert_eq!((reader.role_name(), reader.name()), (Some("read"), "Ann"));
+        let refused = ask(&both, "POST", "reader");
+        assert_eq!(refused, Err(Refusal::ReadOnly(reader)));
+        let operator = ask(&both, "POST", "operator").expect("it acts");
+        assert_eq!(operator.role_name(), Some("operate"));
+        assert!(ask(&both, "GET", "nobody").is_err());
+        let alone = Access::open(&settings(None, file("r", "reader"))).expect("one token");
+        assert!(ask(&alone, "GET", "reader").is_ok());
+        let acts = ask(&alone, "POST", "reader");
+        assert_eq!(acts, Err(Refusal::NoTokenConfigured));
+        let same = Access::open(&settings(file("o", "x"), file("r", "x"))).expect_err("the same");
+        assert!(
+            same[0].to_string().contains("--admin-read-token-file"),
+            "{same:?}"
+        );
+    }
+
+    #[test]
     fn finding_18_a_file_that_holds_no_token_is_refused_and_takes_none_away() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("token");
         let write = |text: &[u8]| std::fs::write(&file, text).expect("written");
         write(b"first\n");
-        let token = Token::open(&file).expect("a token");
+        let token = Token::open(Role::Operate, &file).expect("a token");
         assert_eq!(token.reload(), Ok(false));
         for bad in [
             &b""[..],
@@ -423,7 +583,7 @@ mod tests {
         ] {
             write(bad);
             assert!(token.reload().is_err(), "{bad:?}");
-            assert!(Token::open(&file).is_err(), "{bad:?}");
+            assert!(Token::open(Role::Operate, &file).is_err(), "{bad:?}");
         }
         assert!(token.is(b"first"));
         write(b"second");

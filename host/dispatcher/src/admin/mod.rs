@@ -1,28 +1,41 @@
 //! What operators and their machines ask a running program over HTTP: is it alive, is it ready,
-//! what has it counted, which plugins run. Knows counters and readiness, nothing of what they are
-//! about.
+//! what has it counted, and the admin API, by which they look and act. Knows counters and readiness;
+//! all else comes through the port `operations`.
 
 pub mod access;
+mod api;
+mod audit;
+pub mod operations;
+pub mod problem;
+mod schema;
+pub mod state;
 
 use crate::telemetry::prometheus;
 use crate::telemetry::registry::Registry;
-use access::{Access, Refusal};
+use access::{Access, Caller, Refusal};
+use api::Audited;
+use audit::{Asked, Audit};
 use axum::extract::{Request, State as From};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::{Router, routing::get};
+use dispatcher_core::clock::Timestamp;
+use dispatcher_core::lease::Ledger;
 use dispatcher_core::telemetry::readiness::Readiness;
 use dispatcher_http as http;
 use dispatcher_http::{ConnectionLimits, Peer};
+use operations::Operations;
+use problem::{problem, problem_with};
 use serde_json::{Value, json};
+use state::StateChanges;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 const LIMITS: ConnectionLimits = ConnectionLimits {
@@ -32,6 +45,9 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 /// Requests that are answered at once, besides probes: the other connections are for those. A probe
 /// is answered at once, so it keeps none for long.
 const OTHERS: usize = 16;
+
+/// Streams that are open at once. Their connections are none of the others.
+const STREAMS: usize = 32;
 
 /// What browsers are told with every answer: it is data, to be neither run nor framed nor kept. There
 /// is no CORS header, so no page of another site can read it.
@@ -66,6 +82,54 @@ pub struct AdminState {
     pub reload: Option<Reload>,
     /// Who may ask for more than probes and metrics.
     pub access: Arc<Access>,
+    /// What the API shows and does, once the routes run.
+    pub operations: Arc<OnceLock<Arc<dyn Operations>>>,
+    /// All leases.
+    pub ledger: Arc<Ledger>,
+}
+
+/// The same while it is served. Cheap to clone.
+#[derive(Clone)]
+struct ServedState {
+    admin: AdminState,
+    /// The states that operators change.
+    changes: StateChanges,
+    streams: Streams,
+    /// Set when no more is answered.
+    stop: CancellationToken,
+}
+
+/// The streams that may be open. Cheap to clone.
+#[derive(Clone)]
+struct Streams(Arc<Semaphore>);
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(STREAMS)))
+    }
+}
+
+impl Streams {
+    fn most(&self) -> usize {
+        STREAMS
+    }
+
+    fn open(&self) -> usize {
+        STREAMS - self.0.available_permits()
+    }
+
+    fn take(&self) -> Option<OwnedSemaphorePermit> {
+        self.0.clone().try_acquire_owned().ok()
+    }
+}
+
+/// A date as JSON has it (RFC 3339).
+pub fn rfc3339(at: Timestamp) -> String {
+    let at = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(at.0));
+    // What is beyond all dates is as good as the last.
+    let last = SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_799);
+    let at = at.map_or(last, |at| at.min(last));
+    humantime::format_rfc3339_millis(at).to_string()
 }
 
 /// Listens on `address`, and says where: port 0 is any that is free. `or_any_port` takes one of those
@@ -93,7 +157,8 @@ pub async fn listen(address: SocketAddr, or_any_port: bool) -> Result<TcpListene
 ///
 /// - `GET /plugins`: 200 `{"plugins":[{"route","plugin","current":{"file","sha256"},…}]}`;
 /// - `POST /plugins`: looks at their files again; 200, or 422 where one is refused,
-///   `{"plugins":[{"route","replaced":[…],"refused":[…]}]}`.
+///   `{"plugins":[{"route","replaced":[…],"refused":[…]}]}`;
+/// - `/api/v1/…`: the admin API, as `host/docs/openapi.json` describes it.
 ///
 /// Errors are problem details (RFC 9457).
 pub async fn serve(listener: TcpListener, state: AdminState, stop: CancellationToken) {
@@ -109,12 +174,20 @@ async fn serve_within(
     let door = AdminService {
         access: Arc::clone(&state.access),
         others: Arc::new(Semaphore::new(OTHERS)),
+        audit: Arc::default(),
+    };
+    let state = ServedState {
+        admin: state,
+        changes: StateChanges::default(),
+        streams: Streams::default(),
+        stop: stop.clone(),
     };
     let router = Router::new()
         .route("/healthz", get(async || "ok"))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/plugins", get(plugins).post(reload))
+        .merge(api::router())
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(middleware::from_fn_with_state(door, enter))
@@ -128,6 +201,7 @@ struct AdminService {
     access: Arc<Access>,
     /// A permit is a request that is no probe.
     others: Arc<Semaphore>,
+    audit: Arc<Audit>,
 }
 
 async fn enter(From(door): From<AdminService>, request: Request, next: Next) -> Response {
@@ -151,22 +225,51 @@ fn is_probe(request: &Request) -> bool {
 
 impl AdminService {
     async fn admit(&self, request: Request, next: Next) -> Response {
-        let (parts, body) = request.into_parts();
-        if let Err(refusal) = self.access.judge(&parts) {
-            return refused(&refusal, &parts);
-        }
+        let (mut parts, body) = request.into_parts();
+        let asked = Asked {
+            method: parts.method.to_string(),
+            path: parts.uri.path().to_owned(),
+            peer: peer(&parts),
+        };
+        let acts = !parts.method.is_safe();
+        let caller = match self.access.judge(&parts) {
+            Ok(caller) => caller,
+            Err(refusal) => {
+                if acts {
+                    self.note_refusal(&asked, &refusal);
+                }
+                return refused(&refusal, &asked);
+            }
+        };
         let Ok(_permit) = self.others.try_acquire() else {
             let why = format!("{OTHERS} requests are being answered already. Try again later.");
             return problem(StatusCode::SERVICE_UNAVAILABLE, &why);
         };
-        let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
-        let peer = peer(&parts);
+        parts.extensions.insert(caller.clone());
         let answer = next.run(Request::from_parts(parts, body)).await;
-        if !method.is_safe() {
-            let status = answer.status().as_u16();
-            tracing::info!(%method, path, peer, status, "admin action");
+        if acts {
+            self.note_action(&asked, &caller, &answer);
         }
         answer
+    }
+
+    fn note_refusal(&self, asked: &Asked, refusal: &Refusal) {
+        let status = refusal.status().as_u16();
+        match refusal {
+            Refusal::ReadOnly(caller) => self.audit.refused(asked, caller, status),
+            _ => self.audit.refused_stranger(asked, status),
+        }
+    }
+
+    fn note_action(&self, asked: &Asked, caller: &Caller, answer: &Response) {
+        let status = answer.status().as_u16();
+        match answer.extensions().get::<Audited>() {
+            Some(audited) => self.audit.taken(asked, caller, status, audited),
+            None if answer.status().is_success() => {
+                self.audit.taken(asked, caller, status, &Audited::default());
+            }
+            None => self.audit.refused(asked, caller, status),
+        }
     }
 }
 
@@ -175,13 +278,13 @@ fn peer(parts: &Parts) -> Option<String> {
     Some(peer.0.to_string())
 }
 
-fn refused(refusal: &Refusal, parts: &Parts) -> Response {
+fn refused(refusal: &Refusal, asked: &Asked) -> Response {
     let status = refusal.status();
     // Whoever reaches the address can have this logged as often as he likes.
     tracing::debug!(
-        method = %parts.method,
-        path = parts.uri.path(),
-        peer = peer(parts),
+        method = asked.method,
+        path = asked.path,
+        peer = asked.peer,
         status = status.as_u16(),
         "admin request refused"
     );
@@ -197,20 +300,6 @@ fn refused(refusal: &Refusal, parts: &Parts) -> Response {
     answer
 }
 
-/// An answer that says what is wrong (RFC 9457).
-fn problem(status: StatusCode, detail: &str) -> Response {
-    problem_with(status, detail, json!({}))
-}
-
-/// The same, with these members besides.
-fn problem_with(status: StatusCode, detail: &str, mut members: Value) -> Response {
-    members["title"] = json!(status.canonical_reason());
-    members["status"] = json!(status.as_u16());
-    members["detail"] = json!(detail);
-    let kind = [(header::CONTENT_TYPE, "application/problem+json")];
-    (status, kind, members.to_string()).into_response()
-}
-
 async fn unknown() -> Response {
     problem(StatusCode::NOT_FOUND, "There is nothing at this path.")
 }
@@ -220,7 +309,7 @@ async fn not_allowed(method: Method) -> Response {
     problem(StatusCode::METHOD_NOT_ALLOWED, &why)
 }
 
-async fn ready(From(state): From<AdminState>) -> Response {
+async fn ready(From(ServedState { admin: state, .. }): From<ServedState>) -> Response {
     let reasons = state.readiness.reasons();
     if reasons.is_empty() {
         return Json(json!({"ready": true})).into_response();
@@ -233,12 +322,12 @@ async fn ready(From(state): From<AdminState>) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
 }
 
-async fn metrics(From(state): From<AdminState>) -> Response {
+async fn metrics(From(ServedState { admin: state, .. }): From<ServedState>) -> Response {
     let text = prometheus::text(state.metrics.families());
     ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], text).into_response()
 }
 
-async fn plugins(From(state): From<AdminState>) -> Response {
+async fn plugins(From(ServedState { admin: state, .. }): From<ServedState>) -> Response {
     let shown = state
         .metrics
         .plugins
@@ -252,7 +341,7 @@ async fn plugins(From(state): From<AdminState>) -> Response {
     Json(json!({ "plugins": shown.collect::<Vec<_>>() })).into_response()
 }
 
-async fn reload(From(state): From<AdminState>) -> Response {
+async fn reload(From(ServedState { admin: state, .. }): From<ServedState>) -> Response {
     let Some(reload) = &state.reload else {
         return unknown().await;
     };

@@ -77,6 +77,7 @@ pub(crate) async fn until_stopped(
 ) -> Result<(), Vec<Problem>> {
     tokio::select! {
         _ = signals.next() => {}
+        () = shared.drain.cancelled() => {}
         () = shared.broken.cancelled() => return Err(vec![broken()]),
     }
     shared.readiness.set("dispatcher", "it is stopping");

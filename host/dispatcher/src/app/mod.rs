@@ -4,7 +4,9 @@
 pub mod build;
 pub mod doctor;
 pub mod drain;
+mod live;
 mod observe;
+mod operations;
 mod reload;
 mod replace;
 pub mod route;
@@ -13,12 +15,15 @@ pub mod stop;
 pub(crate) mod watch;
 
 use crate::admin::access::Access;
+use crate::admin::operations::Operations;
 use crate::config::flags::Flags;
 use crate::config::problem::Problem;
 use crate::config::{Code, Settings};
 use crate::telemetry::plugins::Plugins;
 use crate::telemetry::routes::Routes;
+use build::schedule::Schedules;
 use build::{Backends, Built, Spawn};
+use dispatcher_core::control::QueueControl;
 use dispatcher_core::executor::Workers;
 use dispatcher_core::executor::pool::Pool;
 use dispatcher_core::lease::{Ledger, keeper};
@@ -31,9 +36,11 @@ use dispatcher_core::telemetry::metrics::Meters;
 use dispatcher_core::telemetry::metrics::meter::Meter;
 use dispatcher_core::telemetry::readiness::Readiness;
 use drain::Signals;
+use live::Live;
+use operations::RunOperations;
 use replace::Replaceable;
 use route::RunningRoute;
-use std::path::Path;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use stop::{Platform, StopPlan};
@@ -62,8 +69,12 @@ pub struct ProcessContext {
     pub stop: CancellationToken,
     /// Set when running attempts must end.
     pub halt: CancellationToken,
+    /// Set when an operator asks for the stop.
+    pub drain: CancellationToken,
     /// Set when a stage has ended that should not have.
     pub broken: CancellationToken,
+    /// What operators had set on queues, by their names, before the start.
+    pub controls: BTreeMap<String, QueueControl>,
 }
 
 /// Runs until a signal, and then until nothing is ours any more. `flags` are what the settings were
@@ -74,7 +85,7 @@ pub async fn run(
     counters: Arc<Counters>,
 ) -> Result<(), Vec<Problem>> {
     let system = |what: &str, error: &std::io::Error| vec![system_problem(what, error)];
-    let rereads = flags.file.is_some() || token_file(&settings).is_some();
+    let rereads = flags.file.is_some() || has_token(&settings);
     let hangup = rereads.then(reload::listen).transpose();
     let hangup = hangup.map_err(|error| system("signal handlers", &error))?;
     // Before anything that takes time.
@@ -116,13 +127,15 @@ pub async fn run(
     let replaceable = replaceable(&built, &shared.plugins);
     let (replacing, wishes) = replace::start(loader, replaceable, over);
     doctor::warnings(&settings, &backends, true).await;
-    let watching = observe::start(&settings, &shared, wishes.clone(), &access)
+    let operations = Arc::default();
+    let watching = observe::start(&settings, &shared, wishes.clone(), &access, &operations)
         .await
         .map_err(|problem| vec![problem])?;
     let _keeper = shared.keep(&queues);
-    let counters = &shared.counters;
-    let scheduling =
-        schedule::start(&settings, backends, &shared.stop, &shared.halt, counters).await;
+    shared.controls = live::read(&backends, &settings).await;
+    let schedules = Schedules::new(backends.clone(), settings.schedule_table.clone());
+    let schedules = Arc::new(schedules);
+    let scheduling = schedule::start(&settings, &schedules, &shared).await;
     announce(&settings, &built);
     let mut place = 0;
     let mut routes: Vec<RunningRoute> = Vec::new();
@@ -132,16 +145,23 @@ pub async fn run(
         routes.push(route::start(built, place, &shared, workers));
         place += queues;
     }
-    let adjustable = routes.iter().map(RunningRoute::adjustable).collect();
+    let meter = |queue: &str| shared.meters.of(queue).unwrap_or_default();
+    let live = Live::new(backends, &settings, &routes, meter, &shared.controls);
+    let live = Arc::new(live);
+    let shown = RunOperations::new(&settings, &shared, schedules, live.clone(), &routes, queues);
+    let measuring = tasks::spawn(shown.rates().measure(shared.stop.clone()));
+    let following = tasks::spawn(live.clone().follow(shared.stop.clone()));
+    // It is set here alone.
+    let _ = operations.set(Arc::new(shown) as Arc<dyn Operations>);
     let reload = reload::Reloaded {
         started: settings,
         flags,
-        routes: adjustable,
+        live,
         plugins: wishes,
         access,
     };
     let reloading = hangup.map(|signal| tasks::spawn(reload::watch(signal, reload)));
-    let until_stop = (reloading, replacing);
+    let until_stop = (reloading, replacing, measuring, following);
     let stopped =
         drain::until_stopped(signals, &shared, routes, until_stop, scheduling, pool, plan);
     let drained = stopped.await;
@@ -198,14 +218,15 @@ async fn parts(
         }),
         (access, parts) => {
             let mut problems = parts.err().unwrap_or_default();
-            problems.extend(access.err());
+            problems.extend(access.err().unwrap_or_default());
             Err(problems)
         }
     }
 }
 
-fn token_file(settings: &Settings) -> Option<&Path> {
-    settings.admin.as_ref()?.token_file.as_deref()
+fn has_token(settings: &Settings) -> bool {
+    let admin = settings.admin.as_ref();
+    admin.is_some_and(|admin| admin.token_file.is_some() || admin.read_token_file.is_some())
 }
 
 fn stop_plan(settings: &Settings, built: &[Built]) -> StopPlan {
@@ -237,7 +258,9 @@ impl ProcessContext {
             readiness: Arc::default(),
             stop: CancellationToken::new(),
             halt: CancellationToken::new(),
+            drain: CancellationToken::new(),
             broken: CancellationToken::new(),
+            controls: BTreeMap::new(),
         }
     }
 

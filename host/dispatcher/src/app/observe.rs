@@ -5,6 +5,7 @@ use super::replace::ReloadRequests;
 use crate::admin;
 use crate::admin::Reload;
 use crate::admin::access::Access;
+use crate::admin::operations::Operations;
 use crate::config::problem::Problem;
 use crate::config::{MetricsSink, Settings};
 use crate::telemetry::embedded::Embedded;
@@ -17,7 +18,7 @@ use dispatcher_core::tasks::Task;
 use dispatcher_core::telemetry::readiness::Readiness;
 use dispatcher_sqlite as sqlite;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +39,7 @@ pub(crate) async fn start(
     shared: &ProcessContext,
     wishes: ReloadRequests,
     access: &Arc<Access>,
+    operations: &Arc<OnceLock<Arc<dyn Operations>>>,
 ) -> Result<Watching, Problem> {
     let over = CancellationToken::new();
     let files = tasks::spawn(watch_files(shared.readiness.clone(), over.clone()));
@@ -57,6 +59,8 @@ pub(crate) async fn start(
                 readiness: shared.readiness.clone(),
                 reload: Some(reload(wishes)),
                 access: Arc::clone(access),
+                operations: Arc::clone(operations),
+                ledger: shared.ledger.clone(),
             };
             Some(tasks::spawn(admin::serve(listener, state, over.clone())))
         }

@@ -1,8 +1,8 @@
 //! SIGHUP: reads the admin token and the settings again, and applies the limits that may change while
 //! a run goes on.
 
+use super::live::Live;
 use super::replace::ReloadRequests;
-use super::route::Adjustable;
 use crate::admin::access::Access;
 use crate::config;
 use crate::config::Settings;
@@ -23,8 +23,8 @@ pub(crate) struct Reloaded {
     pub started: Settings,
     /// What that was made from.
     pub flags: Flags,
-    /// The routes at work.
-    pub routes: Vec<Adjustable>,
+    /// The limits of the routes at work.
+    pub live: Arc<Live>,
     /// Replaces their plugins.
     pub plugins: ReloadRequests,
     /// Who may use the admin address.
@@ -36,7 +36,7 @@ pub(crate) async fn watch(mut signal: Signal, reloaded: Reloaded) {
     let Reloaded {
         started,
         flags,
-        routes,
+        live,
         plugins,
         access,
     } = reloaded;
@@ -60,10 +60,7 @@ pub(crate) async fn watch(mut signal: Signal, reloaded: Reloaded) {
             tracing::warn!("setting not applied until the next start: {line}");
         }
         for limits in &changes.routes {
-            let named = routes.iter().find(|route| route.name == limits.route);
-            if let Some(route) = named {
-                route.adjust(&limits.limits);
-            }
+            live.configure(&limits.route, &limits.limits);
         }
         plugins.settings(changes.plugins);
         let routes = changes.routes.len();

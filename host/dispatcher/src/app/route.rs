@@ -4,6 +4,7 @@ use super::ProcessContext;
 use super::build::Built;
 use crate::config::Route;
 use dispatcher_core::clock;
+use dispatcher_core::control::QueueControl;
 use dispatcher_core::executor::downstream::Downstream;
 use dispatcher_core::executor::{Executor, Prospects, Workers};
 use dispatcher_core::idempotency::Records;
@@ -14,6 +15,7 @@ use dispatcher_core::lease::book::SHORTEST_VISIBILITY;
 use dispatcher_core::message::{Message, Outcome};
 use dispatcher_core::queue::{DeadLettered, Identity, Queue};
 use dispatcher_core::scheduler::lane::LaneRules;
+use dispatcher_core::scheduler::live::{RouteControl, effective};
 use dispatcher_core::scheduler::ready::Sequence;
 use dispatcher_core::scheduler::room::Room;
 use dispatcher_core::scheduler::shared::SharedScheduler;
@@ -22,6 +24,7 @@ use dispatcher_core::settlement::decide::Policy;
 use dispatcher_core::settlement::{OrderPort, Settlement};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::{Group, Task};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -45,7 +48,6 @@ impl RunningRoute {
     /// What of it can be changed while it runs.
     pub(crate) fn adjustable(&self) -> Adjustable {
         Adjustable {
-            name: self.name.clone(),
             board: self.board.clone(),
             executor: Arc::downgrade(&self.executor),
         }
@@ -54,8 +56,6 @@ impl RunningRoute {
 
 /// What can be changed of a route at work.
 pub(crate) struct Adjustable {
-    /// The route's name.
-    pub name: String,
     board: Arc<SharedScheduler<Job>>,
     /// Not held: its end ends the settlements.
     executor: Weak<Executor>,
@@ -87,7 +87,8 @@ pub fn start(
     } = built;
     let name = route.name.clone();
     let guard = guard(&route, records, shared);
-    let board = Arc::new(SharedScheduler::new(Scheduler::new(rules(&route, &queues))));
+    let rules = rules(&route, &queues, &shared.controls);
+    let board = Arc::new(SharedScheduler::new(Scheduler::new(rules)));
     let settlements = settlements(&route, &queues, &board, guard.as_ref(), shared);
     let mut outbox = Vec::new();
     let mut running = Group::new();
@@ -111,6 +112,7 @@ pub fn start(
         meters: queues.iter().map(|queue| shared.meter(queue)).collect(),
         downstream: Downstream::new(&route.name, shared.readiness.clone()),
         prospects: Arc::new(SettlementOutlook(settlements.clone())),
+        running: Arc::default(),
     });
     let watched = board.clone();
     let figures = move || watched.lock().figures();
@@ -222,7 +224,11 @@ fn visibility(route: &Route, identity: &Identity) -> Duration {
     visibility.max(SHORTEST_VISIBILITY)
 }
 
-fn rules(route: &Route, queues: &[Arc<dyn Queue>]) -> Rules {
+fn rules(
+    route: &Route,
+    queues: &[Arc<dyn Queue>],
+    controls: &BTreeMap<String, QueueControl>,
+) -> Rules {
     let lane = |identity: &Identity| LaneRules {
         batch: identity.batch,
         poll_for: route.settings.poll_for.min(identity.longest_wait),
@@ -231,6 +237,9 @@ fn rules(route: &Route, queues: &[Arc<dyn Queue>]) -> Rules {
         ordered_groups: identity.ordered_groups || route.settings.group_by.is_some(),
         sequence: route.settings.sequence,
     };
+    let names = route.queues.iter().map(|queue| queue.name.to_string());
+    let control = |name: String| controls.get(&name).copied().unwrap_or_default();
+    let set: Vec<QueueControl> = names.map(control).collect();
     let visibilities = queues
         .iter()
         .map(|queue| visibility(route, queue.identity()));
@@ -248,7 +257,12 @@ fn rules(route: &Route, queues: &[Arc<dyn Queue>]) -> Rules {
             .map(|queue| Some(queue.weight?.get()))
             .collect(),
         batch: route.settings.batch_size,
-        limits: route.limits(),
+        limits: effective(
+            &route.limits(),
+            route.settings.concurrency,
+            &RouteControl::default(),
+            &set,
+        ),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Starts what takes scheduled messages to their queues while a run goes on, and ends it.
 
-use super::build::Backends;
+use super::ProcessContext;
 use super::build::outlet::OpenedQueues;
 use super::build::schedule::Schedules;
 use crate::config::Settings;
@@ -8,7 +8,6 @@ use dispatcher_core::schedule::LOOK_INTERVAL;
 use dispatcher_core::schedule::mover::{Mover, Outlet};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::Task;
-use dispatcher_core::telemetry::counters::Counters;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -23,13 +22,9 @@ pub(crate) struct Scheduling {
 /// dropped at `halt`; what they had claimed is then sent by others when the claims have run out.
 pub(crate) async fn start(
     settings: &Settings,
-    backends: Arc<Backends>,
-    stop: &CancellationToken,
-    halt: &CancellationToken,
-    counters: &Arc<Counters>,
+    schedules: &Arc<Schedules>,
+    shared: &ProcessContext,
 ) -> Scheduling {
-    let table = settings.schedule_table.clone();
-    let schedules = Arc::new(Schedules::new(backends, table));
     let interval = settings.program.schedule_interval;
     let outlet: Arc<dyn Outlet> = Arc::new(OpenedQueues(schedules.clone()));
     let names = settings.routes.iter().flat_map(|route| &route.queues);
@@ -42,12 +37,12 @@ pub(crate) async fn start(
     let table = |store| Mover::new(store, outlet(), interval);
     movers.extend(tables.into_iter().map(table));
     let start = |mover: Mover| {
-        let mover = mover.counting(counters.clone());
-        tasks::spawn(mover.run(stop.clone()))
+        let mover = mover.counting(shared.counters.clone());
+        tasks::spawn(mover.run(shared.stop.clone()))
     };
     Scheduling {
         movers: movers.into_iter().map(start).collect(),
-        halt: halt.clone(),
+        halt: shared.halt.clone(),
     }
 }
 

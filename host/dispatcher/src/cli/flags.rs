@@ -2,12 +2,12 @@
 //! The texts stay texts: `config` reads them, so that every problem is found at once.
 
 use crate::config;
-use crate::config::Places;
 use crate::config::classic;
 use crate::config::declared::{Group, Setting, Shape, Syntax, variable};
 use crate::config::flags::{Flags, unknown_variables};
 use crate::config::problem::Problem;
 use crate::config::section::Given;
+use crate::config::{AdminPlace, Places};
 use crate::error::Failure;
 use crate::name::QueueName;
 use crate::telemetry::log;
@@ -64,6 +64,8 @@ setting_args! {
     TableArgs: ScheduleTable;
     /// Where a server listens.
     ListenArgs: Listen;
+    /// The admin address of a process.
+    AdminArgs: AdminAddress;
     /// What is logged, to stderr.
     LogArgs: Log;
     /// What a plugin may use.
@@ -72,7 +74,7 @@ setting_args! {
     DevArgs: Queues, Limits, Guest, Instances, Listen, Metrics, Data, Log;
     /// What a run is made of.
     RunArgs: Handler, Queues, Limits, Guest, Instances, Trials, ScheduleInterval, ScheduleTable,
-        Metrics, File, Data, Redis, Worqr, Aws, Log;
+        Metrics, AdminAddress, File, Data, Redis, Worqr, Aws, Log;
 }
 
 fn with_flags(command: Command, groups: &[Group]) -> Command {
@@ -152,6 +154,11 @@ pub(super) fn places(matches: &ArgMatches) -> (Places, Screen, Vec<Problem>) {
     let screen = log::start(places.log.format, &places.log.level);
     log_notices(&flags);
     (places, screen, problems)
+}
+
+/// Where the admin address of a process is; the log is as it was set up.
+pub(super) fn admin(matches: &ArgMatches) -> (AdminPlace, Vec<Problem>) {
+    config::admin_place(&settings(matches))
 }
 
 /// A queue as it is typed, unless it is none.

@@ -1,14 +1,17 @@
 //! The command line: what is typed, and which command answers. One file per command; knows what
 //! to print and how to exit, and leaves all else to `app` and `config`.
 
+mod admin;
 mod backup;
 mod cancel;
 mod check;
 mod completions;
 #[cfg(feature = "local")]
 mod dev;
+mod control;
 mod doctor;
 mod flags;
+mod health;
 mod input;
 #[cfg(feature = "local")]
 mod local;
@@ -80,6 +83,10 @@ enum Command {
     Peek(peek::Args),
     Cancel(cancel::Args),
     Workers(workers::Args),
+    Pause(control::PauseArgs),
+    Resume(control::ResumeArgs),
+    Limit(control::LimitArgs),
+    Health(health::Args),
     Check(check::Args),
     Doctor(doctor::Args),
     #[cfg(feature = "local")]
@@ -133,6 +140,10 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
         Command::Peek(args) => peek::run(args, &typed),
         Command::Cancel(args) => cancel::run(args, &typed),
         Command::Workers(args) => workers::run(args, &typed),
+        Command::Pause(args) => control::pause(&args, &typed),
+        Command::Resume(args) => control::resume(&args, &typed),
+        Command::Limit(args) => control::limit(&args, &typed),
+        Command::Health(args) => health::run(&args, &typed),
         Command::Check(_) => check::run(typed),
         Command::Doctor(args) => doctor::run(&args, typed),
         #[cfg(feature = "local")]

@@ -116,6 +116,10 @@ pub struct Admin {
     /// The file that holds the token; a relative path is relative to the working directory. Without
     /// it nobody may act.
     pub token_file: Option<PathBuf>,
+    /// The same for a token with which one can look and not act.
+    pub read_token_file: Option<PathBuf>,
+    /// Whether the bodies of messages are shown.
+    pub bodies: bool,
     /// Host names that it answers to besides IP addresses and `localhost`, in lower case.
     pub hosts: Vec<String>,
 }
@@ -190,6 +194,7 @@ impl WeightedQueue {
         LaneLimits {
             rate: self.rate,
             attempts: self.concurrency,
+            paused: false,
         }
     }
 }
@@ -348,6 +353,27 @@ pub struct Places {
     pub log: LogSettings,
     /// As in `Settings`.
     pub schedule_table: Option<String>,
+}
+
+/// The admin address of a process, for commands that ask it. Whoever asks looks at it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AdminPlace {
+    /// As it was written.
+    pub address: Option<String>,
+    /// The file that holds the token for actions.
+    pub token_file: Option<PathBuf>,
+}
+
+/// Where the admin address is, from flags and the file that they name; as good as `settings`.
+pub fn admin_place(flags: &Flags) -> (AdminPlace, Vec<Problem>) {
+    let (file, problems) = load(flags);
+    let program = Layers(&[&flags.program, &file.program]);
+    let text = |key| program.one(key).map(|given| given.text.clone());
+    let place = AdminPlace {
+        address: text("admin"),
+        token_file: text("admin-token-file").map(PathBuf::from),
+    };
+    (place, problems)
 }
 
 /// Everything for a run, from flags and the file that they name. With problems the settings are

@@ -108,6 +108,8 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
     let address = |admin: &Option<Admin>| admin.as_ref().map(|admin| admin.address);
     let hosts = |admin: &Option<Admin>| admin.as_ref().map(|admin| admin.hosts.clone());
     let token_file = |admin: &Option<Admin>| admin.as_ref()?.token_file.clone();
+    let read_token_file = |admin: &Option<Admin>| admin.as_ref()?.read_token_file.clone();
+    let bodies = |admin: &Option<Admin>| admin.as_ref().map(|admin| admin.bodies);
     let cert = |client: &Option<(PathBuf, PathBuf)>| client.as_ref().map(|(cert, _)| cert.clone());
     let key = |client: &Option<(PathBuf, PathBuf)>| client.as_ref().map(|(_, key)| key.clone());
     let serves = admin.is_some() && new.admin.is_some();
@@ -131,6 +133,14 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
         (
             "admin-token-file",
             serves && token_file(admin) != token_file(&new.admin),
+        ),
+        (
+            "admin-read-token-file",
+            serves && read_token_file(admin) != read_token_file(&new.admin),
+        ),
+        (
+            "admin-bodies",
+            serves && bodies(admin) != bodies(&new.admin),
         ),
         ("schedule-table", *schedule_table != new.schedule_table),
     ];

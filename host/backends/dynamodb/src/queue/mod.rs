@@ -10,6 +10,7 @@ mod agree;
 mod body;
 mod census;
 mod claim;
+mod controls;
 mod dead_letter;
 mod item;
 mod look;

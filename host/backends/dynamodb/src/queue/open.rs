@@ -45,6 +45,14 @@ impl Dynamo {
         }
     }
 
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn place(&self) -> &str {
+        &self.place
+    }
+
     /// Opens a table, and the table that its dead letters go to; without one they stay where they
     /// are, as `FAILURE`. Errors name the step: `Missing`, `Denied`, `Unreachable`, `Passing`,
     /// `Refused` (no region; another kind of table; or its own dead-letter table).

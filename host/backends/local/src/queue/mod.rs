@@ -10,6 +10,7 @@
 
 mod carry;
 mod content;
+mod controls;
 mod delayed;
 mod deliver;
 mod groups;

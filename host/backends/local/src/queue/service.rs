@@ -9,9 +9,10 @@ use super::registry::{self, KnownQueue};
 use super::sending::{self, QueuedSend, SentMessage};
 use super::settings::QueueSettings;
 use super::time::StoreTime;
-use super::turn::QueueId;
+use super::turn::{QueueId, Turn};
 use super::work::Durability;
-use super::{LocalStore, look};
+use super::{LocalStore, controls, look};
+use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::message::{Message, Receipt};
 use dispatcher_core::queue::{Ask, Depth, ItemError, QueueError, Received};
 use std::sync::Arc;
@@ -105,6 +106,23 @@ impl LocalStore {
         self.handle
             .ask(Durability::Look, move |turn| look::depth(turn, queue))
             .await
+    }
+
+    /// What operators set on each of these queues.
+    pub async fn controls(&self, queues: Vec<String>) -> Result<Vec<QueueControl>, QueueError> {
+        let run = move |turn: &mut Turn<'_>| controls::read(turn, &queues);
+        self.handle.ask(Durability::Look, run).await
+    }
+
+    /// Changes what operators set on a queue.
+    pub async fn change_control(
+        &self,
+        queue: &str,
+        change: ControlChange,
+    ) -> Result<(), QueueError> {
+        let queue = queue.to_owned();
+        let run = move |turn: &mut Turn<'_>| controls::change(turn, &queue, &change);
+        self.handle.ask(Durability::Full, run).await
     }
 
     /// Drops some of what is older than its queue keeps; whether there may be more.

@@ -37,6 +37,11 @@ impl Keys {
         format!("{}:queues", self.registry())
     }
 
+    /// What operators set on queues.
+    pub fn controls(&self) -> String {
+        format!("{}:controls", self.registry())
+    }
+
     /// The set of all workers, dead ones that nobody has given up yet included.
     pub fn workers(&self) -> String {
         format!("{}:workers", self.registry())
@@ -97,7 +102,8 @@ mod tests {
     #[test]
     fn the_registry_shares_a_slot() {
         let keys = Keys::new("dispatcher");
-        for key in [keys.queues(), keys.workers(), keys.worker_queues("w")] {
+        let all = [keys.queues(), keys.controls(), keys.workers()];
+        for key in all.into_iter().chain([keys.worker_queues("w")]) {
             assert_eq!(tag(&key), "dispatcher");
         }
     }

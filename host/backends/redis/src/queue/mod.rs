@@ -6,6 +6,7 @@
 //! claims nobody heard the answer of, `worker` this process as others see it, `worqr` one queue in
 //! the format of the npm package, `server` what a server says of itself.
 
+mod controls;
 mod doubts;
 mod endings;
 mod keys;

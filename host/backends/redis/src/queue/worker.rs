@@ -9,6 +9,7 @@ use dispatcher_core::backend::WorkerInfo;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
 use dispatcher_core::message::{Loss, Receipt};
+use dispatcher_core::process;
 use dispatcher_core::queue::{ErrorKind, QueueError};
 use dispatcher_core::tasks;
 use dispatcher_core::tasks::{Group, Task};
@@ -58,7 +59,7 @@ impl RedisWorker {
         Arc::new(Self {
             lines,
             keys,
-            label: label(),
+            label: process::label(),
             state: Mutex::default(),
             joining: tokio::sync::Mutex::default(),
             beating: OnceLock::new(),
@@ -294,16 +295,6 @@ fn dead(words: &[String]) -> Vec<(String, Vec<String>)> {
         ));
     }
     dead
-}
-
-/// What people are told of this process: its id and machine.
-fn label() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = match host.trim() {
-        "" => "this-host",
-        host => host,
-    };
-    format!("{}@{host}", std::process::id())
 }
 
 /// All workers that are alive, sorted.

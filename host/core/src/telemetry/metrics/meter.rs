@@ -4,7 +4,8 @@
 use super::histogram::{Histogram, Samples};
 use crate::telemetry::counters::Counter;
 use crate::telemetry::events::EventCounts;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::telemetry::events::outcomes::Outcomes;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -59,6 +60,10 @@ pub struct Meter {
     pub calls: Counter,
     /// Each end of a delivery, by reason.
     pub events: EventCounts,
+    /// The last ends of deliveries, of all queues.
+    pub outcomes: Arc<Outcomes>,
+    /// Whether the queue is paused.
+    pub paused: AtomicBool,
     duration: Histogram,
     age: Histogram,
     in_flight: Level,
@@ -69,9 +74,10 @@ pub struct Meter {
 }
 
 impl Meter {
-    pub(super) fn new(all: &Arc<Level>) -> Self {
+    pub(super) fn new(all: &Arc<Level>, outcomes: &Arc<Outcomes>) -> Self {
         Self {
             all: Arc::clone(all),
+            outcomes: Arc::clone(outcomes),
             ..Self::default()
         }
     }

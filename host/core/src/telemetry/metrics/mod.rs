@@ -7,6 +7,7 @@ pub mod meter;
 pub mod queue;
 pub mod registry;
 
+use super::events::outcomes::Outcomes;
 use crate::clock::Timestamp;
 use meter::{Interval, Level, Meter};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 pub struct Meters {
     queues: Vec<(Arc<str>, Arc<Meter>)>,
     all: Arc<Level>,
+    outcomes: Arc<Outcomes>,
 }
 
 impl Meters {
@@ -25,7 +27,7 @@ impl Meters {
         for name in names {
             let name = name.into();
             if meters.of(&name).is_none() {
-                let meter = Arc::new(Meter::new(&meters.all));
+                let meter = Arc::new(Meter::new(&meters.all, &meters.outcomes));
                 meters.queues.push((name, meter));
             }
         }
@@ -38,6 +40,11 @@ impl Meters {
         queues
             .find(|(other, _)| &***other == name)
             .map(|(_, meter)| Arc::clone(meter))
+    }
+
+    /// The last ends of deliveries, of all queues.
+    pub fn outcomes(&self) -> &Arc<Outcomes> {
+        &self.outcomes
     }
 
     /// All queues, in the order in which they were named.

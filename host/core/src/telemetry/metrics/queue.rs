@@ -6,6 +6,7 @@ use super::meter::{Interval, Totals};
 use super::registry::{Metric, MetricFamily, MetricSample, MetricValue, Unit};
 use super::{Meters, meter::Meter};
 use crate::telemetry::events::EventKind;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The unit of a metric, as CloudWatch names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +47,8 @@ enum Read {
     Times(fn(&Totals) -> &Samples),
     /// How many there are now; of an interval, the most there were.
     InFlight,
+    /// Whether it is paused.
+    Paused,
     /// Each end of a delivery, by reason.
     Events,
     /// Of an interval alone: of all time, it is a ratio of two counters.
@@ -84,7 +87,7 @@ impl QueueMetric {
         match self.read {
             Read::Times(_) => CloudWatchUnit::Milliseconds,
             Read::CallsPerMessage => CloudWatchUnit::None,
-            Read::Count(_) | Read::InFlight | Read::Events => CloudWatchUnit::Count,
+            Read::Count(_) | Read::InFlight | Read::Paused | Read::Events => CloudWatchUnit::Count,
         }
     }
 
@@ -102,6 +105,10 @@ impl QueueMetric {
             Read::Count(read) => one(MetricValue::Count(read(totals))),
             Read::Times(read) => one(MetricValue::Times(read(totals).clone())),
             Read::InFlight => one(MetricValue::Level(meter.in_flight() as f64)),
+            Read::Paused => {
+                let paused = meter.paused.load(Relaxed);
+                one(MetricValue::Level(f64::from(u8::from(paused))))
+            }
             // What did not happen has no sample.
             Read::Events => {
                 let counted = meter.events.counted();
@@ -129,13 +136,13 @@ impl QueueMetric {
             Read::CallsPerMessage if counts.received > 0 => {
                 vec![(counts.calls as f64 / counts.received as f64, 1)]
             }
-            Read::CallsPerMessage | Read::Events => Vec::new(),
+            Read::CallsPerMessage | Read::Paused | Read::Events => Vec::new(),
         }
     }
 }
 
 /// All metrics of a queue, in the order in which they are published.
-pub const QUEUE_METRICS: [QueueMetric; 13] = [
+pub const QUEUE_METRICS: [QueueMetric; 14] = [
     QueueMetric::count(
         "queue_received",
         Some("Messages"),
@@ -216,6 +223,15 @@ pub const QUEUE_METRICS: [QueueMetric; 13] = [
         ),
         cloudwatch: None,
         read: Read::Count(|of| of.calls),
+    },
+    QueueMetric {
+        metric: Metric::gauge(
+            "queue_paused",
+            Unit::Switch,
+            "Whether nothing is received from the queue because an operator has paused it.",
+        ),
+        cloudwatch: None,
+        read: Read::Paused,
     },
     QueueMetric {
         metric: Metric::counter(

@@ -39,6 +39,8 @@ pub enum Unit {
     /// A part of a whole, from 0 to 1.
     Ratio,
     Seconds,
+    /// 1 where something is so, else 0.
+    Switch,
     Tasks,
     Versions,
 }
@@ -56,6 +58,7 @@ impl Unit {
             Self::Polls => "polls",
             Self::Ratio => "ratio",
             Self::Seconds => "seconds",
+            Self::Switch => "0 or 1",
             Self::Tasks => "tasks",
             Self::Versions => "versions",
         }

@@ -17,19 +17,24 @@ impl Check {
         let secret = program.one("admin-token-file");
         let file = |given: &Given| value::text(given, "a file").map(PathBuf::from);
         let token_file = self.read(secret, file);
+        let reading = program.one("admin-read-token-file");
+        let read_token_file = self.read(reading, file);
+        let shown = program.one("admin-bodies");
+        let bodies = self.read(shown, value::switch).unwrap_or_default();
         let names = program.list("admin-host").unwrap_or_default();
         let mut hosts = Vec::new();
         for name in names {
             hosts.extend(self.read(Some(name), host));
         }
         if named.is_none() {
-            for given in secret.into_iter().chain(names.first()) {
+            let others = [secret, reading, shown].into_iter().flatten();
+            for given in others.chain(names.first()) {
                 let found = "it is about the admin address, and none is served";
                 self.problems
                     .push(Problem::new(&given.at, found, "--admin ADDR as well"));
             }
         }
-        if let (Some(address), Some(given), None) = (address, named, secret)
+        if let (Some(address), Some(given), None) = (address, named, secret.or(reading))
             && !is_loopback(address)
         {
             self.problems.push(needs_token(given, address));
@@ -38,6 +43,8 @@ impl Check {
             address,
             or_any_port: false,
             token_file,
+            read_token_file,
+            bodies,
             hosts,
         })
     }

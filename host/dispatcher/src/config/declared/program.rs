@@ -77,13 +77,24 @@ settings! {
     /// How often metrics are published, 1 to 3600 seconds
     "metrics-interval" => Setting::new("S").default("60").flag(Group::Metrics);
 
-    /// Serve /healthz, /readyz, /metrics (Prometheus) and /plugins at this address, as in
-    /// 127.0.0.1:9090
-    "admin" => Setting::new("ADDR").default("nowhere").flag(Group::Metrics);
+    /// Serve /healthz, /readyz, /metrics (Prometheus), /plugins and the admin API at this address,
+    /// as in 127.0.0.1:9090
+    "admin" => Setting::new("ADDR").default("nowhere").flag(Group::AdminAddress);
 
     /// The file that holds the token for the admin address: needed for actions, and for addresses
     /// that other machines reach. Read again at SIGHUP
-    "admin-token-file" => Setting::new("FILE").path().flag(Group::Metrics);
+    "admin-token-file" => Setting::new("FILE").path().flag(Group::AdminAddress);
+
+    /// The file that holds a token for the admin address that permits reading and no action. Read
+    /// again at SIGHUP
+    "admin-read-token-file" => Setting::new("FILE").path().flag(Group::Metrics);
+
+    /// Whether the admin address shows the bodies and attributes of messages, without what the
+    /// recording rules of their plugin redact
+    "admin-bodies" => Setting::new("true|false")
+        .shape(Shape::Switch)
+        .default("false")
+        .flag(Group::Metrics);
 
     /// A host name that the admin address answers to, besides IP addresses and localhost; may be
     /// repeated

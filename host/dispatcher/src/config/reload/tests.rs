@@ -32,7 +32,11 @@ fn change(replace: &[(&str, &str)]) -> Changes {
 }
 
 fn limits(rate: Option<f64>, attempts: Option<usize>) -> LaneLimits {
-    LaneLimits { rate, attempts }
+    LaneLimits {
+        rate,
+        attempts,
+        paused: false,
+    }
 }
 
 #[test]

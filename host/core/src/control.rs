@@ -1,0 +1,159 @@
+//! What operators set on a queue while it runs: a pause, and limits that hold in place of the
+//! configured ones. Stores keep it as named texts. Pure; knows neither who stores nor who obeys it.
+
+/// The texts that stores keep.
+const PAUSED: &str = "paused";
+const CONCURRENCY: &str = "concurrency";
+const RATE: &str = "rate";
+const PREFETCH: &str = "prefetch";
+
+/// What operators set on one queue; what is `None` is as configured.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct QueueControl {
+    /// Nothing is received from it.
+    pub paused: bool,
+    /// Attempts at its messages at once, in one process; at least 1.
+    pub concurrency: Option<usize>,
+    /// Messages started in a second, in one process; finite and greater than 0.
+    pub rate: Option<f64>,
+    /// Messages that its route holds beyond what runs, in one process.
+    pub prefetch: Option<usize>,
+}
+
+/// A change of it: what is `None` stays, `Some(None)` is as configured again.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[expect(missing_docs, reason = "the fields are those of `QueueControl`")]
+pub struct ControlChange {
+    pub paused: Option<bool>,
+    pub concurrency: Option<Option<usize>>,
+    pub rate: Option<Option<f64>>,
+    pub prefetch: Option<Option<usize>>,
+}
+
+impl ControlChange {
+    /// All limits as configured; a pause stays.
+    pub const RESET: Self = Self {
+        paused: None,
+        concurrency: Some(None),
+        rate: Some(None),
+        prefetch: Some(None),
+    };
+
+    /// The texts that a store sets, or removes where there is no value.
+    pub fn fields(&self) -> Vec<(&'static str, Option<String>)> {
+        let number = |value: Option<usize>| value.map(|value| value.to_string());
+        let paused = self.paused.map(|paused| paused.then(|| "true".to_owned()));
+        let rate = self.rate.map(|rate| rate.map(|rate| rate.to_string()));
+        let fields = [
+            (PAUSED, paused),
+            (CONCURRENCY, self.concurrency.map(number)),
+            (RATE, rate),
+            (PREFETCH, self.prefetch.map(number)),
+        ];
+        let changed = fields.into_iter();
+        changed
+            .filter_map(|(name, value)| Some((name, value?)))
+            .collect()
+    }
+}
+
+impl QueueControl {
+    /// From the texts of a store. What cannot be read, or is of a newer version, counts as not set.
+    pub fn of_fields<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut control = Self::default();
+        for (name, value) in fields {
+            match name {
+                PAUSED => control.paused = value == "true",
+                CONCURRENCY => control.concurrency = value.parse().ok().filter(|most| *most > 0),
+                RATE => control.rate = value.parse().ok().filter(|rate| is_rate(*rate)),
+                PREFETCH => control.prefetch = value.parse().ok(),
+                _ => {}
+            }
+        }
+        control
+    }
+
+    /// The same after a change.
+    #[must_use]
+    pub fn changed(self, change: &ControlChange) -> Self {
+        Self {
+            paused: change.paused.unwrap_or(self.paused),
+            concurrency: change.concurrency.unwrap_or(self.concurrency),
+            rate: change.rate.unwrap_or(self.rate),
+            prefetch: change.prefetch.unwrap_or(self.prefetch),
+        }
+    }
+}
+
+/// Whether so many messages may be started in a second.
+pub fn is_rate(rate: f64) -> bool {
+    rate.is_finite() && rate > 0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn change() -> impl Strategy<Value = ControlChange> {
+        let number = || proptest::option::of(proptest::option::of(1_usize..10_000));
+        let rate = proptest::option::of(proptest::option::of(0.001_f64..1e6));
+        let paused = proptest::option::of(proptest::bool::ANY);
+        (paused, number(), rate, number()).prop_map(|(paused, concurrency, rate, prefetch)| {
+            ControlChange {
+                paused,
+                concurrency,
+                rate,
+                prefetch,
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_store_of_texts_holds_what_the_changes_made(changes in prop::collection::vec(change(), 0..8)) {
+            let mut control = QueueControl::default();
+            let mut store: BTreeMap<&str, String> = BTreeMap::new();
+            for change in changes {
+                control = control.changed(&change);
+                for (name, value) in change.fields() {
+                    match value {
+                        Some(value) => store.insert(name, value),
+                        None => store.remove(name),
+                    };
+                }
+                let read = QueueControl::of_fields(store.iter().map(|(name, value)| (*name, value.as_str())));
+                prop_assert_eq!(read, control);
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_obeyed_counts_as_not_set() {
+        let texts = [
+            ("concurrency", "0"),
+            ("rate", "-1"),
+            ("rate", "NaN"),
+            ("prefetch", "many"),
+            ("colour", "blue"),
+        ];
+        assert_eq!(QueueControl::of_fields(texts), QueueControl::default());
+    }
+
+    #[test]
+    fn a_reset_keeps_the_pause() {
+        let control = QueueControl {
+            paused: true,
+            concurrency: Some(1),
+            rate: Some(2.0),
+            prefetch: Some(0),
+        };
+        let reset = control.changed(&ControlChange::RESET);
+        let paused = QueueControl {
+            paused: true,
+            ..QueueControl::default()
+        };
+        assert_eq!(reset, paused);
+    }
+}

@@ -1,0 +1,157 @@
+//! Endpoints that act. Each reads its whole request first: nothing is done unless all of it is
+//! understood. What else operators will do to queues belongs here, beside `cancel_message`.
+
+use super::objects::{CancelMessage, Draining, NoFields, QueueLimits, RouteLimits};
+use super::{Call, done};
+use crate::admin::operations::{CancelResult, ControlResult};
+use crate::admin::problem::problem_with;
+use crate::admin::problem::{CallProblem, FieldProblem};
+use crate::admin::schema::{ReadRequest, read};
+use crate::admin::state::StateChange;
+use axum::http::StatusCode;
+use axum::response::Response;
+use dispatcher_core::control::ControlChange;
+use dispatcher_core::scheduler::live::RouteControl;
+
+type Answered = Result<Response, CallProblem>;
+
+impl Call {
+    fn request<T: ReadRequest>(&self) -> Result<T, CallProblem> {
+        read(&self.body).map_err(CallProblem::fields)
+    }
+}
+
+fn controlled(call: &Call, action: &'static str, result: &ControlResult) -> Answered {
+    call.state.changes.publish(&StateChange {
+        what: action,
+        target: &result.target,
+        by: call.caller.name(),
+    });
+    done(result, &result.target, result.queues.len() as u64)
+}
+
+pub(super) async fn pause_queue(call: Call) -> Answered {
+    pause(call, true, "queue paused").await
+}
+
+pub(super) async fn resume_queue(call: Call) -> Answered {
+    pause(call, false, "queue resumed").await
+}
+
+async fn pause(call: Call, paused: bool, action: &'static str) -> Answered {
+    let NoFields {} = call.request()?;
+    let change = ControlChange {
+        paused: Some(paused),
+        ..ControlChange::default()
+    };
+    let queue = call.named("queue");
+    let result = call.operations.change_queue(queue, &change).await?;
+    controlled(&call, action, &result)
+}
+
+pub(super) async fn limit_queue(call: Call) -> Answered {
+    let QueueLimits {
+        concurrency,
+        rate,
+        prefetch,
+    } = call.request()?;
+    let change = ControlChange {
+        paused: None,
+        concurrency: concurrency.map(|limit| limit.map(|limit| limit.0)),
+        rate,
+        prefetch,
+    };
+    if change == ControlChange::default() {
+        return Err(nothing("concurrency, rate or prefetch"));
+    }
+    let queue = call.named("queue");
+    let result = call.operations.change_queue(queue, &change).await?;
+    controlled(&call, "queue limited", &result)
+}
+
+fn nothing(wanted: &str) -> CallProblem {
+    CallProblem::fields(vec![FieldProblem::new("", "it changes nothing", wanted)])
+}
+
+pub(super) async fn pause_route(call: Call) -> Answered {
+    let NoFields {} = call.request()?;
+    let change = |control| RouteControl {
+        paused: true,
+        ..control
+    };
+    let result = call.operations.change_route(call.named("route"), &change)?;
+    controlled(&call, "route paused", &result)
+}
+
+pub(super) async fn resume_route(call: Call) -> Answered {
+    let NoFields {} = call.request()?;
+    let change = |control| RouteControl {
+        paused: false,
+        ..control
+    };
+    let result = call.operations.change_route(call.named("route"), &change)?;
+    controlled(&call, "route resumed", &result)
+}
+
+pub(super) async fn limit_route(call: Call) -> Answered {
+    let RouteLimits {
+        concurrency,
+        prefetch,
+    } = call.request()?;
+    if (concurrency, prefetch) == (None, None) {
+        return Err(nothing("concurrency or prefetch"));
+    }
+    let change = |control: RouteControl| RouteControl {
+        concurrency: concurrency.map_or(control.concurrency, |limit| limit.map(|limit| limit.0)),
+        prefetch: prefetch.unwrap_or(control.prefetch),
+        ..control
+    };
+    let result = call.operations.change_route(call.named("route"), &change)?;
+    controlled(&call, "route limited", &result)
+}
+
+fn cancelled(target: &str, result: &CancelResult) -> Answered {
+    done(result, target, result.waiting.0 + result.running.0)
+}
+
+pub(super) async fn cancel_attempt(call: Call) -> Answered {
+    let NoFields {} = call.request()?;
+    let id = call.named("id");
+    let result = call.operations.cancel_attempt(id)?;
+    cancelled(id, &result)
+}
+
+pub(super) async fn cancel_message(call: Call) -> Answered {
+    let CancelMessage { message } = call.request()?;
+    let Some(message) = message else {
+        let missing = FieldProblem::new("message", "it is missing", "the id of a message");
+        return Err(CallProblem::fields(vec![missing]));
+    };
+    let queue = call.named("queue");
+    let result = call.operations.cancel_message(queue, &message).await?;
+    cancelled(&format!("{queue} {message}"), &result)
+}
+
+pub(super) async fn reload(call: Call) -> Answered {
+    let NoFields {} = call.request()?;
+    let Some(reload) = &call.state.admin.reload else {
+        return Err(CallProblem::not_found("No plugin can be replaced here."));
+    };
+    let (is_good, came) = reload().await;
+    if is_good {
+        return done(&came, "plugins", 0);
+    }
+    let why = "Not every plugin was replaced; the old versions stay.";
+    Ok(problem_with(StatusCode::UNPROCESSABLE_ENTITY, why, came))
+}
+
+pub(super) async fn drain(call: Call) -> Answered {
+    let NoFields {} = call.request()?;
+    let started = call.operations.drain();
+    call.state.changes.publish(&StateChange {
+        what: "process draining",
+        target: &call.operations.process().id,
+        by: call.caller.name(),
+    });
+    done(&Draining { started }, "process", u64::from(started))
+}

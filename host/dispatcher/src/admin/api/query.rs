@@ -1,0 +1,208 @@
+//! The parameters of a query: declared by endpoints, read with every problem at once.
+
+use crate::admin::operations::Page;
+use crate::admin::problem::{CallProblem, FieldProblem};
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// How many items a page has where the request does not say.
+const USUAL: usize = 100;
+/// The most items of a page.
+pub(super) const MOST: usize = 500;
+
+/// A parameter of a query.
+pub(super) struct Parameter {
+    pub name: &'static str,
+    pub help: &'static str,
+    kind: Kind,
+    pub is_required: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Limit,
+    Switch,
+    Text,
+}
+
+const LIMIT: Parameter = Parameter {
+    name: "limit",
+    help: "The most items of the answer, 1 to 500.",
+    kind: Kind::Limit,
+    is_required: false,
+};
+const CURSOR: Parameter = Parameter {
+    name: "cursor",
+    help: "The `next` of the page before.",
+    kind: Kind::Text,
+    is_required: false,
+};
+
+const fn text(name: &'static str, help: &'static str) -> Parameter {
+    Parameter {
+        name,
+        help,
+        kind: Kind::Text,
+        is_required: false,
+    }
+}
+
+/// Of a list that ends.
+pub(super) const LIMITED: &[Parameter] = &[LIMIT];
+/// Of a list with pages.
+pub(super) const PAGED: &[Parameter] = &[LIMIT, CURSOR];
+/// Of the list of queues.
+pub(super) const QUEUES: &[Parameter] = &[
+    LIMIT,
+    CURSOR,
+    Parameter {
+        name: "depth",
+        help: "Whether to ask how much the queues hold: on SQS each is a call that costs.",
+        kind: Kind::Switch,
+        is_required: false,
+    },
+];
+/// Of the list of outcomes.
+pub(super) const OUTCOMES: &[Parameter] = &[
+    LIMIT,
+    CURSOR,
+    text("queue", "Only of this queue."),
+    text("event", "Only these ends, as in `event`."),
+    text("reason", "Only for this reason, as in `reason_kind`."),
+];
+/// Of the list of schedules.
+pub(super) const SCHEDULES: &[Parameter] = &[
+    LIMIT,
+    Parameter {
+        name: "queue",
+        help: "The queue that the messages go to.",
+        kind: Kind::Text,
+        is_required: true,
+    },
+];
+
+impl Parameter {
+    /// Its schema.
+    pub(super) fn schema(&self) -> Value {
+        match self.kind {
+            Kind::Limit => {
+                json!({"type": "integer", "minimum": 1, "maximum": MOST, "default": USUAL})
+            }
+            Kind::Switch => json!({"type": "boolean", "default": false}),
+            Kind::Text => json!({"type": "string"}),
+        }
+    }
+
+    fn wanted(&self) -> String {
+        match self.kind {
+            Kind::Limit => format!("a whole number from 1 to {MOST}"),
+            Kind::Switch => "true or false".to_owned(),
+            Kind::Text => "a text that is not empty".to_owned(),
+        }
+    }
+
+    fn takes(&self, value: &str) -> bool {
+        match self.kind {
+            Kind::Limit => value
+                .parse()
+                .is_ok_and(|limit: usize| (1..=MOST).contains(&limit)),
+            Kind::Switch => matches!(value, "true" | "false"),
+            Kind::Text => !value.is_empty(),
+        }
+    }
+}
+
+/// The parameters of one request.
+#[derive(Debug, Default)]
+pub(super) struct Query(BTreeMap<String, String>);
+
+impl Query {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub(super) fn read(text: &str, declared: &[Parameter]) -> Result<Self, CallProblem> {
+        let mut problems = Vec::new();
+        let mut given = BTreeMap::new();
+        for (name, value) in form_urlencoded::parse(text.as_bytes()) {
+            let Some(parameter) = declared.iter().find(|one| one.name == name) else {
+                let known: Vec<&str> = declared.iter().map(|one| one.name).collect();
+                problems.push(FieldProblem::unknown(&name, &known));
+                continue;
+            };
+            if !parameter.takes(&value) {
+                let found = format!("`{value}` cannot be used");
+                problems.push(FieldProblem::new(&name, &found, &parameter.wanted()));
+            }
+            if given.insert(name.to_string(), value.to_string()).is_some() {
+                problems.push(FieldProblem::new(&name, "it is given twice", "one value"));
+            }
+        }
+        let missing = declared.iter().filter(|one| one.is_required);
+        for one in missing.filter(|one| !given.contains_key(one.name)) {
+            problems.push(FieldProblem::new(one.name, "it is missing", &one.wanted()));
+        }
+        if problems.is_empty() {
+            return Ok(Self(given));
+        }
+        Err(CallProblem {
+            status: StatusCode::BAD_REQUEST,
+            ..CallProblem::fields(problems)
+        })
+    }
+
+    /// A text.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// Whether a switch is on.
+    pub(super) fn is_on(&self, name: &str) -> bool {
+        self.text(name) == Some("true")
+    }
+
+    /// How many items the answer may have.
+    pub(super) fn limit(&self) -> usize {
+        let limit = self.text("limit").and_then(|limit| limit.parse().ok());
+        limit.unwrap_or(USUAL)
+    }
+
+    /// Which page of a list.
+    pub(super) fn page(&self) -> Page {
+        Page {
+            limit: self.limit(),
+            after: self.text("cursor").map(str::to_owned),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_has_defaults_and_its_values_are_decoded() {
+        let query = Query::read("", QUEUES).expect("nothing is asked for");
+        assert_eq!((query.limit(), query.is_on("depth")), (USUAL, false));
+        let query = Query::read("limit=7&depth=true&cursor=a%3A1", QUEUES).expect("good");
+        assert_eq!((query.limit(), query.is_on("depth")), (7, true));
+        assert_eq!(query.page().after.as_deref(), Some("a:1"));
+    }
+
+    #[test]
+    fn every_problem_of_a_query_is_named_at_once() {
+        let problem = Query::read("limit=501&lmit=1&cursor=", SCHEDULES).expect_err("bad");
+        assert_eq!(problem.status, StatusCode::BAD_REQUEST);
+        let found: Vec<String> = problem.errors.iter().map(ToString::to_string).collect();
+        let wanted = [
+            "limit: `501` cannot be used; wanted a whole number from 1 to 500",
+            "lmit: unknown field; wanted limit, queue; did you mean `limit`?",
+            "cursor: unknown field; wanted limit, queue",
+            "queue: it is missing; wanted a text that is not empty",
+        ];
+        assert_eq!(found, wanted);
+        let twice = Query::read("limit=1&limit=2", PAGED).expect_err("twice");
+        assert_eq!(twice.errors.len(), 1);
+    }
+}

@@ -1,0 +1,91 @@
+//! The event stream: server-sent events of deliveries that end and states that change.
+
+use super::{Call, reads};
+use crate::admin::problem::CallProblem;
+use axum::body::Body;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use dispatcher_core::clock;
+use dispatcher_core::telemetry::events::outcomes::OutcomeStream;
+use dispatcher_http::{StreamBody, StreamWriter};
+use serde::Serialize;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, broadcast};
+use tokio_util::sync::CancellationToken;
+
+/// A stream on which nothing happens says so: a client that has gone is noticed, and no proxy ends it.
+const ALIVE: Duration = Duration::from_secs(15);
+
+/// What one client follows.
+struct Followed {
+    outcomes: OutcomeStream,
+    changes: broadcast::Receiver<String>,
+    stop: CancellationToken,
+    _allowance: OwnedSemaphorePermit,
+}
+
+pub(super) async fn events(call: Call) -> Result<Response, CallProblem> {
+    let busy = |why: String| CallProblem::new(StatusCode::SERVICE_UNAVAILABLE, why);
+    let allowance = call.state.streams.take().ok_or_else(|| {
+        let most = call.state.streams.most();
+        busy(format!(
+            "{most} streams are open already. Close one, or try again later."
+        ))
+    })?;
+    let connection = call
+        .connection
+        .as_ref()
+        .ok_or_else(|| busy("This connection cannot stream.".to_owned()))?;
+    let followed = Followed {
+        outcomes: call.state.admin.metrics.meters.outcomes().follow(),
+        changes: call.state.changes.follow(),
+        stop: call.state.stop.clone(),
+        _allowance: allowance,
+    };
+    let hello = call.operations.process();
+    let body = StreamBody::new(connection.detach(), |writer| async move {
+        if writer.send(event("hello", &hello)) {
+            forward(writer, followed).await;
+        }
+    });
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        // It does not count among the connections any more.
+        (header::CONNECTION, "close"),
+    ];
+    Ok((headers, Body::new(body)).into_response())
+}
+
+/// Until the client has gone, or is too slow, or the program stops.
+async fn forward(writer: StreamWriter, mut followed: Followed) {
+    loop {
+        let alive = clock::now() + ALIVE;
+        let text = tokio::select! {
+            () = followed.stop.cancelled() => {
+                writer.send(event("stopped", &serde_json::json!({})));
+                return;
+            }
+            outcome = followed.outcomes.next() => match outcome {
+                Some(outcome) => event("outcome", &reads::view(&outcome)),
+                None => {
+                    writer.send(event("too-slow", &serde_json::json!({})));
+                    return;
+                }
+            },
+            change = followed.changes.recv() => match change {
+                Ok(change) => format!("event: state\ndata: {change}\n\n"),
+                Err(_) => return,
+            },
+            () = clock::sleep_until(Some(alive)) => ": alive\n\n".to_owned(),
+        };
+        if !writer.send(text) {
+            return;
+        }
+    }
+}
+
+/// One event; JSON has no line breaks.
+fn event(name: &str, data: &impl Serialize) -> String {
+    let data = serde_json::to_string(data).unwrap_or_default();
+    format!("event: {name}\ndata: {data}\n\n")
+}

@@ -1,0 +1,355 @@
+//! What operators set while the program runs: pauses and limits of routes and queues. Those of a queue
+//! whose backend shares them are kept in its store, and every process that reads the queue obeys them
+//! within `INTERVAL`; all others hold for this process and end with it. What a reload changes is what
+//! lies below them.
+
+use super::build::Backends;
+use super::route::{Adjustable, RunningRoute};
+use crate::config::Settings;
+use crate::name::QueueName;
+use dispatcher_core::backend::Backend;
+use dispatcher_core::clock;
+use dispatcher_core::control::{ControlChange, QueueControl};
+use dispatcher_core::queue::QueueError;
+use dispatcher_core::scheduler::SchedulerLimits;
+use dispatcher_core::scheduler::live::{RouteControl, effective};
+use dispatcher_core::telemetry::log_throttle::LogThrottle;
+use dispatcher_core::telemetry::metrics::meter::Meter;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How often a process reads what is shared: once for each backend.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
+/// How long a store may take, at the start and later.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What is set on all routes of the process.
+pub(crate) struct Live {
+    backends: Arc<Backends>,
+    routes: Vec<LiveRoute>,
+    by_queue: BTreeMap<String, (usize, usize)>,
+    /// Held while what is shared is read or written, and obeyed: so that what was read before a write
+    /// is not obeyed after it.
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// One route.
+pub(crate) struct LiveRoute {
+    pub name: String,
+    pub plugin: String,
+    pub queues: Vec<LiveQueue>,
+    /// The most attempts that it was made for.
+    pub most: usize,
+    adjustable: Adjustable,
+    state: Mutex<LiveState>,
+}
+
+/// One queue of a route.
+pub(crate) struct LiveQueue {
+    pub name: QueueName,
+    pub text: String,
+    pub meter: Arc<Meter>,
+}
+
+/// What is set, and what it is set on.
+#[derive(Debug, Clone)]
+pub(crate) struct LiveState {
+    pub configured: SchedulerLimits,
+    pub route: RouteControl,
+    pub queues: Vec<QueueControl>,
+}
+
+/// What operators have set on queues before the process started, as far as backends share it. A
+/// backend that cannot be asked in time has its queues run as configured.
+pub(crate) async fn read(
+    backends: &Backends,
+    settings: &Settings,
+) -> BTreeMap<String, QueueControl> {
+    let mut shared: BTreeMap<&'static dyn Backend, Vec<&QueueName>> = BTreeMap::new();
+    let queues = settings.routes.iter().flat_map(|route| &route.queues);
+    for queue in queues.filter(|queue| queue.name.backend.shares_controls()) {
+        shared
+            .entry(queue.name.backend)
+            .or_default()
+            .push(&queue.name);
+    }
+    let mut controls = BTreeMap::new();
+    for (backend, names) in shared {
+        match ask(backends, backend, &names).await {
+            Ok(found) => {
+                let named = names.iter().map(ToString::to_string);
+                controls.extend(named.zip(found));
+            }
+            Err(error) => {
+                let backend = backend.name();
+                tracing::warn!(backend, %error, "pauses and live limits not read; its queues run as configured until they are");
+            }
+        }
+    }
+    for (queue, control) in &controls {
+        if *control != QueueControl::default() {
+            log_control(queue, control, "live control in force at start");
+        }
+    }
+    controls
+}
+
+async fn ask(
+    backends: &Backends,
+    backend: &dyn Backend,
+    names: &[&QueueName],
+) -> Result<Vec<QueueControl>, QueueError> {
+    let bare: Vec<&str> = names.iter().map(|name| name.name.as_str()).collect();
+    let asked = async { backends.client(backend).await?.controls(&bare).await };
+    tokio::select! {
+        found = asked => found,
+        () = clock::sleep_until(Some(clock::now() + PATIENCE)) => Err(QueueError {
+            kind: dispatcher_core::queue::ErrorKind::Unreachable,
+            message: format!("no answer within {} s", PATIENCE.as_secs()),
+        }),
+    }
+}
+
+fn log_control(queue: &str, control: &QueueControl, event: &'static str) {
+    let QueueControl {
+        paused,
+        concurrency,
+        rate,
+        prefetch,
+    } = control;
+    tracing::info!(queue, paused, concurrency, rate, prefetch, "{event}");
+}
+
+impl Live {
+    /// Of routes that run, with what was read before they started.
+    pub(crate) fn new(
+        backends: Arc<Backends>,
+        settings: &Settings,
+        running: &[RunningRoute],
+        meters: impl Fn(&str) -> Arc<Meter>,
+        controls: &BTreeMap<String, QueueControl>,
+    ) -> Self {
+        let routes = settings.routes.iter().zip(running).map(|(route, running)| {
+            let queues: Vec<LiveQueue> = route
+                .queues
+                .iter()
+                .map(|queue| {
+                    let text = queue.name.to_string();
+                    LiveQueue {
+                        name: queue.name.clone(),
+                        meter: meters(&text),
+                        text,
+                    }
+                })
+                .collect();
+            let control = |queue: &LiveQueue| controls.get(&queue.text).copied();
+            let set = queues
+                .iter()
+                .map(|queue| control(queue).unwrap_or_default());
+            LiveRoute {
+                name: route.name.clone(),
+                plugin: route.plugin.name.clone(),
+                most: route.settings.concurrency,
+                adjustable: running.adjustable(),
+                state: Mutex::new(LiveState {
+                    configured: route.limits(),
+                    route: RouteControl::default(),
+                    queues: set.collect(),
+                }),
+                queues,
+            }
+        });
+        let routes: Vec<LiveRoute> = routes.collect();
+        let mut by_queue = BTreeMap::new();
+        for (at, route) in routes.iter().enumerate() {
+            for (lane, queue) in route.queues.iter().enumerate() {
+                by_queue.insert(queue.text.clone(), (at, lane));
+            }
+        }
+        let live = Self {
+            backends,
+            routes,
+            by_queue,
+            turn: tokio::sync::Mutex::default(),
+        };
+        live.routes.iter().for_each(LiveRoute::show);
+        live
+    }
+
+    /// All routes.
+    pub(crate) fn routes(&self) -> &[LiveRoute] {
+        &self.routes
+    }
+
+    /// The route and the place in it of a queue.
+    pub(crate) fn find(&self, queue: &str) -> Option<(usize, usize)> {
+        self.by_queue.get(queue).copied()
+    }
+
+    /// The configured limits of a route are others from now on.
+    pub(crate) fn configure(&self, route: &str, limits: &SchedulerLimits) {
+        if let Some(route) = self.routes.iter().find(|one| one.name == route) {
+            route.change(|state| state.configured = limits.clone());
+        }
+    }
+
+    /// Sets something on a route of this process; the queues whose limits are others.
+    pub(crate) fn change_route(
+        &self,
+        route: &LiveRoute,
+        change: impl FnOnce(RouteControl) -> RouteControl,
+    ) -> Vec<String> {
+        route.change(|state| state.route = change(state.route))
+    }
+
+    /// Sets something on a queue: in its store, if processes share it there, and here. Whether it is
+    /// shared, and the queues whose limits are others here.
+    pub(crate) async fn change_queue(
+        &self,
+        (route, lane): (usize, usize),
+        change: &ControlChange,
+    ) -> Result<(bool, Vec<String>), QueueError> {
+        let route = &self.routes[route];
+        let LiveQueue { name, .. } = &route.queues[lane];
+        let is_shared = name.backend.shares_controls();
+        let _turn = self.turn.lock().await;
+        if is_shared {
+            let client = self.backends.client(name.backend).await?;
+            client.change_control(&name.name, change).await?;
+        }
+        let changed = route.change(|state| state.queues[lane] = state.queues[lane].changed(change));
+        Ok((is_shared, changed))
+    }
+
+    /// Obeys what is shared until `stop`.
+    pub(crate) async fn follow(self: Arc<Self>, stop: CancellationToken) {
+        let mut shared: BTreeMap<&'static dyn Backend, Vec<(usize, usize)>> = BTreeMap::new();
+        for (at, route) in self.routes.iter().enumerate() {
+            for (lane, queue) in route.queues.iter().enumerate() {
+                if queue.name.backend.shares_controls() {
+                    shared
+                        .entry(queue.name.backend)
+                        .or_default()
+                        .push((at, lane));
+                }
+            }
+        }
+        let mut throttles: BTreeMap<&'static dyn Backend, LogThrottle> = BTreeMap::new();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = clock::sleep_until(Some(clock::now() + INTERVAL)) => {}
+            }
+            for (backend, places) in &shared {
+                let read = tokio::select! {
+                    () = stop.cancelled() => return,
+                    read = self.read_again(*backend, places) => read,
+                };
+                if let Err(error) = read
+                    && throttles
+                        .entry(*backend)
+                        .or_default()
+                        .should_log(clock::now())
+                {
+                    let backend = backend.name();
+                    tracing::warn!(backend, %error, "pauses and live limits not read; those known before stay in force");
+                }
+            }
+        }
+    }
+
+    async fn read_again(
+        &self,
+        backend: &dyn Backend,
+        places: &[(usize, usize)],
+    ) -> Result<(), QueueError> {
+        let names = places
+            .iter()
+            .map(|(at, lane)| &self.routes[*at].queues[*lane].name);
+        let names: Vec<&QueueName> = names.collect();
+        let _turn = self.turn.lock().await;
+        let found = ask(&self.backends, backend, &names).await?;
+        let mut by_route: BTreeMap<usize, Vec<(usize, QueueControl)>> = BTreeMap::new();
+        for ((at, lane), control) in places.iter().zip(found) {
+            by_route.entry(*at).or_default().push((*lane, control));
+        }
+        for (at, controls) in by_route {
+            self.routes[at].change(|state| {
+                for (lane, control) in controls {
+                    state.queues[lane] = control;
+                }
+            });
+        }
+        Ok(())
+    }
+}
+
+impl LiveRoute {
+    /// What is set on it and its queues now.
+    pub(crate) fn state(&self) -> LiveState {
+        self.lock().clone()
+    }
+
+    /// The limits that hold now.
+    pub(crate) fn limits(&self, state: &LiveState) -> SchedulerLimits {
+        effective(&state.configured, self.most, &state.route, &state.queues)
+    }
+
+    /// Changes what is set, and obeys it. The queues whose limits are others.
+    fn change(&self, change: impl FnOnce(&mut LiveState)) -> Vec<String> {
+        let mut state = self.lock();
+        let before = self.limits(&state);
+        change(&mut state);
+        let after = self.limits(&state);
+        if before == after {
+            return Vec::new();
+        }
+        self.adjustable.adjust(&after);
+        let all = (before.attempts, before.prefetch, before.window)
+            != (after.attempts, after.prefetch, after.window);
+        if all {
+            let (concurrency, prefetch) = (after.attempts, after.prefetch);
+            tracing::info!(
+                route = self.name,
+                concurrency,
+                prefetch,
+                "route limits changed"
+            );
+        }
+        let mut changed = Vec::new();
+        for (at, queue) in self.queues.iter().enumerate() {
+            let (old, new) = (&before.lanes[at], &after.lanes[at]);
+            if !all && old == new {
+                continue;
+            }
+            changed.push(queue.text.clone());
+            queue.meter.paused.store(new.paused, Relaxed);
+            let (route, queue) = (&self.name, &queue.text);
+            match (old.paused, new.paused) {
+                (false, true) => tracing::info!(queue, route, "queue paused"),
+                (true, false) => tracing::info!(queue, route, "queue resumed"),
+                _ => {}
+            }
+            if (old.attempts, old.rate) != (new.attempts, new.rate) {
+                let (concurrency, rate) = (new.attempts, new.rate);
+                tracing::info!(queue, route, concurrency, rate, "queue limits changed");
+            }
+        }
+        changed
+    }
+
+    /// Counts what was paused from the start.
+    fn show(&self) {
+        let limits = self.limits(&self.lock());
+        for (queue, lane) in self.queues.iter().zip(&limits.lanes) {
+            queue.meter.paused.store(lane.paused, Relaxed);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LiveState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,624 @@
+//! What the admin API shows and does, out of the parts of a run. Asks queues only where the API was
+//! asked to, and keeps the answers for some seconds.
+
+mod depths;
+pub(super) mod rates;
+
+use super::ProcessContext;
+use super::build::schedule::Schedules;
+use super::doctor;
+use super::doctor::Level;
+use super::live::{INTERVAL, Live, LiveQueue, LiveRoute, LiveState};
+use super::route::RunningRoute;
+use crate::admin::operations::{
+    AskedDepths, AttributeView, CancelResult, ContentView, ControlResult, FindingView, Listed,
+    LiveNumber, LiveRate, NotReady, Operations, Page, ProcessView, QueueTotals, QueueView,
+    RouteView, RunningMessage, RunningView, ScheduleView, WorkerQueue, WorkerView,
+};
+use crate::admin::problem::{CallProblem, FieldProblem};
+use crate::admin::rfc3339;
+use crate::config::Settings;
+use crate::name::QueueName;
+use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use depths::Depths;
+use dispatcher_core::clock;
+use dispatcher_core::clock::{Moment, Timestamp};
+use dispatcher_core::control::ControlChange;
+use dispatcher_core::executor::running::{AttemptView, RunningAttempts};
+use dispatcher_core::job::Job;
+use dispatcher_core::lease::Ledger;
+use dispatcher_core::message::{AttributeValue, Message};
+use dispatcher_core::process;
+use dispatcher_core::queue::{ErrorKind, Queue, QueueError};
+use dispatcher_core::recording::redact;
+use dispatcher_core::recording::redact::Rule;
+use dispatcher_core::schedule::when;
+use dispatcher_core::scheduler::figures::Figures;
+use dispatcher_core::scheduler::live::RouteControl;
+use dispatcher_core::scheduler::shared::SharedScheduler;
+use dispatcher_core::telemetry::readiness::Readiness;
+use rates::Rates;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+
+/// For how long findings are shown before they are looked for again.
+const FINDINGS_KEPT: Duration = Duration::from_secs(60);
+/// How long the API waits for a backend.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it waits for findings, for which plugins are compiled.
+const LONG_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A run, as the API sees it.
+pub(crate) struct RunOperations {
+    live: Arc<Live>,
+    settings: Settings,
+    schedules: Arc<Schedules>,
+    routes: Vec<ShownRoute>,
+    ledger: Arc<Ledger>,
+    readiness: Arc<Readiness>,
+    stop: CancellationToken,
+    drain: CancellationToken,
+    began: Moment,
+    started_at: Timestamp,
+    rates: Arc<Rates>,
+    depths: Depths,
+    findings: Mutex<Option<(Moment, Vec<FindingView>)>>,
+    shows_bodies: bool,
+}
+
+/// What runs of a route. Nothing that would keep it from ending.
+struct ShownRoute {
+    board: Arc<SharedScheduler<Job>>,
+    running: Arc<RunningAttempts>,
+    queues: Vec<Arc<dyn Queue>>,
+    redact: Vec<Rule>,
+}
+
+impl RunOperations {
+    /// Of routes that run, and the queues of all of them in their order.
+    pub(crate) fn new(
+        settings: &Settings,
+        shared: &ProcessContext,
+        schedules: Arc<Schedules>,
+        live: Arc<Live>,
+        routes: &[RunningRoute],
+        queues: Vec<Arc<dyn Queue>>,
+    ) -> Self {
+        let mut queues = queues.into_iter();
+        let shown = routes.iter().zip(&settings.routes);
+        let shown = shown.map(|(running, route)| ShownRoute {
+            board: running.board.clone(),
+            running: running.executor.running.clone(),
+            queues: queues.by_ref().take(route.queues.len()).collect(),
+            redact: route
+                .plugin
+                .trials
+                .record
+                .as_ref()
+                .map(|record| record.terms.redact.clone())
+                .unwrap_or_default(),
+        });
+        let admin = settings.admin.as_ref();
+        Self {
+            routes: shown.collect(),
+            rates: Arc::new(Rates::new(&shared.meters)),
+            depths: Depths::new(schedules.clone()),
+            schedules,
+            live,
+            ledger: shared.ledger.clone(),
+            readiness: shared.readiness.clone(),
+            stop: shared.stop.clone(),
+            drain: shared.drain.clone(),
+            began: clock::now(),
+            started_at: clock::wall_clock_now(),
+            findings: Mutex::default(),
+            shows_bodies: admin.is_some_and(|admin| admin.bodies),
+            settings: settings.clone(),
+        }
+    }
+
+    /// What measures rates, until dropped.
+    pub(crate) fn rates(&self) -> Arc<Rates> {
+        self.rates.clone()
+    }
+
+    fn figures(&self, route: usize) -> Figures {
+        self.routes[route].board.lock().figures()
+    }
+
+    fn route_view(&self, at: usize, route: &LiveRoute) -> RouteView {
+        let figures = self.figures(at);
+        let state = route.state();
+        let limits = route.limits(&state);
+        let of_queues = state.queues.iter().any(|queue| queue.prefetch.is_some());
+        RouteView {
+            route: route.name.clone(),
+            plugin: route.plugin.clone(),
+            queues: route.queues.len().into(),
+            paused: state.route.paused,
+            concurrency: live_number(
+                Some(limits.attempts),
+                Some(state.configured.attempts),
+                state.route.concurrency.is_some(),
+            ),
+            prefetch: live_number(
+                Some(limits.prefetch),
+                Some(state.configured.prefetch),
+                state.route.prefetch.is_some() || of_queues,
+            ),
+            attempts: figures.attempts.into(),
+            attempts_limit: figures.attempts_limit.into(),
+            in_flight: figures.in_flight.into(),
+            in_flight_limit: figures.in_flight_limit.into(),
+            receives: figures.polls.into(),
+            median_attempt_s: figures.hand_over.map(|took| took.as_secs_f64()),
+        }
+    }
+
+    fn queue_view(&self, (at, lane): (usize, usize), state: &LiveState) -> QueueView {
+        let route = &self.live.routes()[at];
+        let LiveQueue { name, text, meter } = &route.queues[lane];
+        let queue = &self.routes[at].queues[lane];
+        let set = state.queues[lane];
+        let configured = state
+            .configured
+            .lanes
+            .get(lane)
+            .copied()
+            .unwrap_or_default();
+        let paused_by = match (set.paused, state.route.paused) {
+            (true, _) => Some("queue".to_owned()),
+            (false, true) => Some("route".to_owned()),
+            (false, false) => None,
+        };
+        QueueView {
+            queue: text.clone(),
+            route: route.name.clone(),
+            paused: paused_by.is_some(),
+            paused_by,
+            shared: name.backend.shares_controls(),
+            concurrency: live_number(
+                set.concurrency.or(configured.attempts),
+                configured.attempts,
+                set.concurrency.is_some(),
+            ),
+            rate: LiveRate {
+                value: set.rate.or(configured.rate),
+                configured: configured.rate,
+                live: set.rate.is_some(),
+            },
+            prefetch: live_number(set.prefetch, None, set.prefetch.is_some()),
+            in_flight: meter.in_flight().into(),
+            totals: QueueTotals {
+                received: meter.received.get().into(),
+                done: meter.done.get().into(),
+                failed: meter.failed.get().into(),
+                dead_lettered: meter.dead.get().into(),
+            },
+            per_second: self.rates.of(text, meter),
+            dead_letter_queue: queue
+                .dead_letter_queue()
+                .or_else(|| queue.redrive_policy_target()),
+            depth: None,
+            dead_letter_depth: None,
+        }
+    }
+
+    fn running_view(&self, at: usize, attempt: AttemptView, content: Vec<Message>) -> RunningView {
+        let route = &self.live.routes()[at];
+        let mut content = content.into_iter();
+        let messages = attempt.messages.into_iter().map(|message| RunningMessage {
+            attempt: message.receive_count.saturating_add(message.tries).into(),
+            id: message.id,
+            receive_count: message.receive_count.into(),
+            lease_left_s: message.lease_left.map(|left| left.as_secs_f64()),
+            cancelled: message.cancelled,
+            content: content.next().map(|message| self.content(at, &message)),
+        });
+        RunningView {
+            id: format!("{at}-{}", attempt.number),
+            route: route.name.clone(),
+            queue: route.queues[attempt.lane].text.clone(),
+            age_s: attempt.age.as_secs_f64(),
+            time_left_s: attempt.left.as_secs_f64(),
+            version: attempt.version.map(|version| version.to_string()),
+            stuck: attempt.stuck,
+            messages: messages.collect(),
+        }
+    }
+
+    /// What of a message may be shown.
+    fn content(&self, route: usize, message: &Message) -> ContentView {
+        let message = redact::message(&self.routes[route].redact, message);
+        let attributes = message.attributes.into_iter().map(|attribute| {
+            let (value, binary) = match attribute.value {
+                AttributeValue::Text(text) => (text, false),
+                AttributeValue::Binary(bytes) => (STANDARD.encode(bytes), true),
+            };
+            AttributeView {
+                name: attribute.name,
+                value,
+                binary,
+            }
+        });
+        ContentView {
+            body: message.body,
+            group: message.group,
+            attributes: attributes.collect(),
+        }
+    }
+
+    fn attempt_place(&self, id: &str) -> Option<(usize, u64)> {
+        let (route, number) = id.split_once('-')?;
+        let place = (route.parse().ok()?, number.parse().ok()?);
+        (place.0 < self.routes.len()).then_some(place)
+    }
+
+    fn find_queue(&self, queue: &str) -> Result<(usize, usize), CallProblem> {
+        let found = self.live.find(queue);
+        found.ok_or_else(|| {
+            let routes = self.live.routes().iter();
+            let all = routes
+                .flat_map(|route| &route.queues)
+                .map(|one| one.text.as_str());
+            no_such("queue", queue, all)
+        })
+    }
+
+    fn result(
+        &self,
+        target: &str,
+        is_shared: bool,
+        paused: bool,
+        queues: Vec<String>,
+    ) -> ControlResult {
+        ControlResult {
+            target: target.to_owned(),
+            affects: if is_shared {
+                "all-processes"
+            } else {
+                "this-process"
+            },
+            process: process::label(),
+            within_s: if is_shared {
+                INTERVAL.as_secs().into()
+            } else {
+                0_u64.into()
+            },
+            paused,
+            queues,
+        }
+    }
+}
+
+/// There is no such queue or route here.
+fn no_such<'a>(what: &str, name: &str, all: impl Iterator<Item = &'a str>) -> CallProblem {
+    let nearest = all
+        .map(|other| (strsim::jaro_winkler(name, other), other))
+        .max_by(|one, other| one.0.total_cmp(&other.0))
+        .filter(|(likeness, _)| *likeness > 0.8);
+    let hint = nearest.map_or(String::new(), |(_, other)| {
+        format!(" Did you mean `{other}`?")
+    });
+    CallProblem::not_found(format!(
+        "This process has no {what} `{name}`.{hint} GET /api/v1/{what}s names those that it has; in \
+         a path a slash is %2F."
+    ))
+}
+
+fn live_number(value: Option<usize>, configured: Option<usize>, live: bool) -> LiveNumber {
+    LiveNumber {
+        value: value.map(Into::into),
+        configured: configured.map(Into::into),
+        live,
+    }
+}
+
+/// A backend that could not do what was asked.
+fn backend_failed(error: &QueueError) -> CallProblem {
+    let status = match error.kind {
+        ErrorKind::Unreachable | ErrorKind::Transient => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorKind::NotFound => StatusCode::NOT_FOUND,
+        ErrorKind::AccessDenied | ErrorKind::Invalid => StatusCode::CONFLICT,
+    };
+    CallProblem::new(
+        status,
+        format!("The queue's backend did not do it: {error}."),
+    )
+}
+
+/// The answer, if it comes in time.
+async fn within<T>(time: Duration, asked: impl Future<Output = T>) -> Result<T, CallProblem> {
+    tokio::select! {
+        answer = asked => Ok(answer),
+        () = clock::sleep_until(Some(clock::now() + time)) => Err(CallProblem::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            format!("There was no answer within {} s.", time.as_secs()),
+        )),
+    }
+}
+
+#[async_trait::async_trait]
+impl Operations for RunOperations {
+    fn process(&self) -> ProcessView {
+        let reasons = self.readiness.reasons();
+        ProcessView {
+            id: process::label(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at: rfc3339(self.started_at),
+            uptime_s: clock::now().since(self.began).as_secs_f64(),
+            state: match self.stop.is_cancelled() || self.drain.is_cancelled() {
+                true => "draining",
+                false => "running",
+            }
+            .to_owned(),
+            ready: reasons.is_empty(),
+            not_ready: reasons
+                .into_iter()
+                .map(|(what, reason)| NotReady { what, reason })
+                .collect(),
+        }
+    }
+
+    fn routes(&self, page: &Page) -> Result<Listed<RouteView>, CallProblem> {
+        let routes = self.live.routes();
+        page.of(routes.len(), |at| Some(self.route_view(at, &routes[at])))
+    }
+
+    fn queues(&self, page: &Page) -> Result<Listed<QueueView>, CallProblem> {
+        let routes = self.live.routes().iter().enumerate();
+        let places: Vec<(usize, usize)> = routes
+            .flat_map(|(at, route)| (0..route.queues.len()).map(move |lane| (at, lane)))
+            .collect();
+        let states: Vec<LiveState> = self.live.routes().iter().map(LiveRoute::state).collect();
+        page.of(places.len(), |at| {
+            let place = places[at];
+            Some(self.queue_view(place, &states[place.0]))
+        })
+    }
+
+    fn queue(&self, queue: &str) -> Option<QueueView> {
+        let place = self.live.find(queue)?;
+        Some(self.queue_view(place, &self.live.routes()[place.0].state()))
+    }
+
+    async fn add_depths(&self, queues: &mut [QueueView]) -> AskedDepths {
+        let opened = |queue: &str| {
+            let (at, lane) = self.live.find(queue)?;
+            Some(self.routes[at].queues[lane].clone())
+        };
+        AskedDepths {
+            calls: self.depths.add(queues, opened).await,
+        }
+    }
+
+    fn running(&self, page: &Page) -> Result<Listed<RunningView>, CallProblem> {
+        let (mut route, mut after) = match &page.after {
+            None => (0, 0),
+            Some(cursor) => self
+                .attempt_place(cursor)
+                .ok_or_else(|| page.bad_cursor())?,
+        };
+        let mut items: Vec<RunningView> = Vec::new();
+        while route < self.routes.len() && items.len() <= page.limit {
+            let usual = self.figures(route).hand_over;
+            let wanted = page.limit + 1 - items.len();
+            let running = &self.routes[route].running;
+            let found = running.list(after, wanted, &self.ledger, usual);
+            let views = found.into_iter();
+            items.extend(views.map(|one| self.running_view(route, one, Vec::new())));
+            (route, after) = (route + 1, 0);
+        }
+        let more = items.len() > page.limit;
+        items.truncate(page.limit);
+        let next = items.last().filter(|_| more).map(|last| last.id.clone());
+        Ok((items, next))
+    }
+
+    fn attempt(&self, id: &str) -> Option<RunningView> {
+        let (route, number) = self.attempt_place(id)?;
+        let usual = self.figures(route).hand_over;
+        let shown = &self.routes[route];
+        let (view, messages) = shown.running.show(number, &self.ledger, usual)?;
+        let content = if self.shows_bodies {
+            messages
+        } else {
+            Vec::new()
+        };
+        Some(self.running_view(route, view, content))
+    }
+
+    async fn schedules(&self, queue: &str, limit: usize) -> Result<Vec<ScheduleView>, CallProblem> {
+        let bad = |found: String| CallProblem {
+            status: StatusCode::BAD_REQUEST,
+            ..CallProblem::fields(vec![FieldProblem::new("queue", &found, "a queue")])
+        };
+        let name: QueueName = queue.parse().map_err(bad)?;
+        let asked = async {
+            let store = self.schedules.store(&name).await;
+            let store = store.map_err(|error| error.message)?;
+            let page = store.due(when::NEVER, None).await;
+            page.map_err(|error| error.message)
+        };
+        let page = within(PATIENCE, asked).await?;
+        let page = page.map_err(|why| CallProblem::new(StatusCode::CONFLICT, format!("{why}.")))?;
+        let own = page.jobs.into_iter().filter(|job| job.queue == queue);
+        let view = own.take(limit).map(|job| ScheduleView {
+            id: format!("{}/{}", job.queue, job.id),
+            due: rfc3339(job.due),
+            every: job
+                .every
+                .map(|every| format!("{} {}", every.pattern, every.zone)),
+            queue: job.queue,
+        });
+        Ok(view.collect())
+    }
+
+    async fn workers(&self, limit: usize) -> Result<Vec<WorkerView>, CallProblem> {
+        let routes = self.live.routes().iter();
+        let queues: Vec<&LiveQueue> = routes.flat_map(|route| &route.queues).collect();
+        let backends: BTreeSet<_> = queues.iter().map(|queue| queue.name.backend).collect();
+        let mut workers = Vec::new();
+        for backend in backends.iter().filter(|backend| backend.lists_workers()) {
+            let asked = self.schedules.backends().workers(*backend);
+            let found = within(PATIENCE, asked).await?;
+            let found = found.map_err(|error| backend_failed(&error))?;
+            workers.extend(found.into_iter().map(|worker| {
+                WorkerView {
+                    id: worker.label,
+                    backend: Some(backend.name().to_owned()),
+                    queues: worker
+                        .queues
+                        .into_iter()
+                        .map(|(queue, in_flight)| WorkerQueue {
+                            queue: format!("{}:{queue}", backend.name()),
+                            in_flight: in_flight.into(),
+                        })
+                        .collect(),
+                }
+            }));
+        }
+        let unlisted = queues
+            .iter()
+            .filter(|queue| !queue.name.backend.lists_workers());
+        let own: Vec<WorkerQueue> = unlisted
+            .map(|queue| WorkerQueue {
+                queue: queue.text.clone(),
+                in_flight: queue.meter.in_flight().into(),
+            })
+            .take(limit)
+            .collect();
+        if !own.is_empty() {
+            workers.push(WorkerView {
+                id: process::label(),
+                backend: None,
+                queues: own,
+            });
+        }
+        workers.truncate(limit);
+        Ok(workers)
+    }
+
+    async fn findings(&self) -> Result<(Vec<FindingView>, f64), CallProblem> {
+        // Whoever asks meanwhile waits for the same answer.
+        let mut kept = self.findings.lock().await;
+        if let Some((at, findings)) = &*kept {
+            let age = clock::now().since(*at);
+            if age < FINDINGS_KEPT {
+                return Ok((findings.clone(), age.as_secs_f64()));
+            }
+        }
+        let found = within(LONG_PATIENCE, doctor::look(&self.settings)).await?;
+        let view = |finding: doctor::Finding| FindingView {
+            level: match finding.level {
+                Level::Ok => "ok",
+                Level::Warn => "warn",
+                Level::Bad(_) => "bad",
+            },
+            about: finding.about,
+            says: finding.says,
+        };
+        let found: Vec<FindingView> = found.into_iter().map(view).collect();
+        *kept = Some((clock::now(), found.clone()));
+        Ok((found, 0.0))
+    }
+
+    async fn change_queue(
+        &self,
+        queue: &str,
+        change: &ControlChange,
+    ) -> Result<ControlResult, CallProblem> {
+        let place = self.find_queue(queue)?;
+        let route = &self.live.routes()[place.0];
+        if let Some(Some(wanted)) = change.concurrency
+            && wanted > route.most
+        {
+            let found = format!("{wanted} is more than route `{}` has", route.name);
+            let most = format!("at most {}", route.most);
+            let problem = FieldProblem::new("concurrency", &found, &most);
+            return Err(CallProblem::fields(vec![problem]));
+        }
+        let changed = within(PATIENCE, self.live.change_queue(place, change)).await?;
+        let (is_shared, queues) = changed.map_err(|error| backend_failed(&error))?;
+        let paused = route.state().queues[place.1].paused;
+        Ok(self.result(queue, is_shared, paused, queues))
+    }
+
+    fn change_route(
+        &self,
+        route: &str,
+        change: &dyn Fn(RouteControl) -> RouteControl,
+    ) -> Result<ControlResult, CallProblem> {
+        let routes = self.live.routes();
+        let found = routes.iter().find(|one| one.name == route);
+        let found = found
+            .ok_or_else(|| no_such("route", route, routes.iter().map(|one| one.name.as_str())))?;
+        let wanted = change(found.state().route);
+        if let Some(concurrency) = wanted.concurrency
+            && concurrency > found.most
+        {
+            let why = format!("{concurrency} is more than the process was started with");
+            let most = format!("at most {}", found.most);
+            let problem = FieldProblem::new("concurrency", &why, &most);
+            return Err(CallProblem::fields(vec![problem]));
+        }
+        let queues = self.live.change_route(found, change);
+        Ok(self.result(route, false, wanted.paused, queues))
+    }
+
+    fn cancel_attempt(&self, id: &str) -> Result<CancelResult, CallProblem> {
+        let place = self.attempt_place(id);
+        let running = place.map(|(route, number)| self.routes[route].running.cancel(number));
+        match running {
+            None | Some(0) => Err(CallProblem::not_found(format!(
+                "No attempt `{id}` runs here, or it is cancelled already. GET /api/v1/running lists \
+                 those that run."
+            ))),
+            Some(running) => Ok(CancelResult {
+                waiting: 0_u64.into(),
+                running: running.into(),
+            }),
+        }
+    }
+
+    async fn cancel_message(&self, queue: &str, id: &str) -> Result<CancelResult, CallProblem> {
+        let (at, lane) = self.find_queue(queue)?;
+        let here = self.routes[at].running.cancel_message(lane, id);
+        let name = &self.live.routes()[at].queues[lane].name;
+        if here > 0 || !name.backend.can_cancel() {
+            if here == 0 {
+                return Err(CallProblem::not_found(format!(
+                    "No message `{id}` of queue `{queue}` runs here, and messages that wait there \
+                     cannot be addressed by their ids."
+                )));
+            }
+            return Ok(CancelResult {
+                waiting: 0_u64.into(),
+                running: here.into(),
+            });
+        }
+        let asked = self.schedules.backends().cancel(name, id);
+        let cancelled = within(PATIENCE, asked).await?;
+        let cancelled = cancelled.map_err(|error| backend_failed(&error))?;
+        if cancelled.waiting + cancelled.running == 0 {
+            return Err(CallProblem::not_found(format!(
+                "Queue `{queue}` holds no message with this id or body."
+            )));
+        }
+        Ok(CancelResult {
+            waiting: cancelled.waiting.into(),
+            running: cancelled.running.into(),
+        })
+    }
+
+    fn drain(&self) -> bool {
+        let begins = !self.stop.is_cancelled() && !self.drain.is_cancelled();
+        self.drain.cancel();
+        begins
+    }
+}

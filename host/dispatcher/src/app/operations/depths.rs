@@ -1,0 +1,146 @@
+//! How much queues hold: asked when somebody wants to know, a few at a time, and kept for some seconds.
+
+use super::super::build::schedule::Schedules;
+use crate::admin::operations::{DepthView, QueueView};
+use crate::name::QueueName;
+use dispatcher_core::clock;
+use dispatcher_core::clock::Moment;
+use dispatcher_core::queue::{Depth, Queue};
+use dispatcher_core::tasks;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// For how long an answer is shown before it is asked for again.
+const KEPT: Duration = Duration::from_secs(5);
+/// How many queues are asked at a time.
+const ABREAST: usize = 16;
+/// How long one may take to answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Opening a queue takes so many calls where its name must be looked up.
+const OPENING: usize = 2;
+
+/// An answer, and when it was asked for.
+type Kept = (Moment, Result<Depth, String>);
+
+/// What queues answered last.
+pub(super) struct Depths {
+    schedules: Arc<Schedules>,
+    kept: Mutex<HashMap<String, Kept>>,
+    dead_letter_queues: Mutex<HashMap<String, Arc<dyn Queue>>>,
+}
+
+impl Depths {
+    pub(super) fn new(schedules: Arc<Schedules>) -> Self {
+        Self {
+            schedules,
+            kept: Mutex::default(),
+            dead_letter_queues: Mutex::default(),
+        }
+    }
+
+    /// Adds the depths of queues, which `opened` has, and of their dead-letter queues. How many calls
+    /// it made.
+    pub(super) async fn add(
+        &self,
+        queues: &mut [QueueView],
+        opened: impl Fn(&str) -> Option<Arc<dyn Queue>>,
+    ) -> usize {
+        let mut wanted: Vec<(String, Option<Arc<dyn Queue>>)> = Vec::new();
+        for view in queues.iter() {
+            wanted.push((view.queue.clone(), opened(&view.queue)));
+            wanted.extend(view.dead_letter_queue.clone().map(|name| (name, None)));
+        }
+        wanted.retain(|(name, _)| !self.is_known(name));
+        let mut calls = 0;
+        for some in wanted.chunks(ABREAST) {
+            let asked = some
+                .iter()
+                .map(|(name, queue)| self.ask(name, queue.clone()));
+            calls += tasks::all(asked.collect()).await.into_iter().sum::<usize>();
+        }
+        let kept = self.kept();
+        for view in queues {
+            view.depth = kept.get(&view.queue).map(shown);
+            let dead = view.dead_letter_queue.as_ref();
+            view.dead_letter_depth = dead.and_then(|name| kept.get(name)).map(shown);
+        }
+        calls
+    }
+
+    fn is_known(&self, name: &str) -> bool {
+        let now = clock::now();
+        let mut kept = self.kept();
+        kept.retain(|_, (at, _)| now.since(*at) < KEPT);
+        kept.contains_key(name)
+    }
+
+    async fn ask(&self, name: &str, queue: Option<Arc<dyn Queue>>) -> usize {
+        let asked = clock::now();
+        let mut calls = 1;
+        let answer = async {
+            let queue = match queue {
+                Some(queue) => queue,
+                None => self.dead_letter_queue(name, &mut calls).await?,
+            };
+            queue.depth().await.map_err(|error| error.to_string())
+        };
+        let answer = tokio::select! {
+            answer = answer => answer,
+            () = clock::sleep_until(Some(asked + PATIENCE)) => {
+                Err(format!("no answer within {} s", PATIENCE.as_secs()))
+            }
+        };
+        self.kept().insert(name.to_owned(), (asked, answer));
+        calls
+    }
+
+    async fn dead_letter_queue(
+        &self,
+        name: &str,
+        calls: &mut usize,
+    ) -> Result<Arc<dyn Queue>, String> {
+        let known = self.dead_letter_queues().get(name).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let parsed: QueueName = name.parse()?;
+        *calls += OPENING;
+        let opened = self.schedules.backends().open_existing(&parsed).await;
+        let opened = opened.map_err(|error| error.to_string())?;
+        let mut queues = self.dead_letter_queues();
+        queues.insert(name.to_owned(), opened.clone());
+        Ok(opened)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, HashMap<String, Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn dead_letter_queues(&self) -> MutexGuard<'_, HashMap<String, Arc<dyn Queue>>> {
+        let queues = self.dead_letter_queues.lock();
+        queues.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn shown((asked, answer): &Kept) -> DepthView {
+    let asked_s_ago = clock::now().since(*asked).as_secs_f64();
+    match answer {
+        Ok(depth) => DepthView {
+            waiting: Some(depth.waiting.into()),
+            in_flight: Some(depth.in_flight.into()),
+            delayed: Some(depth.delayed.into()),
+            oldest_s: depth.oldest.map(|age| age.as_secs_f64()),
+            asked_s_ago,
+            error: None,
+        },
+        Err(error) => DepthView {
+            waiting: None,
+            in_flight: None,
+            delayed: None,
+            oldest_s: None,
+            asked_s_ago,
+            error: Some(error.clone()),
+        },
+    }
+}

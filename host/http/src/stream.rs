@@ -1,0 +1,94 @@
+//! Answers that go on: a stream of texts to one client, with a bounded buffer. A client that reads
+//! slower than the stream comes is dropped, and costs nobody else anything.
+
+use dispatcher_core::tasks;
+use dispatcher_core::tasks::Task;
+use hyper::body::{Body, Bytes, Frame};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// How many texts wait for a client that does not read.
+const BUFFER: usize = 2_048;
+
+/// The end of a stream that is written to.
+#[derive(Debug)]
+pub struct StreamWriter {
+    texts: mpsc::Sender<Bytes>,
+    /// Ends the client's connection.
+    closed: CancellationToken,
+}
+
+impl StreamWriter {
+    /// Sends a text. False once there is nobody to send to: the client has gone, or is dropped now
+    /// since it does not read.
+    pub fn send(&self, text: String) -> bool {
+        let sent = self.texts.try_send(text.into());
+        if sent.is_err() {
+            // Whatever its connection waits for.
+            self.closed.cancel();
+        }
+        sent.is_ok()
+    }
+}
+
+/// The body of an answer that goes on until what writes it ends.
+#[derive(Debug)]
+pub struct StreamBody {
+    texts: mpsc::Receiver<Bytes>,
+    _writing: Task<()>,
+}
+
+impl StreamBody {
+    /// What `write` sends. Dropped with the connection, which `closed` ends.
+    pub fn new<F>(closed: CancellationToken, write: impl FnOnce(StreamWriter) -> F) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (sender, texts) = mpsc::channel(BUFFER);
+        let writer = StreamWriter {
+            texts: sender,
+            closed,
+        };
+        Self {
+            texts,
+            _writing: tasks::spawn(write(writer)),
+        }
+    }
+}
+
+impl Body for StreamBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let next = self.texts.poll_recv(context);
+        next.map(|text| text.map(|text| Ok(Frame::data(text))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_is_dropped_when_its_buffer_is_full() {
+        let closed = CancellationToken::new();
+        let (done, ended) = tokio::sync::oneshot::channel();
+        let body = StreamBody::new(closed.clone(), async move |writer: StreamWriter| {
+            let mut sent = 0;
+            while writer.send("x".to_owned()) {
+                sent += 1;
+            }
+            let _ = done.send(sent);
+        });
+        assert_eq!(ended.await, Ok(BUFFER));
+        assert!(closed.is_cancelled());
+        drop(body);
+    }
+}
