@@ -20,6 +20,7 @@ pub mod memory;
 pub mod message;
 pub mod queue;
 pub mod recording;
+pub mod redrive;
 pub mod rollout;
 pub mod schedule;
 pub mod scheduler;
