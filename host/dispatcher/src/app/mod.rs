@@ -5,6 +5,7 @@ pub mod build;
 pub mod doctor;
 pub mod drain;
 mod observe;
+pub mod redrive;
 mod reload;
 mod replace;
 pub mod route;

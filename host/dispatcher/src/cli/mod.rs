@@ -10,12 +10,16 @@ mod flags;
 mod input;
 #[cfg(feature = "local")]
 mod local;
+mod moving;
 mod output;
 mod peek;
 mod plugin;
+mod purge;
 mod queues;
+mod redrive;
 mod run;
 mod schedule;
+mod selecting;
 mod send;
 mod workers;
 
@@ -42,6 +46,7 @@ Examples:
   dispatcher run --function my-function --queues payments:3,default:1
   dispatcher check --config dispatcher.toml   find every problem, start nothing
   dispatcher schedule add local:default --in 36h --body hello
+  dispatcher redrive local:default.dead       what dead letters there are; --apply moves them back
   dispatcher doctor --config dispatcher.toml  look at real queues and functions for what will hurt
 
 A queue is a name (SQS), an SQS URL or ARN, local:NAME (a file on this machine), redis:NAME, or
@@ -73,6 +78,9 @@ enum Command {
     Send(send::Args),
     Queues(queues::Args),
     Peek(peek::Args),
+    Redrive(redrive::Args),
+    Move(moving::Args),
+    Purge(purge::Args),
     Cancel(cancel::Args),
     Workers(workers::Args),
     Check(check::Args),
@@ -123,7 +131,10 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
         Command::Run(_) => run::run(typed),
         Command::Send(args) => send::run(args, &typed),
         Command::Queues(args) => queues::run(args, &typed),
-        Command::Peek(args) => peek::run(args, &typed),
+        Command::Peek(args) => peek::run(&args, &typed),
+        Command::Redrive(args) => redrive::run(&args, &typed),
+        Command::Move(args) => moving::run(&args, &typed),
+        Command::Purge(args) => purge::run(&args, &typed),
         Command::Cancel(args) => cancel::run(args, &typed),
         Command::Workers(args) => workers::run(args, &typed),
         Command::Check(_) => check::run(typed),
