@@ -56,7 +56,10 @@ const LAYERS: &[(&str, Layers)] = &[
         "core",
         &[
             (&["lib"], false),
-            (&["intake", "executor", "settlement", "rollout"], false),
+            (
+                &["intake", "executor", "settlement", "rollout", "redrive"],
+                false,
+            ),
             (&["job"], false),
             (&["scheduler"], false),
             (&["throttle"], true),

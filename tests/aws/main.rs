@@ -18,6 +18,8 @@ mod delivery;
 mod dispatchers;
 #[path = "../conformance/leases.rs"]
 mod leases;
+#[path = "../conformance/listing.rs"]
+mod listing;
 #[path = "../conformance/settling.rs"]
 mod settling;
 

@@ -39,6 +39,15 @@ macro_rules! with_checks {
                 a_slice_may_name_a_message_twice,
                 outcomes_may_be_mixed,
             ],
+            listing: [
+                what_waits_is_listed_without_being_received,
+                what_comes_later_is_listed_after_the_end,
+                chosen_messages_are_received_and_no_others,
+                a_chosen_message_does_not_overtake_one_of_its_group_in_flight,
+                a_purge_removes_what_is_not_in_flight,
+                a_copy_carries_everything,
+                a_deduplication_id_counts_where_the_queue_has_one,
+            ],
             dispatchers: [
                 two_at_once_share_a_queue_and_none_does_anothers_work,
                 what_a_killed_one_held_is_done_by_another,

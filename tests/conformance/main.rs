@@ -14,6 +14,7 @@ mod dynamodb_own;
 mod dynamodb_own_faults;
 mod dynamodb_own_life;
 mod leases;
+mod listing;
 mod redis_faults;
 mod redis_full;
 mod redis_lines;

@@ -52,6 +52,8 @@ mod redis_scene;
 mod redis_tasks;
 mod redis_tls;
 mod redis_worqr;
+mod redrive;
+mod redrive_kill;
 mod released;
 mod replace;
 mod replay;

@@ -67,6 +67,13 @@ pub trait Backend: Send + Sync + 'static {
         false
     }
 
+    /// The queue of this backend that a dead letter names as its source (`Message::source`), as the
+    /// names of its queues are written without the backend.
+    fn queue_of_source(&self, source: &str) -> Option<String> {
+        let name = source.strip_prefix(self.name())?.strip_prefix(':')?;
+        Some(name.to_owned())
+    }
+
     /// Whether `BackendClient::cancel` can cancel messages.
     fn can_cancel(&self) -> bool {
         false

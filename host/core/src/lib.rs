@@ -22,6 +22,7 @@ pub mod message;
 pub mod process;
 pub mod queue;
 pub mod recording;
+pub mod redrive;
 pub mod rollout;
 pub mod schedule;
 pub mod scheduler;

@@ -168,6 +168,26 @@ pub struct Outgoing {
     /// it was sent before tells by it, and not by the body; and `delay` is meant as it is, zero too,
     /// where the queue would have one of its own.
     pub scheduled: Option<String>,
+    /// By what a queue that drops what it was sent before tells this message from others, in place of
+    /// its body and of anything else. Where there is no such queue it has no effect.
+    pub deduplication: Option<String>,
+    /// The trace header of X-Ray. A backend without system attributes carries it as an attribute of
+    /// the name `TRACE_HEADER`.
+    pub trace_header: Option<String>,
+}
+
+/// The name under which the trace header of X-Ray travels: on SQS a system attribute.
+pub const TRACE_HEADER: &str = "AWSTraceHeader";
+
+impl Outgoing {
+    /// The sender's attributes and the trace header, for a backend without system attributes.
+    pub fn attributes_with_trace(&self) -> Vec<Attribute> {
+        let header = self.trace_header.as_ref();
+        let header = header.map(|header| Attribute::text(TRACE_HEADER, header));
+        let own = self.attributes.iter();
+        let own = own.filter(|one| header.is_none() || one.name != TRACE_HEADER);
+        own.cloned().chain(header.clone()).collect()
+    }
 }
 
 /// What a handler answered, or what happened to the attempt.

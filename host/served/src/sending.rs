@@ -241,7 +241,7 @@ fn check(queue: &KnownQueue, asked: Send) -> Result<Checked, Fault> {
                 attributes,
                 delay,
                 group,
-                scheduled: None,
+                ..Outgoing::default()
             },
             system,
             once,

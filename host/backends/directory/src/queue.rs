@@ -230,13 +230,9 @@ impl DirectoryQueue {
     fn put(&self, item: &Outgoing) -> Result<String, ItemError> {
         let now = clock::wall_clock_now();
         let name = Name::new(new_id(now), now + item.delay);
-        let Outgoing {
-            body,
-            attributes,
-            group,
-            ..
-        } = item.clone();
-        write(&self.folder, &name, &(body, attributes, group))?;
+        let attributes = item.attributes_with_trace();
+        let content = (item.body.clone(), attributes, item.group.clone());
+        write(&self.folder, &name, &content)?;
         Ok(name.id)
     }
 }

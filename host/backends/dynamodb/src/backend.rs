@@ -33,6 +33,14 @@ impl Backend for DynamoDbBackend {
         "dynamodb"
     }
 
+    /// By the table's ARN.
+    fn queue_of_source(&self, source: &str) -> Option<String> {
+        let mut parts = source.splitn(6, ':');
+        let is_arn = parts.next() == Some("arn") && parts.nth(1) == Some("dynamodb");
+        let table = parts.nth(2)?.strip_prefix("table/")?;
+        is_arn.then(|| table.to_owned())
+    }
+
     /// What DynamoDB takes as the name of a table ("quotas" in its guide).
     fn name_length(&self) -> RangeInclusive<usize> {
         3..=255

@@ -2,7 +2,7 @@
 
 use crate::idempotency::{self, LocalRecords};
 use crate::keyvalue::Local as Buckets;
-use crate::queue::LocalStore as Queues;
+use crate::queue::{LocalStore as Queues, named_by};
 use crate::schedule::File;
 use dispatcher_core::backend::{
     Backend, BackendClient, BackendConfig, DelayedMessage, QueueTerms, ScheduleHome, ScheduleOf,
@@ -37,6 +37,12 @@ impl Backend for LocalBackend {
 
     fn has_dead_letters(&self, queue: &str) -> bool {
         !queue.ends_with(DEAD)
+    }
+
+    /// Its own redrive policies name queues by ARNs, as SQS does.
+    fn queue_of_source(&self, source: &str) -> Option<String> {
+        let name = source.strip_prefix("local:");
+        name.or_else(|| named_by(source)).map(str::to_owned)
     }
 
     fn has_buckets(&self) -> bool {

@@ -30,6 +30,13 @@ impl Backend for SqsBackend {
         Ok(())
     }
 
+    /// By ARN, and by URL where the ARN could not be read.
+    fn queue_of_source(&self, source: &str) -> Option<String> {
+        let is_arn = source.starts_with("arn:") && self.check_address(source).is_ok();
+        let is_url = source.starts_with("https://") || source.starts_with("http://");
+        (is_arn || is_url).then(|| source.to_owned())
+    }
+
     fn has_fifo_queues(&self) -> bool {
         true
     }

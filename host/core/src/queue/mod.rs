@@ -17,6 +17,10 @@ pub const VISIBILITY_CEILING: Duration = Duration::from_secs(43_200);
 pub const DEAD_LETTER_REASON: &str = "dispatcher-dead-letter-reason";
 /// The attribute of a dead letter that names where it came from, as `Message::source` does.
 pub const DEAD_LETTER_SOURCE: &str = "dispatcher-dead-letter-source";
+/// The attribute of a message that counts how often it was moved back from a dead-letter queue.
+pub const REDRIVEN: &str = "dispatcher-redriven";
+/// The system attribute in which SQS names the queue that its redrive policy took a message from.
+pub const POLICY_SOURCE: &str = "DeadLetterQueueSourceArn";
 
 /// What is known about a queue once it is open.
 #[derive(Debug, Clone)]
@@ -189,6 +193,38 @@ impl Delays {
     };
 }
 
+/// A place in a queue between two pages of `Queue::browse`. Opaque to all but its own backend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrowseCursor(pub String);
+
+/// A part of what waits in a queue.
+#[derive(Debug, Clone, Default)]
+pub struct BrowsePage {
+    /// With the receives so far. Their receipts serve `receive_these` and nothing else. May be empty
+    /// although there is a next page.
+    pub messages: Vec<Message>,
+    /// Where the next page begins; `None` at the end of the queue.
+    pub next: Option<BrowseCursor>,
+}
+
+/// What one step of `Queue::purge` did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PurgeStep {
+    /// How many messages it removed, where the backend tells.
+    pub removed: Option<u64>,
+    /// Whether another step may remove more.
+    pub has_more: bool,
+}
+
+/// The most that one message may have, where the backend has a limit that other backends lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MessageLimits {
+    /// Attributes of the sender's.
+    pub attributes: Option<usize>,
+    /// Bytes of body and attributes, as `message::bytes` counts them.
+    pub bytes: Option<usize>,
+}
+
 /// One open queue. All calls may run at once and are safe to drop, save `receive`: a dropped
 /// receive may have taken messages that nobody will hear of until they are visible again.
 #[async_trait::async_trait]
@@ -257,10 +293,85 @@ pub trait Queue: Send + Sync + 'static {
     /// The next messages without receiving them; `Trouble::Refused` where the backend cannot.
     async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError>;
 
+    /// Whether it can list what waits without receiving it: `browse`, `browse_end` and
+    /// `receive_these`. Cheap.
+    fn can_browse(&self) -> bool {
+        false
+    }
+
+    /// The most that one message may have. Cheap.
+    fn limits(&self) -> MessageLimits {
+        MessageLimits::default()
+    }
+
+    /// Whether one `send` never stores a message of a group without those of the group that stand
+    /// before it in the call. Cheap.
+    fn sends_groups_in_order(&self) -> bool {
+        true
+    }
+
+    /// The queues whose redrive policies name this one as their dead-letter queue, as `QueueName`s
+    /// are written. Empty where the backend has no such policies.
+    async fn redrive_sources(&self) -> Result<Vec<String>, QueueError> {
+        Ok(Vec::new())
+    }
+
+    /// Lists what waits, without receiving it: neither what is in flight nor what is delayed. Begins
+    /// after `after`, or with the oldest message; goes from old to new, and within a group in its
+    /// order. At most `max` messages, fewer where they are large. A message that waits during a whole
+    /// walk over the pages is in one of them; one that goes back to where it waited, because its
+    /// delivery ended, is not listed a second time.
+    async fn browse(
+        &self,
+        _after: Option<&BrowseCursor>,
+        _max: usize,
+    ) -> Result<BrowsePage, QueueError> {
+        Err(not_listed(self.identity()))
+    }
+
+    /// A cursor at the end of the queue as it is now: `browse` lists after it what comes later.
+    async fn browse_end(&self) -> Result<BrowseCursor, QueueError> {
+        Err(not_listed(self.identity()))
+    }
+
+    /// Receives those of these messages of a page that still wait, as `receive` would, in their order;
+    /// at most `Identity::batch`. Leaves out what does not wait any more, and what cannot be received
+    /// before others of its group are settled.
+    async fn receive_these(
+        &self,
+        _listed: &[Receipt],
+        _visibility: Duration,
+    ) -> Result<Vec<Message>, QueueError> {
+        Err(not_listed(self.identity()))
+    }
+
+    /// Removes some of what waits or is delayed, or all of it; wholly or not at all. What is in flight
+    /// stays with its holder, save on SQS, which removes it as well.
+    async fn purge(&self) -> Result<PurgeStep, QueueError> {
+        Err(QueueError {
+            kind: ErrorKind::Invalid,
+            message: format!(
+                "`{}` cannot be emptied: its backend has no such operation",
+                self.identity().name
+            ),
+        })
+    }
+
     /// The next deliveries that the backend has taken away before their time, or may have: cancelled,
     /// or given to others since this process was not heard of. May name what is ours no more. Never
     /// ready where a backend does no such thing; safe to drop.
     async fn lost(&self) -> Vec<Loss> {
         std::future::pending().await
+    }
+}
+
+/// The error of a queue that cannot be listed.
+fn not_listed(queue: &Identity) -> QueueError {
+    QueueError {
+        kind: ErrorKind::Invalid,
+        message: format!(
+            "`{}` cannot list its messages without receiving them",
+            queue.name
+        ),
     }
 }

@@ -159,6 +159,15 @@ pub async fn drain(
     Ok(())
 }
 
+/// Sets `stop` at the first signal, and exits at a second one. Never ends by itself.
+pub async fn stop_at_signal(mut signals: Signals, stop: &CancellationToken) {
+    signals.next().await;
+    stop.cancel();
+    drop(signals);
+    force().await;
+    std::future::pending().await
+}
+
 /// Exits on a second signal. Says nothing first: who forces may well do so because nobody reads.
 async fn force() {
     clock::sleep_until(Some(clock::now() + SAME_SIGNAL)).await;

@@ -7,6 +7,7 @@ pub mod drain;
 mod live;
 mod observe;
 mod operations;
+pub mod redrive;
 mod reload;
 mod replace;
 pub mod route;

@@ -15,12 +15,16 @@ mod health;
 mod input;
 #[cfg(feature = "local")]
 mod local;
+mod moving;
 mod output;
 mod peek;
 mod plugin;
+mod purge;
 mod queues;
+mod redrive;
 mod run;
 mod schedule;
+mod selecting;
 mod send;
 mod workers;
 
@@ -48,6 +52,7 @@ Examples:
   dispatcher run --function my-function --queues payments:3,default:1
   dispatcher check --config dispatcher.toml   find every problem, start nothing
   dispatcher schedule add local:default --in 36h --body hello
+  dispatcher redrive local:default.dead       what dead letters there are; --apply moves them back
   dispatcher doctor --config dispatcher.toml  look at real queues and functions for what will hurt
 
 A queue is a name (SQS), an SQS URL or ARN, local:NAME (a file on this machine), redis:NAME, or
@@ -81,6 +86,9 @@ enum Command {
     Send(send::Args),
     Queues(queues::Args),
     Peek(peek::Args),
+    Redrive(redrive::Args),
+    Move(moving::Args),
+    Purge(purge::Args),
     Cancel(cancel::Args),
     Workers(workers::Args),
     Pause(control::PauseArgs),
@@ -137,7 +145,10 @@ fn answer(words: Vec<OsString>) -> Result<(), Failure> {
         Command::Dev(args) => dev::run(&args, &typed),
         Command::Send(args) => send::run(args, &typed),
         Command::Queues(args) => queues::run(args, &typed),
-        Command::Peek(args) => peek::run(args, &typed),
+        Command::Peek(args) => peek::run(&args, &typed),
+        Command::Redrive(args) => redrive::run(&args, &typed),
+        Command::Move(args) => moving::run(&args, &typed),
+        Command::Purge(args) => purge::run(&args, &typed),
         Command::Cancel(args) => cancel::run(args, &typed),
         Command::Workers(args) => workers::run(args, &typed),
         Command::Pause(args) => control::pause(&args, &typed),

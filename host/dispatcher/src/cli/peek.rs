@@ -1,23 +1,30 @@
 //! `dispatcher peek`: look at messages without receiving them.
 
+use super::selecting::SelectArgs;
 use super::{Typed, block_on, flags, output};
 use crate::app::build::Backends;
+use crate::app::drain::{Signals, stop_at_signal};
 use crate::config::Places;
-use crate::error::Failure;
+use crate::error::{Exit, Failure};
 use crate::name::QueueName;
 use dispatcher_core::clock;
 use dispatcher_core::message::{AttributeValue, Message};
-use dispatcher_core::queue::DEAD_LETTER_REASON;
+use dispatcher_core::queue::Queue;
+use dispatcher_core::redrive::{self, Looked, RedriveError, SCANNED, Selection, reason_of};
 use dispatcher_core::telemetry::escape::escape_control_characters;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 const EXAMPLES: &str = "\
 Examples:
   dispatcher peek local:default
   dispatcher peek local:default -n 100 --json | jq -r '.[].body'
+  dispatcher peek local:default.dead --reason timeout --where /customer/country=CH
+  dispatcher peek orders-dlq --receive
 
 `unreadable` says why the content of a message is missing or cannot be read, `reason` why it
-is a dead letter. Backends that cannot look without receiving, such as SQS, say so.";
+is a dead letter. SQS cannot show messages without receiving them: --receive does that and gives them
+back at once, which counts as a receive of each.";
 
 /// How much of a body one line shows, in characters.
 const SHOWN: usize = 120;
@@ -32,6 +39,11 @@ pub(super) struct Args {
     #[arg(short = 'n', long, value_name = "N", default_value = "10")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// Receive messages to show them where the queue cannot list them, and give them back
+    #[arg(long)]
+    pub receive: bool,
     /// Print JSON: one array of messages
     #[arg(long)]
     pub json: bool,
@@ -42,27 +54,98 @@ pub(super) struct Args {
 }
 
 /// Prints the messages.
-pub(super) fn run(args: Args, typed: &Typed) -> Result<(), Failure> {
-    let (places, name) = flags::place_of(&typed.matches, &args.queue)?;
-    let most = usize::try_from(args.limit).unwrap_or(usize::MAX);
-    let messages = block_on(look(&places, &name, most))??;
+pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
+    let (places, _screen, mut problems) = flags::places(&typed.matches);
+    let name = flags::queue(&args.queue, &mut problems);
+    let selection = args.select.selection(&mut problems);
+    let Some(name) = name.filter(|_| problems.is_empty()) else {
+        return Err(problems.into());
+    };
+    let looked = block_on(look(&places, &name, &selection, args))??;
     match args.json {
-        true => output::json(&messages.iter().map(json).collect()),
-        false => messages
-            .iter()
-            .try_for_each(|message| output::line(text(message))),
+        true => output::json(&looked.messages.iter().map(json).collect())?,
+        false => {
+            let mut messages = looked.messages.iter();
+            messages.try_for_each(|message| output::line(text(message)))?;
+        }
+    }
+    if looked.received > 0 {
+        output::note(format!(
+            "{} messages were received to be looked at and given back: each has one receive more",
+            looked.received
+        ));
+    }
+    if looked.not_released > 0 {
+        output::note(format!(
+            "{} of them could not be given back and stay invisible for ten minutes",
+            looked.not_released
+        ));
+    }
+    if looked.is_cut {
+        output::note("not all were looked at: the queue's redrive policy leaves one receive more");
+    }
+    Ok(())
+}
+
+async fn look(
+    places: &Places,
+    name: &QueueName,
+    selection: &Selection,
+    args: &Args,
+) -> Result<Looked, Failure> {
+    let backends = Backends::new(places.stores.clone());
+    let queue = match backends.open_existing(name).await {
+        Ok(queue) => queue,
+        Err(error) => return Err(backends.problem("QUEUE", name, &error).await.into()),
+    };
+    let most = usize::try_from(args.limit).unwrap_or(usize::MAX);
+    let lists = queue.can_browse();
+    // What a receive would bring, in its order, where nothing else was asked for.
+    let is_plain = !args.select.is_given() && (lists || !args.receive);
+    if is_plain || (!lists && !args.receive) {
+        return match queue.peek(most).await {
+            Ok(messages) => Ok(Looked {
+                messages: messages
+                    .into_iter()
+                    .filter(|one| selected(selection, one))
+                    .collect(),
+                ..Looked::default()
+            }),
+            Err(error) => {
+                let problem = backends.problem("QUEUE", name, &error).await;
+                Err(problem
+                    .hint("--receive receives them and gives them back")
+                    .into())
+            }
+        };
+    }
+    match receive(&*queue, selection, most).await? {
+        Ok(looked) => Ok(looked),
+        Err(RedriveError::Refused(why)) => Err(Failure::new(Exit::Usage, why)),
+        Err(RedriveError::Source { error, .. }) => {
+            Err(backends.problem("QUEUE", name, &error).await.into())
+        }
     }
 }
 
-async fn look(places: &Places, name: &QueueName, most: usize) -> Result<Vec<Message>, Failure> {
-    let backends = Backends::new(places.stores.clone());
-    let messages = match backends.open_existing(name).await {
-        Ok(queue) => queue.peek(most).await,
-        Err(error) => Err(error),
-    };
-    match messages {
-        Ok(messages) => Ok(messages),
-        Err(error) => Err(backends.problem("QUEUE", name, &error).await.into()),
+fn selected(selection: &Selection, message: &Message) -> bool {
+    selection.matches(message, clock::wall_clock_now())
+}
+
+/// Looks until there are enough or a signal comes; what was received is given back in any case.
+async fn receive(
+    queue: &dyn Queue,
+    selection: &Selection,
+    most: usize,
+) -> Result<Result<Looked, RedriveError>, Failure> {
+    let signals = Signals::listen(true)
+        .map_err(|error| Failure::new(Exit::Failed, format!("signal handlers: {error}")))?;
+    let cancel = CancellationToken::new();
+    let looked = redrive::look(queue, selection, most, SCANNED, &cancel);
+    tokio::select! {
+        biased; // what was found is shown
+        looked = looked => Ok(looked),
+        () = stop_at_signal(signals, &cancel) => Ok(Ok(Looked::default())),
     }
 }
 
@@ -85,6 +168,7 @@ fn json(message: &Message) -> serde_json::Value {
         "group": message.group,
         "attributes": attributes.collect::<Vec<_>>(),
         "unreadable": message.unreadable.as_ref().map(ToString::to_string),
+        "reason": reason_of(message),
     })
 }
 
@@ -99,13 +183,8 @@ fn text(message: &Message) -> String {
     }
     let body = escape_control_characters(&body);
     let age = age.unwrap_or_default();
-    let reason = message.attributes.iter().find_map(|attribute| {
-        let AttributeValue::Text(text) = &attribute.value else {
-            return None;
-        };
-        (attribute.name == DEAD_LETTER_REASON)
-            .then(|| format!("  reason: {}", escape_control_characters(text)))
-    });
+    let reason = reason_of(message);
+    let reason = reason.map(|reason| format!("  reason: {}", escape_control_characters(reason)));
     let unreadable = message.unreadable.as_ref();
     let unreadable =
         unreadable.map(|error| format!("  {}", escape_control_characters(&error.to_string())));

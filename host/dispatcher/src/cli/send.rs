@@ -87,7 +87,7 @@ fn outgoing(args: &Args, problems: &mut Vec<Problem>) -> Outgoing {
         attributes,
         delay: delay.unwrap_or_default(),
         group: args.group.clone(),
-        scheduled: None,
+        ..Outgoing::default()
     }
 }
 

@@ -99,7 +99,7 @@ fn is_ours(item: &TaskItem, delivery: &TaskDelivery) -> bool {
 
 /// A task that the index says may be taken.
 #[derive(Debug)]
-struct Candidate {
+pub(super) struct Candidate {
     task: String,
     key: String,
     created: Option<Timestamp>,
@@ -197,7 +197,7 @@ impl DynamoQueue {
     }
 
     /// Takes of the candidates until there are `max` messages.
-    async fn take(
+    pub(super) async fn take(
         &self,
         candidates: Vec<Candidate>,
         max: usize,
@@ -307,7 +307,7 @@ impl DynamoQueue {
     }
 }
 
-fn candidate(item: &TaskItem, key: &str) -> Option<Candidate> {
+pub(super) fn candidate(item: &TaskItem, key: &str) -> Option<Candidate> {
     Some(Candidate {
         task: item::string(item, TASK_ID)?.to_owned(),
         key: key.to_owned(),

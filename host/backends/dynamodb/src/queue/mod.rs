@@ -3,11 +3,12 @@
 //!
 //! `item` and `body` say what columns mean, `status` how a status is written, `agree` over how many
 //! keys; `claim` takes, `settle` and `dead_letter` end, `send` begins, `sweep` puts back what workers left
-//! that are gone, `census` counts what nobody came to in time, `look` what there is.
+//! that are gone, `census` counts what nobody came to in time, `look` what there is, `browse` walks over it.
 //! Every change is one conditional write on the item itself: the index is only where tasks are found.
 
 mod agree;
 mod body;
+mod browse;
 mod census;
 mod claim;
 mod controls;
@@ -34,7 +35,8 @@ use dispatcher_core::clock::{Moment, Timestamp};
 use dispatcher_core::memory::{Budget, HeldBytes};
 use dispatcher_core::message::{Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
-    Ask, Depth, Identity, ItemError, Queue, QueueError, Received, VISIBILITY_CEILING,
+    Ask, BrowseCursor, BrowsePage, Depth, Identity, ItemError, PurgeStep, Queue, QueueError,
+    Received, VISIBILITY_CEILING,
 };
 use pace::Pace;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -210,5 +212,38 @@ impl Queue for DynamoQueue {
 
     async fn peek(&self, max: usize) -> Result<Vec<Message>, QueueError> {
         self.show(max).await
+    }
+
+    async fn would_take(&self, item: &Outgoing) -> Result<(), ItemError> {
+        self.takes(item)
+    }
+
+    fn can_browse(&self) -> bool {
+        true
+    }
+
+    async fn browse(
+        &self,
+        after: Option<&BrowseCursor>,
+        max: usize,
+    ) -> Result<BrowsePage, QueueError> {
+        self.list(after, max).await
+    }
+
+    async fn browse_end(&self) -> Result<BrowseCursor, QueueError> {
+        self.end_of_list()
+    }
+
+    async fn receive_these(
+        &self,
+        listed: &[Receipt],
+        visibility: Duration,
+    ) -> Result<Vec<Message>, QueueError> {
+        self.take_listed(listed, visibility.min(VISIBILITY_CEILING))
+            .await
+    }
+
+    async fn purge(&self) -> Result<PurgeStep, QueueError> {
+        self.remove_some().await
     }
 }

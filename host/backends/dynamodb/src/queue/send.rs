@@ -48,24 +48,35 @@ pub(super) fn fresh(table: &Table, task: &NewTask<'_>) -> Result<TaskItem, Strin
     Ok(item)
 }
 
+/// Whether a message can be a task.
+fn check(table: &Table, outgoing: &Outgoing, attributes: &[Attribute]) -> Result<(), ItemError> {
+    if outgoing.group.is_some() {
+        return Err(ItemError::Refused(format!(
+            "`{}` keeps no groups in order: its order is the newest first; send without a group",
+            table.reading.queue
+        )));
+    }
+    let bytes = message::bytes(&outgoing.body, attributes);
+    if bytes > MOST_BYTES {
+        return Err(ItemError::Refused(format!(
+            "the message has {bytes} bytes with its attributes, wanted at most {MOST_BYTES}: an item of DynamoDB has up to 400 KB, with what is written to it later"
+        )));
+    }
+    Ok(())
+}
+
 impl DynamoQueue {
+    pub(super) fn takes(&self, outgoing: &Outgoing) -> Result<(), ItemError> {
+        check(&self.table, outgoing, &outgoing.attributes_with_trace())
+    }
+
     pub(super) async fn send_all(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
         let futures = items.iter().cloned().map(|outgoing| {
             let table = self.table.clone();
             let created = table.created();
             async move {
-                if outgoing.group.is_some() {
-                    return Err(ItemError::Refused(format!(
-                        "`{}` keeps no groups in order: its order is the newest first; send without a group",
-                        table.reading.queue
-                    )));
-                }
-                let bytes = message::bytes(&outgoing.body, &outgoing.attributes);
-                if bytes > MOST_BYTES {
-                    return Err(ItemError::Refused(format!(
-                        "the message has {bytes} bytes with its attributes, wanted at most {MOST_BYTES}: an item of DynamoDB has up to 400 KB, with what is written to it later"
-                    )));
-                }
+                let attributes = outgoing.attributes_with_trace();
+                check(&table, &outgoing, &attributes)?;
                 let id = uuid::Uuid::new_v4().to_string();
                 let task = NewTask {
                     id: id.clone(),
@@ -73,7 +84,7 @@ impl DynamoQueue {
                     delay: outgoing.delay,
                     life: table.time_to_live,
                     body: &outgoing.body,
-                    attributes: &outgoing.attributes,
+                    attributes: &attributes,
                 };
                 let item = fresh(&table, &task).map_err(ItemError::Refused)?;
                 put(&table, item).await.map(|()| id)

@@ -219,7 +219,7 @@ pub(super) fn read(item: &JobItem, queue: Option<&str>) -> Result<ScheduledJob, 
             attributes: read_attributes(item).map_err(|why| wrong(&why))?,
             delay: Duration::ZERO,
             group: string(item, GROUP).map(str::to_owned),
-            scheduled: None,
+            ..Outgoing::default()
         },
         every,
         claim,

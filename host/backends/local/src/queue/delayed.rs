@@ -34,7 +34,7 @@ pub(super) fn list(turn: &Turn<'_>, queue: Option<&str>) -> rusqlite::Result<Vec
                 attributes: decode(attributes.as_deref(), 4)?,
                 delay: due.since(turn.now),
                 group: row.get(5)?,
-                scheduled: None,
+                ..Outgoing::default()
             },
         })
     })?;
@@ -76,11 +76,11 @@ mod tests {
 
     fn later(body: &str, delay: Duration, group: Option<&str>) -> Outgoing {
         Outgoing {
-            scheduled: None,
             body: body.into(),
             attributes: vec![Attribute::text("k", "v")],
             delay,
             group: group.map(str::to_owned),
+            ..Outgoing::default()
         }
     }
 

@@ -9,7 +9,7 @@ use super::settings::redrive;
 use super::time::StoreTime;
 use super::turn::{LocalDelivery, QueueId, Turn};
 use dispatcher_core::memory::{Budget, HeldBytes};
-use dispatcher_core::message::{Attribute, ContentError, Message, Outgoing, Receipt};
+use dispatcher_core::message::{Attribute, ContentError, Message, Outgoing, Receipt, TRACE_HEADER};
 use dispatcher_core::queue::{Ask, GroupShare, ItemError};
 use rusqlite::{OptionalExtension, Row, params};
 use std::sync::Arc;
@@ -83,9 +83,18 @@ pub(super) fn send(
     queue: QueueId,
     items: &[Outgoing],
 ) -> rusqlite::Result<Vec<Result<String, ItemError>>> {
-    items
-        .iter()
-        .map(|item| Ok(put(turn, queue, item, None)?.map(|(id, _)| id)))
+    let one = |item: &Outgoing| match encode_system(&trace(item)) {
+        Ok(system) => Ok(put(turn, queue, item, system.as_deref())?.map(|(id, _)| id)),
+        Err(why) => Ok(Err(ItemError::Refused(why))),
+    };
+    items.iter().map(one).collect()
+}
+
+/// What a sender sets of the queue's own attributes.
+pub(super) fn trace(item: &Outgoing) -> Vec<(String, String)> {
+    let header = item.trace_header.iter();
+    header
+        .map(|header| (TRACE_HEADER.to_owned(), header.clone()))
         .collect()
 }
 
@@ -331,7 +340,13 @@ fn hold(candidate: &Candidate, terms: &DeliveryTerms, overdraw: bool) -> Option<
     held.or_else(beyond).map(Some)
 }
 
-fn take(turn: &Turn<'_>, seq: i64, count: i64, visibility: Duration) -> rusqlite::Result<()> {
+/// Receives one message, whatever its place.
+pub(super) fn take(
+    turn: &Turn<'_>,
+    seq: i64,
+    count: i64,
+    visibility: Duration,
+) -> rusqlite::Result<()> {
     turn.connection
         .prepare_cached(
             "UPDATE entries SET in_flight = 1, visible_at = ?2, receive_count = ?3,

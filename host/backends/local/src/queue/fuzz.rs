@@ -72,7 +72,6 @@ fn seconds(choices: &mut Choices<'_>) -> Duration {
 
 fn outgoing(choices: &mut Choices<'_>) -> Outgoing {
     Outgoing {
-        scheduled: None,
         body: choices.text(),
         // Few groups, of odd names.
         group: choices.option(|choices| match choices.below(4) {
@@ -96,6 +95,7 @@ fn outgoing(choices: &mut Choices<'_>) -> Outgoing {
                 }
             },
         }),
+        ..Outgoing::default()
     }
 }
 

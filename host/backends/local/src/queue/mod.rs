@@ -8,6 +8,7 @@
 //! Beyond the port, for whoever serves the file to others: `service` is the way in, `settings`,
 //! `registry`, `sending`, `holding`, `carry` and `moves` what it can do.
 
+mod browse;
 mod carry;
 mod content;
 mod controls;
@@ -53,8 +54,8 @@ use dispatcher_core::backend::DelayedMessage;
 use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
-    Ask, Delays, Depth, ErrorKind, GroupShare, Identity, ItemError, Queue, QueueError, Received,
-    VISIBILITY_CEILING,
+    Ask, BrowseCursor, BrowsePage, Delays, Depth, ErrorKind, GroupShare, Identity, ItemError,
+    PurgeStep, Queue, QueueError, Received, VISIBILITY_CEILING,
 };
 use settle::Origin;
 use std::path::Path;
@@ -373,5 +374,60 @@ impl Queue for LocalQueue {
         let (queue, name) = (self.origin.id, self.name.clone());
         let run = move |turn: &mut turn::Turn<'_>| look::peek(turn, queue, &name, max);
         self.handle.ask(Durability::Look, run).await
+    }
+
+    fn can_browse(&self) -> bool {
+        true
+    }
+
+    async fn redrive_sources(&self) -> Result<Vec<String>, QueueError> {
+        let name = self.origin.name.clone();
+        let run = move |turn: &mut turn::Turn<'_>| registry::sources(turn, &name);
+        let names = self.handle.ask(Durability::Look, run).await?;
+        Ok(names.iter().map(|name| format!("local:{name}")).collect())
+    }
+
+    async fn browse(
+        &self,
+        after: Option<&BrowseCursor>,
+        max: usize,
+    ) -> Result<BrowsePage, QueueError> {
+        let Some(after) = browse::row_of(after) else {
+            return Err(QueueError {
+                kind: ErrorKind::Invalid,
+                message: format!("`{}`: the cursor is of another backend", self.name),
+            });
+        };
+        let (queue, name) = (self.origin.id, self.name.clone());
+        let run =
+            move |turn: &mut turn::Turn<'_>| browse::page(turn, (queue, &name), after, max.max(1));
+        self.handle.ask(Durability::Look, run).await
+    }
+
+    async fn browse_end(&self) -> Result<BrowseCursor, QueueError> {
+        let run = |turn: &mut turn::Turn<'_>| browse::end(turn);
+        self.handle.ask(Durability::Look, run).await
+    }
+
+    /// What was taken counts as received before any of it is read, as with `receive`.
+    async fn receive_these(
+        &self,
+        listed: &[Receipt],
+        visibility: Duration,
+    ) -> Result<Vec<Message>, QueueError> {
+        let (queue, name) = (self.origin.id, self.name.clone());
+        let chosen: Vec<Receipt> = listed.iter().take(BATCH).cloned().collect();
+        let visibility = visibility.min(VISIBILITY_CEILING);
+        let take =
+            move |turn: &mut turn::Turn<'_>| browse::take_chosen(turn, queue, &chosen, visibility);
+        let taken = self.handle.ask(Durability::Light, take).await?;
+        let read = move |turn: &mut turn::Turn<'_>| browse::read(turn, &name, &taken);
+        self.handle.ask(Durability::Look, read).await
+    }
+
+    async fn purge(&self) -> Result<PurgeStep, QueueError> {
+        let queue = self.origin.id;
+        let run = move |turn: &mut turn::Turn<'_>| browse::purge(turn, queue);
+        self.handle.ask(Durability::Full, run).await
     }
 }

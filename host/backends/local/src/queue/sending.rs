@@ -93,6 +93,7 @@ fn draft(item: &Outgoing, settings: &QueueSettings) -> Result<QueuedSend, ItemEr
     }
     let mut draft = QueuedSend {
         message: item.clone(),
+        system: deliver::trace(item),
         ..QueuedSend::default()
     };
     if item.delay.is_zero() && item.scheduled.is_none() {
@@ -104,13 +105,14 @@ fn draft(item: &Outgoing, settings: &QueueSettings) -> Result<QueuedSend, ItemEr
                 "it is a FIFO queue; wanted a message group".into(),
             ));
         };
-        let id = match &item.scheduled {
-            Some(name) => content_id(name),
-            None if settings.ids_from_content => content_id(&item.body),
-            None => uuid::Uuid::new_v4().to_string(),
+        let id = match (&item.deduplication, &item.scheduled) {
+            (Some(id), _) => id.clone(),
+            (None, Some(name)) => content_id(name),
+            (None, None) if settings.ids_from_content => content_id(&item.body),
+            (None, None) => uuid::Uuid::new_v4().to_string(),
         };
         draft.once = Some(once_key(settings, group, &id));
-        draft.system = vec![("MessageDeduplicationId".into(), id)];
+        draft.system.push(("MessageDeduplicationId".into(), id));
     }
     Ok(draft)
 }

@@ -101,7 +101,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<ScheduledJob> {
             attributes,
             delay: Duration::ZERO,
             group: row.get(5)?,
-            scheduled: None,
+            ..Outgoing::default()
         },
         every: every.map(|(pattern, zone)| Periodic { pattern, zone }),
         claim: token.zip(until).map(|(token, until)| Claim {

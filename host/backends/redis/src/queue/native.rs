@@ -1,6 +1,8 @@
 //! One queue in our own format: every call is one script. The server's clock is the only one for
 //! leases and delays.
 
+mod browse;
+
 use super::doubts::LostClaims;
 use super::endings::{self, EndingBatch, RedisEnd};
 use super::link::{Link, RedisConnections};
@@ -14,8 +16,8 @@ use dispatcher_core::clock::Moment;
 use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{Loss, Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
-    Ask, Delays, Depth, ErrorKind, Identity, ItemError, Queue, QueueError, Received,
-    VISIBILITY_CEILING,
+    Ask, BrowseCursor, BrowsePage, Delays, Depth, ErrorKind, Identity, ItemError, PurgeStep, Queue,
+    QueueError, Received, VISIBILITY_CEILING,
 };
 use dispatcher_core::schedule::LOOK_INTERVAL;
 use std::sync::Arc;
@@ -436,6 +438,36 @@ impl Queue for NativeQueue {
             Some(Claimed::Nothing(_)) => Ok(Vec::new()),
             _ => Err(trouble::strange(self.lines.link.place(), "a look")),
         }
+    }
+
+    fn can_browse(&self) -> bool {
+        true
+    }
+
+    async fn browse(
+        &self,
+        after: Option<&BrowseCursor>,
+        max: usize,
+    ) -> Result<BrowsePage, QueueError> {
+        self.list(after, max).await
+    }
+
+    async fn browse_end(&self) -> Result<BrowseCursor, QueueError> {
+        self.end_of_list().await
+    }
+
+    /// Of a group only the first message that waits can be received.
+    async fn receive_these(
+        &self,
+        listed: &[Receipt],
+        visibility: Duration,
+    ) -> Result<Vec<Message>, QueueError> {
+        self.take_listed(listed, visibility.min(VISIBILITY_CEILING))
+            .await
+    }
+
+    async fn purge(&self) -> Result<PurgeStep, QueueError> {
+        self.remove_some().await
     }
 
     async fn lost(&self) -> Vec<Loss> {

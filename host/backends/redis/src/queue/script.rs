@@ -44,6 +44,12 @@ pub(super) static RECLAIM: LazyLock<Script> = of_queue!("reclaim", even when ful
 pub(super) static DEPTH: LazyLock<Script> = of_queue!("depth");
 /// Looks without receiving.
 pub(super) static PEEK: LazyLock<Script> = of_queue!("peek");
+/// Lists what waits.
+pub(super) static BROWSE: LazyLock<Script> = of_queue!("browse", even when full);
+/// Hands out chosen messages.
+pub(super) static TAKE: LazyLock<Script> = of_queue!("take", even when full);
+/// Removes what is not in flight.
+pub(super) static PURGE: LazyLock<Script> = of_queue!("purge", even when full);
 /// Removes a task.
 pub(super) static CANCEL: LazyLock<Script> = of_queue!("cancel", even when full);
 /// Lets a worker receive.

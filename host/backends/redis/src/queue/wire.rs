@@ -186,7 +186,7 @@ pub(super) fn sendable(item: &Outgoing) -> Result<String, ItemError> {
             "the message has {bytes} bytes with its attributes, at most {LONGEST} fit"
         )));
     }
-    attributes(&item.attributes)
+    attributes(&item.attributes_with_trace())
 }
 
 /// What `settle` is told to do: a letter, and what goes with it. `source` is the queue's name.

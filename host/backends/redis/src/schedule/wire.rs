@@ -108,7 +108,7 @@ fn job(fields: &[Value], queue: &str) -> Option<ScheduledJob> {
             attributes: record.attributes.into_owned(),
             delay: Duration::ZERO,
             group: record.group.map(Cow::into_owned),
-            scheduled: None,
+            ..Outgoing::default()
         },
         every: every.map(|(pattern, zone)| Periodic {
             pattern: pattern.into_owned(),

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The most attributes of one message (SQS quotas).
-const MOST_ATTRIBUTES: usize = 10;
+pub(super) const MOST_ATTRIBUTES: usize = 10;
 
 /// The longest reason, in bytes: enough to act on, and little beside a message's 1 MiB.
 const LONGEST_REASON: usize = 2_048;

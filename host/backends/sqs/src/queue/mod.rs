@@ -23,7 +23,7 @@ use dispatcher_core::clock;
 use dispatcher_core::memory::Budget;
 use dispatcher_core::message::{Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
-    Ask, Delays, Depth, Identity, ItemError, Queue, QueueError, Received,
+    Ask, Delays, Depth, Identity, ItemError, MessageLimits, PurgeStep, Queue, QueueError, Received,
 };
 use send::SendEntry;
 use settle::SAFE_CEILING_S;
@@ -358,6 +358,48 @@ impl Queue for SqsQueue {
             in_flight: count(Name::ApproximateNumberOfMessagesNotVisible).unwrap_or_default(),
             delayed: count(Name::ApproximateNumberOfMessagesDelayed).unwrap_or_default(),
             oldest: None,
+        })
+    }
+
+    /// Ten attributes and 1 MiB (SQS quotas).
+    fn limits(&self) -> MessageLimits {
+        MessageLimits {
+            attributes: Some(dead::MOST_ATTRIBUTES),
+            bytes: Some(batch::MOST_BYTES),
+        }
+    }
+
+    /// SQS answers for each entry of a batch by itself.
+    fn sends_groups_in_order(&self) -> bool {
+        false
+    }
+
+    async fn redrive_sources(&self) -> Result<Vec<String>, QueueError> {
+        let answer = self
+            .target
+            .clients
+            .control
+            .list_dead_letter_source_queues()
+            .queue_url(&self.target.url)
+            .send()
+            .await
+            .map_err(|error| {
+                self.target
+                    .call("ListDeadLetterSourceQueues")
+                    .failed(&error)
+            })?;
+        Ok(answer.queue_urls)
+    }
+
+    /// One call empties the whole queue, what is in flight included, within a minute; SQS takes one a
+    /// minute and does not tell how many messages it was.
+    async fn purge(&self) -> Result<PurgeStep, QueueError> {
+        let call = self.target.clients.control.purge_queue();
+        let purged = call.queue_url(&self.target.url).send().await;
+        purged.map_err(|error| self.target.call("PurgeQueue").failed(&error))?;
+        Ok(PurgeStep {
+            removed: None,
+            has_more: false,
         })
     }
 

@@ -37,6 +37,7 @@ impl SendEntry {
     /// schedule sends has the same at each attempt: a body that comes every minute is no duplicate,
     /// and what is sent again since no answer came is one.
     pub(super) fn of(outgoing: &Outgoing, target: &QueueTarget) -> Self {
+        let own = outgoing.deduplication.as_deref().map(deduplication_id);
         let made = || match (&outgoing.scheduled, target.content_deduplication) {
             (Some(name), _) => Some(digest(name)),
             (None, false) => Some(uuid::Uuid::new_v4().to_string()),
@@ -48,8 +49,8 @@ impl SendEntry {
             delay: outgoing.delay,
             exact: outgoing.scheduled.is_some(),
             group: outgoing.group.clone(),
-            deduplication: target.fifo.then(made).flatten(),
-            trace_header: None,
+            deduplication: target.fifo.then(|| own.or_else(made)).flatten(),
+            trace_header: outgoing.trace_header.clone(),
         }
     }
 
@@ -134,6 +135,14 @@ impl SendEntry {
         }
         entry.build().expect("id and body are set")
     }
+}
+
+/// A deduplication id as it is if SQS takes it, else its digest: at most 128 letters, digits and
+/// punctuation (SendMessage in the SQS API reference).
+fn deduplication_id(id: &str) -> String {
+    let is_legal =
+        !id.is_empty() && id.len() <= 128 && id.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_legal { id.to_owned() } else { digest(id) }
 }
 
 /// A name of any length and letters as SQS takes a deduplication id: at most 128 letters and digits.

@@ -68,7 +68,10 @@ impl Backends {
             let able = those(|backend| backend.can_cancel()).join(", ");
             return Err(QueueError {
                 kind: ErrorKind::Invalid,
-                message: format!("its messages cannot be cancelled; wanted a queue of {able}"),
+                message: format!(
+                    "its messages cannot be cancelled: {} cannot reach a waiting message by its id or body and stop the handler of a running one; wanted a queue of {able}",
+                    name.backend.name()
+                ),
             });
         }
         let client = self.client(name.backend).await?;

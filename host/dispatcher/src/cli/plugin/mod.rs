@@ -13,10 +13,15 @@ mod workbench;
 use super::Typed;
 use crate::config;
 use crate::config::PluginConfig;
+use crate::config::flags::Flags;
 use crate::config::section::Given;
 use crate::error::Failure;
 use crate::telemetry;
+use dispatcher_core::message::{Message, Verdict};
+use dispatcher_core::recording::entry::RecordedVerdict;
+use dispatcher_wasm::runtime::Insight;
 use std::path::Path;
+use workbench::Workbench;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -52,6 +57,35 @@ pub(super) fn run(command: Command, typed: &Typed) -> Result<(), Failure> {
         Command::Check(args) => check::run(&args, typed),
         Command::Invoke(args) => invoke::run(&args, typed),
         Command::Replay(args) => replay::run(&args, typed),
+    }
+}
+
+/// A plugin that is granted nothing, to try messages on.
+pub(super) struct Sandbox(workbench::Loaded);
+
+impl Sandbox {
+    /// Loads the component; `at` is what it is called in problems.
+    pub(super) async fn load(at: &str, file: &Path, data: &Path) -> Result<Self, Failure> {
+        let mut flags = Flags::default();
+        flags.take("plugin", Given::new(at, file.to_string_lossy()));
+        flags.take("data", Given::new("--data", data.to_string_lossy()));
+        let (settings, problems) = config::settings(&flags);
+        let plugin = settings.routes.first().map(|route| route.plugin.clone());
+        let (Some(plugin), true) = (plugin, problems.is_empty()) else {
+            return Err(problems.into());
+        };
+        let workbench = Workbench::set_up(&plugin, &settings, Insight::Lines).await?;
+        Ok(Self(workbench.load(None, true)?))
+    }
+
+    /// Runs the plugin on a message. The error is what it answered, unless it was done.
+    pub(super) async fn passes(&self, message: Message) -> Result<(), String> {
+        let ran = self.0.run(message).await;
+        let ran = ran.map_err(|failure| failure.lines.join("; "))?;
+        match ran.verdict {
+            Verdict::Done => Ok(()),
+            other => Err(RecordedVerdict::of(&other).to_string()),
+        }
     }
 }
 

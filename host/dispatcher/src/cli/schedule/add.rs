@@ -94,7 +94,7 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
         attributes,
         delay: Duration::ZERO,
         group: args.group.clone(),
-        scheduled: None,
+        ..Outgoing::default()
     };
     let schedules = schedules(&places);
     let added = block_on(schedules.add(&name, message, when))?;

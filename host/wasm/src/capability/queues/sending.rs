@@ -122,7 +122,7 @@ mod tests {
                 attributes: Vec::new(),
                 delay: Duration::ZERO,
                 group: None,
-                scheduled: None,
+                ..Outgoing::default()
             };
             granted.send(queue.to_owned(), message).await
         };

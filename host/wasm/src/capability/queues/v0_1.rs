@@ -110,7 +110,7 @@ fn outgoing(message: Outgoing) -> message::Outgoing {
         attributes: attributes.collect(),
         delay: Duration::from_millis(message.delay),
         group: message.group,
-        scheduled: None,
+        ..message::Outgoing::default()
     }
 }
 

@@ -49,29 +49,4 @@ for at = #ids, fit(q, ids, tonumber(ARGV[7])) + 1, -1 do
   call('ZADD', q.wait, seq_of(ids[at]), ids[at])
   ids[at], more = nil, 1
 end
-local bodies = bodies_of(q, ids, tonumber(ARGV[8]))
-local attributes = call('HMGET', q.attributes, unpack(ids))
-local groups = call('HMGET', q.group, unpack(ids))
-local before = call('HMGET', q.delivery, unpack(ids))
-local answer, leases, records = { more }, {}, {}
-local at_ms, deadline = num(now), num(now + ARGV[4])
-for at, id in ipairs(ids) do
-  local old = read_delivery(before[at])
-  local count = old and num(old.count + 1) or '1'
-  local first = old and old.first or at_ms
-  local group = groups[at] or ''
-  records[#records + 1] = id
-  records[#records + 1] = count .. ' ' .. first .. ' ' .. at_ms .. ' ' .. claim .. ' ' .. worker .. ' ' .. group
-  leases[#leases + 1] = deadline
-  leases[#leases + 1] = id
-  answer[#answer + 1] = id
-  answer[#answer + 1] = bodies[at]
-  answer[#answer + 1] = attributes_of(ids[at], attributes[at])
-  answer[#answer + 1] = group
-  answer[#answer + 1] = count
-  answer[#answer + 1] = first
-end
-call('HSET', q.delivery, unpack(records))
-call('ZADD', q.leases, unpack(leases))
-call('SADD', in_process(q, worker), unpack(ids))
-return answer
+return hand_out(q, ids, { worker = worker, claim = claim, visibility = ARGV[4], most = tonumber(ARGV[8]), more = more }, now)

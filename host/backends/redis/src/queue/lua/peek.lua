@@ -15,20 +15,6 @@ if #ids < most then
   for _, id in ipairs(behind) do ids[#ids + 1] = id end
 end
 for at = #ids, most + 1, -1 do ids[at] = nil end
-local answer = { 0 }
 local count = fit(q, ids, tonumber(ARGV[2]))
 for at = #ids, count + 1, -1 do ids[at] = nil end
-local bodies = bodies_of(q, ids, tonumber(ARGV[3]))
-for at = 1, count do
-  local id = ids[at]
-  local d = read_delivery(call('HGET', q.delivery, id))
-  if not (d and is_cancelled(d)) then
-    answer[#answer + 1] = id
-    answer[#answer + 1] = bodies[at]
-    answer[#answer + 1] = attributes_of(id, call('HGET', q.attributes, id))
-    answer[#answer + 1] = call('HGET', q.group, id) or ''
-    answer[#answer + 1] = d and d.count or '0'
-    answer[#answer + 1] = d and d.first or ''
-  end
-end
-return answer
+return describe(q, ids, tonumber(ARGV[3]), { 0 })

@@ -196,3 +196,52 @@ local function promote(keys, now)
     for _, id in ipairs(due) do call('ZADD', keys.wait, seq_of(id), id) end
   end
 end
+
+-- Leases messages that were taken from where they waited. `by` says to which `worker` and `claim`, for
+-- how long in ms (`visibility`), how many bytes a body may have to be loaded (`most`), and the first
+-- number of the answer (`more`). Answers as `claim`.
+local function hand_out(keys, ids, by, now)
+  local bodies = bodies_of(keys, ids, by.most)
+  local attributes = call('HMGET', keys.attributes, unpack(ids))
+  local groups = call('HMGET', keys.group, unpack(ids))
+  local before = call('HMGET', keys.delivery, unpack(ids))
+  local answer, leases, records = { by.more }, {}, {}
+  local at_ms, deadline = num(now), num(now + by.visibility)
+  for at, id in ipairs(ids) do
+    local old = read_delivery(before[at])
+    local count = old and num(old.count + 1) or '1'
+    local first = old and old.first or at_ms
+    local group = groups[at] or ''
+    records[#records + 1] = id
+    records[#records + 1] = count .. ' ' .. first .. ' ' .. at_ms .. ' ' .. by.claim .. ' ' .. by.worker .. ' ' .. group
+    leases[#leases + 1] = deadline
+    leases[#leases + 1] = id
+    answer[#answer + 1] = id
+    answer[#answer + 1] = bodies[at]
+    answer[#answer + 1] = attributes_of(id, attributes[at])
+    answer[#answer + 1] = group
+    answer[#answer + 1] = count
+    answer[#answer + 1] = first
+  end
+  call('HSET', keys.delivery, unpack(records))
+  call('ZADD', keys.leases, unpack(leases))
+  call('SADD', in_process(keys, by.worker), unpack(ids))
+  return answer
+end
+
+-- Messages as they lie there, without changing them, after what stands in `answer`.
+local function describe(keys, ids, most, answer)
+  local bodies = bodies_of(keys, ids, most)
+  for at, id in ipairs(ids) do
+    local d = read_delivery(call('HGET', keys.delivery, id))
+    if not (d and is_cancelled(d)) then
+      answer[#answer + 1] = id
+      answer[#answer + 1] = bodies[at]
+      answer[#answer + 1] = attributes_of(id, call('HGET', keys.attributes, id))
+      answer[#answer + 1] = call('HGET', keys.group, id) or ''
+      answer[#answer + 1] = d and d.count or '0'
+      answer[#answer + 1] = d and d.first or ''
+    end
+  end
+  return answer
+end

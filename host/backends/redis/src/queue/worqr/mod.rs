@@ -11,7 +11,7 @@ use super::{script, trouble};
 use dispatcher_core::clock;
 use dispatcher_core::message::{Loss, Message, Outcome, Outgoing, Receipt};
 use dispatcher_core::queue::{
-    Ask, Delays, Depth, ErrorKind, Identity, ItemError, Queue, QueueError, Received,
+    Ask, Delays, Depth, ErrorKind, Identity, ItemError, MessageLimits, Queue, QueueError, Received,
     VISIBILITY_CEILING,
 };
 use dispatcher_core::tasks;
@@ -144,6 +144,14 @@ impl Queue for WorqrQueue {
             longest_in_group: Duration::ZERO,
             longest_scheduled: Duration::ZERO,
             ..Delays::ANY
+        }
+    }
+
+    /// The package's messages are bodies and nothing else.
+    fn limits(&self) -> MessageLimits {
+        MessageLimits {
+            attributes: Some(0),
+            bytes: None,
         }
     }
 

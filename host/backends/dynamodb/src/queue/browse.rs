@@ -1,0 +1,276 @@
+//! Walking over the tasks that wait without taking them, taking what was chosen on the way, and
+//! emptying a table: the oldest first, one key of the index after the other.
+
+use super::DynamoQueue;
+use super::claim::{Candidate, ClaimPass, candidate};
+use super::item::{self, CREATED, Readiness, STATUS, TASK_ID, TTL, TaskItem};
+use super::status::{self, PENDING};
+use super::table::{Seek, Table, is_unmet, side_by_side};
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
+use dispatcher_core::clock;
+use dispatcher_core::message::{Message, Receipt};
+use dispatcher_core::queue::{BrowseCursor, BrowsePage, ErrorKind, PurgeStep, QueueError};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// So many tasks are removed side by side.
+const PURGED_AT_ONCE: usize = 100;
+
+/// What a cursor says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Place {
+    /// Which of the keys under which tasks wait.
+    key: usize,
+    /// The last item of the page before: id, status, created, and whether that is a number.
+    after: Option<(String, String, String, bool)>,
+    /// Only what was created after this, in the same shape as `created`.
+    above: Option<(String, bool)>,
+}
+
+fn date_value(text: &str, is_number: bool) -> AttributeValue {
+    match is_number {
+        true => AttributeValue::N(text.to_owned()),
+        false => AttributeValue::S(text.to_owned()),
+    }
+}
+
+fn date_text(value: &AttributeValue) -> Option<(String, bool)> {
+    match value {
+        AttributeValue::N(text) => Some((text.clone(), true)),
+        AttributeValue::S(text) => Some((text.clone(), false)),
+        _ => None,
+    }
+}
+
+impl Place {
+    fn read(cursor: Option<&BrowseCursor>) -> Option<Self> {
+        let Some(cursor) = cursor else {
+            return Some(Self::default());
+        };
+        let (key, after, above) = serde_json::from_str(&cursor.0).ok()?;
+        Some(Self { key, after, above })
+    }
+
+    fn cursor(&self) -> BrowseCursor {
+        let parts = serde_json::json!([self.key, self.after, self.above]);
+        BrowseCursor(parts.to_string())
+    }
+
+    fn seek(&self, key: String, max: usize) -> Seek {
+        let after = self.after.as_ref();
+        let above = self.above.as_ref();
+        Seek {
+            newest_first: false,
+            after: after.map(|(id, status, created, is_number)| {
+                TaskItem::from([
+                    (TASK_ID.to_owned(), item::text(id)),
+                    (STATUS.to_owned(), item::text(status)),
+                    (CREATED.to_owned(), date_value(created, *is_number)),
+                ])
+            }),
+            above: above.map(|(created, is_number)| date_value(created, *is_number)),
+            ..Seek::newest(key, max)
+        }
+    }
+
+    /// The place after a page, of so many keys; `None` at the end of the last.
+    fn following(&self, end: Option<TaskItem>, keys: usize) -> Option<Self> {
+        let after = end.and_then(|end| {
+            let id = item::string(&end, TASK_ID)?.to_owned();
+            let status = item::string(&end, STATUS)?.to_owned();
+            let (created, is_number) = date_text(end.get(CREATED)?)?;
+            Some((id, status, created, is_number))
+        });
+        let key = self.key + usize::from(after.is_none());
+        (key < keys).then(|| Self {
+            key,
+            after,
+            above: self.above.clone(),
+        })
+    }
+}
+
+impl DynamoQueue {
+    /// A page of one key of the index.
+    pub(super) async fn list(
+        &self,
+        after: Option<&BrowseCursor>,
+        max: usize,
+    ) -> Result<BrowsePage, QueueError> {
+        let keys = self.table.shards.keys(PENDING);
+        let place = Place::read(after).and_then(|place| Some((keys.get(place.key)?, place)));
+        let Some((key, place)) = place else {
+            return Err(QueueError {
+                kind: ErrorKind::Invalid,
+                message: format!("`{}`: the cursor is of another queue", self.identity.name),
+            });
+        };
+        let page = self
+            .table
+            .page(&place.seek(key.clone(), max.clamp(1, 1_000)))
+            .await?;
+        let today = clock::wall_clock_now();
+        let waits = |item: &&TaskItem| item::readiness(item, today) == Readiness::Ready;
+        let message = |item: &TaskItem| {
+            let mut message = self.table.reading.message(item, None)?;
+            message.receipt = Receipt(message.id.clone());
+            Some(message)
+        };
+        Ok(BrowsePage {
+            messages: page
+                .items
+                .iter()
+                .filter(waits)
+                .filter_map(message)
+                .collect(),
+            next: place
+                .following(page.next, keys.len())
+                .map(|next| next.cursor()),
+        })
+    }
+
+    /// The place behind what was created until now.
+    pub(super) fn end_of_list(&self) -> Result<BrowseCursor, QueueError> {
+        let now = self.table.dates.write(clock::wall_clock_now());
+        let place = Place {
+            above: date_text(&now),
+            ..Place::default()
+        };
+        Ok(place.cursor())
+    }
+
+    /// Takes these tasks, as far as they wait.
+    pub(super) async fn take_listed(
+        &self,
+        listed: &[Receipt],
+        visibility: Duration,
+    ) -> Result<Vec<Message>, QueueError> {
+        let max = self.identity.batch;
+        let futures = listed.iter().take(max).cloned().map(|receipt| {
+            let table = self.table.clone();
+            async move { waiting(&table, &receipt.0).await }
+        });
+        let mut candidates = Vec::new();
+        for found in side_by_side(futures.collect()).await {
+            candidates.extend(found?);
+        }
+        let mut pass = ClaimPass::default();
+        match self.take(candidates, max, visibility, &mut pass).await {
+            Err(error) if pass.messages.is_empty() => Err(error),
+            _ => Ok(pass.messages),
+        }
+    }
+
+    /// Removes some of the tasks that wait. What the index still lists and is gone counts as nothing.
+    pub(super) async fn remove_some(&self) -> Result<PurgeStep, QueueError> {
+        let mut tasks = Vec::new();
+        for key in self.table.shards.keys(PENDING) {
+            let seek = Seek {
+                newest_first: false,
+                columns: &[TASK_ID, STATUS],
+                ..Seek::newest(key.clone(), PURGED_AT_ONCE)
+            };
+            for item in self.table.page(&seek).await?.items {
+                let task = item::string(&item, TASK_ID).map(str::to_owned);
+                tasks.extend(task.map(|task| (task, key.clone())));
+            }
+        }
+        let futures = tasks.into_iter().map(|(task, key)| {
+            let table = self.table.clone();
+            async move { remove(&table, task, key).await }
+        });
+        let mut removed = 0;
+        let mut failed = None;
+        for answer in side_by_side(futures.collect()).await {
+            match answer {
+                Ok(done) => removed += u64::from(done),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        match failed {
+            Some(error) if removed == 0 => Err(error),
+            _ => Ok(PurgeStep {
+                removed: Some(removed),
+                has_more: removed > 0,
+            }),
+        }
+    }
+}
+
+/// A task that can be taken now.
+async fn waiting(table: &Arc<Table>, task: &str) -> Result<Option<Candidate>, QueueError> {
+    let answer = table
+        .client
+        .get_item()
+        .table_name(&table.name)
+        .key(TASK_ID, item::text(task))
+        .consistent_read(true)
+        .projection_expression("#id, #status, #created, #ttl, #not_before, #expires")
+        .expression_attribute_names("#id", TASK_ID)
+        .expression_attribute_names("#status", STATUS)
+        .expression_attribute_names("#created", CREATED)
+        .expression_attribute_names("#ttl", TTL)
+        .expression_attribute_names("#not_before", item::NOT_BEFORE)
+        .expression_attribute_names("#expires", item::EXPIRES)
+        .return_consumed_capacity(ReturnConsumedCapacity::Total)
+        .send()
+        .await
+        .map_err(|error| table.call("GetItem").failed(&error))?;
+    table.spent.read(answer.consumed_capacity());
+    let Some(found) = answer.item else {
+        return Ok(None);
+    };
+    let ready = item::readiness(&found, clock::wall_clock_now()) == Readiness::Ready;
+    let key = item::string(&found, STATUS).filter(|key| ready && status::is(key, PENDING));
+    Ok(key.and_then(|key| candidate(&found, key)))
+}
+
+/// Removes a task that still waits; false if it does not.
+async fn remove(table: &Arc<Table>, task: String, key: String) -> Result<bool, QueueError> {
+    let deleted = table
+        .client
+        .delete_item()
+        .table_name(&table.name)
+        .key(TASK_ID, item::text(task))
+        .condition_expression("#status = :key")
+        .expression_attribute_names("#status", STATUS)
+        .expression_attribute_values(":key", item::text(key))
+        .return_consumed_capacity(ReturnConsumedCapacity::Total)
+        .send()
+        .await;
+    match deleted {
+        Ok(answer) => {
+            table.spent.wrote(answer.consumed_capacity());
+            Ok(true)
+        }
+        Err(error) if is_unmet(&error) => Ok(false),
+        Err(error) => Err(table.call("DeleteItem").failed(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_walk_goes_through_every_key_and_keeps_its_bound() {
+        let start = Place {
+            above: Some(("5".to_owned(), true)),
+            ..Place::default()
+        };
+        let end = TaskItem::from([
+            (TASK_ID.to_owned(), item::text("t")),
+            (STATUS.to_owned(), item::text("PENDING#1")),
+            (CREATED.to_owned(), item::number(7_u64)),
+        ]);
+        let second = start.following(Some(end.clone()), 2).unwrap();
+        assert_eq!((second.key, &second.above), (0, &start.above));
+        let read = Place::read(Some(&second.cursor())).unwrap();
+        assert_eq!(read, second);
+        assert_eq!(read.seek("PENDING#1".into(), 9).after, Some(end));
+        let third = second.following(None, 2).unwrap();
+        assert_eq!((third.key, &third.after), (1, &None));
+        assert_eq!(third.following(None, 2), None);
+        assert_eq!(Place::read(Some(&BrowseCursor("x".into()))), None);
+    }
+}

@@ -1,0 +1,223 @@
+//! Walking over what waits without receiving it, receiving what was chosen on the way, and emptying a
+//! queue. Pure steps on a connection that are told `now`.
+
+use super::deliver::{look_at, take};
+use super::groups::set_gate;
+use super::settle::remove;
+use super::turn::{LocalDelivery, QueueId, Turn};
+use dispatcher_core::message::{Message, Receipt};
+use dispatcher_core::queue::{BrowseCursor, BrowsePage, PurgeStep};
+use rusqlite::{OptionalExtension, params};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// So many rows of the file are looked at for one page, those of other queues included: others wait
+/// for the thread meanwhile.
+const ROWS: i64 = 10_000;
+/// So many bytes of bodies and attributes one page has, or one message.
+const PAGE_BYTES: u64 = 8 << 20;
+/// So many messages are removed in one transaction.
+const AT_ONCE: u64 = 500;
+
+/// Rows from one on, in the order of sending, and whether each waits in this queue.
+const WALK: &str = "SELECT seq, queue = ?1 AND visible_at <= ?2 FROM entries NOT INDEXED
+     WHERE seq > ?3 ORDER BY seq LIMIT ?4";
+/// What one row says of its message before it is received.
+const CHOSEN: &str = "SELECT message_group, receive_count FROM entries
+     WHERE seq = ?1 AND queue = ?2 AND visible_at <= ?3";
+/// Whether something of a group is in flight.
+const BUSY: &str = "SELECT 1 FROM entries
+     WHERE queue = ?1 AND message_group = ?2 AND in_flight = 1 AND visible_at > ?3 LIMIT 1";
+
+/// A page of what waits after this row.
+pub(super) fn page(
+    turn: &Turn<'_>,
+    (queue, name): (QueueId, &str),
+    after: i64,
+    max: usize,
+) -> rusqlite::Result<BrowsePage> {
+    let mut page = BrowsePage::default();
+    let mut walk = turn.connection.prepare_cached(WALK)?;
+    let mut rows = walk.query(params![queue, turn.now, after, ROWS])?;
+    let (mut seen, mut bytes) = (0, 0);
+    while let Some(row) = rows.next()? {
+        let (seq, waits): (i64, bool) = (row.get(0)?, row.get(1)?);
+        seen += 1;
+        if waits && let Some(mut message) = look_at(turn, seq, name).optional()? {
+            bytes += message.held_bytes();
+            let count = i64::from(message.receive_count);
+            message.receipt = LocalDelivery { seq, count }.receipt();
+            page.messages.push(message);
+        }
+        let is_full = page.messages.len() >= max || bytes >= PAGE_BYTES;
+        if is_full || seen == ROWS {
+            page.next = Some(cursor(seq));
+            break;
+        }
+    }
+    Ok(page)
+}
+
+/// The cursor behind all that was ever sent.
+pub(super) fn end(turn: &Turn<'_>) -> rusqlite::Result<BrowseCursor> {
+    let last: Option<i64> = turn
+        .connection
+        .prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = 'entries'")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    Ok(cursor(last.unwrap_or_default()))
+}
+
+fn cursor(seq: i64) -> BrowseCursor {
+    BrowseCursor(seq.to_string())
+}
+
+/// The row after which a page begins; `None` for a cursor of something else.
+pub(super) fn row_of(after: Option<&BrowseCursor>) -> Option<i64> {
+    after.map_or(Some(0), |cursor| cursor.0.parse().ok())
+}
+
+/// Takes those of these messages that wait, unless others of their group are in flight.
+pub(super) fn take_chosen(
+    turn: &mut Turn<'_>,
+    queue: QueueId,
+    chosen: &[Receipt],
+    visibility: Duration,
+) -> rusqlite::Result<Vec<LocalDelivery>> {
+    let mut taken = Vec::with_capacity(chosen.len());
+    let mut groups: HashMap<String, bool> = HashMap::new();
+    for receipt in chosen {
+        let Ok(LocalDelivery { seq, .. }) = LocalDelivery::parse(receipt) else {
+            continue;
+        };
+        let row = turn
+            .connection
+            .prepare_cached(CHOSEN)?
+            .query_row(params![seq, queue, turn.now], |row| {
+                Ok((row.get::<_, Option<String>>(0)?, row.get::<_, i64>(1)?))
+            })
+            .optional()?;
+        let Some((group, receives)) = row else {
+            continue;
+        };
+        if let Some(group) = group {
+            let is_free = match groups.get(&group) {
+                Some(free) => *free,
+                None => !is_busy(turn, queue, &group)?,
+            };
+            groups.insert(group, is_free);
+            if !is_free {
+                continue;
+            }
+        }
+        let count = receives + 1;
+        take(turn, seq, count, visibility)?;
+        taken.push(LocalDelivery { seq, count });
+    }
+    for (group, _) in groups {
+        set_gate(turn, queue, &group)?;
+    }
+    Ok(taken)
+}
+
+fn is_busy(turn: &Turn<'_>, queue: QueueId, group: &str) -> rusqlite::Result<bool> {
+    turn.connection
+        .prepare_cached(BUSY)?
+        .exists(params![queue, group, turn.now])
+}
+
+/// Reads what was taken, once that has been committed. What somebody has deleted since is left out.
+pub(super) fn read(
+    turn: &Turn<'_>,
+    name: &str,
+    taken: &[LocalDelivery],
+) -> rusqlite::Result<Vec<Message>> {
+    let mut messages = Vec::with_capacity(taken.len());
+    for delivery in taken {
+        if let Some(mut message) = look_at(turn, delivery.seq, name).optional()? {
+            message.receipt = delivery.receipt();
+            messages.push(message);
+        }
+    }
+    Ok(messages)
+}
+
+/// Removes some of what is not in flight.
+pub(super) fn purge(turn: &mut Turn<'_>, queue: QueueId) -> rusqlite::Result<PurgeStep> {
+    let rows: Vec<(i64, Option<String>)> = turn
+        .connection
+        .prepare_cached(
+            "SELECT seq, message_group FROM entries
+             WHERE queue = ?1 AND (in_flight = 0 OR visible_at <= ?2) ORDER BY seq LIMIT ?3",
+        )?
+        .query_map(params![queue, turn.now, AT_ONCE as i64], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    let removed = rows.len() as u64;
+    for (seq, group) in rows {
+        remove(turn, queue, seq, group.as_deref())?;
+    }
+    Ok(PurgeStep {
+        removed: Some(removed),
+        has_more: removed == AT_ONCE,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::time::StoreTime;
+    use crate::queue::{deliver, look, schema};
+    use dispatcher_core::message::Outgoing;
+
+    fn sent(turn: &mut Turn<'_>, name: &str, bodies: &[&str]) -> QueueId {
+        let queue = look::queue_id(turn.connection, name).unwrap();
+        let items: Vec<Outgoing> = bodies
+            .iter()
+            .map(|body| Outgoing {
+                body: (*body).to_owned(),
+                ..Outgoing::default()
+            })
+            .collect();
+        deliver::send(turn, queue, &items).unwrap();
+        queue
+    }
+
+    #[test]
+    fn a_walk_passes_by_the_rows_of_other_queues() {
+        let connection = schema::in_memory();
+        let mut turn = Turn::new(&connection, StoreTime(1_000));
+        let queue = sent(&mut turn, "q", &["1"]);
+        sent(&mut turn, "other", &["x", "y"]);
+        sent(&mut turn, "q", &["2", "3"]);
+        let first = page(&turn, (queue, "local:q"), 0, 2).unwrap();
+        let bodies = |page: &BrowsePage| {
+            let messages = page.messages.iter();
+            messages.map(|one| one.body.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(bodies(&first), ["1", "2"]);
+        let after = row_of(first.next.as_ref()).unwrap();
+        let second = page(&turn, (queue, "local:q"), after, 2).unwrap();
+        assert_eq!(bodies(&second), ["3"]);
+        assert_eq!(second.next, None);
+        assert_eq!(row_of(Some(&end(&turn).unwrap())), Some(5));
+    }
+
+    #[test]
+    fn a_purge_leaves_what_is_in_flight() {
+        let connection = schema::in_memory();
+        let mut turn = Turn::new(&connection, StoreTime(1_000));
+        let queue = sent(&mut turn, "q", &["1", "2", "3"]);
+        let all = page(&turn, (queue, "local:q"), 0, 9).unwrap().messages;
+        let chosen = [all[1].receipt.clone()];
+        let hour = Duration::from_secs(3_600);
+        assert_eq!(
+            take_chosen(&mut turn, queue, &chosen, hour).unwrap().len(),
+            1
+        );
+        let step = purge(&mut turn, queue).unwrap();
+        assert_eq!((step.removed, step.has_more), (Some(2), false));
+        assert_eq!(look::depth(&turn, queue).unwrap().in_flight, 1);
+    }
+}

@@ -1,0 +1,45 @@
+-- Lists what waits, without receiving it: what can be received by its place in the order of sending,
+-- then what waits behind the heads of groups. ARGV: after what ('' for all, "w" and an id or its
+-- beginning, or "b" and a member of `behind`), how many at most, how many bytes they may have, and
+-- how many a body may have. Answers with where to go on, '' at the end, and the messages as `claim`.
+local after, most = ARGV[1], tonumber(ARGV[2])
+local now = to_ms(time_us())
+promote(q, now)
+local ids, places, is_end = {}, {}, false
+if string.sub(after, 1, 1) ~= 'b' then
+  local last = string.sub(after, 2)
+  -- Dead letters of two queues may share a place.
+  local wanted = most + 100
+  local from = last == '' and '-inf' or seq_of(last)
+  local found = call('ZRANGEBYSCORE', q.wait, from, '+inf', 'LIMIT', 0, wanted)
+  for _, id in ipairs(found) do
+    if id > last and #ids < most then
+      ids[#ids + 1] = id
+      places[#places + 1] = 'w' .. id
+    end
+  end
+  if #found < wanted and #ids < most then after = 'b' end
+end
+local listed = #ids
+if string.sub(after, 1, 1) == 'b' then
+  local last = string.sub(after, 2)
+  local from = last == '' and '-' or '(' .. last
+  local found = call('ZRANGEBYLEX', q.behind, from, '+', 'LIMIT', 0, most - listed)
+  is_end = #found < most - listed
+  for _, member in ipairs(found) do
+    local id = string.sub(member, -25)
+    if tonumber(call('HGET', q.due, id) or '0') <= now then
+      ids[#ids + 1] = id
+      places[#places + 1] = 'b' .. member
+    end
+    after = 'b' .. member
+  end
+elseif #places > 0 then
+  after = places[#places]
+end
+local count = fit(q, ids, tonumber(ARGV[3]))
+if count < #ids then
+  after, is_end = places[count], false
+  for at = #ids, count + 1, -1 do ids[at] = nil end
+end
+return describe(q, ids, tonumber(ARGV[4]), { is_end and '' or after })

@@ -1,0 +1,24 @@
+-- Hands out chosen messages of those that can be received. ARGV: worker, the number of this claim, for
+-- how long in ms, how many bytes the messages may have, how many a body may have, and the ids.
+-- Answers as `claim`.
+local worker, claim = ARGV[1], ARGV[2]
+if call('SISMEMBER', q.workers, worker) == 0 then
+  return { -2 }
+end
+if call('ZSCORE', void(q, worker), claim) then
+  return { -1 }
+end
+local now = to_ms(time_us())
+promote(q, now)
+local ids = {}
+for at = 6, #ARGV do
+  if call('ZREM', q.wait, ARGV[at]) == 1 then ids[#ids + 1] = ARGV[at] end
+end
+if #ids == 0 then
+  return { -1 }
+end
+for at = #ids, fit(q, ids, tonumber(ARGV[4])) + 1, -1 do
+  call('ZADD', q.wait, seq_of(ids[at]), ids[at])
+  ids[at] = nil
+end
+return hand_out(q, ids, { worker = worker, claim = claim, visibility = ARGV[3], most = tonumber(ARGV[5]), more = 0 }, now)

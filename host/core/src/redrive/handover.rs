@@ -1,0 +1,394 @@
+//! Sends copies of leased messages, reads the answer for each, and only then deletes the originals.
+
+use super::copy::{copy_of, source_of};
+use super::returns::Returns;
+use super::tally::{End, RedriveReport};
+use super::{Redrive, RedriveRequest};
+use crate::clock;
+use crate::clock::Moment;
+use crate::message::{Message, Outcome, Outgoing};
+use crate::queue::{ItemError, Queue};
+use crate::telemetry::events::TARGET;
+use crate::throttle::bucket::Bucket;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How long messages that are being moved are leased.
+pub(super) const LEASE: Duration = Duration::from_secs(60);
+/// The same where each is looked at by a program first.
+pub(super) const LEASE_FOR_REVIEW: Duration = Duration::from_secs(600);
+/// A call that carries messages takes no longer than this, retries included.
+const CALL: Duration = Duration::from_secs(20);
+/// So often a delete that may pass is tried.
+const DELETES: u32 = 5;
+/// After so many calls in a row that sent nothing, the run ends.
+const FAILING: u32 = 3;
+/// The most queues that letters of one run go to, and groups that are stopped.
+const MOST_KEPT: usize = 10_000;
+
+/// Where letters of one source go, or why nowhere.
+type Opened = Result<Arc<dyn Queue>, String>;
+
+/// The part of a run that moves messages.
+pub(super) struct Handover<'a> {
+    pub redrive: &'a Redrive,
+    pub request: &'a RedriveRequest,
+    pub cancel: &'a CancellationToken,
+    pub progress: &'a (dyn Fn(&RedriveReport) + Sync),
+    pub report: RedriveReport,
+    pub returns: Returns,
+    pub pace: Option<Bucket>,
+    /// Messages that were tried and stay.
+    pub tried: HashSet<String>,
+    /// Set when nothing more may be sent.
+    pub over: Option<End>,
+    opened: HashMap<Option<String>, Opened>,
+    stopped_groups: HashSet<String>,
+    failing: u32,
+}
+
+impl<'a> Handover<'a> {
+    pub(super) fn new(
+        redrive: &'a Redrive,
+        request: &'a RedriveRequest,
+        cancel: &'a CancellationToken,
+        progress: &'a (dyn Fn(&RedriveReport) + Sync),
+    ) -> Self {
+        Self {
+            redrive,
+            request,
+            cancel,
+            progress,
+            report: RedriveReport {
+                queue: redrive.from.identity().name.clone(),
+                applied: request.apply,
+                ..RedriveReport::default()
+            },
+            returns: Returns::new(clock::wall_clock_now(), request.stop_at),
+            pace: request.rate.map(|rate| Bucket::new(rate, 1)),
+            tried: HashSet::new(),
+            over: None,
+            opened: HashMap::new(),
+            stopped_groups: HashSet::new(),
+            failing: 0,
+        }
+    }
+
+    /// How long messages are leased.
+    pub(super) fn lease(&self) -> Duration {
+        match self.redrive.review {
+            Some(_) => LEASE_FOR_REVIEW,
+            None => LEASE,
+        }
+    }
+
+    /// How many more may be tried.
+    pub(super) fn room(&self) -> u64 {
+        let tried = self.report.moved + self.report.left;
+        self.request
+            .first
+            .map_or(u64::MAX, |first| first.saturating_sub(tried))
+    }
+
+    /// Whether another letter may be counted.
+    pub(super) fn room_to_count(&self) -> bool {
+        let first = self.request.first;
+        first.is_none_or(|first| self.report.matched < first)
+    }
+
+    /// Where a letter goes.
+    pub(super) async fn destination(&mut self, letter: &Message) -> Opened {
+        if let Some(all) = self.redrive.to.all() {
+            return Ok(all);
+        }
+        let source = source_of(letter);
+        let key = source.map(str::to_owned);
+        if let Some(known) = self.opened.get(&key) {
+            return known.clone();
+        }
+        if self.opened.len() >= MOST_KEPT {
+            return Err("the letters name too many queues as their sources".to_owned());
+        }
+        let found = self.redrive.to.source(source).await;
+        let own = &self.redrive.from.identity().source;
+        let found = found.and_then(|queue| match queue.identity().source == *own {
+            true => Err("it names this very queue as its source".to_owned()),
+            false => Ok(queue),
+        });
+        self.opened.insert(key, found.clone());
+        found
+    }
+
+    /// Counts a letter without moving it.
+    pub(super) async fn count(&mut self, letter: &Message) {
+        let to = match self.destination(letter).await {
+            Ok(to) => to,
+            Err(why) => {
+                self.report.note_selected(letter, None);
+                self.report.note_failure(letter, &why);
+                return;
+            }
+        };
+        self.report.note_selected(letter, Some(&to.identity().name));
+        let answer = self.would_go(letter, &*to).await;
+        if let Err(why) = answer {
+            self.report.note_failure(letter, &why);
+        }
+    }
+
+    /// Whether a letter would be sent; the error is why not.
+    async fn would_go(&mut self, letter: &Message, to: &dyn Queue) -> Result<(), String> {
+        if let Some(why) = unsendable(letter) {
+            return Err(why);
+        }
+        let body = self.reviewed(letter).await?;
+        let copy = copy_of(letter, body, self.request.marks, to.limits());
+        self.report.uncounted += u64::from(copy.lacks_count);
+        let answer = to.would_take(&copy.outgoing).await;
+        answer.map_err(|error| error.to_string())
+    }
+
+    /// The body to send; the error is why the letter stays.
+    async fn reviewed(&self, letter: &Message) -> Result<String, String> {
+        match &self.redrive.review {
+            Some(review) => review.review(letter).await,
+            None => Ok(letter.body.clone()),
+        }
+    }
+
+    /// Moves messages that are leased since then, for so long. What stays is returned, still leased.
+    pub(super) async fn carry(
+        &mut self,
+        leased: Vec<Message>,
+        lease: (Moment, Duration),
+    ) -> Vec<Message> {
+        let mut kept = Vec::new();
+        let mut parts: Vec<(Arc<dyn Queue>, VecDeque<Message>)> = Vec::new();
+        for letter in leased {
+            let to = match (unsendable(&letter), self.destination(&letter).await) {
+                (Some(why), _) | (None, Err(why)) => {
+                    self.report.note_selected(&letter, None);
+                    self.keep(letter, &why, &mut kept);
+                    continue;
+                }
+                (None, Ok(to)) => to,
+            };
+            let name = &to.identity().name;
+            let known = parts
+                .iter_mut()
+                .find(|(known, _)| known.identity().name == *name);
+            match known {
+                Some((_, letters)) => letters.push_back(letter),
+                None => parts.push((to, VecDeque::from([letter]))),
+            }
+        }
+        for (to, mut letters) in parts {
+            while !letters.is_empty() {
+                let round = self.round(&*to, &mut letters, &mut kept).await;
+                if !round.is_empty() {
+                    self.send(&*to, round, lease, &mut kept).await;
+                }
+                if self.is_over() {
+                    kept.extend(letters.drain(..));
+                }
+            }
+        }
+        kept
+    }
+
+    /// Whether nothing more may be sent.
+    pub(super) fn is_over(&mut self) -> bool {
+        if self.over.is_none() && self.cancel.is_cancelled() {
+            self.over = Some(End::Cancelled);
+        }
+        if self.over.is_none() && self.returns.are_too_many() {
+            self.over = Some(End::TooManyReturned);
+        }
+        self.over.is_some()
+    }
+
+    /// The next messages that one call may carry, as far as the rate allows.
+    async fn round(
+        &mut self,
+        to: &dyn Queue,
+        letters: &mut VecDeque<Message>,
+        kept: &mut Vec<Message>,
+    ) -> Vec<Message> {
+        let allowed = self.allowed().await;
+        if self.is_over() {
+            return Vec::new();
+        }
+        let most = to.identity().batch.min(allowed).max(1);
+        let one_by_one = !to.sends_groups_in_order();
+        let (mut round, mut later) = (Vec::new(), VecDeque::new());
+        let mut groups = HashSet::new();
+        while let Some(letter) = letters.pop_front() {
+            let group = letter.group.clone();
+            let is_stopped = group
+                .as_ref()
+                .is_some_and(|group| self.stopped_groups.contains(group));
+            if is_stopped {
+                self.report
+                    .note_selected(&letter, Some(&to.identity().name));
+                self.keep(letter, "a message of its group before it stays", kept);
+                continue;
+            }
+            let waits = one_by_one && group.is_some_and(|group| !groups.insert(group));
+            if waits || round.len() >= most {
+                later.push_back(letter);
+            } else {
+                round.push(letter);
+            }
+        }
+        *letters = later;
+        round
+    }
+
+    /// How many messages may be sent now; waits for one.
+    pub(super) async fn allowed(&mut self) -> usize {
+        let Some(pace) = &mut self.pace else {
+            return usize::MAX;
+        };
+        loop {
+            let now = clock::now();
+            let free = pace.available(now);
+            if free > 0 {
+                return free;
+            }
+            let next = clock::sleep_until(Some(pace.next(now)));
+            if self.cancel.run_until_cancelled(next).await.is_none() {
+                return 0;
+            }
+        }
+    }
+
+    async fn send(
+        &mut self,
+        to: &dyn Queue,
+        round: Vec<Message>,
+        (since, lease): (Moment, Duration),
+        kept: &mut Vec<Message>,
+    ) {
+        let name = to.identity().name.clone();
+        let mut ready: Vec<(Message, Outgoing)> = Vec::new();
+        for letter in round {
+            self.report.note_selected(&letter, Some(&name));
+            match self.reviewed(&letter).await {
+                Ok(body) => {
+                    let copy = copy_of(&letter, body, self.request.marks, to.limits());
+                    self.report.uncounted += u64::from(copy.lacks_count);
+                    ready.push((letter, copy.outgoing));
+                }
+                Err(why) => self.keep(letter, &why, kept),
+            }
+        }
+        if clock::now().since(since) + CALL > lease {
+            for (letter, _) in ready {
+                self.keep(
+                    letter,
+                    "its lease would end before it is moved; run again",
+                    kept,
+                );
+            }
+            return;
+        }
+        if ready.is_empty() {
+            return;
+        }
+        let (letters, copies): (Vec<_>, Vec<_>) = ready.into_iter().unzip();
+        if let Some(pace) = &mut self.pace {
+            pace.take(copies.len(), clock::now());
+        }
+        let answers = to.send(&copies).await;
+        let mut sent = Vec::new();
+        for (letter, answer) in letters.into_iter().zip(answers) {
+            match answer {
+                Ok(_) => sent.push(letter),
+                Err(error) => {
+                    self.report.uncertain += u64::from(matches!(error, ItemError::Passing(_)));
+                    self.keep(letter, &error.to_string(), kept);
+                }
+            }
+        }
+        self.failing = if sent.is_empty() { self.failing + 1 } else { 0 };
+        if self.failing >= FAILING {
+            self.over.get_or_insert(End::DestinationFails);
+        }
+        self.returns.note_moved(sent.len() as u64);
+        self.delete(&name, sent).await;
+        (self.progress)(&self.report);
+    }
+
+    /// Deletes what has been sent.
+    async fn delete(&mut self, to: &str, mut sent: Vec<Message>) {
+        let batch = self.redrive.from.identity().batch.max(1);
+        for tries in 1..=DELETES {
+            let mut again = Vec::new();
+            for part in sent.chunks(batch) {
+                let items: Vec<_> = part
+                    .iter()
+                    .map(|one| (one.clone(), Outcome::Delete))
+                    .collect();
+                let answers = self.redrive.from.settle(&items).await;
+                for ((letter, _), answer) in items.into_iter().zip(answers) {
+                    match answer {
+                        Ok(()) => self.report.note_moved(&letter, to),
+                        Err(ItemError::Passing(_)) if tries < DELETES => again.push(letter),
+                        Err(error) => self.note_not_deleted(&letter, to, &error),
+                    }
+                }
+            }
+            if again.is_empty() {
+                return;
+            }
+            sent = again;
+            clock::sleep_until(Some(clock::now() + Duration::from_millis(200) * tries)).await;
+        }
+    }
+
+    fn note_not_deleted(&mut self, letter: &Message, to: &str, error: &ItemError) {
+        self.report.not_deleted += 1;
+        let error = format!("sent to {to} and not deleted: {error}");
+        self.report.note_problem(letter, &error);
+        let (queue, message_id) = (&self.report.queue, &letter.id);
+        tracing::warn!(target: TARGET, queue, message_id, to, error, "message moved but not deleted");
+    }
+
+    /// Notes that a message stays.
+    fn keep(&mut self, letter: Message, why: &str, kept: &mut Vec<Message>) {
+        if self.report.note_failure(&letter, why) {
+            let (queue, message_id) = (&self.report.queue, &letter.id);
+            tracing::warn!(target: TARGET, queue, message_id, error = why, "message not moved");
+        }
+        if self.redrive.is_fifo {
+            self.over.get_or_insert(End::OrderKept);
+        }
+        if self.stopped_groups.len() < MOST_KEPT {
+            self.stopped_groups.extend(letter.group.clone());
+        }
+        if self.tried.len() < MOST_KEPT {
+            self.tried.insert(letter.id.clone());
+        }
+        kept.push(letter);
+    }
+
+    /// Gives messages back that were leased and stay.
+    pub(super) async fn release(&mut self, leased: Vec<Message>) {
+        let batch = self.redrive.from.identity().batch.max(1);
+        for part in leased.chunks(batch) {
+            let release = |one: &Message| (one.clone(), Outcome::Release(Duration::ZERO));
+            let items: Vec<_> = part.iter().map(release).collect();
+            let answers = self.redrive.from.settle(&items).await;
+            let failed = answers.iter().filter(|answer| answer.is_err()).count();
+            self.report.not_released += failed as u64;
+        }
+    }
+}
+
+/// Why a message cannot be sent again whatever its destination is.
+fn unsendable(letter: &Message) -> Option<String> {
+    let why = letter.unreadable.as_ref()?;
+    Some(format!("it cannot be copied: {why}"))
+}

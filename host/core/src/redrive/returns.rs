@@ -1,0 +1,106 @@
+//! Whether too many of the messages that were moved have failed again. Pure.
+
+use super::copy::redriven;
+use crate::clock::Timestamp;
+use crate::message::Message;
+
+/// A share is judged once so many messages have come back: the first one proves little.
+const SMALLEST_SHARE_OF: u64 = 10;
+
+/// Counts what comes back to the queue that it was moved from.
+#[derive(Debug, Clone)]
+pub(super) struct Returns {
+    started: Timestamp,
+    share: f64,
+    moved: u64,
+    returned: u64,
+}
+
+impl Returns {
+    /// For a run that began at `started` and stops at more than this share.
+    pub(super) fn new(started: Timestamp, share: f64) -> Self {
+        Self {
+            started,
+            share,
+            moved: 0,
+            returned: 0,
+        }
+    }
+
+    /// Whether a message came to the queue after the run began. Such messages are not moved: else what
+    /// fails again and again would go round for ever.
+    pub(super) fn is_new(&self, message: &Message) -> bool {
+        message.sent_at.is_some_and(|sent| sent > self.started)
+    }
+
+    /// So many were moved.
+    pub(super) fn note_moved(&mut self, count: u64) {
+        self.moved += count;
+    }
+
+    /// A message was seen for the first time; counts it if it was moved by this run.
+    pub(super) fn note_seen(&mut self, message: &Message) {
+        if self.is_new(message) && redriven(message) > 0 {
+            self.returned += 1;
+        }
+    }
+
+    /// Everything is about to be seen again.
+    pub(super) fn forget_seen(&mut self) {
+        self.returned = 0;
+    }
+
+    /// How many came back.
+    pub(super) fn returned(&self) -> u64 {
+        self.returned
+    }
+
+    /// Whether the run should stop.
+    #[expect(clippy::cast_precision_loss, reason = "counts of messages")]
+    pub(super) fn are_too_many(&self) -> bool {
+        let limit = self.moved as f64 * self.share;
+        self.returned >= SMALLEST_SHARE_OF && self.returned as f64 > limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Attribute;
+    use crate::message::samples::message;
+    use crate::queue::REDRIVEN;
+
+    fn seen(sent: u64, is_redriven: bool) -> Message {
+        let mark = is_redriven.then(|| Attribute::text(REDRIVEN, "1"));
+        Message {
+            sent_at: Some(Timestamp(sent)),
+            attributes: mark.into_iter().collect(),
+            ..message("m")
+        }
+    }
+
+    #[test]
+    fn only_what_this_run_moved_counts_as_returned() {
+        let mut returns = Returns::new(Timestamp(100), 0.5);
+        returns.note_moved(100);
+        for one in [seen(100, true), seen(101, false), seen(101, true)] {
+            returns.note_seen(&one);
+        }
+        assert_eq!(returns.returned(), 1);
+        assert!(returns.is_new(&seen(101, false)) && !returns.is_new(&seen(100, true)));
+    }
+
+    #[test]
+    fn a_run_stops_above_its_share_and_not_for_a_few() {
+        let mut returns = Returns::new(Timestamp(100), 0.5);
+        returns.note_moved(9);
+        for _ in 0..9 {
+            returns.note_seen(&seen(101, true));
+        }
+        assert!(!returns.are_too_many(), "nine are too few to judge");
+        returns.note_seen(&seen(101, true));
+        assert!(returns.are_too_many());
+        returns.note_moved(11);
+        assert!(!returns.are_too_many(), "ten of twenty are half, not more");
+    }
+}

@@ -1,0 +1,357 @@
+//! Walks over a queue and moves what was selected: page by page where the queue can be listed, else by
+//! receiving.
+
+use super::handover::Handover;
+use super::tally::{End, RedriveReport};
+use super::{MOST_SCANNED, Redrive, RedriveError, RedriveRequest};
+use crate::clock;
+use crate::message::Message;
+use crate::queue::{Ask, BrowseCursor, GroupShare, Queue, QueueError};
+use crate::telemetry::events::TARGET;
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// The most messages of one page.
+const PAGE: usize = 100;
+/// How long messages are invisible that are received to be looked at.
+pub(super) const SCAN_LEASE: Duration = Duration::from_secs(600);
+/// Where a program looks at messages first, so many are leased together.
+const REVIEWED: usize = 8;
+/// Of a slow run, so much is leased together, in seconds.
+const AHEAD_S: f64 = 10.0;
+/// What came back is counted after this many messages were moved, or after a tenth of them.
+const COUNTED_EVERY: u64 = 20;
+
+/// Runs until everything is looked at, an end of the request is reached, or `cancel` is set. Then all
+/// leases are given back. `progress` is called after each batch.
+pub async fn run(
+    redrive: &Redrive,
+    request: &RedriveRequest,
+    cancel: &CancellationToken,
+    progress: &(dyn Fn(&RedriveReport) + Sync),
+) -> Result<RedriveReport, RedriveError> {
+    check(redrive, request).map_err(RedriveError::Refused)?;
+    let mut run = Run {
+        carrier: Handover::new(redrive, request, cancel, progress),
+        counted_at: 0,
+    };
+    let ended = match redrive.from.can_browse() {
+        true => run.walk().await,
+        false => run.receive().await,
+    };
+    let mut report = run.carrier.report;
+    report.returned = run.carrier.returns.returned();
+    let (queue, moved, left) = (&report.queue, report.moved, report.left + report.blocked);
+    match ended {
+        Ok(end) => {
+            report.end = Some(end);
+            if request.apply {
+                let end = end.words();
+                tracing::info!(target: TARGET, queue, moved, left, returned = report.returned, end, "messages moved");
+            }
+            Ok(report)
+        }
+        Err(error) => {
+            tracing::warn!(target: TARGET, queue, moved, left, %error, "messages moved until a call failed");
+            Err(RedriveError::Source {
+                error,
+                report: Box::new(report),
+            })
+        }
+    }
+}
+
+/// Whether the request can be met at all.
+fn check(redrive: &Redrive, request: &RedriveRequest) -> Result<(), String> {
+    let from = redrive.from.identity();
+    let queue = &from.name;
+    if let Some(all) = redrive.to.all()
+        && all.identity().source == from.source
+    {
+        return Err(format!("`{queue}` cannot be moved to itself"));
+    }
+    if redrive.from.can_browse() {
+        return Ok(());
+    }
+    if redrive.is_fifo && !request.selection.is_everything() {
+        return Err(format!(
+            "`{queue}` is a FIFO queue: a message can only be received before those behind it in its group, so it is moved whole or from its head; leave out --reason, --where and --older"
+        ));
+    }
+    let looks = !request.apply || !request.selection.is_everything();
+    if looks && from.most_receives == Some(1) {
+        return Err(format!(
+            "`{queue}` cannot be looked at: its redrive policy lets a message be received once, and looking is a receive"
+        ));
+    }
+    Ok(())
+}
+
+struct Run<'a> {
+    carrier: Handover<'a>,
+    /// How many had been moved when the returned ones were counted last.
+    counted_at: u64,
+}
+
+impl Run<'_> {
+    /// Walks over the pages of a queue that can be listed. Where groups are kept, those behind a
+    /// message come forward when it is moved, perhaps behind the walk: then it is made again.
+    async fn walk(&mut self) -> Result<End, QueueError> {
+        let from = self.carrier.redrive.from.clone();
+        let end = from.browse_end().await?;
+        loop {
+            let moved = self.carrier.report.moved;
+            let (mut after, mut grouped) = (None, false);
+            self.carrier.report.blocked = 0;
+            self.carrier.report.scanned = 0;
+            self.carrier.report.arrived = 0;
+            loop {
+                if self.carrier.is_over() {
+                    break;
+                }
+                let page = from.browse(after.as_ref(), PAGE).await?;
+                grouped |= page.messages.iter().any(|one| one.group.is_some());
+                let chosen = self.choose(page.messages).await;
+                self.move_listed(&*from, chosen, &end).await?;
+                if self.carrier.room() == 0 {
+                    self.carrier.over.get_or_insert(End::First);
+                }
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            if let Some(over) = self.carrier.over {
+                return Ok(over);
+            }
+            if !grouped || self.carrier.report.moved == moved {
+                return Ok(End::Complete);
+            }
+        }
+    }
+
+    /// What of a page is to be moved; counts it instead where nothing is.
+    async fn choose(&mut self, page: Vec<Message>) -> Vec<Message> {
+        let now = clock::wall_clock_now();
+        let mut chosen = Vec::new();
+        for message in page {
+            let carrier = &mut self.carrier;
+            carrier.report.scanned += 1;
+            if carrier.returns.is_new(&message) {
+                carrier.report.arrived += 1;
+                continue;
+            }
+            let is_tried = carrier.tried.contains(&message.id);
+            if is_tried || !carrier.request.selection.matches(&message, now) {
+                continue;
+            }
+            if carrier.request.apply {
+                if (chosen.len() as u64) < carrier.room() {
+                    chosen.push(message);
+                }
+            } else if carrier.room_to_count() {
+                carrier.count(&message).await;
+            } else {
+                carrier.over.get_or_insert(End::First);
+            }
+        }
+        chosen
+    }
+
+    async fn move_listed(
+        &mut self,
+        from: &dyn Queue,
+        chosen: Vec<Message>,
+        end: &BrowseCursor,
+    ) -> Result<(), QueueError> {
+        let mut rest = &chosen[..];
+        while !rest.is_empty() {
+            // What is leased is sent at once, however slow the run is.
+            let allowed = self.carrier.allowed().await;
+            if self.carrier.is_over() {
+                return Ok(());
+            }
+            let part;
+            (part, rest) = rest.split_at(self.together().min(allowed).min(rest.len()));
+            let listed: Vec<_> = part.iter().map(|one| one.receipt.clone()).collect();
+            let since = clock::now();
+            let lease = self.carrier.lease();
+            let leased = from.receive_these(&listed, lease).await?;
+            let taken = leased.len();
+            let kept = self.carrier.carry(leased, (since, lease)).await;
+            self.carrier.release(kept).await;
+            let grouped = part.iter().filter(|one| one.group.is_some()).count();
+            self.carrier.report.blocked += (part.len() - taken).min(grouped) as u64;
+            self.count_returned(from, end).await?;
+        }
+        Ok(())
+    }
+
+    /// How many messages are leased together.
+    fn together(&self) -> usize {
+        let Run { carrier, .. } = self;
+        let most = carrier.redrive.from.identity().batch.clamp(1, PAGE);
+        let most = match carrier.redrive.review {
+            Some(_) => most.min(REVIEWED),
+            None => most,
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a cast of a float saturates, and a rate is positive"
+        )]
+        let ahead = carrier.request.rate.map(|rate| (rate * AHEAD_S) as usize);
+        ahead.map_or(most, |ahead| most.min(ahead)).max(1)
+    }
+
+    /// Counts what came back since the start, from time to time.
+    async fn count_returned(
+        &mut self,
+        from: &dyn Queue,
+        end: &BrowseCursor,
+    ) -> Result<(), QueueError> {
+        let moved = self.carrier.report.moved;
+        if moved < self.counted_at + COUNTED_EVERY.max(moved / 10) {
+            return Ok(());
+        }
+        self.counted_at = moved;
+        let mut after = Some(end.clone());
+        self.carrier.returns.forget_seen();
+        while after.is_some() {
+            let page = from.browse(after.as_ref(), PAGE).await?;
+            for message in &page.messages {
+                self.carrier.returns.note_seen(message);
+            }
+            after = page.next;
+        }
+        Ok(())
+    }
+
+    /// Receives from a queue that cannot be listed. What stays is held until the end, so that the same
+    /// messages do not come again and again.
+    async fn receive(&mut self) -> Result<End, QueueError> {
+        let mut held = HashMap::new();
+        let ended = self.receive_all(&mut held).await;
+        let held: Vec<Message> = held.into_values().collect();
+        self.carrier.report.received = held.len() as u64;
+        self.carrier.release(held).await;
+        ended
+    }
+
+    async fn receive_all(
+        &mut self,
+        held: &mut HashMap<String, Message>,
+    ) -> Result<End, QueueError> {
+        let request = self.carrier.request;
+        let from = self.carrier.redrive.from.clone();
+        let looks = !request.apply || !request.selection.is_everything();
+        let scan = if looks {
+            request.scan.min(MOST_SCANNED)
+        } else {
+            u64::MAX
+        };
+        let mut quiet = 0;
+        loop {
+            if self.carrier.is_over() {
+                return Ok(self.carrier.over.unwrap_or(End::Cancelled));
+            }
+            let room = if looks { u64::MAX } else { self.carrier.room() };
+            let left = room.min(scan.saturating_sub(self.carrier.report.scanned));
+            if self.carrier.room() == 0 {
+                return Ok(End::First);
+            }
+            if left == 0 {
+                return Ok(End::ScanLimit);
+            }
+            let most = usize::try_from(left)
+                .unwrap_or(usize::MAX)
+                .min(self.together());
+            let most = match looks {
+                true => most,
+                false => most.min(self.carrier.allowed().await).max(1),
+            };
+            if self.carrier.is_over() {
+                continue;
+            }
+            let lease = if looks {
+                SCAN_LEASE
+            } else {
+                self.carrier.lease()
+            };
+            let ask = Ask {
+                max: most,
+                visibility: lease,
+                wait: from.identity().proof_wait,
+                groups: GroupShare::Fill,
+                ..Ask::PLAIN
+            };
+            let since = clock::now();
+            let received = from.receive(ask, self.carrier.cancel).await?;
+            self.carrier.report.receive_calls += 1;
+            // A single long poll of SQS may be empty although there are messages.
+            quiet = if received.messages.is_empty() {
+                quiet + 1
+            } else {
+                0
+            };
+            if quiet >= 2 {
+                return Ok(End::Complete);
+            }
+            let most_receives = from.identity().most_receives.filter(|_| looks);
+            let chosen = self.sort(received.messages, held).await;
+            let kept = self.carrier.carry(chosen, (since, lease)).await;
+            held.extend(kept.into_iter().map(without_content));
+            let is_last = |most: u32| held.values().any(|one| one.receive_count + 1 >= most);
+            if most_receives.is_some_and(is_last) {
+                return Ok(End::LastReceive);
+            }
+        }
+    }
+
+    /// What of the received messages is to be moved. Holds the others.
+    async fn sort(
+        &mut self,
+        received: Vec<Message>,
+        held: &mut HashMap<String, Message>,
+    ) -> Vec<Message> {
+        let now = clock::wall_clock_now();
+        let mut chosen = Vec::new();
+        for message in received {
+            let carrier = &mut self.carrier;
+            if held.contains_key(&message.id) {
+                held.extend([without_content(message)]);
+                continue;
+            }
+            carrier.report.scanned += 1;
+            carrier.returns.note_seen(&message);
+            if carrier.returns.is_new(&message) {
+                carrier.report.arrived += 1;
+            } else if carrier.request.selection.matches(&message, now) {
+                if !carrier.request.apply {
+                    if carrier.room_to_count() {
+                        carrier.count(&message).await;
+                    } else {
+                        carrier.over.get_or_insert(End::First);
+                    }
+                } else if (chosen.len() as u64) < carrier.room() {
+                    chosen.push(message);
+                    continue;
+                }
+            }
+            held.extend([without_content(message)]);
+        }
+        chosen
+    }
+}
+
+/// What it takes to give a message back, by its id.
+fn without_content(message: Message) -> (String, Message) {
+    let held = Message {
+        body: String::new(),
+        attributes: Vec::new(),
+        system_attributes: Vec::new(),
+        ..message
+    };
+    (held.id.clone(), held)
+}

@@ -1,0 +1,647 @@
+//! Whole runs on queues in memory, whose calls fail or hang as a test says.
+
+use super::{
+    Condition, Destinations, End, Marks, ReasonPattern, Redrive, RedriveError, RedriveReport,
+    RedriveRequest, Review, Selection, look, run,
+};
+use crate::clock;
+use crate::clock::Timestamp;
+use crate::message::{Attribute, Message, Outcome, Outgoing, Receipt};
+use crate::queue::{
+    Ask, BrowseCursor, BrowsePage, DEAD_LETTER_REASON, DEAD_LETTER_SOURCE, Depth, Identity,
+    ItemError, Queue, QueueError, REDRIVEN, Received,
+};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+const BATCH: usize = 10;
+
+/// One message as it lies in a queue.
+#[derive(Debug, Clone)]
+struct Stored {
+    message: Message,
+    is_leased: bool,
+}
+
+/// A queue in memory. Leases end when `expire` is called, and not before.
+struct Memory {
+    identity: Identity,
+    lists: bool,
+    in_order: bool,
+    stored: Mutex<Vec<Stored>>,
+    sent: AtomicUsize,
+    /// Answers for sends by body; what has none is sent.
+    refused: Mutex<BTreeMap<String, ItemError>>,
+    /// Whether what is sent here fails again, and so returns to this queue.
+    returns_to: Mutex<Option<Arc<Memory>>>,
+    receives: AtomicUsize,
+    /// Calls that are answered before one hangs for ever.
+    calls: Arc<AtomicUsize>,
+    hangs: AtomicBool,
+}
+
+impl Memory {
+    fn new(name: &str, lists: bool) -> Arc<Self> {
+        Arc::new(Self {
+            identity: Identity {
+                name: name.into(),
+                source: name.into(),
+                visibility: Duration::from_secs(30),
+                batch: BATCH,
+                longest_wait: Duration::ZERO,
+                proof_wait: Duration::ZERO,
+                ordered_groups: true,
+                dead_letters: false,
+                most_receives: None,
+                redrive_target: false,
+            },
+            lists,
+            in_order: lists,
+            stored: Mutex::default(),
+            sent: AtomicUsize::new(0),
+            refused: Mutex::default(),
+            returns_to: Mutex::default(),
+            receives: AtomicUsize::new(0),
+            calls: Arc::new(AtomicUsize::new(usize::MAX)),
+            hangs: AtomicBool::new(false),
+        })
+    }
+
+    fn put(&self, message: Message) {
+        let stored = Stored {
+            message,
+            is_leased: false,
+        };
+        self.stored.lock().unwrap().push(stored);
+    }
+
+    /// A message that failed again: received soon where a queue has no order.
+    fn put_back(&self, message: Message) {
+        self.put(message);
+        if !self.lists {
+            self.stored.lock().unwrap().rotate_right(1);
+        }
+    }
+
+    fn bodies(&self) -> Vec<String> {
+        let stored = self.stored.lock().unwrap();
+        stored.iter().map(|one| one.message.body.clone()).collect()
+    }
+
+    fn leased(&self) -> usize {
+        let stored = self.stored.lock().unwrap();
+        stored.iter().filter(|one| one.is_leased).count()
+    }
+
+    /// Everybody who held a lease is gone.
+    fn expire(&self) {
+        for one in self.stored.lock().unwrap().iter_mut() {
+            one.is_leased = false;
+        }
+    }
+
+    /// One call, unless the process has been killed.
+    async fn call(&self) {
+        let left = self.calls.load(Ordering::SeqCst);
+        if left == 0 {
+            self.hangs.store(true, Ordering::SeqCst);
+            std::future::pending::<()>().await;
+        }
+        self.calls.store(left.saturating_sub(1), Ordering::SeqCst);
+    }
+
+    fn lease(&self, wanted: impl Fn(&Message) -> bool, max: usize) -> Vec<Message> {
+        let mut taken = Vec::new();
+        for one in self.stored.lock().unwrap().iter_mut() {
+            if taken.len() < max && !one.is_leased && wanted(&one.message) {
+                one.is_leased = true;
+                one.message.receive_count += 1;
+                taken.push(one.message.clone());
+            }
+        }
+        taken
+    }
+}
+
+#[async_trait::async_trait]
+impl Queue for Memory {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn can_browse(&self) -> bool {
+        self.lists
+    }
+
+    fn sends_groups_in_order(&self) -> bool {
+        self.in_order
+    }
+
+    async fn receive(&self, ask: Ask, _: &CancellationToken) -> Result<Received, QueueError> {
+        self.call().await;
+        self.receives.fetch_add(1, Ordering::SeqCst);
+        Ok(Received {
+            messages: self.lease(|_| true, ask.max),
+            ..Received::default()
+        })
+    }
+
+    async fn extend(&self, _: &[(Receipt, Duration)]) -> Vec<Result<(), ItemError>> {
+        panic!("nobody extends here")
+    }
+
+    async fn settle(&self, items: &[(Message, Outcome)]) -> Vec<Result<(), ItemError>> {
+        self.call().await;
+        let mut stored = self.stored.lock().unwrap();
+        let mut settle = |(message, outcome): &(Message, Outcome)| {
+            let at = stored
+                .iter()
+                .position(|one| one.message.id == message.id && one.is_leased);
+            let Some(at) = at else {
+                return Err(ItemError::Gone("not leased".into()));
+            };
+            match outcome {
+                Outcome::Delete => drop(stored.remove(at)),
+                _ => stored[at].is_leased = false,
+            }
+            Ok(())
+        };
+        items.iter().map(&mut settle).collect()
+    }
+
+    async fn send(&self, items: &[Outgoing]) -> Vec<Result<String, ItemError>> {
+        self.call().await;
+        assert!(items.len() <= BATCH);
+        let one = |item: &Outgoing| {
+            if let Some(error) = self.refused.lock().unwrap().get(&item.body) {
+                return Err(error.clone());
+            }
+            let number = self.sent.fetch_add(1, Ordering::SeqCst);
+            let message = Message {
+                id: format!("sent-{number}"),
+                body: item.body.clone(),
+                attributes: item.attributes.clone(),
+                group: item.group.clone(),
+                sent_at: Some(clock::wall_clock_now() + Duration::from_secs(3_600)),
+                ..Message::default()
+            };
+            match &*self.returns_to.lock().unwrap() {
+                Some(back) => back.put_back(message.clone()),
+                None => self.put(message.clone()),
+            }
+            Ok(message.id)
+        };
+        items.iter().map(one).collect()
+    }
+
+    async fn depth(&self) -> Result<Depth, QueueError> {
+        Ok(Depth::default())
+    }
+
+    async fn peek(&self, _: usize) -> Result<Vec<Message>, QueueError> {
+        panic!("nobody peeks here")
+    }
+
+    async fn browse(
+        &self,
+        after: Option<&BrowseCursor>,
+        max: usize,
+    ) -> Result<BrowsePage, QueueError> {
+        self.call().await;
+        let after = after.map_or(String::new(), |cursor| cursor.0.clone());
+        let stored = self.stored.lock().unwrap();
+        let waiting = stored.iter().filter(|one| !one.is_leased);
+        let later = waiting
+            .filter(|one| one.message.id > after)
+            .take(max.min(7));
+        let messages: Vec<Message> = later
+            .map(|one| Message {
+                receipt: Receipt(one.message.id.clone()),
+                ..one.message.clone()
+            })
+            .collect();
+        let next = messages.last().filter(|_| messages.len() == 7);
+        let next = next.map(|last| BrowseCursor(last.id.clone()));
+        Ok(BrowsePage { messages, next })
+    }
+
+    async fn browse_end(&self) -> Result<BrowseCursor, QueueError> {
+        let stored = self.stored.lock().unwrap();
+        Ok(BrowseCursor(
+            stored
+                .last()
+                .map_or(String::new(), |one| one.message.id.clone()),
+        ))
+    }
+
+    async fn receive_these(
+        &self,
+        listed: &[Receipt],
+        _: Duration,
+    ) -> Result<Vec<Message>, QueueError> {
+        self.call().await;
+        let wanted = |message: &Message| listed.iter().any(|receipt| receipt.0 == message.id);
+        Ok(self.lease(wanted, BATCH))
+    }
+}
+
+struct Known(BTreeMap<String, Arc<Memory>>);
+
+#[async_trait::async_trait]
+impl Destinations for Known {
+    fn all(&self) -> Option<Arc<dyn Queue>> {
+        None
+    }
+
+    async fn source(&self, source: Option<&str>) -> Result<Arc<dyn Queue>, String> {
+        let source = source.ok_or("it names no source")?;
+        let known = self
+            .0
+            .get(source)
+            .ok_or_else(|| format!("no queue `{source}`"))?;
+        Ok(known.clone())
+    }
+}
+
+/// A dead-letter queue of `count` letters from `a`, and the queue `a`.
+struct Scene {
+    from: Arc<Memory>,
+    to: Arc<Memory>,
+    redrive: Redrive,
+}
+
+fn letter(number: usize, reason: &str, group: Option<&str>) -> Message {
+    Message {
+        id: format!("{number:04}"),
+        body: format!(r#"{{"n":{number}}}"#),
+        attributes: vec![
+            Attribute::text(DEAD_LETTER_REASON, reason),
+            Attribute::text(DEAD_LETTER_SOURCE, "a"),
+        ],
+        group: group.map(str::to_owned),
+        sent_at: Some(Timestamp(1_000)),
+        ..Message::default()
+    }
+}
+
+fn scene(lists: bool, letters: impl IntoIterator<Item = Message>) -> Scene {
+    let from = Memory::new("dead", lists);
+    let to = Memory::new("a", lists);
+    letters.into_iter().for_each(|letter| from.put(letter));
+    let known = BTreeMap::from([
+        ("a".to_owned(), to.clone()),
+        ("dead".to_owned(), from.clone()),
+    ]);
+    let redrive = Redrive {
+        from: from.clone(),
+        is_fifo: false,
+        to: Arc::new(Known(known)),
+        review: None,
+    };
+    Scene { from, to, redrive }
+}
+
+fn many(count: usize) -> Vec<Message> {
+    (0..count)
+        .map(|number| letter(number, "trap", None))
+        .collect()
+}
+
+const APPLY: fn() -> RedriveRequest = || RedriveRequest {
+    apply: true,
+    ..RedriveRequest::default()
+};
+
+async fn ran(scene: &Scene, request: &RedriveRequest) -> Result<RedriveReport, RedriveError> {
+    run(&scene.redrive, request, &CancellationToken::new(), &|_| {}).await
+}
+
+#[tokio::test]
+async fn without_apply_letters_are_counted_and_nothing_changes() {
+    for lists in [true, false] {
+        let mut letters = many(20);
+        letters.push(letter(20, "timeout", None));
+        letters.push(Message {
+            attributes: Vec::new(),
+            ..letter(21, "", None)
+        });
+        let scene = scene(lists, letters);
+        let report = ran(&scene, &RedriveRequest::default()).await.unwrap();
+        assert_eq!((report.scanned, report.matched, report.moved), (22, 22, 0));
+        let counts: Vec<_> = report
+            .messages
+            .iter()
+            .map(|kind| (kind.reason.as_deref(), kind.to.as_deref(), kind.messages))
+            .collect();
+        let wanted = [
+            (Some("trap"), Some("a"), 20),
+            (Some("timeout"), Some("a"), 1),
+            (None, None, 1),
+        ];
+        assert_eq!(counts, wanted);
+        assert_eq!(report.failures[0].error, "it names no source");
+        assert_eq!((scene.from.bodies().len(), scene.from.leased()), (22, 0));
+        assert_eq!(report.received, if lists { 0 } else { 22 });
+        assert_eq!(report.end, Some(End::Complete));
+        assert_eq!(scene.to.bodies().len(), 0);
+    }
+}
+
+#[tokio::test]
+async fn letters_are_moved_and_carry_a_count() {
+    for lists in [true, false] {
+        let scene = scene(lists, many(25));
+        let report = ran(&scene, &APPLY()).await.unwrap();
+        assert_eq!((report.moved, report.left), (25, 0));
+        assert!(report.is_clean());
+        assert_eq!(scene.from.bodies().len(), 0);
+        let stored = scene.to.stored.lock().unwrap();
+        assert_eq!(stored.len(), 25);
+        let names: Vec<_> = stored[0]
+            .message
+            .attributes
+            .iter()
+            .map(|one| &*one.name)
+            .collect();
+        assert_eq!(names, [REDRIVEN]);
+    }
+}
+
+#[tokio::test]
+async fn only_selected_letters_are_moved_and_the_others_given_back() {
+    for lists in [true, false] {
+        let reasons = ["timeout of a", "trap"];
+        let letters = (0..40).map(|number| letter(number, reasons[number % 2], None));
+        let scene = scene(lists, letters);
+        let selection = Selection {
+            reason: Some(ReasonPattern::parse("^timeout").unwrap()),
+            ..Selection::default()
+        };
+        let request = RedriveRequest {
+            selection,
+            first: Some(15),
+            ..APPLY()
+        };
+        let report = ran(&scene, &request).await.unwrap();
+        assert_eq!((report.moved, report.end), (15, Some(End::First)));
+        assert_eq!((scene.from.bodies().len(), scene.from.leased()), (25, 0));
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_confirmed_is_not_deleted() {
+    for lists in [true, false] {
+        let scene = scene(lists, many(12));
+        let answers = [
+            (r#"{"n":3}"#, ItemError::Passing("no answer".into())),
+            (r#"{"n":4}"#, ItemError::Refused("too long".into())),
+        ];
+        let answers = answers.map(|(body, error)| (body.to_owned(), error));
+        *scene.to.refused.lock().unwrap() = BTreeMap::from(answers);
+        let report = ran(&scene, &APPLY()).await.unwrap();
+        assert_eq!((report.moved, report.left, report.uncertain), (10, 2, 1));
+        assert_eq!(scene.from.bodies(), [r#"{"n":3}"#, r#"{"n":4}"#]);
+        assert_eq!(scene.from.leased(), 0);
+        assert!(!report.is_clean());
+        let errors: Vec<_> = report.failures.iter().map(|one| &*one.error).collect();
+        assert_eq!(errors, ["no answer", "too long"]);
+    }
+}
+
+#[tokio::test]
+async fn a_group_stops_at_a_letter_that_stays() {
+    for lists in [true, false] {
+        let groups = ["g", "h"];
+        let letters = (0..12).map(|number| letter(number, "trap", Some(groups[number % 2])));
+        let scene = scene(lists, letters);
+        let refused = (r#"{"n":4}"#.to_owned(), ItemError::Refused("no".into()));
+        *scene.to.refused.lock().unwrap() = BTreeMap::from([refused]);
+        ran(&scene, &APPLY()).await.unwrap();
+        let left: Vec<String> = [4, 6, 8, 10].map(|n| format!(r#"{{"n":{n}}}"#)).into();
+        let mut sent = scene.to.bodies();
+        if lists {
+            // Those of one call are stored together: the destination vouches for their order.
+            sent.retain(|body| !left.contains(body));
+            continue;
+        }
+        assert_eq!(scene.from.bodies(), left, "lists: {lists}");
+        let of_h: Vec<_> = sent.iter().filter(|body| !left.contains(body)).collect();
+        assert_eq!(of_h.len(), 8);
+    }
+}
+
+#[tokio::test]
+async fn a_fifo_queue_stops_at_the_first_letter_that_stays() {
+    let letters = (0..12).map(|number| letter(number, "trap", Some("g")));
+    let mut scene = scene(false, letters);
+    scene.redrive.is_fifo = true;
+    let refused = (r#"{"n":4}"#.to_owned(), ItemError::Refused("no".into()));
+    *scene.to.refused.lock().unwrap() = BTreeMap::from([refused]);
+    let report = ran(&scene, &APPLY()).await.unwrap();
+    assert_eq!((report.moved, report.end), (4, Some(End::OrderKept)));
+    assert_eq!(
+        scene.to.bodies(),
+        [0, 1, 2, 3].map(|n| format!(r#"{{"n":{n}}}"#))
+    );
+    assert_eq!(scene.from.leased(), 0);
+    let condition = Selection {
+        conditions: vec![Condition::parse("/n=4").unwrap()],
+        ..Selection::default()
+    };
+    let request = RedriveRequest {
+        selection: condition,
+        ..APPLY()
+    };
+    let refused = ran(&scene, &request).await;
+    assert!(matches!(refused, Err(RedriveError::Refused(why)) if why.contains("FIFO")));
+}
+
+#[tokio::test]
+async fn a_run_ends_when_too_many_letters_come_back_and_moves_none_of_them_again() {
+    for lists in [true, false] {
+        let scene = scene(lists, many(500));
+        *scene.to.returns_to.lock().unwrap() = Some(scene.from.clone());
+        let report = ran(&scene, &APPLY()).await.unwrap();
+        assert_eq!(report.end, Some(End::TooManyReturned), "lists: {lists}");
+        assert!(report.returned >= 10 && report.moved < 500, "{report:?}");
+        assert_eq!(scene.from.bodies().len(), 500);
+        assert_eq!(scene.from.leased(), 0);
+        // With a share of 1 every letter goes round, and goes once.
+        let scene = self::scene(lists, many(100));
+        *scene.to.returns_to.lock().unwrap() = Some(scene.from.clone());
+        let patient = RedriveRequest {
+            stop_at: 1.0,
+            ..APPLY()
+        };
+        let report = ran(&scene, &patient).await.unwrap();
+        assert_eq!(report.end, Some(End::Complete), "lists: {lists}");
+        assert_eq!(report.moved, 100);
+    }
+}
+
+#[tokio::test]
+async fn a_destination_that_takes_nothing_ends_the_run() {
+    let scene = scene(true, many(100));
+    let away = many(100)
+        .into_iter()
+        .map(|one| (one.body, ItemError::Passing("away".into())));
+    *scene.to.refused.lock().unwrap() = away.collect();
+    let report = ran(&scene, &APPLY()).await.unwrap();
+    assert_eq!(report.end, Some(End::DestinationFails));
+    assert!(report.left < 40, "{report:?}");
+    assert_eq!((scene.from.bodies().len(), scene.from.leased()), (100, 0));
+}
+
+#[tokio::test]
+async fn a_cancelled_run_gives_back_what_it_holds() {
+    for lists in [true, false] {
+        let scene = scene(lists, many(100));
+        let cancel = CancellationToken::new();
+        let stop = |report: &RedriveReport| {
+            if report.moved >= 20 {
+                cancel.cancel();
+            }
+        };
+        let report = run(&scene.redrive, &APPLY(), &cancel, &stop).await.unwrap();
+        assert_eq!(report.end, Some(End::Cancelled));
+        assert!((20..30).contains(&report.moved), "{report:?}");
+        assert_eq!(scene.from.bodies().len() as u64, 100 - report.moved);
+        assert_eq!(scene.from.leased(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_kill_at_any_call_loses_nothing_and_repeats_one_batch_at_most() {
+    for lists in [true, false] {
+        for calls in 0..40 {
+            let scene = scene(lists, many(33));
+            let left = Arc::new(AtomicUsize::new(calls));
+            let (from, to) = (with_calls(&scene.from, &left), with_calls(&scene.to, &left));
+            let known = BTreeMap::from([("a".to_owned(), to.clone())]);
+            let redrive = Redrive {
+                from: from.clone(),
+                is_fifo: false,
+                to: Arc::new(Known(known)),
+                review: None,
+            };
+            let token = CancellationToken::new();
+            let request = APPLY();
+            let mut running = std::pin::pin!(run(&redrive, &request, &token, &|_| {}));
+            // Polled until a call hangs: then the process is dead.
+            let ended = std::future::poll_fn(|context| {
+                let ended = running.as_mut().poll(context);
+                let is_dead = from.hangs.load(Ordering::SeqCst) || to.hangs.load(Ordering::SeqCst);
+                match ended {
+                    _ if is_dead => std::task::Poll::Ready(false),
+                    std::task::Poll::Ready(_) => std::task::Poll::Ready(true),
+                    std::task::Poll::Pending => std::task::Poll::Pending,
+                }
+            })
+            .await;
+            left.store(usize::MAX, Ordering::SeqCst);
+            from.expire();
+            let all: Vec<String> = many(33).into_iter().map(|one| one.body).collect();
+            if !ended {
+                let there = [from.bodies(), to.bodies()].concat();
+                assert!(
+                    all.iter().all(|body| there.contains(body)),
+                    "call {calls}: lost"
+                );
+                let again = run(&redrive, &request, &token, &|_| {}).await.unwrap();
+                assert!(again.is_clean(), "call {calls}: {again:?}");
+            }
+            let there = to.bodies();
+            assert!(
+                all.iter().all(|body| there.contains(body)),
+                "call {calls}: lost"
+            );
+            assert!(
+                there.len() <= all.len() + BATCH,
+                "call {calls}: {} copies",
+                there.len()
+            );
+            assert_eq!(from.bodies().len(), 0);
+        }
+    }
+}
+
+/// The same queue with a number of calls that it shares with others.
+fn with_calls(queue: &Arc<Memory>, calls: &Arc<AtomicUsize>) -> Arc<Memory> {
+    let fresh = Memory::new(&queue.identity.name, queue.lists);
+    let mut stored = queue.stored.lock().unwrap();
+    *fresh.stored.lock().unwrap() = std::mem::take(&mut stored);
+    Arc::new(Memory {
+        calls: calls.clone(),
+        ..Arc::into_inner(fresh).expect("nobody else has it")
+    })
+}
+
+struct Louder;
+
+#[async_trait::async_trait]
+impl Review for Louder {
+    async fn review(&self, message: &Message) -> Result<String, String> {
+        match message.id.as_str() {
+            "0001" => Err("it did not pass".into()),
+            _ => Ok(message.body.to_uppercase()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_review_changes_bodies_or_leaves_letters() {
+    let mut scene = scene(true, many(3));
+    scene.redrive.review = Some(Arc::new(Louder));
+    let report = ran(&scene, &APPLY()).await.unwrap();
+    assert_eq!((report.moved, report.left), (2, 1));
+    assert_eq!(scene.to.bodies(), [r#"{"N":0}"#, r#"{"N":2}"#]);
+    assert_eq!(scene.from.bodies(), [r#"{"n":1}"#]);
+}
+
+#[tokio::test]
+async fn a_move_keeps_the_attributes_of_dead_letters() {
+    let scene = scene(true, many(1));
+    let request = RedriveRequest {
+        marks: Marks::Kept,
+        ..APPLY()
+    };
+    ran(&scene, &request).await.unwrap();
+    let stored = scene.to.stored.lock().unwrap();
+    assert_eq!(stored[0].message.attributes, many(1)[0].attributes);
+}
+
+#[tokio::test]
+async fn a_look_shows_what_is_selected_and_gives_everything_back() {
+    for lists in [true, false] {
+        let scene = scene(lists, many(30));
+        let selection = Selection {
+            conditions: vec![Condition::parse("/n=25").unwrap()],
+            ..Selection::default()
+        };
+        let token = CancellationToken::new();
+        let found = look(&*scene.from, &selection, 1, 100, &token)
+            .await
+            .unwrap();
+        assert_eq!(found.messages.len(), 1);
+        assert_eq!(found.messages[0].id, "0025");
+        assert_eq!(scene.from.leased(), 0);
+        assert_eq!(found.received > 0, !lists);
+    }
+}
+
+#[tokio::test]
+async fn a_queue_whose_next_receive_is_the_last_is_not_looked_at() {
+    let mut scene = scene(false, many(3));
+    let mut once = Arc::into_inner(Memory::new("dead", false)).unwrap();
+    once.identity.most_receives = Some(1);
+    scene.redrive.from = Arc::new(once);
+    let refused = ran(&scene, &RedriveRequest::default()).await;
+    assert!(matches!(refused, Err(RedriveError::Refused(_))));
+    let token = CancellationToken::new();
+    let refused = look(&*scene.redrive.from, &Selection::default(), 1, 9, &token).await;
+    assert!(matches!(refused, Err(RedriveError::Refused(_))));
+    assert_eq!(scene.from.receives.load(Ordering::SeqCst), 0);
+}

@@ -1,0 +1,262 @@
+//! What a run did, as it is reported: counts that stay small however many messages there are. Pure.
+
+use super::select::reason_of;
+use crate::message::Message;
+use serde::Serialize;
+
+/// The most kinds of letters or of failures that are told apart.
+const KINDS: usize = 100;
+/// The most characters of a reason by which letters are told apart.
+const REASON: usize = 200;
+/// So many ids are shown of each kind.
+const SAMPLES: usize = 3;
+/// What stands for all kinds beyond `KINDS`.
+const OTHERS: &str = "(others)";
+
+/// Why a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// Everything that was there at the start was looked at.
+    Complete,
+    /// As many were moved as were asked for.
+    First,
+    /// As many were looked at as may be.
+    ScanLimit,
+    /// Somebody stopped it.
+    Cancelled,
+    /// Too many of those that were moved have failed again.
+    TooManyReturned,
+    /// A message of a FIFO queue could not be moved, and those behind it wait for it.
+    OrderKept,
+    /// The destinations took nothing several times in a row.
+    DestinationFails,
+    /// A message that was looked at would be dead-lettered by the queue's own policy soon.
+    LastReceive,
+}
+
+impl End {
+    /// In words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Complete => "everything was looked at",
+            Self::First => "as many as --first says",
+            Self::ScanLimit => "as many were looked at as --scan says; there may be more",
+            Self::Cancelled => "stopped by a signal",
+            Self::TooManyReturned => {
+                "stopped: more than --stop-at of the moved messages failed again"
+            }
+            Self::OrderKept => {
+                "stopped: a message could not be moved, and those behind it would overtake it"
+            }
+            Self::DestinationFails => {
+                "stopped: the destination took nothing several times in a row"
+            }
+            Self::LastReceive => {
+                "stopped: the queue's own redrive policy leaves a message one receive more"
+            }
+        }
+    }
+}
+
+/// Messages with one reason and one destination.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LetterTally {
+    /// Why they are dead letters, where they say.
+    pub reason: Option<String>,
+    /// Where they go; nowhere if no destination is known.
+    pub to: Option<String>,
+    /// How many there are.
+    pub messages: u64,
+    /// How many of them were moved.
+    pub moved: u64,
+    /// The ids of some.
+    pub samples: Vec<String>,
+}
+
+/// Messages that were not moved, or would not be, for one cause.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FailureTally {
+    /// Why.
+    pub error: String,
+    /// How many.
+    pub messages: u64,
+    /// The ids of some.
+    pub samples: Vec<String>,
+}
+
+/// What a run did, or would do.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct RedriveReport {
+    /// The queue that messages were taken from.
+    pub queue: String,
+    /// Whether messages were moved; else they were only counted.
+    pub applied: bool,
+    /// Messages that were looked at.
+    pub scanned: u64,
+    /// Messages that were received to be looked at, and given back: each has one receive more.
+    pub received: u64,
+    /// Calls that received.
+    pub receive_calls: u64,
+    /// Messages that were selected, as far as the run came.
+    pub matched: u64,
+    /// Messages that were sent to their destination and deleted.
+    pub moved: u64,
+    /// Messages that were selected and stay, or would; `failures` says why.
+    pub left: u64,
+    /// Messages that were selected and wait behind one of their group that stays.
+    pub blocked: u64,
+    /// Messages that came after the run began, and stay.
+    pub arrived: u64,
+    /// Of the moved messages, those that have come back.
+    pub returned: u64,
+    /// Messages that were sent and could not be deleted: they are in both queues.
+    pub not_deleted: u64,
+    /// Messages whose sending got no clear answer: they stay, and may be in both queues.
+    pub uncertain: u64,
+    /// Messages that could not be given back: they stay invisible until their lease ends.
+    pub not_released: u64,
+    /// Messages that were moved without `dispatcher-redriven`, for want of room.
+    pub uncounted: u64,
+    /// The selected messages by reason and destination.
+    pub messages: Vec<LetterTally>,
+    /// Why messages stay.
+    pub failures: Vec<FailureTally>,
+    /// Why the run ended; nothing while it goes on.
+    pub end: Option<End>,
+}
+
+impl RedriveReport {
+    /// Notes a selected message and where it goes.
+    pub(super) fn note_selected(&mut self, letter: &Message, to: Option<&str>) {
+        self.matched += 1;
+        let tally = self.tally_of(letter, to);
+        tally.messages += 1;
+        if tally.samples.len() < SAMPLES {
+            tally.samples.push(letter.id.clone());
+        }
+    }
+
+    /// Notes that a selected message was moved.
+    pub(super) fn note_moved(&mut self, letter: &Message, to: &str) {
+        self.moved += 1;
+        self.tally_of(letter, Some(to)).moved += 1;
+    }
+
+    fn tally_of(&mut self, letter: &Message, to: Option<&str>) -> &mut LetterTally {
+        let reason = reason_of(letter).map(|reason| reason.chars().take(REASON).collect());
+        let known = |list: &[LetterTally], reason: &Option<String>| {
+            list.iter()
+                .position(|one| one.reason == *reason && one.to.as_deref() == to)
+        };
+        let others = Some(OTHERS.to_owned());
+        let at = known(&self.messages, &reason);
+        let at = at.or_else(|| {
+            let is_full = self.messages.len() >= KINDS;
+            let last = known(&self.messages, &others);
+            is_full.then(|| last).flatten()
+        });
+        let at = at.unwrap_or_else(|| {
+            let is_full = self.messages.len() >= KINDS;
+            self.messages.push(LetterTally {
+                reason: if is_full { others } else { reason },
+                to: to.map(str::to_owned),
+                messages: 0,
+                moved: 0,
+                samples: Vec::new(),
+            });
+            self.messages.len() - 1
+        });
+        &mut self.messages[at]
+    }
+
+    /// Notes a selected message that stays, or would. True for the first of its kind.
+    pub(super) fn note_failure(&mut self, letter: &Message, error: &str) -> bool {
+        self.left += 1;
+        self.note_problem(letter, error)
+    }
+
+    /// Notes what is wrong with a message. True for the first of its kind.
+    pub(super) fn note_problem(&mut self, letter: &Message, error: &str) -> bool {
+        let known = self.failures.iter().position(|one| one.error == error);
+        let is_full = self.failures.len() >= KINDS;
+        let last = || self.failures.iter().position(|one| one.error == OTHERS);
+        let at = known.or_else(|| is_full.then(last).flatten());
+        let is_first = at.is_none();
+        let at = at.unwrap_or_else(|| {
+            self.failures.push(FailureTally {
+                error: if is_full { OTHERS } else { error }.to_owned(),
+                messages: 0,
+                samples: Vec::new(),
+            });
+            self.failures.len() - 1
+        });
+        let tally = &mut self.failures[at];
+        tally.messages += 1;
+        if tally.samples.len() < SAMPLES {
+            tally.samples.push(letter.id.clone());
+        }
+        is_first
+    }
+
+    /// Whether every selected message is where it should be, as far as the run came.
+    pub fn is_clean(&self) -> bool {
+        let stays = self.left + self.blocked + self.not_deleted;
+        let ended = matches!(
+            self.end,
+            Some(End::Complete | End::First | End::ScanLimit | End::LastReceive)
+        );
+        stays == 0 && ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Attribute;
+    use crate::message::samples::message;
+    use crate::queue::DEAD_LETTER_REASON;
+
+    fn letter(id: usize, reason: &str) -> Message {
+        Message {
+            attributes: vec![Attribute::text(DEAD_LETTER_REASON, reason)],
+            ..message(&id.to_string())
+        }
+    }
+
+    #[test]
+    fn letters_are_counted_by_reason_and_destination() {
+        let mut report = RedriveReport::default();
+        for id in 0..5 {
+            report.note_selected(&letter(id, "trap"), Some("local:a"));
+        }
+        report.note_selected(&letter(5, "trap"), Some("local:b"));
+        report.note_selected(&message("6"), None);
+        report.note_moved(&letter(0, "trap"), "local:a");
+        let counts: Vec<_> = report
+            .messages
+            .iter()
+            .map(|one| (one.messages, one.moved))
+            .collect();
+        assert_eq!(counts, [(5, 1), (1, 0), (1, 0)]);
+        assert_eq!(report.messages[0].samples, ["0", "1", "2"]);
+        assert_eq!((report.matched, report.moved), (7, 1));
+    }
+
+    #[test]
+    fn a_report_stays_small_whatever_the_reasons_are() {
+        let mut report = RedriveReport::default();
+        for id in 0..1_000 {
+            report.note_selected(&letter(id, &"x".repeat(id + 1)), Some("local:a"));
+            report.note_failure(&letter(id, ""), &format!("error {id}"));
+        }
+        assert!(
+            report.messages.len() <= KINDS + 1,
+            "{}",
+            report.messages.len()
+        );
+        assert!(report.failures.len() <= KINDS + 1);
+        let counted: u64 = report.messages.iter().map(|one| one.messages).sum();
+        assert_eq!((counted, report.left), (1_000, 1_000));
+    }
+}

@@ -1,0 +1,270 @@
+//! From names to a redrive: opens the queue, its destination, or the queues that dead letters name as
+//! their sources; and the command that edits bodies. Moves nothing itself.
+
+use super::build::Backends;
+use crate::backends::all;
+use crate::config::problem::Problem;
+use crate::name::QueueName;
+use dispatcher_core::clock;
+use dispatcher_core::message::Message;
+use dispatcher_core::queue::Queue;
+use dispatcher_core::redrive::{Destinations, Redrive, Review};
+use dispatcher_core::tasks;
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
+
+/// How long the command may take for one body.
+const EDIT: Duration = Duration::from_secs(60);
+/// How often it is looked at whether it has ended.
+const LOOK: Duration = Duration::from_millis(5);
+/// The longest body that a command may answer with.
+const LONGEST: u64 = 1 << 30;
+/// How much of what it printed to stderr is told.
+const TOLD: usize = 200;
+
+/// Opens a queue and, where all its messages go to one queue, that one. All problems at once; `at` is
+/// what the two are called there.
+pub async fn open(
+    backends: Arc<Backends>,
+    (from, to): (&QueueName, Option<&QueueName>),
+    at: [&str; 2],
+    review: Option<Arc<dyn Review>>,
+) -> Result<Redrive, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let mut opened = Vec::new();
+    for (at, name) in [(at[0], Some(from)), (at[1], to)] {
+        let Some(name) = name else { continue };
+        match backends.open_existing(name).await {
+            Ok(queue) => opened.push(queue),
+            Err(error) => problems.push(backends.problem(at, name, &error).await),
+        }
+    }
+    let is_fifo = |name: &QueueName| name.backend.is_fifo(&name.name);
+    let mut opened = opened.into_iter();
+    let (Some(source), target) = (opened.next(), opened.next()) else {
+        return Err(problems);
+    };
+    if let Some(to) = to.filter(|to| is_fifo(to)) {
+        let has_groups = is_fifo(from) || source.identity().ordered_groups;
+        if !has_groups {
+            let found =
+                format!("`{to}` is a FIFO queue, and the messages of `{from}` have no group");
+            problems.push(Problem::new(at[1], found, "a standard queue"));
+        }
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let destinations = Sources {
+        backends,
+        from: from.clone(),
+        queue: source.clone(),
+        all: target,
+        by_policy: OnceCell::new(),
+    };
+    Ok(Redrive {
+        is_fifo: is_fifo(from),
+        from: source,
+        to: Arc::new(destinations),
+        review,
+    })
+}
+
+/// The queues that letters came from.
+struct Sources {
+    backends: Arc<Backends>,
+    from: QueueName,
+    queue: Arc<dyn Queue>,
+    all: Option<Arc<dyn Queue>>,
+    /// The queue whose redrive policy leads to `from`, or why there is not just one.
+    by_policy: OnceCell<Result<String, String>>,
+}
+
+impl Sources {
+    /// The queue that a letter's source means: first of the backend that the letter is in.
+    fn name(&self, source: &str) -> Result<QueueName, String> {
+        let backends = std::iter::once(self.from.backend).chain(all().iter().copied());
+        let named = backends
+            .filter_map(|backend| {
+                let name = backend.queue_of_source(source)?;
+                Some(QueueName { backend, name })
+            })
+            .next();
+        let Some(name) = named else {
+            return Err(format!(
+                "its source `{source}` is no queue of this program; give --to"
+            ));
+        };
+        // The letter's sender may have written anything there.
+        let checked: Result<QueueName, String> = name.to_string().parse();
+        checked.map_err(|error| format!("its source: {error}"))
+    }
+
+    async fn policy_source(&self) -> Result<String, String> {
+        let find = || async {
+            let sources = self.queue.redrive_sources().await;
+            let sources = sources.map_err(|error| format!("it names no source, and {error}"))?;
+            match &sources[..] {
+                [] => Err("it names no source; give --to".to_owned()),
+                [one] => Ok(one.clone()),
+                several => Err(format!(
+                    "it names no source, and {} queues have this one as their dead-letter queue; give --to",
+                    several.len()
+                )),
+            }
+        };
+        self.by_policy.get_or_init(find).await.clone()
+    }
+}
+
+#[async_trait::async_trait]
+impl Destinations for Sources {
+    fn all(&self) -> Option<Arc<dyn Queue>> {
+        self.all.clone()
+    }
+
+    async fn source(&self, source: Option<&str>) -> Result<Arc<dyn Queue>, String> {
+        let by_policy;
+        let source = match source {
+            Some(source) => source,
+            None => {
+                by_policy = self.policy_source().await?;
+                &by_policy
+            }
+        };
+        let name = self.name(source)?;
+        let opened = self.backends.open_existing(&name).await;
+        opened.map_err(|error| format!("its source `{name}` cannot be opened: {error}; give --to"))
+    }
+}
+
+/// A command that is given each body on stdin and answers with the new one on stdout.
+pub struct Editor {
+    /// What `sh -c` runs.
+    pub command: String,
+    /// Ends a command that runs.
+    pub cancel: CancellationToken,
+}
+
+#[async_trait::async_trait]
+impl Review for Editor {
+    async fn review(&self, message: &Message) -> Result<String, String> {
+        edit(&self.command, &message.body, &self.cancel).await
+    }
+}
+
+async fn edit(command: &str, body: &str, cancel: &CancellationToken) -> Result<String, String> {
+    let child = Command::new("sh")
+        .args(["-c", command])
+        // With all that it starts, it can be ended at once.
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = child.map_err(|error| format!("--edit cannot be run: {error}"))?;
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let input = body.to_owned();
+    let written = tasks::blocking(move || {
+        // A command that does not read its input is free not to.
+        let _ = stdin.map(|mut stdin| stdin.write_all(input.as_bytes()));
+    });
+    let out = tasks::blocking(move || stdout.map(|stdout| bounded(stdout, LONGEST)));
+    let told = tasks::blocking(move || stderr.map(|stderr| bounded(stderr, TOLD as u64)));
+    let status = wait(&mut child, cancel).await?;
+    written.finished().await;
+    let bytes = out.finished().await.unwrap_or_default();
+    if !status.success() {
+        let told = told.finished().await.unwrap_or_default();
+        let told = String::from_utf8_lossy(&told).trim().to_owned();
+        return Err(format!("--edit ended with {status}: {told}"));
+    }
+    let mut edited = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        format!("--edit printed no text: byte {at} is not UTF-8")
+    })?;
+    // Most tools end their output with a line break that is none of the body's.
+    if edited.ends_with('\n') && !body.ends_with('\n') {
+        edited.pop();
+    }
+    Ok(edited)
+}
+
+/// What a stream holds; what is beyond the bound is read and dropped.
+fn bounded(mut stream: impl Read, most: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // What could be read counts.
+    let _ = stream.by_ref().take(most).read_to_end(&mut bytes);
+    let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    bytes
+}
+
+/// Waits for the end of the command, and ends it where it must.
+async fn wait(child: &mut Child, cancel: &CancellationToken) -> Result<ExitStatus, String> {
+    let until = clock::now() + EDIT;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(status),
+            Ok(None) => {}
+            Err(error) => return Err(format!("--edit: {error}")),
+        }
+        let look = clock::sleep_until(Some(clock::now() + LOOK));
+        let why = match cancel.run_until_cancelled(look).await {
+            None => "--edit was stopped".to_owned(),
+            Some(()) if clock::now() >= until => format!("--edit took longer than {EDIT:?}"),
+            Some(()) => continue,
+        };
+        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        // Both fail only if it has ended.
+        let _ = group.map(|group| kill_process_group(group, Signal::KILL));
+        let _ = child.wait();
+        return Err(why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn edited(command: &str, body: &str) -> Result<String, String> {
+        edit(command, body, &CancellationToken::new()).await
+    }
+
+    #[tokio::test]
+    async fn a_command_gets_the_body_and_its_output_is_the_new_one() {
+        assert_eq!(edited("tr a-z A-Z", "héllo").await, Ok("HéLLO".into()));
+        assert_eq!(edited("echo new", "old").await, Ok("new".into()));
+        let with_end = "with its own end\n";
+        assert_eq!(edited("cat", with_end).await, Ok(with_end.into()));
+        let long = "x".repeat(3_000_000);
+        assert_eq!(edited("cat", &long).await, Ok(long.clone()));
+        let unread = edited("true", &long).await;
+        assert_eq!(unread, Ok(String::new()), "it reads nothing");
+    }
+
+    #[tokio::test]
+    async fn a_command_that_fails_or_prints_no_text_leaves_the_letter() {
+        let error = edited("echo broken >&2; exit 3", "x").await;
+        let error = error.expect_err("it failed");
+        assert!(
+            error.contains("exit status: 3") && error.ends_with("broken"),
+            "{error}"
+        );
+        let error = edited(r"printf 'a\377'", "x").await.expect_err("no text");
+        assert!(error.contains("byte 1 is not UTF-8"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_command_is_stopped_with_the_run() {
+        let cancel = CancellationToken::new();
+        cancel.cancel();
+        let error = edit("sleep 100", "x", &cancel).await;
+        assert_eq!(error.expect_err("stopped"), "--edit was stopped");
+    }
+}
