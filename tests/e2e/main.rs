@@ -66,6 +66,7 @@ mod schedule_table;
 mod schedule_table_faults;
 mod sdk;
 mod served;
+mod served_memory;
 mod served_sdks;
 mod sqs;
 mod stop;
