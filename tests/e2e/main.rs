@@ -69,6 +69,7 @@ mod schedule_table;
 mod schedule_table_faults;
 mod sdk;
 mod served;
+mod served_memory;
 mod served_sdks;
 mod sqs;
 mod stop;

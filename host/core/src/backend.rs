@@ -17,6 +17,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A kind of system in which queues live: facts that need no connection, and how it is connected to.
 /// What has a default is what a backend without the feature in question answers.
@@ -186,6 +187,37 @@ impl BackendConfig {
     }
 }
 
+/// A queue that the configuration declares, by its bare name. What is `None` stays as it is, or is
+/// as usual where the queue is made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct QueueDeclaration {
+    /// Where it was written: `dispatcher.toml:12`.
+    pub at: String,
+    /// The bare name.
+    pub name: String,
+    /// Groups in order, and nothing taken twice within five minutes.
+    pub fifo: bool,
+    /// How long a received message stays invisible.
+    pub visibility: Option<Duration>,
+    /// How long a message waits before it may be received.
+    pub delay: Option<Duration>,
+    /// How long a message is kept.
+    pub retention: Option<Duration>,
+    /// The queue that a message goes to, by its bare name, after it was received so many times.
+    pub redrive: Option<(String, u32)>,
+}
+
+/// Why a declaration contradicts the queue that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contradiction {
+    /// Where the declaration was written.
+    pub at: String,
+    /// What is there.
+    pub found: String,
+    /// What would do.
+    pub wanted: String,
+}
+
 /// What a route wants of its queues.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct QueueTerms<'a> {
@@ -311,6 +343,15 @@ pub trait BackendClient: Send + Sync + 'static {
 
     /// The names of all queues, as far as the backend tells.
     async fn queues(&self) -> Result<Vec<String>, QueueError>;
+
+    /// Makes the queues that are declared, or changes them to what is declared; none, if a
+    /// declaration contradicts what is there.
+    async fn declare(
+        &self,
+        _queues: &[QueueDeclaration],
+    ) -> Result<Vec<Contradiction>, QueueError> {
+        Err(unsupported("declares no queues"))
+    }
 
     /// Whether a queue is there, where `open` would make it. Makes nothing.
     async fn exists(&self, _queue: &str) -> Result<bool, QueueError> {

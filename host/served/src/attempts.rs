@@ -50,6 +50,11 @@ impl Attempts {
         (now.since(attempt.at) < USABLE).then(|| attempt.clone())
     }
 
+    /// Forgets all of them.
+    pub(crate) fn clear(&self) {
+        *lock(&self.kept) = ReceiveAttempt::default();
+    }
+
     /// Remembers what an attempt brought.
     pub(crate) fn keep(
         &self,

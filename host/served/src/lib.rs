@@ -5,7 +5,8 @@
 //! `wire` is which protocol a request speaks. `query` is the older one
 //! in the shapes of the newer. `service` is who answers; `queues`, `sending`, `receiving`, `settling`
 //! and `moving` are its operations. `input`, `content`, `attributes` and `fault` are what they
-//! read, check and refuse. `uploads` is how bodies of requests arrive. `chores` is what is done without being asked.
+//! read, check and refuse. `uploads` is how bodies of requests arrive. `chores` is what is done without being asked,
+//! `test_calls` what only test suites ask.
 
 mod attempts;
 mod attributes;
@@ -20,9 +21,11 @@ mod receiving;
 mod sending;
 mod service;
 mod settling;
+mod test_calls;
 mod uploads;
 mod wire;
 
+use dispatcher_core::backend::{Contradiction, QueueDeclaration};
 use dispatcher_core::queue::QueueError;
 pub use dispatcher_http::{listen, listen_or_any_port};
 use dispatcher_local::queue::LocalStore;
@@ -35,6 +38,7 @@ use tokio_util::sync::CancellationToken;
 /// The embedded queue of one folder, ready to be served.
 pub struct Served {
     store: LocalStore,
+    tests: Option<Vec<QueueDeclaration>>,
 }
 
 impl Served {
@@ -43,13 +47,43 @@ impl Served {
     /// # Errors
     /// One line that names the folder and the cause.
     pub fn open(folder: &Path) -> Result<Self, QueueError> {
-        LocalStore::open(folder).map(|store| Self { store })
+        LocalStore::open(folder).map(|store| Self { store, tests: None })
+    }
+
+    /// Queues in memory, gone with this.
+    ///
+    /// # Errors
+    /// If there is no memory for them.
+    pub fn open_in_memory() -> Result<Self, QueueError> {
+        LocalStore::open_in_memory().map(|store| Self { store, tests: None })
+    }
+
+    /// Makes the queues that are declared; none, if a declaration contradicts what is there.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    pub async fn declare(
+        &self,
+        queues: &[QueueDeclaration],
+    ) -> Result<Vec<Contradiction>, QueueError> {
+        self.store.declare(queues.to_vec()).await
+    }
+
+    /// The same, answering the calls of tests; a reset makes these queues anew.
+    #[must_use]
+    pub fn with_test_calls(self, queues: Vec<QueueDeclaration>) -> Self {
+        Self {
+            tests: Some(queues),
+            ..self
+        }
     }
 
     /// Answers until `stop`. Long polls under way are then answered with nothing, the rest is
     /// finished, for a second at most.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
-        let desk = Arc::new(Service::new(self.store, stop.clone()));
+        let mut desk = Service::new(self.store, stop.clone());
+        desk.tests = self.tests;
+        let desk = Arc::new(desk);
         let chores = dispatcher_core::tasks::spawn(chores::forever(Arc::clone(&desk)));
         wire::serve(listener, desk, stop).await;
         drop(chores);

@@ -3,6 +3,7 @@
 
 use super::attempts::Attempts;
 use super::fault::{Fault, FaultKind};
+use dispatcher_core::backend::QueueDeclaration;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
 use dispatcher_local::queue::{KnownQueue, LocalStore, QueueId};
@@ -32,6 +33,8 @@ pub(crate) struct Service {
     pub attempts: Attempts,
     /// Rung when a task is begun that moves messages.
     pub moves: Notify,
+    /// What a reset makes anew; without it the calls for tests are not answered.
+    pub tests: Option<Vec<QueueDeclaration>>,
     known: Mutex<HashMap<String, (Moment, Arc<KnownQueue>)>>,
     purged: Mutex<HashMap<QueueId, Moment>>,
 }
@@ -75,6 +78,7 @@ impl Service {
     pub(crate) fn new(store: LocalStore, hurry: CancellationToken) -> Self {
         Self {
             store,
+            tests: None,
             hurry,
             attempts: Attempts::default(),
             moves: Notify::new(),
@@ -153,6 +157,13 @@ impl Service {
         }
         all.insert(name.to_owned(), (now, Arc::clone(&known)));
         Ok(known)
+    }
+
+    /// Nothing that was known is true any more.
+    pub(crate) fn forget_all(&self) {
+        lock(&self.known).clear();
+        lock(&self.purged).clear();
+        self.attempts.clear();
     }
 
     /// What was known of a queue is no longer true.

@@ -4,6 +4,7 @@
 use super::fault::{Fault, FaultKind};
 use super::query;
 use super::service::{Body, Request, Service};
+use super::test_calls;
 use super::uploads::{UploadLimits, UploadedBody, Uploads};
 use axum::Router;
 use axum::body::{Body as Answer, Bytes};
@@ -71,6 +72,9 @@ enum Protocol {
 
 async fn answer(State(counter): State<Counter>, asked: axum::extract::Request) -> Response {
     let (asked, body) = asked.into_parts();
+    if let Some(call) = asked.uri.path().strip_prefix(test_calls::PATH) {
+        return test_calls::answer(&counter.desk, call, &asked, body).await;
+    }
     if asked.method != Method::POST {
         return greeting(&asked.method);
     }

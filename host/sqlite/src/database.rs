@@ -57,7 +57,8 @@ impl CommitError {
 #[derive(Debug)]
 pub struct Database {
     connection: Connection,
-    files: Arc<Files>,
+    /// None of a database in memory.
+    files: Option<Arc<Files>>,
     patience: Patience,
     /// What counts the rows that were acknowledged.
     counter: Option<&'static str>,
@@ -84,7 +85,7 @@ impl DerefMut for Database {
 
 impl Database {
     /// One connection to these files, of this schema.
-    pub(crate) fn new(connection: Connection, files: Arc<Files>, schema: &Schema) -> Self {
+    pub(crate) fn new(connection: Connection, files: Option<Arc<Files>>, schema: &Schema) -> Self {
         Self {
             connection,
             files,
@@ -114,8 +115,9 @@ impl Database {
         if let Err(CommitError::Begin(error) | CommitError::Within(error)) = &outcome
             && self.reports_locks
             && lock_error(error)
+            && let Some(files) = &self.files
         {
-            self.files.note_locked();
+            files.note_locked();
         }
         outcome
     }
@@ -147,9 +149,11 @@ impl Database {
         };
         // Nobody is told of a commit to a file that is not there any more.
         self.check().map_err(CommitError::Lost)?;
-        self.files.note_written();
-        if let Some(number) = number {
-            self.files.acknowledge(number);
+        if let Some(files) = &self.files {
+            files.note_written();
+            number
+                .into_iter()
+                .for_each(|number| files.acknowledge(number));
         }
         Ok(value)
     }
@@ -182,12 +186,14 @@ impl Database {
     /// Whether the files at the paths are those that are open, whole, outside of a transaction. An
     /// error is for good.
     fn check(&self) -> Result<(), Damage> {
-        self.files.check_log(|| self.frames())
+        let files = self.files.as_ref();
+        files.map_or(Ok(()), |files| files.check_log(|| self.frames()))
     }
 
     /// The same as far as it was found out already, which costs nothing.
     pub fn known_damage(&self) -> Result<(), Damage> {
-        self.files.known_damage()
+        let files = self.files.as_ref();
+        files.map_or(Ok(()), |files| files.known_damage())
     }
 
     /// How many pages the log holds.
@@ -203,13 +209,16 @@ impl Database {
     /// Empties a log that is long, which gives the disk room; whether it did. A short one is no more
     /// than what a full disk needs to be opened and read from.
     fn make_room(&mut self) -> bool {
-        self.files.log_length() >= LONG && self.tidy()
+        let files = self.files.as_ref();
+        files.is_some_and(|files| files.log_length() >= LONG) && self.tidy()
     }
 
     /// Writes the log into the database and empties it, if nobody reads from it now; whether it is
     /// empty. Waits for nobody.
     pub fn tidy(&mut self) -> bool {
-        let files = Arc::clone(&self.files);
+        let Some(files) = self.files.clone() else {
+            return true;
+        };
         if files.check().is_err() || files.log_length() == 0 {
             return true;
         }
@@ -241,11 +250,12 @@ fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        if self.files.check().is_err() {
+        let Some(files) = &self.files else { return };
+        if files.check().is_err() {
             // SQLite would delete the log at the path, which may be another database's by now.
             let off = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
             let _ = self.connection.set_db_config(off, true);
-        } else if self.files.log_length() >= LONG {
+        } else if files.log_length() >= LONG {
             self.tidy();
         }
     }

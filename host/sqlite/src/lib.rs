@@ -218,7 +218,7 @@ impl Schema {
         let files = Files::of(path, before, mark).map_err(plain)?;
         let opened: Vec<_> = opened
             .into_iter()
-            .map(|one| Database::new(one, files.clone(), self))
+            .map(|one| Database::new(one, Some(files.clone()), self))
             .collect();
         let opened: Result<[Database; N], _> = opened.try_into();
         Ok(opened.unwrap_or_else(|_| unreachable!("N were opened")))
@@ -311,13 +311,26 @@ impl Schema {
         ))
     }
 
+    /// A database that is in no file, and gone with its connection.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn open_in_memory(&self) -> rusqlite::Result<Database> {
+        let connection = self.memory()?;
+        Ok(Database::new(connection, None, self))
+    }
+
+    fn memory(&self) -> rusqlite::Result<Connection> {
+        let mut connection = Connection::open_in_memory()?;
+        self.configure(&mut connection)?;
+        self.create(&connection)?;
+        Ok(connection)
+    }
+
     /// A database of its own in memory, for tests.
     #[cfg(any(test, fuzzing, feature = "samples"))]
     pub fn in_memory(&self) -> Connection {
-        let mut connection = Connection::open_in_memory().expect("memory");
-        self.configure(&mut connection).expect("pragmas");
-        self.create(&connection).expect("tables");
-        connection
+        self.memory().expect("a database in memory")
     }
 }
 

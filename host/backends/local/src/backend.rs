@@ -5,8 +5,8 @@ use crate::keyvalue::Local as Buckets;
 use crate::queue::{LocalStore as Queues, named_by};
 use crate::schedule::File;
 use dispatcher_core::backend::{
-    Backend, BackendClient, BackendConfig, DelayedMessage, QueueTerms, ScheduleHome, ScheduleOf,
-    not_made_yet,
+    Backend, BackendClient, BackendConfig, Contradiction, DelayedMessage, QueueDeclaration,
+    QueueTerms, ScheduleHome, ScheduleOf, not_made_yet,
 };
 use dispatcher_core::control::{ControlChange, QueueControl};
 use dispatcher_core::error_kind::CallError;
@@ -93,6 +93,10 @@ impl BackendClient for LocalClient {
 
     async fn queues(&self) -> Result<Vec<String>, QueueError> {
         self.store().await?.names()
+    }
+
+    async fn declare(&self, queues: &[QueueDeclaration]) -> Result<Vec<Contradiction>, QueueError> {
+        self.store().await?.declare(queues.to_vec()).await
     }
 
     /// A dead-letter queue exists with its queue.

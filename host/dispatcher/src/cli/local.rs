@@ -20,6 +20,8 @@ Examples:
       in another shell: sets what SDKs need to use it; serves nothing
   dispatcher local --listen 127.0.0.1:0 --data ./queues
       on a free port, with a folder of its own
+  dispatcher local --memory --config dispatcher.toml
+      for a test suite: the queues of its [queue.NAME] sections, and nothing on disk
 
 A queue is the same here and elsewhere: what an SDK sends to `payments` is received by
 `dispatcher run --queues local:payments`, and `dispatcher send local:payments` reaches the SDK.
@@ -31,6 +33,10 @@ Signatures are not checked: who reaches the address may do everything.";
 pub(super) struct Args {
     #[command(flatten)]
     pub listen: flags::ListenArgs,
+    /// Keep everything in memory: nothing is on disk, all is gone at the end, and
+    /// /_dispatcher/reset and /_dispatcher/clock are served for tests
+    #[arg(long)]
+    pub memory: bool,
     /// Print the `export` lines for the address of --listen and exit; serve nothing
     #[arg(long)]
     pub print_env: bool,
@@ -54,12 +60,18 @@ pub(super) fn run(args: &Args, typed: &Typed) -> Result<(), Failure> {
             "the port that the server listens on, with --print-env",
         ));
     }
+    let folder = given.one("data").filter(|data| data.at.starts_with("--"));
+    if args.memory && folder.is_some() {
+        let found = "--memory keeps nothing on disk, and --data names a folder";
+        problems.push(Problem::new("--memory", found, "one of the two"));
+    }
     if !problems.is_empty() {
         return Err(problems.into());
     }
-    match args.print_env {
-        true => output::line(exports(address)),
-        false => block_on(serve(&places, address))?,
+    if args.print_env {
+        output::line(exports(address))
+    } else {
+        block_on(serve(&places, address, args.memory))?
     }
 }
 
@@ -79,11 +91,21 @@ pub(super) fn exports(mut at: SocketAddr) -> String {
     )
 }
 
-async fn serve(places: &Places, address: SocketAddr) -> Result<(), Failure> {
+async fn serve(places: &Places, address: SocketAddr, memory: bool) -> Result<(), Failure> {
     let failed = |line: String| Failure::new(Exit::Failed, line);
     let mut signals = Signals::listen(true)
         .map_err(|error| failed(format!("cannot listen for signals: {error}")))?;
-    let served = Served::open(&places.stores.data)?;
+    let mut served = if memory {
+        Served::open_in_memory()?
+    } else {
+        Served::open(&places.stores.data)?
+    };
+    let contradictions = served.declare(&places.queues).await?;
+    if !contradictions.is_empty() {
+        let problems = contradictions.into_iter();
+        let problems = problems.map(|one| Problem::new(one.at, one.found, one.wanted));
+        return Err(problems.collect::<Vec<_>>().into());
+    }
     let (listener, at) = served::listen(address).await.map_err(failed)?;
     if !at.ip().is_loopback() {
         tracing::warn!(
@@ -91,9 +113,17 @@ async fn serve(places: &Places, address: SocketAddr) -> Result<(), Failure> {
             "signatures are not checked: everybody who reaches this address may read, send and delete"
         );
     }
+    if memory && at.ip().is_loopback() {
+        served = served.with_test_calls(places.queues.clone());
+    }
+    let folder = if memory {
+        "none: in memory".to_owned()
+    } else {
+        places.stores.data.display().to_string()
+    };
     tracing::info!(
         address = %at,
-        folder = %places.stores.data.display(),
+        folder,
         "serving the embedded queue over the SQS protocol"
     );
     output::note(exports(at));

@@ -2,6 +2,7 @@
 //! values. Every problem is collected; nothing is opened.
 
 mod admin;
+mod declared_queues;
 mod limits;
 mod order;
 mod plugin;
@@ -50,7 +51,7 @@ impl Check {
     }
 
     /// Where things are, from flags and the file.
-    pub(super) fn places(&mut self, program: Layers<'_>) -> Places {
+    pub(super) fn places(&mut self, program: Layers<'_>, file: &File) -> Places {
         let given = self.read(program.one("data"), |given| value::text(given, "a folder"));
         let data = given.map(PathBuf::from).or_else(default_data);
         // The cache of compiled plugins wants it so. Without a working folder it stays as it is.
@@ -79,6 +80,7 @@ impl Check {
             },
             log: LogSettings::read(program, &mut self.problems),
             schedule_table: self.schedule_table(program),
+            queues: self.declared_queues(file),
         }
     }
 
@@ -132,7 +134,7 @@ impl Check {
     pub(super) fn settings(&mut self, flags: &Flags, file: &File) -> Settings {
         let both = [&flags.program, &file.program];
         let program = Layers(&both);
-        let places = self.places(program);
+        let places = self.places(program, file);
         let own = ProgramSettings::read(program, &mut self.problems);
         Settings {
             stores: places.stores,
@@ -141,6 +143,7 @@ impl Check {
             program: own,
             admin: self.admin(program),
             schedule_table: places.schedule_table,
+            queues: places.queues,
             routes: self.routes(flags, file),
         }
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-const TOP: &[&str] = &["dispatcher", "backend", "plugin", "route"];
+const TOP: &[&str] = &["dispatcher", "backend", "plugin", "queue", "route"];
 
 /// The sections of a file, nothing defaulted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub(super) struct File {
     pub program: Section,
     /// `[plugin.NAME]` by name.
     pub plugins: BTreeMap<String, Section>,
+    /// `[queue.NAME]` by name.
+    pub queues: BTreeMap<String, Section>,
     /// `[[route]]` in the file's order.
     pub routes: Vec<Section>,
     /// The file is named and could not be read: nothing in it can be called missing.
@@ -48,6 +50,7 @@ pub(super) fn read(path: &Path, text: &str) -> (File, Vec<Problem>) {
         let sections: Vec<_> = match setting.part {
             SettingPart::Program => vec![&mut file.program],
             SettingPart::Plugin => file.plugins.values_mut().collect(),
+            SettingPart::Queue => file.queues.values_mut().collect(),
             SettingPart::Route => file.routes.iter_mut().collect(),
         };
         for section in sections {
@@ -78,7 +81,8 @@ impl Reader<'_> {
                 "dispatcher" => {
                     self.section("[dispatcher]", Table::Dispatcher, value, &mut file.program);
                 }
-                "plugin" => self.plugins(value, &mut file),
+                "plugin" => self.named("plugin", Table::Plugin, value, &mut file.plugins),
+                "queue" => self.named("queue", Table::Queue, value, &mut file.queues),
                 "route" => self.routes(value, &mut file),
                 "backend" => {}
                 unknown => self.unknown(key.span(), unknown, "the file", TOP.iter().copied()),
@@ -105,13 +109,20 @@ impl Reader<'_> {
         }
     }
 
-    fn plugins(&mut self, value: &Spanned<DeValue<'_>>, file: &mut File) {
-        for (key, value) in self.table("[plugin]", value) {
+    /// Reads the sections of `[kind.NAME]`.
+    fn named(
+        &mut self,
+        kind: &str,
+        table: Table,
+        value: &Spanned<DeValue<'_>>,
+        into: &mut BTreeMap<String, Section>,
+    ) {
+        for (key, value) in self.table(&format!("[{kind}]"), value) {
             let name = key.get_ref().to_string();
             let mut section = Section::new(self.place(key.span()));
-            let title = format!("[plugin.{name}]");
-            self.section(&title, Table::Plugin, value, &mut section);
-            file.plugins.insert(name, section);
+            let title = format!("[{kind}.{name}]");
+            self.section(&title, table, value, &mut section);
+            into.insert(name, section);
         }
     }
 

@@ -44,6 +44,8 @@ impl Flags {
                 SettingPart::Program => &self.program,
                 SettingPart::Route => &self.route,
                 SettingPart::Plugin => &self.plugin,
+                // They have no flags.
+                SettingPart::Queue => return false,
             };
             section.has(setting.key)
         })
@@ -63,6 +65,8 @@ impl Flags {
             SettingPart::Program => &mut self.program,
             SettingPart::Route => &mut self.route,
             SettingPart::Plugin => &mut self.plugin,
+            // They have no flags.
+            SettingPart::Queue => return false,
         };
         let problems = &mut self.problems;
         let key = setting.key;

@@ -22,7 +22,7 @@ pub use crate::name::Place;
 use crate::name::QueueName;
 pub use crate::telemetry::log::LogFormat;
 pub use declared::{DynamoDb, LogSettings, PluginSettings, ProgramSettings, RouteSettings};
-use dispatcher_core::backend::BackendConfig;
+use dispatcher_core::backend::{BackendConfig, QueueDeclaration};
 use dispatcher_core::files::bounded::{Limits as FileLimits, read_text};
 pub use dispatcher_core::recording::RecordingTerms;
 pub use dispatcher_core::rollout::canary::Share;
@@ -56,6 +56,8 @@ pub struct Settings {
     /// The table of DynamoDB in which scheduled messages for SQS wait; without it each queue has
     /// one of its own name.
     pub schedule_table: Option<String>,
+    /// The embedded queues that are declared.
+    pub queues: Vec<QueueDeclaration>,
     /// At least one, with different names and without a queue in common.
     pub routes: Vec<Route>,
 }
@@ -353,6 +355,8 @@ pub struct Places {
     pub log: LogSettings,
     /// As in `Settings`.
     pub schedule_table: Option<String>,
+    /// As in `Settings`.
+    pub queues: Vec<QueueDeclaration>,
 }
 
 /// The admin address of a process, for commands that ask it. Whoever asks looks at it.
@@ -390,7 +394,7 @@ pub fn settings(flags: &Flags) -> (Settings, Vec<Problem>) {
 pub fn places(flags: &Flags) -> (Places, Vec<Problem>) {
     let (file, problems) = load(flags);
     let mut check = check::Check { problems };
-    let places = check.places(Layers(&[&flags.program, &file.program]));
+    let places = check.places(Layers(&[&flags.program, &file.program]), &file);
     (places, check.problems)
 }
 

@@ -8,6 +8,7 @@ use super::{
     WeightedQueue,
 };
 use crate::name::QueueName;
+use dispatcher_core::backend::QueueDeclaration;
 use dispatcher_core::scheduler::SchedulerLimits;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -53,6 +54,14 @@ pub fn changes(old: &Settings, new: &Settings) -> Changes {
             None => lines.push(format!("route `{}` is gone", was.name)),
         }
     }
+    if old
+        .queues
+        .iter()
+        .map(declared)
+        .ne(new.queues.iter().map(declared))
+    {
+        lines.push("what [queue.…] declares has changed".to_owned());
+    }
     for route in &new.routes {
         if !old.routes.iter().any(|was| was.name == route.name) {
             lines.push(format!("route `{}` is new", route.name));
@@ -85,6 +94,7 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
         metrics,
         admin,
         schedule_table,
+        queues: _,
         routes: _,
     } = old;
     let StoreConfig {
@@ -151,6 +161,14 @@ fn compare_program(old: &Settings, new: &Settings) -> Vec<(&'static str, bool)> 
         together,
     ]
     .concat()
+}
+
+/// What is declared of a queue, wherever it stands in the file.
+fn declared(queue: &QueueDeclaration) -> QueueDeclaration {
+    QueueDeclaration {
+        at: String::new(),
+        ..queue.clone()
+    }
 }
 
 /// Which queues there are, and what share each has.

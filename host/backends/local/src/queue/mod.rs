@@ -6,12 +6,13 @@
 //! is how it is asked, `lines` who waits for messages, `bell` how other processes are woken.
 //!
 //! Beyond the port, for whoever serves the file to others: `service` is the way in, `settings`,
-//! `registry`, `sending`, `holding`, `carry` and `moves` what it can do.
+//! `declare`, `registry`, `sending`, `holding`, `carry` and `moves` what it can do.
 
 mod browse;
 mod carry;
 mod content;
 mod controls;
+mod declare;
 mod delayed;
 mod deliver;
 mod groups;
@@ -34,6 +35,8 @@ mod writer;
 
 #[cfg(test)]
 mod core_tests;
+#[cfg(test)]
+mod declare_tests;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 #[cfg(any(test, fuzzing))]
@@ -57,6 +60,7 @@ use dispatcher_core::queue::{
     Ask, BrowseCursor, BrowsePage, Delays, Depth, ErrorKind, GroupShare, Identity, ItemError,
     PurgeStep, Queue, QueueError, Received, VISIBILITY_CEILING,
 };
+use dispatcher_sqlite::Database;
 use settle::Origin;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -100,12 +104,27 @@ impl LocalStore {
         Self::start(folder).map(|(store, _)| store)
     }
 
+    /// Opens a store that is in no file and gone with its last clone, for this process alone.
+    pub fn open_in_memory() -> Result<Self, QueueError> {
+        let (place, connection) = schema::open_in_memory()?;
+        let bell = notifier::FileNotifier::alone();
+        Self::begin(place, connection, bell).map(|(store, _)| store)
+    }
+
     fn start(folder: &Path) -> Result<(Self, JoinHandle<()>), QueueError> {
         let (place, connection, bell) = schema::open(folder)?;
+        let bell = notifier::FileNotifier::new(place.bell(), bell);
+        Self::begin(place, connection, bell)
+    }
+
+    fn begin(
+        place: schema::StoreFiles,
+        connection: Database,
+        bell: notifier::FileNotifier,
+    ) -> Result<(Self, JoinHandle<()>), QueueError> {
         let clock = time::StoreClock::of(&connection).map_err(|error| place.trouble(&error))?;
         let (sender, jobs) = mpsc::channel();
         let handle = Handle::new(sender, place.clone());
-        let bell = notifier::FileNotifier::new(place.bell(), bell);
         let writer = writer::QueueWriter::new(
             place.clone(),
             (connection, clock),

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The bell of one store.
 pub(super) struct FileNotifier {
-    path: PathBuf,
-    file: File,
+    /// Without one there is no other process.
+    file: Option<(PathBuf, File)>,
     ears: Arc<NotifierFlags>,
     // Kept for its Drop, which ends the watch.
     watch: Option<RecommendedWatcher>,
@@ -32,8 +32,15 @@ impl FileNotifier {
     /// A bell that nobody watches yet. `file` is open for writing.
     pub(super) fn new(path: PathBuf, file: File) -> Self {
         Self {
-            path,
-            file,
+            file: Some((path, file)),
+            ..Self::alone()
+        }
+    }
+
+    /// A bell that rings nowhere, of a store that no other process can open.
+    pub(super) fn alone() -> Self {
+        Self {
+            file: None,
             ears: Arc::default(),
             watch: None,
             tried: false,
@@ -42,9 +49,12 @@ impl FileNotifier {
 
     /// Wakes whoever watches. Failing is no error: they look by themselves, later.
     pub(super) fn ring(&mut self) {
-        let rung = self.file.rewind().and_then(|()| self.file.write_all(b"!"));
+        let Some((path, file)) = &mut self.file else {
+            return;
+        };
+        let rung = file.rewind().and_then(|()| file.write_all(b"!"));
         if let Err(error) = rung {
-            tracing::debug!(%error, path = %self.path.display(), "cannot ring the bell");
+            tracing::debug!(%error, path = %path.display(), "cannot ring the bell");
         }
     }
 
@@ -63,6 +73,9 @@ impl FileNotifier {
         if std::mem::replace(&mut self.tried, true) {
             return;
         }
+        let Some((path, _)) = &self.file else {
+            return;
+        };
         let ears = self.ears.clone();
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             let rung = event.is_ok_and(|event| event.kind.is_modify());
@@ -74,14 +87,14 @@ impl FileNotifier {
             }
         })
         .and_then(|mut watcher| {
-            watcher.watch(&self.path, RecursiveMode::NonRecursive)?;
+            watcher.watch(path, RecursiveMode::NonRecursive)?;
             Ok(watcher)
         });
         match watcher {
             Ok(watcher) => self.watch = Some(watcher),
             Err(error) => tracing::warn!(
                 %error,
-                path = %self.path.display(),
+                path = %path.display(),
                 "cannot watch for messages of other processes; looking once a second instead"
             ),
         }

@@ -101,6 +101,14 @@ pub(super) fn delete(turn: &mut Turn<'_>, name: &str) -> rusqlite::Result<bool> 
     Ok(true)
 }
 
+/// Deletes every queue, as `delete` does, and every task that moves messages.
+pub(super) fn reset(turn: &mut Turn<'_>) -> rusqlite::Result<()> {
+    for name in list(turn, "", "", usize::MAX)? {
+        delete(turn, &name)?;
+    }
+    turn.connection.execute("DELETE FROM moves", []).map(drop)
+}
+
 /// Takes everything out of a queue, what is being handled included.
 pub(super) fn purge(turn: &mut Turn<'_>, queue: QueueId) -> rusqlite::Result<()> {
     for sql in [

@@ -199,6 +199,17 @@ pub(super) fn open(folder: &Path) -> Result<(StoreFiles, Database, File), QueueE
     }
 }
 
+/// The same in no file.
+pub(super) fn open_in_memory() -> Result<(StoreFiles, Database), QueueError> {
+    let place = StoreFiles {
+        folder: PathBuf::from("memory"),
+    };
+    match SCHEMA.open_in_memory() {
+        Ok(database) => Ok((place, database)),
+        Err(error) => Err(place.trouble(&error)),
+    }
+}
+
 /// Brings an older file up to date: version 1 had no clock, version 2 none of the settings, version
 /// 3 moved bodies. One that was upgraded before has the columns.
 fn upgrade(connection: &Connection, version: i32) -> rusqlite::Result<Option<String>> {

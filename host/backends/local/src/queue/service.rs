@@ -2,6 +2,7 @@
 //! is one step in the writer's transaction, shared with whatever else is asked meanwhile. Knows no
 //! protocol.
 
+use super::declare;
 use super::deliver::DeliveryTerms;
 use super::holding::{self, Unheld};
 use super::moves::{self, Move};
@@ -13,6 +14,7 @@ use super::turn::{QueueId, Turn};
 use super::work::Durability;
 use super::{LocalStore, controls, look};
 use dispatcher_core::control::{ControlChange, QueueControl};
+use dispatcher_core::backend::{Contradiction, QueueDeclaration};
 use dispatcher_core::message::{Message, Receipt};
 use dispatcher_core::queue::{Ask, Depth, ItemError, QueueError, Received};
 use std::sync::Arc;
@@ -67,6 +69,29 @@ impl LocalStore {
         self.handle
             .ask(Durability::Full, move |turn| registry::delete(turn, &name))
             .await
+    }
+
+    /// Makes queues, or changes them to what is declared; none, if a declaration contradicts what is
+    /// there.
+    pub async fn declare(
+        &self,
+        queues: Vec<QueueDeclaration>,
+    ) -> Result<Vec<Contradiction>, QueueError> {
+        self.handle
+            .ask(Durability::Full, move |turn| {
+                declare::declare(turn, &queues)
+            })
+            .await
+    }
+
+    /// Deletes every queue with all it holds, and every task that moves messages.
+    pub async fn reset(&self) -> Result<(), QueueError> {
+        self.handle.ask(Durability::Full, registry::reset).await
+    }
+
+    /// Has what is due looked for at once, after the clock was moved ahead.
+    pub fn wake(&self) {
+        self.handle.rung();
     }
 
     /// Takes everything out of a queue.

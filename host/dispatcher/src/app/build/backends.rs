@@ -5,8 +5,8 @@ use crate::config::StoreConfig;
 use crate::config::problem::Problem;
 use crate::name::QueueName;
 use dispatcher_core::backend::{
-    Backend, BackendClient, CancelCount, Purpose, QueueKey, QueueTerms, ServerWarning, WorkerInfo,
-    not_made_yet,
+    Backend, BackendClient, CancelCount, Contradiction, Purpose, QueueDeclaration, QueueKey,
+    QueueTerms, ServerWarning, WorkerInfo, not_made_yet,
 };
 use dispatcher_core::memory::Budget;
 use dispatcher_core::queue::{Depth, ErrorKind, Queue, QueueError};
@@ -60,6 +60,19 @@ impl Backends {
             message: format!("there is no backend `{name}`"),
         })?;
         Ok(&**client.get_or_try_init(connect).await?)
+    }
+
+    /// Makes embedded queues, or changes them to what is declared; none, if a declaration contradicts
+    /// what is there.
+    pub async fn declare(
+        &self,
+        queues: &[QueueDeclaration],
+    ) -> Result<Vec<Contradiction>, QueueError> {
+        match embedded() {
+            Some(backend) => self.client(backend).await?.declare(queues).await,
+            // Without it no name of such a queue can be read.
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Removes a task from a queue: the message of that id, or all of that body.

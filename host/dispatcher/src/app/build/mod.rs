@@ -59,7 +59,7 @@ pub async fn parts(
     let bytes = settings.program.message_memory;
     let bytes = bytes.unwrap_or_else(|| memory::default_budget(memory::limit()));
     let budget = Budget::new(bytes);
-    let mut problems = Vec::new();
+    let mut problems = declare(settings, backends).await;
     let mut opened = Vec::new();
     for route in &settings.routes {
         opened.push(open_queues(backends, route, &budget, &mut problems).await);
@@ -102,6 +102,20 @@ pub async fn parts(
         loader,
         budget,
     })
+}
+
+/// Makes the embedded queues that the settings declare, or says which contradict what is there.
+async fn declare(settings: &Settings, backends: &Backends) -> Vec<Problem> {
+    let Some(first) = settings.queues.first() else {
+        return Vec::new();
+    };
+    match backends.declare(&settings.queues).await {
+        Ok(contradictions) => contradictions
+            .into_iter()
+            .map(|one| Problem::new(one.at, one.found, one.wanted))
+            .collect(),
+        Err(error) => vec![Problem::new(&first.at, error.to_string(), "").failed()],
+    }
 }
 
 /// Metrics that are to go to CloudWatch and could reach none: every publication would fail.

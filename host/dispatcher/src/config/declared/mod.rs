@@ -8,6 +8,7 @@ mod macros;
 mod page;
 mod plugin;
 mod program;
+mod queue;
 mod route;
 
 use super::problem::Problem;
@@ -16,6 +17,7 @@ pub use backends::DynamoDb;
 pub(in crate::config) use plugin::LEAST_MEMORY;
 pub use plugin::PluginSettings;
 pub use program::{LocalSettings, LogSettings, ProgramSettings};
+pub use queue::DeclaredQueue;
 pub(in crate::config) use route::MOST_CONCURRENCY;
 pub use route::RouteSettings;
 use std::sync::LazyLock;
@@ -27,6 +29,7 @@ const TABLES: &[&[Setting]] = &[
     program::SETTINGS,
     program::ADMIN,
     program::LOCAL,
+    queue::SETTINGS,
     backends::STORES,
     backends::REDIS,
     backends::DYNAMODB,
@@ -80,6 +83,8 @@ pub enum SettingPart {
     Plugin,
     /// `[[route]]`.
     Route,
+    /// `[queue.NAME]`.
+    Queue,
 }
 
 /// A table of the file.
@@ -93,6 +98,8 @@ pub enum Table {
     Plugin,
     /// `[[route]]`.
     Route,
+    /// `[queue.NAME]`.
+    Queue,
 }
 
 /// How the file writes a value.
@@ -328,6 +335,7 @@ impl Table {
             Self::Backend(name) => format!("[backend.{name}]"),
             Self::Plugin => "[plugin.NAME]".to_owned(),
             Self::Route => "[[route]]".to_owned(),
+            Self::Queue => "[queue.NAME]".to_owned(),
         }
     }
 

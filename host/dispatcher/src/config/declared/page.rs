@@ -24,7 +24,7 @@ variables are reported with the nearest name, and what is wrong in the file with
 /// The whole page.
 pub(super) fn page() -> String {
     let mut page = HEAD.to_owned();
-    let mut tables = vec![Table::Dispatcher, Table::Route, Table::Plugin];
+    let mut tables = vec![Table::Dispatcher, Table::Route, Table::Plugin, Table::Queue];
     tables.extend(backends().into_iter().map(Table::Backend));
     for table in tables {
         let about = match table {
@@ -33,6 +33,10 @@ pub(super) fn page() -> String {
                 "\nWhich messages are taken, and how many at once; once for each route.\n"
             }
             Table::Plugin => "\nWhat handles the messages, and what it may use.\n",
+            Table::Queue => {
+                "\nAn embedded queue, `local:NAME`: made at the start of `run` and `local`, or changed to this \
+                 where no message is lost. What is not said stays as it is.\n"
+            }
             Table::Backend(_) => "",
         };
         line(&mut page, &format!("\n## `{}`\n{about}", table.title()));

@@ -6,6 +6,7 @@ use crate::config::{
     WeightedQueue,
 };
 use crate::name::QueueName;
+use dispatcher_core::backend::QueueDeclaration;
 use dispatcher_core::intake::group::GroupBy;
 use dispatcher_core::scheduler::ready::Sequence;
 use std::fmt::{Display, Write};
@@ -57,11 +58,31 @@ pub(super) fn file(settings: &Settings) -> String {
     }
     out.line("[backend.dynamodb]");
     out.all(settings.stores.dynamodb.written());
+    for queue in &settings.queues {
+        declared(&mut out, queue);
+    }
     for (at, one) in settings.routes.iter().enumerate() {
         plugin(&mut out, at, &one.plugin);
         route(&mut out, at, one);
     }
     out.0
+}
+
+fn declared(out: &mut WrittenLines, queue: &QueueDeclaration) {
+    out.line(&format!("[queue.{:?}]", queue.name));
+    out.line(&format!("fifo = {}", queue.fifo));
+    let times = [
+        ("visibility", queue.visibility),
+        ("delay", queue.delay),
+        ("retention", queue.retention),
+    ];
+    for (key, time) in times {
+        time.into_iter().for_each(|time| out.time(key, time));
+    }
+    if let Some((dead_letter, most)) = &queue.redrive {
+        out.text("redrive.dead-letter", dead_letter);
+        out.text("redrive.max-receives", &most.to_string());
+    }
 }
 
 /// A queue and its weight; with the backend in front, without which `sqs:local:3` would be another.
@@ -195,6 +216,12 @@ impl Toml for Duration {
     }
 }
 
+impl Toml for bool {
+    fn toml(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
 impl Toml for LogFormat {
     fn toml(&self) -> Option<String> {
         Some(quoted(&format!("{self:?}").to_lowercase()))
@@ -217,7 +244,16 @@ macro_rules! toml_of_display {
     )+};
 }
 
-toml_of_display!(u16, u64, usize, NonZeroUsize, String, SocketAddr, GroupBy);
+toml_of_display!(
+    u16,
+    u32,
+    u64,
+    usize,
+    NonZeroUsize,
+    String,
+    SocketAddr,
+    GroupBy
+);
 
 macro_rules! toml_of_list {
     ($($type:ty),+) => {$(
