@@ -73,13 +73,17 @@ const LAYERS: &[(&str, Layers)] = &[
                     "keyvalue",
                     "handler",
                     "lambda",
+                    "control",
                 ],
                 false,
             ),
             (&["recording"], false),
             (&["message"], false),
             (&["telemetry"], false),
-            (&["clock", "tasks", "backoff", "files", "memory"], false),
+            (
+                &["clock", "tasks", "backoff", "files", "memory", "process"],
+                false,
+            ),
             (&["error_kind"], false),
             // Only in tests: what fuzz targets beside the code stand on.
             (&["fuzz"], false),

@@ -35,7 +35,14 @@ const HOMES: &[(&str, &[&str])] = &[
     ),
     ("hyper_rustls", &["wasm/capability/http/"]),
     ("axum", &["http/lib.rs", "dispatcher/admin/", "served/"]),
-    ("form_urlencoded", &["served/"]),
+    (
+        "form_urlencoded",
+        &[
+            "served/",
+            "dispatcher/admin/api/query.rs",
+            "dispatcher/cli/admin.rs",
+        ],
+    ),
     (
         "rusqlite",
         &[
@@ -54,7 +61,10 @@ const HOMES: &[(&str, &[&str])] = &[
         &["backends/local/queue/", "dispatcher/app/replace/watch.rs"],
     ),
     ("oci_client", &["dispatcher/image/registry.rs"]),
-    ("reqwest", &["dispatcher/image/registry.rs"]),
+    (
+        "reqwest",
+        &["dispatcher/image/registry.rs", "dispatcher/cli/admin.rs"],
+    ),
     ("docker_credential", &["dispatcher/image/registry.rs"]),
     (
         "redis::",

@@ -8,6 +8,7 @@ mod checks;
 #[allow(dead_code, reason = "accounts are opened by the suite for AWS alone")]
 mod backend;
 mod buckets;
+mod controls;
 mod delivery;
 mod dispatchers;
 mod dynamodb_own;

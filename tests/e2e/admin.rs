@@ -124,7 +124,10 @@ fn finding_18_without_a_token_nobody_acts() {
     assert!(told.contains("--admin-token-file"), "{told}");
     assert_eq!(status(at, "GET", &[own]), 200);
     stop(&mut running);
-    assert_eq!(running.lines(|line| line.contains("admin action")), [""; 0]);
+    let taken = |line: &str| line.contains("\"message\":\"admin action\"");
+    assert_eq!(running.lines(taken), [""; 0]);
+    let refused = running.lines(|line| line.contains("admin action refused"));
+    assert_eq!(refused.len(), 1, "once a minute: {refused:?}");
 }
 
 #[test]
@@ -167,7 +170,7 @@ fn finding_18_with_a_token_it_acts_for_its_bearer_and_for_no_page_of_another_sit
         );
     }
     stop(&mut running);
-    let acted = running.lines(|line| line.contains("admin action"));
+    let acted = running.lines(|line| line.contains("\"message\":\"admin action\""));
     assert_eq!(acted.len(), 5, "{acted:?}");
     assert!(
         acted

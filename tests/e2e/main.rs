@@ -1,6 +1,7 @@
 //! The program as people start it: one file per promise.
 
 mod admin;
+mod admin_api;
 mod backup;
 mod bad_input;
 mod bodies;
@@ -39,6 +40,7 @@ mod moving;
 mod neighbours;
 mod order;
 mod order_scene;
+mod pause;
 mod prefetch;
 mod priority;
 mod priority_many;

@@ -55,6 +55,10 @@ pub(crate) enum Met {
     StoreKnew,
     StoreFailed,
     StoreHung,
+    /// An operator paused a queue.
+    Paused,
+    /// An operator set other limits.
+    Limited,
 }
 
 #[cfg(test)]
@@ -66,7 +70,7 @@ mod tests {
     /// So many seeds must be enough to meet everything once.
     const WITHIN: u64 = 4_000;
 
-    const ALL: [Met; 34] = [
+    const ALL: [Met; 36] = [
         Met::LostRequest,
         Met::LostAnswer,
         Met::LateAnswer,
@@ -101,6 +105,8 @@ mod tests {
         Met::StoreKnew,
         Met::StoreFailed,
         Met::StoreHung,
+        Met::Paused,
+        Met::Limited,
     ];
 
     #[test]

@@ -58,8 +58,30 @@ pub(crate) fn scenario(seed: u64) -> Scenario {
         if chance(rng, 150) {
             heads_fail(&mut scenario, rng);
         }
+        operators(
+            &mut scenario,
+            &mut Rng::with_seed(seed ^ 0x0be5_a70f_c0de_0017),
+        );
     }
     scenario
+}
+
+/// In one of five scenarios operators pause and resume queues and change limits.
+fn operators(scenario: &mut Scenario, rng: &mut Rng) {
+    if !chance(rng, 200) {
+        return;
+    }
+    for _ in 0..rng.usize(1..5) {
+        let process = rng.usize(0..scenario.processes);
+        let queue = rng.usize(0..scenario.queues.len());
+        let what = match rng.u32(0..100) {
+            0..50 => HappeningKind::Pause(process, queue, true),
+            50..75 => HappeningKind::Pause(process, queue, false),
+            _ => HappeningKind::Limit(process, pick(rng, &[1, 1, 2, 5, 100])),
+        };
+        let at = rng.usize(0..=scenario.happenings.len());
+        scenario.happenings.insert(at, happening(rng, what));
+    }
 }
 
 /// Groups in order whose first messages fail, under redrive policies of one to five receives.

@@ -22,6 +22,7 @@ use dispatcher_core::executor::Workers;
 use dispatcher_core::idempotency::Records;
 use dispatcher_core::intake::group::GroupBy;
 use dispatcher_core::queue::{Identity, Queue};
+use dispatcher_core::scheduler::SchedulerLimits;
 use dispatcher_core::scheduler::ready::Sequence;
 use dispatcher_core::tasks::Task;
 use std::num::NonZeroU32;
@@ -63,6 +64,17 @@ struct At {
     routes: Vec<RunningRoute>,
     route: Route,
     queues: Vec<Arc<dyn Queue>>,
+    /// What operators have made of its limits.
+    limits: SchedulerLimits,
+}
+
+impl At {
+    fn obey(&self) {
+        let route = &self.routes[0];
+        route.board.lock().set_limits(&self.limits, clock::now());
+        route.board.replan.notify_one();
+        route.executor.hire();
+    }
 }
 
 impl Process {
@@ -105,6 +117,7 @@ impl Process {
                 shared,
                 keeper,
                 routes: vec![running],
+                limits: route.limits(),
                 route,
                 queues,
             }),
@@ -137,6 +150,31 @@ impl Process {
                 .expect("nothing panics with it")
                 .abort_all();
         }
+    }
+
+    /// An operator pauses one of its queues, or resumes it. A process that stops takes no notice.
+    pub(crate) fn pause(&mut self, sim: &Sim, queue: usize, paused: bool) {
+        let Some(at) = &mut self.running else { return };
+        if queue < at.limits.lanes.len() {
+            at.limits.lanes[queue].paused = paused;
+            sim.lock().operator_pauses(self.life, queue, paused);
+            at.obey();
+        }
+    }
+
+    /// An operator sets the most attempts at once.
+    pub(crate) fn limit(&mut self, sim: &Sim, attempts: usize) {
+        let Some(at) = &mut self.running else { return };
+        at.limits.attempts = attempts.min(at.route.settings.concurrency);
+        sim.lock().operator_limits(self.life, at.limits.attempts);
+        at.obey();
+    }
+
+    /// Nothing is paused or limited any more.
+    pub(crate) fn resume_all(&mut self, sim: &Sim) {
+        let queues = self.running.as_ref().map_or(0, |at| at.limits.lanes.len());
+        (0..queues).for_each(|queue| self.pause(sim, queue, false));
+        self.limit(sim, usize::MAX);
     }
 
     /// Asks it to stop; what follows happens by itself.

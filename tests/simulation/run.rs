@@ -97,6 +97,7 @@ async fn drive(sim: &Sim) {
         world.note("quiet", NONE, NONE, vec![]);
     }
     for slot in &mut slots {
+        slot.resume_all(sim);
         if !slot.is_running() {
             former.push(std::mem::replace(slot, Process::start(sim)));
         }
@@ -162,6 +163,8 @@ fn befall(sim: &Sim, what: HappeningKind, slots: &mut [Process], former: &mut Ve
             former.push(std::mem::replace(&mut slots[slot], new));
         }
         HappeningKind::Start(_) => {}
+        HappeningKind::Pause(slot, queue, paused) => slots[slot].pause(sim, queue, paused),
+        HappeningKind::Limit(slot, attempts) => slots[slot].limit(sim, attempts),
         HappeningKind::Suspend(ms) => sim.lock().stand_still(Duration::from_millis(ms)),
         HappeningKind::Date(on_ms) => sim.lock().set_date(on_ms),
         HappeningKind::Trouble(on) => sim.lock().trouble(on),

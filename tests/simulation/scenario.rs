@@ -149,6 +149,10 @@ pub(crate) enum HappeningKind {
     Trouble(bool),
     /// The downstream is closed or open again.
     Closed(bool),
+    /// An operator pauses a queue in a process, or resumes it.
+    Pause(usize, usize, bool),
+    /// An operator sets the most attempts at once of a process.
+    Limit(usize, usize),
 }
 
 /// How often, in a thousand, something goes wrong.

@@ -208,8 +208,11 @@ fn candidates(from: &Scenario) -> Vec<Scenario> {
 }
 
 fn of_first(what: crate::scenario::HappeningKind) -> bool {
-    use crate::scenario::HappeningKind::{Crash, Start, Stop};
-    !matches!(what, Crash(1..) | Stop(1.., _) | Start(1..))
+    use crate::scenario::HappeningKind::{Crash, Limit, Pause, Start, Stop};
+    !matches!(
+        what,
+        Crash(1..) | Stop(1.., _) | Start(1..) | Pause(1.., _, _) | Limit(1.., _)
+    )
 }
 
 fn fault(faults: &mut Faults, at: usize) -> &mut u32 {

@@ -24,6 +24,7 @@ pub mod queues;
 pub mod redis;
 pub mod registry;
 pub mod relay;
+pub mod schema;
 pub mod served;
 pub mod servers;
 pub mod slow_module;

@@ -396,9 +396,14 @@ pub trait BackendClient: Send + Sync + 'static {
         Err(unsupported("keeps no pauses and limits of queues"))
     }
 
-    /// What waits in a queue, or in all, for its time and was never received; the soonest first. Empty
+    /// What waits in a queue, or in all, for its time and was never received; the soonest first, at most
+    /// `most`. Empty
     /// where the backend cannot tell.
-    async fn delayed(&self, _queue: Option<&str>) -> Result<Vec<DelayedMessage>, QueueError> {
+    async fn delayed(
+        &self,
+        _queue: Option<&str>,
+        _most: usize,
+    ) -> Result<Vec<DelayedMessage>, QueueError> {
         Ok(Vec::new())
     }
 

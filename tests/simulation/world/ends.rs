@@ -234,7 +234,9 @@ impl World {
         let one = &self.deliveries[delivery];
         let stored = &self.messages[one.message];
         let plan = &self.scenario.queues[stored.queue];
-        let stopping = self.lives[life].stopping;
+        let process = &self.lives[life];
+        // What a pause gives back is given back as at a stop.
+        let stopping = process.stopping || process.was_paused[stored.queue];
         let spent = self.limit_of(one.message).is_some_and(|most| {
             let attempts = self.attempts_of(life, delivery) + one.counted().saturating_sub(1);
             attempts >= most

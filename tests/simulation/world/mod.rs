@@ -233,6 +233,12 @@ pub(crate) struct Life {
     pub unremembered: bool,
     /// An entry of a settlement failed once: retries are held beyond the room.
     pub retried: bool,
+    /// Since when each queue is paused.
+    pub paused: Vec<Option<Moment>>,
+    /// Whether each ever was.
+    pub was_paused: Vec<bool>,
+    /// The most attempts that an operator allows, and since when.
+    pub limit: Option<(usize, Moment)>,
 }
 /// No process, or no queue, in an event.
 pub(crate) const NONE: usize = usize::MAX;
@@ -289,10 +295,32 @@ impl World {
             arriving: None,
             unremembered: false,
             retried: false,
+            paused: vec![None; queues],
+            was_paused: vec![false; queues],
+            limit: None,
         });
         let life = self.lives.len() - 1;
         self.note("start", life, NONE, vec![]);
         life
+    }
+
+    /// An operator pauses a queue in one process, or resumes it.
+    pub(crate) fn operator_pauses(&mut self, life: usize, queue: usize, paused: bool) {
+        let words = if paused { "is paused" } else { "is resumed" };
+        self.note(words, life, queue, vec![]);
+        let one = &mut self.lives[life];
+        one.was_paused[queue] |= paused;
+        one.paused[queue] = paused.then(clock::now);
+        if paused {
+            self.met.insert(Met::Paused);
+        }
+    }
+
+    /// An operator sets the most attempts of one process.
+    pub(crate) fn operator_limits(&mut self, life: usize, attempts: usize) {
+        self.note_with("is limited", life, NONE, vec![], attempts.to_string());
+        self.lives[life].limit = Some((attempts, clock::now()));
+        self.met.insert(Met::Limited);
     }
 
     /// It is gone.

@@ -253,6 +253,7 @@ impl Queue for Port {
     }
 
     async fn receive(&self, ask: Ask, hurry: &CancellationToken) -> Result<Received, QueueError> {
+        self.sim.lock().check_asks(self.life, self.queue);
         let passage = self
             .begin("asks", vec![ask.max, usize::from(!ask.wait.is_zero())])
             .await;

@@ -1,7 +1,7 @@
 //! What must hold when an attempt begins: leases, order, groups, limits. The rules are said anew
 //! here, from what the process was told, and share no code with the program.
 
-use super::{LiveAttempt, NONE, Said, Trial, World};
+use super::{Life, LiveAttempt, NONE, Said, Trial, World};
 use crate::circumstances::Met;
 use dispatcher_core::clock;
 use dispatcher_core::clock::Moment;
@@ -37,6 +37,7 @@ impl World {
             }
         }
         self.check_turns(life, queue, deliveries, lost, now);
+        self.check_pause(life, queue, deliveries, now);
         match self.scenario.route.newest_first {
             true => self.check_newest(life, queue, deliveries, now),
             false => self.check_arrival(life, queue, deliveries, now),
@@ -171,6 +172,9 @@ impl World {
 
     /// Nothing of a lower queue starts while a higher one is known to hold something.
     fn check_strict(&mut self, life: usize, above: usize, starting: &[usize], now: Moment) {
+        if self.lives[life].was_paused[above] {
+            return; // it holds up nobody, and what it gave back is on its way
+        }
         let plan = &self.scenario.queues[above];
         if plan.rate.is_some() || plan.concurrency.is_some() {
             return; // its own limits hold up no other queue
@@ -225,7 +229,8 @@ impl World {
 
     /// What came first starts first: nothing untried is overtaken by what came to hand later.
     fn check_arrival(&mut self, life: usize, queue: usize, starting: &[usize], now: Moment) {
-        if self.lives[life].stopping {
+        // What was given back at a pause may be on its way still.
+        if self.lives[life].stopping || self.lives[life].was_paused[queue] {
             return;
         }
         let grouped = |world: &Self, one: usize| {
@@ -256,6 +261,23 @@ impl World {
         }
     }
 
+    /// A paused queue starts nothing but what would be dead-lettered by its next receive.
+    fn check_pause(&mut self, life: usize, queue: usize, starting: &[usize], now: Moment) {
+        let Life { stopping, .. } = self.lives[life];
+        let paused = self.lives[life].paused[queue].filter(|since| *since < now);
+        let plan = &self.scenario.queues[queue];
+        let limited = plan.redrive.is_some() || plan.limit(self.scenario.route.attempts).is_some();
+        if paused.is_none() || stopping || limited {
+            return;
+        }
+        for message in self.messages_of(starting) {
+            if self.group_of(message).is_none() {
+                let why = format!("message {message} of paused queue {queue}");
+                self.fails("starts-while-paused", why);
+            }
+        }
+    }
+
     fn check_limits(&mut self, life: usize, queue: usize, count: usize, now: Moment) {
         let scenario = self.scenario.clone();
         if count > scenario.route.batch {
@@ -266,6 +288,11 @@ impl World {
         for one in live {
             all += 1;
             own += usize::from(one.queue == queue);
+        }
+        let limit = self.lives[life].limit.filter(|(_, since)| *since < now);
+        if let Some((most, _)) = limit.filter(|(most, _)| all > *most) {
+            let why = format!("{all} attempts at once, an operator allows {most}");
+            self.fails("concurrency-live", why);
         }
         if all > scenario.route.concurrency {
             self.fails("concurrency", format!("{all} attempts at once"));

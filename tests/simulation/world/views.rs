@@ -53,6 +53,14 @@ impl World {
     }
 
     /// A receive is asked for: if an answer was lost that could be had again, then that.
+    /// A receive begins.
+    pub(crate) fn check_asks(&mut self, life: usize, queue: usize) {
+        let now = clock::now();
+        if self.lives[life].paused[queue].is_some_and(|since| since < now) {
+            self.fails("receives-while-paused", format!("queue {queue}"));
+        }
+    }
+
     pub(crate) fn asks(&mut self, life: usize, queue: usize, attempt: Option<u64>) {
         let now = clock::now();
         let view = &mut self.lives[life].views[queue];

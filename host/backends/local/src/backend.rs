@@ -142,8 +142,12 @@ impl BackendClient for LocalClient {
         self.store().await?.change_control(queue, *change).await
     }
 
-    async fn delayed(&self, queue: Option<&str>) -> Result<Vec<DelayedMessage>, QueueError> {
-        self.store().await?.delayed(queue).await
+    async fn delayed(
+        &self,
+        queue: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<DelayedMessage>, QueueError> {
+        self.store().await?.delayed(queue, most).await
     }
 
     async fn take_back(&self, queue: &str, id: &str) -> Result<bool, QueueError> {

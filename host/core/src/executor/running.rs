@@ -258,17 +258,24 @@ pub(super) struct RunningGuard<'a> {
 
 impl RunningGuard<'_> {
     /// Ends it, and says which of its messages were cancelled; empty if none was.
-    pub(super) fn end(self) -> Vec<bool> {
-        let ended = self.all.lock().by_number.remove(&self.number);
-        ended.map(|entry| entry.cancelled).unwrap_or_default()
+    pub(super) fn end(mut self) -> Vec<bool> {
+        self.remove()
+            .map(|entry| entry.cancelled)
+            .unwrap_or_default()
+    }
+
+    /// Takes the entry out, once.
+    fn remove(&mut self) -> Option<Entry> {
+        let number = std::mem::take(&mut self.number);
+        // The first has the number 1.
+        (number > 0).then(|| self.all.lock().by_number.remove(&number))?
     }
 }
 
 impl Drop for RunningGuard<'_> {
     fn drop(&mut self) {
         // Outside of the lock: it may hold the last of its messages.
-        let ended = self.all.lock().by_number.remove(&self.number);
-        drop(ended);
+        drop(self.remove());
     }
 }
 

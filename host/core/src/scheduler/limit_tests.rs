@@ -402,13 +402,16 @@ fn what_waits_at_a_pause_goes_back_and_what_runs_ends() {
 #[test]
 fn what_a_poll_under_way_brings_to_a_paused_queue_goes_back_unless_it_is_its_last_chance() {
     #[derive(Debug)]
-    struct LastChance(bool, Permit);
+    struct LastChance {
+        is_last: bool,
+        _seat: Permit,
+    }
     impl Waiting for LastChance {
         fn group(&self) -> Option<&str> {
             None
         }
         fn may_be_given_back(&self) -> bool {
-            !self.0
+            !self.is_last
         }
     }
     let rules = LaneRules {
@@ -428,12 +431,15 @@ fn what_a_poll_under_way_brings_to_a_paused_queue_goes_back_unless_it_is_its_las
     });
     let mut poll = scheduler.plan(at(0)).remove(0);
     scheduler.set_limits(&paused(true), at(1));
-    let jobs = [false, true].map(|last| LastChance(last, poll.seat()));
+    let jobs = [false, true].map(|is_last| LastChance {
+        is_last,
+        _seat: poll.seat(),
+    });
     scheduler.answered(poll, jobs.into(), false, at(2));
     let back = scheduler.overtaking();
-    assert!(back.len() == 1 && !back[0].1.0);
+    assert!(back.len() == 1 && !back[0].1.is_last);
     assert_eq!(scheduler.hire(at(2)), 1);
     let run = scheduler.next_jobs(at(2)).expect("the last chance runs");
-    assert!(run.jobs[0].0);
+    assert!(run.jobs[0].is_last);
     assert!(scheduler.plan(at(3)).is_empty());
 }

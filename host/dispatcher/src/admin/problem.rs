@@ -1,7 +1,8 @@
 //! Answers that say what is wrong: problem details (RFC 9457), with every problem of a request at
 //! once.
 
-use axum::http::{StatusCode, header};
+pub use axum::http::StatusCode;
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::fmt;

@@ -3,7 +3,9 @@
 //! within `INTERVAL`; all others hold for this process and end with it. What a reload changes is what
 //! lies below them.
 
+use super::ProcessContext;
 use super::build::Backends;
+use super::build::schedule::Schedules;
 use super::route::{Adjustable, RunningRoute};
 use crate::config::Settings;
 use crate::name::QueueName;
@@ -28,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What is set on all routes of the process.
 pub(crate) struct Live {
-    backends: Arc<Backends>,
+    schedules: Arc<Schedules>,
     routes: Vec<LiveRoute>,
     by_queue: BTreeMap<String, (usize, usize)>,
     /// Held while what is shared is read or written, and obeyed: so that what was read before a write
@@ -126,12 +128,12 @@ fn log_control(queue: &str, control: &QueueControl, event: &'static str) {
 impl Live {
     /// Of routes that run, with what was read before they started.
     pub(crate) fn new(
-        backends: Arc<Backends>,
+        schedules: &Arc<Schedules>,
         settings: &Settings,
         running: &[RunningRoute],
-        meters: impl Fn(&str) -> Arc<Meter>,
-        controls: &BTreeMap<String, QueueControl>,
+        shared: &ProcessContext,
     ) -> Self {
+        let controls = &shared.controls;
         let routes = settings.routes.iter().zip(running).map(|(route, running)| {
             let queues: Vec<LiveQueue> = route
                 .queues
@@ -140,7 +142,7 @@ impl Live {
                     let text = queue.name.to_string();
                     LiveQueue {
                         name: queue.name.clone(),
-                        meter: meters(&text),
+                        meter: shared.meters.of(&text).unwrap_or_default(),
                         text,
                     }
                 })
@@ -170,7 +172,7 @@ impl Live {
             }
         }
         let live = Self {
-            backends,
+            schedules: schedules.clone(),
             routes,
             by_queue,
             turn: tokio::sync::Mutex::default(),
@@ -217,7 +219,7 @@ impl Live {
         let is_shared = name.backend.shares_controls();
         let _turn = self.turn.lock().await;
         if is_shared {
-            let client = self.backends.client(name.backend).await?;
+            let client = self.schedules.backends().client(name.backend).await?;
             client.change_control(&name.name, change).await?;
         }
         let changed = route.change(|state| state.queues[lane] = state.queues[lane].changed(change));
@@ -271,7 +273,7 @@ impl Live {
             .map(|(at, lane)| &self.routes[*at].queues[*lane].name);
         let names: Vec<&QueueName> = names.collect();
         let _turn = self.turn.lock().await;
-        let found = ask(&self.backends, backend, &names).await?;
+        let found = ask(self.schedules.backends(), backend, &names).await?;
         let mut by_route: BTreeMap<usize, Vec<(usize, QueueControl)>> = BTreeMap::new();
         for ((at, lane), control) in places.iter().zip(found) {
             by_route.entry(*at).or_default().push((*lane, control));

@@ -42,7 +42,7 @@ use operations::RunOperations;
 use replace::Replaceable;
 use route::RunningRoute;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stop::{Platform, StopPlan};
 use tokio_util::sync::CancellationToken;
@@ -128,32 +128,17 @@ pub async fn run(
     let replaceable = replaceable(&built, &shared.plugins);
     let (replacing, wishes) = replace::start(loader, replaceable, over);
     doctor::warnings(&settings, &backends, true).await;
-    let operations = Arc::default();
+    let operations: Arc<OnceLock<Arc<dyn Operations>>> = Arc::default();
     let watching = observe::start(&settings, &shared, wishes.clone(), &access, &operations)
         .await
         .map_err(|problem| vec![problem])?;
     let _keeper = shared.keep(&queues);
     shared.controls = live::read(&backends, &settings).await;
-    let schedules = Schedules::new(backends.clone(), settings.schedule_table.clone());
-    let schedules = Arc::new(schedules);
+    let schedules = Arc::new(Schedules::new(backends, settings.schedule_table.clone()));
     let scheduling = schedule::start(&settings, &schedules, &shared).await;
     announce(&settings, &built);
-    let mut place = 0;
-    let mut routes: Vec<RunningRoute> = Vec::new();
-    for built in built {
-        let queues = built.queues.len();
-        let workers = Workers::Pool(pool.spawner());
-        routes.push(route::start(built, place, &shared, workers));
-        place += queues;
-    }
-    let meter = |queue: &str| shared.meters.of(queue).unwrap_or_default();
-    let live = Live::new(backends, &settings, &routes, meter, &shared.controls);
-    let live = Arc::new(live);
-    let shown = RunOperations::new(&settings, &shared, schedules, live.clone(), &routes, queues);
-    let measuring = tasks::spawn(shown.rates().measure(shared.stop.clone()));
-    let following = tasks::spawn(live.clone().follow(shared.stop.clone()));
-    // It is set here alone.
-    let _ = operations.set(Arc::new(shown) as Arc<dyn Operations>);
+    let routes = start_routes(built, &shared, &pool);
+    let (live, operating) = operate(&settings, &shared, schedules, &routes, queues, &operations);
     let reload = reload::Reloaded {
         started: settings,
         flags,
@@ -162,12 +147,42 @@ pub async fn run(
         access,
     };
     let reloading = hangup.map(|signal| tasks::spawn(reload::watch(signal, reload)));
-    let until_stop = (reloading, replacing, measuring, following);
+    let until_stop = (reloading, replacing, operating);
     let stopped =
         drain::until_stopped(signals, &shared, routes, until_stop, scheduling, pool, plan);
     let drained = stopped.await;
     watching.finish().await;
     drained
+}
+
+fn start_routes(built: Vec<Built>, shared: &ProcessContext, pool: &Pool) -> Vec<RunningRoute> {
+    let mut place = 0;
+    let mut routes = Vec::new();
+    for built in built {
+        let queues = built.queues.len();
+        let workers = Workers::Pool(pool.spawner());
+        routes.push(route::start(built, place, shared, workers));
+        place += queues;
+    }
+    routes
+}
+
+/// From now on operators see what runs and can change it, until what this answers with is dropped.
+fn operate(
+    settings: &Settings,
+    shared: &ProcessContext,
+    schedules: Arc<Schedules>,
+    routes: &[RunningRoute],
+    queues: Vec<Arc<dyn Queue>>,
+    operations: &OnceLock<Arc<dyn Operations>>,
+) -> (Arc<Live>, impl Sized + use<>) {
+    let live = Arc::new(Live::new(&schedules, settings, routes, shared));
+    let shown = RunOperations::new(settings, shared, schedules, live.clone(), routes, queues);
+    let measuring = tasks::spawn(shown.rates().measure(shared.stop.clone()));
+    let following = tasks::spawn(live.clone().follow(shared.stop.clone()));
+    // It is set here alone.
+    let _ = operations.set(Arc::new(shown));
+    (live, (measuring, following))
 }
 
 /// Opens and loads everything and receives nothing. Answers with all that is wrong. Opens nothing

@@ -5,7 +5,7 @@ mod depths;
 pub(super) mod rates;
 
 use super::ProcessContext;
-use super::build::schedule::Schedules;
+use super::build::schedule::{ListedJob, Schedules};
 use super::doctor;
 use super::doctor::Level;
 use super::live::{INTERVAL, Live, LiveQueue, LiveRoute, LiveState};
@@ -15,11 +15,10 @@ use crate::admin::operations::{
     LiveNumber, LiveRate, NotReady, Operations, Page, ProcessView, QueueTotals, QueueView,
     RouteView, RunningMessage, RunningView, ScheduleView, WorkerQueue, WorkerView,
 };
-use crate::admin::problem::{CallProblem, FieldProblem};
+use crate::admin::problem::{CallProblem, FieldProblem, StatusCode};
 use crate::admin::rfc3339;
 use crate::config::Settings;
 use crate::name::QueueName;
-use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use depths::Depths;
@@ -34,7 +33,6 @@ use dispatcher_core::process;
 use dispatcher_core::queue::{ErrorKind, Queue, QueueError};
 use dispatcher_core::recording::redact;
 use dispatcher_core::recording::redact::Rule;
-use dispatcher_core::schedule::when;
 use dispatcher_core::scheduler::figures::Figures;
 use dispatcher_core::scheduler::live::RouteControl;
 use dispatcher_core::scheduler::shared::SharedScheduler;
@@ -439,17 +437,17 @@ impl Operations for RunOperations {
             ..CallProblem::fields(vec![FieldProblem::new("queue", &found, "a queue")])
         };
         let name: QueueName = queue.parse().map_err(bad)?;
-        let asked = async {
-            let store = self.schedules.store(&name).await;
-            let store = store.map_err(|error| error.message)?;
-            let page = store.due(when::NEVER, None).await;
-            page.map_err(|error| error.message)
-        };
-        let page = within(PATIENCE, asked).await?;
-        let page = page.map_err(|why| CallProblem::new(StatusCode::CONFLICT, format!("{why}.")))?;
-        let own = page.jobs.into_iter().filter(|job| job.queue == queue);
-        let view = own.take(limit).map(|job| ScheduleView {
-            id: format!("{}/{}", job.queue, job.id),
+        let asked = within(PATIENCE, self.schedules.first(&name, limit)).await?;
+        let found = asked.map_err(|error| {
+            let status = if error.passing {
+                StatusCode::SERVICE_UNAVAILABLE
+            } else {
+                StatusCode::CONFLICT
+            };
+            CallProblem::new(status, format!("{error}."))
+        })?;
+        let view = found.into_iter().map(|ListedJob { id, job }| ScheduleView {
+            id,
             due: rfc3339(job.due),
             every: job
                 .every

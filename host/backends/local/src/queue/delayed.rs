@@ -12,17 +12,23 @@ use rusqlite::{OptionalExtension, params};
 /// What was never received and is not yet visible: neither in flight nor released to come back.
 const WAITING: &str = "e.visible_at > ?1 AND e.in_flight = 0 AND e.receive_count = 0";
 
-/// All that wait in these queues, or in all queues; the soonest first.
-pub(super) fn list(turn: &Turn<'_>, queue: Option<&str>) -> rusqlite::Result<Vec<Delayed>> {
+/// All that wait in these queues, or in all queues; the soonest first, at most
+/// `most`.
+pub(super) fn list(
+    turn: &Turn<'_>,
+    queue: Option<&str>,
+    most: usize,
+) -> rusqlite::Result<Vec<Delayed>> {
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
     let sql = format!(
         "SELECT p.id, q.name, e.visible_at, p.body, coalesce(e.attributes, p.attributes),
                 e.message_group
          FROM queues q JOIN entries e ON e.queue = q.id
               JOIN payloads p ON p.seq = coalesce(e.payload, e.seq)
-         WHERE {WAITING} AND (?2 IS NULL OR q.name = ?2) ORDER BY e.visible_at, e.seq"
+         WHERE {WAITING} AND (?2 IS NULL OR q.name = ?2) ORDER BY e.visible_at, e.seq LIMIT ?3"
     );
     let mut find = turn.connection.prepare_cached(&sql)?;
-    let rows = find.query_map(params![turn.now, queue], |row| {
+    let rows = find.query_map(params![turn.now, queue, most], |row| {
         let due: StoreTime = row.get(2)?;
         let attributes: Option<String> = row.get(4)?;
         Ok(Delayed {
@@ -95,18 +101,18 @@ mod tests {
             later("now", Duration::ZERO, None),
         ];
         let sent = deliver::send(&mut turn, queue, &items).unwrap();
-        let found = list(&turn, Some("q")).unwrap();
+        let found = list(&turn, Some("q"), 100).unwrap();
         let bodies: Vec<_> = found.iter().map(|one| one.message.body.as_str()).collect();
         assert_eq!(bodies, ["near", "far"]);
         assert_eq!(found[0].message, items[1]);
-        assert_eq!(list(&turn, Some("other")).unwrap(), []);
+        assert_eq!(list(&turn, Some("other"), 100).unwrap(), []);
         let near = sent[1].clone().unwrap();
         assert!(!cancel(&mut turn, "other", &near).unwrap());
         assert!(cancel(&mut turn, "q", &near).unwrap());
         assert!(!cancel(&mut turn, "q", &near).unwrap());
         assert!(!cancel(&mut turn, "q", sent[2].as_ref().unwrap()).unwrap());
         turn.now = turn.now + HOUR * 2;
-        assert_eq!(list(&turn, None).unwrap(), []);
+        assert_eq!(list(&turn, None, 100).unwrap(), []);
         assert!(!cancel(&mut turn, "q", sent[0].as_ref().unwrap()).unwrap());
     }
 

@@ -208,10 +208,14 @@ impl LocalStore {
     }
 
     /// What was sent with a delay to the queue of this bare name, or to any, and still waits for its
-    /// time; the soonest first.
-    pub async fn delayed(&self, queue: Option<&str>) -> Result<Vec<DelayedMessage>, QueueError> {
+    /// time; the soonest first, at most `most`.
+    pub async fn delayed(
+        &self,
+        queue: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<DelayedMessage>, QueueError> {
         let queue = queue.map(str::to_owned);
-        let run = move |turn: &mut turn::Turn<'_>| delayed::list(turn, queue.as_deref());
+        let run = move |turn: &mut turn::Turn<'_>| delayed::list(turn, queue.as_deref(), most);
         self.handle.ask(Durability::Look, run).await
     }
 

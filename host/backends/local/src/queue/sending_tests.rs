@@ -67,7 +67,7 @@ async fn what_the_program_sends_waits_as_long_as_the_queue_is_set_to() {
     assert_eq!(at_once[0].body, "exact");
     let depth = queue.depth().await.unwrap();
     assert!(depth.delayed >= 1 && depth.delayed <= 2, "{depth:?}");
-    let known = store.delayed(Some("q")).await.unwrap();
+    let known = store.delayed(Some("q"), 100).await.unwrap();
     let usual = known.iter().find(|one| one.message.body == "usual");
     assert!(usual.is_some(), "it waits for ten minutes");
 }

@@ -10,12 +10,14 @@ pub mod registry;
 use super::events::outcomes::Outcomes;
 use crate::clock::Timestamp;
 use meter::{Interval, Level, Meter};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The meters of all queues of one process; shared by `Arc`.
 #[derive(Debug, Default)]
 pub struct Meters {
     queues: Vec<(Arc<str>, Arc<Meter>)>,
+    by_name: HashMap<Arc<str>, usize>,
     all: Arc<Level>,
     outcomes: Arc<Outcomes>,
 }
@@ -28,6 +30,7 @@ impl Meters {
             let name = name.into();
             if meters.of(&name).is_none() {
                 let meter = Arc::new(Meter::new(&meters.all, &meters.outcomes));
+                meters.by_name.insert(name.clone(), meters.queues.len());
                 meters.queues.push((name, meter));
             }
         }
@@ -36,10 +39,8 @@ impl Meters {
 
     /// The meter of a queue, if there is such a queue.
     pub fn of(&self, name: &str) -> Option<Arc<Meter>> {
-        let mut queues = self.iter();
-        queues
-            .find(|(other, _)| &***other == name)
-            .map(|(_, meter)| Arc::clone(meter))
+        let at = *self.by_name.get(name)?;
+        self.queues.get(at).map(|(_, meter)| Arc::clone(meter))
     }
 
     /// The last ends of deliveries, of all queues.

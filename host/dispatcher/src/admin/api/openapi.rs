@@ -125,14 +125,14 @@ mod tests {
         let mut made = serde_json::to_string_pretty(&document()).expect("it is JSON");
         made.push('\n');
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi.json");
-        if std::env::var_os("DISPATCHER_WRITE_OPENAPI").is_some() {
+        if std::env::var_os("UPDATE").is_some() {
             std::fs::write(path, &made).expect("the file is written");
         }
         let file = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             file == made,
-            "host/docs/openapi.json is not what the table of endpoints says; write it with \
-             DISPATCHER_WRITE_OPENAPI=1 and this test"
+            "host/docs/openapi.json is not what the table of endpoints says: write it again with \
+             `UPDATE=1 cargo test the_file_is`"
         );
     }
 

@@ -60,6 +60,14 @@ pub struct ListedJob {
     pub job: ScheduledJob,
 }
 
+/// A job as people see it.
+fn listed(job: ScheduledJob) -> ListedJob {
+    ListedJob {
+        id: format!("{}/{}", job.queue, job.id),
+        job,
+    }
+}
+
 impl Schedules {
     /// `table` is the one for all queues of SQS, where each has not its own.
     pub fn new(backends: Arc<Backends>, table: Option<String>) -> Self {
@@ -185,33 +193,54 @@ impl Schedules {
         stores
     }
 
+    /// What waits in the queues of a backend themselves; the soonest first, at most `most`.
+    async fn delayed(
+        &self,
+        backend: Option<&'static dyn Backend>,
+        name: Option<&QueueName>,
+        most: usize,
+    ) -> Result<Vec<ScheduledJob>, LaterError> {
+        let Some(backend) = backend else {
+            return Ok(Vec::new());
+        };
+        let client = self.backends.client(backend).await;
+        let bare = name.map(|name| name.name.as_str());
+        let delayed = match client {
+            Ok(client) => client.delayed(bare, most).await,
+            Err(error) => Err(error),
+        };
+        let delayed = delayed.map_err(|error| of_queue(&error))?;
+        let job = |one: DelayedMessage| {
+            let queue = QueueName {
+                backend,
+                name: one.queue,
+            };
+            let job = schedule::job(&queue.to_string(), one.due, one.message, None);
+            ScheduledJob { id: one.id, ..job }
+        };
+        Ok(delayed.into_iter().map(job).collect())
+    }
+
+    /// The first that wait for a queue, the soonest first: of the first page of its store, and at most
+    /// `most` of each place.
+    pub async fn first(&self, name: &QueueName, most: usize) -> Result<Vec<ListedJob>, LaterError> {
+        let mut entries = self.delayed(Some(name.backend), Some(name), most).await?;
+        let store = self.store(name).await?;
+        let page = store.due(when::NEVER, None).await;
+        let page = page.map_err(|error| self.of_store(name, &error))?;
+        let wanted = name.to_string();
+        let own = page.jobs.into_iter().filter(|job| job.queue == wanted);
+        entries.extend(own.take(most));
+        entries.sort_by(|a, b| (a.due, &a.id).cmp(&(b.due, &b.id)));
+        entries.truncate(most);
+        Ok(entries.into_iter().map(listed).collect())
+    }
+
     /// What waits for a queue, or for all embedded queues and those of the table for all; the
     /// soonest first.
     pub async fn list(&self, name: Option<&QueueName>) -> Result<Vec<ListedJob>, LaterError> {
-        let mut entries = Vec::new();
         let of = name.map(|name| name.backend).or_else(backends::embedded);
-        if let Some(backend) = of {
-            let client = self.backends.client(backend).await;
-            let bare = name.map(|name| name.name.as_str());
-            let delayed = match client {
-                Ok(client) => client.delayed(bare).await,
-                Err(error) => Err(error),
-            };
-            for one in delayed.map_err(|error| of_queue(&error))? {
-                let DelayedMessage {
-                    id,
-                    queue,
-                    due,
-                    message,
-                } = one;
-                let queue = QueueName {
-                    backend,
-                    name: queue,
-                };
-                let job = schedule::job(&queue.to_string(), due, message, None);
-                entries.push(ScheduledJob { id, ..job });
-            }
-        }
+        let mut entries = self.delayed(of, name, usize::MAX).await?;
         let stores = match name {
             Some(name) => vec![self.store(name).await?],
             None => self.of_all().await?,
@@ -226,11 +255,7 @@ impl Schedules {
         let wanted = name.map(ToString::to_string);
         entries.retain(|job| wanted.as_ref().is_none_or(|wanted| job.queue == *wanted));
         entries.sort_by(|a, b| (a.due, &a.id).cmp(&(b.due, &b.id)));
-        let entry = |job: ScheduledJob| ListedJob {
-            id: format!("{}/{}", job.queue, job.id),
-            job,
-        };
-        Ok(entries.into_iter().map(entry).collect())
+        Ok(entries.into_iter().map(listed).collect())
     }
 
     /// The stores that are looked at where no queue is named: the embedded queues', and the table for

@@ -54,7 +54,7 @@ fn every_problem_is_found_at_its_line() {
          retry = { frist = \"1s\" }\nrate = 5\n[rout]\nx = 1\n",
     );
     let wanted = [
-        "etc/d.toml:2: unknown key `concurency` in [dispatcher]; wanted admin, admin-host, admin-token-file, concurrency, data,",
+        "etc/d.toml:2: unknown key `concurency` in [dispatcher]; wanted admin, admin-bodies, admin-host, admin-read-token-file, admin-token-file, concurrency, data,",
         "etc/d.toml:3: `workers` is true or false; wanted a string or a number",
         "etc/d.toml:4: unknown key `reddis` in [backend]; wanted ",
         "etc/d.toml:6: unknown key `fil` in [plugin.a]; wanted allow-connect, allow-http, allow-lambda, allow-read, allow-send, canary, env, file, ",
