@@ -535,6 +535,7 @@ mod tests {
         };
         let settings = |token_file, read_token_file| Admin {
             address: "127.0.0.1:9".parse().expect("an address"),
+            or_any_port: false,
             token_file,
             read_token_file,
             hosts: Vec::new(),

@@ -16,7 +16,7 @@ struct RunningAdmin {
 
 async fn start() -> RunningAdmin {
     let any = "127.0.0.1:0".parse().expect("an address");
-    let listener = listen(any).await.expect("a free port");
+    let listener = listen(any, false).await.expect("a free port");
     let at = listener.local_addr().expect("it is bound");
     let state = AdminState {
         metrics: Registry {
@@ -118,7 +118,7 @@ async fn it_stops_also_under_a_client_that_says_nothing() {
 #[tokio::test]
 async fn finding_18_silent_clients_keep_no_probe_out() {
     let any = "127.0.0.1:0".parse().expect("an address");
-    let (listener, at) = http::listen(any).await.expect("a free port");
+    let (listener, at) = http::listen(any, false).await.expect("a free port");
     let limits = ConnectionLimits {
         connections: 8,
         patience: Duration::from_secs(3_600),
@@ -138,7 +138,7 @@ async fn finding_18_silent_clients_keep_no_probe_out() {
 #[tokio::test]
 async fn a_taken_address_is_named() {
     let running = start().await;
-    let error = listen(running.at).await.expect_err("it is taken");
+    let error = listen(running.at, false).await.expect_err("it is taken");
     assert!(
         error.starts_with(&format!("cannot listen on {}: ", running.at)),
         "{error}"

@@ -6,9 +6,9 @@ mod backup;
 mod cancel;
 mod check;
 mod completions;
+mod control;
 #[cfg(feature = "local")]
 mod dev;
-mod control;
 mod doctor;
 mod flags;
 mod health;
