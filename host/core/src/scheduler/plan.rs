@@ -1,7 +1,7 @@
 //! When each queue is asked, and for how many.
 
 use super::batching::FreePermits;
-use super::lane::Knowledge;
+use super::lane::{Knowledge, Lane};
 use super::ready::Waiting;
 use super::{Poll, Scheduler};
 use crate::clock::Moment;
@@ -172,8 +172,10 @@ impl<J: Waiting> Scheduler<J> {
 
     /// The longest of all queues.
     pub(super) fn longest_gathering_time(&self) -> Duration {
-        let all = (0..self.lanes.len()).map(|index| self.gathering_time(index));
-        all.max().unwrap_or_default()
+        // Asked once: it looks at every queue.
+        let (bounds, hand_over) = (self.bounds(), self.pace.hand_over());
+        let wait = |lane: &Lane<J>| bounds.wait(hand_over, lane.call_time(), self.covered);
+        self.lanes.iter().map(wait).max().unwrap_or_default()
     }
 
     fn contended(&self, index: usize) -> bool {
