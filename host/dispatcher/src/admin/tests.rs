@@ -118,7 +118,7 @@ async fn it_stops_also_under_a_client_that_says_nothing() {
 #[tokio::test]
 async fn finding_18_silent_clients_keep_no_probe_out() {
     let any = "127.0.0.1:0".parse().expect("an address");
-    let (listener, at) = http::listen(any, false).await.expect("a free port");
+    let (listener, at) = http::listen(any).await.expect("a free port");
     let limits = ConnectionLimits {
         connections: 8,
         patience: Duration::from_secs(3_600),
