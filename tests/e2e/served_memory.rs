@@ -1,7 +1,7 @@
 //! Queues that the file declares, and `dispatcher local --memory`, which test suites reset and whose
 //! clock they move.
 
-use crate::scene::run;
+use crate::scene::{guest, run};
 use aws_sdk_sqs::types::QueueAttributeName;
 use dispatcher_tests::child::{Program, Signal};
 use dispatcher_tests::http;
@@ -28,6 +28,12 @@ const LOCAL: [&str; 3] = ["local", "--listen", "127.0.0.1:0"];
 fn declaring(more: &[&str], file: &str) -> Program {
     let arguments = [&LOCAL[..], &["--config", "dispatcher.toml"], more].concat();
     Program::new(arguments).file("dispatcher.toml", file)
+}
+
+fn checking() -> Program {
+    let plugin = guest("verdicts");
+    let arguments = ["check", "--config", "dispatcher.toml", "--plugin", &plugin];
+    Program::new([&arguments[..], &["--queues", "local:orders"]].concat())
 }
 
 #[test]
@@ -115,11 +121,35 @@ async fn a_declaration_that_would_lose_messages_ends_the_start_with_its_line() {
         "verdicts",
         &["--config", "dispatcher.toml", "--queues", "local:orders"],
     );
-    for program in [serving, handling.sharing(&folder)] {
+    for program in [
+        serving,
+        checking().sharing(&folder),
+        handling.sharing(&folder),
+    ] {
         let refused = program.run();
         assert_eq!(refused.code, 2, "{refused:?}");
         assert!(refused.stderr.contains(wanted), "{refused:?}");
     }
+}
+
+#[test]
+fn a_check_changes_no_queue() {
+    let made = LocalServer::of(declaring(&[], "[queue.orders]\nvisibility = '2m'\n"));
+    let checked = checking()
+        .sharing(made.data())
+        .file("dispatcher.toml", FILE)
+        .run();
+    assert_eq!(checked.code, 0, "{checked:?}");
+    let form = ("content-type", "application/x-www-form-urlencoded");
+    let set_to = |name: &str| {
+        let asked = format!(
+            "Action=GetQueueAttributes&AttributeName.1=VisibilityTimeout&QueueUrl={}/0/{name}",
+            made.url()
+        );
+        http::post(made.url(), &[form], &asked).body
+    };
+    assert!(set_to("orders").contains("<Value>120</Value>"));
+    assert!(set_to("short").contains("NonExistentQueue"));
 }
 
 #[tokio::test]

@@ -54,7 +54,8 @@ static LOADED: Mutex<BTreeMap<Option<String>, Arc<OnceCell<SdkConfig>>>> =
     Mutex::new(BTreeMap::new());
 
 /// The configuration for an endpoint, loaded when the first client of the process needs it. All
-/// clients share its credentials and its HTTP client.
+/// clients share its credentials and its HTTP client, whose connections belong to the runtime that
+/// makes them: there is one for AWS in a process.
 pub async fn shared_configuration(endpoint_url: Option<&str>) -> SdkConfig {
     let loaded = {
         let mut all = LOADED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -344,6 +344,14 @@ pub trait BackendClient: Send + Sync + 'static {
     /// The names of all queues, as far as the backend tells.
     async fn queues(&self) -> Result<Vec<String>, QueueError>;
 
+    /// Which declarations contradict what is there. Makes and changes nothing.
+    async fn contradictions(
+        &self,
+        _queues: &[QueueDeclaration],
+    ) -> Result<Vec<Contradiction>, QueueError> {
+        Err(unsupported("declares no queues"))
+    }
+
     /// Makes the queues that are declared, or changes them to what is declared; none, if a
     /// declaration contradicts what is there.
     async fn declare(

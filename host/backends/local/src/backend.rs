@@ -95,6 +95,16 @@ impl BackendClient for LocalClient {
         self.store().await?.names()
     }
 
+    async fn contradictions(
+        &self,
+        queues: &[QueueDeclaration],
+    ) -> Result<Vec<Contradiction>, QueueError> {
+        if !self.data.join("local.db").exists() {
+            return Ok(Vec::new());
+        }
+        self.store().await?.contradictions(queues.to_vec()).await
+    }
+
     async fn declare(&self, queues: &[QueueDeclaration]) -> Result<Vec<Contradiction>, QueueError> {
         self.store().await?.declare(queues.to_vec()).await
     }

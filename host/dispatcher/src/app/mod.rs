@@ -99,7 +99,10 @@ pub async fn run(
     let spawn = Arc::new(move |future| drop(spawner.spawn(future)));
     let over = CancellationToken::new();
     let backends = Arc::new(Backends::new(settings.stores.clone()));
-    let making = parts(&settings, &backends, counters.clone(), spawn, over.clone());
+    let making = async {
+        build::declare(&settings, &backends).await;
+        parts(&settings, &backends, counters.clone(), spawn, over.clone()).await
+    };
     let made = tokio::select! {
         biased; // a signal beside problems is obeyed
         _ = signals.next() => {

@@ -15,10 +15,7 @@ pub(super) fn declare(
     turn: &mut Turn<'_>,
     queues: &[QueueDeclaration],
 ) -> rusqlite::Result<Vec<Contradiction>> {
-    let mut contradictions = Vec::new();
-    for declared in queues {
-        contradictions.extend(contradiction(turn, declared)?);
-    }
+    let contradictions = contradictions(turn, queues)?;
     if !contradictions.is_empty() {
         return Ok(contradictions);
     }
@@ -46,6 +43,18 @@ pub(super) fn declare(
         }
     }
     Ok(Vec::new())
+}
+
+/// Which of them contradict what is there.
+pub(super) fn contradictions(
+    turn: &Turn<'_>,
+    queues: &[QueueDeclaration],
+) -> rusqlite::Result<Vec<Contradiction>> {
+    let mut found = Vec::new();
+    for declared in queues {
+        found.extend(contradiction(turn, declared)?);
+    }
+    Ok(found)
 }
 
 /// What is declared, over what is set.

@@ -71,6 +71,18 @@ impl LocalStore {
             .await
     }
 
+    /// Which declarations contradict what is there. Changes nothing.
+    pub async fn contradictions(
+        &self,
+        queues: Vec<QueueDeclaration>,
+    ) -> Result<Vec<Contradiction>, QueueError> {
+        self.handle
+            .ask(Durability::Look, move |turn| {
+                declare::contradictions(turn, &queues)
+            })
+            .await
+    }
+
     /// Makes queues, or changes them to what is declared; none, if a declaration contradicts what is
     /// there.
     pub async fn declare(

@@ -62,6 +62,18 @@ impl Backends {
         Ok(&**client.get_or_try_init(connect).await?)
     }
 
+    /// Which declarations of embedded queues contradict what is there. Changes nothing.
+    pub async fn contradictions(
+        &self,
+        queues: &[QueueDeclaration],
+    ) -> Result<Vec<Contradiction>, QueueError> {
+        match embedded() {
+            Some(backend) => self.client(backend).await?.contradictions(queues).await,
+            // Without it no name of such a queue can be read.
+            None => Ok(Vec::new()),
+        }
+    }
+
     /// Makes embedded queues, or changes them to what is declared; none, if a declaration contradicts
     /// what is there.
     pub async fn declare(
@@ -70,7 +82,6 @@ impl Backends {
     ) -> Result<Vec<Contradiction>, QueueError> {
         match embedded() {
             Some(backend) => self.client(backend).await?.declare(queues).await,
-            // Without it no name of such a queue can be read.
             None => Ok(Vec::new()),
         }
     }

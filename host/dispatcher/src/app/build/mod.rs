@@ -59,7 +59,7 @@ pub async fn parts(
     let bytes = settings.program.message_memory;
     let bytes = bytes.unwrap_or_else(|| memory::default_budget(memory::limit()));
     let budget = Budget::new(bytes);
-    let mut problems = declare(settings, backends).await;
+    let mut problems = contradictions(settings, backends).await;
     let mut opened = Vec::new();
     for route in &settings.routes {
         opened.push(open_queues(backends, route, &budget, &mut problems).await);
@@ -104,12 +104,22 @@ pub async fn parts(
     })
 }
 
-/// Makes the embedded queues that the settings declare, or says which contradict what is there.
-async fn declare(settings: &Settings, backends: &Backends) -> Vec<Problem> {
+/// Makes the embedded queues that the settings declare, unless one contradicts what is there: what
+/// keeps them from being made is among the problems of `parts`.
+pub async fn declare(settings: &Settings, backends: &Backends) {
+    if !settings.queues.is_empty()
+        && let Err(error) = backends.declare(&settings.queues).await
+    {
+        tracing::debug!(%error, "declared queues not made");
+    }
+}
+
+/// Which of the queues that the settings declare contradict what is there.
+async fn contradictions(settings: &Settings, backends: &Backends) -> Vec<Problem> {
     let Some(first) = settings.queues.first() else {
         return Vec::new();
     };
-    match backends.declare(&settings.queues).await {
+    match backends.contradictions(&settings.queues).await {
         Ok(contradictions) => contradictions
             .into_iter()
             .map(|one| Problem::new(one.at, one.found, one.wanted))
