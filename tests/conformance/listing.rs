@@ -232,7 +232,7 @@ pub(crate) async fn a_copy_carries_everything(backend: &Backend) {
         trace_header: Some(header.to_owned()),
         ..plain("copied")
     };
-    queue.send_all(&[sent.clone()]).await;
+    queue.send_all(std::slice::from_ref(&sent)).await;
     let message = queue.next(LONG).await;
     assert_eq!((&*message.body, &message.group), ("copied", &sent.group));
     let mut attributes = message.attributes.clone();

@@ -154,7 +154,7 @@ impl RedriveReport {
         let at = at.or_else(|| {
             let is_full = self.messages.len() >= KINDS;
             let last = known(&self.messages, &others);
-            is_full.then(|| last).flatten()
+            is_full.then_some(last).flatten()
         });
         let at = at.unwrap_or_else(|| {
             let is_full = self.messages.len() >= KINDS;
